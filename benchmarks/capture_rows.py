@@ -20,11 +20,11 @@ from typing import Any
 import load
 import numpy as np
 
-from suiro.connect.postgres import engine
-from suiro.connect.postgres.avro_rows import RowEncoder
-from suiro.connect.postgres.pgoutput import Parser
-from suiro.connect.postgres.schemas import Column, Relation
-from suiro.connect.postgres.types import Rules
+from suiro.connect.postgres.encoding import engine
+from suiro.connect.postgres.encoding.avro_rows import RowEncoder
+from suiro.connect.postgres.encoding.schemas import Column, Relation
+from suiro.connect.postgres.encoding.types import Rules
+from suiro.connect.postgres.server.pgoutput import Parser
 
 _RULES = Rules(namespace="bench")
 _INT, _TEXT, _CHAR, _FLOAT, _STAMP, _DATE, _UUID, _BYTEA, _NUMERIC, _BOOL = (

@@ -22,7 +22,7 @@ from suiro.cli.capture import capture_parser
 from suiro.cli.node import _parser as node_parser
 from suiro.cli.registry import registry_parser
 from suiro.config import NodeSettings
-from suiro.connect.postgres import types
+from suiro.connect.postgres.encoding import types
 from suiro.spark import connector
 from suiro.spark.metrics import HELP as QUERY_HELP
 from suiro.streams_spark.condition import CONDITIONS

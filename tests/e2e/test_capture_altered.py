@@ -10,9 +10,9 @@ from support.capturing import CaptureScene, Connection, dsn_of
 from support.postgres import VERSION, Postgres
 from support.waiting import wait_until
 
-from suiro.connect.postgres.database import Database
-from suiro.connect.postgres.publication import Table, table_facts
-from suiro.connect.postgres.table_state import TableState
+from suiro.connect.postgres.server.database import Database
+from suiro.connect.postgres.server.publication import Table, table_facts
+from suiro.connect.postgres.snapshot.table_state import TableState
 
 ROWS = 500
 INSERT = f"""

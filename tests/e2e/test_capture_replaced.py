@@ -22,9 +22,9 @@ from support.capturing import (
 from support.postgres import Postgres
 from support.waiting import wait_until
 
-from suiro.connect.postgres.database import Database
-from suiro.connect.postgres.publication import table_facts
-from suiro.connect.postgres.ranges import FIRST_KEYS, read_keys, rows_in_a_chunk
+from suiro.connect.postgres.server.database import Database
+from suiro.connect.postgres.server.publication import table_facts
+from suiro.connect.postgres.snapshot.ranges import FIRST_KEYS, read_keys, rows_in_a_chunk
 from suiro.errors import BrokenConnectionError
 
 FOREVER_S = 3_600  # a heartbeat that never comes, so that no look at the catalogue helps

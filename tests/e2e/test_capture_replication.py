@@ -12,8 +12,8 @@ from support.postgres import Postgres
 from support.waiting import wait_until
 
 from suiro.clock import SystemClock
-from suiro.connect.postgres.lsn import lsn_text, parse_lsn
-from suiro.connect.postgres.replication import Replication
+from suiro.connect.postgres.server.lsn import lsn_text, parse_lsn
+from suiro.connect.postgres.server.replication import Replication
 from suiro.errors import BrokenConnectionError, UsageError
 
 Opened = tuple[Replication, str]

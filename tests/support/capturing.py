@@ -17,7 +17,7 @@ import fastavro
 import psycopg
 
 from suiro.client import EARLIEST, LATEST, Client
-from suiro.connect.postgres import engine
+from suiro.connect.postgres.encoding import engine
 from suiro.protocol import columnar
 from suiro.registry import RegistryClient
 from support.postgres import Postgres

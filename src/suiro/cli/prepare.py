@@ -27,7 +27,7 @@ __all__ = ["KERNELS", "prepare"]
 
 # Modules that compile when they are imported, the longest first. One that is missing here is only compiled later.
 KERNELS = (
-    "suiro.connect.postgres.kernels",
+    "suiro.connect.postgres.encoding.kernels",
     "suiro.streams.vectorised.kernels",
     "suiro.log.cleaning_kernels",
     "suiro.protocol.kernels",

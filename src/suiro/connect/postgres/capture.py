@@ -23,13 +23,12 @@ from typing import Any
 
 from suiro.client import Client, ProducerIdentity
 from suiro.clock import SystemClock
-from suiro.connect.postgres.database import LOCK_TIMEOUT_MS, Database, ServerFacts, connect_replication
 from suiro.connect.postgres.delivery import Delivery
-from suiro.connect.postgres.lsn import parse_lsn
 from suiro.connect.postgres.options import CaptureOptions
-from suiro.connect.postgres.publication import ensure_publication
-from suiro.connect.postgres.session import Session, Stopped
-from suiro.connect.postgres.slot import (
+from suiro.connect.postgres.server.database import LOCK_TIMEOUT_MS, Database, ServerFacts, connect_replication
+from suiro.connect.postgres.server.lsn import parse_lsn
+from suiro.connect.postgres.server.publication import ensure_publication
+from suiro.connect.postgres.server.slot import (
     CreatedSlot,
     check_slot,
     create_slot,
@@ -38,10 +37,11 @@ from suiro.connect.postgres.slot import (
     read_slot,
     release_slot,
 )
+from suiro.connect.postgres.session import Session, Stopped
+from suiro.connect.postgres.snapshot.visibility import Visibility
+from suiro.connect.postgres.snapshot.visibility_wait import holder
 from suiro.connect.postgres.status import CaptureStatus
 from suiro.connect.postgres.tables import Tables
-from suiro.connect.postgres.visibility import Visibility
-from suiro.connect.postgres.visibility_wait import holder
 from suiro.errors import ConfigError, DataLossError, FencedError, TransientError
 from suiro.registry import RegistryClient
 

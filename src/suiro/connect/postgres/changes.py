@@ -17,18 +17,18 @@ import numpy as np
 import pyarrow as pa
 
 from suiro.client import Client
-from suiro.connect.postgres.avro_rows import EncodedRows
-from suiro.connect.postgres.blocks import Block, Int64s
 from suiro.connect.postgres.delivery import Delivery, binary_column
-from suiro.connect.postgres.headers import OPERATIONS, live_headers
-from suiro.connect.postgres.owed import OwedKeys
-from suiro.connect.postgres.pgoutput import Messages, Parser, RelationMessage
-from suiro.connect.postgres.plain_rows import completed
+from suiro.connect.postgres.encoding.avro_rows import EncodedRows
+from suiro.connect.postgres.encoding.headers import OPERATIONS, live_headers
+from suiro.connect.postgres.encoding.plain_rows import completed
+from suiro.connect.postgres.encoding.unchanged_toast import Cutters, LeftOut, Untouched, fill_untouched
+from suiro.connect.postgres.server.blocks import Block, Int64s
+from suiro.connect.postgres.server.pgoutput import Messages, Parser, RelationMessage
+from suiro.connect.postgres.snapshot.reselect import OwedKeys
+from suiro.connect.postgres.snapshot.topic_state import OLD, KeyedValues, load
+from suiro.connect.postgres.snapshot.visibility import RecentTransactions
+from suiro.connect.postgres.snapshot.window import Window
 from suiro.connect.postgres.tables import Form, Tables
-from suiro.connect.postgres.topic_state import OLD, KeyedValues, load
-from suiro.connect.postgres.untouched import Cutters, LeftOut, Untouched, fill_untouched
-from suiro.connect.postgres.visibility import RecentTransactions
-from suiro.connect.postgres.window import Window
 from suiro.foundation.nesting import parse_json
 
 __all__ = ["MESSAGE_PREFIX", "Changes", "Reading", "Transactions"]

@@ -31,7 +31,7 @@ from suiro.connect.positions import (
     read_position,
     transactional_id,
 )
-from suiro.connect.postgres.batches import Batch, Pair, batch_of, encode
+from suiro.connect.postgres.encoding.batches import Batch, Pair, batch_of, encode
 from suiro.connect.postgres.options import CaptureOptions
 from suiro.errors import SuiroError
 from suiro.foundation.types import TopicPartition

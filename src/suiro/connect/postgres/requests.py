@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 
 from suiro.connect.postgres.changes import MESSAGE_PREFIX
-from suiro.connect.postgres.database import Database
 from suiro.connect.postgres.options import CaptureOptions
+from suiro.connect.postgres.server.database import Database
 
 __all__ = ["request_snapshot"]
 

@@ -10,18 +10,18 @@ from typing import Any
 
 from suiro.client import Client
 from suiro.clock import SystemClock
-from suiro.connect.postgres import engine
-from suiro.connect.postgres.blocks import Block
 from suiro.connect.postgres.changes import MESSAGE_PREFIX, Changes
-from suiro.connect.postgres.database import Database, LockNotAvailableError
 from suiro.connect.postgres.delivery import Delivery
-from suiro.connect.postgres.lsn import lsn_text
+from suiro.connect.postgres.encoding import engine
 from suiro.connect.postgres.options import CaptureOptions
-from suiro.connect.postgres.peek import peek
-from suiro.connect.postgres.slot import advance_slot, read_slot, release_slot
-from suiro.connect.postgres.snapshots import Snapshots
+from suiro.connect.postgres.server.blocks import Block
+from suiro.connect.postgres.server.database import Database, LockNotAvailableError
+from suiro.connect.postgres.server.lsn import lsn_text
+from suiro.connect.postgres.server.slot import advance_slot, read_slot, release_slot
+from suiro.connect.postgres.server.slot_peek import peek
+from suiro.connect.postgres.server.stream import ReplicationStream
+from suiro.connect.postgres.snapshot.snapshots import Snapshots
 from suiro.connect.postgres.status import CaptureStatus
-from suiro.connect.postgres.stream import ReplicationStream
 from suiro.connect.postgres.tables import Form, Tables
 from suiro.errors import ConfigError, DataLossError
 from suiro.registry import RegistryClient

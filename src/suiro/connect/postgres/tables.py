@@ -11,13 +11,9 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from suiro.connect.postgres.avro_rows import RowEncoder
-from suiro.connect.postgres.copy_binary import copy_columns
-from suiro.connect.postgres.database import Database
-from suiro.connect.postgres.options import CaptureOptions
-from suiro.connect.postgres.pgoutput import RelationMessage
-from suiro.connect.postgres.publication import Table, published_tables, table_facts
-from suiro.connect.postgres.schemas import (
+from suiro.connect.postgres.encoding.avro_rows import RowEncoder
+from suiro.connect.postgres.encoding.copy_binary import copy_columns
+from suiro.connect.postgres.encoding.schemas import (
     RELATION_QUERY,
     Column,
     Relation,
@@ -26,7 +22,11 @@ from suiro.connect.postgres.schemas import (
     misread,
     value_schema,
 )
-from suiro.connect.postgres.types import TYPES_QUERY, Rules, type_name, types_of
+from suiro.connect.postgres.encoding.types import TYPES_QUERY, Rules, type_name, types_of
+from suiro.connect.postgres.options import CaptureOptions
+from suiro.connect.postgres.server.database import Database
+from suiro.connect.postgres.server.pgoutput import RelationMessage
+from suiro.connect.postgres.server.publication import Table, published_tables, table_facts
 from suiro.errors import ConfigError, IncompatibleSchemaError, SchemaNotFoundError, UsageError
 from suiro.registry import RegistryClient, Schema
 

@@ -6,9 +6,9 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from suiro.connect.postgres import engine
-from suiro.connect.postgres.batches import MAX_BATCH_BYTES, batch_of, encode
-from suiro.connect.postgres.headers import HEADERS_TYPE, live_headers, snapshot_headers
+from suiro.connect.postgres.encoding import engine
+from suiro.connect.postgres.encoding.batches import MAX_BATCH_BYTES, batch_of, encode
+from suiro.connect.postgres.encoding.headers import HEADERS_TYPE, live_headers, snapshot_headers
 from suiro.protocol import columnar
 from suiro.protocol.crc32c import crc32c
 from suiro.protocol.record_batch import HEADER_SIZE

@@ -10,18 +10,18 @@ from typing import Any
 import numpy as np
 import pytest
 
-from suiro.connect.postgres import engine
-from suiro.connect.postgres.copy_binary import SIGNATURE
-from suiro.connect.postgres.headers import live_headers, snapshot_headers
-from suiro.connect.postgres.lsn import lsn_text, parse_lsn
+from suiro.connect.postgres.encoding import engine
+from suiro.connect.postgres.encoding.copy_binary import SIGNATURE
+from suiro.connect.postgres.encoding.headers import live_headers, snapshot_headers
 from suiro.connect.postgres.options import CaptureOptions
-from suiro.connect.postgres.owed import OwedKeys
-from suiro.connect.postgres.peek import _block
-from suiro.connect.postgres.pgoutput import CorruptMessageError
-from suiro.connect.postgres.snapshots import Snapshots
-from suiro.connect.postgres.spool import Spools
-from suiro.connect.postgres.topic_state import KeyedValues
-from suiro.connect.postgres.visibility import KEPT, RecentTransactions, Visibility
+from suiro.connect.postgres.server.lsn import lsn_text, parse_lsn
+from suiro.connect.postgres.server.pgoutput import CorruptMessageError
+from suiro.connect.postgres.server.slot_peek import _block
+from suiro.connect.postgres.server.spool import Spools
+from suiro.connect.postgres.snapshot.reselect import OwedKeys
+from suiro.connect.postgres.snapshot.snapshots import Snapshots
+from suiro.connect.postgres.snapshot.topic_state import KeyedValues
+from suiro.connect.postgres.snapshot.visibility import KEPT, RecentTransactions, Visibility
 from suiro.errors import ConfigError
 
 XIDS = np.array([5, 10, 11, 19, 20, 21], np.int64)

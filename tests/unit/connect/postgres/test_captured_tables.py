@@ -14,12 +14,11 @@ import pytest
 from avro.compatibility import ReaderWriterCompatibilityChecker, SchemaCompatibilityType
 from support.postgres_rows import Connection, Slot, changes_of, decoded, facts, slot_over_all, snapshot
 
-from suiro.connect.postgres import engine
-from suiro.connect.postgres.avro_cut import ColumnCutter
-from suiro.connect.postgres.avro_rows import RowEncoder
-from suiro.connect.postgres.names import avro_names
-from suiro.connect.postgres.pgoutput import Parser
-from suiro.connect.postgres.schemas import (
+from suiro.connect.postgres.encoding import engine
+from suiro.connect.postgres.encoding.avro_fields import ColumnCutter
+from suiro.connect.postgres.encoding.avro_rows import RowEncoder
+from suiro.connect.postgres.encoding.names import avro_names
+from suiro.connect.postgres.encoding.schemas import (
     Column,
     Relation,
     announced,
@@ -28,7 +27,8 @@ from suiro.connect.postgres.schemas import (
     relation_of,
     value_schema,
 )
-from suiro.connect.postgres.types import PgField, PgType, Rules
+from suiro.connect.postgres.encoding.types import PgField, PgType, Rules
+from suiro.connect.postgres.server.pgoutput import Parser
 from suiro.errors import CorruptRecordError, UsageError
 
 RULES = Rules(namespace="shop")

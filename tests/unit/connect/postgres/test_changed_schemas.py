@@ -11,9 +11,9 @@ import pytest
 from support.postgres import VERSION, Postgres
 from support.postgres_rows import Connection
 
-from suiro.connect.postgres.database import Database
 from suiro.connect.postgres.options import CaptureOptions
-from suiro.connect.postgres.publication import ensure_publication
+from suiro.connect.postgres.server.database import Database
+from suiro.connect.postgres.server.publication import ensure_publication
 from suiro.connect.postgres.tables import SchemaRefusedError, Tables
 from suiro.registry import InProcessRegistry, RegistryClient, RegistryConfig, Schema
 

@@ -14,10 +14,10 @@ import pytest
 from support.postgres import VERSION
 from support.postgres_rows import Connection, changes_of, decoded, facts, slot_over_all, snapshot
 
-from suiro.connect.postgres import engine
-from suiro.connect.postgres.avro_rows import RowEncoder
-from suiro.connect.postgres.schemas import Relation, announced, key_schema, relation_of, value_schema
-from suiro.connect.postgres.types import Rules
+from suiro.connect.postgres.encoding import engine
+from suiro.connect.postgres.encoding.avro_rows import RowEncoder
+from suiro.connect.postgres.encoding.schemas import Relation, announced, key_schema, relation_of, value_schema
+from suiro.connect.postgres.encoding.types import Rules
 
 RULES = Rules(namespace="shop")
 

@@ -1,0 +1,137 @@
+"""Rows of one table to the keys and values of its topic: Confluent's wire format, many rows at once.
+
+What is always true: the result is the same whichever engine works (see `engine`); a value that has no place in its
+column's Avro type raises `UnfitValueError`, which names the column, and nothing is written in its stead; an
+untouched TOAST value is never written as null or as a placeholder: it comes from the old tuple, or the caller gives
+it in `fill`, or encoding fails.
+
+Arrays and composites are encoded by the plain rules of `avro_text`, value by value; everything else by kernels.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import numpy.typing as npt
+
+from suiro.connect.postgres.encoding.compiled_rows import CompiledRows, Places
+from suiro.connect.postgres.encoding.copy_binary import row_places, rows_of, values_at
+from suiro.connect.postgres.encoding.encoded_rows import EncodedRows, MissingValueError, UnfitValueError
+from suiro.connect.postgres.encoding.engine import kernels
+from suiro.connect.postgres.encoding.plain_rows import PlainRows, Row
+from suiro.connect.postgres.encoding.schemas import Relation, forms_of
+from suiro.connect.postgres.encoding.types import Rules
+from suiro.connect.postgres.server.pgoutput import Messages
+
+__all__ = ["EncodedRows", "MissingValueError", "RowEncoder", "UnfitValueError"]
+
+_Int64s = npt.NDArray[np.int64]
+
+
+class RowEncoder:
+    """Encodes the rows of one table in one form. Make a new one when the table or a schema's id changes."""
+
+    def __init__(self, relation: Relation, rules: Rules, *, key_schema_id: int, value_schema_id: int) -> None:
+        self.relation = relation
+        self.rules = rules
+        self._forms = forms_of(relation, rules)
+        self._key_header = b"\0" + key_schema_id.to_bytes(4, "big")
+        self._value_header = b"\0" + value_schema_id.to_bytes(4, "big")
+        self._plain = PlainRows(
+            relation, self._forms, key_header=self._key_header, value_header=self._value_header
+        )
+        self._compiled: CompiledRows | None = None
+
+    @property
+    def python_columns(self) -> list[str]:
+        """Columns whose values are encoded one by one in Python: arrays and composites."""
+        return [
+            column.name
+            for column, form in zip(self.relation.columns, self._forms, strict=True)
+            if form.code == "python"
+        ]
+
+    def unchanged(self, messages: Messages, indices: _Int64s) -> tuple[_Int64s, _Int64s]:
+        """What `encode_changes` needs a `fill` for: (positions in `indices`, columns), in its order."""
+        rows, columns = [], []
+        for position in np.flatnonzero(messages.unchanged[indices]).tolist():
+            index = int(indices[position])
+            new = messages.values(index) or []
+            old = messages.values(index, old=True) or [None] * len(new)
+            for column, (value, before) in enumerate(zip(new, old, strict=True)):
+                if value is ... and (before is None or before is ...):
+                    rows.append(position)
+                    columns.append(column)
+        return np.array(rows, np.int64), np.array(columns, np.int64)
+
+    def encode_changes(
+        self, messages: Messages, indices: npt.ArrayLike, *, fill: Sequence[bytes] = ()
+    ) -> EncodedRows:
+        """Records for the inserts, updates and deletes at `indices` of `messages`, all of this table.
+
+        fill: for each place that `unchanged` names the Avro bytes of the column in the row's last value, with the
+        branch of its union (`ColumnCutter` gives them).
+        """
+        indices = np.ascontiguousarray(indices, np.int64)
+        rows, columns = self.unchanged(messages, indices)
+        if len(fill) != len(rows):
+            names = sorted({self.relation.columns[column].name for column in columns.tolist()})
+            raise MissingValueError(
+                f"{len(rows)} values of {self.relation.full_name} ({', '.join(names)}) were left untouched by updates"
+                f" and not sent, and {len(fill)} are given: give the last value of each from the topic"
+            )
+        fills = dict(zip(zip(rows.tolist(), columns.tolist(), strict=True), fill, strict=True))
+
+        def read(position: int) -> Row:
+            index = int(indices[position])
+            return messages.values(index, old=True), messages.values(index)
+
+        compiled = self._kernels()
+        if compiled is None:
+            return self._plain.encode(map(read, range(len(indices))), binary=False, fills=fills)
+        places = Places(
+            data=messages.data,
+            old_at=messages.old_at[indices],
+            new_at=messages.new_at[indices],
+            ends=messages.ends[indices],
+            binary=False,
+            read=read,
+        )
+        return compiled.encode(places, fills)
+
+    def encode_copy(self, data: bytes | bytearray | memoryview) -> EncodedRows:
+        """Records for the rows of a binary COPY of `copy_columns`; `data` holds whole rows.
+
+        The header of the first block and the end of the last may be there.
+        """
+        compiled = self._kernels()
+        if compiled is None:
+            rows = ((None, row) for row in rows_of(bytes(data), len(self._forms)))
+            return self._plain.encode(rows, binary=True, fills={})
+        array, starts, end = row_places(data, len(self._forms))
+        ends = np.append(starts[1:], end)[: len(starts)]
+        places = Places(
+            data=array,
+            old_at=np.full(len(starts), -1, np.int64),
+            new_at=starts,
+            ends=ends,
+            binary=True,
+            read=lambda row: (None, values_at(array, int(starts[row]), int(ends[row]))),
+        )
+        return compiled.encode(places, {})
+
+    def _kernels(self) -> CompiledRows | None:
+        loaded = kernels()
+        if loaded is None:
+            return None
+        if self._compiled is None:
+            self._compiled = CompiledRows(
+                loaded,
+                self.relation,
+                self._forms,
+                self._plain,
+                key_header=self._key_header,
+                value_header=self._value_header,
+            )
+        return self._compiled

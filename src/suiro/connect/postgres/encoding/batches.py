@@ -1,0 +1,100 @@
+"""Records to finished batches: by the compiled kernels, or one at a time while these are not loaded, or for a few.
+
+Always true: both ways write records that read back the same, in the order they were given, and put a key into the
+partition where Kafka's own partitioner would.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from suiro.connect.postgres.encoding import engine
+from suiro.protocol.crc32c import crc32c
+from suiro.protocol.murmur2 import partition_for_key
+from suiro.protocol.record_batch import HEADER_SIZE
+from suiro.protocol.records import Record, encode_batch
+
+__all__ = ["Batch", "batch_of", "encode"]
+
+MAX_BATCH_BYTES = 900_000
+FEW = 8  # so many are faster one by one
+_ROOM = 150  # at most, for the headers that `headers` makes and a record's own lengths
+
+Pair = tuple[bytes, bytes | None]
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """Without a producer yet; `crc_tail` is the CRC of what stands behind its header."""
+
+    partition: int
+    data: bytes
+    count: int
+    crc_tail: int
+
+
+def encode(
+    *, keys: pa.Array, values: pa.Array, timestamps: Any, headers: pa.Array, partitions: int, compression: int
+) -> list[Batch]:
+    """`partitions`: how many the topic has. No key is null."""
+    columnar = engine.columnar()
+    if columnar is None or len(keys) <= FEW:
+        return list(_plain(keys, values, timestamps, headers, partitions, compression))
+    places = columnar.partitions_of(keys, partitions) if partitions > 1 else np.zeros(len(keys), np.int32)
+    found = columnar.encode(
+        keys=keys,
+        values=values,
+        timestamps=timestamps,
+        partitions=places,
+        num_partitions=partitions,
+        headers=headers,
+        compression=compression,
+        max_batch_bytes=MAX_BATCH_BYTES,
+    )
+    return [Batch(one.partition, one.data, one.count, one.crc_tail) for one in found]
+
+
+def batch_of(pairs: Iterable[Pair], *, partition: int, timestamp_ms: int) -> Batch:
+    """A few records without headers, such as a position: below a hundred this is the faster way."""
+    records = [
+        Record(offset=at, timestamp=timestamp_ms, key=key, value=value)
+        for at, (key, value) in enumerate(pairs)
+    ]
+    return _finished(partition, records)
+
+
+def _plain(
+    keys: pa.Array, values: pa.Array, timestamps: Any, headers: pa.Array, partitions: int, compression: int
+) -> Iterator[Batch]:
+    waiting: dict[int, list[Record]] = {}
+    sizes: dict[int, int] = {}
+    rows = zip(keys.to_pylist(), values.to_pylist(), timestamps.tolist(), headers.to_pylist(), strict=True)
+    for key, value, timestamp, pairs in rows:
+        partition = partition_for_key(key, partitions) if partitions > 1 else 0
+        size = _ROOM + len(key) + len(value or b"")
+        records = waiting.setdefault(partition, [])
+        if records and sizes[partition] + size > MAX_BATCH_BYTES:
+            yield _finished(partition, records, compression)
+            records = waiting[partition] = []
+        sizes[partition] = size + (sizes[partition] if records else 0)
+        records.append(
+            Record(
+                offset=len(records),
+                timestamp=timestamp,
+                key=key,
+                value=value,
+                headers=tuple((pair["key"], pair["value"]) for pair in pairs),
+            )
+        )
+    for partition in sorted(waiting):
+        yield _finished(partition, waiting[partition], compression)
+
+
+def _finished(partition: int, records: list[Record], compression: int = 0) -> Batch:
+    data = encode_batch(records, compression=compression)
+    return Batch(partition, data, len(records), crc32c(memoryview(data)[HEADER_SIZE:]))

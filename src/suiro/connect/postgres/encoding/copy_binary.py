@@ -1,0 +1,224 @@
+"""COPY's binary format: what a snapshot selects, where its rows and values stand, and values to Avro bytes.
+
+What is always true: a row of a snapshot gives the same Avro bytes as the same row through pgoutput. Types with a
+simple binary form are read in it; all others are selected as the text that their output function writes, which is
+what pgoutput sends.
+
+A cast to text is not always that: of `inet`, `xml`, `bool` and `char(n)` it gives something else, and a composite
+of nulls must not become null. So the rest is printed by `concat`, which calls output functions, unless null.
+"""
+
+from __future__ import annotations
+
+import struct
+import uuid
+from collections.abc import Callable, Sequence
+
+import numpy as np
+import numpy.typing as npt
+
+from suiro.connect.postgres.encoding.avro_text import DAYS_INFINITY, MICROS_INFINITY, Unfit, string, varint
+from suiro.connect.postgres.encoding.engine import kernels
+from suiro.connect.postgres.encoding.schemas import Relation, forms_of
+from suiro.connect.postgres.encoding.types import Form, Rules
+from suiro.connect.postgres.server.pgoutput import EPOCH_MICROS, CorruptMessageError
+
+__all__ = [
+    "SIGNATURE",
+    "binary_to_avro",
+    "copy_columns",
+    "fields_of",
+    "quoted",
+    "row_places",
+    "rows_of",
+    "values_at",
+]
+
+SIGNATURE = b"PGCOPY\n\xff\r\n\0"
+_EPOCH_DAYS = 10_957
+_Int64s = npt.NDArray[np.int64]
+_Bytes = npt.NDArray[np.uint8]
+
+
+def copy_columns(relation: Relation, rules: Rules) -> str:
+    """The list of a SELECT whose binary COPY `RowEncoder.encode_copy` takes."""
+    selected = []
+    for column, form in zip(relation.columns, forms_of(relation, rules), strict=True):
+        name = quoted(column.name)
+        if form.copy == "cast":
+            name = f"{name}::text"
+        elif form.copy == "print":
+            name = f"case when num_nulls({name}) = 0 then concat({name}) end"
+        selected.append(name)
+    return ", ".join(selected)
+
+
+def quoted(name: str) -> str:
+    return '"' + name.replace('"', '""') + '"'
+
+
+def row_places(data: bytes | bytearray | memoryview, columns: int) -> tuple[_Bytes, _Int64s, int]:
+    """(the bytes, where each row begins, where the last ends), by the kernels; otherwise as `rows_of`."""
+    array = np.frombuffer(data, np.uint8)
+    array.flags.writeable = False
+    at = _begin(array[:32].tobytes())
+    starts = np.empty(len(array) // (2 + 4 * columns) + 1, np.int64)
+    result = np.zeros(3, np.int64)
+    compiled = kernels()
+    compiled.copy_rows(array, at, columns, starts, result)
+    status, rows, end = result.tolist()
+    if status != compiled.OK:
+        rows_of(array.tobytes(), columns)  # says what is wrong
+        raise CorruptMessageError(f"row {rows} of COPY is torn")
+    return array, starts[:rows], end
+
+
+def fields_of(data: bytes | bytearray | memoryview, columns: int) -> tuple[_Bytes, _Int64s, _Int64s]:
+    """(the bytes, where every value stands, its size or -1 for null): both tables have a row per column.
+
+    For rows that are not a table's: messages of pgoutput that a query gives, for one.
+    """
+    compiled = kernels()
+    if compiled is not None:
+        array, starts, _ = row_places(data, columns)
+        places = np.empty((columns, len(starts)), np.int64)
+        sizes = np.empty_like(places)
+        compiled.copy_fields(array, starts, places, sizes)
+        return array, places, sizes
+    array = np.frombuffer(data, np.uint8)
+    rows = rows_of(array.tobytes(), columns)
+    sizes = np.array([[-1 if value is None else len(value) for value in row] for row in rows], np.int64)
+    sizes = np.ascontiguousarray(sizes.reshape(len(rows), columns).T)
+    # Before each value stand the row's count of columns, the values before it, and all their lengths.
+    taken = np.maximum(sizes, 0).T
+    before = np.cumsum(taken, axis=1) - taken
+    begins = np.cumsum(taken.sum(axis=1) + 2 + 4 * columns) - (taken.sum(axis=1) + 2 + 4 * columns)
+    lengths = 2 + 4 * np.arange(1, columns + 1)
+    places = begins[:, None] + before + lengths + _begin(array[:32].tobytes())
+    return array, np.ascontiguousarray(places.T), sizes
+
+
+def values_at(data: _Bytes, at: int, end: int) -> list[bytes | None]:
+    """The values of the row of COPY that stands there."""
+    count = int.from_bytes(data[at : at + 2].tobytes(), "big")
+    return list(rows_of(data[at:end].tobytes(), count)[0])
+
+
+def _begin(data: bytes) -> int:
+    """Where the first row begins: behind the header of the file, if that is there."""
+    if not data.startswith(SIGNATURE):
+        return 0
+    _need(data, 0, 19, 0)
+    extension: int = struct.unpack_from(">I", data, 15)[0]
+    return 19 + extension
+
+
+def rows_of(data: bytes, columns: int) -> list[Sequence[bytes | None]]:
+    """The values of every row; `data` begins at a row or at the header of the file, and ends between rows."""
+    at = _begin(data)
+    rows: list[Sequence[bytes | None]] = []
+    while at < len(data):
+        _need(data, at, 2, len(rows))
+        count = struct.unpack_from(">h", data, at)[0]
+        at += 2
+        if count == -1:
+            if at != len(data):
+                raise CorruptMessageError(f"COPY goes on after its end, at byte {at}")
+            break
+        if count != columns:
+            raise CorruptMessageError(
+                f"row {len(rows)} of COPY, at byte {at}, has {count} columns and not {columns}"
+            )
+        row: list[bytes | None] = []
+        for _ in range(count):
+            _need(data, at, 4, len(rows))
+            size = struct.unpack_from(">i", data, at)[0]
+            at += 4
+            if size == -1:
+                row.append(None)
+                continue
+            _need(data, at, size, len(rows))
+            row.append(data[at : at + size])
+            at += size
+        rows.append(row)
+    return rows
+
+
+def _need(data: bytes, at: int, size: int, row: int) -> None:
+    if size < 0 or size > len(data) - at:
+        raise CorruptMessageError(
+            f"row {row} of COPY, at byte {at}: {size} bytes are needed and {len(data) - at} are there"
+        )
+
+
+def binary_to_avro(form: Form) -> Callable[[bytes], bytes]:
+    """The rule for a column's values as a snapshot selects them; it raises `Unfit` as `Form.encode` does."""
+    if form.copy != "binary":
+        return form.encode
+    return _RULES[form.code]
+
+
+def _integer(layout: str) -> Callable[[bytes], bytes]:
+    return lambda value: varint(_unpacked(layout, value))
+
+
+def _unpacked(layout: str, value: bytes) -> int:
+    if len(value) != struct.calcsize(layout):
+        raise Unfit(f"its binary form has {len(value)} bytes and not {struct.calcsize(layout)}")
+    number: int = struct.unpack(layout, value)[0]
+    return number
+
+
+def _reversed(size: int) -> Callable[[bytes], bytes]:
+    def rule(value: bytes) -> bytes:
+        if len(value) != size:
+            raise Unfit(f"its binary form has {len(value)} bytes and not {size}")
+        return value[::-1]
+
+    return rule
+
+
+def _bool(value: bytes) -> bytes:
+    return b"\x01" if _unpacked(">B", value) else b"\x00"
+
+
+def _date(value: bytes) -> bytes:
+    days = _unpacked(">i", value)
+    if days not in (DAYS_INFINITY, -DAYS_INFINITY - 1):
+        days += _EPOCH_DAYS
+    return varint(days)
+
+
+def _timestamp(value: bytes) -> bytes:
+    micros = _unpacked(">q", value)
+    if micros not in (MICROS_INFINITY, -MICROS_INFINITY - 1):
+        micros += EPOCH_MICROS
+        if micros >= MICROS_INFINITY:
+            raise Unfit(
+                "it is after 294247-01-10 04:00:54, the last that 64 bits of microseconds since 1970 hold"
+            )
+    return varint(micros)
+
+
+def _uuid(value: bytes) -> bytes:
+    if len(value) != 16:
+        raise Unfit(f"its binary form has {len(value)} bytes and not 16")
+    return string(str(uuid.UUID(bytes=value)).encode())
+
+
+_RULES: dict[str, Callable[[bytes], bytes]] = {
+    "bool": _bool,
+    "bytea": string,
+    "string": string,
+    "int2": _integer(">h"),
+    "int4": _integer(">i"),
+    "int8": _integer(">q"),
+    "uint4": _integer(">I"),
+    "float4": _reversed(4),
+    "float8": _reversed(8),
+    "date": _date,
+    "time": _integer(">q"),
+    "timestamp": _timestamp,
+    "timestamptz": _timestamp,
+    "uuid": _uuid,
+}

@@ -1,0 +1,83 @@
+"""Which engine works: the compiled kernels once they are loaded, the plain Python rules until then.
+
+Loading numba and the kernels takes most of a second from the disk cache and half a minute where they must be compiled
+first. A capture's first records must not wait for that: they go out by the plain rules, slower by a factor of fifty
+and equal in every value, and only then `load` begins, for the two would share one processor. From then on the capture
+waits for the kernels, though not for as long as compiling takes.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from collections.abc import Iterator
+from typing import Any
+
+__all__ = ["choose", "columnar", "kernels", "load"]
+
+PATIENCE_S = 3.0
+
+_lock = threading.Lock()
+_thread: threading.Thread | None = None
+_loaded: tuple[Any, Any] | None = None
+_failure: BaseException | None = None
+_forced: bool | None = None
+
+
+def load(*, wait: bool = False, patience_s: float | None = None) -> None:
+    """Begin to load the kernels, or wait until they are there, or for some time. A failure to load is raised here and
+    by `kernels`."""
+    global _thread
+    with _lock:
+        if _thread is None:
+            _thread = threading.Thread(target=_import, name="suiro-row-kernels", daemon=True)
+            _thread.start()
+        thread = _thread
+    if wait:
+        thread.join(patience_s)
+        if _failure is not None:
+            raise _failure
+
+
+def kernels() -> Any:
+    """The module that makes rows to records; None while it is not loaded."""
+    modules = _modules()
+    return None if modules is None else modules[0]
+
+
+def columnar() -> Any:
+    """`suiro.protocol.columnar`, which makes batches of them; None while it is not loaded."""
+    modules = _modules()
+    return None if modules is None else modules[1]
+
+
+def _modules() -> tuple[Any, Any] | None:
+    if _forced is False:
+        return None
+    if _forced and _loaded is None:
+        load(wait=True)
+    if _failure is not None:
+        raise _failure
+    return _loaded
+
+
+@contextlib.contextmanager
+def choose(*, compiled: bool) -> Iterator[None]:
+    """Only the kernels, or only the reference, within the block: for tests and benchmarks, in one thread."""
+    global _forced
+    before, _forced = _forced, compiled
+    try:
+        yield
+    finally:
+        _forced = before
+
+
+def _import() -> None:
+    global _loaded, _failure
+    try:
+        from suiro.connect.postgres.encoding import kernels as rows
+        from suiro.protocol import columnar as batches
+
+        _loaded = (rows, batches)
+    except BaseException as error:
+        _failure = error

@@ -1,0 +1,90 @@
+"""Where the rows and values of a binary COPY stand: the compiled side of `copy_binary` and `peek`."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from suiro.connect.postgres.encoding.kernels.wire import BAD_ROW, OK, int32_at, int64_at, uint16_at
+from suiro.protocol.compiling import BYTES_IN, INT, INT64S_IN, INT64S_OUT, TABLE_OUT, compiled
+
+
+@compiled(BYTES_IN, INT, INT, INT64S_OUT, INT64S_OUT)
+def copy_rows(data, at, columns, starts, result):
+    """Where the rows of COPY begin; each is checked. result = status, rows, the place after the last whole one."""
+    rows = np.int64(0)
+    size = np.int64(len(data))
+    result[0] = BAD_ROW
+    result[1] = 0
+    while at < size:
+        result[2] = at
+        if size - at < 2:
+            return
+        count = uint16_at(data, at)
+        if count == 0xFFFF:
+            if at + 2 != size:
+                return
+            break
+        if count != columns or rows >= len(starts):
+            return
+        starts[rows] = at
+        at += 2
+        for _ in range(columns):
+            if size - at < 4:
+                return
+            length = int32_at(data, at)
+            at += 4
+            if length < -1 or length > size - at:
+                return
+            if length > 0:
+                at += length
+        rows += 1
+        result[1] = rows
+    result[0] = OK
+    result[2] = at
+
+
+@compiled(BYTES_IN, INT64S_IN, TABLE_OUT, TABLE_OUT)
+def copy_fields(data, starts, places, sizes):
+    """Where every value of the rows that `copy_rows` has checked stands; a size of -1 is null."""
+    for row in range(len(starts)):
+        at = starts[row] + 2
+        for column in range(len(places)):
+            length = int32_at(data, at)
+            at += 4
+            places[column, row] = at
+            sizes[column, row] = length
+            if length > 0:
+                at += length
+
+
+@compiled(BYTES_IN, INT, INT64S_OUT, INT64S_OUT, INT64S_OUT, INT64S_OUT)
+def peeked_rows(data, at, starts, ends, lsns, result):
+    """Rows of an LSN and a message of pgoutput: where each message stands, and its LSN.
+
+    result = status, rows, rows up to the last commit, the place behind them. What stands behind the last whole row is
+    left; BAD_ROW: a row that is none.
+    """
+    rows = np.int64(0)
+    size = np.int64(len(data))
+    result[0] = OK
+    result[1] = 0
+    result[2] = 0
+    result[3] = at
+    while size - at >= 18:
+        length = int32_at(data, at + 14)
+        if uint16_at(data, at) != 2 or int32_at(data, at + 2) != 8 or length < 1:
+            result[0] = BAD_ROW
+            return
+        if length > size - at - 18:
+            return
+        lsns[rows] = int64_at(data, at + 6)
+        at += 18
+        starts[rows] = at
+        is_commit = data[at] == 67  # C
+        at += length
+        ends[rows] = at
+        rows += 1
+        result[1] = rows
+        if is_commit:
+            result[2] = rows
+            result[3] = at

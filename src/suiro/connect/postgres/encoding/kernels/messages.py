@@ -1,0 +1,175 @@
+"""Messages of pgoutput to a table of facts: the compiled `pgoutput.Parser`."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from suiro.connect.postgres.encoding.kernels.wire import (
+    EPOCH_MICROS,
+    I64_MAX,
+    int32_at,
+    int64_at,
+    uint16_at,
+    uint32_at,
+)
+from suiro.protocol.compiling import BYTES_IN, INT64S_IN, INT64S_OUT, TABLE_OUT, compiled, inlined
+
+# Rows of the table of facts: as in `pgoutput`.
+KIND, TRANSACTION, XID, RELATION, LSN, END_LSN, TIME, OLD_KIND, OLD_AT, NEW_AT, UNCHANGED, STREAMED = range(
+    12
+)
+
+
+@inlined
+def _skip_value(data, at, end):
+    """(next place, what it is: its kind's byte); the place is -1 where the value is torn or of no kind."""
+    if at >= end:
+        return np.int64(-1), np.uint8(0)
+    kind = data[at]
+    at += 1
+    if kind == 110 or kind == 117:  # n, u
+        return at, kind
+    if kind != 116 or end - at < 4:  # t
+        return np.int64(-1), kind
+    size = int32_at(data, at)
+    at += 4
+    if size < 0 or size > end - at:
+        return np.int64(-1), kind
+    return at + size, kind
+
+
+@compiled(BYTES_IN, INT64S_IN, INT64S_IN, TABLE_OUT, INT64S_OUT)
+def parse(data, starts, ends, facts, state):
+    """Fill the table of facts, a column a message. state = the open transaction, whether a stream block is open.
+
+    Returns -1, or the first message that is none; `state` is then as it was before that message.
+    """
+    given = np.zeros(65536, np.bool_)
+    for index in range(len(starts)):
+        at = starts[index]
+        end = ends[index]
+        if at < 0 or end > len(data) or end - at < 1:
+            return index
+        kind = data[at]
+        at += 1
+        facts[KIND, index] = kind
+        facts[OLD_AT, index] = -1
+        facts[NEW_AT, index] = -1
+        facts[RELATION, index] = -1
+        facts[TRANSACTION, index] = state[0]
+        facts[XID, index] = state[0]
+        is_change = kind == 73 or kind == 85 or kind == 68  # I, U, D
+        is_other = kind == 82 or kind == 89 or kind == 84 or kind == 77  # R, Y, T, M
+        if state[1] != 0 and (is_change or is_other):
+            facts[STREAMED, index] = 1
+            if end - at < 4:
+                return index
+            facts[XID, index] = uint32_at(data, at)
+            at += 4
+        if is_change:
+            if end - at < 5:
+                return index
+            facts[RELATION, index] = uint32_at(data, at)
+            mark = data[at + 4]
+            at += 5
+            old_count = np.int64(0)
+            if (mark == 75 or mark == 79) and kind != 73:  # K, O
+                facts[OLD_KIND, index] = mark
+                facts[OLD_AT, index] = at
+                if end - at < 2:
+                    return index
+                old_count = uint16_at(data, at)
+                at += 2
+                for column in range(old_count):
+                    at, value = _skip_value(data, at, end)
+                    if at < 0:
+                        return index
+                    given[column] = value == 116
+                if kind == 68:
+                    if at != end:
+                        return index
+                    continue
+                if at >= end:
+                    return index
+                mark = data[at]
+                at += 1
+            if mark != 78 or kind == 68 or end - at < 2:  # N
+                return index
+            facts[NEW_AT, index] = at
+            count = uint16_at(data, at)
+            at += 2
+            if old_count > 0 and old_count != count:
+                return index
+            unchanged = 0
+            for column in range(count):
+                at, value = _skip_value(data, at, end)
+                if at < 0:
+                    return index
+                if value == 117 and not (old_count > 0 and given[column]):
+                    unchanged += 1
+            facts[UNCHANGED, index] = unchanged
+            if at != end:
+                return index
+        elif is_other:
+            if kind == 82:
+                if end - at < 4:
+                    return index
+                facts[RELATION, index] = uint32_at(data, at)
+            elif kind == 77:
+                if end - at < 9:
+                    return index
+                facts[LSN, index] = int64_at(data, at + 1)
+        elif kind == 66:  # B
+            if end - at != 20:
+                return index
+            time = int64_at(data, at + 8)
+            if time > I64_MAX - EPOCH_MICROS:
+                return index
+            facts[LSN, index] = int64_at(data, at)
+            facts[TIME, index] = time + EPOCH_MICROS
+            state[0] = uint32_at(data, at + 16)
+            facts[TRANSACTION, index] = state[0]
+            facts[XID, index] = state[0]
+        elif kind == 67 or kind == 99:  # C, c
+            if kind == 99:
+                if end - at < 4:
+                    return index
+                facts[TRANSACTION, index] = uint32_at(data, at)
+                facts[XID, index] = facts[TRANSACTION, index]
+                at += 4
+            if end - at != 25:
+                return index
+            time = int64_at(data, at + 17)
+            if time > I64_MAX - EPOCH_MICROS:
+                return index
+            facts[LSN, index] = int64_at(data, at + 1)
+            facts[END_LSN, index] = int64_at(data, at + 9)
+            facts[TIME, index] = time + EPOCH_MICROS
+            state[0] = 0
+        elif kind == 83:  # S
+            if end - at != 5:
+                return index
+            state[0] = uint32_at(data, at)
+            state[1] = 1
+            facts[TRANSACTION, index] = state[0]
+            facts[XID, index] = state[0]
+        elif kind == 69:  # E
+            if at != end:
+                return index
+            state[0] = 0
+            state[1] = 0
+        elif kind == 65:  # A
+            if end - at != 8:
+                return index
+            facts[TRANSACTION, index] = uint32_at(data, at)
+            facts[XID, index] = uint32_at(data, at + 4)
+        elif kind == 79:  # O
+            if end - at < 9 or data[end - 1] != 0:
+                return index
+            facts[LSN, index] = int64_at(data, at)
+            for place in range(at + 8, end - 1):
+                if data[place] == 0:
+                    return index
+        else:
+            return index
+    return -1

@@ -1,0 +1,197 @@
+"""One value to Avro, from text or from COPY's binary form, by its column's code."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from suiro.connect.postgres.encoding.kernels.numbers import put_decimal, put_float4, put_float8, put_integer
+from suiro.connect.postgres.encoding.kernels.times import put_date, put_time, put_timestamp
+from suiro.connect.postgres.encoding.kernels.wire import (
+    EPOCH_DAYS,
+    EPOCH_MICROS,
+    HARD,
+    I32_MAX,
+    I64_MAX,
+    int32_at,
+    int64_at,
+    put_long,
+    uint16_at,
+    uint32_at,
+)
+from suiro.protocol.compiling import copy_bytes, inlined
+
+# How a value is written: first from text, then from COPY's binary form.
+CODES = (
+    "python",
+    "string",
+    "integer",
+    "float8",
+    "float4",
+    "bool",
+    "bytea",
+    "date",
+    "time",
+    "timestamp",
+    "timestamptz",
+    "decimal",
+    "binary_int2",
+    "binary_int4",
+    "binary_int8",
+    "binary_uint4",
+    "binary_float4",
+    "binary_float8",
+    "binary_bool",
+    "binary_date",
+    "binary_timestamp",
+    "binary_uuid",
+)
+(
+    PYTHON,
+    STRING,
+    INTEGER,
+    FLOAT8,
+    FLOAT4,
+    BOOL,
+    BYTEA,
+    DATE,
+    TIMEOFDAY,
+    TIMESTAMP,
+    TIMESTAMPTZ,
+    DECIMAL,
+    BINARY_INT2,
+    BINARY_INT4,
+    BINARY_INT8,
+    BINARY_UINT4,
+    BINARY_FLOAT4,
+    BINARY_FLOAT8,
+    BINARY_BOOL,
+    BINARY_DATE,
+    BINARY_TIMESTAMP,
+    BINARY_UUID,
+) = range(len(CODES))
+
+MAX_DECIMAL_DIGITS = 2000
+MAX_GROWTH = 48
+"""A value's Avro bytes are at most this longer than its own, its union's branch and its length included, decimals
+apart: a date of eight characters gives ten, a UUID of sixteen bytes thirty-eight."""
+
+
+@inlined
+def _nibble(byte):
+    digit = np.int64(np.uint8(byte - np.uint8(48)))
+    if digit <= 9:
+        return digit
+    letter = np.int64(np.uint8(byte - np.uint8(97)))
+    if letter <= 5:
+        return letter + 10
+    return np.int64(1000)
+
+
+@inlined
+def put_bytea(out, to, data, at, size):
+    if size < 2 or size & 1 or data[at] != 92 or data[at + 1] != 120:
+        return np.int64(HARD)
+    count = (size - 2) >> 1
+    to = put_long(out, to, count)
+    at += 2
+    wrong = np.int64(0)
+    for place in range(count):
+        byte = (_nibble(data[at + 2 * place]) << 4) | _nibble(data[at + 2 * place + 1])
+        wrong |= byte
+        out[to + place] = np.uint8(byte & 0xFF)
+    if wrong > 0xFF:
+        return np.int64(HARD)
+    return to + count
+
+
+@inlined
+def _put_text(out, to, data, at, size):
+    to = put_long(out, to, size)
+    copy_bytes(out, to, data, at, size)
+    return to + size
+
+
+@inlined
+def _hex_digit(nibble):
+    return np.uint8(nibble + 48 if nibble < 10 else nibble + 87)
+
+
+@inlined
+def _put_binary(out, to, data, at, size, code):
+    """A value in COPY's binary form; only of the size that its type has."""
+    if code == BINARY_INT4:
+        if size == 4:
+            return put_long(out, to, int32_at(data, at))
+    elif code == BINARY_INT8:
+        if size == 8:
+            return put_long(out, to, int64_at(data, at))
+    elif code == BINARY_INT2:
+        if size == 2:
+            return put_long(out, to, np.int64(np.int16(np.uint16(uint16_at(data, at)))))
+    elif code == BINARY_UINT4:
+        if size == 4:
+            return put_long(out, to, uint32_at(data, at))
+    elif code in (BINARY_FLOAT8, BINARY_FLOAT4):
+        width = 8 if code == BINARY_FLOAT8 else 4
+        if size == width:
+            for byte in range(width):
+                out[to + byte] = data[at + width - 1 - byte]
+            return to + width
+    elif code == BINARY_BOOL:
+        if size == 1:
+            out[to] = np.uint8(1 if data[at] != 0 else 0)
+            return to + 1
+    elif code == BINARY_TIMESTAMP:
+        if size == 8:
+            value = int64_at(data, at)
+            if value != I64_MAX and value != -I64_MAX - 1:
+                if value >= I64_MAX - EPOCH_MICROS:
+                    return np.int64(HARD)
+                value += EPOCH_MICROS
+            return put_long(out, to, value)
+    elif code == BINARY_DATE:
+        if size == 4:
+            value = int32_at(data, at)
+            if value != I32_MAX and value != -I32_MAX - 1:
+                value += EPOCH_DAYS
+            return put_long(out, to, value)
+    elif code == BINARY_UUID and size == 16:
+        to = put_long(out, to, np.int64(36))
+        for byte in range(16):
+            if byte == 4 or byte == 6 or byte == 8 or byte == 10:
+                out[to] = 45
+                to += 1
+            out[to] = _hex_digit(data[at + byte] >> 4)
+            out[to + 1] = _hex_digit(data[at + byte] & 15)
+            to += 2
+        return to
+    return np.int64(HARD)
+
+
+@inlined
+def put_value(out, to, data, at, size, code, first, second, powers, limbs):
+    """A value that is not null; the place after it, or -1: not done. The caller has made room."""
+    if code == STRING:
+        return _put_text(out, to, data, at, size)
+    if code == INTEGER:
+        return put_integer(out, to, data, at, size, first, second)
+    if code >= BINARY_INT2:
+        return _put_binary(out, to, data, at, size, code)
+    if code in (TIMESTAMP, TIMESTAMPTZ):
+        return put_timestamp(out, to, data, at, size, code == TIMESTAMPTZ)
+    if code == DECIMAL:
+        return put_decimal(out, to, data, at, size, first, second, limbs)
+    if code == FLOAT8:
+        return put_float8(out, to, data, at, size, powers)
+    if code == FLOAT4:
+        return put_float4(out, to, data, at, size, powers)
+    if code == DATE:
+        return put_date(out, to, data, at, size)
+    if code == TIMEOFDAY:
+        return put_time(out, to, data, at, size)
+    if code == BYTEA:
+        return put_bytea(out, to, data, at, size)
+    if code == BOOL and size == 1 and (data[at] == 116 or data[at] == 102):
+        out[to] = np.uint8(1 if data[at] == 116 else 0)
+        return to + 1
+    return np.int64(HARD)

@@ -1,0 +1,128 @@
+"""Rows to records by the plain rules, one value at a time: what the kernels must equal, byte for byte.
+
+It works until the kernels are loaded, for what they leave (arrays, composites, rare values), and wherever something
+is wrong: its errors are the errors.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from types import EllipsisType
+
+from suiro.connect.postgres.encoding.avro_text import Unfit
+from suiro.connect.postgres.encoding.copy_binary import binary_to_avro
+from suiro.connect.postgres.encoding.encoded_rows import (
+    EncodedRows,
+    MissingValueError,
+    Records,
+    UnfitValueError,
+)
+from suiro.connect.postgres.encoding.schemas import Relation
+from suiro.connect.postgres.encoding.types import Form, type_name
+
+__all__ = ["PlainRows", "Row", "Values", "completed"]
+
+Values = Sequence["bytes | EllipsisType | None"]
+"""A tuple's values as they stand; None is null, `...` an untouched TOAST value."""
+
+Row = tuple[Values | None, Values | None]
+"""(old tuple, new tuple)"""
+
+
+def completed(old: Values | None, new: Values) -> Values:
+    """The new tuple, its untouched values taken from the old one where that has them."""
+    if old is None:
+        return new
+    return [
+        before if value is ... and before is not None else value
+        for value, before in zip(new, old, strict=True)
+    ]
+
+
+class PlainRows:
+    def __init__(
+        self, relation: Relation, forms: Sequence[Form], *, key_header: bytes, value_header: bytes
+    ) -> None:
+        self._relation = relation
+        self._encoders: dict[bool, list[Callable[[bytes], bytes]]] = {
+            False: [form.encode for form in forms],
+            True: [binary_to_avro(form) for form in forms],
+        }
+        self._key_header = key_header
+        self._value_header = value_header
+
+    def encode(
+        self, rows: Iterable[Row], *, binary: bool, fills: Mapping[tuple[int, int], bytes]
+    ) -> EncodedRows:
+        out = Records()
+        for position, (old, new) in enumerate(rows):
+            self._check_width(old)
+            self._check_width(new)
+            if new is None:
+                if old is None:
+                    raise ValueError(f"change {position} is no insert, update or delete")
+                out.add(position, self._key(old, binary), None)
+                continue
+            cells = [
+                fills[position, column]
+                if value is ... and (position, column) in fills
+                else self.cell(value, column, binary=binary)
+                for column, value in enumerate(completed(old, new))
+            ]
+            key = self._key_header + b"".join(
+                self._key_cell(cells[column], column) for column in self._relation.key
+            )
+            if old is not None and (old_key := self._key(old, binary)) != key:
+                out.add(position, old_key, None)
+            out.add(position, key, self._value_header + b"".join(cells))
+        return out.encoded()
+
+    def cell(self, value: bytes | EllipsisType | None, column: int, *, binary: bool) -> bytes:
+        """A value with the branch of its union."""
+        if value is None:
+            return b"\0"
+        if value is ...:
+            raise MissingValueError(
+                f"{self._column(column)} is an untouched TOAST value that nothing gives; set REPLICA IDENTITY FULL"
+            )
+        try:
+            return b"\x02" + self._encoders[binary][column](value)
+        except Unfit as unfit:
+            raise self._unfit(value, column, unfit) from None
+
+    def _key(self, values: Values, binary: bool) -> bytes:
+        cells = (
+            self._key_cell(self.cell(values[column], column, binary=binary), column)
+            for column in self._relation.key
+        )
+        return self._key_header + b"".join(cells)
+
+    def _key_cell(self, cell: bytes, column: int) -> bytes:
+        if self._relation.nullable_key:
+            return cell
+        if cell == b"\0":
+            raise UnfitValueError(
+                f"{self._relation.full_name}.{self._relation.columns[column].name} is part of the key and null;"
+                " name a key whose columns are NOT NULL, or set REPLICA IDENTITY FULL"
+            )
+        return cell[1:]
+
+    def _check_width(self, values: Values | None) -> None:
+        if values is not None and len(values) != len(self._relation.columns):
+            raise ValueError(
+                f"a row with {len(values)} columns for {self._relation.full_name}, which has"
+                f" {len(self._relation.columns)}: make a new encoder after each announcement of the table"
+            )
+
+    def _unfit(self, value: bytes, column: int, unfit: Unfit) -> UnfitValueError:
+        shown = value[:60].decode(errors="backslashreplace") + ("..." if len(value) > 60 else "")
+        name = f"{self._relation.full_name}.{self._relation.columns[column].name}"
+        return UnfitValueError(
+            f"{self._column(column)} holds {shown!r}: {unfit}. Change the value, or capture the column as text:"
+            f" as_text = {name}"
+        )
+
+    def _column(self, column: int) -> str:
+        known = self._relation.columns[column]
+        kind = type_name(known.type, known.typmod, self._relation.types)
+        return f"{self._relation.full_name}.{known.name} of type {kind}"

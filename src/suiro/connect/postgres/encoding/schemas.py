@@ -1,0 +1,267 @@
+"""A captured table and the Avro schemas of its topic's keys and values.
+
+What is always true: the schemas depend on the table alone, not on when capture met it; the same column has the
+same Avro name for as long as it keeps its own; and columns stand in the table's order, in the key as well.
+
+Where Avro does not allow a column's name (see `names`) the original stands beside it as `postgres.name`; the
+declared type of every column stands there as `postgres.type`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from suiro.connect.postgres.encoding.names import avro_name, avro_names
+from suiro.connect.postgres.encoding.types import PRINTED, Form, Rules, Types, form_of, type_name
+from suiro.connect.postgres.server.pgoutput import RelationMessage
+from suiro.errors import UsageError
+
+__all__ = [
+    "RELATION_QUERY",
+    "Column",
+    "Relation",
+    "announced",
+    "forms_of",
+    "key_schema",
+    "misread",
+    "relation_of",
+    "value_schema",
+]
+
+RELATION_QUERY = """
+select c.oid::int8, n.nspname::text, c.relname::text, c.relreplident::text,
+    (select json_agg(json_build_array(a.attname, a.atttypid::int8, a.atttypmod, a.attndims, a.attnum, a.attgenerated)
+        order by a.attnum)
+        from pg_catalog.pg_attribute a where a.attrelid = c.oid and a.attnum > 0 and not a.attisdropped),
+    coalesce((select json_agg(k.attnum) from pg_catalog.pg_index i, unnest(i.indkey[0:i.indnkeyatts - 1]) k(attnum)
+        where i.indrelid = c.oid and i.indisprimary), '[]'),
+    coalesce((select json_agg(k.attnum) from pg_catalog.pg_index i, unnest(i.indkey[0:i.indnkeyatts - 1]) k(attnum)
+        where i.indrelid = c.oid and i.indisreplident), '[]')
+from pg_catalog.pg_class c join pg_catalog.pg_namespace n on n.oid = c.relnamespace
+where c.oid = any(%(relations)s::oid[])
+"""
+"""One row a table, for `relation_of`; give the tables' oids as parameter `relations`."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Column:
+    """A column as pgoutput announces it; `dimensions` is how deep an array was declared (the catalogue knows)."""
+
+    name: str
+    type: int
+    typmod: int = -1
+    dimensions: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Relation:
+    """A table: its columns in the order in which pgoutput and a snapshot send them, and what names its rows.
+
+    `key` holds positions in `columns`, rising. `nullable_key` is set where no constraint keeps nulls out of the key
+    (replica identity full and no unique key: the whole row is the key).
+    """
+
+    oid: int
+    schema: str
+    name: str
+    columns: tuple[Column, ...]
+    key: tuple[int, ...]
+    nullable_key: bool = False
+    types: Types = field(default_factory=dict)
+
+    @property
+    def full_name(self) -> str:
+        return f"{self.schema}.{self.name}"
+
+
+def relation_of(
+    row: tuple[Any, ...],
+    *,
+    types: Types,
+    published: Sequence[str] | None = None,
+    key: Sequence[str] | None = None,
+) -> Relation:
+    """A table from its row of `RELATION_QUERY`, with the columns that pgoutput will send.
+
+    published: the columns that the publication sends (`pg_publication_tables.attnames`, Postgres 15 and later);
+    without it all that are not generated. key: a unique key the user named, for a table without a primary key.
+    Raises `UsageError` for a table whose rows nothing names, and says how to mend it.
+    """
+    oid, schema, name, identity, attributes, primary, replica_index = row
+    columns = []
+    numbers = []
+    for attribute, type_oid, typmod, dimensions, number, generated in attributes:
+        if attribute in published if published is not None else not generated:
+            columns.append(Column(name=attribute, type=type_oid, typmod=typmod, dimensions=dimensions))
+            numbers.append(number)
+    names = [column.name for column in columns]
+    identified = {"d": primary, "i": replica_index, "f": numbers}.get(identity, [])
+    nullable = False
+    if key is not None:
+        if missing := [wanted for wanted in key if wanted not in names]:
+            raise UsageError(
+                f"{schema}.{name} has no column {', '.join(missing)} to be its key; it has {', '.join(names)}"
+            )
+        wanted = [numbers[names.index(column)] for column in key]
+    elif primary:
+        wanted = primary
+    elif identity == "i":
+        wanted = replica_index
+    else:
+        wanted = identified
+        nullable = True
+    if not wanted or not set(wanted) <= set(identified):
+        raise _unnamed(schema, name, key)
+    if not set(wanted) <= set(numbers):
+        raise UsageError(
+            f"the publication leaves out columns of the key of {schema}.{name}; add them to its column list"
+        )
+    positions = tuple(sorted(numbers.index(number) for number in wanted))
+    return Relation(
+        oid=oid,
+        schema=schema,
+        name=name,
+        columns=tuple(columns),
+        key=positions,
+        nullable_key=nullable,
+        types=types,
+    )
+
+
+def announced(
+    message: RelationMessage,
+    *,
+    types: Types,
+    row: tuple[Any, ...] | None = None,
+    key: Sequence[str] | None = None,
+) -> Relation:
+    """A table from pgoutput's announcement, which is the truth for the changes that follow it.
+
+    row: its row of `RELATION_QUERY`, which may be younger than the announcement or gone (None): it adds how deep
+    arrays were declared and, under replica identity full, what the primary key is.
+    """
+    depths = {entry[0]: entry[3] for entry in row[4]} if row else {}
+    numbers = {entry[4]: entry[0] for entry in row[4]} if row else {}
+    columns = tuple(
+        Column(
+            name=column.name, type=column.type, typmod=column.typmod, dimensions=depths.get(column.name, 0)
+        )
+        for column in message.columns
+    )
+    flagged = [column.name for column in message.columns if column.is_key]
+    names = [column.name for column in columns]
+    nullable = False
+    if key is not None:
+        wanted = list(key)
+    elif message.replica_identity != "f":
+        wanted = flagged
+    else:
+        wanted = [numbers.get(number, "") for number in row[5]] if row else []
+        if not wanted or not set(wanted) <= set(names):
+            wanted = names
+            nullable = True
+    if not wanted or not set(wanted) <= set(flagged):
+        raise _unnamed(message.schema, message.name, key)
+    positions = tuple(sorted(names.index(column) for column in wanted))
+    return Relation(
+        oid=message.oid,
+        schema=message.schema,
+        name=message.name,
+        columns=columns,
+        key=positions,
+        nullable_key=nullable,
+        types=types,
+    )
+
+
+def _unnamed(schema: str, name: str, key: Sequence[str] | None) -> UsageError:
+    return UsageError(
+        f"nothing in the WAL names a row of {schema}.{name}: "
+        + (
+            f"its replica identity does not cover the key {', '.join(key)}"
+            if key
+            else "it has no primary key"
+        )
+        + f". Give it a primary key, or ALTER TABLE {schema}.{name} REPLICA IDENTITY USING INDEX <a unique index"
+        " over NOT NULL columns>, or REPLICA IDENTITY FULL (then the whole row is the key, or name the key)"
+    )
+
+
+def key_schema(relation: Relation, rules: Rules) -> dict[str, Any]:
+    """The Avro schema of the topic's keys: the key's columns, in the table's order."""
+    return _record(relation, rules, "Key", relation.key, nullable=relation.nullable_key)
+
+
+def value_schema(relation: Relation, rules: Rules) -> dict[str, Any]:
+    """The Avro schema of the topic's values: every column, nullable, with null as its default."""
+    return _record(relation, rules, "Value", range(len(relation.columns)), nullable=True)
+
+
+def forms_of(relation: Relation, rules: Rules, *, namespace: str = "") -> list[Form]:
+    """How each column is written. A composite type is defined where it is first used and named after that."""
+    seen: set[str] = set()
+
+    def name(schema: str, composite: str) -> tuple[str, bool]:
+        full = f"{namespace}.{avro_name(schema)}_{avro_name(composite)}"
+        is_first = full not in seen
+        seen.add(full)
+        return full, is_first
+
+    return [
+        PRINTED
+        if f"{relation.full_name}.{column.name}" in rules.as_text
+        else form_of(
+            column.type, column.typmod, column.dimensions, types=relation.types, rules=rules, name=name
+        )
+        for column in relation.columns
+    ]
+
+
+def misread(before: Mapping[str, Any], after: Mapping[str, Any]) -> list[str]:
+    """Fields (by name) whose values in one schema Avro would read with the other, and get wrong.
+
+    Avro's rules, and with them a registry's, look at a decimal's bytes and not at its scale, take days for
+    microseconds, and read the bytes of a decimal as a string. A retyped column is held against this too.
+    """
+    old = {field["name"]: _meaning(field["type"]) for field in before["fields"]}
+    new = {field["name"]: _meaning(field["type"]) for field in after["fields"]}
+    return [name for name, meaning in new.items() if name in old and old[name] != meaning]
+
+
+def _meaning(kind: Any) -> Any:
+    """What the values mean beyond their Avro type; None for nothing."""
+    if isinstance(kind, list):
+        return next((_meaning(branch) for branch in kind if branch != "null"), None)
+    if not isinstance(kind, dict):
+        return None
+    if kind["type"] == "array":
+        return _meaning(kind["items"])
+    if kind["type"] == "record":
+        inner = {field["name"]: _meaning(field["type"]) for field in kind["fields"]}
+        return {name: meaning for name, meaning in inner.items() if meaning is not None} or None
+    logical = kind.get("logicalType")
+    return None if logical in (None, "uuid") else (logical, kind.get("scale"))
+
+
+def _record(
+    relation: Relation, rules: Rules, record: str, positions: Sequence[int], *, nullable: bool
+) -> dict[str, Any]:
+    parts = [*rules.namespace.split("."), relation.schema, relation.name]
+    namespace = ".".join(avro_name(part) for part in parts if part)
+    chosen = replace(relation, columns=tuple(relation.columns[position] for position in positions))
+    forms = forms_of(chosen, rules, namespace=f"{namespace}.{record}")
+    names = avro_names([column.name for column in relation.columns])
+    fields = []
+    for position, column, form in zip(positions, chosen.columns, forms, strict=True):
+        entry: dict[str, Any] = {"name": names[position]}
+        if nullable:
+            entry |= {"type": ["null", form.avro], "default": None}
+        else:
+            entry["type"] = form.avro
+        if names[position] != column.name:
+            entry["postgres.name"] = column.name
+        entry["postgres.type"] = type_name(column.type, column.typmod, relation.types)
+        fields.append(entry)
+    return {"type": "record", "name": record, "namespace": namespace, "fields": fields}

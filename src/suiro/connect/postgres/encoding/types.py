@@ -1,0 +1,334 @@
+"""How each Postgres type is written in Avro, and what must be asked of Postgres to know it.
+
+| Postgres | Avro | remarks |
+|---|---|---|
+| `smallint`, `integer` | `int` | |
+| `bigint`, `oid` | `long` | |
+| `numeric(p,s)` | `bytes`, `decimal` | p and s as declared; a negative s gives precision p-s and scale 0, an s above p gives precision s. `NaN` has no place in it: capture stops and names the column (list it in `as_text`) |
+| `numeric` without precision | `string` | as Postgres prints it: every digit, `NaN`, `Infinity`; with `numeric = "string"` all numerics |
+| `real`, `double precision` | `float`, `double` | `NaN`, infinities and -0 are kept |
+| `boolean` | `boolean` | |
+| `text`, `varchar`, `char(n)`, `name`, `"char"`, `citext` | `string` | `char(n)` with its padding |
+| `bytea` | `bytes` | |
+| `date` | `int`, `date` | `infinity` is 2147483647, `-infinity` -2147483648 |
+| `time` | `long`, `time-micros` | `24:00` is 86400000000 |
+| `timetz` | `string` | `04:05:06.789-08`; Avro has no such type |
+| `timestamp` | `long`, `local-timestamp-micros` | `infinity` is 9223372036854775807, `-infinity` -9223372036854775808, the numbers Postgres uses; later than 294247-01-10 04:00:54 does not fit and stops capture |
+| `timestamptz` | `long`, `timestamp-micros` | the same |
+| `interval` | `string` | ISO 8601: `P1Y2M3DT4H5M6.789S`; Avro's duration cannot be negative |
+| `uuid` | `string`, `uuid` | |
+| `json`, `jsonb` | `string` | |
+| enums | `string` | the label. Not an Avro enum: `ALTER TYPE ... ADD VALUE` is not announced in the WAL, and a reader with yesterday's schema could not read today's label |
+| arrays | `array` | elements nullable; nested as deep as declared (`int[][]`: two). Postgres does not hold values to the declared depth; one that has another stops capture. Lower bounds are left out |
+| composites | `record` | all attributes nullable |
+| domains | as the base type | |
+| ranges, multiranges | `string` | `[2024-01-01,2024-02-01)` |
+| `inet`, `cidr`, `macaddr`, geometric, `bit`, `xml`, `money`, `tsvector`, `pg_lsn`, everything else, types of extensions (`hstore`, PostGIS, `vector`) | `string` | as Postgres prints it; `money` with `lc_monetary = C` |
+
+Any column can be written as a `string`, as Postgres prints it, by naming it in `as_text`.
+
+Every column of a value is a union with null, whose default is null, even where the table says NOT NULL: the
+catalogue is read later than the rows in the WAL were written, `SET NOT NULL` would otherwise be an incompatible
+change of the schema, and an added or dropped column is a compatible one. Columns of a primary key are plain in
+the key.
+
+Readers that turn dates and timestamps into Python's `datetime` (fastavro does) refuse infinity and years beyond
+9999, as `datetime` itself does; read such columns without logical types, or capture them as text.
+
+Stored generated columns are in the topic where the publication publishes them (Postgres 18,
+`publish_generated_columns = stored`) and otherwise not; virtual ones never are.
+"""  # noqa: E501
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from suiro.connect.postgres.encoding import avro_text
+from suiro.connect.postgres.encoding.avro_text import Encode
+from suiro.connect.postgres.encoding.names import avro_names
+
+__all__ = [
+    "PRINTED",
+    "SESSION_SETTINGS",
+    "TYPES_QUERY",
+    "Form",
+    "PgField",
+    "PgType",
+    "Rules",
+    "Types",
+    "form_of",
+    "type_name",
+    "types_of",
+]
+
+SESSION_SETTINGS: Mapping[str, str] = {
+    "client_encoding": "UTF8",
+    "datestyle": "ISO",
+    "intervalstyle": "iso_8601",
+    "timezone": "UTC",
+    "extra_float_digits": "1",
+    "bytea_output": "hex",
+    "lc_monetary": "C",
+}
+"""Settings that every session must have whose bytes come here: walsender, peek and COPY alike (in the connection's
+`options`, as `-c name=value`). With them a value is printed one way only, and a float to its last bit."""
+
+TYPES_QUERY = """
+with recursive wanted(oid) as (
+    select unnest(%(oids)s::oid[])
+  union
+    select n.oid from wanted w join pg_catalog.pg_type t on t.oid = w.oid cross join lateral (
+        select t.typelem where t.typelem <> 0
+        union all select t.typbasetype where t.typbasetype <> 0
+        union all select a.atttypid from pg_catalog.pg_attribute a
+            where t.typtype = 'c' and a.attrelid = t.typrelid and a.attnum > 0 and not a.attisdropped
+    ) n(oid)
+)
+select t.oid::int8, n.nspname::text, t.typname::text,
+    case when e.oid is not null then 'array' when t.typtype = 'd' then 'domain' when t.typtype = 'c' then 'composite'
+         when t.typtype = 'e' then 'enum' else 'base' end,
+    case when e.oid is not null then t.typelem else 0 end::int8, coalesce(e.typdelim, ',')::text,
+    t.typbasetype::int8, t.typtypmod, t.typndims,
+    coalesce((select json_agg(json_build_array(a.attname, a.atttypid::int8, a.atttypmod, a.attndims) order by a.attnum)
+        from pg_catalog.pg_attribute a
+        where t.typtype = 'c' and a.attrelid = t.typrelid and a.attnum > 0 and not a.attisdropped), '[]')
+from wanted w join pg_catalog.pg_type t on t.oid = w.oid join pg_catalog.pg_namespace n on n.oid = t.typnamespace
+    left join pg_catalog.pg_type e on e.typarray = t.oid
+"""
+"""Everything about types, with those they are made of; give the oids as parameter `oids`, the rows to `types_of`."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PgField:
+    """An attribute of a composite type."""
+
+    name: str
+    type: int
+    typmod: int = -1
+    dimensions: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PgType:
+    """One row of `pg_type`, as far as it matters here."""
+
+    oid: int
+    schema: str
+    name: str
+    kind: Literal["base", "array", "domain", "composite", "enum"] = "base"
+    element: int = 0
+    delimiter: str = ","
+    base: int = 0
+    base_typmod: int = -1
+    base_dimensions: int = 0
+    fields: tuple[PgField, ...] = ()
+
+
+Types = Mapping[int, PgType]
+
+
+def types_of(rows: Iterable[tuple[Any, ...]]) -> dict[int, PgType]:
+    """The answer to `TYPES_QUERY`, by oid."""
+    types = {}
+    for oid, schema, name, kind, element, delimiter, base, typmod, dimensions, fields in rows:
+        types[oid] = PgType(
+            oid=oid,
+            schema=schema,
+            name=name,
+            kind=kind,
+            element=element,
+            delimiter=delimiter,
+            base=base,
+            base_typmod=typmod,
+            base_dimensions=dimensions,
+            fields=tuple(PgField(name=f[0], type=f[1], typmod=f[2], dimensions=f[3]) for f in fields),
+        )
+    return types
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rules:
+    """What a user may choose. `as_text` names columns as `schema.table.column`."""
+
+    namespace: str
+    numeric: Literal["decimal", "string"] = "decimal"
+    as_text: frozenset[str] = frozenset()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Form:
+    """How one column is written.
+
+    `avro` is its schema without the union; `encode` the rule from Postgres's text; `code` the kernels' name for
+    that rule ("python": they have none) with two parameters. `copy` says what a snapshot selects: the column
+    itself in its binary form (`code` names that too), cast to text, or printed by its output function.
+    """
+
+    avro: Any
+    encode: Encode
+    code: str
+    copy: Literal["binary", "cast", "print"]
+    first: int = 0
+    second: int = 0
+
+
+Name = Callable[[str, str], tuple[str, bool]]
+"""(schema, name of a composite type) -> (its full name in Avro, whether this is its first use)."""
+
+PRINTED = Form(avro="string", encode=avro_text.string, code="string", copy="print")
+_TEXT = Form(avro="string", encode=avro_text.string, code="string", copy="binary")
+_CAST = Form(avro="string", encode=avro_text.string, code="string", copy="cast")
+
+
+def _logical(base: str, logical: str) -> dict[str, str]:
+    return {"type": base, "logicalType": logical}
+
+
+def _integer(avro: str, bits: int, *, signed: bool = True) -> Form:
+    low, high = (-(1 << (bits - 1)), (1 << (bits - 1)) - 1) if signed else (0, (1 << bits) - 1)
+    encode = avro_text.integer_encoder(bits, signed=signed)
+    code = f"int{bits // 8}" if signed else f"uint{bits // 8}"
+    return Form(avro=avro, encode=encode, code=code, copy="binary", first=low, second=high)
+
+
+_NUMERIC = 1700
+_BASE: dict[int, tuple[str, Form]] = {
+    16: ("boolean", Form(avro="boolean", encode=avro_text.bool_, code="bool", copy="binary")),
+    17: ("bytea", Form(avro="bytes", encode=avro_text.bytea, code="bytea", copy="binary")),
+    18: ('"char"', PRINTED),
+    19: ("name", _TEXT),
+    20: ("bigint", _integer("long", 64)),
+    21: ("smallint", _integer("int", 16)),
+    23: ("integer", _integer("int", 32)),
+    25: ("text", _TEXT),
+    26: ("oid", _integer("long", 32, signed=False)),
+    114: ("json", _TEXT),
+    700: ("real", Form(avro="float", encode=avro_text.float_, code="float4", copy="binary")),
+    701: ("double precision", Form(avro="double", encode=avro_text.double, code="float8", copy="binary")),
+    1042: ("character", _TEXT),
+    1043: ("character varying", _TEXT),
+    1082: (
+        "date",
+        Form(avro=_logical("int", "date"), encode=avro_text.date, code="date", copy="binary"),
+    ),
+    1083: (
+        "time",
+        Form(avro=_logical("long", "time-micros"), encode=avro_text.time, code="time", copy="binary"),
+    ),
+    1114: (
+        "timestamp",
+        Form(
+            avro=_logical("long", "local-timestamp-micros"),
+            encode=avro_text.timestamp,
+            code="timestamp",
+            copy="binary",
+        ),
+    ),
+    1184: (
+        "timestamptz",
+        Form(
+            avro=_logical("long", "timestamp-micros"),
+            encode=avro_text.timestamptz,
+            code="timestamptz",
+            copy="binary",
+        ),
+    ),
+    1186: ("interval", _CAST),
+    1266: ("timetz", _CAST),
+    1560: ("bit", PRINTED),
+    1562: ("bit varying", PRINTED),
+    _NUMERIC: ("numeric", _CAST),
+    2950: (
+        "uuid",
+        Form(avro=_logical("string", "uuid"), encode=avro_text.string, code="uuid", copy="binary"),
+    ),
+    3802: ("jsonb", _CAST),
+}
+
+
+def form_of(oid: int, typmod: int, dimensions: int, *, types: Types, rules: Rules, name: Name) -> Form:
+    """How a value of this type is written. An unknown type is its text."""
+    if oid == _NUMERIC and typmod >= 4 and rules.numeric == "decimal":
+        return _decimal(typmod)
+    if oid in _BASE:
+        return _BASE[oid][1]
+    known = types.get(oid)
+    if known is None:
+        return PRINTED
+    if known.kind == "domain":
+        depth = max(dimensions, known.base_dimensions)
+        return form_of(known.base, known.base_typmod, depth, types=types, rules=rules, name=name)
+    if known.kind == "array":
+        inner = form_of(known.element, typmod, 0, types=types, rules=rules, name=name)
+        depth = max(1, dimensions)
+        avro: Any = inner.avro
+        for level in range(depth):
+            avro = {"type": "array", "items": ["null", avro] if level == 0 else avro}
+        encode = avro_text.array_encoder(inner.encode, dimensions=depth, delimiter=known.delimiter)
+        return Form(avro=avro, encode=encode, code="python", copy="cast")
+    if known.kind == "composite":
+        return _composite(known, types, rules, name)
+    return PRINTED
+
+
+def _decimal(typmod: int) -> Form:
+    precision = ((typmod - 4) >> 16) & 0xFFFF
+    scale = (((typmod - 4) & 0x7FF) ^ 1024) - 1024
+    if scale < 0:
+        precision, scale = precision - scale, 0
+    precision = max(precision, scale)
+    return Form(
+        avro={"type": "bytes", "logicalType": "decimal", "precision": precision, "scale": scale},
+        encode=avro_text.decimal_encoder(precision, scale),
+        code="decimal",
+        copy="cast",
+        first=precision,
+        second=scale,
+    )
+
+
+def _composite(known: PgType, types: Types, rules: Rules, name: Name) -> Form:
+    full_name, is_first = name(known.schema, known.name)
+    forms = [
+        form_of(field.type, field.typmod, field.dimensions, types=types, rules=rules, name=name)
+        for field in known.fields
+    ]
+    avro: Any = full_name
+    if is_first:
+        fields = []
+        written = avro_names([field.name for field in known.fields])
+        for field, avro_name, form in zip(known.fields, written, forms, strict=True):
+            entry: dict[str, Any] = {"name": avro_name, "type": ["null", form.avro], "default": None}
+            if avro_name != field.name:
+                entry["postgres.name"] = field.name
+            entry["postgres.type"] = type_name(field.type, field.typmod, types)
+            fields.append(entry)
+        avro = {"type": "record", "name": full_name, "fields": fields}
+    encode = avro_text.composite_encoder(known.name, [form.encode for form in forms])
+    return Form(avro=avro, encode=encode, code="python", copy="cast")
+
+
+def type_name(oid: int, typmod: int, types: Types) -> str:
+    """The type as one would declare it: `numeric(10,2)`, `mood`, `integer[]`."""
+    if oid in _BASE:
+        return _BASE[oid][0] + _modifier(oid, typmod)
+    known = types.get(oid)
+    if known is None:
+        return f"type with oid {oid}"
+    if known.kind == "array":
+        return type_name(known.element, typmod, types) + "[]"
+    return known.name if known.schema in ("pg_catalog", "public") else f"{known.schema}.{known.name}"
+
+
+def _modifier(oid: int, typmod: int) -> str:
+    if typmod < 0:
+        return ""
+    if oid == _NUMERIC:
+        return f"({((typmod - 4) >> 16) & 0xFFFF},{(((typmod - 4) & 0x7FF) ^ 1024) - 1024})"
+    if oid in (1042, 1043):
+        return f"({typmod - 4})"
+    if oid in (1560, 1562, 1083, 1114, 1184, 1266):
+        return f"({typmod})"
+    return ""

@@ -1,0 +1,147 @@
+"""Values that an update leaves alone and does not send (TOAST): taken from the row's last value.
+
+Always true: the value filled in is that of the row just before the change, in the order of the log: from an earlier
+change of the same block, from the snapshot's rows that wait where these are older than the change, or from the topic.
+Where none of them has it the change is left out, but for the tombstone of its old key, and the caller is told the key:
+until a whole record of it comes, the row's values are unknown. Half a row is never written.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from suiro.connect.postgres.encoding.avro_fields import ColumnCutter
+from suiro.connect.postgres.encoding.avro_rows import EncodedRows
+from suiro.connect.postgres.encoding.names import avro_names
+from suiro.connect.postgres.server.blocks import Int64s
+from suiro.connect.postgres.server.pgoutput import Messages
+from suiro.connect.postgres.tables import Form
+
+__all__ = ["Cutters", "LeftOut", "Untouched", "fill_untouched"]
+
+_NULL = b"\0"
+
+Lookup = Callable[[bytes, int], bytes | None]
+
+
+class Cutters:
+    """Cuts columns out of values in any schema, by the schema's id in the value."""
+
+    def __init__(self, schema_text: Callable[[int], str]) -> None:
+        self._schema_text = schema_text
+        self._known: dict[int, ColumnCutter] = {}
+
+    def set_unregistered(self, schema: Mapping[str, object]) -> None:
+        """What values with the id 0 are: rows of a snapshot that wait."""
+        self._known[0] = ColumnCutter(schema)
+
+    def cut(self, value: bytes, name: str, kind: object) -> bytes | None:
+        """None: the value's schema does not have this column, or has it in another form."""
+        schema_id = int.from_bytes(value[1:5], "big")
+        cutter = self._known.get(schema_id)
+        if cutter is None:
+            cutter = self._known[schema_id] = ColumnCutter(json.loads(self._schema_text(schema_id)))
+        return cutter.cut(value, name) if cutter.has(name, kind) else None
+
+
+@dataclass(frozen=True, slots=True)
+class LeftOut:
+    """The last change of a key, where that was left out; `has_older`: the topic has an older value of the row."""
+
+    row: int
+    has_older: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Untouched:
+    """What to fill in (nulls where a change is left out), the changes left out, and the keys unknown afterwards."""
+
+    fill: list[bytes]
+    rows: set[int]
+    keys: dict[bytes, LeftOut]
+
+
+@dataclass(slots=True)
+class _Latest:
+    """A row's last value within the block: encoded with nulls in place of what is filled in later."""
+
+    value: bytes
+    filled: dict[int, bytes]
+
+
+def fill_untouched(
+    form: Form, messages: Messages, indices: Int64s, *, last_value: Lookup, cutters: Cutters
+) -> Untouched:
+    """`last_value(key, row)`: the row's value before this block, for the change `indices[row]`."""
+    rows, columns = form.encoder.unchanged(messages, indices)
+    missing: dict[int, list[int]] = {}
+    for row, column in zip(rows.tolist(), columns.tolist(), strict=True):
+        missing.setdefault(row, []).append(column)
+    encoded = form.encoder.encode_changes(messages, indices, fill=[_NULL] * len(rows))
+    names = avro_names([column.name for column in form.relation.columns])
+    kinds = {field["name"]: field["type"] for field in form.value_schema["fields"]}
+    latest: dict[bytes, _Latest | None] = {}  # None: unknown, or gone
+    filled: dict[int, dict[int, bytes]] = {}
+    unknown: dict[bytes, LeftOut] = {}
+
+    def before(key: bytes, row: int, column: int) -> bytes | None:
+        if key in latest:
+            known = latest[key]
+            if known is None:
+                return None
+            if column in known.filled:
+                return known.filled[column]
+            value: bytes | None = known.value
+        else:
+            value = last_value(key, row)
+        return None if value is None else cutters.cut(value, names[column], kinds[names[column]])
+
+    def has_older(key: bytes, row: int) -> bool:
+        if key in unknown:
+            return unknown[key].has_older
+        return latest[key] is not None if key in latest else last_value(key, row) is not None
+
+    left_out: set[int] = set()
+    for row, key, value, old_key in _rows(encoded):
+        found: dict[int, bytes] = {}
+        for column in missing.get(row, ()):
+            cell = before(old_key or key, row, column)
+            if cell is None:
+                left_out.add(row)
+                break
+            found[column] = cell
+        if old_key is not None:
+            latest[old_key] = None
+            unknown.pop(old_key, None)
+        if row in left_out:
+            unknown[key] = LeftOut(row, has_older(key, row))
+            latest[key] = None
+            continue
+        unknown.pop(key, None)
+        if value is None:
+            latest[key] = None
+        else:
+            filled[row] = found
+            latest[key] = _Latest(value, found)
+    fill = [
+        _NULL if row in left_out else filled[row][column]
+        for row, column in zip(rows.tolist(), columns.tolist(), strict=True)
+    ]
+    return Untouched(fill, left_out, unknown)
+
+
+def _rows(encoded: EncodedRows) -> list[tuple[int, bytes, bytes | None, bytes | None]]:
+    """(change, key, value, the key it had before if that was another)."""
+    sources = encoded.sources.tolist()
+    found: list[tuple[int, bytes, bytes | None, bytes | None]] = []
+    old_key: bytes | None = None
+    for record, source in enumerate(sources):
+        key = encoded.key(record)
+        if encoded.tombstones[record] and record + 1 < len(sources) and sources[record + 1] == source:
+            old_key = key
+            continue
+        found.append((source, key, encoded.value(record), old_key))
+        old_key = None
+    return found

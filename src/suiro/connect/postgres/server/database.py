@@ -1,0 +1,317 @@
+"""One connection to the database that is captured, and what its catalogue says.
+
+Always true: errors of Postgres come out as suiro's. A lost or refused connection is a `TransientError`, since the
+capture starts over from its position; what Postgres refuses is a `UsageError` with Postgres's own words.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any, Self
+
+import psycopg2
+import psycopg2.errorcodes
+import psycopg2.extensions
+import psycopg2.extras
+
+from suiro.connect.postgres.encoding.types import SESSION_SETTINGS
+from suiro.connect.postgres.server.lsn import parse_lsn
+from suiro.errors import BrokenConnectionError, ConfigError, SuiroError, TransientError, UsageError
+
+__all__ = [
+    "CONNECTION",
+    "LOCK_TIMEOUT_MS",
+    "Database",
+    "LockNotAvailableError",
+    "ServerFacts",
+    "connect_replication",
+    "postgres_errors",
+    "quoted",
+    "refused",
+]
+
+OLDEST_VERSION = 140000
+SHARED_LOCK_TIMEOUT = "10s"  # of connections that share an exported snapshot
+LOCK_TIMEOUT_MS = 1_000  # of what is asked between blocks of the stream, which waits meanwhile
+HOLDERS_SAID = 5
+_DROPPED = "could not open relation with OID"  # Postgres's view of a publication says it without a code
+
+# What the capture writes are messages to itself: while a synchronous standby is away it must not wait for that. The
+# stream brings rows that policies would hide: reading such a table is an error, not a part of its rows.
+_OWN_SETTINGS = {"statement_timeout": "0", "synchronous_commit": "local", "row_security": "off"}
+_SESSION = " ".join(
+    f"-c {name}={value}"
+    for name, value in {**SESSION_SETTINGS, **_OWN_SETTINGS}.items()
+    if name != "client_encoding"
+)
+_KEEPALIVE = {"keepalives": 1, "keepalives_idle": 30, "keepalives_interval": 10, "keepalives_count": 3}
+CONNECTION: dict[str, Any] = {
+    "application_name": "suiro capture",
+    "options": _SESSION,
+    "client_encoding": "UTF8",
+    **_KEEPALIVE,
+}
+"""Parameters of libpq for connections that replicate."""
+_OPERATIONAL = frozenset({"08", "28", "40", "53", "54", "55", "57", "58"})
+"""Classes of codes that tell of the server or the connection, not of what was asked."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServerFacts:
+    version: int
+    database: str
+    is_standby: bool
+    wal_level: str
+
+
+class LockNotAvailableError(TransientError):
+    """Somebody holds a lock on the table for longer than was waited, or has dropped the table meanwhile."""
+
+
+@contextmanager
+def postgres_errors(what: str) -> Iterator[None]:
+    """`what` says what was tried, such as "read table public.t"."""
+    try:
+        yield
+    except SuiroError:
+        raise
+    except (psycopg2.OperationalError, psycopg2.InterfaceError) as error:
+        raise _operational(what, error.pgcode or "", _words(error)) from error
+    except psycopg2.Error as error:
+        if error.pgcode == psycopg2.errorcodes.INTERNAL_ERROR and _DROPPED in str(error):
+            raise LockNotAvailableError(
+                f"{what}: a table was dropped while its lock was waited for"
+            ) from error
+        if type(error) is psycopg2.DatabaseError and not error.pgcode:
+            # libpq lost the server in the middle of COPY and has no words for it.
+            raise BrokenConnectionError(f"{what}: lost Postgres: {_words(error)}") from error
+        if error.pgcode == "XX000" and "could not open relation with OID" in str(error):
+            # Functions of the catalogue list tables and then open them one by one.
+            raise TransientError(f"{what}: a table was dropped meanwhile: {_words(error)}") from error
+        raise UsageError(f"{what}: Postgres says: {_words(error)}") from error
+
+
+def refused(what: str, code: str, text: str) -> SuiroError:
+    """What an error of Postgres is, by its code (SQLSTATE; empty where libpq has none)."""
+    if code and code[:2] not in _OPERATIONAL:
+        return UsageError(f"{what}: Postgres says: {text}")
+    return _operational(what, code, text)
+
+
+def _operational(what: str, code: str, text: str) -> SuiroError:
+    if code == psycopg2.errorcodes.LOCK_NOT_AVAILABLE:
+        return LockNotAvailableError(f"{what}: Postgres says: {text}")
+    # 28: wrong user or password; 3D: no such database; 42: no permission. 53, 55, 57, 58 may pass.
+    if code[:2] in ("28", "3D", "42", "22", "0A") or "password authentication failed" in text:
+        return UsageError(f"{what}: Postgres says: {text}")
+    return BrokenConnectionError(f"{what}: lost Postgres, or could not reach it: {text}")
+
+
+def _words(error: psycopg2.Error) -> str:
+    diagnosis = getattr(error, "diag", None)
+    primary = getattr(diagnosis, "message_primary", None)
+    if not primary:
+        return " ".join(str(error).split()) or type(error).__name__
+    detail = getattr(diagnosis, "message_detail", None)
+    hint = getattr(diagnosis, "message_hint", None)
+    return "; ".join(str(part) for part in (primary, detail, hint) if part)
+
+
+def quoted(*names: str) -> str:
+    """A name as SQL takes it: `quoted("public", "t")` is `"public"."t"`."""
+    return ".".join('"' + name.replace('"', '""') + '"' for name in names)
+
+
+def connect_replication(dsn: str) -> Any:
+    """A connection that speaks the replication protocol. Streamed transactions begin early: memory stays small."""
+    with postgres_errors("connect for replication"):
+        return psycopg2.connect(
+            dsn,
+            connection_factory=psycopg2.extras.LogicalReplicationConnection,
+            **CONNECTION,
+        )
+
+
+class Database:
+    """Not for several threads at once. Every statement is a transaction of its own, unless `snapshot` says else.
+
+    `lock_timeout_ms`: how long a statement waits for a lock on a table; 0: for ever.
+    """
+
+    def __init__(self, dsn: str, *, lock_timeout_ms: int = 0) -> None:
+        with postgres_errors("connect"):
+            self._connection = psycopg2.connect(
+                dsn,
+                application_name="suiro capture",
+                options=f"{_SESSION} -c lock_timeout={lock_timeout_ms}",
+                client_encoding="UTF8",
+                **_KEEPALIVE,
+            )
+            self._connection.autocommit = True
+        self._type_names: dict[int, str] = {}
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exc_info: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        self._connection.close()
+
+    def cancel(self) -> None:
+        """From another thread: what runs now ends with an error."""
+        try:
+            self._connection.cancel()
+        except psycopg2.Error:
+            pass  # it is gone already, which is as good
+
+    def rows(
+        self, sql: str, parameters: Sequence[Any] | Mapping[str, Any] | None = None, *, what: str
+    ) -> list[tuple[Any, ...]]:
+        with postgres_errors(what), self._connection.cursor() as cursor:
+            cursor.execute(sql, parameters)
+            return list(cursor.fetchall()) if cursor.description is not None else []
+
+    def row(
+        self, sql: str, parameters: Sequence[Any] | Mapping[str, Any] | None = None, *, what: str
+    ) -> tuple[Any, ...] | None:
+        found = self.rows(sql, parameters, what=what)
+        return found[0] if found else None
+
+    def literal(self, text: str) -> str:
+        """A text as SQL takes it, for statements that have no parameters (COPY)."""
+        adapted = psycopg2.extensions.QuotedString(text)
+        adapted.prepare(self._connection)
+        return str(adapted.getquoted().decode())
+
+    def type_name(self, oid: int) -> str:
+        """As a cast takes it that cuts nothing off."""
+        known = self._type_names.get(oid)
+        if known is None:
+            # Without a modifier character is character(1), and bit is bit(1); with -1 it is bpchar and "bit".
+            ((known,),) = self.rows("select format_type(%s, -1)", (oid,), what="ask for the name of a type")
+            self._type_names[oid] = str(known)
+        return str(known)
+
+    def copy(self, sql: str, sink: Any, *, what: str) -> None:
+        """`sink.write(bytes)` gets a row, or the header, at a time."""
+        with postgres_errors(what), self._connection.cursor() as cursor:
+            cursor.copy_expert(sql, sink)
+
+    @contextmanager
+    def snapshot(self, name: str | None = None) -> Iterator[None]:
+        """Everything within sees one state of the database: that of an exported snapshot, or of now."""
+        with postgres_errors("begin a snapshot"), self._connection.cursor() as cursor:
+            cursor.execute("begin isolation level repeatable read read only")
+            if name is not None:
+                cursor.execute("set transaction snapshot %s", (name,))
+                # Others of this snapshot keep the tables locked until all is read. An ALTER TABLE that waits for them
+                # makes this one wait, and Postgres sees no deadlock: the session ends, and goes on beside the stream.
+                cursor.execute("set local lock_timeout = %s", (SHARED_LOCK_TIMEOUT,))
+        try:
+            yield
+        finally:
+            try:
+                with self._connection.cursor() as cursor:
+                    cursor.execute("rollback")  # it only read
+            except psycopg2.Error:
+                pass  # the connection is lost, and with it the snapshot
+
+    @contextmanager
+    def one_moment(self) -> Iterator[None]:
+        """As `snapshot`; within one it is that one."""
+        if self._connection.info.transaction_status != psycopg2.extensions.TRANSACTION_STATUS_IDLE:
+            yield
+            return
+        with self.snapshot():
+            yield
+
+    def facts(self) -> ServerFacts:
+        found = self.row(
+            "select current_setting('server_version_num')::int, current_database(), pg_is_in_recovery(),"
+            " current_setting('wal_level'), current_setting('server_encoding')",
+            what="ask the server what it is",
+        )
+        assert found is not None
+        facts = ServerFacts(version=found[0], database=found[1], is_standby=found[2], wal_level=found[3])
+        if facts.version < OLDEST_VERSION:
+            raise ConfigError(
+                f"Postgres {facts.version // 10000} is too old: capture needs 14 or later, whose slots stream large "
+                "transactions"
+            )
+        if facts.wal_level != "logical":
+            raise ConfigError(
+                f"wal_level is {facts.wal_level}: changes cannot be decoded from such a log. Run ALTER SYSTEM SET "
+                "wal_level = 'logical' and restart Postgres"
+            )
+        if found[4] == "SQL_ASCII":
+            raise ConfigError(
+                f"database {facts.database} has the encoding SQL_ASCII: Postgres does not know what its texts mean, "
+                "and records are UTF-8. Choose: capture a copy of it in a database with a real encoding (pg_dump, then "
+                "CREATE DATABASE ... ENCODING 'UTF8' TEMPLATE template0)"
+            )
+        return facts
+
+    def wal_position(self) -> int:
+        """Up to where the log is on disk now (on a standby: what it has replayed)."""
+        return self._position("pg_last_wal_replay_lsn()", "pg_current_wal_flush_lsn()")
+
+    def insert_position(self) -> int:
+        """Up to where the log is written, on disk or not (on a standby: what it has replayed)."""
+        return self._position("pg_last_wal_replay_lsn()", "pg_current_wal_insert_lsn()")
+
+    def received_position(self) -> int:
+        """Of a standby: behind everything that it has replayed or replays now."""
+        return self._position("greatest(pg_last_wal_receive_lsn(), pg_last_wal_replay_lsn())", "null")
+
+    def replayed_position(self) -> int:
+        """Of a standby: snapshots from now on see what was committed before."""
+        return self._position("pg_last_wal_replay_lsn()", "null")
+
+    def _position(self, of_standby: str, of_primary: str) -> int:
+        found = self.row(
+            f"select case when pg_is_in_recovery() then {of_standby} else {of_primary} end",
+            what="ask where the log ends",
+        )
+        assert found is not None
+        if found[0] is None:
+            raise BrokenConnectionError("ask where the log ends: this standby has been promoted to a primary")
+        return parse_lsn(found[0])
+
+    def visible(self) -> str:
+        """Which transactions a snapshot sees: that of now, or the one that everything here sees."""
+        ((text,),) = self.rows("select pg_current_snapshot()::text", what="take a snapshot")
+        return str(text)
+
+    def new_transaction(self) -> int:
+        """The number of a transaction that begins now: those that are open have lower ones."""
+        ((xid,),) = self.rows("select pg_current_xact_id()::text", what="begin a transaction")
+        return int(xid)
+
+    def lock_holders(self) -> str:
+        """Who keeps tables from being read, in words."""
+        found = self.rows(
+            "select n.nspname || '.' || c.relname, l.granted, l.pid, coalesce(nullif(a.application_name, ''),"
+            " a.usename, '?'), coalesce(a.state, 'prepared transaction') from pg_locks l join pg_class c on c.oid ="
+            " l.relation join pg_namespace n on n.oid = c.relnamespace left join pg_stat_activity a on a.pid = l.pid"
+            " where l.mode = 'AccessExclusiveLock' and c.relkind in ('r', 'p') and n.nspname not in ('pg_catalog',"
+            " 'pg_toast') and l.database = (select oid from pg_database where datname = current_database())"
+            f" order by l.granted desc, l.pid limit {HOLDERS_SAID}",
+            what="ask who locks tables",
+        )
+        said = [
+            f"process {pid} ({application}, {state}) {'has locked' if granted else 'waits for a lock on'} {table}"
+            for table, granted, pid, application, state in found
+        ]
+        return "; ".join(said) or "the lock is free by now"
+
+    def emit(self, prefix: str, content: str, *, transactional: bool = True) -> None:
+        """Writes a message into the log, which the capture itself reads."""
+        self.rows(
+            "select pg_logical_emit_message(%s, %s, %s)",
+            (transactional, prefix, content),
+            what="write a message into Postgres's log",
+        )

@@ -1,0 +1,347 @@
+"""The publication: which tables are captured, and what the catalogue says of each.
+
+Always true: a table that comes out of here can be captured: it has a key for its records and a replica identity that
+tells deleted and changed rows by it. Anything else is a `ConfigError` with the statement that mends it. All facts are
+of one moment: what is read in several statements, with an ALTER TABLE between two, is a table that never was.
+
+| replica identity | key of the records |
+|---|---|
+| default | the primary key |
+| using index | the index's columns |
+| full | the primary key; else the first unique index over columns that are never null; else all columns |
+| nothing, or default without a primary key | refused |
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import TypeVar
+
+from suiro.connect.postgres.options import CaptureOptions
+from suiro.connect.postgres.server.database import Database, quoted
+from suiro.errors import ConfigError, TransientError, UsageError
+
+__all__ = ["Column", "Table", "ensure_publication", "published_tables", "table_facts"]
+
+LOOKS = 5
+"""At tables that are altered meanwhile."""
+
+T = TypeVar("T")
+
+logger = logging.getLogger(__name__)
+
+
+class _GoneError(ConfigError):
+    """The table was dropped after the publication's tables were listed."""
+
+
+class _TornError(TransientError):
+    """A column is published that the catalogue does not have yet: what it has is of the moment before."""
+
+
+# Of a table and all partitions below it, without locking them.
+_PARTS = (
+    "with recursive parts (oid) as (select %(oid)s::oid union all select i.inhrelid from parts join pg_class c on"
+    " c.oid = parts.oid and c.relkind = 'p' join pg_inherits i on i.inhparent = parts.oid)"
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Column:
+    name: str
+    type_oid: int
+    typmod: int
+    not_null: bool
+    number: int = 0  # pg_attribute.attnum, which a column keeps when it is renamed
+    fills_itself: bool = False  # rows from before it was added have a value: a default, or generated
+    collation: str | None = None  # as SQL takes it
+    version: int = 0  # pg_attribute.xmin: another one after each ALTER TABLE of the column
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Table:
+    """`columns` are those that are published, in their order."""
+
+    oid: int
+    schema: str
+    name: str
+    identity: str  # pg_class.relreplident
+    columns: tuple[Column, ...]
+    key: tuple[str, ...]
+    key_is_unique: bool  # false: all columns are the key, and no index orders them
+    row_filter: str | None
+    file: int = 0  # pg_class.relfilenode, of partitions a hash: another one where the table was rewritten
+    attributes: int = 0  # pg_class.relnatts: the highest number that a column had by now
+    is_partitioned: bool = False
+
+    @property
+    def full_name(self) -> str:
+        return f"{self.schema}.{self.name}"
+
+    @property
+    def sql_rows(self) -> str:
+        """In FROM: its own rows. Those of a table that inherits from it come in the stream under that one's name."""
+        name = quoted(self.schema, self.name)
+        return name if self.is_partitioned else f"ONLY {name}"
+
+
+def ensure_publication(database: Database, options: CaptureOptions, version: int) -> None:
+    """Creates the publication, or adds what it lacks of `options.tables`."""
+    name = options.publication
+    found = database.row(
+        "select puballtables, pubinsert and pubupdate and pubdelete and pubtruncate from pg_publication"
+        " where pubname = %s",
+        (name,),
+        what=f"look at publication {name}",
+    )
+    if found is None:
+        _create(database, options, version)
+        return
+    if not found[1]:
+        raise ConfigError(
+            f"publication {name} leaves out some operations; run ALTER PUBLICATION {quoted(name)} SET (publish = "
+            "'insert, update, delete, truncate')"
+        )
+    if not options.tables or found[0]:
+        return
+    published = {f"{schema}.{table}" for schema, table in _published(database, name)}
+    missing = [table for table in options.tables if table not in published]
+    if missing:
+        names = ", ".join(_sql_name(database, table) for table in missing)
+        statement = f"ALTER PUBLICATION {quoted(name)} ADD TABLE {names}"
+        try:
+            database.rows(statement, what=f"add {', '.join(missing)} to publication {name}")
+        except UsageError as error:
+            raise ConfigError(f"{error}. Let the owner run: {statement}") from error
+        logger.info("publication %s has got %s", name, ", ".join(missing))
+
+
+def _create(database: Database, options: CaptureOptions, version: int) -> None:
+    settings = "publish_via_partition_root = true"  # a partitioned table is one topic
+    if version >= 180000:
+        settings += ", publish_generated_columns = stored"
+    if options.tables:
+        what = "FOR TABLE " + ", ".join(_sql_name(database, table) for table in options.tables)
+    else:
+        what = "FOR ALL TABLES"
+    statement = f"CREATE PUBLICATION {quoted(options.publication)} {what} WITH ({settings})"
+    try:
+        database.rows(statement, what=f"create publication {options.publication}")
+    except UsageError as error:
+        raise ConfigError(
+            f"{error}. Let a role run it that may (for all tables: a superuser; else the tables' owner with CREATE on "
+            f"the database): {statement}"
+        ) from error
+
+
+def _sql_name(database: Database, table: str) -> str:
+    schema, _, name = table.partition(".")
+    kind = database.row(
+        "select c.relkind, c.relpersistence from pg_class c join pg_namespace n on n.oid = c.relnamespace"
+        " where n.nspname = %s and c.relname = %s",
+        (schema, name),
+        what=f"look for table {table}",
+    )
+    if kind is None:
+        raise ConfigError(
+            f"table {table} does not exist in this database; --tables takes schema.table, comma between"
+        )
+    if kind[0] not in ("r", "p") or kind[1] != "p":
+        kinds = {
+            "v": "a view",
+            "m": "a materialised view",
+            "f": "a foreign table",
+            "S": "a sequence",
+            "i": "an index",
+        }
+        raise ConfigError(
+            f"{table} is {kinds.get(kind[0], 'unlogged or temporary')}: Postgres's log has changes of ordinary tables "
+            "only"
+        )
+    return quoted(schema, name)
+
+
+def _published(database: Database, publication: str) -> list[tuple[str, str]]:
+    rows = database.rows(
+        "select schemaname, tablename from pg_publication_tables where pubname = %s order by 1, 2",
+        (publication,),
+        what=f"list the tables of publication {publication}",
+    )
+    return [(row[0], row[1]) for row in rows]
+
+
+def published_tables(database: Database, options: CaptureOptions, version: int) -> list[Table]:
+    """All that are captured, checked."""
+
+    def look() -> list[Table]:
+        names = _published(database, options.publication)
+        if options.tables:
+            wanted = set(options.tables)
+            names = [one for one in names if f"{one[0]}.{one[1]}" in wanted]
+        found = []
+        for schema, name in names:
+            try:
+                found.append(_table_facts(database, options.publication, schema, name, version))
+            except _GoneError as error:
+                logger.info("%s", error)
+        return found
+
+    return _in_one_moment(database, look)
+
+
+def table_facts(database: Database, publication: str, schema: str, name: str, version: int) -> Table:
+    """Raises `ConfigError` where the table cannot be captured."""
+    return _in_one_moment(database, lambda: _table_facts(database, publication, schema, name, version))
+
+
+def _in_one_moment(database: Database, look: Callable[[], T]) -> T:
+    """Functions of the server see what was committed since the transaction's snapshot was taken, tables do not. So a
+    moment may be torn, and it is looked again."""
+    for _ in range(LOOKS - 1):
+        try:
+            with database.one_moment():
+                return look()
+        except _TornError as error:
+            logger.debug("%s", error)
+    with database.one_moment():
+        return look()
+
+
+def _table_facts(database: Database, publication: str, schema: str, name: str, version: int) -> Table:
+    full_name = f"{schema}.{name}"
+    found = database.row(
+        "select c.oid, c.relreplident, c.relkind = 'p', c.relfilenode, c.relnatts, has_table_privilege(c.oid, 'select')"
+        " from pg_class c join pg_namespace n on n.oid = c.relnamespace where n.nspname = %s and c.relname = %s",
+        (schema, name),
+        what=f"look at table {full_name}",
+    )
+    if found is None or found[-1] is None:  # rights are those of now
+        raise _GoneError(f"table {full_name} does not exist any more; take it out of the publication")
+    oid, identity, is_partitioned, file, attributes, may_select = found
+    if not may_select:
+        raise ConfigError(
+            f"no permission to read {full_name}: GRANT SELECT ON {quoted(schema, name)} TO this role"
+        )
+    columns, row_filter = _columns(database, publication, oid, full_name, version)
+    if is_partitioned:
+        file, columns = _of_partitions(database, oid, full_name, columns)
+    key, unique = _key(database, oid, identity, quoted(schema, name), columns)
+    return Table(
+        oid=oid,
+        schema=schema,
+        name=name,
+        identity=identity,
+        columns=tuple(columns),
+        key=key,
+        key_is_unique=unique,
+        row_filter=row_filter,
+        file=file,
+        attributes=attributes,
+        is_partitioned=is_partitioned,
+    )
+
+
+def _of_partitions(
+    database: Database, oid: int, full_name: str, columns: list[Column]
+) -> tuple[int, list[Column]]:
+    """What only the tables that hold the rows know: their files, and which columns got values without being written."""
+    ((file, filled),) = database.rows(
+        f"{_PARTS} select coalesce((select ('x' || left(md5(string_agg(c.oid || ' ' || c.relfilenode, ',' order by"
+        " c.oid)), 15))::bit(60)::int8 from parts join pg_class c using (oid) where c.relfilenode <> 0), 1),"
+        " array(select distinct a.attname::text from parts join pg_attribute a on a.attrelid = parts.oid where"
+        " a.atthasmissing and not a.attisdropped)",
+        {"oid": oid},
+        what=f"look at the partitions of {full_name}",
+    )
+    return file, [replace(one, fills_itself=one.fills_itself or one.name in filled) for one in columns]
+
+
+def _columns(
+    database: Database, publication: str, oid: int, full_name: str, version: int
+) -> tuple[list[Column], str | None]:
+    published: Sequence[int] | None = None
+    row_filter = None
+    if version >= 150000:
+        found = database.row(
+            "select t.attrs::int2[], pg_get_expr(t.qual, t.relid) from pg_get_publication_tables(%s) t"
+            " where t.relid = %s",
+            (publication, oid),
+            what=f"look at {full_name} in publication {publication}",
+        )
+        if found is None:
+            raise ConfigError(
+                f"table {full_name} is not in publication {publication}; ALTER PUBLICATION ... ADD TABLE"
+            )
+        published, row_filter = found
+    rows = database.rows(
+        "select attname, atttypid, atttypmod, attnotnull, attnum, attgenerated, atthasmissing, (select"
+        " quote_ident(n.nspname) || '.' || quote_ident(c.collname) from pg_collation c join pg_namespace n on"
+        " n.oid = c.collnamespace where c.oid = attcollation), xmin::text::int8 from pg_attribute where attrelid = %s"
+        " and attnum > 0 and not attisdropped order by attnum",
+        (oid,),
+        what=f"list the columns of {full_name}",
+    )
+    if published is not None and not set(published) <= {row[4] for row in rows}:
+        raise _TornError(f"table {full_name} is being altered; look again")
+    columns = [
+        Column(
+            name=row[0],
+            type_oid=row[1],
+            typmod=row[2],
+            not_null=row[3],
+            number=row[4],
+            fills_itself=bool(row[5]) or row[6],
+            collation=row[7],
+            version=row[8],
+        )
+        for row in rows
+        if (row[4] in published if published is not None else not row[5])
+    ]
+    return columns, row_filter
+
+
+def _key(
+    database: Database, oid: int, identity: str, sql_name: str, columns: Sequence[Column]
+) -> tuple[tuple[str, ...], bool]:
+    indexes = database.rows(
+        "select i.indisprimary, i.indisreplident, array(select a.attname::text from unnest(i.indkey::int[]) with"
+        " ordinality k(n, place) join pg_attribute a on a.attrelid = i.indrelid and a.attnum = k.n where k.place <="
+        " i.indnkeyatts order by k.place), (select bool_and(a.attnotnull) from unnest(i.indkey::int[]) with"
+        " ordinality k(n, place) join pg_attribute a on a.attrelid = i.indrelid and a.attnum = k.n where k.place <="
+        " i.indnkeyatts) from pg_index i where i.indrelid = %s and i.indisunique and i.indisvalid and i.indimmediate"
+        " and i.indpred is null and i.indexprs is null order by i.indisprimary desc, i.indexrelid",
+        (oid,),
+        what=f"list the indexes of {sql_name}",
+    )
+    primary = next((row[2] for row in indexes if row[0]), None)
+    mend = (
+        f"Choose: ALTER TABLE {sql_name} ADD PRIMARY KEY (...); or ALTER TABLE {sql_name} REPLICA IDENTITY USING INDEX "
+        "... (unique, not deferrable, columns NOT NULL); or ALTER TABLE "
+        f"{sql_name} REPLICA IDENTITY FULL (the key of a record is then the whole row)"
+    )
+    key: Sequence[str] | None
+    if identity == "n":
+        raise ConfigError(f"{sql_name} has REPLICA IDENTITY NOTHING: deleted rows cannot be told. {mend}")
+    if identity == "d":
+        key = primary
+        if key is None:
+            raise ConfigError(
+                f"{sql_name} has no primary key (or a deferrable one): deleted rows cannot be told. {mend}"
+            )
+    elif identity == "i":
+        key = next((row[2] for row in indexes if row[1]), None)
+        if key is None:
+            raise ConfigError(f"{sql_name}: the index of its replica identity is gone. {mend}")
+    else:
+        key = primary or next((row[2] for row in indexes if row[3]), None)
+        if key is None:
+            return tuple(column.name for column in columns), False
+    names = {column.name for column in columns}
+    hidden = [name for name in key if name not in names]
+    if hidden:
+        raise ConfigError(
+            f"{sql_name}: column {hidden[0]!r} of the key is not published; add it to the publication's columns"
+        )
+    return tuple(key), True

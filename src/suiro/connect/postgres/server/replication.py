@@ -1,0 +1,115 @@
+"""The replication protocol on a connection of libpq's: messages of a slot in, signs of life out.
+
+Nothing is confirmed that `tell` does not name. Libraries that confirm by themselves what a sign of life of the server
+names would move the slot past the position in Kafka, and a kill then leaves a capture that cannot tell whether it
+missed something.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import psycopg
+from psycopg import pq
+from psycopg.conninfo import make_conninfo
+
+from suiro.clock import Clock
+from suiro.connect.postgres.server.database import CONNECTION, refused
+from suiro.errors import BrokenConnectionError
+
+__all__ = ["Replication"]
+
+_WAL = struct.Struct(">cqqq")
+"""w, where the message is in the log, how far the log was read, the server's time."""
+_ALIVE = struct.Struct(">cqq?")
+"""k, how far the log was read, the server's time, whether an answer is wanted."""
+_ANSWER = struct.Struct(">cqqqqx")
+"""r, written, flushed, applied, our time; nothing is asked."""
+_MESSAGE, _SIGN_OF_LIFE = ord("w"), ord("k")
+_EPOCH_MS = 946_684_800_000  # times are µs since 2000
+
+
+class Replication:
+    """`start_lsn`: everything before is known. Raises what `postgres_errors` raises."""
+
+    def __init__(self, dsn: str, command: str, *, start_lsn: int, what: str, clock: Clock) -> None:
+        self.wal_end = 0
+        """How far the server has read its log for us, as it last said."""
+        self.confirmed = start_lsn
+        """What the server may let go of; told when it asks, and by `tell`."""
+        self._clock = clock
+        info = make_conninfo(dsn, replication="database", **CONNECTION)
+        with _lost("connect for replication"):
+            self._connection = pq.PGconn.connect(info.encode())
+        if self._connection.status != pq.ConnStatus.OK:
+            raise self._error("connect for replication", None)
+        result = self._connection.exec_(command.encode())
+        if result.status != pq.ExecStatus.COPY_BOTH:
+            error = self._error(what, result)
+            self.close()
+            raise error
+
+    def close(self) -> None:
+        self._connection.finish()
+
+    def fileno(self) -> int:
+        return self._connection.socket
+
+    def read(self) -> tuple[int, bytes] | None:
+        """The next message and where it is in the log; None: there is none now."""
+        connection, has_looked = self._connection, False
+        with _lost("read from the replication stream"):
+            while True:
+                length, data = connection.get_copy_data(1)
+                if length > 0:
+                    if data[0] == _MESSAGE:
+                        _, at, self.wal_end, _ = _WAL.unpack_from(data)
+                        return at, bytes(data[_WAL.size :])
+                    if data[0] == _SIGN_OF_LIFE:
+                        _, self.wal_end, _, wants_answer = _ALIVE.unpack_from(data)
+                        if wants_answer:
+                            self.tell()
+                elif length < 0:
+                    raise self._error("read from the replication stream", connection.get_result())
+                elif has_looked:
+                    return None
+                else:
+                    connection.consume_input()
+                    has_looked = True
+
+    def tell(self) -> None:
+        now = (self._clock.wall_ms() - _EPOCH_MS) * 1_000
+        lsn = self.confirmed
+        with _lost("confirm what was read"):
+            self._connection.put_copy_data(_ANSWER.pack(b"r", lsn, lsn, lsn, now))
+            self._connection.flush()
+
+    def _error(self, what: str, result: pq.abc.PGresult | None) -> Exception:
+        if result is None:
+            return refused(what, "", _text(self._connection.error_message))
+        code = result.error_field(pq.DiagnosticField.SQLSTATE) or b""
+        parts = (
+            result.error_field(field)
+            for field in (
+                pq.DiagnosticField.MESSAGE_PRIMARY,
+                pq.DiagnosticField.MESSAGE_DETAIL,
+                pq.DiagnosticField.MESSAGE_HINT,
+            )
+        )
+        words = "; ".join(_text(part) for part in parts if part)
+        return refused(what, code.decode(), words or _text(self._connection.error_message))
+
+
+@contextmanager
+def _lost(what: str) -> Iterator[None]:
+    try:
+        yield
+    except psycopg.Error as error:
+        words = " ".join(str(error).split())
+        raise BrokenConnectionError(f"{what}: lost Postgres, or could not reach it: {words}") from error
+
+
+def _text(data: bytes) -> str:
+    return " ".join(data.decode(errors="replace").split())

@@ -1,0 +1,180 @@
+"""The replication slot: it holds Postgres's log for us from our position on, and says when it no longer does.
+
+Always true: the slot is never ahead of the position in Kafka. It is moved (`confirm`) only behind a committed
+position, so where it is found further, somebody else read from it and changes are lost: that is an error, never
+passed over. A slot that exists already is used as it is; it is dropped only where a new snapshot was asked for and
+it is of no use.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from dataclasses import dataclass
+from typing import Any
+
+from suiro.clock import SystemClock
+from suiro.connect.postgres.server.database import Database, postgres_errors, quoted
+from suiro.connect.postgres.server.lsn import lsn_text, parse_lsn
+from suiro.errors import BrokenConnectionError, ConfigError, DataLossError, UsageError
+
+__all__ = [
+    "CreatedSlot",
+    "SlotState",
+    "advance_slot",
+    "check_slot",
+    "create_slot",
+    "drop_slot",
+    "identify_system",
+    "read_slot",
+    "release_slot",
+]
+
+logger = logging.getLogger(__name__)
+
+RELEASE_TIMEOUT_S = 60.0
+RELEASE_POLL_S = 0.05
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SlotState:
+    """A line of pg_replication_slots. `wal_status` "lost" and an `invalidation` mean that the log is gone."""
+
+    plugin: str
+    database: str
+    active_pid: int | None
+    confirmed_lsn: int
+    restart_lsn: int | None
+    wal_status: str
+    safe_bytes: int | None  # how much may be written until the slot is lost (max_slot_wal_keep_size)
+    invalidation: str | None
+    temporary: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CreatedSlot:
+    """The snapshot is there until its connection runs anything else, or ends."""
+
+    lsn: int
+    snapshot: str
+
+
+def identify_system(replication: Any) -> str:
+    """The identifier that a database cluster got from initdb: two with the same are one, or copies of it."""
+    with postgres_errors("ask which database cluster this is"), replication.cursor() as cursor:
+        cursor.execute("IDENTIFY_SYSTEM")
+        return str(cursor.fetchone()[0])
+
+
+def read_slot(database: Database, name: str) -> SlotState | None:
+    # The line as JSON: Postgres 14 has fewer columns than 18.
+    found = database.row(
+        "select to_jsonb(s) from pg_replication_slots s where slot_name = %s",
+        (name,),
+        what=f"look at slot {name}",
+    )
+    if found is None:
+        return None
+    line: dict[str, Any] = found[0]
+    invalidation = line.get("invalidation_reason") or line.get("conflict_reason")
+    return SlotState(
+        plugin=line["plugin"] or "(physical)",
+        database=line["database"] or "",
+        active_pid=line["active_pid"],
+        confirmed_lsn=parse_lsn(line["confirmed_flush_lsn"]) if line["confirmed_flush_lsn"] else 0,
+        restart_lsn=parse_lsn(line["restart_lsn"]) if line["restart_lsn"] else None,
+        wal_status=line["wal_status"] or "unknown",
+        safe_bytes=line["safe_wal_size"],
+        invalidation=invalidation or ("conflict with recovery" if line.get("conflicting") else None),
+        temporary=bool(line["temporary"]),
+    )
+
+
+def check_slot(name: str, state: SlotState | None, *, database: str, position: int | None, end: int) -> None:
+    """That going on from `position` (None: there is none yet) loses nothing; `end` is where the log ends now."""
+    choices = (
+        "Changes since then are lost to this capture. Choose: run it once with --snapshot new, which reads every "
+        "table again and removes from the topics what is gone"
+    )
+    if state is None:
+        if position is not None:
+            raise DataLossError(
+                f"slot {name} does not exist any more, but the capture has a position ({lsn_text(position)}). "
+                f"{choices}; or restore the slot from where it was"
+            )
+        return
+    if state.plugin != "pgoutput" or state.database != database:
+        raise ConfigError(
+            f"slot {name} is of plugin {state.plugin} in database {state.database or '(none)'}, not of pgoutput in "
+            f"{database}: name another one with --slot"
+        )
+    if state.wal_status == "lost" or state.invalidation:
+        raise DataLossError(
+            f"slot {name} is invalidated ({state.invalidation or 'its log was removed'}). {choices}, after "
+            f"SELECT pg_drop_replication_slot('{name}'); and see max_slot_wal_keep_size and "
+            "idle_replication_slot_timeout for why"
+        )
+    if position is None:
+        return
+    if state.confirmed_lsn > position:
+        raise DataLossError(
+            f"slot {name} is at {lsn_text(state.confirmed_lsn)}, past this capture's position "
+            f"{lsn_text(position)}: something else read from it. {choices}"
+        )
+    if position > end:
+        raise DataLossError(
+            f"the capture's position {lsn_text(position)} lies past the end of Postgres's log ({lsn_text(end)}): the "
+            f"database was restored from a backup, or is another one. {choices}"
+        )
+
+
+def create_slot(replication: Any, name: str) -> CreatedSlot:
+    """Waits for transactions that are open now: their changes could not be told apart from the snapshot's."""
+    try:
+        with postgres_errors(f"create slot {name}"), replication.cursor() as cursor:
+            cursor.execute(f"CREATE_REPLICATION_SLOT {quoted(name)} LOGICAL pgoutput EXPORT_SNAPSHOT")
+            _, lsn, snapshot, _ = cursor.fetchone()
+    except UsageError as error:
+        raise ConfigError(
+            f"{error}. It needs max_replication_slots and max_wal_senders with room, and a role with REPLICATION "
+            "(ALTER ROLE ... REPLICATION)"
+        ) from error
+    return CreatedSlot(lsn=parse_lsn(lsn), snapshot=snapshot)
+
+
+def release_slot(database: Database, name: str) -> None:
+    """Takes the slot from a forerunner that Kafka has fenced already: nothing it reads can be written any more."""
+    clock = SystemClock()
+    deadline_ms = clock.monotonic_ms() + int(RELEASE_TIMEOUT_S * 1000)
+    asked: set[int] = set()
+    while True:
+        state = read_slot(database, name)
+        if state is None or state.active_pid is None:
+            return
+        if state.active_pid not in asked:
+            asked.add(state.active_pid)
+            logger.warning("slot %s is held by process %d of Postgres: ending it", name, state.active_pid)
+            try:
+                database.rows(
+                    "select pg_terminate_backend(%s)", (state.active_pid,), what=f"take slot {name} over"
+                )
+            except UsageError as error:  # of another role: it must end by itself
+                logger.warning("%s", error)
+        if clock.monotonic_ms() > deadline_ms:
+            raise BrokenConnectionError(
+                f"slot {name} is still held by process {state.active_pid} of Postgres after {RELEASE_TIMEOUT_S:.0f} s; "
+                "stop what reads from it, or name another slot"
+            )
+        threading.Event().wait(RELEASE_POLL_S)
+
+
+def advance_slot(database: Database, name: str, lsn: int) -> None:
+    """For reading by SQL; the replication protocol confirms by itself."""
+    database.rows(
+        "select pg_replication_slot_advance(%s, %s)", (name, lsn_text(lsn)), what=f"advance slot {name}"
+    )
+
+
+def drop_slot(database: Database, name: str) -> None:
+    """Only with `--snapshot new`, and only a slot that is of no use any more."""
+    database.rows("select pg_drop_replication_slot(%s)", (name,), what=f"drop slot {name}")

@@ -1,0 +1,191 @@
+"""Reading far behind: the slot by SQL, which decodes several times faster than the protocol sends.
+
+    COPY (SELECT lsn, data FROM pg_logical_slot_peek_binary_changes(...)) TO STDOUT (FORMAT binary)
+
+The protocol costs a system call, a message and a wake-up for each BEGIN, change and COMMIT; here whole blocks come.
+
+Psycopg2 gives a row at a time; a writer in C puts them together, on a thread of its own, so that rows come while those
+before are worked on and no Python runs for a single one.
+
+Always true: peeking moves nothing. What was read goes to Kafka with its position, block by block while more comes;
+only then is the slot advanced. A slot has one reader at a time, so this happens before the protocol is opened. The
+server keeps what it decoded in a temporary file, and here is one block of it at a time, however large a transaction.
+"""
+
+from __future__ import annotations
+
+import io
+import queue
+import struct
+import threading
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+
+from suiro.connect.postgres.encoding import engine
+from suiro.connect.postgres.encoding.copy_binary import SIGNATURE
+from suiro.connect.postgres.server.blocks import Block, Int64s
+from suiro.connect.postgres.server.database import Database, quoted
+from suiro.connect.postgres.server.lsn import lsn_text
+from suiro.connect.postgres.server.pgoutput import CorruptMessageError
+
+__all__ = ["peek"]
+
+PEEK_CHANGES = 3_000_000  # a call decodes again from the slot's restart_lsn on, so small ones are slow
+CHUNK_BYTES = 1 << 20  # four of them are in memory at once, and what becomes of two
+WAIT_S = 0.2
+
+_SIGNATURE_SIZE = 19
+_ROW = struct.Struct(
+    ">hiqi"
+)  # how many columns, the LSN's length, the LSN, the message's length; then the message
+_COMMIT = ord("C")
+_TRAILER = b"\xff\xff"
+
+
+def peek(
+    database: Database,
+    *,
+    slot: str,
+    publication: str,
+    upto: int,
+    on_block: Callable[[Block], None],
+    check: Callable[[], None],
+) -> int:
+    """The next transactions up to that place in the log, block by block; returns how many messages they were.
+
+    `check` is called now and then while the server decodes; it, and `on_block`, end this by raising something.
+    """
+    statement = (
+        "COPY (SELECT lsn, data FROM pg_logical_slot_peek_binary_changes("
+        f"{database.literal(slot)}, {database.literal(lsn_text(upto))}, {PEEK_CHANGES}, 'proto_version', '1', "
+        f"'publication_names', {database.literal(quoted(publication))}, 'messages', 'true')) "
+        "TO STDOUT (FORMAT binary)"
+    )
+    messages = 0
+    rest = b""
+    with _Reader(database, statement, what=f"read slot {slot}") as reader:
+        # The server decodes everything before it gives the first row, on another processor: time to load the kernels.
+        reader.asked.wait()
+        engine.load()
+        for chunk in reader.chunks(check):
+            if not messages:
+                engine.load(wait=True, patience_s=engine.PATIENCE_S)
+            block, rest = _block(rest + chunk)
+            if block is not None:
+                messages += len(block)
+                on_block(block)
+    if rest != _TRAILER:
+        raise CorruptMessageError(f"COPY of slot {slot} ended with {len(rest)} bytes that are no row")
+    return messages
+
+
+class _Reader:
+    """COPY on a thread; what it gives waits in a queue of one chunk."""
+
+    def __init__(self, database: Database, statement: str, *, what: str) -> None:
+        self._database = database
+        self._statement = statement
+        self._what = what
+        self._queue: queue.Queue[bytes | BaseException | None] = queue.Queue(1)
+        self._ended = False
+        self.asked = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="suiro-peek", daemon=True)
+
+    def __enter__(self) -> _Reader:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *exc_info: object) -> None:
+        self._ended = True
+        if self._thread.is_alive():
+            self._database.cancel()
+        while self._thread.is_alive():
+            try:
+                self._queue.get_nowait()
+            except queue.Empty:
+                self._thread.join(WAIT_S)
+
+    def chunks(self, check: Callable[[], None]) -> Iterator[bytes]:
+        while True:
+            try:
+                got = self._queue.get(timeout=WAIT_S)
+            except queue.Empty:
+                check()
+                continue
+            if isinstance(got, BaseException):
+                raise got
+            if got is None:
+                return
+            yield got
+
+    def write(self, data: Any) -> int:
+        if self._ended:
+            raise InterruptedError("nobody wants more")
+        self._queue.put(bytes(data))
+        return len(data)
+
+    def _run(self) -> None:
+        try:
+            sink = io.BufferedWriter(_Raw(self), buffer_size=CHUNK_BYTES)
+            self.asked.set()
+            self._database.copy(self._statement, sink, what=self._what)
+            sink.flush()
+        except BaseException as error:
+            self._queue.put(error)
+        else:
+            self._queue.put(None)
+
+
+class _Raw(io.RawIOBase):
+    def __init__(self, reader: _Reader) -> None:
+        self._reader = reader
+
+    def writable(self) -> bool:
+        return True
+
+    def write(self, data: Any) -> int:
+        return self._reader.write(data)
+
+
+def _block(data: bytes) -> tuple[Block | None, bytes]:
+    """The rows up to the last commit (all, where there is none) and the bytes behind them."""
+    at = _SIGNATURE_SIZE if data.startswith(SIGNATURE) else 0
+    starts, ends, lsns, cut = _rows(data, at)
+    if not cut:
+        return None, data[at:]
+    return Block(buffer=data, starts=starts[:cut], ends=ends[:cut], lsns=lsns[:cut]), data[ends[cut - 1] :]
+
+
+def _rows(data: bytes, at: int) -> tuple[Int64s, Int64s, Int64s, int]:
+    """Where the messages of whole rows begin and end, their LSNs, and how many rows lie up to the last commit."""
+    compiled = engine.kernels()
+    if compiled is not None:
+        starts, ends, lsns = np.empty((3, len(data) // _ROW.size + 1), np.int64)
+        result = np.zeros(4, np.int64)
+        compiled.peeked_rows(np.frombuffer(data, np.uint8), at, starts, ends, lsns, result)
+        status, rows, committed, _ = result.tolist()
+        if status != compiled.OK:
+            raise _corrupt()
+        return starts, ends, lsns, committed or rows
+    found = []
+    committed = 0
+    while at + _ROW.size <= len(data):
+        columns, lsn_size, lsn, size = _ROW.unpack_from(data, at)
+        if columns != 2 or lsn_size != 8 or size < 1:
+            raise _corrupt()
+        at += _ROW.size
+        if at + size > len(data):
+            break
+        found.append((at, at + size, lsn))
+        if data[at] == _COMMIT:
+            committed = len(found)
+        at += size
+    table = np.array(found, np.int64).reshape(-1, 3)
+    starts, ends, lsns = np.ascontiguousarray(table.T)
+    return starts, ends, lsns, committed or len(found)
+
+
+def _corrupt() -> CorruptMessageError:
+    return CorruptMessageError("COPY gave something that is not one row of an LSN and a message")

@@ -1,0 +1,127 @@
+"""Transactions that Postgres streams before they are decided: on disk until their commit, gone with their abort.
+
+Always true: nothing of a transaction comes out before its commit was read, and nothing of a subtransaction that was
+rolled back, but announcements of tables. A restart begins with empty spools, because Postgres then streams again
+what was not confirmed.
+"""
+
+from __future__ import annotations
+
+import shutil
+import struct
+from collections.abc import Iterator
+from pathlib import Path
+from typing import IO
+
+from suiro.connect.postgres.server.blocks import Block, begin_message, commit_message, join
+
+__all__ = ["Spools"]
+
+_HEAD = struct.Struct("<IqI")  # subtransaction, LSN, length
+_WITH_XID = frozenset(b"IUDTRYM")
+# Announced once in a transaction, also where the subtransaction that needed it first was rolled back.
+_ANNOUNCES = frozenset(b"RY")
+_BUFFER = 1 << 18
+
+
+class _Spool:
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.aborted: set[int] = set()
+        self.size = 0
+        self._file: IO[bytes] = path.open("w+b", buffering=_BUFFER)
+
+    def add(self, xid: int, lsn: int, message: bytes) -> None:
+        self._file.write(_HEAD.pack(xid, lsn, len(message)))
+        self._file.write(message)
+        self.size += len(message)
+
+    def messages(self) -> Iterator[tuple[bytes, int]]:
+        self._file.seek(0)
+        while head := self._file.read(_HEAD.size):
+            xid, lsn, length = _HEAD.unpack(head)
+            message = self._file.read(length)
+            if xid not in self.aborted or message[0] in _ANNOUNCES:
+                yield message, lsn
+
+    def remove(self) -> None:
+        self._file.close()
+        self.path.unlink(missing_ok=True)
+
+
+class Spools:
+    """One file for each transaction that is being streamed, in a directory that nobody else uses."""
+
+    def __init__(self, directory: Path) -> None:
+        self._directory = directory
+        shutil.rmtree(directory, ignore_errors=True)
+        directory.mkdir(parents=True)
+        self._open: dict[int, _Spool] = {}
+        self._current: tuple[int, _Spool] | None = None
+
+    @property
+    def is_inside(self) -> bool:
+        """Between stream start and stream stop: every message belongs to the spool."""
+        return self._current is not None
+
+    @property
+    def is_empty(self) -> bool:
+        return not self._open
+
+    @property
+    def size_bytes(self) -> int:
+        return sum(spool.size for spool in self._open.values())
+
+    def start(self, message: bytes) -> None:
+        (xid,) = struct.unpack_from(">I", message, 1)
+        spool = self._open.get(xid)
+        if spool is None:
+            spool = self._open[xid] = _Spool(self._directory / f"{xid}.spool")
+        self._current = (xid, spool)
+
+    def stop(self) -> None:
+        self._current = None
+
+    def add(self, message: bytes, lsn: int) -> None:
+        assert self._current is not None
+        xid, spool = self._current
+        if message[0] in _WITH_XID:  # as version 1 writes them: without the subtransaction
+            (xid,) = struct.unpack_from(">I", message, 1)
+            message = message[:1] + message[5:]
+        spool.add(xid, lsn, message)
+
+    def abort(self, message: bytes) -> None:
+        xid, subtransaction = struct.unpack_from(">II", message, 1)
+        spool = self._open.get(xid)
+        if spool is None:
+            return  # it had streamed nothing
+        if subtransaction != xid:
+            spool.aborted.add(subtransaction)
+            return
+        spool.remove()
+        del self._open[xid]
+
+    def commit(self, message: bytes, *, max_bytes: int) -> Iterator[Block]:
+        """The transaction as blocks of about `max_bytes`; its file is gone when all were taken."""
+        xid, _, lsn, end_lsn, commit_us = struct.unpack_from(">IBqqq", message, 1)
+        payloads, lsns, size = [begin_message(lsn=lsn, commit_us=commit_us, xid=xid)], [lsn], 0
+        spool = self._open.pop(xid, None)
+        if spool is not None:
+            for payload, at in spool.messages():
+                payloads.append(payload)
+                lsns.append(at)
+                size += len(payload)
+                if size >= max_bytes:
+                    yield join(payloads, lsns)
+                    payloads, lsns, size = [], [], 0
+        payloads.append(commit_message(lsn=lsn, end_lsn=end_lsn, commit_us=commit_us))
+        lsns.append(lsn)
+        yield join(payloads, lsns)
+        if spool is not None:
+            spool.remove()
+
+    def close(self) -> None:
+        for spool in self._open.values():
+            spool.remove()
+        self._open.clear()
+        shutil.rmtree(self._directory, ignore_errors=True)

@@ -1,0 +1,145 @@
+"""The replication protocol: what is read while the capture keeps up, and the only way for transactions without end.
+
+Always true: what `blocks` gives is decided; transactions that are streamed wait in their spools. The server is told
+that we live while a block is worked on (`stay_alive`), but never that more was written than `confirm` says.
+"""
+
+from __future__ import annotations
+
+import select
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from suiro.clock import SystemClock
+from suiro.connect.postgres.server.blocks import Block, join
+from suiro.connect.postgres.server.database import quoted
+from suiro.connect.postgres.server.lsn import lsn_text
+from suiro.connect.postgres.server.replication import Replication
+from suiro.connect.postgres.server.spool import Spools
+
+__all__ = ["ReplicationStream"]
+
+BLOCK_MESSAGES = 30_000
+BLOCK_BYTES = 4 << 20
+STATUS_INTERVAL_MS = 5_000
+CONFIRM_INTERVAL_MS = 100  # each wakes the server, and there are hundreds of commits a second
+MESSAGE_PREFIX = b"suiro\0"
+_PREFIX_AT = 10
+
+_COMMIT, _MESSAGE, _START, _STOP, _STREAM_COMMIT, _STREAM_ABORT = (ord(letter) for letter in "CMSEcA")
+_STREAMING = frozenset((_START, _STREAM_COMMIT, _STREAM_ABORT))
+
+
+class ReplicationStream:
+    """Opened at a place in the log; `close` gives the slot back."""
+
+    def __init__(self, dsn: str, *, slot: str, publication: str, start_lsn: int, directory: Path) -> None:
+        self._spools = Spools(directory)
+        self._clock = SystemClock()
+        self._told = start_lsn
+        self._told_ms = self._clock.monotonic_ms()
+        self._payloads: list[bytes] = []
+        self._lsns: list[int] = []
+        self.messages_read = 0
+        options = (
+            f"proto_version '2', publication_names '{quoted(publication)}', messages 'true', streaming 'true'"
+        )
+        self._replication = Replication(
+            dsn,
+            f"START_REPLICATION SLOT {quoted(slot)} LOGICAL {lsn_text(start_lsn)} ({options})",
+            start_lsn=start_lsn,
+            what=f"read from slot {slot}",
+            clock=self._clock,
+        )
+
+    def close(self) -> None:
+        self._spools.close()
+        self._replication.close()
+
+    @property
+    def wal_end(self) -> int:
+        """How far the server has read its log for us, as it last said."""
+        return self._replication.wal_end
+
+    @property
+    def is_idle(self) -> bool:
+        """Nothing that was read waits: everything until `wal_end` has been handed on."""
+        return not self._payloads and self._spools.is_empty
+
+    @property
+    def spooled_bytes(self) -> int:
+        return self._spools.size_bytes
+
+    def fileno(self) -> int:
+        return self._replication.fileno()
+
+    def wait(self, timeout_s: float, *others: Any) -> bool:
+        """Until the server says something, or one of `others` can be read; False: nothing came."""
+        poll = select.poll()  # `select` knows no descriptor beyond 1,023
+        for one in (self._replication, *others):
+            poll.register(one, select.POLLIN)
+        return bool(poll.poll(timeout_s * 1_000))
+
+    def blocks(self) -> Iterator[Block]:
+        """What is there now, at most one block of small transactions; the parts of one that is larger."""
+        size = 0
+        last_commit = 0  # how many messages lie up to the last commit
+        stop_at_commit = False
+        while (message := self._replication.read()) is not None:
+            at, payload = message
+            kind = payload[0]
+            self.messages_read += 1
+            if self._spools.is_inside:
+                if kind == _STOP:
+                    self._spools.stop()
+                else:
+                    self._spools.add(payload, at)
+                continue
+            if kind in _STREAMING:
+                if kind == _START:
+                    self._spools.start(payload)
+                elif kind == _STREAM_ABORT:
+                    self._spools.abort(payload)
+                else:
+                    if self._payloads:
+                        yield self._taken(len(self._payloads))
+                    yield from self._spools.commit(payload, max_bytes=BLOCK_BYTES)
+                    return
+                continue
+            self._payloads.append(payload)
+            self._lsns.append(at)
+            size += len(payload)
+            if kind == _COMMIT:
+                last_commit = len(self._payloads)
+                if stop_at_commit:
+                    break
+            elif kind == _MESSAGE and payload.startswith(MESSAGE_PREFIX, _PREFIX_AT):
+                stop_at_commit = True  # what it asks for happens right behind its transaction
+            if len(self._payloads) >= BLOCK_MESSAGES or size >= BLOCK_BYTES:
+                break
+        if last_commit:
+            yield self._taken(last_commit)
+        elif len(self._payloads) >= BLOCK_MESSAGES or size >= BLOCK_BYTES:
+            yield self._taken(len(self._payloads))  # a part of one transaction
+
+    def _taken(self, count: int) -> Block:
+        block = join(self._payloads[:count], self._lsns[:count])
+        del self._payloads[:count]
+        del self._lsns[:count]
+        return block
+
+    def confirm(self, lsn: int) -> None:
+        """The log up to there is in Kafka: the server may let go of it."""
+        self._replication.confirmed = max(self._replication.confirmed, lsn)
+        self.stay_alive()
+
+    def stay_alive(self) -> None:
+        """Call it every few seconds at least: the server ends a connection that is silent (wal_sender_timeout)."""
+        interval_ms = CONFIRM_INTERVAL_MS if self._replication.confirmed > self._told else STATUS_INTERVAL_MS
+        if self._clock.monotonic_ms() - self._told_ms >= interval_ms:
+            self._tell()
+
+    def _tell(self) -> None:
+        self._told_ms, self._told = self._clock.monotonic_ms(), self._replication.confirmed
+        self._replication.tell()

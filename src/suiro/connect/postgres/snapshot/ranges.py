@@ -1,0 +1,231 @@
+"""A table in ranges of its key: the pieces in which a snapshot reads it, and from which it goes on after a kill.
+
+Always true: ranges follow each other without a gap, in the order of the key's index. A bound is the key's columns as
+Postgres prints them, so it can lie in a position and be compared by Postgres alone. A table whose key no index orders
+is one range, or under one snapshot ranges of blocks.
+"""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from suiro.connect.postgres.encoding.copy_binary import SIGNATURE
+from suiro.connect.postgres.server.database import Database, quoted
+from suiro.connect.postgres.server.pgoutput import CorruptMessageError
+from suiro.connect.postgres.server.publication import Table
+from suiro.errors import UsageError
+
+__all__ = [
+    "Range",
+    "keys_behind",
+    "next_range",
+    "ranges",
+    "read_keys",
+    "read_range",
+    "rows_in_a_chunk",
+    "unreadable_key",
+]
+
+FIRST_ROWS = 2_000  # the first range is small: a capture shows soon that it works
+CHUNK_BYTES = 8 << 20
+LAST_BLOCK = 0xFFFFFFFE
+KEYS_AT_ONCE = 1_000  # that one statement compares
+FIRST_KEYS = 10  # that one statement reads, before it is known how large rows are
+SAMPLE_ROWS = 1_000  # of a table that was never analyzed
+
+_HEADER_BYTES = 19  # of COPY's binary format: signature, flags, length of the extension
+_TRAILER = b"\xff\xff"
+
+Bound = tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Range:
+    """Rows with after < key <= until; None: no bound. `blocks`: of the table's file, in place of keys."""
+
+    after: Bound | None = None
+    until: Bound | None = None
+    blocks: tuple[int, int] | None = None
+
+    @property
+    def is_last(self) -> bool:
+        return self.until is None and (self.blocks is None or self.blocks[1] == LAST_BLOCK)
+
+
+def rows_in_a_chunk(database: Database, table: Table, wanted: int) -> int:
+    """Fewer where rows are large: a chunk is in memory at once."""
+    found = database.row(
+        "select sum(pg_table_size(t.relid))::float8, sum(greatest(c.reltuples, 0))::float8 from (select relid from"
+        " pg_partition_tree(%(oid)s) where isleaf union select %(oid)s::oid::regclass) t join pg_class c on"
+        " c.oid = t.relid",
+        {"oid": table.oid},
+        what=f"ask how large {table.full_name} is",
+    )
+    size, rows = found if found is not None else (0.0, 0.0)
+    if not rows:
+        rows = _rows_of_a_new_table(database, table)
+    if not rows or not size:
+        return wanted
+    return max(1, min(wanted, int(CHUNK_BYTES / (size / rows))))
+
+
+def _rows_of_a_new_table(database: Database, table: Table) -> float:
+    """Counted as far as that is cheap, beyond it the planner's estimate by the size of the file."""
+    what = f"ask how large {table.full_name} is"
+    ((counted,),) = database.rows(
+        f"select count(*)::float8 from (select from {table.sql_rows} limit {SAMPLE_ROWS}) counted", what=what
+    )
+    if counted < SAMPLE_ROWS:
+        return float(counted)
+    ((plan,),) = database.rows(f"explain (format json) select from {table.sql_rows}", what=what)
+    return max(float(counted), float(plan[0]["Plan"]["Plan Rows"]))
+
+
+def next_range(database: Database, table: Table, after: Bound | None, rows: int) -> Range:
+    """The range of the next `rows` rows; its last row may be the table's."""
+    key = ", ".join(quoted(name) for name in table.key)
+    texts = ", ".join(f"{quoted(name)}::text" for name in table.key)
+    # Printed outside: the rows that are skipped are not, and the index alone answers.
+    where = _where(table, *_conditions(database, table, Range(after=after)))
+    found = database.row(
+        f"select {texts} from (select {key} from {table.sql_rows} {where} order by {key} offset"
+        f" {rows - 1} limit 1) bound",
+        what=f"divide {table.full_name} into ranges",
+    )
+    return Range(after=after, until=None if found is None else tuple(found))
+
+
+def ranges(database: Database, table: Table, after: Bound | None, rows: int) -> Iterator[Range]:
+    """All ranges behind `after`; everything has to happen under one snapshot."""
+    if not table.key_is_unique:
+        yield from _blocks(database, table, rows)
+        return
+    size = min(FIRST_ROWS, rows)
+    while True:
+        found = next_range(database, table, after, size)
+        yield found
+        if found.is_last:
+            return
+        after, size = found.until, rows
+
+
+def _blocks(database: Database, table: Table, rows: int) -> Iterator[Range]:
+    found = database.row(
+        "select max(pg_relation_size(relid)) / current_setting('block_size')::int, (select greatest(sum(reltuples), 0)"
+        " from pg_class where oid in (select relid from pg_partition_tree(%(oid)s) union select %(oid)s::oid)) from"
+        " (select relid from pg_partition_tree(%(oid)s) where isleaf union select %(oid)s::oid::regclass) t",
+        {"oid": table.oid},
+        what=f"ask how large {table.full_name} is",
+    )
+    blocks, tuples = (int(found[0] or 0), float(found[1] or 0)) if found is not None else (0, 0.0)
+    step = max(1, int(blocks * rows / tuples)) if tuples else 1_000
+    first = 0
+    while first + step < blocks:
+        yield Range(blocks=(first, first + step))
+        first += step
+    yield Range(blocks=(first, LAST_BLOCK))
+
+
+def _where(table: Table, *conditions: str) -> str:
+    found = [f"({table.row_filter})"] if table.row_filter else []
+    found += conditions
+    return "where " + " and ".join(found) if found else ""
+
+
+def _conditions(database: Database, table: Table, wanted: Range) -> list[str]:
+    names = ", ".join(quoted(name) for name in table.key)
+    conditions = [
+        f"({names}) {operator} ({_literals(database, table, bound)})"
+        for bound, operator in ((wanted.after, ">"), (wanted.until, "<="))
+        if bound is not None
+    ]
+    if wanted.blocks is not None:
+        first, last = wanted.blocks
+        conditions.append(f"ctid >= '({first},0)'::tid and ctid < '({last},0)'::tid")
+    return conditions
+
+
+def _literals(database: Database, table: Table, key: Sequence[str]) -> str:
+    """The key's columns as it names them, in their types and collations."""
+    columns = {column.name: column for column in table.columns}
+    return ", ".join(
+        f"{database.literal(text)}::{database.type_name(columns[name].type_oid)}"
+        + (f" collate {columns[name].collation}" if columns[name].collation else "")
+        for name, text in zip(table.key, key, strict=True)
+    )
+
+
+def keys_behind(database: Database, table: Table, bound: Bound, keys: Sequence[Bound]) -> list[bool]:
+    """Of each key: whether it comes after the bound, in the order of the ranges."""
+    found: list[bool] = []
+    names = ", ".join(f"k{number}" for number in range(len(table.key)))
+    for first in range(0, len(keys), KEYS_AT_ONCE):
+        listed = ", ".join(
+            f"({place}, {_literals(database, table, key)})"
+            for place, key in enumerate(keys[first : first + KEYS_AT_ONCE])
+        )
+        rows = database.rows(
+            f"select ({names}) > ({_literals(database, table, bound)}) from (values {listed}) given (place, {names})"
+            " order by place",
+            what=f"compare keys of {table.full_name}",
+        )
+        found += [bool(row[0]) for row in rows]
+    return found
+
+
+def read_keys(
+    database: Database, table: Table, selected: str, keys: Sequence[Bound], *, limit_bytes: int = CHUNK_BYTES
+) -> tuple[bytes, int]:
+    """The rows with the first of these keys, in COPY's binary format, and how many keys that are.
+
+    Portions become larger as rows turn out to be small, so `limit_bytes` is passed by little more than one row where
+    rows are alike; at least one key is read.
+    """
+    names = ", ".join(quoted(name) for name in table.key)
+    parts: list[bytes] = []
+    header, size, done = b"", 0, 0
+    portion = FIRST_KEYS
+    while done < len(keys) and size < limit_bytes:
+        some = keys[done : done + portion]
+        listed = ", ".join(f"({_literals(database, table, key)})" for key in some)
+        data = _copied(database, table, selected, f"({names}) in (select * from (values {listed}) owed)")
+        if not data.startswith(SIGNATURE) or not data.endswith(_TRAILER):
+            raise CorruptMessageError(f"read table {table.full_name}: what COPY gave has no header or no end")
+        header = data[:_HEADER_BYTES]
+        parts.append(data[_HEADER_BYTES : -len(_TRAILER)])
+        size += len(parts[-1])
+        done += len(some)
+        largest = max(len(parts[-1]) // len(some), size // done, 1)
+        portion = max(1, min(KEYS_AT_ONCE, 2 * portion, (limit_bytes - size) // largest))
+    return header + b"".join(parts) + _TRAILER, done
+
+
+def unreadable_key(database: Database, table: Table, keys: Sequence[Bound]) -> Bound | None:
+    """The first key that Postgres does not take for one any more, such as one with a label that an enum had."""
+    try:
+        if keys:
+            listed = ", ".join(f"({_literals(database, table, key)})" for key in keys)
+            database.rows(f"select from (values {listed}) given", what=f"look at keys of {table.full_name}")
+        return None
+    except UsageError:
+        if len(keys) == 1:
+            return keys[0]
+    middle = len(keys) // 2
+    return unreadable_key(database, table, keys[:middle]) or unreadable_key(database, table, keys[middle:])
+
+
+def read_range(database: Database, table: Table, selected: str, wanted: Range) -> bytes:
+    """The rows in COPY's binary format."""
+    return _copied(database, table, selected, *_conditions(database, table, wanted))
+
+
+def _copied(database: Database, table: Table, selected: str, *conditions: str) -> bytes:
+    sink = io.BytesIO()
+    database.copy(
+        f"COPY (SELECT {selected} FROM {table.sql_rows} {_where(table, *conditions)}) TO STDOUT (FORMAT binary)",
+        sink,
+        what=f"read table {table.full_name}",
+    )
+    return sink.getvalue()

@@ -1,0 +1,80 @@
+"""Threads that read ranges of tables side by side, all in one exported snapshot."""
+
+from __future__ import annotations
+
+import queue
+import threading
+from collections import deque
+from collections.abc import Iterator
+from concurrent.futures import Future
+
+from suiro.connect.postgres.encoding.avro_rows import EncodedRows
+from suiro.connect.postgres.server.database import Database
+from suiro.connect.postgres.server.publication import Table
+from suiro.connect.postgres.snapshot.ranges import Range, read_range
+from suiro.connect.postgres.tables import Form
+
+__all__ = ["SnapshotReaders"]
+
+
+class SnapshotReaders:
+    """Threads that each read in the same exported snapshot; results come in the order of the ranges."""
+
+    def __init__(self, dsn: str, snapshot: str, count: int) -> None:
+        self._tasks: queue.Queue[tuple[Table, Form, Range, Future[EncodedRows]] | None] = queue.Queue()
+        self._count = count
+        self._databases: list[Database] = []
+        self._threads = [
+            threading.Thread(
+                target=self._run, args=(dsn, snapshot), name=f"suiro-snapshot-{number}", daemon=True
+            )
+            for number in range(count)
+        ]
+        self._failure: BaseException | None = None
+        for thread in self._threads:
+            thread.start()
+
+    def read(self, table: Table, form: Form, wanted: Iterator[Range]) -> Iterator[tuple[Range, EncodedRows]]:
+        waiting: deque[tuple[Range, Future[EncodedRows]]] = deque()
+        for one in wanted:
+            future: Future[EncodedRows] = Future()
+            waiting.append((one, future))
+            self._tasks.put((table, form, one, future))
+            if len(waiting) > self._count or (one.blocks is None and one.after is None):
+                yield self._first(waiting)
+        while waiting:
+            yield self._first(waiting)
+
+    def _first(self, waiting: deque[tuple[Range, Future[EncodedRows]]]) -> tuple[Range, EncodedRows]:
+        read, future = waiting.popleft()
+        while True:
+            try:
+                return read, future.result(timeout=0.5)
+            except TimeoutError:
+                if self._failure is not None and not any(thread.is_alive() for thread in self._threads):
+                    raise self._failure from None
+
+    def close(self) -> None:
+        for _ in self._threads:
+            self._tasks.put(None)
+        for database in list(self._databases):
+            database.cancel()
+        for thread in self._threads:
+            thread.join()
+
+    def _run(self, dsn: str, snapshot: str) -> None:
+        try:
+            with Database(dsn) as database, database.snapshot(snapshot):
+                self._databases.append(database)
+                while (task := self._tasks.get()) is not None:
+                    table, form, wanted, future = task
+                    try:
+                        future.set_result(
+                            form.encoder.encode_copy(read_range(database, table, form.selected, wanted))
+                        )
+                    except BaseException as error:
+                        self._failure = error
+                        future.set_exception(error)
+                        return
+        except BaseException as error:
+            self._failure = error

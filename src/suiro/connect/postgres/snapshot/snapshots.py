@@ -1,0 +1,578 @@
+"""Snapshots: whole tables into their topics, so that what the stream brings has something to change.
+
+Two ways, one state. A slot that was just created exports a snapshot of the very place where its changes begin: all
+ranges are read in it, side by side, and the stream starts afterwards. Where that snapshot is gone (a kill, a slot
+that was there before, a table asked for or added later) ranges are read one by one while changes flow, and merged by
+`Window`. The position says for each table how far it is, so both go on where they were. Rows that are owed (`owed`) are
+read like a range, in turn with ranges.
+
+Always true: a table is done only when its topic has every row, and no live key that the table does not have.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import secrets
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from suiro.client import Client
+from suiro.clock import SystemClock
+from suiro.connect.postgres.changes import MESSAGE_PREFIX, Changes
+from suiro.connect.postgres.delivery import Delivery
+from suiro.connect.postgres.encoding import engine
+from suiro.connect.postgres.encoding.avro_rows import EncodedRows
+from suiro.connect.postgres.encoding.headers import snapshot_headers
+from suiro.connect.postgres.encoding.schemas import Relation
+from suiro.connect.postgres.options import CaptureOptions
+from suiro.connect.postgres.server.blocks import Int64s
+from suiro.connect.postgres.server.database import LOCK_TIMEOUT_MS, Database, LockNotAvailableError, quoted
+from suiro.connect.postgres.server.publication import Table
+from suiro.connect.postgres.snapshot.ranges import (
+    Range,
+    keys_behind,
+    next_range,
+    ranges,
+    read_keys,
+    read_range,
+    rows_in_a_chunk,
+    unreadable_key,
+)
+from suiro.connect.postgres.snapshot.readers import SnapshotReaders
+from suiro.connect.postgres.snapshot.reselect import OwedKeys
+from suiro.connect.postgres.snapshot.table_state import TableState
+from suiro.connect.postgres.snapshot.tombstones import GoneKeys
+from suiro.connect.postgres.snapshot.topic_state import ends
+from suiro.connect.postgres.snapshot.visibility import Visibility
+from suiro.connect.postgres.snapshot.visibility_wait import VisibilityWait
+from suiro.connect.postgres.snapshot.window import Window
+from suiro.connect.postgres.tables import Form, Tables
+from suiro.errors import ConfigError, DataLossError, UsageError
+
+__all__ = ["Snapshots"]
+
+logger = logging.getLogger(__name__)
+
+PART = "table/"
+COMMIT_ROWS = 100_000
+NEVER = 1 << 62  # an offset that no record has
+FIRST_PAUSE_MS = 100  # before a table that is locked is tried again; then twice as long each time
+LONGEST_PAUSE_MS = 10_000
+
+
+class Snapshots:
+    """`states` are of all captured tables; `changed` are those to write with the next position."""
+
+    def __init__(
+        self,
+        *,
+        options: CaptureOptions,
+        database: Database,
+        tables: Tables,
+        delivery: Delivery,
+        client: Client,
+        parts: dict[str, Any],
+        directory: Path,
+        is_standby: bool,
+        on_begin: Callable[[str], None],
+    ) -> None:
+        self._options = options
+        self._database = database
+        self._tables = tables
+        self._delivery = delivery
+        self._client = client
+        self._gone = GoneKeys(delivery, client, directory=directory, memory_bytes=options.memory_bytes)
+        self._is_standby = is_standby
+        self._on_begin = on_begin
+        self._clock = SystemClock()
+        self._asked_lsn = 0  # there is a message of ours behind it
+        self._reads_owed = True  # in turn with ranges, so that neither holds up the other
+        self._locked: dict[str, tuple[int, int]] = {}  # tables: when to try again, and the pause before that
+        self.wait = VisibilityWait(database)
+        self.states = {
+            name[len(PART) :]: TableState(**value) for name, value in parts.items() if name.startswith(PART)
+        }
+        self.owed = OwedKeys(parts, limit=options.owed_keys_max)
+        self._changed: set[str] = set()
+        self.rows = 0
+
+    # -- which tables --------------------------------------------------------------------------------------
+
+    @property
+    def is_done(self) -> bool:
+        return not self.owed.tables and not any(state.running for state in self.states.values())
+
+    @property
+    def running(self) -> list[str]:
+        return [name for name, state in self.states.items() if state.running]
+
+    def take_changed(self) -> dict[str, Any]:
+        """Parts for the next position."""
+        found = {
+            PART + name: asdict(self.states[name]) if name in self.states else None for name in self._changed
+        }
+        self._changed.clear()
+        return found | self.owed.take_changed()
+
+    @property
+    def has_changed(self) -> bool:
+        return bool(self._changed) or self.owed.has_changed
+
+    def consider(self, table: Table, form: Form | None = None) -> None:
+        """A table that is new, or whose rows have values that no change told, is read from the beginning."""
+        state = self.states.get(table.full_name)
+        if (
+            state is not None
+            and state.matches(table)
+            and (form is None or form.key_schema_id == state.key_schema_id)
+        ):
+            if state.note(table):
+                self._changed.add(table.full_name)
+            return
+        if state is not None:
+            logger.info("table %s was changed: it is read again", table.full_name)
+        self.begin(table)
+
+    def begin(self, table: Table, *, lost_changes: bool = False) -> None:
+        """From the beginning, once the stream has passed what the catalogue's state of now came after."""
+        form = self._tables.form_of(table)
+        self._delivery.create_topics([form.topic], partitions=self._options.partitions)
+        before = self.states.get(table.full_name)
+        was_whole = (
+            not lost_changes
+            and before is not None
+            and not before.running
+            and not self.owed.of(table.full_name)
+            and before.oid == table.oid
+            and before.is_completed_by_names(table)
+        )
+        self.states[table.full_name] = TableState.beginning(
+            table,
+            begins_at=self._log_end(),
+            since=self._ends(form.topic),
+            was_whole=was_whole,
+            key_schema_id=form.key_schema_id,
+        )
+        self.owed.forget(table.full_name)  # all rows are read, these too
+        self._changed.add(table.full_name)
+        self._on_begin(form.topic)
+
+    def begin_again(self, full_name: str, *, lost_changes: bool) -> bool:
+        """False: the table is not captured any more."""
+        table = self._tables.facts.get(full_name)
+        try:
+            if table is not None:
+                self.begin(table, lost_changes=lost_changes)
+                return True
+        except ConfigError as error:
+            logger.info("%s", error)
+        self.forget(full_name)
+        return False
+
+    def note_other_table(self, relation: Relation) -> None:
+        """The stream brings changes of a table that the catalogue has not, or has under another name: they go into the
+        topic of the name that it had."""
+        for name, table in list(self._tables.facts.items()):
+            if name == relation.full_name or table.oid == relation.oid:
+                logger.info("table %s was another one for a while: it is read again", name)
+                self.begin_again(name, lost_changes=True)
+
+    def _log_end(self) -> int:
+        # Of a standby: a record that is replayed just now begins there, so no commit lies between.
+        return self._database.replayed_position() if self._is_standby else self._database.insert_position()
+
+    def _ends(self, topic: str) -> dict[str, int]:
+        self._delivery.flush()
+        found = ends(self._client, topic, self._delivery.partition_count(topic))
+        return {str(partition): end for partition, end in found.items() if end}
+
+    def _start_reading(self, name: str) -> None:
+        """What the topic has now is older than any reading, and any change from here on is of this very table."""
+        state = self.states[name]
+        topic = self._topic(name)
+        state.since, state.begins_at = self._ends(topic), 0
+        state.was_whole = state.was_whole and not self.owed.of(name)
+        self.owed.forget(name)  # all rows are read, these too
+        self._changed.add(name)
+        self._on_begin(topic)
+
+    def forget(self, full_name: str) -> None:
+        self._locked.pop(full_name, None)
+        self.owed.forget(full_name)
+        if self.states.pop(full_name, None) is not None:
+            self._changed.add(full_name)
+
+    # -- what changes ask ------------------------------------------------------------------------------------
+
+    def trusted_from(self, table: str) -> Mapping[int, int]:
+        """The offsets in its topic from which values are those of the table: older ones may miss changes, where the
+        snapshot began because changes were lost."""
+        state = self.states.get(table)
+        if state is None or not state.running or state.was_whole:
+            return {}
+        if state.begins_at:
+            return dict.fromkeys(range(self._delivery.partition_count(self._topic(table))), NEVER)
+        return {int(partition): end for partition, end in state.since.items()}
+
+    def is_behind(self, table: str) -> bool:
+        """Whether the stream may bring an older form of the table and then the one that the catalogue has already."""
+        state = self.states.get(table)
+        return state is not None and state.begins_at > 0
+
+    def will_read(
+        self, form: Form, keys: Sequence[Sequence[str]], newer: Sequence[bool], window: Window | None
+    ) -> list[bool]:
+        """Whether a later range has the row of each key. `newer`: with a change that the window's rows are without, or
+        may be."""
+        name = form.relation.full_name
+        state, table = self.states.get(name), self._tables.facts.get(name)
+        columns = [form.relation.columns[place].name for place in form.relation.key]
+        if state is None or not state.running or state.ranges_read or table is None:
+            return [False] * len(keys)
+        if sorted(columns) != sorted(table.key) or not table.key_is_unique:
+            return [False] * len(
+                keys
+            )  # its key changed: nothing can be compared, and what is owed is never wrong
+        names = [columns.index(column) for column in table.key]
+        ordered = [tuple(key[place] for place in names) for key in keys]
+        found = self._behind(table, state.after, ordered)
+        if window is not None and window.state is state and window.read is not None:
+            until = window.read.until
+            behind = [False] * len(keys) if until is None else self._behind(table, until, ordered)
+            found = [
+                one if is_newer else old for one, old, is_newer in zip(behind, found, newer, strict=True)
+            ]
+        return found
+
+    def _behind(self, table: Table, bound: Sequence[str] | None, keys: list[tuple[str, ...]]) -> list[bool]:
+        if bound is None:
+            return [True] * len(keys)
+        try:
+            return keys_behind(self._database, table, tuple(bound), keys)
+        except UsageError as error:
+            logger.info("%s: rows that were left out are read by their keys", error)
+            return [False] * len(keys)
+
+    def owe_too_much(self, table: str) -> None:
+        """Begins the table again, which covers whatever is owed."""
+        limit = self._options.owed_keys_max
+        if self._options.snapshot == "never":
+            raise DataLossError(
+                f"updates left values of more than {limit:,} rows of {table} untouched (TOAST), and the topic has none "
+                "of these rows to take them from. Choose: start with a higher --owed-keys-max, so that the rows are "
+                "read by their keys; or start once with --snapshot new, which reads every table"
+            )
+        logger.warning(
+            "more than %d rows of %s would have to be read by their keys (owed_keys_max): the table is read from the "
+            "beginning",
+            limit,
+            table,
+        )
+        self.begin_again(table, lost_changes=False)
+
+    # -- in the snapshot that a new slot exported ------------------------------------------------------------
+
+    def read_exported(
+        self, snapshot: str, lsn: int, *, commit: Callable[[], None], is_stopped: Callable[[], bool]
+    ) -> None:
+        """All running tables; `commit` behind a range now and then. Returns early when stopped, or where a table is not
+        any more as it was when the slot was made: what is left is read beside the stream."""
+        with Database(self._options.dsn) as splitter, splitter.snapshot(snapshot):
+            waiting = 0
+            readers = SnapshotReaders(self._options.dsn, snapshot, self._options.snapshot_readers)
+            try:
+                for name in self.running:
+                    self._start_reading(name)
+                    table = self._tables.facts[name]
+                    form = self._tables.form_of(table, is_final=True)
+                    size = rows_in_a_chunk(splitter, table, self._options.chunk_rows)
+                    for read, rows in readers.read(table, form, ranges(splitter, table, None, size)):
+                        self._emit(
+                            name, form, read, rows, np.arange(len(rows)), lsn=lsn, read_us=self._now_us()
+                        )
+                        waiting += len(rows)
+                        self.conclude(lsn)
+                        # The first range shows soon that it works; after that a commit is worth more rows.
+                        if waiting >= COMMIT_ROWS or read.after is None or read.is_last or is_stopped():
+                            commit()
+                            waiting = 0
+                            engine.load(wait=True, patience_s=0 if read.is_last else engine.PATIENCE_S)
+                        if is_stopped():
+                            return
+            except UsageError as error:
+                self._tables.look()
+                if self._tables.facts.get(name) == table:
+                    raise
+                logger.info("%s. What is left is read beside the stream", error)
+            finally:
+                readers.close()
+
+    # -- beside the stream -------------------------------------------------------------------------------------
+
+    def note_open_transactions(self, changes: Changes) -> None:
+        """Those of now, where it is not known which of them earlier sessions handed on."""
+        if changes.recent.is_incomplete and not self._is_standby:
+            changes.recent.wait_for_all_before(self._database.new_transaction())
+
+    def step(self, changes: Changes) -> bool:
+        """Between transactions: reads what is owed or else the next range, unless something waits for its mark. Returns
+        whether to ask again soon: a transaction that was handed on is not visible yet."""
+        if changes.window is not None:
+            return False
+        name = self._next(changes.position)
+        if name is None:
+            return bool(self._locked)
+        if not self._is_visible(changes):
+            return True
+        state = self.states.get(name)
+        if state is not None and state.begins_at:
+            self._start_reading(name)
+        try:
+            try:
+                changes.window = self._read_window(name)
+                self._locked.pop(name, None)
+            except UsageError as error:
+                self._cannot_read(name, error)
+        except LockNotAvailableError as error:
+            self._pause(name, error)
+        if changes.window is not None and changes.window.mark:
+            self._database.emit(
+                MESSAGE_PREFIX, json.dumps({"capture": self._options.name, "mark": changes.window.mark})
+            )
+        return changes.window is None and not self.is_done
+
+    def _next(self, position: int) -> str | None:
+        """The table to read of, if there is one that can be read now."""
+        self._reads_owed = not self._reads_owed
+        unread = [name for name in self.running if not self.states[name].ranges_read]
+        names = [*self.owed.tables, *unread] if self._reads_owed else [*unread, *self.owed.tables]
+        now_ms = self._clock.monotonic_ms()
+        latest = 0
+        for name in names:
+            state = self.states.get(name)
+            begins_at = 0 if state is None else state.begins_at
+            if begins_at > position:
+                latest = max(latest, begins_at)
+            elif self._locked.get(name, (0, 0))[0] <= now_ms:
+                return name
+        if latest > self._asked_lsn and not self._is_standby:
+            # So that the stream comes there, though nobody changes anything.
+            self._database.emit(MESSAGE_PREFIX, '{"heartbeat": true}')
+            self._asked_lsn = latest
+        return None
+
+    def _pause(self, name: str, error: LockNotAvailableError) -> None:
+        """The stream goes on meanwhile."""
+        pause_ms = min(2 * self._locked.get(name, (0, FIRST_PAUSE_MS // 2))[1], LONGEST_PAUSE_MS)
+        self._locked[name] = (self._clock.monotonic_ms() + pause_ms, pause_ms)
+        logger.warning("%s. It is tried again: %s", error, self._database.lock_holders())
+
+    def _cannot_read(self, name: str, error: UsageError) -> None:
+        self._tables.look()
+        table = self._tables.facts.get(name)
+        if table is None:
+            logger.info("%s is not captured any more: %s", name, error)
+            self.forget(name)
+            return
+        state = self.states.get(name)
+        keys = [_in_order(table, texts) for texts in self.owed.of(name).values()]
+        if state is not None and state.after is not None:
+            keys.append(tuple(state.after))
+        key = unreadable_key(self._database, table, keys)
+        if key is None:
+            raise error
+        said = f"({', '.join(key)}) was a key of {name}, and is none any more ({error})"
+        if self._options.snapshot == "never":
+            raise DataLossError(
+                f"{said}. Its row had to be read by it, for the topic lacks it. Choose: start once with --snapshot "
+                "new, which reads every table; or give the value its old name back and start again"
+            ) from error
+        logger.warning("%s: the table is read from the beginning", said)
+        self.begin_again(name, lost_changes=False)
+
+    def _is_visible(self, changes: Changes) -> bool:
+        """Whether a snapshot of now or later sees everything that was handed on, by this session or earlier ones."""
+        self.note_open_transactions(changes)
+        return self._is_standby or self.wait.is_over(changes.recent)  # what a standby decodes it has replayed
+
+    def _read_window(self, name: str) -> Window | None:
+        """None: there is nothing to read, or the table is another one and begins again."""
+        schema, _, short = name.partition(".")
+        with Database(self._options.dsn, lock_timeout_ms=LOCK_TIMEOUT_MS) as database:
+            with database.snapshot():
+                # Locked before anything is looked at: the columns stay as they are until the rows are read.
+                database.rows(f"lock table {quoted(schema, short)} in access share mode", what=f"read {name}")
+                replayed = self._database.replayed_position() if self._is_standby else None
+                visible = Visibility.parse(database.visible(), replayed=replayed)
+                lsn = database.insert_position()
+                table = self._tables.fresh_facts(schema, short, database)
+                form = self._tables.form_of(table, database)
+                state = self.states.get(name)
+                if state is not None and (state.running or self._options.snapshot != "never"):
+                    # What `after` means may be gone: names, collations, the key's order.
+                    self.consider(table, form)
+                    if self.states[name] is not state:
+                        return None
+                owed = list(self.owed.of(name).items())[: self._options.chunk_rows]
+                is_unread = state is not None and state.running and not state.ranges_read
+                read: Range | None = None
+                if owed and (self._reads_owed or not is_unread):
+                    keys = [_in_order(table, texts) for _, texts in owed]
+                    data, count = read_keys(database, table, form.selected, keys)
+                    owed = owed[:count]
+                elif state is not None and is_unread:
+                    owed = []
+                    if not table.key_is_unique:
+                        self._check_small_enough(database, table)
+                    size = rows_in_a_chunk(database, table, self._options.chunk_rows)
+                    after = None if state.after is None else tuple(state.after)
+                    read = next_range(database, table, after, size) if table.key_is_unique else Range()
+                    data = read_range(database, table, form.selected, read)
+                else:
+                    return None
+                rows = form.encoder.encode_copy(data)
+            end = database.received_position() if self._is_standby else 0
+        return Window(
+            table=name,
+            state=state,
+            form=form,
+            rows=rows,
+            read=read,
+            owed=[key for key, _ in owed],
+            snapshot=visible,
+            lsn=lsn,
+            read_us=self._now_us(),
+            mark="" if self._is_standby else secrets.token_hex(16),  # nobody else can know it
+            end=end,
+        )
+
+    def _check_small_enough(self, database: Database, table: Table) -> None:
+        (size,) = database.rows(
+            "select coalesce(sum(pg_table_size(relid)), 0)::int8 from (select relid from pg_partition_tree(%(oid)s)"
+            " union select %(oid)s::oid::regclass) t",
+            {"oid": table.oid},
+            what=f"ask how large {table.full_name} is",
+        )[0]
+        limit = 4 * self._options.memory_bytes
+        if size > limit:
+            raise ConfigError(
+                f"{table.full_name} has no unique key, so beside live changes it can be read only in one piece, and it "
+                f"is too large for that ({size:,} bytes; the limit is {limit:,}). Choose: give it a unique index over "
+                "NOT NULL columns; or stop the capture, drop its slot and start with --snapshot new"
+            )
+
+    def passed(self, changes: Changes) -> None:
+        """The stream has passed the window's reading: what is left of its rows goes out."""
+        window, changes.window = changes.window, None
+        assert window is not None
+        if self.states.get(window.table) is not window.state:
+            return  # the table began again, or is gone
+        window.rows = _with_schema(window.rows, self._tables.register_value(window.form))
+        written = window.left()
+        self._emit(
+            window.table,
+            window.form,
+            window.read,
+            window.rows,
+            written,
+            lsn=window.lsn,
+            read_us=window.read_us,
+        )
+        changes.note_snapshot_rows(window.form.topic, window.rows, written)
+        missing = [key for key in window.owed if key in self.owed.of(window.table) and key not in window]
+        self.owed.discharge(window.table, window.owed)
+        if missing:
+            self._not_found(window, missing)
+
+    def _not_found(self, window: Window, keys: list[bytes]) -> None:
+        """Rows that are owed and not in the table, though the stream gave no tombstone of them: it does not tell all,
+        as where a partition was truncated or detached."""
+        said = f"{len(keys):,} rows of {window.table} that had to be read by their keys are gone, and no change told it"
+        if self._options.snapshot != "never":
+            logger.warning("%s: the table is read from the beginning", said)
+            self.begin_again(window.table, lost_changes=True)
+            return
+        logger.warning("%s: their keys get null values", said)
+        self._gone.write(window.form.topic, keys, lsn=window.lsn)
+
+    def conclude(self, lsn: int) -> None:
+        """Tables of which every row is in the topic are done; `lsn`: the position."""
+        for name in self.running:
+            state = self.states[name]
+            if not state.ranges_read or self.owed.of(name):
+                continue
+            if state.since:
+                self._gone.write_unseen(self._topic(name), state.since, lsn=lsn)
+            state.running, state.after, state.since = False, None, {}
+            state.ranges_read = state.was_whole = False
+            self._changed.add(name)
+            logger.info("table %s is read", name)
+
+    # -- rows into the topic -------------------------------------------------------------------------------------
+
+    def _emit(
+        self,
+        name: str,
+        form: Form,
+        read: Range | None,
+        rows: EncodedRows,
+        written: Int64s,
+        *,
+        lsn: int,
+        read_us: int,
+    ) -> None:
+        count = len(written)
+        if count:
+            keys, values = rows.keys, rows.values
+            if count < len(rows):
+                places = pa.Array.from_buffers(pa.int64(), count, [None, pa.py_buffer(written)])
+                keys, values = keys.take(places), values.take(places)
+            self._delivery.create_topics([form.topic], partitions=self._options.partitions)
+            self._delivery.add(
+                form.topic,
+                keys=keys,
+                values=values,
+                timestamps=np.full(count, read_us // 1000, np.int64),
+                headers=snapshot_headers(count, lsn=lsn, read_us=read_us),
+            )
+        self.rows += count
+        if read is None:
+            return
+        state = self.states[name]
+        state.after = list(read.until) if read.until is not None else state.after
+        state.ranges_read = read.is_last
+        self._changed.add(name)
+
+    def _topic(self, name: str) -> str:
+        schema, _, short = name.partition(".")
+        return self._options.topic(schema, short)
+
+    def _now_us(self) -> int:
+        return self._clock.wall_ms() * 1000
+
+
+def _in_order(table: Table, texts: Sequence[str]) -> tuple[str, ...]:
+    """The columns of a key as the table's key has them, out of the order of its columns."""
+    names = [column.name for column in table.columns if column.name in table.key]
+    if len(names) != len(texts):
+        raise DataLossError(
+            f"the key of {table.full_name} changed while rows of it had to be read by the old one. Choose: start once "
+            "with --snapshot new, which reads every table again"
+        )
+    by_name = dict(zip(names, texts, strict=True))
+    return tuple(by_name[name] for name in table.key)
+
+
+def _with_schema(rows: EncodedRows, schema_id: int) -> EncodedRows:
+    """The rows were encoded when their schema had no id yet: it stands behind the first byte of each value."""
+    data = rows.value_data if rows.value_data.flags.writeable else rows.value_data.copy()
+    places = rows.value_offsets[:-1].astype(np.int64)
+    for byte, number in enumerate(schema_id.to_bytes(4, "big"), start=1):
+        data[places + byte] = number
+    return replace(rows, value_data=data)

@@ -1,0 +1,100 @@
+"""How far the snapshot of one table is: what a position keeps of it, and whether it still fits the table."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from suiro.connect.postgres.server.publication import Table
+
+__all__ = ["TableState"]
+
+
+@dataclass(slots=True, kw_only=True)
+class TableState:
+    """A part of the position. `since`: the topic's ends when the snapshot began; what is older and not seen goes.
+    `begins_at`: a place in Postgres's log behind all changes of other tables or forms under this name. Until the stream
+    is there nothing is read; then `since` is taken anew, and this is 0.
+
+    `columns`: those that the table had when it was last looked at, and behind them those that it has lost since it was
+    read: the topic still has their values under these names.
+
+    `ranges_read`: every range was read, and rows that are owed are what is left. `was_whole`: the topic had every row
+    as the table had it when the snapshot began, so older values in it may complete a change.
+    """
+
+    oid: int
+    running: bool
+    begins_at: int = 0
+    after: list[str] | None = None
+    ranges_read: bool = False
+    since: dict[str, int] = field(default_factory=dict)
+    was_whole: bool = False
+    columns: list[list[Any]] = field(default_factory=list)
+    file: int = 0
+    attributes: int = 0
+    row_filter: str | None = ""
+    order: list[list[Any]] = field(default_factory=list)
+    key_schema_id: int = 0
+
+    @classmethod
+    def beginning(cls, table: Table, **others: Any) -> TableState:
+        state = cls(oid=table.oid, running=True, **others)
+        state.note(table)
+        return state
+
+    def note(self, table: Table) -> bool:
+        """How the table is now; whether it was different."""
+        columns = columns_of(table)
+        names = {column[0] for column in columns}
+        columns += [column for column in self.columns if column[0] not in names]
+        now = (columns, table.file, table.attributes, table.row_filter, _order_of(table))
+        before = (self.columns, self.file, self.attributes, self.row_filter, self.order)
+        self.columns, self.file, self.attributes, self.row_filter, self.order = now
+        return now != before
+
+    def matches(self, table: Table) -> bool:
+        """Whether every row's value in the topic is as the table has it, but for what the stream tells, and ranges that
+        were read are those before `after`. What an older version did not note is taken to be the same."""
+        if self.oid != table.oid or self.row_filter not in ("", table.row_filter):
+            return False
+        if self.running and self.order and self.order != _order_of(table):
+            return False
+        known = {column[0]: column for column in self.columns}
+        highest = max((self.attributes, *(column[3] for column in self.columns if len(column) > 3)))
+        was_rewritten = self.was_rewritten(table)
+        for column, now in zip(table.columns, columns_of(table), strict=True):
+            before = known.get(column.name)
+            if before is None:
+                # It has values in rows from before, or it is an older column under a new name or newly published.
+                if was_rewritten or column.fills_itself or column.number <= highest:
+                    return False
+            elif before[1] != column.type_oid or not _has_number(before, now):
+                return False
+            elif was_rewritten and before[2:5] != now[2 : len(before)]:
+                return False  # rows have values that no change told (VACUUM FULL and TRUNCATE leave columns alone)
+        return True
+
+    def was_rewritten(self, table: Table) -> bool:
+        return self.file not in (0, table.file)
+
+    def is_completed_by_names(self, table: Table) -> bool:
+        """Whether columns of rows in the topic are those that have these names now."""
+        now = {column[0]: column for column in columns_of(table)}
+        return not self.was_rewritten(table) and all(
+            _has_number(before, now[before[0]]) for before in self.columns if before[0] in now
+        )
+
+
+def columns_of(table: Table) -> list[list[Any]]:
+    return [[one.name, one.type_oid, one.typmod, one.number, one.version] for one in table.columns]
+
+
+def _has_number(before: list[Any], now: list[Any]) -> bool:
+    """A column of this name, then and now: not dropped and added again, nor another one renamed to it."""
+    return len(before) <= 3 or before[3] == now[3]
+
+
+def _order_of(table: Table) -> list[list[Any]]:
+    by_name = {column.name: column for column in table.columns}
+    return [[by_name[name].number, by_name[name].collation] for name in table.key]
