@@ -22,9 +22,9 @@ import numpy as np
 
 from suiro.connect.postgres.encoding import engine
 from suiro.connect.postgres.encoding.avro_rows import RowEncoder
+from suiro.connect.postgres.encoding.pgoutput import Parser
 from suiro.connect.postgres.encoding.schemas import Column, Relation
 from suiro.connect.postgres.encoding.types import Rules
-from suiro.connect.postgres.server.pgoutput import Parser
 
 _RULES = Rules(namespace="bench")
 _INT, _TEXT, _CHAR, _FLOAT, _STAMP, _DATE, _UUID, _BYTEA, _NUMERIC, _BOOL = (

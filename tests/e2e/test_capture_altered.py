@@ -11,7 +11,7 @@ from support.postgres import VERSION, Postgres
 from support.waiting import wait_until
 
 from suiro.connect.postgres.server.database import Database
-from suiro.connect.postgres.server.publication import Table, table_facts
+from suiro.connect.postgres.server.publication import Table, read_table
 from suiro.connect.postgres.snapshot.table_state import TableState
 
 ROWS = 500
@@ -159,7 +159,7 @@ def database(
 
 
 def facts(database: Database) -> Table:
-    return table_facts(database, "p", "public", "t", VERSION * 10_000)
+    return read_table(database, "p", "public", "t", VERSION * 10_000)
 
 
 def test_what_leaves_values_alone_does_not_read_a_table_again(

@@ -23,8 +23,8 @@ from support.postgres import Postgres
 from support.waiting import wait_until
 
 from suiro.connect.postgres.server.database import Database
-from suiro.connect.postgres.server.publication import table_facts
-from suiro.connect.postgres.snapshot.ranges import FIRST_KEYS, read_keys, rows_in_a_chunk
+from suiro.connect.postgres.server.publication import read_table
+from suiro.connect.postgres.snapshot.ranges import FIRST_KEYS, read_keys, rows_per_chunk
 from suiro.errors import BrokenConnectionError
 
 FOREVER_S = 3_600  # a heartbeat that never comes, so that no look at the catalogue helps
@@ -236,7 +236,7 @@ def test_owed_rows_are_read_up_to_a_limit_of_bytes(postgres: Postgres, connectio
     keys = [(str(key),) for key in range(1, 4_001)]
     limit = 2_000_000
     with Database(dsn_of(postgres, connection.info.dbname)) as database:
-        table = table_facts(database, "few", "public", "t", connection.info.server_version)
+        table = read_table(database, "few", "public", "t", connection.info.server_version)
         sizes, found = [], 0
         while found < len(keys):
             data, count = read_keys(database, table, "k, doc", keys[found:], limit_bytes=limit)
@@ -257,8 +257,8 @@ def test_ranges_of_a_table_that_was_never_analyzed(postgres: Postgres, connectio
     connection.execute("insert into t select g, md5(g::text) from generate_series(1, 200000) g")
     connection.execute("create publication few for table t")
     with Database(dsn_of(postgres, connection.info.dbname)) as database:
-        table = table_facts(database, "few", "public", "t", connection.info.server_version)
-        assert rows_in_a_chunk(database, table, 10_000) == 10_000
+        table = read_table(database, "few", "public", "t", connection.info.server_version)
+        assert rows_per_chunk(database, table, 10_000) == 10_000
 
 
 def test_a_standby_that_was_promoted_is_asked_as_one(postgres: Postgres, connection: Connection) -> None:

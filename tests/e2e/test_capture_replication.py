@@ -54,7 +54,7 @@ def read_until(replication: Replication, lsn: int) -> list[bytes]:
         select.select([replication], [], [], 0.1)
         while (message := replication.read()) is not None:
             found.append(message[1])
-        replication.tell()
+        replication.send_status()
         return replication.wal_end >= lsn
 
     wait_until(is_there, 60, "a sign of life")
@@ -77,7 +77,7 @@ def test_what_others_write_does_not_move_the_slot(opened: Opened, connection: Co
     assert [message[:1] for message in messages] == [b"B", b"R", b"I", b"C"]
     assert confirmed(connection, slot) <= start
     replication.confirmed = replication.wal_end
-    replication.tell()
+    replication.send_status()
     wait_until(lambda: confirmed(connection, slot) == replication.confirmed, 60, "the slot to move")
 
 

@@ -1,11 +1,10 @@
-"""Postgres as a source: a snapshot, then every change, as Avro records in log-compacted topics.
+"""Change data capture from Postgres: a snapshot of each table, then every change, as Avro records in compacted topics.
 
-- `capture`: `PostgresCapture`, session after session. `session`: one of them. `options`, `status`: what it is told,
-  what it says.
-- `database`, `publication`, `slot`: Postgres's side. `stream`, `peek`: two ways to read; `spool`: large transactions.
-- `changes`: messages to records. `untouched`, `topic_state`: what only the topic knows. `snapshots`, `ranges`,
-  `window`, `visibility`: whole tables, beside the stream too. `tables`: forms and schemas. `batches`, `delivery`: into
-  Kafka. `engine`: compiled kernels, or the plain rules until they are loaded.
-- `pgoutput`, `copy_binary`, `avro_rows`, `types`, `schemas`: bytes to Avro, pure. `kernels`: their loops,
-  compiled.
+`capture` is the door: `PostgresCapture` runs one `session` after another. A session reads blocks of changes, `changes`
+turns them into records, `delivery` writes them to Kafka in transactions. `tables` has the schema of each table,
+`options` the settings, `status` the metrics.
+
+- `server`: Postgres. Connection, publication, slot, the replication stream and the slot read by SQL.
+- `encoding`: bytes of pgoutput and COPY to Avro records; pure, with compiled kernels.
+- `snapshot`: reading whole tables, also while changes flow, and rows of which an update did not send a TOAST value.
 """

@@ -25,7 +25,7 @@ from suiro.client import Client, ProducerIdentity
 from suiro.clock import SystemClock
 from suiro.connect.postgres.delivery import Delivery
 from suiro.connect.postgres.options import CaptureOptions
-from suiro.connect.postgres.server.database import LOCK_TIMEOUT_MS, Database, ServerFacts, connect_replication
+from suiro.connect.postgres.server.database import LOCK_TIMEOUT_MS, Database, ServerInfo, connect_replication
 from suiro.connect.postgres.server.lsn import parse_lsn
 from suiro.connect.postgres.server.publication import ensure_publication
 from suiro.connect.postgres.server.slot import (
@@ -39,7 +39,7 @@ from suiro.connect.postgres.server.slot import (
 )
 from suiro.connect.postgres.session import Session, Stopped
 from suiro.connect.postgres.snapshot.visibility import Visibility
-from suiro.connect.postgres.snapshot.visibility_wait import holder
+from suiro.connect.postgres.snapshot.visibility_wait import describe_transaction
 from suiro.connect.postgres.status import CaptureStatus
 from suiro.connect.postgres.tables import Tables
 from suiro.errors import ConfigError, DataLossError, FencedError, TransientError
@@ -68,8 +68,8 @@ class PostgresCapture:
         self._on_event = on_event or (lambda event: None)
         self._stop = threading.Event()
         # A stop must end a wait for the server at once, also when it comes from a signal handler.
-        self._bell, self._ring = socket.socketpair()
-        self._ring.setblocking(False)
+        self._wakeup, self._wakeup_sender = socket.socketpair()
+        self._wakeup_sender.setblocking(False)
         self._clock = SystemClock()
         self._snapshot = options.snapshot
         self._is_ready = False
@@ -80,12 +80,12 @@ class PostgresCapture:
     def stop(self) -> None:
         self._stop.set()
         try:
-            self._ring.send(b"\0")
+            self._wakeup_sender.send(b"\0")
         except (BlockingIOError, OSError):
             pass  # it rings already
 
     def run(self) -> None:
-        """Returns after `stop`. Raises what no further attempt would mend."""
+        """Returns after `stop`. Raises what no further attempt would hint."""
         base = self.options.state_directory
         directory = (
             Path(tempfile.mkdtemp(prefix="suiro-capture-")) if base is None else base / self.options.name
@@ -140,7 +140,7 @@ class PostgresCapture:
                 ensure_publication(database, options, facts.version)
             tables = Tables(database, registry, options, facts.version)
             tables.look()
-            if not tables.facts:
+            if not tables.published:
                 raise ConfigError(
                     f"publication {options.publication} has none of the tables to capture "
                     f"({', '.join(options.tables) or 'all'}): create them first, or add them to it"
@@ -160,11 +160,13 @@ class PostgresCapture:
                 position=start,
                 status=self.status,
                 stopped=self._stop,
-                bell=self._bell,
+                wakeup=self._wakeup,
                 on_event=self._on_event,
             )
             stack.callback(session.close)
-            session.choose_tables(self._snapshot if position is None or self._snapshot == "new" else "resume")
+            session.begin_snapshots(
+                self._snapshot if position is None or self._snapshot == "new" else "resume"
+            )
             self._snapshot = "initial" if self._snapshot == "new" else self._snapshot
             if exported is not None:
                 session.read_exported(exported)
@@ -176,7 +178,7 @@ class PostgresCapture:
         self._identity, self._left_open = delivery.identity, delivery.left_open
 
     def _start(
-        self, database: Database, replication: Any, facts: ServerFacts, position: dict[str, Any] | None
+        self, database: Database, replication: Any, facts: ServerInfo, position: dict[str, Any] | None
     ) -> tuple[int, str | None]:
         """Where the stream begins, and the snapshot exported by a slot that was made for it."""
         options = self.options
@@ -220,7 +222,7 @@ class PostgresCapture:
                 self.options.slot,
                 "the primary: run SELECT pg_log_standby_snapshot() there"
                 if is_standby
-                else f"transactions that are open; the oldest is {holder(database, oldest)}",
+                else f"transactions that are open; the oldest is {describe_transaction(database, oldest)}",
             )
         while thread.is_alive():
             thread.join(SLOW_SLOT_S / 10)

@@ -19,19 +19,24 @@ import pyarrow as pa
 from suiro.client import Client
 from suiro.connect.postgres.delivery import Delivery, binary_column
 from suiro.connect.postgres.encoding.avro_rows import EncodedRows
+from suiro.connect.postgres.encoding.blocks import Block, Int64s
 from suiro.connect.postgres.encoding.headers import OPERATIONS, live_headers
+from suiro.connect.postgres.encoding.pgoutput import Messages, Parser, RelationMessage
 from suiro.connect.postgres.encoding.plain_rows import completed
-from suiro.connect.postgres.encoding.unchanged_toast import Cutters, LeftOut, Untouched, fill_untouched
-from suiro.connect.postgres.server.blocks import Block, Int64s
-from suiro.connect.postgres.server.pgoutput import Messages, Parser, RelationMessage
-from suiro.connect.postgres.snapshot.reselect import OwedKeys
+from suiro.connect.postgres.snapshot.reselect import ReselectKeys
 from suiro.connect.postgres.snapshot.topic_state import OLD, KeyedValues, load
 from suiro.connect.postgres.snapshot.visibility import RecentTransactions
 from suiro.connect.postgres.snapshot.window import Window
-from suiro.connect.postgres.tables import Form, Tables
+from suiro.connect.postgres.tables import Tables, TableSchema
+from suiro.connect.postgres.unchanged_toast import (
+    FieldExtractors,
+    FilledRows,
+    SkippedChange,
+    fill_unchanged_toast,
+)
 from suiro.foundation.nesting import parse_json
 
-__all__ = ["MESSAGE_PREFIX", "Changes", "Reading", "Transactions"]
+__all__ = ["MESSAGE_PREFIX", "Changes", "SnapshotProgress", "Transactions"]
 
 logger = logging.getLogger(__name__)
 
@@ -55,22 +60,22 @@ class Transactions:
     lsns: Int64s
 
 
-class Reading(Protocol):
+class SnapshotProgress(Protocol):
     """What the snapshots of tables have read and will read."""
 
     def trusted_from(self, table: str) -> Mapping[int, int]:
         """The offsets in its topic from which values are those of the table."""
 
     def will_read(
-        self, form: Form, keys: Sequence[Sequence[str]], newer: Sequence[bool], window: Window | None
+        self, schema: TableSchema, keys: Sequence[Sequence[str]], newer: Sequence[bool], window: Window | None
     ) -> list[bool]:
         """Whether a later range has the row of each key. `newer`: with a change that the window's rows are without, or
         may be."""
 
-    def is_behind(self, table: str) -> bool:
-        """Whether the stream may bring an older form of the table and then the one that the catalogue has already."""
+    def is_keys_after(self, table: str) -> bool:
+        """Whether the stream may bring an older schema of the table and then the one that the catalogue has already."""
 
-    def owe_too_much(self, table: str) -> None:
+    def on_reselect_limit(self, table: str) -> None:
         """More keys are owed than may be."""
 
 
@@ -87,19 +92,19 @@ class Changes:
         position: int,
         directory: Path,
         memory_bytes: int,
-        on_new_form: Callable[[Form], None],
-        owed: OwedKeys,
-        reading: Reading,
+        on_new_schema: Callable[[TableSchema], None],
+        reselect: ReselectKeys,
+        progress: SnapshotProgress,
     ) -> None:
         self._tables = tables
         self._delivery = delivery
         self._client = client
-        self._cutters = Cutters(schema_text)
+        self._extractors = FieldExtractors(schema_text)
         self._directory = directory
         self._memory_bytes = memory_bytes
-        self._on_new_form = on_new_form
-        self._owed = owed
-        self._reading = reading
+        self._on_new_form = on_new_schema
+        self._reselect = reselect
+        self._progress = progress
         self._parser = Parser()
         self._carried = (0, 0, 0)
         self._waiting: dict[int, RelationMessage] = {}  # announcements that no change has followed yet
@@ -176,32 +181,37 @@ class Changes:
         changes = wanted[first:end] & ((kinds == _INSERT) | (kinds == _UPDATE) | (kinds == _DELETE))
         for oid in np.unique(relations[changes]).tolist():
             self._announce(oid)
-            form = self._tables.live.get(oid)
-            if form is None:
+            schema = self._tables.live.get(oid)
+            if schema is None:
                 continue  # of a table that is published and not wanted
             indices = first + np.flatnonzero(changes & (relations == oid))
-            self._write_table(form, block, messages, transactions, indices)
+            self._write_table(schema, block, messages, transactions, indices)
 
     def _write_table(
-        self, form: Form, block: Block, messages: Messages, transactions: Transactions, indices: Int64s
+        self,
+        schema: TableSchema,
+        block: Block,
+        messages: Messages,
+        transactions: Transactions,
+        indices: Int64s,
     ) -> None:
-        table = form.relation.full_name
-        values = self._last_values.get(form.topic)
-        window = self.window if self.window is not None and self.window.form.topic == form.topic else None
+        table = schema.relation.full_name
+        values = self._last_values.get(schema.topic)
+        window = self.window if self.window is not None and self.window.schema.topic == schema.topic else None
         xids, lsns = (each[transactions.of[indices]] for each in (transactions.xids, transactions.lsns))
         newer = completes = np.zeros(len(indices), np.bool_)
         if window is not None:
-            newer, completes = window.may_be_without(xids, lsns), window.is_without(xids, lsns)
-        unknown: dict[bytes, LeftOut] = {}
+            newer, completes = window.may_lack(xids, lsns), window.lacks(xids, lsns)
+        unknown: dict[bytes, SkippedChange] = {}
         if messages.unchanged[indices].any():
-            values = values or self._load_last_values(form)
-            untouched = self._untouched(form, messages, indices, values, window, completes)
-            unknown = untouched.keys
-            rows = form.encoder.encode_changes(messages, indices, fill=untouched.fill)
-            if untouched.rows:
-                rows = rows.without_changes(untouched.rows)
+            values = values or self._load_last_values(schema)
+            filled = self._fill_unchanged_toast(schema, messages, indices, values, window, completes)
+            unknown = filled.keys
+            rows = schema.encoder.encode_changes(messages, indices, fill=filled.fill)
+            if filled.rows:
+                rows = rows.without_changes(filled.rows)
         else:
-            rows = form.encoder.encode_changes(messages, indices)
+            rows = schema.encoder.encode_changes(messages, indices)
         keys = (
             [rows.key(record) for record in range(len(rows))]
             if values is not None or window is not None
@@ -215,77 +225,77 @@ class Changes:
                 else:
                     values.put(key, value)
         if window is not None:
-            window.take_out(keys[record] for record in np.flatnonzero(newer[rows.sources]).tolist())
-            window.take_out(key for key, left_out in unknown.items() if newer[left_out.row])
-        if self._owed.of(table):
-            self._owed.discharge(table, keys or [rows.key(record) for record in range(len(rows))])
+            window.remove(keys[record] for record in np.flatnonzero(newer[rows.sources]).tolist())
+            window.remove(key for key, skipped in unknown.items() if newer[skipped.row])
+        if self._reselect.of(table):
+            self._reselect.remove(table, keys or [rows.key(record) for record in range(len(rows))])
         if len(rows):
-            self._add(form, block, messages, transactions, indices, rows)
+            self._add(schema, block, messages, transactions, indices, rows)
         if unknown:
-            self._owe(form, messages, indices, unknown, newer, window)
+            self._add_reselect_keys(schema, messages, indices, unknown, newer, window)
 
-    def _untouched(
+    def _fill_unchanged_toast(
         self,
-        form: Form,
+        schema: TableSchema,
         messages: Messages,
         indices: Int64s,
         values: KeyedValues,
         window: Window | None,
         completes: Any,
-    ) -> Untouched:
-        owed = self._owed.of(form.relation.full_name)
+    ) -> FilledRows:
+        reselect = self._reselect.of(schema.relation.full_name)
         if window is not None:
-            self._cutters.set_unregistered(window.form.value_schema)
+            self._extractors.set_unregistered(window.schema.value_schema)
 
         def last_value(key: bytes, row: int) -> bytes | None:
-            found = None if key in owed else values.get(key)
+            found = None if key in reselect else values.get(key)
             if found is not None and found != OLD:
                 return found
             # A row that is read with this change has the values of a later one, too.
             return window.value(key) if window is not None and completes[row] else None
 
-        return fill_untouched(form, messages, indices, last_value=last_value, cutters=self._cutters)
+        return fill_unchanged_toast(
+            schema, messages, indices, last_value=last_value, extractors=self._extractors
+        )
 
-    def _owe(
+    def _add_reselect_keys(
         self,
-        form: Form,
+        schema: TableSchema,
         messages: Messages,
         indices: Int64s,
-        unknown: dict[bytes, LeftOut],
+        unknown: dict[bytes, SkippedChange],
         newer: Any,
         window: Window | None,
     ) -> None:
         """Keys whose row is unknown now, but those that a later range reads."""
-        table = form.relation.full_name
+        table = schema.relation.full_name
         keys = list(unknown)
         texts = []
-        for left_out in unknown.values():
-            index = int(indices[left_out.row])
+        for skipped in unknown.values():
+            index = int(indices[skipped.row])
             row = completed(messages.values(index, old=True), messages.values(index) or ())
             texts.append(
-                [cell.decode() for column in form.relation.key if isinstance(cell := row[column], bytes)]
+                [cell.decode() for column in schema.relation.key if isinstance(cell := row[column], bytes)]
             )
         # Of a standby's window a change that may be newer takes rows out, and one that is older may follow it.
         are_newer = [
-            bool(newer[left_out.row]) or (window is not None and window.has_taken_out(key))
-            for key, left_out in unknown.items()
+            bool(newer[skipped.row]) or (window is not None and window.has_removed(key))
+            for key, skipped in unknown.items()
         ]
-        will_be_read = self._reading.will_read(form, texts, are_newer, window)
-        for key, left_out, key_texts, is_read in zip(
-            keys, unknown.values(), texts, will_be_read, strict=True
-        ):
+        will_be_read = self._progress.will_read(schema, texts, are_newer, window)
+        for key, skipped, key_texts, is_read in zip(keys, unknown.values(), texts, will_be_read, strict=True):
             # An older value in the topic would be taken for the row's by the next session.
-            if not is_read or left_out.has_older:
-                self._owed.add(table, key, key_texts)
-                if self._owed.is_over_limit:
-                    largest = self._owed.largest
-                    self._reading.owe_too_much(largest)
+            if not is_read or skipped.has_older:
+                self._reselect.add(table, key, key_texts)
+                if self._reselect.is_over_limit:
+                    largest = self._reselect.largest
+                    self._progress.on_reselect_limit(largest)
                     if largest == table:
                         return
 
     def _add(
         self,
-        form: Form,
+        schema: TableSchema,
         block: Block,
         messages: Messages,
         transactions: Transactions,
@@ -296,7 +306,7 @@ class Changes:
         of = transactions.of[sources]
         operations = np.where(rows.tombstones, OPERATIONS.index("delete"), _OPERATION[messages.kind[sources]])
         self._delivery.add(
-            form.topic,
+            schema.topic,
             keys=rows.keys,
             values=rows.values,
             timestamps=transactions.commit_us[of] // 1000,
@@ -319,9 +329,9 @@ class Changes:
             _, oids = messages.truncated(index)
             for oid in oids:
                 self._announce(oid)
-                form_of_table = self._tables.live.get(oid)
-                if form_of_table is not None:
-                    self._truncate(form_of_table, block, transactions, index)
+                schema_of_table = self._tables.live.get(oid)
+                if schema_of_table is not None:
+                    self._truncate(schema_of_table, block, transactions, index)
 
     def _take_message(self, content: bytes) -> None:
         try:
@@ -345,27 +355,27 @@ class Changes:
         if message is None:
             return
         announced = self._tables.announce(message)
-        if announced is not None and self._reading.is_behind(announced[0].relation.full_name):
+        if announced is not None and self._progress.is_keys_after(announced[0].relation.full_name):
             # Columns may be others from here on, under the same names.
             self._forget_last_values(announced[0].topic)
         if announced is not None and announced[1]:
             self._on_new_form(announced[0])
 
-    def _truncate(self, form: Form, block: Block, transactions: Transactions, index: int) -> None:
+    def _truncate(self, schema: TableSchema, block: Block, transactions: Transactions, index: int) -> None:
         """A tombstone for every key that is alive in the topic."""
         of = int(transactions.of[index])
-        values = self._last_values.get(form.topic)
-        live = values or self._load_last_values(form)
-        if self.window is not None and self.window.form.topic == form.topic:
+        values = self._last_values.get(schema.topic)
+        live = values or self._load_last_values(schema)
+        if self.window is not None and self.window.schema.topic == schema.topic:
             self.window.truncate(int(transactions.xids[of]), int(transactions.lsns[of]))
-        self._owed.forget(form.relation.full_name)
+        self._reselect.forget(schema.relation.full_name)
         tombstones = 0
-        for keys in _portions(live.all_keys()):
+        for keys in _chunks(live.all_keys()):
             tombstones += len(keys)
             rows = len(keys)
             same = np.zeros(rows, np.int64)
             self._delivery.add(
-                form.topic,
+                schema.topic,
                 keys=binary_column(keys),
                 values=pa.nulls(rows, pa.binary()),
                 timestamps=np.full(rows, transactions.commit_us[of] // 1000, np.int64),
@@ -379,24 +389,24 @@ class Changes:
             )
         live.clear()
         if values is None:  # only a TRUNCATE needed it
-            self._last_values.pop(form.topic).close()
-        logger.info("TRUNCATE of %s: %d tombstones", form.relation.full_name, tombstones)
+            self._last_values.pop(schema.topic).close()
+        logger.info("TRUNCATE of %s: %d tombstones", schema.relation.full_name, tombstones)
 
-    def _load_last_values(self, form: Form) -> KeyedValues:
+    def _load_last_values(self, schema: TableSchema) -> KeyedValues:
         """From the topic, and kept up to date from here on."""
-        since = self._reading.trusted_from(form.relation.full_name)
+        since = self._progress.trusted_from(schema.relation.full_name)
         self._delivery.flush()
         values = KeyedValues(
             self._directory / f"{next(self._numbers)}.values", memory_bytes=self._memory_bytes
         )
-        load(values, self._client, form.topic, self._delivery.partition_count(form.topic), since=since)
-        self._last_values[form.topic] = values
+        load(values, self._client, schema.topic, self._delivery.partition_count(schema.topic), since=since)
+        self._last_values[schema.topic] = values
         return values
 
-    def begin_again(self, topic: str) -> None:
+    def restart(self, topic: str) -> None:
         """The table is read from the beginning. Rows of it that wait are of no use any more, and other values of the
         topic may be relied on: they are read again where they are needed."""
-        if self.window is not None and self.window.form.topic == topic:
+        if self.window is not None and self.window.schema.topic == topic:
             self.window = None
         self._forget_last_values(topic)
 
@@ -413,7 +423,7 @@ class Changes:
                 values.put(rows.key(record), rows.value(record) or b"")
 
 
-def _portions(keys: Iterator[bytes], size: int = 50_000) -> Iterator[list[bytes]]:
+def _chunks(keys: Iterator[bytes], size: int = 50_000) -> Iterator[list[bytes]]:
     portion: list[bytes] = []
     for key in keys:
         portion.append(key)

@@ -82,7 +82,7 @@ class Delivery:
         self._compression = codec_id(options.compression)
         self._partition_counts: dict[str, int] = {}
         self._position_partition = 0
-        self._joined: set[TopicPartition] = set()
+        self._added_partitions: set[TopicPartition] = set()
         self._waiting: list[TransactionalBatch] = []
         self._waiting_bytes = 0
         self.records = 0
@@ -133,41 +133,41 @@ class Delivery:
         for batch in batches:
             self._wait(topic, batch)
         if self._waiting_bytes >= SEND_BYTES:
-            self._send_beside(ends=False)
+            self._send_in_background(ends=False)
 
     def flush(self) -> None:
         """All that was added is in Kafka, though nobody may see it before `commit`."""
-        self.settle()
-        self._send(self._taken(), ends=False)
+        self.wait_for_send()
+        self._send(self._take_pending(), ends=False)
 
     def commit(
         self, position: Mapping[str, Any], parts: Mapping[str, Any] | None = None, *, wait: bool = True
     ) -> None:
         """Everything added, the position and the changed parts are there for all to read: when this returns, or, where
-        nobody waits, when `settle` does."""
+        nobody waits, when `wait_for_send` does."""
         records = [part_record(self._name, part, value) for part, value in (parts or {}).items()]
         records.append(position_record(self._name, dict(position)))
         now_ms = SystemClock().wall_ms()
-        for pairs in _portions(records):
+        for pairs in _chunks(records):
             batch = batch_of(pairs, partition=self._position_partition, timestamp_ms=now_ms)
             self._wait(POSITIONS_TOPIC, batch)
         if wait:
-            self.settle()
-            self._send(self._taken(), ends=True)
+            self.wait_for_send()
+            self._send(self._take_pending(), ends=True)
         else:
-            self._send_beside(ends=True)
+            self._send_in_background(ends=True)
 
-    def settle(self) -> None:
+    def wait_for_send(self) -> None:
         """Waits for what is sent on the thread, and raises what went wrong there."""
         if self._sent is not None:
             sent, self._sent = self._sent, None
             sent.result()
 
-    def _send_beside(self, *, ends: bool) -> None:
-        self.settle()
-        self._sent = self._sender.submit(self._send, self._taken(), ends=ends)
+    def _send_in_background(self, *, ends: bool) -> None:
+        self.wait_for_send()
+        self._sent = self._sender.submit(self._send, self._take_pending(), ends=ends)
 
-    def _taken(self) -> list[TransactionalBatch]:
+    def _take_pending(self) -> list[TransactionalBatch]:
         taken = self._waiting
         self._waiting, self._waiting_bytes = [], 0
         return taken
@@ -175,31 +175,31 @@ class Delivery:
     def _send(self, batches: list[TransactionalBatch], *, ends: bool) -> None:
         """On either thread, never on both."""
         if batches:
-            new = {(batch.topic, batch.partition) for batch in batches} - self._joined
+            new = {(batch.topic, batch.partition) for batch in batches} - self._added_partitions
             if new:
                 self._transactions.add_partitions(sorted(new))
-                self._joined |= new
+                self._added_partitions |= new
             self._transactions.produce(batches)
         if ends:
             self._transactions.end(commit=True)
-            self._joined.clear()
+            self._added_partitions.clear()
             self.identity = self._transactions.renew()
 
     def close(self) -> None:
         """At the end of a session: what is open is aborted, or readers would wait for it until its timeout."""
         try:
             try:
-                self.settle()
+                self.wait_for_send()
             except SuiroError as error:
                 logger.info("what was under way: %s", error)
-            self._abandon()
+            self._abort()
         finally:
             self._sender.shutdown()
             self._sending_client.close()
 
-    def _abandon(self) -> None:
-        if self._joined:
-            self._joined.clear()
+    def _abort(self) -> None:
+        if self._added_partitions:
+            self._added_partitions.clear()
             self.left_open = self._transactions.is_open
             try:
                 self.identity = self._transactions.abort()
@@ -214,7 +214,7 @@ class Delivery:
         self._waiting_bytes += len(batch.data)
 
 
-def _portions(pairs: list[Pair]) -> Iterator[list[Pair]]:
+def _chunks(pairs: list[Pair]) -> Iterator[list[Pair]]:
     first = size = 0
     for at, (key, value) in enumerate(pairs):
         size += len(key or b"") + len(value or b"")

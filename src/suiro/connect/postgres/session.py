@@ -13,16 +13,16 @@ from suiro.clock import SystemClock
 from suiro.connect.postgres.changes import MESSAGE_PREFIX, Changes
 from suiro.connect.postgres.delivery import Delivery
 from suiro.connect.postgres.encoding import engine
+from suiro.connect.postgres.encoding.blocks import Block
 from suiro.connect.postgres.options import CaptureOptions
-from suiro.connect.postgres.server.blocks import Block
 from suiro.connect.postgres.server.database import Database, LockNotAvailableError
 from suiro.connect.postgres.server.lsn import lsn_text
 from suiro.connect.postgres.server.slot import advance_slot, read_slot, release_slot
-from suiro.connect.postgres.server.slot_peek import peek
+from suiro.connect.postgres.server.slot_peek import peek_changes
 from suiro.connect.postgres.server.stream import ReplicationStream
 from suiro.connect.postgres.snapshot.snapshots import Snapshots
 from suiro.connect.postgres.status import CaptureStatus
-from suiro.connect.postgres.tables import Form, Tables
+from suiro.connect.postgres.tables import Tables, TableSchema
 from suiro.errors import ConfigError, DataLossError
 from suiro.registry import RegistryClient
 
@@ -33,7 +33,7 @@ logger = logging.getLogger(__name__)
 QUIET_COMMIT_MS = 1_000  # positions without records: at most one a second
 BACKLOG_COMMIT_MS = 100  # nobody waits for a single record of it
 WAIT_S = 0.5
-FIRST_LOOK_S = 0.01  # again, whether a transaction is visible; then twice as long each time
+FIRST_RETRY_S = 0.01  # again, whether a transaction is visible; then twice as long each time
 LAG_INTERVAL_MS = 1_000
 
 
@@ -60,7 +60,7 @@ class Session:
         position: int,
         status: CaptureStatus,
         stopped: threading.Event,
-        bell: Any,
+        wakeup: Any,
         on_event: Callable[[dict[str, Any]], None],
     ) -> None:
         self._options = options
@@ -72,7 +72,7 @@ class Session:
         self._source = source
         self._status = status
         self._stopped = stopped
-        self._bell = bell
+        self._wakeup = wakeup
         self._on_event = on_event
         self._clock = SystemClock()
         self._snapshots = Snapshots(
@@ -84,7 +84,7 @@ class Session:
             parts=parts,
             directory=directory,
             is_standby=is_standby,
-            on_begin=lambda topic: self._changes.begin_again(topic),
+            on_begin=lambda topic: self._changes.restart(topic),
         )
         self._changes = Changes(
             tables=tables,
@@ -94,17 +94,17 @@ class Session:
             position=position,
             directory=directory,
             memory_bytes=options.memory_bytes,
-            on_new_form=self._new_form,
-            owed=self._snapshots.owed,
-            reading=self._snapshots,
+            on_new_schema=self._new_schema,
+            reselect=self._snapshots.reselect,
+            progress=self._snapshots,
         )
         self._stream: ReplicationStream | None = None
         self._committed = 0
         self._committed_records = 0
         self._committed_ms = 0
-        self._looked_ms = 0
-        self._asked_ms = 0
-        self._unconsidered: dict[str, Form] = {}  # whose tables were locked when the stream announced them
+        self._checked_ms = 0
+        self._lag_checked_ms = 0
+        self._deferred: dict[str, TableSchema] = {}  # whose tables were locked when the stream announced them
 
     def close(self) -> None:
         self._changes.close()
@@ -117,7 +117,7 @@ class Session:
 
     @property
     def topics(self) -> list[str]:
-        return [self._options.topic(table.schema, table.name) for table in self._tables.facts.values()]
+        return [self._options.topic(table.schema, table.name) for table in self._tables.published.values()]
 
     @property
     def snapshot_rows(self) -> int:
@@ -125,17 +125,17 @@ class Session:
 
     # -- snapshots ---------------------------------------------------------------------------------------------
 
-    def choose_tables(self, snapshot: str) -> None:
+    def begin_snapshots(self, snapshot: str) -> None:
         """`snapshot`: "initial", "new" and "never" for a start without a position (or as if), "resume" with one."""
         self._delivery.create_topics(self.topics, partitions=self._options.partitions)
-        known = set(self._snapshots.states) | set(self._snapshots.owed.tables)
-        for name in known - set(self._tables.facts):
+        known = set(self._snapshots.states) | set(self._snapshots.reselect.tables)
+        for name in known - set(self._tables.published):
             self._snapshots.forget(name)
-        for table in self._tables.facts.values():
+        for table in self._tables.published.values():
             if snapshot in ("new", "initial"):
                 self._snapshots.begin(table, lost_changes=True)
             elif self._options.snapshot != "never":
-                self._snapshots.consider(table, self._tables.form_of(table))
+                self._snapshots.consider(table, self._tables.schema_of(table))
         self.commit()
 
     def read_exported(self, snapshot: str) -> None:
@@ -145,7 +145,7 @@ class Session:
             commit=lambda: self.commit(wait=False),
             is_stopped=self._stopped.is_set,
         )
-        self._delivery.settle()
+        self._delivery.wait_for_send()
         if self._stopped.is_set():
             raise Stopped
 
@@ -153,38 +153,38 @@ class Session:
 
     def stream(self, on_ready: Callable[[Session], None]) -> None:
         """Ends with `Stopped`, or an error."""
-        self._snapshots.note_open_transactions(self._changes)
+        self._snapshots.track_open_transactions(self._changes)
         self._catch_up()
         engine.load()
         stream = self._open_stream()
-        pause_s = FIRST_LOOK_S
+        pause_s = FIRST_RETRY_S
         while True:
-            if self._fell_behind():
+            if self._fell_keys_after():
                 stream.close()
                 self._catch_up()
                 stream = self._open_stream()
-            busy = looks_again = False
+            busy = retries_soon = False
             for block in stream.blocks():
                 busy = True
                 self._changes.process(block)
-                stream.stay_alive()
+                stream.keep_alive()
                 if not self._changes.open:
-                    self._settle(stream)
+                    self._between_transactions(stream)
             if not self._changes.open:
-                self._settle(stream)
+                self._between_transactions(stream)
                 if self._stopped.is_set():
                     raise Stopped
-                looks_again = self._snapshots.step(self._changes)
+                retries_soon = self._snapshots.step(self._changes)
                 self._status.visibility_wait_seconds = self._snapshots.wait.seconds
-                pause_s = min(2 * pause_s, WAIT_S) if looks_again else FIRST_LOOK_S
+                pause_s = min(2 * pause_s, WAIT_S) if retries_soon else FIRST_RETRY_S
                 if self._snapshots.is_done:
                     on_ready(self)
             elif self._stopped.is_set():
                 raise Stopped  # the transaction that is half there is aborted by the next start
-            self._look_around(stream)
+            self._check_periodically(stream)
             if not busy:
-                stream.stay_alive()
-                stream.wait(pause_s if looks_again else WAIT_S, self._bell)
+                stream.keep_alive()
+                stream.wait(pause_s if retries_soon else WAIT_S, self._wakeup)
 
     def _open_stream(self) -> ReplicationStream:
         self._changes.reset()
@@ -197,12 +197,12 @@ class Session:
         )
         return self._stream
 
-    def _fell_behind(self) -> bool:
+    def _fell_keys_after(self) -> bool:
         """Asked once a second: whether reading by SQL is worth the change."""
         now_ms = self._clock.monotonic_ms()
-        if self._is_standby or self._changes.open or now_ms - self._asked_ms < LAG_INTERVAL_MS:
+        if self._is_standby or self._changes.open or now_ms - self._lag_checked_ms < LAG_INTERVAL_MS:
             return False
-        self._asked_ms = now_ms
+        self._lag_checked_ms = now_ms
         return self._database.wal_position() - self._changes.position > self._options.catch_up_bytes
 
     def _catch_up(self) -> None:
@@ -212,7 +212,7 @@ class Session:
         def take(block: Block) -> None:
             changes.process(block)
             if not changes.open:
-                self._settle(None)
+                self._between_transactions(None)
                 if self._stopped.is_set():
                     raise Stopped
 
@@ -221,12 +221,12 @@ class Session:
             if behind <= options.catch_up_bytes:
                 return
             if not self._is_standby:
-                self._beat()  # so that there is something to read at the end, and the position moves there
+                self._emit_heartbeat()  # so that there is something to read at the end, and the position moves there
             end = self._database.wal_position()
             release_slot(self._database, options.slot)
             changes.reset()
             with Database(options.dsn) as database:
-                count = peek(
+                count = peek_changes(
                     database,
                     slot=options.slot,
                     publication=options.publication,
@@ -244,18 +244,18 @@ class Session:
         if self._stopped.is_set():
             raise Stopped
 
-    def _settle(self, stream: ReplicationStream | None) -> None:
+    def _between_transactions(self, stream: ReplicationStream | None) -> None:
         """Between two transactions of Postgres: what was asked for happens, then Kafka gets its commit."""
         messages, self._changes.messages = self._changes.messages, []
         for message in messages:
             if message.get("capture") == self._options.name:
-                self._obey(message)
+                self._handle_message(message)
         changes = self._changes
         now_ms = self._clock.monotonic_ms()
         if self._is_standby and stream is not None and stream.is_idle and stream.wal_end > changes.position:
             changes.position = stream.wal_end  # nobody can write heartbeats there
         window = changes.window
-        if window is not None and not window.mark and changes.position >= window.end:
+        if window is not None and not window.watermark and changes.position >= window.end:
             self._snapshots.passed(changes)
         self._snapshots.conclude(changes.position)
         has_records = self._delivery.records != self._committed_records
@@ -268,14 +268,14 @@ class Session:
         elif now_ms - self._committed_ms >= BACKLOG_COMMIT_MS:
             self.commit(wait=False)  # the slot moves on when all of the backlog is read
 
-    def _obey(self, message: dict[str, Any]) -> None:
+    def _handle_message(self, message: dict[str, Any]) -> None:
         window = self._changes.window
-        if window is not None and window.mark and message.get("mark") == window.mark:
+        if window is not None and window.watermark and message.get("mark") == window.watermark:
             self._snapshots.passed(self._changes)
         elif "snapshot" in message:
             name = str(message["snapshot"])
             logger.info("table %s is to be read again, as asked", name)
-            if not self._snapshots.begin_again(name, lost_changes=False):
+            if not self._snapshots.restart(name, lost_changes=False):
                 logger.error("asked for a snapshot of %s, which is not captured", name)
                 self._on_event({"event": "snapshot_refused", "table": name, "reason": "it is not captured"})
 
@@ -283,7 +283,7 @@ class Session:
         """What was written and where we are, in one transaction."""
         self._delivery.commit(
             self._source | {"lsn": lsn_text(self._changes.position)},
-            self._snapshots.take_changed(),
+            self._snapshots.drain_changed(),
             wait=wait,
         )
         self._committed = self._changes.position
@@ -295,62 +295,62 @@ class Session:
         status.snapshot_rows = self._snapshots.rows
         status.transactions = self._changes.transactions
         status.tables_running = len(self._snapshots.running)
-        status.owed_keys = len(self._snapshots.owed)
+        status.owed_keys = len(self._snapshots.reselect)
         status.last_commit_seconds = self._changes.last_commit_us / 1e6
 
     # -- now and then --------------------------------------------------------------------------------------------
 
-    def _new_form(self, form: Form) -> None:
-        """The stream announced a table in another form than the topic's last one in this session."""
-        relation = form.relation
-        self._unconsidered.pop(form.topic, None)
-        self._delivery.create_topics([form.topic], partitions=self._options.partitions)
+    def _new_schema(self, schema: TableSchema) -> None:
+        """The stream announced a table with another schema than the topic's last one in this session."""
+        relation = schema.relation
+        self._deferred.pop(schema.topic, None)
+        self._delivery.create_topics([schema.topic], partitions=self._options.partitions)
         if self._options.snapshot == "never":
             return
         try:
-            table = self._tables.fresh_facts(relation.schema, relation.name)
+            table = self._tables.refresh_table(relation.schema, relation.name)
             if table.oid == relation.oid:
-                self._snapshots.consider(table, form)
+                self._snapshots.consider(table, schema)
                 return
             self._tables.look()
         except LockNotAvailableError as error:
             logger.info("%s", error)
-            self._unconsidered[form.topic] = form
+            self._deferred[schema.topic] = schema
             return
         except ConfigError as error:
             # The log tells of a table that is dropped, renamed or unpublished by now: its changes still count.
             logger.info("%s", error)
-        self._snapshots.note_other_table(relation)
+        self._snapshots.restart_replaced_table(relation)
 
-    def _look_around(self, stream: ReplicationStream) -> None:
+    def _check_periodically(self, stream: ReplicationStream) -> None:
         """Heartbeat, lag, and tables that changed without a row telling."""
         now_ms = self._clock.monotonic_ms()
         interval_ms = int(self._options.heartbeat_s * 1000)
-        if now_ms - self._looked_ms < interval_ms:
+        if now_ms - self._checked_ms < interval_ms:
             return
-        self._looked_ms = now_ms
-        self._measure(stream)
+        self._checked_ms = now_ms
+        self._update_lag(stream)
         if not self._is_standby and now_ms - self._committed_ms >= interval_ms:
             # Moves the slot on where other databases or tables fill the log, and shows us if we are fenced.
-            self._beat()
+            self._emit_heartbeat()
         if self._options.snapshot != "never":
             try:
                 found = self._tables.look()
             except LockNotAvailableError as error:
                 logger.info("%s", error)
                 return
-            for form in list(self._unconsidered.values()):
-                self._new_form(form)
+            for schema in list(self._deferred.values()):
+                self._new_schema(schema)
             for table in found:
                 self._delivery.create_topics(
                     [self._options.topic(table.schema, table.name)], partitions=self._options.partitions
                 )
                 self._snapshots.consider(table)
 
-    def _beat(self) -> None:
+    def _emit_heartbeat(self) -> None:
         self._database.emit(MESSAGE_PREFIX, '{"heartbeat": true}')
 
-    def _measure(self, stream: ReplicationStream) -> None:
+    def _update_lag(self, stream: ReplicationStream) -> None:
         options, status = self._options, self._status
         slot = read_slot(self._database, options.slot)
         if slot is None or slot.wal_status == "lost" or slot.invalidation:

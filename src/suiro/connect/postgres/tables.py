@@ -13,24 +13,24 @@ from typing import Any
 
 from suiro.connect.postgres.encoding.avro_rows import RowEncoder
 from suiro.connect.postgres.encoding.copy_binary import copy_columns
+from suiro.connect.postgres.encoding.pgoutput import RelationMessage
 from suiro.connect.postgres.encoding.schemas import (
     RELATION_QUERY,
     Column,
     Relation,
     announced,
+    changed_meanings,
     key_schema,
-    misread,
     value_schema,
 )
 from suiro.connect.postgres.encoding.types import TYPES_QUERY, Rules, type_name, types_of
 from suiro.connect.postgres.options import CaptureOptions
 from suiro.connect.postgres.server.database import Database
-from suiro.connect.postgres.server.pgoutput import RelationMessage
-from suiro.connect.postgres.server.publication import Table, published_tables, table_facts
+from suiro.connect.postgres.server.publication import Table, published_tables, read_table
 from suiro.errors import ConfigError, IncompatibleSchemaError, SchemaNotFoundError, UsageError
 from suiro.registry import RegistryClient, Schema
 
-__all__ = ["Form", "SchemaRefusedError", "Tables"]
+__all__ = ["SchemaRefusedError", "TableSchema", "Tables"]
 
 
 class SchemaRefusedError(UsageError):
@@ -38,10 +38,10 @@ class SchemaRefusedError(UsageError):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Form:
+class TableSchema:
     """A table as it is at one place in the log: how its rows are written from there on.
 
-    `value_schema_id` is 0 while the schema is not registered: see `Tables.form_of`.
+    `value_schema_id` is 0 while the schema is not registered: see `Tables.schema_of`.
     """
 
     relation: Relation
@@ -59,7 +59,7 @@ class Form:
 
 
 class Tables:
-    """`facts` are the catalogue's of now, `live` the forms that the stream has announced."""
+    """`published` are the tables that the catalogue has now, `live` the schemas that the stream has announced."""
 
     def __init__(
         self, database: Database, registry: RegistryClient, options: CaptureOptions, version: int
@@ -73,29 +73,29 @@ class Tables:
             numeric="string" if options.decimals == "string" else "decimal",
             as_text=frozenset(options.as_text),
         )
-        self.facts: dict[str, Table] = {}
-        self.live: dict[int, Form] = {}
+        self.published: dict[str, Table] = {}
+        self.live: dict[int, TableSchema] = {}
         self._announced: dict[int, RelationMessage] = {}
         self._last_announced: dict[str, int] = {}  # by topic: tables may have had each other's names
 
     def look(self) -> list[Table]:
         """The published tables of now."""
         found = published_tables(self._database, self._options, self._version)
-        self.facts = {table.full_name: table for table in found}
+        self.published = {table.full_name: table for table in found}
         return found
 
     def is_wanted(self, schema: str, name: str) -> bool:
         return not self._options.tables or f"{schema}.{name}" in self._options.tables
 
-    def fresh_facts(self, schema: str, name: str, database: Database | None = None) -> Table:
+    def refresh_table(self, schema: str, name: str, database: Database | None = None) -> Table:
         """`database`: where it has locked the table; another connection would wait behind whoever waits for it."""
-        table = table_facts(
-            database or self._database, self._options.publication, schema, name, self._version
-        )
-        self.facts[table.full_name] = table
+        table = read_table(database or self._database, self._options.publication, schema, name, self._version)
+        self.published[table.full_name] = table
         return table
 
-    def form_of(self, table: Table, database: Database | None = None, *, is_final: bool = False) -> Form:
+    def schema_of(
+        self, table: Table, database: Database | None = None, *, is_final: bool = False
+    ) -> TableSchema:
         """As the catalogue has the table now; for snapshots, within whose transaction `database` is.
 
         Unless `is_final`, the schema of values is not registered: the stream may be behind the catalogue, and a
@@ -120,13 +120,13 @@ class Tables:
             nullable_key=not table.key_is_unique,
             types=self._types(columns, asked),
         )
-        return self._form(relation, is_final=is_final)
+        return self._table_schema(relation, is_final=is_final)
 
-    def register_value(self, form: Form) -> int:
+    def register_value(self, schema: TableSchema) -> int:
         """Now the stream has passed whatever forms came before."""
-        return self._register(f"{form.topic}-value", form.value_schema, form.relation)
+        return self._register(f"{schema.topic}-value", schema.value_schema, schema.relation)
 
-    def announce(self, message: RelationMessage) -> tuple[Form, bool] | None:
+    def announce(self, message: RelationMessage) -> tuple[TableSchema, bool] | None:
         """The form from here on and whether it is another than the topic's last one; None for a table that nobody
         wants."""
         if not self.is_wanted(message.schema, message.name):
@@ -142,18 +142,18 @@ class Tables:
         )
         key: Sequence[str] | None = None
         if message.replica_identity == "f":
-            facts = self.facts.get(f"{message.schema}.{message.name}")
+            facts = self.published.get(f"{message.schema}.{message.name}")
             names = {column.name for column in columns}
             if facts is not None and facts.key_is_unique and set(facts.key) <= names:
                 key = facts.key
         relation = announced(
             message, types=self._types(columns, self._database), row=rows[0] if rows else None, key=key
         )
-        form = self._form(relation, is_final=True)
-        self.live[message.oid] = form
+        schema = self._table_schema(relation, is_final=True)
+        self.live[message.oid] = schema
         self._announced[message.oid] = message
-        self._last_announced[form.topic] = message.oid
-        return form, True
+        self._last_announced[schema.topic] = message.oid
+        return schema, True
 
     def forget_announcements(self) -> None:
         """The stream starts again: it announces every table before its first change."""
@@ -165,13 +165,13 @@ class Tables:
         oids = sorted({column.type for column in columns})
         return types_of(database.rows(TYPES_QUERY, {"oids": oids}, what="look at the types of columns"))
 
-    def _form(self, relation: Relation, *, is_final: bool) -> Form:
+    def _table_schema(self, relation: Relation, *, is_final: bool) -> TableSchema:
         topic = self._options.topic(relation.schema, relation.name)
         value = value_schema(relation, self._rules)
         key_id = self._register(f"{topic}-key", key_schema(relation, self._rules), relation)
         value_id = self._register(f"{topic}-value", value, relation) if is_final else 0
         encoder = RowEncoder(relation, self._rules, key_schema_id=key_id, value_schema_id=value_id)
-        return Form(
+        return TableSchema(
             relation=relation,
             topic=topic,
             encoder=encoder,
@@ -186,14 +186,14 @@ class Tables:
         try:
             return self._registry.lookup(subject, Schema(text)).id
         except SchemaNotFoundError:
-            self._refuse_misread(subject, schema, relation)
+            self._refuse_changed_meanings(subject, schema, relation)
         try:
             return self._registry.register(subject, Schema(text))
         except IncompatibleSchemaError as error:
             before = json.loads(self._registry.latest(subject).schema.text)
             raise SchemaRefusedError(_refusal(subject, before, schema, relation, error)) from error
 
-    def _refuse_misread(self, subject: str, schema: dict[str, Any], relation: Relation) -> None:
+    def _refuse_changed_meanings(self, subject: str, schema: dict[str, Any], relation: Relation) -> None:
         """A new schema that the registry would take, and with which readers would get old values wrong."""
         try:
             before = json.loads(self._registry.latest(subject).schema.text)
@@ -201,7 +201,7 @@ class Tables:
             return
         old = {field["name"]: field.get("postgres.type") for field in before["fields"]}
         new = {field["name"]: field.get("postgres.type") for field in schema["fields"]}
-        if wrong := misread(before, schema):
+        if wrong := changed_meanings(before, schema):
             changes = "; ".join(f"column {name!r} was {old[name]} and is {new[name]}" for name in wrong)
             raise SchemaRefusedError(
                 f"table {relation.full_name} changed: {changes}. Avro's rules let readers of subject {subject} take "

@@ -13,12 +13,12 @@ import pytest
 from suiro.connect.postgres.encoding import engine
 from suiro.connect.postgres.encoding.copy_binary import SIGNATURE
 from suiro.connect.postgres.encoding.headers import live_headers, snapshot_headers
+from suiro.connect.postgres.encoding.pgoutput import CorruptMessageError
 from suiro.connect.postgres.options import CaptureOptions
 from suiro.connect.postgres.server.lsn import lsn_text, parse_lsn
-from suiro.connect.postgres.server.pgoutput import CorruptMessageError
 from suiro.connect.postgres.server.slot_peek import _block
 from suiro.connect.postgres.server.spool import Spools
-from suiro.connect.postgres.snapshot.reselect import OwedKeys
+from suiro.connect.postgres.snapshot.reselect import ReselectKeys
 from suiro.connect.postgres.snapshot.snapshots import Snapshots
 from suiro.connect.postgres.snapshot.topic_state import KeyedValues
 from suiro.connect.postgres.snapshot.visibility import KEPT, RecentTransactions, Visibility
@@ -62,7 +62,7 @@ def test_a_snapshot_behind_the_stream_is_known() -> None:
     recent.add(np.array([11, 14], np.int64))
     behind = Visibility.parse("14:15:14")
     assert not recent.all_seen_by(behind)
-    assert recent.held_up_by(behind) == 14
+    assert recent.blocking_transaction(behind) == 14
     assert recent.all_seen_by(Visibility.parse("15:15:"))
 
 
@@ -72,7 +72,7 @@ def test_what_earlier_sessions_handed_on_is_waited_for() -> None:
     recent.wait_for_all_before(14)
     behind = Visibility.parse("13:20:13")
     assert not recent.all_seen_by(behind)
-    assert recent.held_up_by(behind) == 13
+    assert recent.blocking_transaction(behind) == 13
     assert recent.all_seen_by(Visibility.parse("14:20:14"))
     assert not recent.is_incomplete
     assert recent.all_seen_by(behind)
@@ -104,53 +104,53 @@ def test_what_a_snapshot_saw_takes_no_room() -> None:
     assert not recent.is_incomplete
     behind = Visibility.parse("1007:900000:1007")
     assert not recent.all_seen_by(behind)
-    assert recent.held_up_by(behind) == 1_007
+    assert recent.blocking_transaction(behind) == 1_007
     assert recent.all_seen_by(Visibility.parse("1008:900000:"))
 
 
 def test_the_table_that_owes_most_is_named() -> None:
-    owed = OwedKeys({}, limit=5)
+    reselect = ReselectKeys({}, limit=5)
     for number in range(5):
-        owed.add("public.large", bytes([number]), [str(number)])
-    owed.add("public.small", b"k", ["k"])
-    assert owed.is_over_limit
-    assert owed.largest == "public.large"
+        reselect.add("public.large", bytes([number]), [str(number)])
+    reselect.add("public.small", b"k", ["k"])
+    assert reselect.is_over_limit
+    assert reselect.largest == "public.large"
 
 
 def test_what_is_owed_outlives_a_kill() -> None:
     kafka: dict[str, Any] = {}
 
-    def committed(owed: OwedKeys) -> OwedKeys:
-        for part, value in owed.take_changed().items():
+    def committed(reselect: ReselectKeys) -> ReselectKeys:
+        for part, value in reselect.drain_changed().items():
             if value is None:
                 del kafka[part]  # never one that is not there
             else:
                 kafka[part] = value
-        assert not owed.has_changed
-        return OwedKeys(kafka, limit=3)
+        assert not reselect.has_changed
+        return ReselectKeys(kafka, limit=3)
 
-    owed = OwedKeys({"table/a.b": {"oid": 1}}, limit=3)
-    owed.add("a.b", b"\0one", ["1", "x/y"])
-    owed.add("a.b", b"two", ["2", ""])
-    owed.add("c.d", b"one", ["1"])
-    owed.discharge("a.b", [b"two", b"never owed"])
-    owed = committed(owed)
-    assert {table: dict(owed.of(table)) for table in owed.tables} == {
+    reselect = ReselectKeys({"table/a.b": {"oid": 1}}, limit=3)
+    reselect.add("a.b", b"\0one", ["1", "x/y"])
+    reselect.add("a.b", b"two", ["2", ""])
+    reselect.add("c.d", b"one", ["1"])
+    reselect.remove("a.b", [b"two", b"never added"])
+    reselect = committed(reselect)
+    assert {table: dict(reselect.of(table)) for table in reselect.tables} == {
         "a.b": {b"\0one": ["1", "x/y"]},
         "c.d": {b"one": ["1"]},
     }
-    owed.discharge("a.b", [b"\0one"])
-    owed.add("a.b", b"\0one", ["1", "x/y"])
-    assert not owed.has_changed, "as the position has it"
+    reselect.remove("a.b", [b"\0one"])
+    reselect.add("a.b", b"\0one", ["1", "x/y"])
+    assert not reselect.has_changed, "as the position has it"
     for key in (b"3", b"4"):
-        assert not owed.is_over_limit
-        owed.add("c.d", key, [key.decode()])
-    assert owed.is_over_limit
-    owed.forget("a.b")
-    owed = committed(owed)
-    assert (owed.tables, len(owed)) == (["c.d"], 3)
-    owed.forget("c.d")
-    assert len(committed(owed)) == 0
+        assert not reselect.is_over_limit
+        reselect.add("c.d", key, [key.decode()])
+    assert reselect.is_over_limit
+    reselect.forget("a.b")
+    reselect = committed(reselect)
+    assert (reselect.tables, len(reselect)) == (["c.d"], 3)
+    reselect.forget("c.d")
+    assert len(committed(reselect)) == 0
     assert kafka == {}
 
 

@@ -15,20 +15,20 @@ from avro.compatibility import ReaderWriterCompatibilityChecker, SchemaCompatibi
 from support.postgres_rows import Connection, Slot, changes_of, decoded, facts, slot_over_all, snapshot
 
 from suiro.connect.postgres.encoding import engine
-from suiro.connect.postgres.encoding.avro_fields import ColumnCutter
+from suiro.connect.postgres.encoding.avro_fields import FieldExtractor
 from suiro.connect.postgres.encoding.avro_rows import RowEncoder
 from suiro.connect.postgres.encoding.names import avro_names
+from suiro.connect.postgres.encoding.pgoutput import Parser
 from suiro.connect.postgres.encoding.schemas import (
     Column,
     Relation,
     announced,
+    changed_meanings,
     key_schema,
-    misread,
     relation_of,
     value_schema,
 )
 from suiro.connect.postgres.encoding.types import PgField, PgType, Rules
-from suiro.connect.postgres.server.pgoutput import Parser
 from suiro.errors import CorruptRecordError, UsageError
 
 RULES = Rules(namespace="shop")
@@ -125,7 +125,7 @@ def test_changes_of_type_that_avro_lets_pass_and_gets_wrong(
         column = Column(name="a", type=kind, typmod=((precision << 16) | scale) + 4 if precision else -1)
         return value_schema(replace(relation(("id", INT)), columns=(column,)), RULES)
 
-    assert misread(schema(*before), schema(*after)) == (["a"] if is_misread else [])
+    assert changed_meanings(schema(*before), schema(*after)) == (["a"] if is_misread else [])
     assert reads(schema(*after), schema(*before))
 
 
@@ -152,15 +152,15 @@ def test_a_composite_type_is_defined_once_and_named_after() -> None:
     (row,) = decoded(encoded, schema)
     odd = avro_names(["y y"])[0]
     assert row == {"id": 1, "a": {"x": 2, odd: "a b"}, "b": [{"x": 3, odd: None}, None]}
-    # The cutter finds each column, the array of composites that are only named among them.
-    cutter = ColumnCutter(schema)
-    cells = [cutter.cut(value, field["name"]) for field in schema["fields"]]
+    # The extractor finds each column, the array of composites that are only named among them.
+    extractor = FieldExtractor(schema)
+    cells = [extractor.extract(value, field["name"]) for field in schema["fields"]]
     assert b"".join(cells) == value[5:]
-    assert cutter.has("id", schema["fields"][0]["type"])
-    assert not cutter.has("id", ["null", "long"])
+    assert extractor.has("id", schema["fields"][0]["type"])
+    assert not extractor.has("id", ["null", "long"])
     for end in range(5, len(value)):
         with pytest.raises(CorruptRecordError):
-            cutter.cut(value[:end], "b")
+            extractor.extract(value[:end], "b")
 
 
 def test_a_table_that_nothing_names_says_how_to_mend_it(connection: Connection) -> None:
@@ -215,7 +215,7 @@ def test_the_life_of_a_table(connection: Connection, slot: Slot, compiled: bool)
             first = encoder.encode_changes(parsed, changes[:1])
             value = first.value(0)
             assert value is not None
-            cell = ColumnCutter(value_schema(table, RULES)).cut(value, "big")
+            cell = FieldExtractor(value_schema(table, RULES)).extract(value, "big")
             encoded = encoder.encode_changes(parsed, changes, fill=[cell, cell])
         schema = value_schema(table, RULES)
         assert decoded(encoded, schema) == [

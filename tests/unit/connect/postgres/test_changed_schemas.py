@@ -50,7 +50,7 @@ def test_a_change_that_avro_would_get_wrong_stops_the_capture(
 
         def form() -> Any:
             tables = Tables(database, registry, options, VERSION * 10_000)
-            return tables.form_of(tables.fresh_facts("public", "prices"), is_final=True)
+            return tables.schema_of(tables.refresh_table("public", "prices"), is_final=True)
 
         first = form()
         connection.execute("alter table prices add more jsonb")

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from suiro.connect.postgres.encoding import engine
-from suiro.connect.postgres.server.pgoutput import Parser
+from suiro.connect.postgres.encoding.pgoutput import Parser
 
 VECTORS = json.loads((Path(__file__).parents[3] / "vectors/postgres/pgoutput.json").read_text())[
     "pgoutput_v1"

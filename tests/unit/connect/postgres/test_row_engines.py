@@ -16,9 +16,9 @@ from hypothesis import strategies as st
 from suiro.connect.postgres.encoding import avro_text, engine
 from suiro.connect.postgres.encoding.avro_rows import EncodedRows, RowEncoder
 from suiro.connect.postgres.encoding.copy_binary import SIGNATURE, fields_of, rows_of
+from suiro.connect.postgres.encoding.pgoutput import CorruptMessageError, Messages, Parser
 from suiro.connect.postgres.encoding.schemas import Column, Relation
 from suiro.connect.postgres.encoding.types import PgType, Rules
-from suiro.connect.postgres.server.pgoutput import CorruptMessageError, Messages, Parser
 from suiro.errors import SuiroError
 
 RULES = Rules(namespace="")

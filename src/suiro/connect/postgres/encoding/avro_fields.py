@@ -11,12 +11,12 @@ from typing import Any
 
 from suiro.errors import CorruptRecordError
 
-__all__ = ["ColumnCutter"]
+__all__ = ["FieldExtractor"]
 
 _FIXED = {"null": 0, "boolean": 1, "float": 4, "double": 8}
 
 
-class ColumnCutter:
+class FieldExtractor:
     """Cuts columns out of values of one writer's schema (as `schemas.value_schema` makes them)."""
 
     def __init__(self, schema: Mapping[str, Any]) -> None:
@@ -26,7 +26,7 @@ class ColumnCutter:
             self._note(field["type"])
             self._fields.append((field["name"], field["type"]))
 
-    def cut(self, value: bytes, field: str) -> bytes:
+    def extract(self, value: bytes, field: str) -> bytes:
         """The bytes of `field` (its name in Avro) in a value in Confluent's wire format."""
         at = 5
         for name, kind in self._fields:

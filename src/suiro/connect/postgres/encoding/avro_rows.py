@@ -1,7 +1,7 @@
 """Rows of one table to the keys and values of its topic: Confluent's wire format, many rows at once.
 
 What is always true: the result is the same whichever engine works (see `engine`); a value that has no place in its
-column's Avro type raises `UnfitValueError`, which names the column, and nothing is written in its stead; an
+column's Avro type raises `UnsupportedValueError`, which names the column, and nothing is written in its stead; an
 untouched TOAST value is never written as null or as a placeholder: it comes from the old tuple, or the caller gives
 it in `fill`, or encoding fails.
 
@@ -15,16 +15,16 @@ from collections.abc import Sequence
 import numpy as np
 import numpy.typing as npt
 
-from suiro.connect.postgres.encoding.compiled_rows import CompiledRows, Places
-from suiro.connect.postgres.encoding.copy_binary import row_places, rows_of, values_at
-from suiro.connect.postgres.encoding.encoded_rows import EncodedRows, MissingValueError, UnfitValueError
+from suiro.connect.postgres.encoding.compiled_rows import CompiledRows, TupleOffsets
+from suiro.connect.postgres.encoding.copy_binary import row_offsets, rows_of, values_at
+from suiro.connect.postgres.encoding.encoded_rows import EncodedRows, MissingValueError, UnsupportedValueError
 from suiro.connect.postgres.encoding.engine import kernels
+from suiro.connect.postgres.encoding.pgoutput import Messages
 from suiro.connect.postgres.encoding.plain_rows import PlainRows, Row
-from suiro.connect.postgres.encoding.schemas import Relation, forms_of
+from suiro.connect.postgres.encoding.schemas import Relation, encodings_of
 from suiro.connect.postgres.encoding.types import Rules
-from suiro.connect.postgres.server.pgoutput import Messages
 
-__all__ = ["EncodedRows", "MissingValueError", "RowEncoder", "UnfitValueError"]
+__all__ = ["EncodedRows", "MissingValueError", "RowEncoder", "UnsupportedValueError"]
 
 _Int64s = npt.NDArray[np.int64]
 
@@ -35,11 +35,11 @@ class RowEncoder:
     def __init__(self, relation: Relation, rules: Rules, *, key_schema_id: int, value_schema_id: int) -> None:
         self.relation = relation
         self.rules = rules
-        self._forms = forms_of(relation, rules)
+        self._encodings = encodings_of(relation, rules)
         self._key_header = b"\0" + key_schema_id.to_bytes(4, "big")
         self._value_header = b"\0" + value_schema_id.to_bytes(4, "big")
         self._plain = PlainRows(
-            relation, self._forms, key_header=self._key_header, value_header=self._value_header
+            relation, self._encodings, key_header=self._key_header, value_header=self._value_header
         )
         self._compiled: CompiledRows | None = None
 
@@ -48,8 +48,8 @@ class RowEncoder:
         """Columns whose values are encoded one by one in Python: arrays and composites."""
         return [
             column.name
-            for column, form in zip(self.relation.columns, self._forms, strict=True)
-            if form.code == "python"
+            for column, encoding in zip(self.relation.columns, self._encodings, strict=True)
+            if encoding.code == "python"
         ]
 
     def unchanged(self, messages: Messages, indices: _Int64s) -> tuple[_Int64s, _Int64s]:
@@ -71,7 +71,7 @@ class RowEncoder:
         """Records for the inserts, updates and deletes at `indices` of `messages`, all of this table.
 
         fill: for each place that `unchanged` names the Avro bytes of the column in the row's last value, with the
-        branch of its union (`ColumnCutter` gives them).
+        branch of its union (`FieldExtractor` gives them).
         """
         indices = np.ascontiguousarray(indices, np.int64)
         rows, columns = self.unchanged(messages, indices)
@@ -90,7 +90,7 @@ class RowEncoder:
         compiled = self._kernels()
         if compiled is None:
             return self._plain.encode(map(read, range(len(indices))), binary=False, fills=fills)
-        places = Places(
+        places = TupleOffsets(
             data=messages.data,
             old_at=messages.old_at[indices],
             new_at=messages.new_at[indices],
@@ -107,11 +107,11 @@ class RowEncoder:
         """
         compiled = self._kernels()
         if compiled is None:
-            rows = ((None, row) for row in rows_of(bytes(data), len(self._forms)))
+            rows = ((None, row) for row in rows_of(bytes(data), len(self._encodings)))
             return self._plain.encode(rows, binary=True, fills={})
-        array, starts, end = row_places(data, len(self._forms))
+        array, starts, end = row_offsets(data, len(self._encodings))
         ends = np.append(starts[1:], end)[: len(starts)]
-        places = Places(
+        places = TupleOffsets(
             data=array,
             old_at=np.full(len(starts), -1, np.int64),
             new_at=starts,
@@ -129,7 +129,7 @@ class RowEncoder:
             self._compiled = CompiledRows(
                 loaded,
                 self.relation,
-                self._forms,
+                self._encodings,
                 self._plain,
                 key_header=self._key_header,
                 value_header=self._value_header,

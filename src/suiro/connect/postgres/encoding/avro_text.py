@@ -2,7 +2,7 @@
 
 What is always true: a function here takes the bytes of a value as the output function of its type writes them
 under `types.SESSION_SETTINGS`, and gives the Avro bytes of the value without any union branch; or it raises
-`Unfit`, which says why the value has no such bytes. Nothing is rounded and nothing is guessed.
+`ConversionError`, which says why the value has no such bytes. Nothing is rounded and nothing is guessed.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from fractions import Fraction
 __all__ = [
     "DAYS_INFINITY",
     "MICROS_INFINITY",
+    "ConversionError",
     "Encode",
-    "Unfit",
     "array_encoder",
     "bool_",
     "bytea",
@@ -52,7 +52,7 @@ _FLOAT = re.compile(rb"-?(?:\d+(?:\.\d+)?(?:e[+-]?\d+)?|Infinity)|NaN")
 _BOUNDS = re.compile(rb"(?:\[-?\d+:-?\d+\])+=")
 
 
-class Unfit(ValueError):
+class ConversionError(ValueError):
     """The value has no place in the Avro type of its column; the message says why."""
 
 
@@ -76,16 +76,16 @@ def bool_(text: bytes) -> bytes:
         return b"\x01"
     if text == b"f":
         return b"\x00"
-    raise Unfit("it is neither t nor f")
+    raise ConversionError("it is neither t nor f")
 
 
 def bytea(text: bytes) -> bytes:
     if not text.startswith(b"\\x"):
-        raise Unfit("it does not start with \\x; the session's bytea_output must be hex")
+        raise ConversionError("it does not start with \\x; the session's bytea_output must be hex")
     try:
         return string(bytes.fromhex(text[2:].decode("ascii")))
     except ValueError:
-        raise Unfit("it is not hexadecimal") from None
+        raise ConversionError("it is not hexadecimal") from None
 
 
 def integer_encoder(bits: int, *, signed: bool = True) -> Encode:
@@ -93,7 +93,7 @@ def integer_encoder(bits: int, *, signed: bool = True) -> Encode:
 
     def encode(text: bytes) -> bytes:
         if not _INTEGER.fullmatch(text) or not low <= (value := int(text)) <= high:
-            raise Unfit(f"it is no integer of {bits} bits")
+            raise ConversionError(f"it is no integer of {bits} bits")
         return varint(value)
 
     return encode
@@ -101,10 +101,10 @@ def integer_encoder(bits: int, *, signed: bool = True) -> Encode:
 
 def double(text: bytes) -> bytes:
     if not _FLOAT.fullmatch(text):
-        raise Unfit("it is no floating-point number")
+        raise ConversionError("it is no floating-point number")
     value = float(text)
     if math.isinf(value) and b"Infinity" not in text:
-        raise Unfit("it is beyond a double")
+        raise ConversionError("it is beyond a double")
     return struct.pack("<d", value)
 
 
@@ -117,7 +117,7 @@ def float_(text: bytes) -> bytes:
     try:
         near = struct.unpack("<f", struct.pack("<f", value))[0]
     except OverflowError:
-        raise Unfit("it is beyond a float") from None
+        raise ConversionError("it is beyond a float") from None
     exact = Fraction(text.decode("ascii"))
     bits = struct.unpack("<i", struct.pack("<f", near))[0]
     neighbours = [struct.pack("<i", bits + step) for step in (0, -1, 1)]
@@ -135,13 +135,13 @@ def decimal_encoder(precision: int, scale: int) -> Encode:
     def encode(text: bytes) -> bytes:
         match = _DECIMAL.fullmatch(text)
         if not match:
-            raise Unfit("an Avro decimal holds neither NaN nor infinity")
+            raise ConversionError("an Avro decimal holds neither NaN nor infinity")
         sign, whole, fraction = match.groups(default=b"")
         if len(fraction) > scale:
-            raise Unfit(f"it has more than the declared {scale} digits behind the point")
+            raise ConversionError(f"it has more than the declared {scale} digits behind the point")
         digits = (whole + fraction.ljust(scale, b"0")).lstrip(b"0")
         if len(digits) > precision:
-            raise Unfit(f"it has more than the declared {precision} digits")
+            raise ConversionError(f"it has more than the declared {precision} digits")
         value = int(sign + (digits or b"0"))
         size = ((value if value >= 0 else ~value).bit_length() // 8) + 1
         return string(value.to_bytes(size, "big", signed=True))
@@ -156,14 +156,14 @@ def date(text: bytes) -> bytes:
         return varint(-DAYS_INFINITY - 1)
     days, end = _days(text, text.endswith(b" BC"))
     if text[end:] not in (b"", b" BC"):
-        raise Unfit(_NO_DATE)
+        raise ConversionError(_NO_DATE)
     return varint(days)
 
 
 def time(text: bytes) -> bytes:
     micros, end = _micros(text, 0)
     if end != len(text) or micros > _DAY:
-        raise Unfit("it is no time of the form 04:05:06.789")
+        raise ConversionError("it is no time of the form 04:05:06.789")
     return varint(micros)
 
 
@@ -185,21 +185,21 @@ def _timestamp(text: bytes, *, zoned: bool) -> bytes:
         return varint(-MICROS_INFINITY - 1)
     days, at = _days(text, text.endswith(b" BC"))
     if text[at : at + 1] != b" ":
-        raise Unfit(_NO_DATE)
+        raise ConversionError(_NO_DATE)
     micros, at = _micros(text, at + 1)
     if zoned:
         zone = _ZONE.match(text, at)
         if not zone:
-            raise Unfit("it has no zone such as +00")
+            raise ConversionError("it has no zone such as +00")
         hours, minutes, seconds = (int(part) for part in zone.groups(default=b"0")[1:])
         offset = (hours * 3600 + minutes * 60 + seconds) * 1_000_000
         micros += offset if zone[1] == b"-" else -offset
         at = zone.end()
     if text[at:] not in (b"", b" BC"):
-        raise Unfit(_NO_DATE)
+        raise ConversionError(_NO_DATE)
     value = days * _DAY + micros
     if not -MICROS_INFINITY <= value < MICROS_INFINITY:
-        raise Unfit(
+        raise ConversionError(
             "it is after 294247-01-10 04:00:54, the last that 64 bits of microseconds since 1970 hold"
         )
     return varint(value)
@@ -209,10 +209,10 @@ def _days(text: bytes, before_christ: bool) -> tuple[int, int]:
     """Days since 1970-01-01 in the proleptic Gregorian calendar, and where the date ends."""
     match = _DATE.match(text)
     if not match:
-        raise Unfit(_NO_DATE)
+        raise ConversionError(_NO_DATE)
     year, month, day = (int(part) for part in match.groups())
     if not (1 <= month <= 12 and 1 <= day <= 31):
-        raise Unfit(_NO_DATE)
+        raise ConversionError(_NO_DATE)
     if before_christ:
         year = 1 - year
     # Years that begin in March put the leap day at the end.
@@ -226,7 +226,7 @@ def _days(text: bytes, before_christ: bool) -> tuple[int, int]:
 def _micros(text: bytes, at: int) -> tuple[int, int]:
     match = _TIME.match(text, at)
     if not match:
-        raise Unfit("it has no time of the form 04:05:06.789")
+        raise ConversionError("it has no time of the form 04:05:06.789")
     hours, minutes, seconds, fraction = match.groups(default=b"")
     whole = (int(hours) * 60 + int(minutes)) * 60 + int(seconds)
     return whole * 1_000_000 + int(fraction.ljust(6, b"0")), match.end()
@@ -249,12 +249,12 @@ def array_encoder(element: Encode, *, dimensions: int, delimiter: str) -> Encode
             text = text[bounds.end() :]
         encoded, end = read(text, 0, dimensions)
         if end != len(text):
-            raise Unfit("it goes on after the closing brace of the array")
+            raise ConversionError("it goes on after the closing brace of the array")
         return encoded
 
     def read(text: bytes, at: int, depth: int) -> tuple[bytes, int]:
         if text[at : at + 1] != b"{":
-            raise Unfit(_dimensions(dimensions))
+            raise ConversionError(_dimensions(dimensions))
         if text[at : at + 2] == b"{}":
             return b"\x00", at + 2
         items = []
@@ -265,7 +265,7 @@ def array_encoder(element: Encode, *, dimensions: int, delimiter: str) -> Encode
             else:
                 word, quoted, at = _array_word(text, at, separator)
                 if not quoted and word == b"":
-                    raise Unfit(_dimensions(dimensions))
+                    raise ConversionError(_dimensions(dimensions))
                 is_null = not quoted and word.upper() == b"NULL"
                 item = b"\x00" if is_null else b"\x02" + element(word)
             items.append(item)
@@ -273,7 +273,7 @@ def array_encoder(element: Encode, *, dimensions: int, delimiter: str) -> Encode
             if follows == b"}":
                 return varint(len(items)) + b"".join(items) + b"\x00", at + 1
             if follows != separator:
-                raise Unfit("its array is not written as Postgres writes arrays")
+                raise ConversionError("its array is not written as Postgres writes arrays")
 
     return encode
 
@@ -295,7 +295,7 @@ def _array_word(text: bytes, at: int, separator: bytes) -> tuple[bytes, bool, in
                 at += 1
             out += text[at : at + 1]
             at += 1
-        raise Unfit("a quote in its array is not closed")
+        raise ConversionError("a quote in its array is not closed")
     start = at
     out = bytearray()
     while at < len(text) and text[at : at + 1] not in (separator, b"}"):
@@ -314,7 +314,9 @@ def composite_encoder(name: str, fields: list[Encode]) -> Encode:
     def encode(text: bytes) -> bytes:
         words = _composite_words(text)
         if fields and len(words) != len(fields):
-            raise Unfit(f"it has {len(words)} attributes where the type {name} is known with {len(fields)}")
+            raise ConversionError(
+                f"it has {len(words)} attributes where the type {name} is known with {len(fields)}"
+            )
         return b"".join(
             b"\x00" if word is None else b"\x02" + field(word)
             for word, field in zip(words, fields, strict=False)
@@ -325,7 +327,7 @@ def composite_encoder(name: str, fields: list[Encode]) -> Encode:
 
 def _composite_words(text: bytes) -> list[bytes | None]:
     if not (text.startswith(b"(") and text.endswith(b")")):
-        raise Unfit("it is not in brackets, as Postgres writes composite values")
+        raise ConversionError("it is not in brackets, as Postgres writes composite values")
     words: list[bytes | None] = []
     at = 1
     while True:
@@ -334,7 +336,7 @@ def _composite_words(text: bytes) -> list[bytes | None]:
         in_quotes = False
         while True:
             if at >= len(text):
-                raise Unfit("a quote in its composite value is not closed")
+                raise ConversionError("a quote in its composite value is not closed")
             byte = text[at : at + 1]
             at += 1
             if not in_quotes and byte in b",)":
@@ -354,5 +356,5 @@ def _composite_words(text: bytes) -> list[bytes | None]:
         words.append(None if is_null else bytes(out))
         if byte == b")":
             if at != len(text):
-                raise Unfit("it goes on after the closing bracket of the composite value")
+                raise ConversionError("it goes on after the closing bracket of the composite value")
             return words

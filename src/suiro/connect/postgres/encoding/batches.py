@@ -22,8 +22,8 @@ from suiro.protocol.records import Record, encode_batch
 __all__ = ["Batch", "batch_of", "encode"]
 
 MAX_BATCH_BYTES = 900_000
-FEW = 8  # so many are faster one by one
-_ROOM = 150  # at most, for the headers that `headers` makes and a record's own lengths
+ROW_BY_ROW_MAX = 8  # so many are faster one by one
+_OVERHEAD_BYTES = 150  # at most, for the headers that `headers` makes and a record's own lengths
 
 Pair = tuple[bytes, bytes | None]
 
@@ -43,7 +43,7 @@ def encode(
 ) -> list[Batch]:
     """`partitions`: how many the topic has. No key is null."""
     columnar = engine.columnar()
-    if columnar is None or len(keys) <= FEW:
+    if columnar is None or len(keys) <= ROW_BY_ROW_MAX:
         return list(_plain(keys, values, timestamps, headers, partitions, compression))
     places = columnar.partitions_of(keys, partitions) if partitions > 1 else np.zeros(len(keys), np.int32)
     found = columnar.encode(
@@ -76,7 +76,7 @@ def _plain(
     rows = zip(keys.to_pylist(), values.to_pylist(), timestamps.tolist(), headers.to_pylist(), strict=True)
     for key, value, timestamp, pairs in rows:
         partition = partition_for_key(key, partitions) if partitions > 1 else 0
-        size = _ROOM + len(key) + len(value or b"")
+        size = _OVERHEAD_BYTES + len(key) + len(value or b"")
         records = waiting.setdefault(partition, [])
         if records and sizes[partition] + size > MAX_BATCH_BYTES:
             yield _finished(partition, records, compression)

@@ -15,12 +15,12 @@ import numpy as np
 import numpy.typing as npt
 
 from suiro.connect.postgres.encoding.encoded_rows import EncodedRows
+from suiro.connect.postgres.encoding.pgoutput import CorruptMessageError
 from suiro.connect.postgres.encoding.plain_rows import PlainRows, Row, completed
 from suiro.connect.postgres.encoding.schemas import Relation
-from suiro.connect.postgres.encoding.types import Form
-from suiro.connect.postgres.server.pgoutput import CorruptMessageError
+from suiro.connect.postgres.encoding.types import ColumnEncoding
 
-__all__ = ["CompiledRows", "Places"]
+__all__ = ["CompiledRows", "TupleOffsets"]
 
 _Int64s = npt.NDArray[np.int64]
 _Bytes = npt.NDArray[np.uint8]
@@ -29,7 +29,7 @@ _POWERS: list[Any] = []
 
 
 @dataclass(frozen=True, slots=True)
-class Places:
+class TupleOffsets:
     """Where rows stand in `data`: their old and new tuples (-1: none), which end before `ends`.
 
     read: a row's values, for the plain rules.
@@ -48,7 +48,7 @@ class CompiledRows:
         self,
         compiled: Any,
         relation: Relation,
-        forms: Sequence[Form],
+        encodings: Sequence[ColumnEncoding],
         plain: PlainRows,
         *,
         key_header: bytes,
@@ -59,11 +59,11 @@ class CompiledRows:
         self._plain = plain
         self._key = np.array(relation.key, np.int64)
         self._headers = [np.frombuffer(header, np.uint8) for header in (key_header, value_header)]
-        self._programs = {binary: _program(compiled, forms, binary) for binary in (False, True)}
+        self._programs = {binary: _program(compiled, encodings, binary) for binary in (False, True)}
         if not _POWERS:
             _POWERS.append(compiled.powers_of_five())
 
-    def encode(self, rows: Places, fills: Mapping[tuple[int, int], bytes]) -> EncodedRows:
+    def encode(self, rows: TupleOffsets, fills: Mapping[tuple[int, int], bytes]) -> EncodedRows:
         program = self._programs[rows.binary]
         columns = len(self._relation.columns)
         patches = {(row * 2 + 1) * columns + column: cell for (row, column), cell in fills.items()}
@@ -82,7 +82,7 @@ class CompiledRows:
                 assert values is not None
                 patches[cell] = self._plain.cell(values[column], column, binary=rows.binary)
 
-    def _patch_python_columns(self, rows: Places, program: _Program, patches: dict[int, bytes]) -> None:
+    def _patch_python_columns(self, rows: TupleOffsets, program: _Program, patches: dict[int, bytes]) -> None:
         wanted = np.flatnonzero(program.codes == self._compiled.PYTHON)
         if not len(wanted):
             return
@@ -108,7 +108,7 @@ class CompiledRows:
                     )
 
     def _run(
-        self, rows: Places, program: _Program, patches: Mapping[int, bytes], has_hard: bool
+        self, rows: TupleOffsets, program: _Program, patches: Mapping[int, bytes], has_hard: bool
     ) -> tuple[EncodedRows | None, _Int64s]:
         count = len(rows.new_at)
         codes = sorted(patches)
@@ -172,7 +172,7 @@ class CompiledRows:
         )
         return encoded, hard[:0]
 
-    def _refused(self, rows: Places, row: int) -> Exception:
+    def _refused(self, rows: TupleOffsets, row: int) -> Exception:
         """The error of the plain rules for a row that a kernel refuses."""
         try:
             self._plain.encode([rows.read(row)], binary=rows.binary, fills={})
@@ -189,24 +189,26 @@ class _Program:
     rooms: _Int64s
 
 
-def _program(compiled: Any, forms: Sequence[Form], binary: bool) -> _Program:
+def _program(compiled: Any, encodings: Sequence[ColumnEncoding], binary: bool) -> _Program:
     codes = []
-    for form in forms:
-        name = form.code
-        if binary and form.copy == "binary":
+    for encoding in encodings:
+        name = encoding.code
+        if binary and encoding.copy == "binary":
             name = _BINARY.get(name, f"binary_{name}")
         elif name.startswith(("int", "uint")):
             name = "integer"
         elif name == "uuid":
             name = "string"
-        if name == "decimal" and form.first > compiled.MAX_DECIMAL_DIGITS:
+        if name == "decimal" and encoding.first > compiled.MAX_DECIMAL_DIGITS:
             name = "python"
         codes.append(compiled.CODES.index(name))
-    rooms = [compiled.MAX_GROWTH + (form.first if form.code == "decimal" else 0) for form in forms]
+    rooms = [
+        compiled.MAX_GROWTH + (encoding.first if encoding.code == "decimal" else 0) for encoding in encodings
+    ]
     return _Program(
         codes=np.array(codes, np.int64),
-        firsts=np.array([form.first for form in forms], np.int64),
-        seconds=np.array([form.second for form in forms], np.int64),
+        firsts=np.array([encoding.first for encoding in encodings], np.int64),
+        seconds=np.array([encoding.second for encoding in encodings], np.int64),
         rooms=np.array(rooms, np.int64),
     )
 

@@ -17,11 +17,17 @@ from collections.abc import Callable, Sequence
 import numpy as np
 import numpy.typing as npt
 
-from suiro.connect.postgres.encoding.avro_text import DAYS_INFINITY, MICROS_INFINITY, Unfit, string, varint
+from suiro.connect.postgres.encoding.avro_text import (
+    DAYS_INFINITY,
+    MICROS_INFINITY,
+    ConversionError,
+    string,
+    varint,
+)
 from suiro.connect.postgres.encoding.engine import kernels
-from suiro.connect.postgres.encoding.schemas import Relation, forms_of
-from suiro.connect.postgres.encoding.types import Form, Rules
-from suiro.connect.postgres.server.pgoutput import EPOCH_MICROS, CorruptMessageError
+from suiro.connect.postgres.encoding.pgoutput import EPOCH_MICROS, CorruptMessageError
+from suiro.connect.postgres.encoding.schemas import Relation, encodings_of
+from suiro.connect.postgres.encoding.types import ColumnEncoding, Rules
 
 __all__ = [
     "SIGNATURE",
@@ -29,7 +35,7 @@ __all__ = [
     "copy_columns",
     "fields_of",
     "quoted",
-    "row_places",
+    "row_offsets",
     "rows_of",
     "values_at",
 ]
@@ -43,11 +49,11 @@ _Bytes = npt.NDArray[np.uint8]
 def copy_columns(relation: Relation, rules: Rules) -> str:
     """The list of a SELECT whose binary COPY `RowEncoder.encode_copy` takes."""
     selected = []
-    for column, form in zip(relation.columns, forms_of(relation, rules), strict=True):
+    for column, encoding in zip(relation.columns, encodings_of(relation, rules), strict=True):
         name = quoted(column.name)
-        if form.copy == "cast":
+        if encoding.copy == "cast":
             name = f"{name}::text"
-        elif form.copy == "print":
+        elif encoding.copy == "print":
             name = f"case when num_nulls({name}) = 0 then concat({name}) end"
         selected.append(name)
     return ", ".join(selected)
@@ -57,7 +63,7 @@ def quoted(name: str) -> str:
     return '"' + name.replace('"', '""') + '"'
 
 
-def row_places(data: bytes | bytearray | memoryview, columns: int) -> tuple[_Bytes, _Int64s, int]:
+def row_offsets(data: bytes | bytearray | memoryview, columns: int) -> tuple[_Bytes, _Int64s, int]:
     """(the bytes, where each row begins, where the last ends), by the kernels; otherwise as `rows_of`."""
     array = np.frombuffer(data, np.uint8)
     array.flags.writeable = False
@@ -80,7 +86,7 @@ def fields_of(data: bytes | bytearray | memoryview, columns: int) -> tuple[_Byte
     """
     compiled = kernels()
     if compiled is not None:
-        array, starts, _ = row_places(data, columns)
+        array, starts, _ = row_offsets(data, columns)
         places = np.empty((columns, len(starts)), np.int64)
         sizes = np.empty_like(places)
         compiled.copy_fields(array, starts, places, sizes)
@@ -151,11 +157,11 @@ def _need(data: bytes, at: int, size: int, row: int) -> None:
         )
 
 
-def binary_to_avro(form: Form) -> Callable[[bytes], bytes]:
-    """The rule for a column's values as a snapshot selects them; it raises `Unfit` as `Form.encode` does."""
-    if form.copy != "binary":
-        return form.encode
-    return _RULES[form.code]
+def binary_to_avro(encoding: ColumnEncoding) -> Callable[[bytes], bytes]:
+    """The function that encodes the column's values as a snapshot selects them; it raises `ConversionError`."""
+    if encoding.copy != "binary":
+        return encoding.encode
+    return _RULES[encoding.code]
 
 
 def _integer(layout: str) -> Callable[[bytes], bytes]:
@@ -164,7 +170,7 @@ def _integer(layout: str) -> Callable[[bytes], bytes]:
 
 def _unpacked(layout: str, value: bytes) -> int:
     if len(value) != struct.calcsize(layout):
-        raise Unfit(f"its binary form has {len(value)} bytes and not {struct.calcsize(layout)}")
+        raise ConversionError(f"its binary form has {len(value)} bytes and not {struct.calcsize(layout)}")
     number: int = struct.unpack(layout, value)[0]
     return number
 
@@ -172,7 +178,7 @@ def _unpacked(layout: str, value: bytes) -> int:
 def _reversed(size: int) -> Callable[[bytes], bytes]:
     def rule(value: bytes) -> bytes:
         if len(value) != size:
-            raise Unfit(f"its binary form has {len(value)} bytes and not {size}")
+            raise ConversionError(f"its binary form has {len(value)} bytes and not {size}")
         return value[::-1]
 
     return rule
@@ -194,7 +200,7 @@ def _timestamp(value: bytes) -> bytes:
     if micros not in (MICROS_INFINITY, -MICROS_INFINITY - 1):
         micros += EPOCH_MICROS
         if micros >= MICROS_INFINITY:
-            raise Unfit(
+            raise ConversionError(
                 "it is after 294247-01-10 04:00:54, the last that 64 bits of microseconds since 1970 hold"
             )
     return varint(micros)
@@ -202,7 +208,7 @@ def _timestamp(value: bytes) -> bytes:
 
 def _uuid(value: bytes) -> bytes:
     if len(value) != 16:
-        raise Unfit(f"its binary form has {len(value)} bytes and not 16")
+        raise ConversionError(f"its binary form has {len(value)} bytes and not 16")
     return string(str(uuid.UUID(bytes=value)).encode())
 
 

@@ -14,14 +14,14 @@ from suiro.errors import UsageError
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["EncodedRows", "MissingValueError", "Records", "UnfitValueError"]
+__all__ = ["EncodedRows", "MissingValueError", "Records", "UnsupportedValueError"]
 
 _Int64s = npt.NDArray[np.int64]
 _Int32s = npt.NDArray[np.int32]
 _Bytes = npt.NDArray[np.uint8]
 
 
-class UnfitValueError(UsageError):
+class UnsupportedValueError(UsageError):
     """A value that the Avro type of its column cannot hold. The message names the column and the choices."""
 
 
@@ -56,11 +56,11 @@ class EncodedRows:
             return None
         return self.value_data[self.value_offsets[record] : self.value_offsets[record + 1]].tobytes()
 
-    def without_changes(self, left_out: Set[int]) -> EncodedRows:
+    def without_changes(self, skipped: Set[int]) -> EncodedRows:
         """Of these changes (`sources`) only the tombstones stay."""
         kept = Records()
         for record, source in enumerate(self.sources.tolist()):
-            if self.tombstones[record] or source not in left_out:
+            if self.tombstones[record] or source not in skipped:
                 kept.add(source, self.key(record), self.value(record))
         return kept.encoded()
 

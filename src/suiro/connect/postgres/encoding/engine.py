@@ -15,7 +15,7 @@ from typing import Any
 
 __all__ = ["choose", "columnar", "kernels", "load"]
 
-PATIENCE_S = 3.0
+LOAD_TIMEOUT_S = 3.0
 
 _lock = threading.Lock()
 _thread: threading.Thread | None = None
@@ -24,7 +24,7 @@ _failure: BaseException | None = None
 _forced: bool | None = None
 
 
-def load(*, wait: bool = False, patience_s: float | None = None) -> None:
+def load(*, wait: bool = False, timeout_s: float | None = None) -> None:
     """Begin to load the kernels, or wait until they are there, or for some time. A failure to load is raised here and
     by `kernels`."""
     global _thread
@@ -34,7 +34,7 @@ def load(*, wait: bool = False, patience_s: float | None = None) -> None:
             _thread.start()
         thread = _thread
     if wait:
-        thread.join(patience_s)
+        thread.join(timeout_s)
         if _failure is not None:
             raise _failure
 

@@ -16,7 +16,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from suiro.connect.postgres.encoding import engine
-from suiro.connect.postgres.server.blocks import Int64s
+from suiro.connect.postgres.encoding.blocks import Int64s
 
 __all__ = ["OPERATIONS", "live_headers", "lsn_digits", "snapshot_headers"]
 

@@ -9,16 +9,16 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import EllipsisType
 
-from suiro.connect.postgres.encoding.avro_text import Unfit
+from suiro.connect.postgres.encoding.avro_text import ConversionError
 from suiro.connect.postgres.encoding.copy_binary import binary_to_avro
 from suiro.connect.postgres.encoding.encoded_rows import (
     EncodedRows,
     MissingValueError,
     Records,
-    UnfitValueError,
+    UnsupportedValueError,
 )
 from suiro.connect.postgres.encoding.schemas import Relation
-from suiro.connect.postgres.encoding.types import Form, type_name
+from suiro.connect.postgres.encoding.types import ColumnEncoding, type_name
 
 __all__ = ["PlainRows", "Row", "Values", "completed"]
 
@@ -41,12 +41,17 @@ def completed(old: Values | None, new: Values) -> Values:
 
 class PlainRows:
     def __init__(
-        self, relation: Relation, forms: Sequence[Form], *, key_header: bytes, value_header: bytes
+        self,
+        relation: Relation,
+        encodings: Sequence[ColumnEncoding],
+        *,
+        key_header: bytes,
+        value_header: bytes,
     ) -> None:
         self._relation = relation
         self._encoders: dict[bool, list[Callable[[bytes], bytes]]] = {
-            False: [form.encode for form in forms],
-            True: [binary_to_avro(form) for form in forms],
+            False: [encoding.encode for encoding in encodings],
+            True: [binary_to_avro(encoding) for encoding in encodings],
         }
         self._key_header = key_header
         self._value_header = value_header
@@ -87,8 +92,8 @@ class PlainRows:
             )
         try:
             return b"\x02" + self._encoders[binary][column](value)
-        except Unfit as unfit:
-            raise self._unfit(value, column, unfit) from None
+        except ConversionError as error:
+            raise self._unsupported(value, column, error) from None
 
     def _key(self, values: Values, binary: bool) -> bytes:
         cells = (
@@ -101,7 +106,7 @@ class PlainRows:
         if self._relation.nullable_key:
             return cell
         if cell == b"\0":
-            raise UnfitValueError(
+            raise UnsupportedValueError(
                 f"{self._relation.full_name}.{self._relation.columns[column].name} is part of the key and null;"
                 " name a key whose columns are NOT NULL, or set REPLICA IDENTITY FULL"
             )
@@ -114,11 +119,11 @@ class PlainRows:
                 f" {len(self._relation.columns)}: make a new encoder after each announcement of the table"
             )
 
-    def _unfit(self, value: bytes, column: int, unfit: Unfit) -> UnfitValueError:
+    def _unsupported(self, value: bytes, column: int, error: ConversionError) -> UnsupportedValueError:
         shown = value[:60].decode(errors="backslashreplace") + ("..." if len(value) > 60 else "")
         name = f"{self._relation.full_name}.{self._relation.columns[column].name}"
-        return UnfitValueError(
-            f"{self._column(column)} holds {shown!r}: {unfit}. Change the value, or capture the column as text:"
+        return UnsupportedValueError(
+            f"{self._column(column)} holds {shown!r}: {error}. Change the value, or capture the column as text:"
             f" as_text = {name}"
         )
 

@@ -14,8 +14,15 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from suiro.connect.postgres.encoding.names import avro_name, avro_names
-from suiro.connect.postgres.encoding.types import PRINTED, Form, Rules, Types, form_of, type_name
-from suiro.connect.postgres.server.pgoutput import RelationMessage
+from suiro.connect.postgres.encoding.pgoutput import RelationMessage
+from suiro.connect.postgres.encoding.types import (
+    PRINTED,
+    ColumnEncoding,
+    Rules,
+    Types,
+    encoding_of,
+    type_name,
+)
 from suiro.errors import UsageError
 
 __all__ = [
@@ -23,9 +30,9 @@ __all__ = [
     "Column",
     "Relation",
     "announced",
-    "forms_of",
+    "changed_meanings",
+    "encodings_of",
     "key_schema",
-    "misread",
     "relation_of",
     "value_schema",
 ]
@@ -87,7 +94,7 @@ def relation_of(
 
     published: the columns that the publication sends (`pg_publication_tables.attnames`, Postgres 15 and later);
     without it all that are not generated. key: a unique key the user named, for a table without a primary key.
-    Raises `UsageError` for a table whose rows nothing names, and says how to mend it.
+    Raises `UsageError` for a table whose rows nothing names, and says how to hint it.
     """
     oid, schema, name, identity, attributes, primary, replica_index = row
     columns = []
@@ -113,7 +120,7 @@ def relation_of(
         wanted = identified
         nullable = True
     if not wanted or not set(wanted) <= set(identified):
-        raise _unnamed(schema, name, key)
+        raise _no_replica_identity(schema, name, key)
     if not set(wanted) <= set(numbers):
         raise UsageError(
             f"the publication leaves out columns of the key of {schema}.{name}; add them to its column list"
@@ -163,7 +170,7 @@ def announced(
             wanted = names
             nullable = True
     if not wanted or not set(wanted) <= set(flagged):
-        raise _unnamed(message.schema, message.name, key)
+        raise _no_replica_identity(message.schema, message.name, key)
     positions = tuple(sorted(names.index(column) for column in wanted))
     return Relation(
         oid=message.oid,
@@ -176,7 +183,7 @@ def announced(
     )
 
 
-def _unnamed(schema: str, name: str, key: Sequence[str] | None) -> UsageError:
+def _no_replica_identity(schema: str, name: str, key: Sequence[str] | None) -> UsageError:
     return UsageError(
         f"nothing in the WAL names a row of {schema}.{name}: "
         + (
@@ -199,7 +206,7 @@ def value_schema(relation: Relation, rules: Rules) -> dict[str, Any]:
     return _record(relation, rules, "Value", range(len(relation.columns)), nullable=True)
 
 
-def forms_of(relation: Relation, rules: Rules, *, namespace: str = "") -> list[Form]:
+def encodings_of(relation: Relation, rules: Rules, *, namespace: str = "") -> list[ColumnEncoding]:
     """How each column is written. A composite type is defined where it is first used and named after that."""
     seen: set[str] = set()
 
@@ -212,14 +219,14 @@ def forms_of(relation: Relation, rules: Rules, *, namespace: str = "") -> list[F
     return [
         PRINTED
         if f"{relation.full_name}.{column.name}" in rules.as_text
-        else form_of(
+        else encoding_of(
             column.type, column.typmod, column.dimensions, types=relation.types, rules=rules, name=name
         )
         for column in relation.columns
     ]
 
 
-def misread(before: Mapping[str, Any], after: Mapping[str, Any]) -> list[str]:
+def changed_meanings(before: Mapping[str, Any], after: Mapping[str, Any]) -> list[str]:
     """Fields (by name) whose values in one schema Avro would read with the other, and get wrong.
 
     Avro's rules, and with them a registry's, look at a decimal's bytes and not at its scale, take days for
@@ -251,15 +258,15 @@ def _record(
     parts = [*rules.namespace.split("."), relation.schema, relation.name]
     namespace = ".".join(avro_name(part) for part in parts if part)
     chosen = replace(relation, columns=tuple(relation.columns[position] for position in positions))
-    forms = forms_of(chosen, rules, namespace=f"{namespace}.{record}")
+    encodings = encodings_of(chosen, rules, namespace=f"{namespace}.{record}")
     names = avro_names([column.name for column in relation.columns])
     fields = []
-    for position, column, form in zip(positions, chosen.columns, forms, strict=True):
+    for position, column, encoding in zip(positions, chosen.columns, encodings, strict=True):
         entry: dict[str, Any] = {"name": names[position]}
         if nullable:
-            entry |= {"type": ["null", form.avro], "default": None}
+            entry |= {"type": ["null", encoding.avro], "default": None}
         else:
-            entry["type"] = form.avro
+            entry["type"] = encoding.avro
         if names[position] != column.name:
             entry["postgres.name"] = column.name
         entry["postgres.type"] = type_name(column.type, column.typmod, relation.types)

@@ -53,12 +53,12 @@ __all__ = [
     "PRINTED",
     "SESSION_SETTINGS",
     "TYPES_QUERY",
-    "Form",
+    "ColumnEncoding",
     "PgField",
     "PgType",
     "Rules",
     "Types",
-    "form_of",
+    "encoding_of",
     "type_name",
     "types_of",
 ]
@@ -158,7 +158,7 @@ class Rules:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Form:
+class ColumnEncoding:
     """How one column is written.
 
     `avro` is its schema without the union; `encode` the rule from Postgres's text; `code` the kernels' name for
@@ -177,26 +177,26 @@ class Form:
 Name = Callable[[str, str], tuple[str, bool]]
 """(schema, name of a composite type) -> (its full name in Avro, whether this is its first use)."""
 
-PRINTED = Form(avro="string", encode=avro_text.string, code="string", copy="print")
-_TEXT = Form(avro="string", encode=avro_text.string, code="string", copy="binary")
-_CAST = Form(avro="string", encode=avro_text.string, code="string", copy="cast")
+PRINTED = ColumnEncoding(avro="string", encode=avro_text.string, code="string", copy="print")
+_TEXT = ColumnEncoding(avro="string", encode=avro_text.string, code="string", copy="binary")
+_CAST = ColumnEncoding(avro="string", encode=avro_text.string, code="string", copy="cast")
 
 
 def _logical(base: str, logical: str) -> dict[str, str]:
     return {"type": base, "logicalType": logical}
 
 
-def _integer(avro: str, bits: int, *, signed: bool = True) -> Form:
+def _integer(avro: str, bits: int, *, signed: bool = True) -> ColumnEncoding:
     low, high = (-(1 << (bits - 1)), (1 << (bits - 1)) - 1) if signed else (0, (1 << bits) - 1)
     encode = avro_text.integer_encoder(bits, signed=signed)
     code = f"int{bits // 8}" if signed else f"uint{bits // 8}"
-    return Form(avro=avro, encode=encode, code=code, copy="binary", first=low, second=high)
+    return ColumnEncoding(avro=avro, encode=encode, code=code, copy="binary", first=low, second=high)
 
 
 _NUMERIC = 1700
-_BASE: dict[int, tuple[str, Form]] = {
-    16: ("boolean", Form(avro="boolean", encode=avro_text.bool_, code="bool", copy="binary")),
-    17: ("bytea", Form(avro="bytes", encode=avro_text.bytea, code="bytea", copy="binary")),
+_BASE: dict[int, tuple[str, ColumnEncoding]] = {
+    16: ("boolean", ColumnEncoding(avro="boolean", encode=avro_text.bool_, code="bool", copy="binary")),
+    17: ("bytea", ColumnEncoding(avro="bytes", encode=avro_text.bytea, code="bytea", copy="binary")),
     18: ('"char"', PRINTED),
     19: ("name", _TEXT),
     20: ("bigint", _integer("long", 64)),
@@ -205,21 +205,26 @@ _BASE: dict[int, tuple[str, Form]] = {
     25: ("text", _TEXT),
     26: ("oid", _integer("long", 32, signed=False)),
     114: ("json", _TEXT),
-    700: ("real", Form(avro="float", encode=avro_text.float_, code="float4", copy="binary")),
-    701: ("double precision", Form(avro="double", encode=avro_text.double, code="float8", copy="binary")),
+    700: ("real", ColumnEncoding(avro="float", encode=avro_text.float_, code="float4", copy="binary")),
+    701: (
+        "double precision",
+        ColumnEncoding(avro="double", encode=avro_text.double, code="float8", copy="binary"),
+    ),
     1042: ("character", _TEXT),
     1043: ("character varying", _TEXT),
     1082: (
         "date",
-        Form(avro=_logical("int", "date"), encode=avro_text.date, code="date", copy="binary"),
+        ColumnEncoding(avro=_logical("int", "date"), encode=avro_text.date, code="date", copy="binary"),
     ),
     1083: (
         "time",
-        Form(avro=_logical("long", "time-micros"), encode=avro_text.time, code="time", copy="binary"),
+        ColumnEncoding(
+            avro=_logical("long", "time-micros"), encode=avro_text.time, code="time", copy="binary"
+        ),
     ),
     1114: (
         "timestamp",
-        Form(
+        ColumnEncoding(
             avro=_logical("long", "local-timestamp-micros"),
             encode=avro_text.timestamp,
             code="timestamp",
@@ -228,7 +233,7 @@ _BASE: dict[int, tuple[str, Form]] = {
     ),
     1184: (
         "timestamptz",
-        Form(
+        ColumnEncoding(
             avro=_logical("long", "timestamp-micros"),
             encode=avro_text.timestamptz,
             code="timestamptz",
@@ -242,13 +247,15 @@ _BASE: dict[int, tuple[str, Form]] = {
     _NUMERIC: ("numeric", _CAST),
     2950: (
         "uuid",
-        Form(avro=_logical("string", "uuid"), encode=avro_text.string, code="uuid", copy="binary"),
+        ColumnEncoding(avro=_logical("string", "uuid"), encode=avro_text.string, code="uuid", copy="binary"),
     ),
     3802: ("jsonb", _CAST),
 }
 
 
-def form_of(oid: int, typmod: int, dimensions: int, *, types: Types, rules: Rules, name: Name) -> Form:
+def encoding_of(
+    oid: int, typmod: int, dimensions: int, *, types: Types, rules: Rules, name: Name
+) -> ColumnEncoding:
     """How a value of this type is written. An unknown type is its text."""
     if oid == _NUMERIC and typmod >= 4 and rules.numeric == "decimal":
         return _decimal(typmod)
@@ -259,27 +266,27 @@ def form_of(oid: int, typmod: int, dimensions: int, *, types: Types, rules: Rule
         return PRINTED
     if known.kind == "domain":
         depth = max(dimensions, known.base_dimensions)
-        return form_of(known.base, known.base_typmod, depth, types=types, rules=rules, name=name)
+        return encoding_of(known.base, known.base_typmod, depth, types=types, rules=rules, name=name)
     if known.kind == "array":
-        inner = form_of(known.element, typmod, 0, types=types, rules=rules, name=name)
+        inner = encoding_of(known.element, typmod, 0, types=types, rules=rules, name=name)
         depth = max(1, dimensions)
         avro: Any = inner.avro
         for level in range(depth):
             avro = {"type": "array", "items": ["null", avro] if level == 0 else avro}
         encode = avro_text.array_encoder(inner.encode, dimensions=depth, delimiter=known.delimiter)
-        return Form(avro=avro, encode=encode, code="python", copy="cast")
+        return ColumnEncoding(avro=avro, encode=encode, code="python", copy="cast")
     if known.kind == "composite":
         return _composite(known, types, rules, name)
     return PRINTED
 
 
-def _decimal(typmod: int) -> Form:
+def _decimal(typmod: int) -> ColumnEncoding:
     precision = ((typmod - 4) >> 16) & 0xFFFF
     scale = (((typmod - 4) & 0x7FF) ^ 1024) - 1024
     if scale < 0:
         precision, scale = precision - scale, 0
     precision = max(precision, scale)
-    return Form(
+    return ColumnEncoding(
         avro={"type": "bytes", "logicalType": "decimal", "precision": precision, "scale": scale},
         encode=avro_text.decimal_encoder(precision, scale),
         code="decimal",
@@ -289,25 +296,25 @@ def _decimal(typmod: int) -> Form:
     )
 
 
-def _composite(known: PgType, types: Types, rules: Rules, name: Name) -> Form:
+def _composite(known: PgType, types: Types, rules: Rules, name: Name) -> ColumnEncoding:
     full_name, is_first = name(known.schema, known.name)
-    forms = [
-        form_of(field.type, field.typmod, field.dimensions, types=types, rules=rules, name=name)
+    encodings = [
+        encoding_of(field.type, field.typmod, field.dimensions, types=types, rules=rules, name=name)
         for field in known.fields
     ]
     avro: Any = full_name
     if is_first:
         fields = []
         written = avro_names([field.name for field in known.fields])
-        for field, avro_name, form in zip(known.fields, written, forms, strict=True):
-            entry: dict[str, Any] = {"name": avro_name, "type": ["null", form.avro], "default": None}
+        for field, avro_name, encoding in zip(known.fields, written, encodings, strict=True):
+            entry: dict[str, Any] = {"name": avro_name, "type": ["null", encoding.avro], "default": None}
             if avro_name != field.name:
                 entry["postgres.name"] = field.name
             entry["postgres.type"] = type_name(field.type, field.typmod, types)
             fields.append(entry)
         avro = {"type": "record", "name": full_name, "fields": fields}
-    encode = avro_text.composite_encoder(known.name, [form.encode for form in forms])
-    return Form(avro=avro, encode=encode, code="python", copy="cast")
+    encode = avro_text.composite_encoder(known.name, [encoding.encode for encoding in encodings])
+    return ColumnEncoding(avro=avro, encode=encode, code="python", copy="cast")
 
 
 def type_name(oid: int, typmod: int, types: Types) -> str:

@@ -25,7 +25,7 @@ __all__ = [
     "LOCK_TIMEOUT_MS",
     "Database",
     "LockNotAvailableError",
-    "ServerFacts",
+    "ServerInfo",
     "connect_replication",
     "postgres_errors",
     "quoted",
@@ -35,7 +35,7 @@ __all__ = [
 OLDEST_VERSION = 140000
 SHARED_LOCK_TIMEOUT = "10s"  # of connections that share an exported snapshot
 LOCK_TIMEOUT_MS = 1_000  # of what is asked between blocks of the stream, which waits meanwhile
-HOLDERS_SAID = 5
+LOCK_HOLDERS_SHOWN = 5
 _DROPPED = "could not open relation with OID"  # Postgres's view of a publication says it without a code
 
 # What the capture writes are messages to itself: while a synchronous standby is away it must not wait for that. The
@@ -59,7 +59,7 @@ _OPERATIONAL = frozenset({"08", "28", "40", "53", "54", "55", "57", "58"})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ServerFacts:
+class ServerInfo:
     version: int
     database: str
     is_standby: bool
@@ -78,7 +78,7 @@ def postgres_errors(what: str) -> Iterator[None]:
     except SuiroError:
         raise
     except (psycopg2.OperationalError, psycopg2.InterfaceError) as error:
-        raise _operational(what, error.pgcode or "", _words(error)) from error
+        raise _operational(what, error.pgcode or "", _message_of(error)) from error
     except psycopg2.Error as error:
         if error.pgcode == psycopg2.errorcodes.INTERNAL_ERROR and _DROPPED in str(error):
             raise LockNotAvailableError(
@@ -86,11 +86,11 @@ def postgres_errors(what: str) -> Iterator[None]:
             ) from error
         if type(error) is psycopg2.DatabaseError and not error.pgcode:
             # libpq lost the server in the middle of COPY and has no words for it.
-            raise BrokenConnectionError(f"{what}: lost Postgres: {_words(error)}") from error
+            raise BrokenConnectionError(f"{what}: lost Postgres: {_message_of(error)}") from error
         if error.pgcode == "XX000" and "could not open relation with OID" in str(error):
             # Functions of the catalogue list tables and then open them one by one.
-            raise TransientError(f"{what}: a table was dropped meanwhile: {_words(error)}") from error
-        raise UsageError(f"{what}: Postgres says: {_words(error)}") from error
+            raise TransientError(f"{what}: a table was dropped meanwhile: {_message_of(error)}") from error
+        raise UsageError(f"{what}: Postgres says: {_message_of(error)}") from error
 
 
 def refused(what: str, code: str, text: str) -> SuiroError:
@@ -109,7 +109,7 @@ def _operational(what: str, code: str, text: str) -> SuiroError:
     return BrokenConnectionError(f"{what}: lost Postgres, or could not reach it: {text}")
 
 
-def _words(error: psycopg2.Error) -> str:
+def _message_of(error: psycopg2.Error) -> str:
     diagnosis = getattr(error, "diag", None)
     primary = getattr(diagnosis, "message_primary", None)
     if not primary:
@@ -221,7 +221,7 @@ class Database:
                 pass  # the connection is lost, and with it the snapshot
 
     @contextmanager
-    def one_moment(self) -> Iterator[None]:
+    def own_snapshot(self) -> Iterator[None]:
         """As `snapshot`; within one it is that one."""
         if self._connection.info.transaction_status != psycopg2.extensions.TRANSACTION_STATUS_IDLE:
             yield
@@ -229,14 +229,14 @@ class Database:
         with self.snapshot():
             yield
 
-    def facts(self) -> ServerFacts:
+    def facts(self) -> ServerInfo:
         found = self.row(
             "select current_setting('server_version_num')::int, current_database(), pg_is_in_recovery(),"
             " current_setting('wal_level'), current_setting('server_encoding')",
             what="ask the server what it is",
         )
         assert found is not None
-        facts = ServerFacts(version=found[0], database=found[1], is_standby=found[2], wal_level=found[3])
+        facts = ServerInfo(version=found[0], database=found[1], is_standby=found[2], wal_level=found[3])
         if facts.version < OLDEST_VERSION:
             raise ConfigError(
                 f"Postgres {facts.version // 10000} is too old: capture needs 14 or later, whose slots stream large "
@@ -299,7 +299,7 @@ class Database:
             " l.relation join pg_namespace n on n.oid = c.relnamespace left join pg_stat_activity a on a.pid = l.pid"
             " where l.mode = 'AccessExclusiveLock' and c.relkind in ('r', 'p') and n.nspname not in ('pg_catalog',"
             " 'pg_toast') and l.database = (select oid from pg_database where datname = current_database())"
-            f" order by l.granted desc, l.pid limit {HOLDERS_SAID}",
+            f" order by l.granted desc, l.pid limit {LOCK_HOLDERS_SHOWN}",
             what="ask who locks tables",
         )
         said = [

@@ -1,4 +1,4 @@
-"""Places in Postgres's write-ahead log, as integers; as Postgres writes them, `16/B374D848`."""
+"""TupleOffsets in Postgres's write-ahead log, as integers; as Postgres writes them, `16/B374D848`."""
 
 from __future__ import annotations
 

@@ -23,9 +23,9 @@ from suiro.connect.postgres.options import CaptureOptions
 from suiro.connect.postgres.server.database import Database, quoted
 from suiro.errors import ConfigError, TransientError, UsageError
 
-__all__ = ["Column", "Table", "ensure_publication", "published_tables", "table_facts"]
+__all__ = ["Column", "Table", "ensure_publication", "published_tables", "read_table"]
 
-LOOKS = 5
+MAX_ATTEMPTS = 5
 """At tables that are altered meanwhile."""
 
 T = TypeVar("T")
@@ -33,11 +33,11 @@ T = TypeVar("T")
 logger = logging.getLogger(__name__)
 
 
-class _GoneError(ConfigError):
+class _TableDroppedError(ConfigError):
     """The table was dropped after the publication's tables were listed."""
 
 
-class _TornError(TransientError):
+class _ConcurrentAlterError(TransientError):
     """A column is published that the catalogue does not have yet: what it has is of the moment before."""
 
 
@@ -55,7 +55,7 @@ class Column:
     typmod: int
     not_null: bool
     number: int = 0  # pg_attribute.attnum, which a column keeps when it is renamed
-    fills_itself: bool = False  # rows from before it was added have a value: a default, or generated
+    has_stored_default: bool = False  # rows from before it was added have a value: a default, or generated
     collation: str | None = None  # as SQL takes it
     version: int = 0  # pg_attribute.xmin: another one after each ALTER TABLE of the column
 
@@ -183,33 +183,33 @@ def published_tables(database: Database, options: CaptureOptions, version: int) 
         found = []
         for schema, name in names:
             try:
-                found.append(_table_facts(database, options.publication, schema, name, version))
-            except _GoneError as error:
+                found.append(_read_table(database, options.publication, schema, name, version))
+            except _TableDroppedError as error:
                 logger.info("%s", error)
         return found
 
-    return _in_one_moment(database, look)
+    return _in_one_snapshot(database, look)
 
 
-def table_facts(database: Database, publication: str, schema: str, name: str, version: int) -> Table:
+def read_table(database: Database, publication: str, schema: str, name: str, version: int) -> Table:
     """Raises `ConfigError` where the table cannot be captured."""
-    return _in_one_moment(database, lambda: _table_facts(database, publication, schema, name, version))
+    return _in_one_snapshot(database, lambda: _read_table(database, publication, schema, name, version))
 
 
-def _in_one_moment(database: Database, look: Callable[[], T]) -> T:
+def _in_one_snapshot(database: Database, look: Callable[[], T]) -> T:
     """Functions of the server see what was committed since the transaction's snapshot was taken, tables do not. So a
     moment may be torn, and it is looked again."""
-    for _ in range(LOOKS - 1):
+    for _ in range(MAX_ATTEMPTS - 1):
         try:
-            with database.one_moment():
+            with database.own_snapshot():
                 return look()
-        except _TornError as error:
+        except _ConcurrentAlterError as error:
             logger.debug("%s", error)
-    with database.one_moment():
+    with database.own_snapshot():
         return look()
 
 
-def _table_facts(database: Database, publication: str, schema: str, name: str, version: int) -> Table:
+def _read_table(database: Database, publication: str, schema: str, name: str, version: int) -> Table:
     full_name = f"{schema}.{name}"
     found = database.row(
         "select c.oid, c.relreplident, c.relkind = 'p', c.relfilenode, c.relnatts, has_table_privilege(c.oid, 'select')"
@@ -218,7 +218,7 @@ def _table_facts(database: Database, publication: str, schema: str, name: str, v
         what=f"look at table {full_name}",
     )
     if found is None or found[-1] is None:  # rights are those of now
-        raise _GoneError(f"table {full_name} does not exist any more; take it out of the publication")
+        raise _TableDroppedError(f"table {full_name} does not exist any more; take it out of the publication")
     oid, identity, is_partitioned, file, attributes, may_select = found
     if not may_select:
         raise ConfigError(
@@ -255,7 +255,9 @@ def _of_partitions(
         {"oid": oid},
         what=f"look at the partitions of {full_name}",
     )
-    return file, [replace(one, fills_itself=one.fills_itself or one.name in filled) for one in columns]
+    return file, [
+        replace(one, has_stored_default=one.has_stored_default or one.name in filled) for one in columns
+    ]
 
 
 def _columns(
@@ -284,7 +286,7 @@ def _columns(
         what=f"list the columns of {full_name}",
     )
     if published is not None and not set(published) <= {row[4] for row in rows}:
-        raise _TornError(f"table {full_name} is being altered; look again")
+        raise _ConcurrentAlterError(f"table {full_name} is being altered; look again")
     columns = [
         Column(
             name=row[0],
@@ -292,7 +294,7 @@ def _columns(
             typmod=row[2],
             not_null=row[3],
             number=row[4],
-            fills_itself=bool(row[5]) or row[6],
+            has_stored_default=bool(row[5]) or row[6],
             collation=row[7],
             version=row[8],
         )
@@ -316,24 +318,24 @@ def _key(
         what=f"list the indexes of {sql_name}",
     )
     primary = next((row[2] for row in indexes if row[0]), None)
-    mend = (
+    hint = (
         f"Choose: ALTER TABLE {sql_name} ADD PRIMARY KEY (...); or ALTER TABLE {sql_name} REPLICA IDENTITY USING INDEX "
         "... (unique, not deferrable, columns NOT NULL); or ALTER TABLE "
         f"{sql_name} REPLICA IDENTITY FULL (the key of a record is then the whole row)"
     )
     key: Sequence[str] | None
     if identity == "n":
-        raise ConfigError(f"{sql_name} has REPLICA IDENTITY NOTHING: deleted rows cannot be told. {mend}")
+        raise ConfigError(f"{sql_name} has REPLICA IDENTITY NOTHING: deleted rows cannot be told. {hint}")
     if identity == "d":
         key = primary
         if key is None:
             raise ConfigError(
-                f"{sql_name} has no primary key (or a deferrable one): deleted rows cannot be told. {mend}"
+                f"{sql_name} has no primary key (or a deferrable one): deleted rows cannot be told. {hint}"
             )
     elif identity == "i":
         key = next((row[2] for row in indexes if row[1]), None)
         if key is None:
-            raise ConfigError(f"{sql_name}: the index of its replica identity is gone. {mend}")
+            raise ConfigError(f"{sql_name}: the index of its replica identity is gone. {hint}")
     else:
         key = primary or next((row[2] for row in indexes if row[3]), None)
         if key is None:

@@ -1,8 +1,7 @@
-"""The replication protocol on a connection of libpq's: messages of a slot in, signs of life out.
+"""The streaming replication protocol on a libpq connection: WAL messages in, standby status updates out.
 
-Nothing is confirmed that `tell` does not name. Libraries that confirm by themselves what a sign of life of the server
-names would move the slot past the position in Kafka, and a kill then leaves a capture that cannot tell whether it
-missed something.
+Only `send_status` confirms an LSN. Libraries that confirm the LSN of each keepalive message by themselves would move
+the slot past the position in Kafka. After a kill, the capture could then not decide whether it had missed changes.
 """
 
 from __future__ import annotations
@@ -23,11 +22,11 @@ __all__ = ["Replication"]
 
 _WAL = struct.Struct(">cqqq")
 """w, where the message is in the log, how far the log was read, the server's time."""
-_ALIVE = struct.Struct(">cqq?")
+_SERVER_KEEPALIVE = struct.Struct(">cqq?")
 """k, how far the log was read, the server's time, whether an answer is wanted."""
-_ANSWER = struct.Struct(">cqqqqx")
+_STATUS = struct.Struct(">cqqqqx")
 """r, written, flushed, applied, our time; nothing is asked."""
-_MESSAGE, _SIGN_OF_LIFE = ord("w"), ord("k")
+_MESSAGE, _KEEPALIVE = ord("w"), ord("k")
 _EPOCH_MS = 946_684_800_000  # times are µs since 2000
 
 
@@ -38,7 +37,7 @@ class Replication:
         self.wal_end = 0
         """How far the server has read its log for us, as it last said."""
         self.confirmed = start_lsn
-        """What the server may let go of; told when it asks, and by `tell`."""
+        """What the server may let go of; told when it asks, and by `send_status`."""
         self._clock = clock
         info = make_conninfo(dsn, replication="database", **CONNECTION)
         with _lost("connect for replication"):
@@ -67,10 +66,10 @@ class Replication:
                     if data[0] == _MESSAGE:
                         _, at, self.wal_end, _ = _WAL.unpack_from(data)
                         return at, bytes(data[_WAL.size :])
-                    if data[0] == _SIGN_OF_LIFE:
-                        _, self.wal_end, _, wants_answer = _ALIVE.unpack_from(data)
+                    if data[0] == _KEEPALIVE:
+                        _, self.wal_end, _, wants_answer = _SERVER_KEEPALIVE.unpack_from(data)
                         if wants_answer:
-                            self.tell()
+                            self.send_status()
                 elif length < 0:
                     raise self._error("read from the replication stream", connection.get_result())
                 elif has_looked:
@@ -79,11 +78,11 @@ class Replication:
                     connection.consume_input()
                     has_looked = True
 
-    def tell(self) -> None:
+    def send_status(self) -> None:
         now = (self._clock.wall_ms() - _EPOCH_MS) * 1_000
         lsn = self.confirmed
         with _lost("confirm what was read"):
-            self._connection.put_copy_data(_ANSWER.pack(b"r", lsn, lsn, lsn, now))
+            self._connection.put_copy_data(_STATUS.pack(b"r", lsn, lsn, lsn, now))
             self._connection.flush()
 
     def _error(self, what: str, result: pq.abc.PGresult | None) -> Exception:

@@ -1,15 +1,16 @@
-"""Reading far behind: the slot by SQL, which decodes several times faster than the protocol sends.
+"""Reads a large backlog of the slot by SQL, several times faster than through the replication protocol.
 
     COPY (SELECT lsn, data FROM pg_logical_slot_peek_binary_changes(...)) TO STDOUT (FORMAT binary)
 
-The protocol costs a system call, a message and a wake-up for each BEGIN, change and COMMIT; here whole blocks come.
+The protocol costs a system call, a message and a wake-up for each BEGIN, change and COMMIT. COPY returns whole blocks.
 
-Psycopg2 gives a row at a time; a writer in C puts them together, on a thread of its own, so that rows come while those
-before are worked on and no Python runs for a single one.
+Psycopg2 writes one row at a time. A buffered writer in C, on a separate thread, joins the rows into chunks, so that
+rows arrive while earlier ones are processed and no Python code runs per row.
 
-Always true: peeking moves nothing. What was read goes to Kafka with its position, block by block while more comes;
-only then is the slot advanced. A slot has one reader at a time, so this happens before the protocol is opened. The
-server keeps what it decoded in a temporary file, and here is one block of it at a time, however large a transaction.
+Invariant: peeking does not advance the slot. The records and the position are committed to Kafka block by block; the
+slot is advanced afterwards. A slot has one reader at a time, so peeking happens before the replication connection is
+opened. The server keeps the decoded changes in a temporary file; this process holds one block at a time, however
+large a transaction is.
 """
 
 from __future__ import annotations
@@ -24,13 +25,13 @@ from typing import Any
 import numpy as np
 
 from suiro.connect.postgres.encoding import engine
+from suiro.connect.postgres.encoding.blocks import Block, Int64s
 from suiro.connect.postgres.encoding.copy_binary import SIGNATURE
-from suiro.connect.postgres.server.blocks import Block, Int64s
+from suiro.connect.postgres.encoding.pgoutput import CorruptMessageError
 from suiro.connect.postgres.server.database import Database, quoted
 from suiro.connect.postgres.server.lsn import lsn_text
-from suiro.connect.postgres.server.pgoutput import CorruptMessageError
 
-__all__ = ["peek"]
+__all__ = ["peek_changes"]
 
 PEEK_CHANGES = 3_000_000  # a call decodes again from the slot's restart_lsn on, so small ones are slow
 CHUNK_BYTES = 1 << 20  # four of them are in memory at once, and what becomes of two
@@ -44,7 +45,7 @@ _COMMIT = ord("C")
 _TRAILER = b"\xff\xff"
 
 
-def peek(
+def peek_changes(
     database: Database,
     *,
     slot: str,
@@ -71,7 +72,7 @@ def peek(
         engine.load()
         for chunk in reader.chunks(check):
             if not messages:
-                engine.load(wait=True, patience_s=engine.PATIENCE_S)
+                engine.load(wait=True, timeout_s=engine.LOAD_TIMEOUT_S)
             block, rest = _block(rest + chunk)
             if block is not None:
                 messages += len(block)
@@ -91,7 +92,7 @@ class _Reader:
         self._queue: queue.Queue[bytes | BaseException | None] = queue.Queue(1)
         self._ended = False
         self.asked = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="suiro-peek", daemon=True)
+        self._thread = threading.Thread(target=self._run, name="suiro-slot-peek", daemon=True)
 
     def __enter__(self) -> _Reader:
         self._thread.start()
@@ -152,10 +153,12 @@ class _Raw(io.RawIOBase):
 def _block(data: bytes) -> tuple[Block | None, bytes]:
     """The rows up to the last commit (all, where there is none) and the bytes behind them."""
     at = _SIGNATURE_SIZE if data.startswith(SIGNATURE) else 0
-    starts, ends, lsns, cut = _rows(data, at)
-    if not cut:
+    starts, ends, lsns, rows = _rows(data, at)
+    if not rows:
         return None, data[at:]
-    return Block(buffer=data, starts=starts[:cut], ends=ends[:cut], lsns=lsns[:cut]), data[ends[cut - 1] :]
+    return Block(buffer=data, starts=starts[:rows], ends=ends[:rows], lsns=lsns[:rows]), data[
+        ends[rows - 1] :
+    ]
 
 
 def _rows(data: bytes, at: int) -> tuple[Int64s, Int64s, Int64s, int]:
@@ -164,7 +167,7 @@ def _rows(data: bytes, at: int) -> tuple[Int64s, Int64s, Int64s, int]:
     if compiled is not None:
         starts, ends, lsns = np.empty((3, len(data) // _ROW.size + 1), np.int64)
         result = np.zeros(4, np.int64)
-        compiled.peeked_rows(np.frombuffer(data, np.uint8), at, starts, ends, lsns, result)
+        compiled.peeked_changes(np.frombuffer(data, np.uint8), at, starts, ends, lsns, result)
         status, rows, committed, _ = result.tolist()
         if status != compiled.OK:
             raise _corrupt()

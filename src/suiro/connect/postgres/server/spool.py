@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import IO
 
-from suiro.connect.postgres.server.blocks import Block, begin_message, commit_message, join
+from suiro.connect.postgres.encoding.blocks import Block, begin_message, commit_message, join
 
 __all__ = ["Spools"]
 

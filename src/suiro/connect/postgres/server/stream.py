@@ -1,7 +1,7 @@
 """The replication protocol: what is read while the capture keeps up, and the only way for transactions without end.
 
 Always true: what `blocks` gives is decided; transactions that are streamed wait in their spools. The server is told
-that we live while a block is worked on (`stay_alive`), but never that more was written than `confirm` says.
+that we live while a block is worked on (`keep_alive`), but never that more was written than `confirm` says.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from suiro.clock import SystemClock
-from suiro.connect.postgres.server.blocks import Block, join
+from suiro.connect.postgres.encoding.blocks import Block, join
 from suiro.connect.postgres.server.database import quoted
 from suiro.connect.postgres.server.lsn import lsn_text
 from suiro.connect.postgres.server.replication import Replication
@@ -37,8 +37,8 @@ class ReplicationStream:
     def __init__(self, dsn: str, *, slot: str, publication: str, start_lsn: int, directory: Path) -> None:
         self._spools = Spools(directory)
         self._clock = SystemClock()
-        self._told = start_lsn
-        self._told_ms = self._clock.monotonic_ms()
+        self._status_lsn = start_lsn
+        self._status_sent_ms = self._clock.monotonic_ms()
         self._payloads: list[bytes] = []
         self._lsns: list[int] = []
         self.messages_read = 0
@@ -103,7 +103,7 @@ class ReplicationStream:
                     self._spools.abort(payload)
                 else:
                     if self._payloads:
-                        yield self._taken(len(self._payloads))
+                        yield self._take_pending(len(self._payloads))
                     yield from self._spools.commit(payload, max_bytes=BLOCK_BYTES)
                     return
                 continue
@@ -119,11 +119,11 @@ class ReplicationStream:
             if len(self._payloads) >= BLOCK_MESSAGES or size >= BLOCK_BYTES:
                 break
         if last_commit:
-            yield self._taken(last_commit)
+            yield self._take_pending(last_commit)
         elif len(self._payloads) >= BLOCK_MESSAGES or size >= BLOCK_BYTES:
-            yield self._taken(len(self._payloads))  # a part of one transaction
+            yield self._take_pending(len(self._payloads))  # a part of one transaction
 
-    def _taken(self, count: int) -> Block:
+    def _take_pending(self, count: int) -> Block:
         block = join(self._payloads[:count], self._lsns[:count])
         del self._payloads[:count]
         del self._lsns[:count]
@@ -132,14 +132,16 @@ class ReplicationStream:
     def confirm(self, lsn: int) -> None:
         """The log up to there is in Kafka: the server may let go of it."""
         self._replication.confirmed = max(self._replication.confirmed, lsn)
-        self.stay_alive()
+        self.keep_alive()
 
-    def stay_alive(self) -> None:
+    def keep_alive(self) -> None:
         """Call it every few seconds at least: the server ends a connection that is silent (wal_sender_timeout)."""
-        interval_ms = CONFIRM_INTERVAL_MS if self._replication.confirmed > self._told else STATUS_INTERVAL_MS
-        if self._clock.monotonic_ms() - self._told_ms >= interval_ms:
-            self._tell()
+        interval_ms = (
+            CONFIRM_INTERVAL_MS if self._replication.confirmed > self._status_lsn else STATUS_INTERVAL_MS
+        )
+        if self._clock.monotonic_ms() - self._status_sent_ms >= interval_ms:
+            self._send_status()
 
-    def _tell(self) -> None:
-        self._told_ms, self._told = self._clock.monotonic_ms(), self._replication.confirmed
-        self._replication.tell()
+    def _send_status(self) -> None:
+        self._status_sent_ms, self._status_lsn = self._clock.monotonic_ms(), self._replication.confirmed
+        self._replication.send_status()

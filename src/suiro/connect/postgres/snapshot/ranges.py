@@ -12,20 +12,20 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from suiro.connect.postgres.encoding.copy_binary import SIGNATURE
+from suiro.connect.postgres.encoding.pgoutput import CorruptMessageError
 from suiro.connect.postgres.server.database import Database, quoted
-from suiro.connect.postgres.server.pgoutput import CorruptMessageError
 from suiro.connect.postgres.server.publication import Table
 from suiro.errors import UsageError
 
 __all__ = [
     "Range",
-    "keys_behind",
+    "invalid_key",
+    "keys_after",
     "next_range",
     "ranges",
     "read_keys",
     "read_range",
-    "rows_in_a_chunk",
-    "unreadable_key",
+    "rows_per_chunk",
 ]
 
 FIRST_ROWS = 2_000  # the first range is small: a capture shows soon that it works
@@ -54,7 +54,7 @@ class Range:
         return self.until is None and (self.blocks is None or self.blocks[1] == LAST_BLOCK)
 
 
-def rows_in_a_chunk(database: Database, table: Table, wanted: int) -> int:
+def rows_per_chunk(database: Database, table: Table, wanted: int) -> int:
     """Fewer where rows are large: a chunk is in memory at once."""
     found = database.row(
         "select sum(pg_table_size(t.relid))::float8, sum(greatest(c.reltuples, 0))::float8 from (select relid from"
@@ -157,7 +157,7 @@ def _literals(database: Database, table: Table, key: Sequence[str]) -> str:
     )
 
 
-def keys_behind(database: Database, table: Table, bound: Bound, keys: Sequence[Bound]) -> list[bool]:
+def keys_after(database: Database, table: Table, bound: Bound, keys: Sequence[Bound]) -> list[bool]:
     """Of each key: whether it comes after the bound, in the order of the ranges."""
     found: list[bool] = []
     names = ", ".join(f"k{number}" for number in range(len(table.key)))
@@ -190,7 +190,7 @@ def read_keys(
     while done < len(keys) and size < limit_bytes:
         some = keys[done : done + portion]
         listed = ", ".join(f"({_literals(database, table, key)})" for key in some)
-        data = _copied(database, table, selected, f"({names}) in (select * from (values {listed}) owed)")
+        data = _copy_rows(database, table, selected, f"({names}) in (select * from (values {listed}) given)")
         if not data.startswith(SIGNATURE) or not data.endswith(_TRAILER):
             raise CorruptMessageError(f"read table {table.full_name}: what COPY gave has no header or no end")
         header = data[:_HEADER_BYTES]
@@ -202,7 +202,7 @@ def read_keys(
     return header + b"".join(parts) + _TRAILER, done
 
 
-def unreadable_key(database: Database, table: Table, keys: Sequence[Bound]) -> Bound | None:
+def invalid_key(database: Database, table: Table, keys: Sequence[Bound]) -> Bound | None:
     """The first key that Postgres does not take for one any more, such as one with a label that an enum had."""
     try:
         if keys:
@@ -213,15 +213,15 @@ def unreadable_key(database: Database, table: Table, keys: Sequence[Bound]) -> B
         if len(keys) == 1:
             return keys[0]
     middle = len(keys) // 2
-    return unreadable_key(database, table, keys[:middle]) or unreadable_key(database, table, keys[middle:])
+    return invalid_key(database, table, keys[:middle]) or invalid_key(database, table, keys[middle:])
 
 
 def read_range(database: Database, table: Table, selected: str, wanted: Range) -> bytes:
     """The rows in COPY's binary format."""
-    return _copied(database, table, selected, *_conditions(database, table, wanted))
+    return _copy_rows(database, table, selected, *_conditions(database, table, wanted))
 
 
-def _copied(database: Database, table: Table, selected: str, *conditions: str) -> bytes:
+def _copy_rows(database: Database, table: Table, selected: str, *conditions: str) -> bytes:
     sink = io.BytesIO()
     database.copy(
         f"COPY (SELECT {selected} FROM {table.sql_rows} {_where(table, *conditions)}) TO STDOUT (FORMAT binary)",

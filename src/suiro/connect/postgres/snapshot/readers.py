@@ -12,7 +12,7 @@ from suiro.connect.postgres.encoding.avro_rows import EncodedRows
 from suiro.connect.postgres.server.database import Database
 from suiro.connect.postgres.server.publication import Table
 from suiro.connect.postgres.snapshot.ranges import Range, read_range
-from suiro.connect.postgres.tables import Form
+from suiro.connect.postgres.tables import TableSchema
 
 __all__ = ["SnapshotReaders"]
 
@@ -21,7 +21,7 @@ class SnapshotReaders:
     """Threads that each read in the same exported snapshot; results come in the order of the ranges."""
 
     def __init__(self, dsn: str, snapshot: str, count: int) -> None:
-        self._tasks: queue.Queue[tuple[Table, Form, Range, Future[EncodedRows]] | None] = queue.Queue()
+        self._tasks: queue.Queue[tuple[Table, TableSchema, Range, Future[EncodedRows]] | None] = queue.Queue()
         self._count = count
         self._databases: list[Database] = []
         self._threads = [
@@ -34,12 +34,14 @@ class SnapshotReaders:
         for thread in self._threads:
             thread.start()
 
-    def read(self, table: Table, form: Form, wanted: Iterator[Range]) -> Iterator[tuple[Range, EncodedRows]]:
+    def read(
+        self, table: Table, schema: TableSchema, wanted: Iterator[Range]
+    ) -> Iterator[tuple[Range, EncodedRows]]:
         waiting: deque[tuple[Range, Future[EncodedRows]]] = deque()
         for one in wanted:
             future: Future[EncodedRows] = Future()
             waiting.append((one, future))
-            self._tasks.put((table, form, one, future))
+            self._tasks.put((table, schema, one, future))
             if len(waiting) > self._count or (one.blocks is None and one.after is None):
                 yield self._first(waiting)
         while waiting:
@@ -67,10 +69,10 @@ class SnapshotReaders:
             with Database(dsn) as database, database.snapshot(snapshot):
                 self._databases.append(database)
                 while (task := self._tasks.get()) is not None:
-                    table, form, wanted, future = task
+                    table, schema, wanted, future = task
                     try:
                         future.set_result(
-                            form.encoder.encode_copy(read_range(database, table, form.selected, wanted))
+                            schema.encoder.encode_copy(read_range(database, table, schema.selected, wanted))
                         )
                     except BaseException as error:
                         self._failure = error

@@ -9,14 +9,14 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-__all__ = ["OwedKeys"]
+__all__ = ["ReselectKeys"]
 
 PART = "owed/"
 
 Texts = Sequence[str]
 
 
-class OwedKeys:
+class ReselectKeys:
     """By table: the key as its records have it, and its columns in the table's order as Postgres prints them."""
 
     def __init__(self, parts: Mapping[str, Any], *, limit: int) -> None:
@@ -60,7 +60,7 @@ class OwedKeys:
         else:
             self._changed.discard((table, key))
 
-    def discharge(self, table: str, keys: Iterable[bytes]) -> None:
+    def remove(self, table: str, keys: Iterable[bytes]) -> None:
         known = self._tables.get(table)
         if known is None:
             return
@@ -75,9 +75,9 @@ class OwedKeys:
             del self._tables[table]
 
     def forget(self, table: str) -> None:
-        self.discharge(table, list(self.of(table)))
+        self.remove(table, list(self.of(table)))
 
-    def take_changed(self) -> dict[str, Any]:
+    def drain_changed(self) -> dict[str, Any]:
         """Parts for the next position."""
         parts: dict[str, Any] = {}
         for table, key in self._changed:

@@ -28,31 +28,31 @@ from suiro.connect.postgres.changes import MESSAGE_PREFIX, Changes
 from suiro.connect.postgres.delivery import Delivery
 from suiro.connect.postgres.encoding import engine
 from suiro.connect.postgres.encoding.avro_rows import EncodedRows
+from suiro.connect.postgres.encoding.blocks import Int64s
 from suiro.connect.postgres.encoding.headers import snapshot_headers
 from suiro.connect.postgres.encoding.schemas import Relation
 from suiro.connect.postgres.options import CaptureOptions
-from suiro.connect.postgres.server.blocks import Int64s
 from suiro.connect.postgres.server.database import LOCK_TIMEOUT_MS, Database, LockNotAvailableError, quoted
 from suiro.connect.postgres.server.publication import Table
 from suiro.connect.postgres.snapshot.ranges import (
     Range,
-    keys_behind,
+    invalid_key,
+    keys_after,
     next_range,
     ranges,
     read_keys,
     read_range,
-    rows_in_a_chunk,
-    unreadable_key,
+    rows_per_chunk,
 )
 from suiro.connect.postgres.snapshot.readers import SnapshotReaders
-from suiro.connect.postgres.snapshot.reselect import OwedKeys
+from suiro.connect.postgres.snapshot.reselect import ReselectKeys
 from suiro.connect.postgres.snapshot.table_state import TableState
-from suiro.connect.postgres.snapshot.tombstones import GoneKeys
+from suiro.connect.postgres.snapshot.tombstones import SnapshotTombstones
 from suiro.connect.postgres.snapshot.topic_state import ends
 from suiro.connect.postgres.snapshot.visibility import Visibility
 from suiro.connect.postgres.snapshot.visibility_wait import VisibilityWait
 from suiro.connect.postgres.snapshot.window import Window
-from suiro.connect.postgres.tables import Form, Tables
+from suiro.connect.postgres.tables import Tables, TableSchema
 from suiro.errors import ConfigError, DataLossError, UsageError
 
 __all__ = ["Snapshots"]
@@ -87,18 +87,20 @@ class Snapshots:
         self._tables = tables
         self._delivery = delivery
         self._client = client
-        self._gone = GoneKeys(delivery, client, directory=directory, memory_bytes=options.memory_bytes)
+        self._tombstones = SnapshotTombstones(
+            delivery, client, directory=directory, memory_bytes=options.memory_bytes
+        )
         self._is_standby = is_standby
         self._on_begin = on_begin
         self._clock = SystemClock()
-        self._asked_lsn = 0  # there is a message of ours behind it
-        self._reads_owed = True  # in turn with ranges, so that neither holds up the other
+        self._heartbeat_lsn = 0  # there is a message of ours behind it
+        self._reselects_first = True  # in turn with ranges, so that neither holds up the other
         self._locked: dict[str, tuple[int, int]] = {}  # tables: when to try again, and the pause before that
         self.wait = VisibilityWait(database)
         self.states = {
             name[len(PART) :]: TableState(**value) for name, value in parts.items() if name.startswith(PART)
         }
-        self.owed = OwedKeys(parts, limit=options.owed_keys_max)
+        self.reselect = ReselectKeys(parts, limit=options.owed_keys_max)
         self._changed: set[str] = set()
         self.rows = 0
 
@@ -106,31 +108,31 @@ class Snapshots:
 
     @property
     def is_done(self) -> bool:
-        return not self.owed.tables and not any(state.running for state in self.states.values())
+        return not self.reselect.tables and not any(state.running for state in self.states.values())
 
     @property
     def running(self) -> list[str]:
         return [name for name, state in self.states.items() if state.running]
 
-    def take_changed(self) -> dict[str, Any]:
+    def drain_changed(self) -> dict[str, Any]:
         """Parts for the next position."""
         found = {
             PART + name: asdict(self.states[name]) if name in self.states else None for name in self._changed
         }
         self._changed.clear()
-        return found | self.owed.take_changed()
+        return found | self.reselect.drain_changed()
 
     @property
     def has_changed(self) -> bool:
-        return bool(self._changed) or self.owed.has_changed
+        return bool(self._changed) or self.reselect.has_changed
 
-    def consider(self, table: Table, form: Form | None = None) -> None:
+    def consider(self, table: Table, schema: TableSchema | None = None) -> None:
         """A table that is new, or whose rows have values that no change told, is read from the beginning."""
         state = self.states.get(table.full_name)
         if (
             state is not None
             and state.matches(table)
-            and (form is None or form.key_schema_id == state.key_schema_id)
+            and (schema is None or schema.key_schema_id == state.key_schema_id)
         ):
             if state.note(table):
                 self._changed.add(table.full_name)
@@ -141,31 +143,31 @@ class Snapshots:
 
     def begin(self, table: Table, *, lost_changes: bool = False) -> None:
         """From the beginning, once the stream has passed what the catalogue's state of now came after."""
-        form = self._tables.form_of(table)
-        self._delivery.create_topics([form.topic], partitions=self._options.partitions)
+        schema = self._tables.schema_of(table)
+        self._delivery.create_topics([schema.topic], partitions=self._options.partitions)
         before = self.states.get(table.full_name)
         was_whole = (
             not lost_changes
             and before is not None
             and not before.running
-            and not self.owed.of(table.full_name)
+            and not self.reselect.of(table.full_name)
             and before.oid == table.oid
             and before.is_completed_by_names(table)
         )
         self.states[table.full_name] = TableState.beginning(
             table,
             begins_at=self._log_end(),
-            since=self._ends(form.topic),
+            since=self._ends(schema.topic),
             was_whole=was_whole,
-            key_schema_id=form.key_schema_id,
+            key_schema_id=schema.key_schema_id,
         )
-        self.owed.forget(table.full_name)  # all rows are read, these too
+        self.reselect.forget(table.full_name)  # all rows are read, these too
         self._changed.add(table.full_name)
-        self._on_begin(form.topic)
+        self._on_begin(schema.topic)
 
-    def begin_again(self, full_name: str, *, lost_changes: bool) -> bool:
+    def restart(self, full_name: str, *, lost_changes: bool) -> bool:
         """False: the table is not captured any more."""
-        table = self._tables.facts.get(full_name)
+        table = self._tables.published.get(full_name)
         try:
             if table is not None:
                 self.begin(table, lost_changes=lost_changes)
@@ -175,13 +177,13 @@ class Snapshots:
         self.forget(full_name)
         return False
 
-    def note_other_table(self, relation: Relation) -> None:
+    def restart_replaced_table(self, relation: Relation) -> None:
         """The stream brings changes of a table that the catalogue has not, or has under another name: they go into the
         topic of the name that it had."""
-        for name, table in list(self._tables.facts.items()):
+        for name, table in list(self._tables.published.items()):
             if name == relation.full_name or table.oid == relation.oid:
                 logger.info("table %s was another one for a while: it is read again", name)
-                self.begin_again(name, lost_changes=True)
+                self.restart(name, lost_changes=True)
 
     def _log_end(self) -> int:
         # Of a standby: a record that is replayed just now begins there, so no commit lies between.
@@ -197,14 +199,14 @@ class Snapshots:
         state = self.states[name]
         topic = self._topic(name)
         state.since, state.begins_at = self._ends(topic), 0
-        state.was_whole = state.was_whole and not self.owed.of(name)
-        self.owed.forget(name)  # all rows are read, these too
+        state.was_whole = state.was_whole and not self.reselect.of(name)
+        self.reselect.forget(name)  # all rows are read, these too
         self._changed.add(name)
         self._on_begin(topic)
 
     def forget(self, full_name: str) -> None:
         self._locked.pop(full_name, None)
-        self.owed.forget(full_name)
+        self.reselect.forget(full_name)
         if self.states.pop(full_name, None) is not None:
             self._changed.add(full_name)
 
@@ -220,19 +222,19 @@ class Snapshots:
             return dict.fromkeys(range(self._delivery.partition_count(self._topic(table))), NEVER)
         return {int(partition): end for partition, end in state.since.items()}
 
-    def is_behind(self, table: str) -> bool:
-        """Whether the stream may bring an older form of the table and then the one that the catalogue has already."""
+    def is_keys_after(self, table: str) -> bool:
+        """Whether the stream may bring an older schema of the table and then the one that the catalogue has already."""
         state = self.states.get(table)
         return state is not None and state.begins_at > 0
 
     def will_read(
-        self, form: Form, keys: Sequence[Sequence[str]], newer: Sequence[bool], window: Window | None
+        self, schema: TableSchema, keys: Sequence[Sequence[str]], newer: Sequence[bool], window: Window | None
     ) -> list[bool]:
         """Whether a later range has the row of each key. `newer`: with a change that the window's rows are without, or
         may be."""
-        name = form.relation.full_name
-        state, table = self.states.get(name), self._tables.facts.get(name)
-        columns = [form.relation.columns[place].name for place in form.relation.key]
+        name = schema.relation.full_name
+        state, table = self.states.get(name), self._tables.published.get(name)
+        columns = [schema.relation.columns[place].name for place in schema.relation.key]
         if state is None or not state.running or state.ranges_read or table is None:
             return [False] * len(keys)
         if sorted(columns) != sorted(table.key) or not table.key_is_unique:
@@ -241,25 +243,27 @@ class Snapshots:
             )  # its key changed: nothing can be compared, and what is owed is never wrong
         names = [columns.index(column) for column in table.key]
         ordered = [tuple(key[place] for place in names) for key in keys]
-        found = self._behind(table, state.after, ordered)
+        found = self._keys_after(table, state.after, ordered)
         if window is not None and window.state is state and window.read is not None:
             until = window.read.until
-            behind = [False] * len(keys) if until is None else self._behind(table, until, ordered)
+            behind = [False] * len(keys) if until is None else self._keys_after(table, until, ordered)
             found = [
                 one if is_newer else old for one, old, is_newer in zip(behind, found, newer, strict=True)
             ]
         return found
 
-    def _behind(self, table: Table, bound: Sequence[str] | None, keys: list[tuple[str, ...]]) -> list[bool]:
+    def _keys_after(
+        self, table: Table, bound: Sequence[str] | None, keys: list[tuple[str, ...]]
+    ) -> list[bool]:
         if bound is None:
             return [True] * len(keys)
         try:
-            return keys_behind(self._database, table, tuple(bound), keys)
+            return keys_after(self._database, table, tuple(bound), keys)
         except UsageError as error:
             logger.info("%s: rows that were left out are read by their keys", error)
             return [False] * len(keys)
 
-    def owe_too_much(self, table: str) -> None:
+    def on_reselect_limit(self, table: str) -> None:
         """Begins the table again, which covers whatever is owed."""
         limit = self._options.owed_keys_max
         if self._options.snapshot == "never":
@@ -274,7 +278,7 @@ class Snapshots:
             limit,
             table,
         )
-        self.begin_again(table, lost_changes=False)
+        self.restart(table, lost_changes=False)
 
     # -- in the snapshot that a new slot exported ------------------------------------------------------------
 
@@ -289,12 +293,12 @@ class Snapshots:
             try:
                 for name in self.running:
                     self._start_reading(name)
-                    table = self._tables.facts[name]
-                    form = self._tables.form_of(table, is_final=True)
-                    size = rows_in_a_chunk(splitter, table, self._options.chunk_rows)
-                    for read, rows in readers.read(table, form, ranges(splitter, table, None, size)):
+                    table = self._tables.published[name]
+                    schema = self._tables.schema_of(table, is_final=True)
+                    size = rows_per_chunk(splitter, table, self._options.chunk_rows)
+                    for read, rows in readers.read(table, schema, ranges(splitter, table, None, size)):
                         self._emit(
-                            name, form, read, rows, np.arange(len(rows)), lsn=lsn, read_us=self._now_us()
+                            name, schema, read, rows, np.arange(len(rows)), lsn=lsn, read_us=self._now_us()
                         )
                         waiting += len(rows)
                         self.conclude(lsn)
@@ -302,12 +306,12 @@ class Snapshots:
                         if waiting >= COMMIT_ROWS or read.after is None or read.is_last or is_stopped():
                             commit()
                             waiting = 0
-                            engine.load(wait=True, patience_s=0 if read.is_last else engine.PATIENCE_S)
+                            engine.load(wait=True, timeout_s=0 if read.is_last else engine.LOAD_TIMEOUT_S)
                         if is_stopped():
                             return
             except UsageError as error:
                 self._tables.look()
-                if self._tables.facts.get(name) == table:
+                if self._tables.published.get(name) == table:
                     raise
                 logger.info("%s. What is left is read beside the stream", error)
             finally:
@@ -315,7 +319,7 @@ class Snapshots:
 
     # -- beside the stream -------------------------------------------------------------------------------------
 
-    def note_open_transactions(self, changes: Changes) -> None:
+    def track_open_transactions(self, changes: Changes) -> None:
         """Those of now, where it is not known which of them earlier sessions handed on."""
         if changes.recent.is_incomplete and not self._is_standby:
             changes.recent.wait_for_all_before(self._database.new_transaction())
@@ -338,20 +342,22 @@ class Snapshots:
                 changes.window = self._read_window(name)
                 self._locked.pop(name, None)
             except UsageError as error:
-                self._cannot_read(name, error)
+                self._handle_unreadable(name, error)
         except LockNotAvailableError as error:
             self._pause(name, error)
-        if changes.window is not None and changes.window.mark:
+        if changes.window is not None and changes.window.watermark:
             self._database.emit(
-                MESSAGE_PREFIX, json.dumps({"capture": self._options.name, "mark": changes.window.mark})
+                MESSAGE_PREFIX, json.dumps({"capture": self._options.name, "mark": changes.window.watermark})
             )
         return changes.window is None and not self.is_done
 
     def _next(self, position: int) -> str | None:
         """The table to read of, if there is one that can be read now."""
-        self._reads_owed = not self._reads_owed
+        self._reselects_first = not self._reselects_first
         unread = [name for name in self.running if not self.states[name].ranges_read]
-        names = [*self.owed.tables, *unread] if self._reads_owed else [*unread, *self.owed.tables]
+        names = (
+            [*self.reselect.tables, *unread] if self._reselects_first else [*unread, *self.reselect.tables]
+        )
         now_ms = self._clock.monotonic_ms()
         latest = 0
         for name in names:
@@ -361,10 +367,10 @@ class Snapshots:
                 latest = max(latest, begins_at)
             elif self._locked.get(name, (0, 0))[0] <= now_ms:
                 return name
-        if latest > self._asked_lsn and not self._is_standby:
+        if latest > self._heartbeat_lsn and not self._is_standby:
             # So that the stream comes there, though nobody changes anything.
             self._database.emit(MESSAGE_PREFIX, '{"heartbeat": true}')
-            self._asked_lsn = latest
+            self._heartbeat_lsn = latest
         return None
 
     def _pause(self, name: str, error: LockNotAvailableError) -> None:
@@ -373,18 +379,18 @@ class Snapshots:
         self._locked[name] = (self._clock.monotonic_ms() + pause_ms, pause_ms)
         logger.warning("%s. It is tried again: %s", error, self._database.lock_holders())
 
-    def _cannot_read(self, name: str, error: UsageError) -> None:
+    def _handle_unreadable(self, name: str, error: UsageError) -> None:
         self._tables.look()
-        table = self._tables.facts.get(name)
+        table = self._tables.published.get(name)
         if table is None:
             logger.info("%s is not captured any more: %s", name, error)
             self.forget(name)
             return
         state = self.states.get(name)
-        keys = [_in_order(table, texts) for texts in self.owed.of(name).values()]
+        keys = [_in_order(table, texts) for texts in self.reselect.of(name).values()]
         if state is not None and state.after is not None:
             keys.append(tuple(state.after))
-        key = unreadable_key(self._database, table, keys)
+        key = invalid_key(self._database, table, keys)
         if key is None:
             raise error
         said = f"({', '.join(key)}) was a key of {name}, and is none any more ({error})"
@@ -394,61 +400,63 @@ class Snapshots:
                 "new, which reads every table; or give the value its old name back and start again"
             ) from error
         logger.warning("%s: the table is read from the beginning", said)
-        self.begin_again(name, lost_changes=False)
+        self.restart(name, lost_changes=False)
 
     def _is_visible(self, changes: Changes) -> bool:
         """Whether a snapshot of now or later sees everything that was handed on, by this session or earlier ones."""
-        self.note_open_transactions(changes)
+        self.track_open_transactions(changes)
         return self._is_standby or self.wait.is_over(changes.recent)  # what a standby decodes it has replayed
 
     def _read_window(self, name: str) -> Window | None:
         """None: there is nothing to read, or the table is another one and begins again."""
-        schema, _, short = name.partition(".")
+        namespace, _, short = name.partition(".")
         with Database(self._options.dsn, lock_timeout_ms=LOCK_TIMEOUT_MS) as database:
             with database.snapshot():
                 # Locked before anything is looked at: the columns stay as they are until the rows are read.
-                database.rows(f"lock table {quoted(schema, short)} in access share mode", what=f"read {name}")
+                database.rows(
+                    f"lock table {quoted(namespace, short)} in access share mode", what=f"read {name}"
+                )
                 replayed = self._database.replayed_position() if self._is_standby else None
                 visible = Visibility.parse(database.visible(), replayed=replayed)
                 lsn = database.insert_position()
-                table = self._tables.fresh_facts(schema, short, database)
-                form = self._tables.form_of(table, database)
+                table = self._tables.refresh_table(namespace, short, database)
+                schema = self._tables.schema_of(table, database)
                 state = self.states.get(name)
                 if state is not None and (state.running or self._options.snapshot != "never"):
                     # What `after` means may be gone: names, collations, the key's order.
-                    self.consider(table, form)
+                    self.consider(table, schema)
                     if self.states[name] is not state:
                         return None
-                owed = list(self.owed.of(name).items())[: self._options.chunk_rows]
+                reselect = list(self.reselect.of(name).items())[: self._options.chunk_rows]
                 is_unread = state is not None and state.running and not state.ranges_read
                 read: Range | None = None
-                if owed and (self._reads_owed or not is_unread):
-                    keys = [_in_order(table, texts) for _, texts in owed]
-                    data, count = read_keys(database, table, form.selected, keys)
-                    owed = owed[:count]
+                if reselect and (self._reselects_first or not is_unread):
+                    keys = [_in_order(table, texts) for _, texts in reselect]
+                    data, count = read_keys(database, table, schema.selected, keys)
+                    reselect = reselect[:count]
                 elif state is not None and is_unread:
-                    owed = []
+                    reselect = []
                     if not table.key_is_unique:
                         self._check_small_enough(database, table)
-                    size = rows_in_a_chunk(database, table, self._options.chunk_rows)
+                    size = rows_per_chunk(database, table, self._options.chunk_rows)
                     after = None if state.after is None else tuple(state.after)
                     read = next_range(database, table, after, size) if table.key_is_unique else Range()
-                    data = read_range(database, table, form.selected, read)
+                    data = read_range(database, table, schema.selected, read)
                 else:
                     return None
-                rows = form.encoder.encode_copy(data)
+                rows = schema.encoder.encode_copy(data)
             end = database.received_position() if self._is_standby else 0
         return Window(
             table=name,
             state=state,
-            form=form,
+            schema=schema,
             rows=rows,
             read=read,
-            owed=[key for key, _ in owed],
+            reselect=[key for key, _ in reselect],
             snapshot=visible,
             lsn=lsn,
             read_us=self._now_us(),
-            mark="" if self._is_standby else secrets.token_hex(16),  # nobody else can know it
+            watermark="" if self._is_standby else secrets.token_hex(16),  # nobody else can know it
             end=end,
         )
 
@@ -473,42 +481,44 @@ class Snapshots:
         assert window is not None
         if self.states.get(window.table) is not window.state:
             return  # the table began again, or is gone
-        window.rows = _with_schema(window.rows, self._tables.register_value(window.form))
-        written = window.left()
+        window.rows = _with_schema(window.rows, self._tables.register_value(window.schema))
+        written = window.remaining()
         self._emit(
             window.table,
-            window.form,
+            window.schema,
             window.read,
             window.rows,
             written,
             lsn=window.lsn,
             read_us=window.read_us,
         )
-        changes.note_snapshot_rows(window.form.topic, window.rows, written)
-        missing = [key for key in window.owed if key in self.owed.of(window.table) and key not in window]
-        self.owed.discharge(window.table, window.owed)
+        changes.note_snapshot_rows(window.schema.topic, window.rows, written)
+        missing = [
+            key for key in window.reselect if key in self.reselect.of(window.table) and key not in window
+        ]
+        self.reselect.remove(window.table, window.reselect)
         if missing:
-            self._not_found(window, missing)
+            self._handle_missing_rows(window, missing)
 
-    def _not_found(self, window: Window, keys: list[bytes]) -> None:
+    def _handle_missing_rows(self, window: Window, keys: list[bytes]) -> None:
         """Rows that are owed and not in the table, though the stream gave no tombstone of them: it does not tell all,
         as where a partition was truncated or detached."""
         said = f"{len(keys):,} rows of {window.table} that had to be read by their keys are gone, and no change told it"
         if self._options.snapshot != "never":
             logger.warning("%s: the table is read from the beginning", said)
-            self.begin_again(window.table, lost_changes=True)
+            self.restart(window.table, lost_changes=True)
             return
         logger.warning("%s: their keys get null values", said)
-        self._gone.write(window.form.topic, keys, lsn=window.lsn)
+        self._tombstones.write(window.schema.topic, keys, lsn=window.lsn)
 
     def conclude(self, lsn: int) -> None:
         """Tables of which every row is in the topic are done; `lsn`: the position."""
         for name in self.running:
             state = self.states[name]
-            if not state.ranges_read or self.owed.of(name):
+            if not state.ranges_read or self.reselect.of(name):
                 continue
             if state.since:
-                self._gone.write_unseen(self._topic(name), state.since, lsn=lsn)
+                self._tombstones.write_unseen_keys(self._topic(name), state.since, lsn=lsn)
             state.running, state.after, state.since = False, None, {}
             state.ranges_read = state.was_whole = False
             self._changed.add(name)
@@ -519,7 +529,7 @@ class Snapshots:
     def _emit(
         self,
         name: str,
-        form: Form,
+        schema: TableSchema,
         read: Range | None,
         rows: EncodedRows,
         written: Int64s,
@@ -533,9 +543,9 @@ class Snapshots:
             if count < len(rows):
                 places = pa.Array.from_buffers(pa.int64(), count, [None, pa.py_buffer(written)])
                 keys, values = keys.take(places), values.take(places)
-            self._delivery.create_topics([form.topic], partitions=self._options.partitions)
+            self._delivery.create_topics([schema.topic], partitions=self._options.partitions)
             self._delivery.add(
-                form.topic,
+                schema.topic,
                 keys=keys,
                 values=values,
                 timestamps=np.full(count, read_us // 1000, np.int64),

@@ -67,7 +67,7 @@ class TableState:
             before = known.get(column.name)
             if before is None:
                 # It has values in rows from before, or it is an older column under a new name or newly published.
-                if was_rewritten or column.fills_itself or column.number <= highest:
+                if was_rewritten or column.has_stored_default or column.number <= highest:
                     return False
             elif before[1] != column.type_oid or not _has_number(before, now):
                 return False

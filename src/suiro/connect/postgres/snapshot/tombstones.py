@@ -15,14 +15,14 @@ from suiro.connect.postgres.delivery import Delivery, binary_column
 from suiro.connect.postgres.encoding.headers import snapshot_headers
 from suiro.connect.postgres.snapshot.topic_state import KeyedValues, load_older
 
-__all__ = ["GoneKeys"]
+__all__ = ["SnapshotTombstones"]
 
 logger = logging.getLogger(__name__)
 
-PORTION = 50_000
+CHUNK_KEYS = 50_000
 
 
-class GoneKeys:
+class SnapshotTombstones:
     def __init__(self, delivery: Delivery, client: Client, *, directory: Path, memory_bytes: int) -> None:
         self._delivery = delivery
         self._client = client
@@ -30,7 +30,7 @@ class GoneKeys:
         self._memory_bytes = memory_bytes
         self._clock = SystemClock()
 
-    def write_unseen(self, topic: str, since: Mapping[str, int], *, lsn: int) -> None:
+    def write_unseen_keys(self, topic: str, since: Mapping[str, int], *, lsn: int) -> None:
         """For keys that are alive and were last written before a snapshot began, which has seen all rows since."""
         self._delivery.flush()
         keys = KeyedValues(self._directory / "unseen.keys", memory_bytes=self._memory_bytes)
@@ -42,7 +42,7 @@ class GoneKeys:
             for key in keys.all_keys():
                 portion.append(key)
                 gone += 1
-                if len(portion) == PORTION:
+                if len(portion) == CHUNK_KEYS:
                     self.write(topic, portion, lsn=lsn)
                     portion = []
             if portion:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from suiro.connect.postgres.server.blocks import Int64s
+from suiro.connect.postgres.encoding.blocks import Int64s
 
 __all__ = ["RecentTransactions", "Visibility"]
 
@@ -105,6 +105,6 @@ class RecentTransactions:
         self._count = sum(len(xids) for xids in self._xids)
         return not (self.is_incomplete or self._barrier or self._count)
 
-    def held_up_by(self, snapshot: Visibility) -> int:
+    def blocking_transaction(self, snapshot: Visibility) -> int:
         """The transaction that this snapshot waits for, in 32 bits; where several are, one of them."""
         return snapshot.begin & _ALL if self._barrier or not self._xids else int(self._xids[0][0])

@@ -8,12 +8,12 @@ from suiro.clock import SystemClock
 from suiro.connect.postgres.server.database import Database, quoted
 from suiro.connect.postgres.snapshot.visibility import RecentTransactions, Visibility
 
-__all__ = ["VisibilityWait", "holder"]
+__all__ = ["VisibilityWait", "describe_transaction"]
 
 logger = logging.getLogger(__name__)
 
-FIRST_SAID_MS = 5_000  # then after twice as long each time
-SAID_EVERY_MS = 600_000  # at the latest
+FIRST_REPORT_MS = 5_000  # then after twice as long each time
+REPORT_INTERVAL_MAX_MS = 600_000  # at the latest
 
 _BACKENDS = (
     "select pid, datname, usename, application_name, state, wait_event, coalesce(extract(epoch from clock_timestamp() -"
@@ -32,7 +32,7 @@ class VisibilityWait:
         self._database = database
         self._clock = SystemClock()
         self._since_ms: int | None = None
-        self._said_at_ms = FIRST_SAID_MS
+        self._next_report_ms = FIRST_REPORT_MS
 
     @property
     def seconds(self) -> float:
@@ -43,25 +43,25 @@ class VisibilityWait:
         """Whether a snapshot of now or later sees everything that was handed on, by this session or earlier ones."""
         snapshot = Visibility.parse(self._database.visible())
         if recent.all_seen_by(snapshot):
-            if self._said_at_ms > FIRST_SAID_MS:
+            if self._next_report_ms > FIRST_REPORT_MS:
                 logger.info("transactions that rows waited for are visible, after %.0f s", self.seconds)
-            self._since_ms, self._said_at_ms = None, FIRST_SAID_MS
+            self._since_ms, self._next_report_ms = None, FIRST_REPORT_MS
             return True
         now_ms = self._clock.monotonic_ms()
         if self._since_ms is None:
             self._since_ms = now_ms
-        elif now_ms - self._since_ms >= self._said_at_ms:
-            self._said_at_ms += min(self._said_at_ms, SAID_EVERY_MS)
+        elif now_ms - self._since_ms >= self._next_report_ms:
+            self._next_report_ms += min(self._next_report_ms, REPORT_INTERVAL_MAX_MS)
             logger.warning(
                 "rows are read once transactions are visible that were open when the session began, or that the stream "
                 "gave already. For %.0f s this waits for %s",
                 self.seconds,
-                holder(self._database, recent.held_up_by(snapshot)),
+                describe_transaction(self._database, recent.blocking_transaction(snapshot)),
             )
         return False
 
 
-def holder(database: Database, xid: int) -> str:
+def describe_transaction(database: Database, xid: int) -> str:
     """Who has this transaction (32 bits) open, and what to do."""
     for pid, name, user, application, state, wait, age_s in database.rows(
         _BACKENDS, (xid,), what=f"look for transaction {xid}"

@@ -12,7 +12,7 @@ As in `protocol.kernels`, every signature is written out, so that nothing compil
 kernel inlines may stand in another file of this folder: see `protocol.compiling`.
 """
 
-from suiro.connect.postgres.encoding.kernels.copying import copy_fields, copy_rows, peeked_rows
+from suiro.connect.postgres.encoding.kernels.copying import copy_fields, copy_rows, peeked_changes
 from suiro.connect.postgres.encoding.kernels.header_values import live_header_values
 from suiro.connect.postgres.encoding.kernels.messages import parse
 from suiro.connect.postgres.encoding.kernels.numbers import powers_of_five
@@ -35,6 +35,6 @@ __all__ = [
     "find_columns",
     "live_header_values",
     "parse",
-    "peeked_rows",
+    "peeked_changes",
     "powers_of_five",
 ]

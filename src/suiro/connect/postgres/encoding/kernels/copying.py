@@ -58,7 +58,7 @@ def copy_fields(data, starts, places, sizes):
 
 
 @compiled(BYTES_IN, INT, INT64S_OUT, INT64S_OUT, INT64S_OUT, INT64S_OUT)
-def peeked_rows(data, at, starts, ends, lsns, result):
+def peeked_changes(data, at, starts, ends, lsns, result):
     """Rows of an LSN and a message of pgoutput: where each message stands, and its LSN.
 
     result = status, rows, rows up to the last commit, the place behind them. What stands behind the last whole row is

@@ -7,7 +7,7 @@ from numba import types
 
 from suiro.connect.postgres.encoding.kernels.tuples import fill_from_old, find_values
 from suiro.connect.postgres.encoding.kernels.values import PYTHON, put_value
-from suiro.connect.postgres.encoding.kernels.wire import BAD_ROW, FULL, NULL, OK, UNTOUCHED
+from suiro.connect.postgres.encoding.kernels.wire import BAD_ROW, FULL, NULL, OK, UNCHANGED_TOAST
 from suiro.protocol.compiling import (
     BOOL,
     BYTES_IN,
@@ -70,7 +70,7 @@ def _put_cell(
     if size == NULL:
         out[to] = 0
         return to + 1
-    if len(patches) > 0 and (code == PYTHON or size == UNTOUCHED or result[5] > 0):
+    if len(patches) > 0 and (code == PYTHON or size == UNCHANGED_TOAST or result[5] > 0):
         patch = _patch_of(patches, cell)
         if patch >= 0:
             length = offsets[patch + 1] - offsets[patch]
@@ -218,7 +218,7 @@ def encode_rows(
             size = sizes[column]
             cell = (row * 2 + 1) * columns + column
             room = rooms[column] + max(size, np.int64(0))
-            if len(patches) > 0 and (codes[column] == PYTHON or size == UNTOUCHED or result[5] > 0):
+            if len(patches) > 0 and (codes[column] == PYTHON or size == UNCHANGED_TOAST or result[5] > 0):
                 patch = _patch_of(patches, cell)
                 if patch >= 0:
                     room = max(room, patch_offsets[patch + 1] - patch_offsets[patch])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from suiro.connect.postgres.encoding.kernels.wire import NULL, UNTOUCHED, int32_at, uint16_at
+from suiro.connect.postgres.encoding.kernels.wire import NULL, UNCHANGED_TOAST, int32_at, uint16_at
 from suiro.protocol.compiling import BOOL, BYTES_IN, INT, INT64S_IN, TABLE_OUT, compiled, inlined
 
 
@@ -24,7 +24,7 @@ def find_values(data, at, end, binary, places, sizes):
                 sizes[column] = NULL
                 continue
             if kind == 117:
-                sizes[column] = UNTOUCHED
+                sizes[column] = UNCHANGED_TOAST
                 continue
             if kind != 116:
                 return False
@@ -48,7 +48,7 @@ def find_values(data, at, end, binary, places, sizes):
 @inlined
 def fill_from_old(places, sizes, old_places, old_sizes):
     for column in range(len(places)):
-        if sizes[column] == UNTOUCHED and old_sizes[column] >= 0:
+        if sizes[column] == UNCHANGED_TOAST and old_sizes[column] >= 0:
             places[column] = old_places[column]
             sizes[column] = old_sizes[column]
 

@@ -13,7 +13,7 @@ HARD = -1
 """In place of where a value ends: the kernel does not write it."""
 
 # In place of a value's size.
-NULL, UNTOUCHED = -1, -2
+NULL, UNCHANGED_TOAST = -1, -2
 
 EPOCH_DAYS = 10_957
 EPOCH_MICROS = 946_684_800_000_000

@@ -5,7 +5,7 @@ its content raises `CorruptMessageError`, which names its place. No object is ma
 the places of its tuples in the buffer, and `avro_rows` reads the values from there.
 
 Values must come as text: ask pgoutput with `binary 'false'` (its default) and a session with
-`types.SESSION_SETTINGS`. Binary was weighed and left: it has no form for types without a send function, none that
+`types.SESSION_SETTINGS`. Binary was weighed and left: it has no encoding for types without a send function, none that
 could be read for types of extensions, and the printed form is the one that is the same in every version.
 """
 
@@ -50,7 +50,7 @@ class RelationColumn:
 
 @dataclass(frozen=True, slots=True)
 class RelationMessage:
-    """pgoutput's announcement of a table, before its first change and after each change of its form."""
+    """pgoutput's announcement of a table, before its first change and after each change of its encoding."""
 
     oid: int
     schema: str
@@ -339,8 +339,8 @@ class _Reader:
         self.at += size
         return self.data[self.at - size : self.at].tobytes()
 
-    def integer(self, form: str) -> int:
-        value: int = struct.unpack(form, self.take(struct.calcsize(form)))[0]
+    def integer(self, layout: str) -> int:
+        value: int = struct.unpack(layout, self.take(struct.calcsize(layout)))[0]
         return value
 
     def time(self) -> int:

@@ -12,42 +12,42 @@ import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from suiro.connect.postgres.encoding.avro_fields import ColumnCutter
+from suiro.connect.postgres.encoding.avro_fields import FieldExtractor
 from suiro.connect.postgres.encoding.avro_rows import EncodedRows
+from suiro.connect.postgres.encoding.blocks import Int64s
 from suiro.connect.postgres.encoding.names import avro_names
-from suiro.connect.postgres.server.blocks import Int64s
-from suiro.connect.postgres.server.pgoutput import Messages
-from suiro.connect.postgres.tables import Form
+from suiro.connect.postgres.encoding.pgoutput import Messages
+from suiro.connect.postgres.tables import TableSchema
 
-__all__ = ["Cutters", "LeftOut", "Untouched", "fill_untouched"]
+__all__ = ["FieldExtractors", "FilledRows", "SkippedChange", "fill_unchanged_toast"]
 
 _NULL = b"\0"
 
 Lookup = Callable[[bytes, int], bytes | None]
 
 
-class Cutters:
+class FieldExtractors:
     """Cuts columns out of values in any schema, by the schema's id in the value."""
 
     def __init__(self, schema_text: Callable[[int], str]) -> None:
         self._schema_text = schema_text
-        self._known: dict[int, ColumnCutter] = {}
+        self._known: dict[int, FieldExtractor] = {}
 
     def set_unregistered(self, schema: Mapping[str, object]) -> None:
         """What values with the id 0 are: rows of a snapshot that wait."""
-        self._known[0] = ColumnCutter(schema)
+        self._known[0] = FieldExtractor(schema)
 
-    def cut(self, value: bytes, name: str, kind: object) -> bytes | None:
-        """None: the value's schema does not have this column, or has it in another form."""
+    def extract(self, value: bytes, name: str, kind: object) -> bytes | None:
+        """None: the value's schema does not have this column, or has it in another schema."""
         schema_id = int.from_bytes(value[1:5], "big")
-        cutter = self._known.get(schema_id)
-        if cutter is None:
-            cutter = self._known[schema_id] = ColumnCutter(json.loads(self._schema_text(schema_id)))
-        return cutter.cut(value, name) if cutter.has(name, kind) else None
+        extractor = self._known.get(schema_id)
+        if extractor is None:
+            extractor = self._known[schema_id] = FieldExtractor(json.loads(self._schema_text(schema_id)))
+        return extractor.extract(value, name) if extractor.has(name, kind) else None
 
 
 @dataclass(frozen=True, slots=True)
-class LeftOut:
+class SkippedChange:
     """The last change of a key, where that was left out; `has_older`: the topic has an older value of the row."""
 
     row: int
@@ -55,12 +55,12 @@ class LeftOut:
 
 
 @dataclass(frozen=True, slots=True)
-class Untouched:
+class FilledRows:
     """What to fill in (nulls where a change is left out), the changes left out, and the keys unknown afterwards."""
 
     fill: list[bytes]
     rows: set[int]
-    keys: dict[bytes, LeftOut]
+    keys: dict[bytes, SkippedChange]
 
 
 @dataclass(slots=True)
@@ -71,20 +71,25 @@ class _Latest:
     filled: dict[int, bytes]
 
 
-def fill_untouched(
-    form: Form, messages: Messages, indices: Int64s, *, last_value: Lookup, cutters: Cutters
-) -> Untouched:
+def fill_unchanged_toast(
+    schema: TableSchema,
+    messages: Messages,
+    indices: Int64s,
+    *,
+    last_value: Lookup,
+    extractors: FieldExtractors,
+) -> FilledRows:
     """`last_value(key, row)`: the row's value before this block, for the change `indices[row]`."""
-    rows, columns = form.encoder.unchanged(messages, indices)
+    rows, columns = schema.encoder.unchanged(messages, indices)
     missing: dict[int, list[int]] = {}
     for row, column in zip(rows.tolist(), columns.tolist(), strict=True):
         missing.setdefault(row, []).append(column)
-    encoded = form.encoder.encode_changes(messages, indices, fill=[_NULL] * len(rows))
-    names = avro_names([column.name for column in form.relation.columns])
-    kinds = {field["name"]: field["type"] for field in form.value_schema["fields"]}
+    encoded = schema.encoder.encode_changes(messages, indices, fill=[_NULL] * len(rows))
+    names = avro_names([column.name for column in schema.relation.columns])
+    kinds = {field["name"]: field["type"] for field in schema.value_schema["fields"]}
     latest: dict[bytes, _Latest | None] = {}  # None: unknown, or gone
     filled: dict[int, dict[int, bytes]] = {}
-    unknown: dict[bytes, LeftOut] = {}
+    unknown: dict[bytes, SkippedChange] = {}
 
     def before(key: bytes, row: int, column: int) -> bytes | None:
         if key in latest:
@@ -96,27 +101,27 @@ def fill_untouched(
             value: bytes | None = known.value
         else:
             value = last_value(key, row)
-        return None if value is None else cutters.cut(value, names[column], kinds[names[column]])
+        return None if value is None else extractors.extract(value, names[column], kinds[names[column]])
 
     def has_older(key: bytes, row: int) -> bool:
         if key in unknown:
             return unknown[key].has_older
         return latest[key] is not None if key in latest else last_value(key, row) is not None
 
-    left_out: set[int] = set()
+    skipped: set[int] = set()
     for row, key, value, old_key in _rows(encoded):
         found: dict[int, bytes] = {}
         for column in missing.get(row, ()):
             cell = before(old_key or key, row, column)
             if cell is None:
-                left_out.add(row)
+                skipped.add(row)
                 break
             found[column] = cell
         if old_key is not None:
             latest[old_key] = None
             unknown.pop(old_key, None)
-        if row in left_out:
-            unknown[key] = LeftOut(row, has_older(key, row))
+        if row in skipped:
+            unknown[key] = SkippedChange(row, has_older(key, row))
             latest[key] = None
             continue
         unknown.pop(key, None)
@@ -126,10 +131,10 @@ def fill_untouched(
             filled[row] = found
             latest[key] = _Latest(value, found)
     fill = [
-        _NULL if row in left_out else filled[row][column]
+        _NULL if row in skipped else filled[row][column]
         for row, column in zip(rows.tolist(), columns.tolist(), strict=True)
     ]
-    return Untouched(fill, left_out, unknown)
+    return FilledRows(fill, skipped, unknown)
 
 
 def _rows(encoded: EncodedRows) -> list[tuple[int, bytes, bytes | None, bytes | None]]:
