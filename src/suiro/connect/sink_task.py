@@ -120,7 +120,7 @@ class _Running:
             self._fetch()
             if self._due():
                 self._flush()
-            self._tell()
+            self._report_progress()
             if clock.monotonic_ms() >= look_at_ms:
                 look_at_ms = clock.monotonic_ms() + LOOK_FOR_PARTITIONS_MS
                 if self._partitions() != partitions:
@@ -335,7 +335,7 @@ class _Running:
 
     # -- telling ---------------------------------------------------------------------------------------------
 
-    def _tell(self) -> None:
+    def _report_progress(self) -> None:
         progress = self._context.progress
         waiting = {piece.target for piece in self._waiting}
         at = {

@@ -59,10 +59,10 @@ def write_settings(
 
     Raises `ConfigError` where the settings do not say where to listen.
     """
-    plan = _Plan.of(
+    layout = _ClusterLayout.of(
         directory, {node_id: {} for node_id in node_ids}, listen=listen, settings=settings, home=home
     )
-    plan.write(plan.prepare())
+    layout.write(layout.prepare())
 
 
 def data_directory(cluster: Path, node_id: int) -> Path:
@@ -103,16 +103,16 @@ class KafkaCluster:
         java, classpath = java_command(), kafka_classpath()
         directory = Path(directory).resolve()
         directory.mkdir(parents=True, exist_ok=True)
-        lock = _hold(directory)
+        lock = _lock_directory(directory)
         try:
             had = _brokers(directory, brokers)
-            plan = _Plan.of(directory, had, listen=listen, settings=settings or {})
+            layout = _ClusterLayout.of(directory, had, listen=listen, settings=settings or {})
             for attempts_left in reversed(range(ATTEMPTS)):
-                prepared = plan.prepare()
+                prepared = layout.prepare()
                 for node_id, addresses in prepared.items():
                     for listener in addresses.clients:
                         _check_free(listener, node_id)
-                plan.write(prepared)
+                layout.write(prepared)
                 processes = {
                     node_id: KafkaProcess(
                         broker_directory(directory, node_id),
@@ -126,7 +126,7 @@ class KafkaCluster:
                 _format(processes)
                 logged = {process.log_path: _size(process.log_path) for process in processes.values()}
                 try:
-                    _launch(processes, plan.password)
+                    _launch(processes, layout.password)
                 except TransientError:
                     # Between the choice of a free port and Kafka's start somebody else may have taken it.
                     if not (attempts_left and any(_lost_a_port(path, at) for path, at in logged.items())):
@@ -161,7 +161,7 @@ class KafkaCluster:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Plan:
+class _ClusterLayout:
     """What the brokers are to be: settings by node id, and the clients' listeners with ports still to be chosen."""
 
     directory: Path
@@ -180,7 +180,7 @@ class _Plan:
         listen: str | None,
         settings: Mapping[str, str],
         home: Path | None = None,
-    ) -> _Plan:
+    ) -> _ClusterLayout:
         """`had` are the settings that the brokers have, by node id; `home` is where the folder is going to be."""
         given, clients, advertised = {}, {}, {}
         for number, (node_id, kept) in enumerate(had.items()):
@@ -358,7 +358,7 @@ def _wait_for_leaders(processes: Mapping[int, KafkaProcess], password: str) -> N
     )
 
 
-def _hold(directory: Path) -> TextIOWrapper:
+def _lock_directory(directory: Path) -> TextIOWrapper:
     lock = (directory / _LOCK).open("w")
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -23,10 +23,10 @@ from starlette.types import Receive, Scope, Send
 from suiro.clock import Clock, SystemClock
 from suiro.errors import RefusedError, SuiroError, TransientError
 from suiro.foundation.http import Guard, Origins, Users, not_allowed
-from suiro.registry import refusals
+from suiro.registry import api_errors as api_errors
+from suiro.registry.api_errors import ApiError
 from suiro.registry.endpoints import ROUTES, WORKING, WRITING, Call, Endpoint, PlainText, role_of
 from suiro.registry.records import compact_json
-from suiro.registry.refusals import ApiError
 from suiro.registry.storage import Storage
 from suiro.registry.subjects import DEFAULT_CONTEXT
 from suiro.registry.work import Work
@@ -46,13 +46,13 @@ MAX_AT_WORK = 3
 """Parse or compare at the same time, in one process: more of them would only take turns, and hold the others up."""
 WORK_TIMEOUT_MS = 30_000
 """Of what one request lets be parsed and compared, with the waiting for its turn."""
-TURN_LOOK_S = 0.1
-LOOK_AGAIN_TIMEOUT_MS = 3_000
+TURN_POLL_S = 0.1
+REFRESH_TIMEOUT_MS = 3_000
 
 logger = logging.getLogger(__name__)
 
 
-class _ClientGone(Exception):
+class _ClientDisconnected(Exception):
     """Nobody waits for the answer."""
 
 
@@ -104,32 +104,32 @@ class RegistryApp:
 
     async def _respond(self, request: Request) -> Response:
         loop = asyncio.get_running_loop()
-        gone = threading.Event()
-        endpoint, call = await self._call(request, self._work(gone))
+        disconnected = threading.Event()
+        endpoint, call = await self._call(request, self._work(disconnected))
         threads = self._writing if endpoint in WRITING else self._reading
         if endpoint in WORKING or call.text("format"):
             threads = self._working if endpoint not in WRITING else self._writing
-        watch = asyncio.ensure_future(_until_gone(request, gone))
+        watch = asyncio.ensure_future(_until_disconnected(request, disconnected))
         try:
             result = await loop.run_in_executor(threads, self._run, endpoint, call)
-        except _ClientGone:
+        except _ClientDisconnected:
             return Response(status_code=CLIENT_CLOSED_REQUEST)
         finally:
-            gone.set()  # also where this task is cancelled, because the server stops
+            disconnected.set()  # also where this task is cancelled, because the server stops
             watch.cancel()
         if result is None:
             return Response(status_code=204)
         text = result.text if isinstance(result, PlainText) else compact_json(result)
         return Response(text, media_type=_answer_type(request))
 
-    def _work(self, gone: threading.Event) -> Work:
+    def _work(self, disconnected: threading.Event) -> Work:
         deadline_ms = self._clock.monotonic_ms() + WORK_TIMEOUT_MS
 
         def pause() -> None:
-            if gone.is_set():
-                raise _ClientGone
+            if disconnected.is_set():
+                raise _ClientDisconnected
             if self._clock.monotonic_ms() > deadline_ms:
-                raise refusals.timed_out(
+                raise api_errors.timed_out(
                     f"Parsing and comparing took more than {WORK_TIMEOUT_MS} ms; nothing was written. Try again, or "
                     "send a smaller schema"
                 )
@@ -138,7 +138,7 @@ class RegistryApp:
 
     @contextlib.contextmanager
     def _turn(self, pause: Callable[[], None]) -> Iterator[None]:
-        while not self._at_work.acquire(timeout=TURN_LOOK_S):
+        while not self._at_work.acquire(timeout=TURN_POLL_S):
             pause()
         try:
             yield
@@ -157,7 +157,7 @@ class RegistryApp:
             raise ApiError(405, 405, f"HTTP 405 Method Not Allowed: {request.method}")
         denied = not_allowed(request.scope, role_of(request.method, endpoint))
         if denied is not None:
-            raise refusals.denied(denied)
+            raise api_errors.denied(denied)
         _answer_type(request)
         body = await _body(request)
         query = parse_qs(request.url.query, keep_blank_values=True)
@@ -171,24 +171,24 @@ class RegistryApp:
                 if error.status != 404 or endpoint in WRITING:
                     raise
                 # Another registry may just have written what is asked for: look at the log's end, then again.
-                self._storage.catch_up(LOOK_AGAIN_TIMEOUT_MS)
+                self._storage.catch_up(REFRESH_TIMEOUT_MS)
                 return endpoint(self._storage, call)
         except RefusedError as error:
             if error.code_name in ("MESSAGE_TOO_LARGE", "RECORD_LIST_TOO_LARGE"):
-                raise refusals.schema_too_large(f"Schema is too large: {error}") from error
-            raise refusals.store_failed(str(error)) from error
+                raise api_errors.schema_too_large(f"Schema is too large: {error}") from error
+            raise api_errors.store_failed(str(error)) from error
         except TransientError as error:
-            raise refusals.timed_out(str(error)) from error
+            raise api_errors.timed_out(str(error)) from error
         except ApiError:
             raise
         except SuiroError as error:
-            raise refusals.store_failed(str(error)) from error
+            raise api_errors.store_failed(str(error)) from error
 
 
-async def _until_gone(request: Request, gone: threading.Event) -> None:
+async def _until_disconnected(request: Request, disconnected: threading.Event) -> None:
     while (await request.receive())["type"] != "http.disconnect":
         pass
-    gone.set()
+    disconnected.set()
 
 
 def _route(parts: list[str]) -> tuple[dict[str, Endpoint], dict[str, str]]:

@@ -12,8 +12,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from suiro.registry import deletion
+from suiro.registry.api_errors import ApiError, subject_not_found, unprocessable
 from suiro.registry.records import association_key, content_hash, guid_of
-from suiro.registry.refusals import ApiError, subject_not_found, unprocessable
 from suiro.registry.settings import check_name
 from suiro.registry.state import State
 from suiro.registry.storage import Change, Decision

@@ -16,8 +16,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from suiro.registry.api_errors import invalid_schema
 from suiro.registry.formats import Import, InvalidSchema, Parsed, TooComplex
-from suiro.registry.refusals import invalid_schema
 from suiro.registry.settings import config_in_scope
 from suiro.registry.state import State, StoredSchema
 from suiro.registry.subjects import qualify_reference
@@ -138,9 +138,9 @@ def _compare(state: State, direction: str, new: Parsed, old: StoredSchema, work:
     messages: list[str] = []
     try:
         if direction in ("BACKWARD", "FULL"):
-            messages += [one.told(reader_is_new=True) for one in work.compare(new, parsed)]
+            messages += [one.message(reader_is_new=True) for one in work.compare(new, parsed)]
         if direction in ("FORWARD", "FULL"):
-            messages += [one.told(reader_is_new=False) for one in work.compare(parsed, new)]
+            messages += [one.message(reader_is_new=False) for one in work.compare(parsed, new)]
     except TooComplex as error:
         raise invalid_schema(
             f"Whether the schema is compatible with version {old.version} cannot be decided: {error}"

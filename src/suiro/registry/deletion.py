@@ -8,8 +8,7 @@ be read no more. What others refer to cannot be deleted.
 from __future__ import annotations
 
 from suiro.registry import records
-from suiro.registry.records import Key
-from suiro.registry.refusals import (
+from suiro.registry.api_errors import (
     reference_exists,
     subject_not_found,
     subject_not_soft_deleted,
@@ -18,6 +17,7 @@ from suiro.registry.refusals import (
     version_not_soft_deleted,
     version_soft_deleted,
 )
+from suiro.registry.records import Key
 from suiro.registry.settings import refuse_read_only
 from suiro.registry.state import State, StoredSchema
 from suiro.registry.storage import Change, Decision

@@ -12,8 +12,7 @@ from typing import Any, TypeVar
 
 from suiro.foundation.http import Role
 from suiro.registry import associations, deletion, queries, settings
-from suiro.registry.queries import parse_version
-from suiro.registry.refusals import (
+from suiro.registry.api_errors import (
     INVALID_SCHEMA,
     ApiError,
     schema_not_found,
@@ -21,6 +20,7 @@ from suiro.registry.refusals import (
     unprocessable,
     version_not_found,
 )
+from suiro.registry.queries import parse_version
 from suiro.registry.registration import Registered, Request, compatible, look_up, register
 from suiro.registry.schemas import SCHEMA_TYPES
 from suiro.registry.settings import scoped
@@ -110,7 +110,7 @@ def _decided(storage: Storage, call: Call, decide: Callable[[State], T]) -> T:
         with storage.state() as state:
             return decide(state)
 
-    return call.work.settled(ask)
+    return call.work.run(ask)
 
 
 def _written(storage: Storage, call: Call, decide: Callable[[State], Decision[T]]) -> T:
@@ -122,7 +122,7 @@ def _written(storage: Storage, call: Call, decide: Callable[[State], Decision[T]
             return decision.result
     except ApiError:
         pass
-    return call.work.settled(lambda: storage.write(decide))
+    return call.work.run(lambda: storage.write(decide))
 
 
 def _aliased(state: State, subject: str) -> str:
@@ -340,7 +340,7 @@ def _compatible_with_all(storage: Storage, call: Call) -> Any:
 def _verdict(
     storage: Storage, call: Call, against: Callable[[State, str], Sequence[StoredSchema] | None]
 ) -> dict[str, Any]:
-    """With `verbose`, a schema that is invalid is an incompatible one, for the reason that is told."""
+    """With `verbose`, a schema that is invalid is an incompatible one, for the reason that is output."""
     request = Request.from_json(call.object())
 
     def decide(state: State) -> list[str]:

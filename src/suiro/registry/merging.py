@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from suiro.registry.refusals import invalid_rule_set
+from suiro.registry.api_errors import invalid_rule_set
 
 __all__ = ["check_rule_set", "merge_metadata", "merge_rule_sets"]
 

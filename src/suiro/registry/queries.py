@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any, TypeVar
 
-from suiro.registry.compatibility import imports_of
-from suiro.registry.formats import InvalidSchema, TooComplex
-from suiro.registry.refusals import (
+from suiro.registry.api_errors import (
     invalid_version,
     schema_not_found,
     subject_not_found,
     unprocessable,
     version_not_found,
 )
+from suiro.registry.compatibility import imports_of
+from suiro.registry.formats import InvalidSchema, TooComplex
 from suiro.registry.state import State, StoredSchema
 from suiro.registry.subjects import WILDCARD, QualifiedSubject
 from suiro.registry.work import Work

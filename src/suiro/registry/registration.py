@@ -16,11 +16,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from suiro.registry import compatibility
-from suiro.registry.compatibility import parse_for, parse_stored, previous_versions
-from suiro.registry.formats import Parsed
-from suiro.registry.merging import check_rule_set, merge_metadata, merge_rule_sets
-from suiro.registry.records import Key, content_hash, guid_of
-from suiro.registry.refusals import (
+from suiro.registry.api_errors import (
     ApiError,
     incompatible,
     invalid_schema,
@@ -28,6 +24,10 @@ from suiro.registry.refusals import (
     not_permitted,
     unprocessable,
 )
+from suiro.registry.compatibility import parse_for, parse_stored, previous_versions
+from suiro.registry.formats import Parsed
+from suiro.registry.merging import check_rule_set, merge_metadata, merge_rule_sets
+from suiro.registry.records import Key, content_hash, guid_of
 from suiro.registry.schemas import AVRO
 from suiro.registry.settings import (
     IMPORT,

@@ -10,8 +10,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from suiro.registry import records
-from suiro.registry.records import Key
-from suiro.registry.refusals import (
+from suiro.registry.api_errors import (
     invalid_compatibility,
     invalid_mode,
     invalid_subject,
@@ -21,6 +20,7 @@ from suiro.registry.refusals import (
     subject_not_found,
     unprocessable,
 )
+from suiro.registry.records import Key
 from suiro.registry.state import State
 from suiro.registry.storage import Change, Decision
 from suiro.registry.subjects import DEFAULT_CONTEXT, GLOBAL_CONTEXT, QualifiedSubject, normal

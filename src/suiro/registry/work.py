@@ -1,7 +1,7 @@
 """What one request parses and compares, done while the state is not held.
 
 Rules decide from the `State`, and everybody else waits for it meanwhile; one schema may take seconds to parse or to
-compare. So the rules ask their `Work` for results. What it does not know yet it raises as `Unready`; `settled` does
+compare. So the rules ask their `Work` for results. What it does not know yet it raises as `NotComputed`; `run` does
 that without the state, and lets the rules decide again. Where everything is known, a decision takes no time.
 """
 
@@ -26,13 +26,13 @@ from suiro.registry.formats import (
     parse,
 )
 
-__all__ = ["Unready", "Work"]
+__all__ = ["NotComputed", "Work"]
 
 T = TypeVar("T")
 R = TypeVar("R")
 
 
-class Unready(Exception):
+class NotComputed(Exception):
     """Parts that must be done before the rules can decide."""
 
     def __init__(self, parts: dict[Hashable, Callable[[], Any]]) -> None:
@@ -53,14 +53,14 @@ class Work:
         self._done: dict[Hashable, Any] = {}
         self._refused: dict[Hashable, UsageError] = {}
 
-    def settled(self, decide: Callable[[], T]) -> T:
+    def run(self, decide: Callable[[], T]) -> T:
         """What `decide` returns once everything it asks for is done."""
         while True:
             self._pause()
             try:
                 return decide()
-            except Unready as unready:
-                parts = unready.parts
+            except NotComputed as missing:
+                parts = missing.parts
             with self._turn():
                 for key, do in parts.items():
                     self._do(key, do)
@@ -72,7 +72,7 @@ class Work:
             self._refused[key] = error
 
     def parse(self, type_: str, text: str, imports: tuple[Import, ...], *, strict: bool) -> Parsed:
-        """Raises `Unready`, `InvalidSchema`, `TooComplex`."""
+        """Raises `NotComputed`, `InvalidSchema`, `TooComplex`."""
         found: Parsed = self._ask(
             ("parse", type_, text, imports, strict),
             lambda: parse(type_, text, imports, strict=strict, budget=Budget(MAX_STEPS, self._pause)),
@@ -80,7 +80,7 @@ class Work:
         return found
 
     def compare(self, reader: Parsed, writer: Parsed) -> list[Incompatibility]:
-        """Of schemas that this has parsed. Raises `Unready` and `TooComplex`."""
+        """Of schemas that this has parsed. Raises `NotComputed` and `TooComplex`."""
         found: list[Incompatibility] = self._ask(
             ("compare", id(reader), id(writer)),
             lambda: compare(reader, writer, Budget(MAX_COMPARED_STEPS, self._pause)),
@@ -88,7 +88,7 @@ class Work:
         return found
 
     def formatted(self, parsed: Parsed, form: str) -> str:
-        """Raises `Unready` and `InvalidSchema`."""
+        """Raises `NotComputed` and `InvalidSchema`."""
         found: str = self._ask(
             ("format", id(parsed), form), lambda: format_of(parsed.type).formatted(parsed, form)
         )
@@ -102,15 +102,15 @@ class Work:
         for one in items:
             try:
                 found.append(ask(one))
-            except Unready as unready:
-                parts |= unready.parts
+            except NotComputed as missing:
+                parts |= missing.parts
         if parts:
-            raise Unready(parts)
+            raise NotComputed(parts)
         return found
 
     def _ask(self, key: Hashable, do: Callable[[], Any]) -> Any:
         if key in self._refused:
             raise self._refused[key]
         if key not in self._done:
-            raise Unready({key: do})
+            raise NotComputed({key: do})
         return self._done[key]

@@ -223,5 +223,5 @@ def test_an_incompatibility_names_the_place() -> None:
     old = parse("AVRO", json.dumps(record({"name": "i", "type": {"type": "array", "items": inner}})))
     (found,) = compare(new, old)
     assert (found.kind, found.path) == ("TYPE_MISMATCH", "/fields/0/type/items/fields/0/type")
-    assert "in the new schema does not match with the old schema" in found.told(reader_is_new=True)
-    assert "in the old schema does not match with the new schema" in found.told(reader_is_new=False)
+    assert "in the new schema does not match with the old schema" in found.message(reader_is_new=True)
+    assert "in the old schema does not match with the new schema" in found.message(reader_is_new=False)

@@ -135,9 +135,9 @@ def test_a_text_a_descriptor_and_the_text_again(text: str) -> None:
 def test_layout_does_not_count_comments_do() -> None:
     one = parse("PROTOBUF", 'syntax="proto3";message A{int32 b=2;int32 a=1;}')
     spaced = parse("PROTOBUF", 'syntax = "proto3";\n\nmessage A {\n  int32 b = 2;\n  int32 a = 1;\n}\n')
-    told = parse("PROTOBUF", 'syntax="proto3";// what it is\nmessage A{int32 a=1;int32 b=2;}')
-    assert one.canonical == spaced.canonical != told.canonical
-    assert one.normalized == told.normalized
+    output = parse("PROTOBUF", 'syntax="proto3";// what it is\nmessage A{int32 a=1;int32 b=2;}')
+    assert one.canonical == spaced.canonical != output.canonical
+    assert one.normalized == output.normalized
 
 
 def test_a_name_that_an_inner_one_hides_is_written_in_full() -> None:

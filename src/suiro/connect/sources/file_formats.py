@@ -19,7 +19,7 @@ __all__ = [
     "CSV_TYPES",
     "Item",
     "Malformed",
-    "Taken",
+    "Parsed",
     "Typed",
     "read_csv",
     "read_lines",
@@ -46,7 +46,7 @@ class Malformed:
 
 
 @dataclass(frozen=True, slots=True)
-class Taken:
+class Parsed:
     """What a piece of lines gave: `size` bytes and `lines` lines of it are done."""
 
     items: list[Item | Malformed]
@@ -92,15 +92,15 @@ _NAMES: dict[Any, str] = {int: "a whole number", float: "a number", _boolean: "t
 # -- lines ----------------------------------------------------------------------------------------------------
 
 
-def read_lines(data: bytes, line: int, limit: int, *, as_json: bool) -> Taken:
+def read_lines(data: bytes, line: int, limit: int, *, as_json: bool) -> Parsed:
     """Whole lines of text or of JSON; empty ones are left out. `line` is how many lines came before."""
     items: list[Item | Malformed] = []
-    first, place = line, 0
+    first, offset = line, 0
     for raw in data.splitlines(keepends=True) if b"\r" not in data else _split(data):
         if len(items) >= limit:
             break
         line += 1
-        place += len(raw)
+        offset += len(raw)
         text = raw.rstrip(b"\r\n")
         if not text.strip():
             continue
@@ -112,7 +112,7 @@ def read_lines(data: bytes, line: int, limit: int, *, as_json: bool) -> Taken:
                 items.append(Malformed(line, text, str(error)))
                 continue
         items.append(Item(line, text, parsed))
-    return Taken(items, place, line - first)
+    return Parsed(items, offset, line - first)
 
 
 def _split(data: bytes) -> list[bytes]:
@@ -132,7 +132,7 @@ def read_csv(
     encoding: str,
     typed: Typed,
     final: bool,
-) -> Taken:
+) -> Parsed:
     """Rows as dicts. Without `columns` the first row names them. A row may go over several lines, inside of quotes;
     one that is not closed yet is left, unless this is `final`."""
     feed = _Feed(_split(data), encoding)
@@ -163,7 +163,7 @@ def read_csv(
                 items.append(
                     Malformed(line + start + 1, feed.raw(start), "a header with an empty or repeated name")
                 )
-                return Taken(items, feed.size, feed.next)
+                return Parsed(items, feed.size, feed.next)
             continue
         if len(row) != len(columns):
             reason = f"has {len(row)} fields, not {len(columns)}"
@@ -173,7 +173,7 @@ def read_csv(
             items.append(Item(line + start + 1, typed(dict(zip(columns, row, strict=True)))))
         except ValueError as error:
             items.append(Malformed(line + start + 1, feed.raw(start), str(error)))
-    return Taken(items, feed.size, feed.next, columns)
+    return Parsed(items, feed.size, feed.next, columns)
 
 
 class _Feed:

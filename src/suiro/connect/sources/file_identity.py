@@ -19,7 +19,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, BinaryIO
 
-__all__ = ["FileState", "Look", "fingerprints", "fits", "look_at"]
+__all__ = ["FileInfo", "FileState", "file_info", "fingerprints", "fits"]
 
 HEAD_BYTES = 1_024
 TAIL_BYTES = 256
@@ -48,7 +48,7 @@ class FileState:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Look:
+class FileInfo:
     """A file as the folder shows it."""
 
     path: Path
@@ -57,7 +57,7 @@ class Look:
     changed_ns: int
 
 
-def look_at(path: Path) -> Look | None:
+def file_info(path: Path) -> FileInfo | None:
     """None: it is gone, or no file."""
     try:
         found = path.stat()
@@ -65,30 +65,30 @@ def look_at(path: Path) -> Look | None:
         return None
     if not os.path.isfile(path):
         return None
-    return Look(
+    return FileInfo(
         path=path, key=f"{found.st_dev}:{found.st_ino}", size=found.st_size, changed_ns=found.st_mtime_ns
     )
 
 
-def fingerprints(file: BinaryIO, state: FileState, place: int) -> FileState:
+def fingerprints(file: BinaryIO, state: FileState, offset: int) -> FileState:
     """The state with hashes for a file that was read up to this byte."""
-    head = min(HEAD_BYTES, place)
+    head = min(HEAD_BYTES, offset)
     return replace(
         state,
         head=(head, _hash(file, 0, head)),
-        tail=(place, _hash(file, max(0, place - TAIL_BYTES), place)),
+        tail=(offset, _hash(file, max(0, offset - TAIL_BYTES), offset)),
     )
 
 
-def fits(look: Look, state: FileState, *, whole: bool) -> bool:
+def fits(info: FileInfo, state: FileState, *, whole: bool) -> bool:
     """Whether this is the content that the state speaks of. A format that is read whole does not grow."""
-    place = state.tail[0]
-    if look.size < place or (whole and look.size != place):
+    offset = state.tail[0]
+    if info.size < offset or (whole and info.size != offset):
         return False
-    with look.path.open("rb") as file:
+    with info.path.open("rb") as file:
         return (
             _hash(file, 0, state.head[0]) == state.head[1]
-            and _hash(file, max(0, place - TAIL_BYTES), place) == state.tail[1]
+            and _hash(file, max(0, offset - TAIL_BYTES), offset) == state.tail[1]
         )
 
 

@@ -31,14 +31,14 @@ from suiro.connect.sources.file_formats import (
     CSV_TYPES,
     Item,
     Malformed,
-    Taken,
+    Parsed,
     Typed,
     read_csv,
     read_lines,
     read_parquet,
     read_xml,
 )
-from suiro.connect.sources.file_identity import FileState, Look, fingerprints, fits, look_at
+from suiro.connect.sources.file_identity import FileInfo, FileState, file_info, fingerprints, fits
 from suiro.errors import TransientError
 from suiro.foundation.settings import SettingError, read_settings
 
@@ -106,8 +106,8 @@ class FilesSource:
 
     def _forget(self) -> None:
         self._states: dict[str, FileState] = {}
-        self._looks: dict[str, Look] = {}  # of files that were found to fit, as they were then
-        self._unchanged_since_ms: dict[str, tuple[Look, int]] = {}
+        self._known_files: dict[str, FileInfo] = {}  # of files that were found to fit, as they were then
+        self._unchanged_since_ms: dict[str, tuple[FileInfo, int]] = {}
         self._gone_since_ms: dict[str, int] = {}
         self._open: dict[str, Iterator[Item | Malformed]] = {}  # whole files that are being read
         self._lag = 0
@@ -139,19 +139,19 @@ class FilesSource:
         records: list[SourceRecord] = []
         rejected: list[SourceRecord] = []
         lag = size = 0
-        for key, look in self._looks.items():
-            state = self._states.get(key, FileState(path=self._name(look.path)))
+        for key, info in self._known_files.items():
+            state = self._states.get(key, FileState(path=self._name(info.path)))
             room = self._settings.max_records - len(records) - len(rejected)
-            if room > 0 and size < POLL_BYTES and self._has_more(look, state):
+            if room > 0 and size < POLL_BYTES and self._has_more(info, state):
                 before = state
-                state, items = self._read(key, look, state, room)
+                state, items = self._read(key, info, state, room)
                 for item in items:
                     self._sort(item, state.path, records, rejected)
                 if state != before:
                     size += max(0, state.tail[0] - before.tail[0])
                     self._states[key] = state
                     changed[key] = state.to_json()
-            lag += 0 if state.done else look.size - (0 if self._whole else state.at)
+            lag += 0 if state.done else info.size - (0 if self._whole else state.at)
         self._lag = lag
         if not changed:
             self._next_scan_ms = 0
@@ -163,19 +163,19 @@ class FilesSource:
         """Looks at every file; returns the parts of the position that this changes."""
         changed: dict[str, Any] = {}
         found = {
-            look.key: look for look in sorted(self._found(), key=lambda look: (look.changed_ns, look.path))
+            info.key: info for info in sorted(self._found(), key=lambda info: (info.changed_ns, info.path))
         }
         by_path = {state.path: key for key, state in self._states.items() if key not in found}
-        for key, look in found.items():
-            if self._looks.get(key) == look:
+        for key, info in found.items():
+            if self._known_files.get(key) == info:
                 continue
-            name = self._name(look.path)
+            name = self._name(info.path)
             state = self._states.get(key)
-            if state is not None and not fits(look, state, whole=self._whole):
+            if state is not None and not fits(info, state, whole=self._whole):
                 state = None
             elif state is None and name in by_path:
                 other = by_path[name]
-                if fits(look, self._states[other], whole=self._whole):
+                if fits(info, self._states[other], whole=self._whole):
                     state = self._states.pop(other)
                     changed[other] = None
             if state is None:
@@ -188,23 +188,23 @@ class FilesSource:
                 if renamed != self._states.get(key):
                     self._states[key] = renamed
                     changed[key] = renamed.to_json()
-        self._looks = found
+        self._known_files = found
         self._open = {key: reading for key, reading in self._open.items() if key in found}
-        self._forget_gone(changed)
+        self._forget_deleted(changed)
         return changed
 
-    def _found(self) -> Iterator[Look]:
+    def _found(self) -> Iterator[FileInfo]:
         if not self._folder.is_dir():  # a lost mount is not a folder whose files were all deleted
             raise TransientError(f"the folder {self._folder} is gone")
         paths = self._folder.rglob("*") if self._settings.recursive else self._folder.iterdir()
         for path in paths:
-            if fnmatch(path.name, self._settings.pattern) and (look := look_at(path)) is not None:
-                yield look
+            if fnmatch(path.name, self._settings.pattern) and (info := file_info(path)) is not None:
+                yield info
 
-    def _forget_gone(self, changed: dict[str, Any]) -> None:
+    def _forget_deleted(self, changed: dict[str, Any]) -> None:
         now_ms = self._clock.monotonic_ms()
         for key in list(self._states):
-            if key in self._looks:
+            if key in self._known_files:
                 self._gone_since_ms.pop(key, None)
             elif now_ms - self._gone_since_ms.setdefault(key, now_ms) >= self._settings.forget_after_ms:
                 del self._states[key], self._gone_since_ms[key]
@@ -213,85 +213,85 @@ class FilesSource:
     def _name(self, path: Path) -> str:
         return os.fspath(path.relative_to(self._folder))
 
-    def _settled(self, key: str, look: Look) -> bool:
+    def _settled(self, key: str, info: FileInfo) -> bool:
         now_ms = self._clock.monotonic_ms()
         seen, since_ms = self._unchanged_since_ms.get(key, (None, now_ms))
-        if seen != look:
+        if seen != info:
             since_ms = now_ms
-        self._unchanged_since_ms[key] = (look, since_ms)
+        self._unchanged_since_ms[key] = (info, since_ms)
         return now_ms - since_ms >= self._settings.settle_ms
 
-    def _has_more(self, look: Look, state: FileState) -> bool:
-        return not state.done and (self._whole or look.size > state.at)
+    def _has_more(self, info: FileInfo, state: FileState) -> bool:
+        return not state.done and (self._whole or info.size > state.at)
 
     # -- reading ---------------------------------------------------------------------------------------------
 
     def _read(
-        self, key: str, look: Look, state: FileState, room: int
+        self, key: str, info: FileInfo, state: FileState, room: int
     ) -> tuple[FileState, list[Item | Malformed]]:
         try:
             if self._whole:
-                return self._read_whole(key, look, state, room)
-            return self._read_piece(key, look, state, room)
-        except FileNotFoundError:  # renamed or deleted since we looked; the next look tells
+                return self._read_whole(key, info, state, room)
+            return self._read_piece(key, info, state, room)
+        except FileNotFoundError:  # renamed or deleted since we looked; the next scan finds it
             return state, []
 
     def _read_piece(
-        self, key: str, look: Look, state: FileState, room: int
+        self, key: str, info: FileInfo, state: FileState, room: int
     ) -> tuple[FileState, list[Item | Malformed]]:
         limit = self._settings.max_line_bytes
-        settled = self._settled(key, look)
-        with look.path.open("rb") as file:
+        settled = self._settled(key, info)
+        with info.path.open("rb") as file:
             file.seek(state.at)
             data = file.read(max(CHUNK_BYTES, limit + 1))
-            final = settled and state.at + len(data) >= look.size
+            final = settled and state.at + len(data) >= info.size
             if not final:
                 data = data[: data.rfind(b"\n") + 1] or (data if len(data) > limit else b"")
             if not data:
                 return state, []
             if state.skipping:
                 end = data.find(b"\n") + 1
-                taken = Taken([], end or len(data), 1 if end else 0)
+                parsed = Parsed([], end or len(data), 1 if end else 0)
                 state = replace(state, skipping=not end)
             else:
-                taken = self._parse(data, state, room, final=final)
-                if not taken.size and len(data) > limit:  # one line, or one row in quotes, beyond all bounds
+                parsed = self._parse(data, state, room, final=final)
+                if not parsed.size and len(data) > limit:  # one line, or one row in quotes, beyond all bounds
                     reason = f"is longer than max_line_bytes ({limit})"
                     end = data.find(b"\n") + 1
-                    taken = Taken(
+                    parsed = Parsed(
                         [Malformed(state.line + 1, data[:RAW_BYTES], reason)],
                         end or len(data),
                         1 if end else 0,
                     )
                     state = replace(state, skipping=not end)
-            place = state.at + taken.size
+            offset = state.at + parsed.size
             bad_header = (
                 self._settings.format_of_files == "csv"
-                and bool(taken.items)
-                and not (taken.columns or state.columns or self._settings.columns)
+                and bool(parsed.items)
+                and not (parsed.columns or state.columns or self._settings.columns)
             )
             state = replace(
                 state,
-                at=place,
-                line=state.line + taken.lines,
-                columns=taken.columns or state.columns,
+                at=offset,
+                line=state.line + parsed.lines,
+                columns=parsed.columns or state.columns,
                 done=bad_header,
             )
-            return fingerprints(file, state, place), taken.items
+            return fingerprints(file, state, offset), parsed.items
 
-    def _parse(self, data: bytes, state: FileState, room: int, *, final: bool) -> Taken:
+    def _parse(self, data: bytes, state: FileState, room: int, *, final: bool) -> Parsed:
         settings = self._settings
         whole_line = data.endswith(b"\n") or final
         if not whole_line:
-            return Taken([], 0, 0)
+            return Parsed([], 0, 0)
         if settings.format_of_files == "csv":
             if state.at == 0 and data.startswith(codecs.BOM_UTF8):
-                taken = self._csv(data[3:], state, room, final=final)
-                return replace(taken, size=taken.size + 3)
+                parsed = self._csv(data[3:], state, room, final=final)
+                return replace(parsed, size=parsed.size + 3)
             return self._csv(data, state, room, final=final)
         return read_lines(data, state.line, room, as_json=settings.format_of_files == "jsonl")
 
-    def _csv(self, data: bytes, state: FileState, room: int, *, final: bool) -> Taken:
+    def _csv(self, data: bytes, state: FileState, room: int, *, final: bool) -> Parsed:
         settings = self._settings
         return read_csv(
             data,
@@ -305,9 +305,9 @@ class FilesSource:
         )
 
     def _read_whole(
-        self, key: str, look: Look, state: FileState, room: int
+        self, key: str, info: FileInfo, state: FileState, room: int
     ) -> tuple[FileState, list[Item | Malformed]]:
-        settled = self._settled(key, look)
+        settled = self._settled(key, info)
         reading = self._open.get(key)
         items: list[Item | Malformed] = []
         ended = False
@@ -315,7 +315,7 @@ class FilesSource:
             if reading is None:
                 if not settled and self._settings.format_of_files == "xml":
                     return state, []
-                reading = self._reading(look, room)
+                reading = self._reading(info, room)
                 for _ in range(state.at):
                     next(reading)
                 self._open[key] = reading
@@ -332,17 +332,17 @@ class FilesSource:
             ended = True
             items.append(Malformed(state.at + len(items) + 1, b"", f"the rest of the file is lost: {error}"))
         state = replace(state, at=state.at + len(items), line=state.line + len(items), done=ended)
-        with look.path.open("rb") as file:
-            state = fingerprints(file, state, look.size)
+        with info.path.open("rb") as file:
+            state = fingerprints(file, state, info.size)
         if ended:
             self._open.pop(key, None)
         return state, items
 
-    def _reading(self, look: Look, rows: int) -> Iterator[Item | Malformed]:
+    def _reading(self, info: FileInfo, rows: int) -> Iterator[Item | Malformed]:
         if self._settings.format_of_files == "parquet":
-            return read_parquet(os.fspath(look.path), rows)
+            return read_parquet(os.fspath(info.path), rows)
         assert self._settings.record is not None
-        return read_xml(os.fspath(look.path), self._settings.record, self._typed)
+        return read_xml(os.fspath(info.path), self._settings.record, self._typed)
 
     # -- records ---------------------------------------------------------------------------------------------
 
@@ -356,11 +356,11 @@ class FilesSource:
                 raw = item.value if isinstance(item.value, bytes) else repr(item.value).encode()
                 item = Malformed(item.line, raw, f"has no key: {error}")
             else:
-                headers = _place(path, item.line) if self._settings.place_headers else ()
+                headers = _file_headers(path, item.line) if self._settings.place_headers else ()
                 records.append(SourceRecord(key=key, value=item.value, headers=headers))
                 return
         reason = ("__connect.errors.exception.message", item.reason.encode())
-        errors = tuple((f"__connect.errors.{name}", value) for name, value in _place(path, item.line))
+        errors = tuple((f"__connect.errors.{name}", value) for name, value in _file_headers(path, item.line))
         rejected.append(SourceRecord(value=item.raw, headers=(*errors, reason)))
 
     def _key(self, fields: Any) -> str | None:
@@ -373,5 +373,5 @@ class FilesSource:
         return json.dumps(chosen, separators=(",", ":"), ensure_ascii=False)
 
 
-def _place(path: str, line: int) -> tuple[tuple[str, bytes | None], ...]:
+def _file_headers(path: str, line: int) -> tuple[tuple[str, bytes | None], ...]:
     return ("file", path.encode()), ("line", str(line).encode())

@@ -26,7 +26,7 @@ from suiro.registry.formats.parsed import Import, InvalidSchema, Parsed
 from suiro.registry.records import compact_json
 from suiro.registry.schemas import JSON
 
-__all__ = ["JsonFormat", "Place", "validator"]
+__all__ = ["JsonFormat", "Subschema", "validator"]
 
 ROOT_URI = "suiro:schema"
 STEPS_OF_A_REFERENCE = 100
@@ -35,20 +35,20 @@ _DATA = frozenset({"enum", "const", "default", "examples"})  # what looks like a
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Place:
+class Subschema:
     """A schema within its document: what a relative `$ref` in it means is known."""
 
     schema: Any
     resolver: Any
     siblings_count: bool  # from draft 2019-09 on, what stands beside a `$ref` counts too
 
-    def below(self, schema: Any) -> Place:
+    def below(self, schema: Any) -> Subschema:
         if isinstance(schema, dict) and ("$id" in schema or "id" in schema):
             resource = Resource.from_contents(schema, default_specification=DRAFT7)
-            return Place(schema, self.resolver.in_subresource(resource), self.siblings_count)
-        return Place(schema, self.resolver, self.siblings_count)
+            return Subschema(schema, self.resolver.in_subresource(resource), self.siblings_count)
+        return Subschema(schema, self.resolver, self.siblings_count)
 
-    def follow(self, reference: str) -> Place:
+    def follow(self, reference: str) -> Subschema:
         """Raises `InvalidSchema` where the reference leads nowhere."""
         try:
             found = self.resolver.lookup(reference)
@@ -57,26 +57,26 @@ class Place:
                 f"$ref {reference!r} leads nowhere ({type(error).__name__}); it is in this schema, or the name of a "
                 "reference"
             ) from None
-        return Place(found.contents, found.resolver, self.siblings_count)
+        return Subschema(found.contents, found.resolver, self.siblings_count)
 
 
 class JsonFormat:
     def parse(self, text: str, imports: Sequence[Import], *, strict: bool, budget: Budget) -> Parsed:
         schema = _load(text)
         registry = _registry(imports)
-        root = Resource.from_contents(schema, default_specification=DRAFT7)
+        resource = Resource.from_contents(schema, default_specification=DRAFT7)
         if strict:
             draft = validator_for(schema, default=Draft7Validator)
             # Without formats: patterns are ECMAScript's, and a check by Python's own would refuse some.
             problem = Validator(draft.META_SCHEMA, REGISTRY).problem(schema, budget)
             if problem is not None:
                 raise InvalidSchema(problem)
-        uri = root.id() or ROOT_URI
-        resolver = registry.with_resource(uri, root).resolver(uri)
+        uri = resource.id() or ROOT_URI
+        resolver = registry.with_resource(uri, resource).resolver(uri)
         dialect = schema.get("$schema", "") if isinstance(schema, dict) else ""
-        place_of_root = Place(schema, resolver, any(draft in dialect for draft in _SIBLINGS_COUNT_FROM))
+        root = Subschema(schema, resolver, any(draft in dialect for draft in _SIBLINGS_COUNT_FROM))
         followed: set[tuple[int, str]] = set()
-        for reference, inside in _references(place_of_root, budget):
+        for reference, inside in _references(root, budget):
             if (id(inside.resolver), reference) not in followed:
                 budget.spend(STEPS_OF_A_REFERENCE)
                 followed.add((id(inside.resolver), reference))
@@ -85,7 +85,7 @@ class JsonFormat:
             type=JSON,
             canonical=compact_json(schema),
             normalized=compact_json(_sorted(schema)),
-            model=place_of_root,
+            model=root,
         )
 
     def formatted(self, parsed: Parsed, form: str) -> str:
@@ -125,18 +125,18 @@ def _load(text: str) -> Any:
     return schema
 
 
-def _references(place: Place, budget: Budget) -> Iterator[tuple[str, Place]]:
+def _references(subschema: Subschema, budget: Budget) -> Iterator[tuple[str, Subschema]]:
     budget.spend()
-    schema = place.schema
+    schema = subschema.schema
     if isinstance(schema, list):
         for one in schema:
-            yield from _references(place.below(one), budget)
+            yield from _references(subschema.below(one), budget)
     elif isinstance(schema, dict):
         for name, value in schema.items():
             if name == "$ref" and isinstance(value, str):
-                yield value, place
+                yield value, subschema
             elif name not in _DATA:
-                yield from _references(place.below(value), budget)
+                yield from _references(subschema.below(value), budget)
 
 
 def _sorted(value: Any) -> Any:

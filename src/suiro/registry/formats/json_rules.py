@@ -32,7 +32,7 @@ from collections.abc import Hashable, Iterator, Sequence
 from typing import Any
 
 from suiro.registry.formats.budget import Budget, TooComplex
-from suiro.registry.formats.json_format import STEPS_OF_A_REFERENCE, Place
+from suiro.registry.formats.json_format import STEPS_OF_A_REFERENCE, Subschema
 from suiro.registry.formats.json_values import json_key
 from suiro.registry.formats.pairs import Pairs
 from suiro.registry.formats.parsed import READER, WRITER, Incompatibility
@@ -60,7 +60,7 @@ MAX_SHOWN_CHARS = 500  # of values in a message
 Found = list[Incompatibility]
 
 
-def incompatibilities(reader: Place, writer: Place, budget: Budget) -> Found:
+def incompatibilities(reader: Subschema, writer: Subschema, budget: Budget) -> Found:
     return _Check(budget).compare(reader, writer, "#")
 
 
@@ -70,9 +70,9 @@ class _Check:
         self._pairs = Pairs(budget)
         # By the identity of a schema, which is kept with it. None: being taken apart.
         self._conditions_of: dict[int, tuple[Any, list[_Condition] | None]] = {}
-        self._conjunctions: dict[tuple[int, ...], Place] = {}
+        self._conjunctions: dict[tuple[int, ...], Subschema] = {}
 
-    def compare(self, reader: Place, writer: Place, path: str) -> Found:
+    def compare(self, reader: Subschema, writer: Subschema, path: str) -> Found:
         if reader.schema is True or writer.schema is False or reader.schema == {}:
             return []
         pair = (id(reader.schema), id(writer.schema))
@@ -82,57 +82,57 @@ class _Check:
         found = self._compare_conditions(self._conditions(reader), self._conditions(writer), path)
         return self._pairs.decided(pair, found)
 
-    def _conditions(self, place: Place) -> list[_Condition]:
+    def _conditions(self, subschema: Subschema) -> list[_Condition]:
         """All must hold: ("plain", schema), ("anyOf", branches), ("oneOf", branches), ("not", schema), ("if", ...)."""
-        schema, key = place.schema, id(place.schema)
+        schema, key = subschema.schema, id(subschema.schema)
         if key in self._conditions_of:
             return self._conditions_of[key][1] or []  # a schema that asks for itself says nothing more
         self._conditions_of[key] = (schema, None)
         self._budget.spend()
-        unique = {id(one): one for one in self._taken_apart(place)}
+        unique = {id(one): one for one in self._split(subschema)}
         self._budget.spend(len(unique))
         found = list(unique.values())
         self._conditions_of[key] = (schema, found)
         return found
 
-    def _taken_apart(self, place: Place) -> Iterator[_Condition]:
-        schema = place.schema
+    def _split(self, subschema: Subschema) -> Iterator[_Condition]:
+        schema = subschema.schema
         if schema is False:
-            yield ("plain", place)
+            yield ("plain", subschema)
         if not isinstance(schema, dict):
             return
         if isinstance(schema.get("$ref"), str):
             self._budget.spend(STEPS_OF_A_REFERENCE)
-            yield from self._conditions(place.follow(schema["$ref"]))
-            if not place.siblings_count:
+            yield from self._conditions(subschema.follow(schema["$ref"]))
+            if not subschema.siblings_count:
                 return
             schema = {name: value for name, value in schema.items() if name != "$ref"}
         plain = {name: value for name, value in schema.items() if name not in _COMBINING}
-        if place.siblings_count and not _APPLYING & place.schema.keys():
+        if subschema.siblings_count and not _APPLYING & subschema.schema.keys():
             plain = _evaluated_alone(plain)
         if plain:
-            yield ("plain", Place(plain, place.resolver, place.siblings_count))
+            yield ("plain", Subschema(plain, subschema.resolver, subschema.siblings_count))
         for one in schema.get("allOf") or ():
-            yield from self._conditions(place.below(one))
+            yield from self._conditions(subschema.below(one))
         for kind in ("anyOf", "oneOf"):
             if schema.get(kind):
-                yield (kind, [place.below(one) for one in schema[kind]])
+                yield (kind, [subschema.below(one) for one in schema[kind]])
         if "not" in schema:
-            yield ("not", place.below(schema["not"]))
+            yield ("not", subschema.below(schema["not"]))
         if "if" in schema and ("then" in schema or "else" in schema):
             yield ("if", json.dumps([schema.get(name) for name in ("if", "then", "else")], sort_keys=True))
 
-    def _conjunction(self, place: Place, schemas: list[Any]) -> Place:
+    def _conjunction(self, subschema: Subschema, schemas: list[Any]) -> Subschema:
         if len(schemas) == 1:
-            return place.below(schemas[0])
+            return subschema.below(schemas[0])
         key = tuple(map(id, schemas))
         if key not in self._conjunctions:
-            self._conjunctions[key] = Place({"allOf": schemas}, place.resolver, True)
+            self._conjunctions[key] = Subschema({"allOf": schemas}, subschema.resolver, True)
         return self._conjunctions[key]
 
     def _compare_conditions(self, reader: list[_Condition], writer: list[_Condition], path: str) -> Found:
         found: Found = []
-        anything = [("plain", Place({}, None, False))]
+        anything = [("plain", Subschema({}, None, False))]
         for condition in reader:
             self._budget.spend(len(writer))
             results = [self._follows(condition, one, path) for one in writer or anything]
@@ -142,12 +142,12 @@ class _Check:
 
     def _follows(self, reader: _Condition, writer: _Condition, path: str) -> Found:
         match reader, writer:
-            case ("plain", Place() as one), ("plain", Place() as other):
+            case ("plain", Subschema() as one), ("plain", Subschema() as other):
                 return self._compare_plain(one, other, path)
-            case (_, Place() as one), (kind, list(branches)) if kind != "if" and reader[0] == "plain":
+            case (_, Subschema() as one), (kind, list(branches)) if kind != "if" and reader[0] == "plain":
                 # Each branch together with nothing else: conditions beside the sum have had their own chance.
                 return [each for branch in branches for each in self.compare(one, branch, path)]
-            case (("anyOf" | "oneOf") as kind, list(branches)), ("plain", Place() as other):
+            case (("anyOf" | "oneOf") as kind, list(branches)), ("plain", Subschema() as other):
                 if any(not self.compare(branch, other, path) for branch in branches):
                     return []
                 return [_found("COMBINED_TYPE_CHANGED", f"{path}/{kind}", "has no fitting branch at")]
@@ -155,7 +155,7 @@ class _Check:
                 if kind == "oneOf" and old == "anyOf" and len(others) > 1:
                     return [_found("COMBINED_TYPE_CHANGED", f"{path}/{kind}", "turns anyOf into oneOf at")]
                 return self._match(branches, others, f"{path}/{kind}")
-            case ("not", Place() as one), ("not", Place() as other):
+            case ("not", Subschema() as one), ("not", Subschema() as other):
                 if self.compare(other, one, path):
                     return [_found("NOT_TYPE_EXTENDED", f"{path}/not", "excludes more at")]
                 return []
@@ -165,7 +165,7 @@ class _Check:
             _found("COMBINED_TYPE_CHANGED", f"{path}/{reader[0]}", "has another combination of schemas at")
         ]
 
-    def _match(self, readers: Sequence[Place], writers: Sequence[Place], path: str) -> Found:
+    def _match(self, readers: Sequence[Subschema], writers: Sequence[Subschema], path: str) -> Found:
         """Each of the writer's branches needs a branch of the reader's that is its own."""
         fits = [
             [index for index, reader in enumerate(readers) if not self.compare(reader, writer, path)]
@@ -192,7 +192,7 @@ class _Check:
 
     # -- without combinations ----------------------------------------------------------------------------
 
-    def _compare_plain(self, reader: Place, writer: Place, path: str) -> Found:
+    def _compare_plain(self, reader: Subschema, writer: Subschema, path: str) -> Found:
         if writer.schema is False:
             return []
         if reader.schema is False:
@@ -224,7 +224,7 @@ class _Check:
                 found.append(_found("KEYWORD_CHANGED", f"{path}/{name}", f"has another '{name}' at"))
         return found
 
-    def _compare_objects(self, reader: Place, writer: Place, path: str) -> Found:
+    def _compare_objects(self, reader: Subschema, writer: Subschema, path: str) -> Found:
         new, old = _object(reader.schema), _object(writer.schema)
         found = _compare_limits(new, old, path, "maxProperties", "minProperties", "PROPERTIES")
         properties, old_properties = new.get("properties") or {}, old.get("properties") or {}
@@ -269,7 +269,7 @@ class _Check:
             found.append(_found(kind, f"{path}/additionalProperties", "takes fewer other properties at"))
         return found + self._compare_dependencies(reader, writer, path)
 
-    def _compare_patterns(self, reader: Place, writer: Place, path: str) -> Found:
+    def _compare_patterns(self, reader: Subschema, writer: Subschema, path: str) -> Found:
         new, old = _object(reader.schema), _object(writer.schema)
         patterns, old_patterns = new.get("patternProperties") or {}, old.get("patternProperties") or {}
         found: Found = []
@@ -285,7 +285,7 @@ class _Check:
                 found += self.compare(reader.below(schema), writer.below(old_schema), place)
         return found
 
-    def _compare_dependencies(self, reader: Place, writer: Place, path: str) -> Found:
+    def _compare_dependencies(self, reader: Subschema, writer: Subschema, path: str) -> Found:
         new, old = _dependencies(reader.schema), _dependencies(writer.schema)
         found: Found = []
         for name, needed in new.items():
@@ -301,7 +301,7 @@ class _Check:
                 found += self.compare(reader.below(needed), writer.below(before), place)
         return found
 
-    def _compare_arrays(self, reader: Place, writer: Place, path: str) -> Found:
+    def _compare_arrays(self, reader: Subschema, writer: Subschema, path: str) -> Found:
         new, old = _object(reader.schema), _object(writer.schema)
         found = _compare_limits(new, old, path, "maxItems", "minItems", "ITEMS")
         if new.get("uniqueItems") and not old.get("uniqueItems"):

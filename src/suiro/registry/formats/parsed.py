@@ -33,7 +33,7 @@ class Incompatibility:
     path: str
     description: str
 
-    def told(self, *, reader_is_new: bool) -> str:
+    def message(self, *, reader_is_new: bool) -> str:
         """In the form in which Confluent's registry tells it."""
         reader, writer = ("new", "old") if reader_is_new else ("old", "new")
         description = self.description.replace(READER, reader).replace(WRITER, writer)

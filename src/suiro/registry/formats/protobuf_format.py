@@ -35,7 +35,7 @@ __all__ = ["ProtobufFormat", "ProtobufModel", "compiled"]
 DEFAULT_NAME = "default.proto"
 PROTOC_TIMEOUT_S = 20
 PAUSE_S = 0.1  # between looks whether anybody still waits for protoc
-MAX_TOLD_CHARS = 10_000  # of protoc's complaints
+MAX_ERROR_CHARS = 10_000  # of protoc's complaints
 _BAD_NAME = (errno.ENAMETOOLONG, errno.EISDIR, errno.ENOTDIR, errno.EEXIST, errno.EILSEQ, errno.EINVAL)
 _OWN_PROTOS = Path(__file__).parent / "protos"
 _FILE_SET = "google.protobuf.FileDescriptorSet"
@@ -157,9 +157,9 @@ def _run_protoc(text: str, imports: Sequence[Import], budget: Budget) -> bytes:
             result = Path(out) / "set"
             command = [str(_protoc()), *(f"-I{path}" for path in (folder, _OWN_PROTOS, *_common_protos()))]
             command += ["--include_imports", "--include_source_info", f"--descriptor_set_out={result}", main]
-            told = _finish(command, folder, budget)
-            if told is not None:
-                raise InvalidSchema(told.replace(f"{folder}/", "").replace(f"{main}:", "line "))
+            output = _finish(command, folder, budget)
+            if output is not None:
+                raise InvalidSchema(output.replace(f"{folder}/", "").replace(f"{main}:", "line "))
             return result.read_bytes()
 
 
@@ -195,11 +195,11 @@ def _finish(command: Sequence[str], folder: Path, budget: Budget) -> str | None:
         try:
             for _ in range(round(PROTOC_TIMEOUT_S / PAUSE_S)):
                 try:
-                    _, told = running.communicate(timeout=PAUSE_S)
+                    _, output = running.communicate(timeout=PAUSE_S)
                 except subprocess.TimeoutExpired:
                     budget.pause()
                     continue
-                return None if running.returncode == 0 else told.strip()[:MAX_TOLD_CHARS]
+                return None if running.returncode == 0 else output.strip()[:MAX_ERROR_CHARS]
             raise TooComplex(f"protoc did not finish in {PROTOC_TIMEOUT_S} s")
         finally:
             running.kill()
