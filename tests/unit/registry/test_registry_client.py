@@ -132,7 +132,7 @@ def test_what_is_no_address(url: str) -> None:
         pytest.param(
             gzip.compress(b" " * 50_000_000, mtime=0), "more than 50000 bytes", id="long when it is unpacked"
         ),
-        pytest.param(GZIP + b"is not what follows", "it is no gzip", id="no gzip"),
+        pytest.param(GZIP + b"is not what follows", "not valid gzip", id="no gzip"),
         pytest.param(b"<html>Welcome</html>", "no JSON", id="another server's page"),
         pytest.param(b"[" * 40_000, "no JSON", id="deep"),
     ],
