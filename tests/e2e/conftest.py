@@ -8,8 +8,10 @@ from typing import Any
 
 import psycopg
 import pytest
-from support.capturing import CaptureScene, Connection, Registry, dsn_of
+from support.capturing import CaptureScene, Connection, dsn_of
 from support.postgres import Postgres, Standby, remove_database
+
+from suiro.registry import RegistryProcess
 
 
 @pytest.fixture(scope="module")
@@ -27,8 +29,10 @@ def standby(postgres: Postgres, tmp_path_factory: pytest.TempPathFactory) -> Ite
 
 
 @pytest.fixture(scope="module")
-def registry(suiro_node: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Registry]:
-    running = Registry(suiro_node.bootstrap_servers, tmp_path_factory.mktemp("registry") / "log")
+def registry(suiro_node: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[RegistryProcess]:
+    running = RegistryProcess.start(
+        suiro_node.bootstrap_servers, log=tmp_path_factory.mktemp("registry") / "log"
+    )
     yield running
     running.stop()
 
@@ -53,7 +57,7 @@ def connection(postgres: Postgres, prefix: str) -> Iterator[Connection]:
 @pytest.fixture
 def scene(
     suiro_node: Any,
-    registry: Registry,
+    registry: RegistryProcess,
     postgres: Postgres,
     connection: Connection,
     prefix: str,

@@ -11,18 +11,19 @@ from typing import Any
 
 import psycopg
 import pytest
-from support.capturing import Capture, Registry, Topics, difference, table_rows
+from support.capturing import Capture, Topics, difference, table_rows
 from support.postgres import Postgres
 from support.waiting import wait_until
 
 from suiro.connect import CaptureOptions, PostgresCapture, request_snapshot
 from suiro.errors import ConfigError
+from suiro.registry import RegistryProcess
 
 Starter = Callable[..., Capture]
 
 
 @pytest.fixture
-def topics(suiro_node: Any, registry: Registry) -> Iterator[Topics]:
+def topics(suiro_node: Any, registry: RegistryProcess) -> Iterator[Topics]:
     made = Topics(suiro_node.bootstrap_servers, registry.url)
     yield made
     made.close()
@@ -34,7 +35,9 @@ def dsn(postgres: Postgres, prefix: str, connection: Any) -> str:
 
 
 @pytest.fixture
-def start(suiro_node: Any, registry: Registry, prefix: str, dsn: str, tmp_path: Path) -> Iterator[Starter]:
+def start(
+    suiro_node: Any, registry: RegistryProcess, prefix: str, dsn: str, tmp_path: Path
+) -> Iterator[Starter]:
     started: list[Capture] = []
 
     def begin(**options: Any) -> Capture:
@@ -164,7 +167,7 @@ def test_keys_that_a_new_snapshot_does_not_see_get_tombstones(
 )
 def test_what_cannot_be_captured_is_refused_with_what_mends_it(
     suiro_node: Any,
-    registry: Registry,
+    registry: RegistryProcess,
     connection: psycopg.Connection[Any],
     dsn: str,
     prefix: str,

@@ -11,13 +11,14 @@ from typing import Any
 
 import psycopg
 import pytest
-from support.capturing import Capture, Registry, Topics, difference, first_difference, table_rows
+from support.capturing import Capture, Topics, difference, first_difference, table_rows
 from support.postgres import VERSION, Postgres
 from support.postgres_versions import PostgresUnavailable
 from support.waiting import wait_until
 from support.workload import Workload
 
 from suiro.node import NodeProcess
+from suiro.registry import RegistryProcess
 
 PREFIX = "db"
 
@@ -32,7 +33,7 @@ class Scene:
         self.postgres = Postgres(folder / "postgres", version)
         self.node = NodeProcess.start(data=folder / "node", log=folder / "node.log")
         self._listen = self.node.bootstrap_servers
-        self.registry = Registry(self._listen, folder / "registry.log")
+        self.registry = RegistryProcess.start(self._listen, log=folder / "registry.log")
         self.topics = Topics(self._listen, self.registry.url)
         self.workload = Workload(seed)
         self.connection = self._connect()

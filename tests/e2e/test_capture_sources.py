@@ -10,12 +10,13 @@ from typing import Any
 
 import psycopg
 import pytest
-from support.capturing import CaptureScene, Connection, Registry, dsn_of
+from support.capturing import CaptureScene, Connection, dsn_of
 from support.postgres import VERSION, Postgres, Standby
 from support.waiting import wait_until
 
 from suiro.connect import CaptureOptions, PostgresCapture
 from suiro.errors import ConfigError
+from suiro.registry import RegistryProcess
 
 
 def test_a_partitioned_table_is_one_topic(scene: CaptureScene, connection: Connection) -> None:
@@ -92,7 +93,7 @@ def test_lag_above_the_threshold_is_said_and_served(scene: CaptureScene, connect
 
 
 def test_a_database_without_an_encoding_is_refused(
-    suiro_node: Any, registry: Registry, postgres: Postgres, prefix: str
+    suiro_node: Any, registry: RegistryProcess, postgres: Postgres, prefix: str
 ) -> None:
     with psycopg.connect(postgres.dsn, autocommit=True) as admin:
         admin.execute(f"create database {prefix} encoding 'SQL_ASCII' locale 'C' template template0".encode())
@@ -108,7 +109,7 @@ def test_a_database_without_an_encoding_is_refused(
 
 @pytest.mark.soak  # CI's time: it needs a server of its own
 def test_a_slot_that_is_lost_while_it_runs_ends_the_capture_and_a_new_snapshot_goes_on(
-    suiro_node: Any, registry: Registry, prefix: str, tmp_path: Path
+    suiro_node: Any, registry: RegistryProcess, prefix: str, tmp_path: Path
 ) -> None:
     """`max_slot_wal_keep_size`: a walsender that falls behind is ended and its slot invalidated."""
     server = Postgres(tmp_path / "postgres")
@@ -165,7 +166,7 @@ def test_a_slot_that_is_lost_while_it_runs_ends_the_capture_and_a_new_snapshot_g
 @pytest.mark.soak  # CI's time: two servers of its own
 @pytest.mark.skipif(VERSION < 17, reason="slots are kept on standbys since Postgres 17")
 def test_after_a_promotion_it_goes_on_at_the_standby(
-    suiro_node: Any, registry: Registry, prefix: str, tmp_path: Path
+    suiro_node: Any, registry: RegistryProcess, prefix: str, tmp_path: Path
 ) -> None:
     """As the guide says: a slot with failover, a standby that keeps it, and a DSN of both."""
     primary = Postgres(tmp_path / "primary")
@@ -204,7 +205,7 @@ def test_into_apache_kafka(
     kafka: Any, postgres: Postgres, connection: Connection, prefix: str, tmp_path: Path
 ) -> None:
     """Snapshot, stream, a kill in the middle and SQL blocks: as into the node."""
-    registry = Registry(kafka.bootstrap_servers, tmp_path / "registry.log")
+    registry = RegistryProcess.start(kafka.bootstrap_servers, log=tmp_path / "registry.log")
     scene = CaptureScene(
         kafka.bootstrap_servers, registry.url, dsn_of(postgres, prefix), prefix, tmp_path / "capture.log"
     )

@@ -8,9 +8,11 @@ from typing import Any
 
 import psycopg
 import pytest
-from support.capturing import CaptureScene, Connection, Registry, dsn_at
+from support.capturing import CaptureScene, Connection, dsn_at
 from support.postgres import VERSION, Postgres, Standby
 from support.waiting import wait_until
+
+from suiro.registry import RegistryProcess
 
 pytestmark = pytest.mark.skipif(VERSION < 16, reason="slots are made on standbys since Postgres 16")
 
@@ -24,7 +26,12 @@ insert into t select g, 0, repeat(md5(g::text), 80) from generate_series(1, {ROW
 
 @pytest.fixture
 def scene(
-    suiro_node: Any, registry: Registry, standby: Standby, connection: Connection, prefix: str, tmp_path: Path
+    suiro_node: Any,
+    registry: RegistryProcess,
+    standby: Standby,
+    connection: Connection,
+    prefix: str,
+    tmp_path: Path,
 ) -> Iterator[CaptureScene]:
     """The capture reads the standby, `connection` leads to the primary."""
     connection.execute(TABLE.encode())

@@ -35,34 +35,6 @@ insert into t select g, 0, repeat(md5(g::text), 80), repeat(md5((-g)::text), 80)
 """Rows whose values are TOASTed: an update does not send those that it leaves alone."""
 
 
-class Registry:
-    """`suiro registry` on a Kafka."""
-
-    def __init__(self, bootstrap: str, log: Path) -> None:
-        self._process = subprocess.Popen(
-            [
-                sys.executable,
-                "-m",
-                "suiro.cli",
-                "registry",
-                "--bootstrap",
-                bootstrap,
-                "--listen",
-                "127.0.0.1:0",
-            ],
-            stdout=subprocess.PIPE,
-            stderr=log.open("ab"),
-        )
-        assert self._process.stdout is not None
-        line = self._process.stdout.readline()
-        assert line, log.read_text()
-        self.url: str = json.loads(line)["registry"]
-
-    def stop(self) -> None:
-        self._process.terminate()
-        self._process.wait(20)
-
-
 class Capture:
     """`suiro capture postgres`; what it prints is in `events`."""
 

@@ -13,10 +13,10 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from suiro.client import EARLIEST, LATEST, Client, NewTopic
+from suiro.client import Client, NewTopic
 from suiro.errors import DataLossError, UsageError
 from suiro.protocol.murmur2 import partition_for_key
-from suiro.topic_table import pairs, slices_from_the_end
+from suiro.topic_table import committed_range, pairs, slices_from_the_end
 
 __all__ = [
     "POSITIONS_TOPIC",
@@ -88,10 +88,8 @@ def read_parts(client: Client, name: str) -> dict[str, Any]:
     """{part: value} of all that `part_record` wrote and nobody forgot. Reads the whole partition."""
     prefix = _key(name) + b"#"
     target = (POSITIONS_TOPIC, position_partition(client, name))
-    first = client.list_offsets({target: EARLIEST})[target].offset
-    end = client.list_offsets({target: LATEST}, read_committed=True)[target].offset
     found: dict[str, bytes] = {}
-    for key, value in pairs(client, target, first, end):
+    for key, value in pairs(client, target, *committed_range(client, target)):
         if key is not None and key.startswith(prefix):
             part = key[len(prefix) :].decode()
             if value is None:

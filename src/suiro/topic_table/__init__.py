@@ -7,7 +7,7 @@
 Importing it loads no kernels; the functions that decode columns load them on first use.
 """
 
-from suiro.topic_table.reading import Pair, batches, decode_pairs, pairs, slices_from_the_end
+from suiro.topic_table.reading import Pair, batches, committed_range, decode_pairs, pairs, slices_from_the_end
 from suiro.topic_table.table import TopicTable
 from suiro.topic_table.topic import BROKERS_DEFAULT, one_compacted_partition
 
@@ -16,6 +16,7 @@ __all__ = [
     "Pair",
     "TopicTable",
     "batches",
+    "committed_range",
     "decode_pairs",
     "one_compacted_partition",
     "pairs",

@@ -18,7 +18,7 @@ from suiro.protocol.records import control_type, decode_batch
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["Pair", "batches", "decode_pairs", "pairs", "slices_from_the_end"]
+__all__ = ["Pair", "batches", "committed_range", "decode_pairs", "pairs", "slices_from_the_end"]
 
 FETCH_BYTES, FETCH_BYTES_MAX = 8 << 20, 1 << 30
 FETCHES_MAX = 20
@@ -68,10 +68,15 @@ def pairs(client: Client, place: TopicPartition, start: int, end: int) -> Iterat
         yield from found
 
 
+def committed_range(client: Client, place: TopicPartition) -> tuple[int, int]:
+    """The log start and the last stable offset."""
+    start = client.list_offsets({place: EARLIEST})[place].offset
+    return start, client.list_offsets({place: LATEST}, read_committed=True)[place].offset
+
+
 def slices_from_the_end(client: Client, place: TopicPartition, first_look: int) -> Iterator[list[Pair]]:
     """Read a compacted partition backwards: its last `first_look` offsets, then twice as many before, and so on."""
-    start = client.list_offsets({place: EARLIEST})[place].offset
-    end = client.list_offsets({place: LATEST}, read_committed=True)[place].offset
+    start, end = committed_range(client, place)
     look = first_look
     while end > start:
         first = max(start, end - look)
@@ -108,6 +113,9 @@ def _read(
             start, nothing_came = following, 0
             yield rows
             continue
+        stable = part.last_stable_offset if read_committed else part.high_watermark
+        if compacted and not len(part.data) and stable >= end:
+            return  # compaction has removed the rest
         nothing_came += 1
         if max_bytes >= FETCH_BYTES_MAX or nothing_came > FETCHES_MAX:
             raise DeadlineExceededError(

@@ -17,8 +17,8 @@ from typing import Any
 
 import pyarrow as pa
 
-from suiro.client import EARLIEST, LATEST, Client
-from suiro.topic_table import batches
+from suiro.client import LATEST, Client
+from suiro.topic_table import batches, committed_range
 
 __all__ = ["OLD", "KeyedValues", "ends", "load", "load_older", "scan"]
 
@@ -37,8 +37,7 @@ def scan(client: Client, topic: str, partitions: int) -> Iterator[tuple[int, pa.
     """(partition, columns key, value, offset) of everything there is now."""
     for partition in range(partitions):
         place = (topic, partition)
-        start = client.list_offsets({place: EARLIEST})[place].offset
-        stable = client.list_offsets({place: LATEST}, read_committed=True)[place].offset
+        start, stable = committed_range(client, place)
         end = client.list_offsets({place: LATEST})[place].offset
         for first, last, committed in ((start, stable, True), (stable, end, False)):
             for batch in batches(client, place, first, last, compacted=True, read_committed=committed):
