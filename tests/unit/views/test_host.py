@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
+import threading
+from contextlib import nullcontext
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+from suiro.clock import SystemClock
 from suiro.errors import UsageError
+from suiro.views.control import host as host_module
 from suiro.views.control import lifecycle
-from suiro.views.control.host import Host
+from suiro.views.control.host import Host, HostConfig
+from suiro.views.control.journal import ConcurrentChangeError
+from suiro.views.pipeline.throttle import read_throttle
 from suiro.views.state import ALL, UnknownViewError, View
 
 
@@ -54,3 +61,58 @@ def test_consumers_are_not_moved_to_what_is_being_built() -> None:
     building = lifecycle.deploy(alone, key=("id",), spec={}).view
     with pytest.raises(UsageError, match=r"version 3 of view delays is still being built; group 'billing'"):
         host_of(Log(building), 2).move_consumers("delays", "billing", 3)
+
+
+def test_the_throttle_of_a_refused_deploy_is_not_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The journal may ask for the decision several times, and may refuse it in the end."""
+    spec: Any = SimpleNamespace(
+        view="delays", version=1, key=("id",), serve="sqlite", leader_cuts_topic=None, name="delays.v1"
+    )
+    monkeypatch.setattr(host_module, "run_isolated", lambda *_, **__: {})
+    monkeypatch.setattr(host_module, "VersionSpec", SimpleNamespace(from_json=lambda _: spec))
+    monkeypatch.setattr(host_module, "Client", lambda *_, **__: nullcontext())
+    monkeypatch.setattr(host_module, "check_names", lambda *_: None)
+    folder = tmp_path / "delays" / "v1"
+    decided: list[list[Path]] = []
+
+    class Journal:
+        topic_id = None
+
+        def __init__(self, failure: Exception | None) -> None:
+            self._failure = failure
+
+        def views(self) -> dict[str, View]:
+            return {}
+
+        def change(self, name: str, decide: Any, **_: Any) -> View:
+            for _ in range(3):
+                view: View = decide(View(name=name)).view
+                decided.append(list(folder.glob("throttle*")))
+            if self._failure is not None:
+                raise self._failure
+            return view
+
+    def deployed(failure: Exception | None) -> None:
+        host: Any = object.__new__(Host)
+        host.config = HostConfig(bootstrap_servers="127.0.0.1:1", data=tmp_path)
+        host._clock, host._stopping = SystemClock(), threading.Event()
+        host._place = SimpleNamespace(folder=lambda _: folder, require_own=lambda _: None)
+        host._journal, host._keepers = Journal(failure), {}
+        host._open_keepers = lambda: None
+        host.status = lambda _: {}
+        host.deploy(b"code", "app:view", who="ada", throttle=7)
+
+    with pytest.raises(ConcurrentChangeError, match="somebody else"):
+        deployed(ConcurrentChangeError("somebody else changed it"))
+    assert not folder.exists() or not list(folder.iterdir())
+    deployed(None)
+    assert decided == [[]] * 6
+    assert read_throttle(folder) == 7
+
+
+def test_a_throttle_that_is_none_is_refused_before_anything_is_done() -> None:
+    host: Any = object.__new__(Host)
+    with pytest.raises(UsageError, match="a throttle is records a second"):
+        host.deploy(b"code", "app:view", who="ada", throttle=-1)

@@ -337,13 +337,13 @@ def test_status_says_it_all(kept: Kept) -> None:
 def test_a_guard_looks_at_the_last_minute_of_a_long_share() -> None:
     """A day of good reads, then none succeeds: of all reads few failed, of the last minute's all."""
     metrics = ReadMetrics()
-    held = _Held(revision=1, since=0.0, looks=deque([(0.0, metrics.snapshot())]))
+    held = _Held(revision=1, since_ms=0, looks=deque([(0, metrics.snapshot())]))
     for second in range(5, 86_400, 5):
         metrics.answered(1.0)
         held.window(float(second), metrics.snapshot())
     for second in range(86_400, 86_461, 5):
         metrics.failed()
         reads = metrics.snapshot()
-        since = reads - held.window(float(second), reads)
+        since = reads - held.window(second * 1000, reads)
     assert (since.errors, since.reads) == (12, 12)
     assert len(held.looks) <= 14

@@ -159,7 +159,12 @@ class Comparing:
 
     def _limit(self, what: str, seconds: float, gone: threading.Event | None) -> Limit:
         return Limit(
-            what, stopping=self._stopping, seconds=seconds, gone=gone, longer="; --timeout gives it longer"
+            what,
+            stopping=self._stopping,
+            seconds=seconds,
+            gone=gone,
+            longer="; --timeout gives it longer",
+            clock=self._clock,
         )
 
     @contextmanager

@@ -37,7 +37,7 @@ from suiro.views.control.reconciler import Keeper
 from suiro.views.control.running import Place
 from suiro.views.definition import VersionSpec
 from suiro.views.pipeline.inputs import check_names
-from suiro.views.pipeline.pace import ask_throttle
+from suiro.views.pipeline.pace import ask_throttle, check_throttle
 from suiro.views.serving.reads import Served
 from suiro.views.state import (
     NO_GUARDS,
@@ -223,6 +223,7 @@ class Host:
     ) -> dict[str, Any]:
         """Checked first, in a process of its own: that the code loads, that its topology can work, that its inputs
         still have their beginning. Only then is anything written."""
+        check_throttle(throttle)
         sha256 = hashlib.sha256(code).hexdigest()
         code_file = self.config.data / CHECKS / f"{uuid.uuid4().hex}.zip"
         code_file.parent.mkdir(parents=True, exist_ok=True)
@@ -241,7 +242,12 @@ class Host:
                     "bootstrap_servers": self.config.bootstrap_servers,
                     "client_settings": dict(self.config.client_settings),
                 },
-                limit=Limit("the check of the code", stopping=self._stopping, seconds=CHECK_TIMEOUT_S),
+                limit=Limit(
+                    "the check of the code",
+                    stopping=self._stopping,
+                    seconds=CHECK_TIMEOUT_S,
+                    clock=self._clock,
+                ),
             )
         finally:
             code_file.unlink(missing_ok=True)
@@ -264,8 +270,6 @@ class Host:
 
         def decide(view: View) -> Change:
             check(view)
-            # Here, so that a deploy that was refused has no say in the one that was not.
-            ask_throttle(self._place.folder(spec), throttle)
             return lifecycle.deploy(view, key=spec.key, spec=checked)
 
         check(self._journal.views().get(spec.view) or View(name=spec.view))
@@ -273,6 +277,9 @@ class Host:
         with Client(self.config.bootstrap_servers, settings=self.config.client_settings) as client:
             check_names(client, spec)
         self._journal.change(spec.view, decide, who=who, codes={sha256: code})
+        # After the decision: a refused deploy of the same version number must not change this file. A host that is
+        # killed here builds the version without a limit, until `throttle` is called.
+        ask_throttle(self._place.folder(spec), throttle)
         self._open_keepers()
         return self.status(spec.view) | {"deployed": spec.version}
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 
-from suiro.clock import monotonic_s
+from suiro.clock import Clock, SystemClock
 from suiro.errors import TransientError
 
 __all__ = ["Limit"]
@@ -21,6 +21,7 @@ class Limit:
         seconds: float,
         gone: threading.Event | None = None,
         longer: str = "",
+        clock: Clock | None = None,
     ) -> None:
         """`stopping`: the host ends. `gone`: nobody waits for the answer any more. `longer`: how to give it
         more time."""
@@ -29,7 +30,8 @@ class Limit:
         self.seconds = seconds
         self._gone = gone
         self._longer = longer
-        self._begun = monotonic_s()
+        self._clock = clock or SystemClock()
+        self._begun_ms = self._clock.monotonic_ms()
 
     @property
     def is_over(self) -> bool:
@@ -43,7 +45,7 @@ class Limit:
 
     @property
     def elapsed_s(self) -> float:
-        return monotonic_s() - self._begun
+        return (self._clock.monotonic_ms() - self._begun_ms) / 1000
 
     def _why(self) -> str | None:
         if self._stopping.is_set():

@@ -15,7 +15,7 @@ from dataclasses import asdict, dataclass
 from functools import partial
 from typing import Any
 
-from suiro.clock import Clock, monotonic_s
+from suiro.clock import Clock
 from suiro.errors import SuiroError, TransientError
 from suiro.views.control import lifecycle
 from suiro.views.control import rollback_conditions as guards
@@ -33,9 +33,9 @@ __all__ = ["Keeper"]
 
 WHO = "host"
 TICK_S = 0.2
-WINDOW_S = 60.0
+WINDOW_MS = 60_000
 """Guards look at this much of the past: days of good reads must not hide a minute of bad ones."""
-LOOKS_EVERY_S = 5.0
+LOOKS_EVERY_MS = 5_000
 
 logger = logging.getLogger(__name__)
 
@@ -45,17 +45,17 @@ class _Held:
     """The share that callers have now, since when, and looks at what was read from the candidate, oldest first."""
 
     revision: int
-    since: float
-    looks: deque[tuple[float, Any]]
+    since_ms: int
+    looks: deque[tuple[int, Any]]
     difference: float | None = None
     is_comparing: bool = False
     sample: guards.Sample | None = None  # the last that guards looked at
 
-    def window(self, now: float, reads: Any) -> Any:
-        """What was read until the window began: at the share's beginning, or `WINDOW_S` ago."""
-        if now - self.looks[-1][0] >= LOOKS_EVERY_S:
-            self.looks.append((now, reads))
-        while len(self.looks) > 1 and now - self.looks[1][0] >= WINDOW_S:
+    def window(self, now_ms: int, reads: Any) -> Any:
+        """What was read until the window began: at the share's beginning, or `WINDOW_MS` ago."""
+        if now_ms - self.looks[-1][0] >= LOOKS_EVERY_MS:
+            self.looks.append((now_ms, reads))
+        while len(self.looks) > 1 and now_ms - self.looks[1][0] >= WINDOW_MS:
             self.looks.popleft()
         return self.looks[0][1]
 
@@ -134,7 +134,7 @@ class Keeper:
         routing = view.to_json()["routing"]
         held = self._held
         if held is not None and view.routing.guide is not None:
-            routing["guide"]["held_ms"] = int((monotonic_s() - held.since) * 1000)
+            routing["guide"]["held_ms"] = self._clock.monotonic_ms() - held.since_ms
         sample = None if held is None else held.sample
         return {
             "view": self.name,
@@ -306,9 +306,9 @@ class Keeper:
             return
         held = self._held
         if held is None or held.revision != view.revision:
-            begun = monotonic_s()
+            begun = self._clock.monotonic_ms()
             first = (begun, candidate.metrics.snapshot())
-            held = self._held = _Held(revision=view.revision, since=begun, looks=deque([first]))
+            held = self._held = _Held(revision=view.revision, since_ms=begun, looks=deque([first]))
         number = candidate.spec.version
         if routing.guards.difference is not None and held.difference is None and not held.is_comparing:
             held.is_comparing = True
@@ -316,7 +316,7 @@ class Keeper:
                 target=self._compare_for, args=(held, routing.serving, number), daemon=True
             ).start()
         reads = candidate.metrics.snapshot()
-        since = reads - held.window(monotonic_s(), reads)
+        since = reads - held.window(self._clock.monotonic_ms(), reads)
         lag_ms = self.lag_ms(number)
         sample = held.sample = guards.Sample(
             reads=since.reads,
@@ -329,7 +329,7 @@ class Keeper:
         if reason is not None:
             self._fall_back(reason)
             return
-        if routing.guide is None or (monotonic_s() - held.since) * 1000 < routing.guide.hold_ms:
+        if routing.guide is None or self._clock.monotonic_ms() - held.since_ms < routing.guide.hold_ms:
             return
         if routing.guards.difference is not None and held.difference is None:
             return  # the step is held until it is compared

@@ -7,30 +7,40 @@ the machine is. What was asked for is in a file of its own: a host that is kille
 
 from __future__ import annotations
 
+import threading
 from collections import deque
 from pathlib import Path
 
 from suiro.errors import UsageError
 from suiro.views.pipeline.throttle import write_throttle
 
-__all__ = ["InputLag", "Pace", "ask_throttle"]
+__all__ = ["InputLag", "Pace", "ask_throttle", "check_throttle"]
 
 LIVE_LAG_MS = 10_000
 PAUSE_MS = 20_000
 FILE = "throttle.asked"
 
+_files = threading.Lock()
+"""Held while both files change: an operator and a reconciler may write at the same time."""
 
-def ask_throttle(folder: Path, records_per_second: int | None) -> None:
-    """Counts from the next micro-batch on; 0 pauses, None is no limit."""
+
+def check_throttle(records_per_second: int | None) -> None:
+    """Raises `UsageError`."""
     if records_per_second is not None and records_per_second < 0:
         raise UsageError(f"a throttle is records a second, 0 to pause, not {records_per_second}")
+
+
+def ask_throttle(folder: Path, records_per_second: int | None) -> None:
+    """Applies from the next micro-batch on; 0 pauses, None is no limit."""
+    check_throttle(records_per_second)
     folder.mkdir(parents=True, exist_ok=True)
-    write_throttle(folder, records_per_second)
-    asked = folder / FILE
-    if records_per_second is None:
-        asked.unlink(missing_ok=True)
-    else:
-        asked.write_text(f"{records_per_second}\n")
+    with _files:
+        write_throttle(folder, records_per_second)
+        asked = folder / FILE
+        if records_per_second is None:
+            asked.unlink(missing_ok=True)
+        else:
+            asked.write_text(f"{records_per_second}\n")
 
 
 class InputLag:
@@ -74,4 +84,5 @@ class Pace:
             write_throttle(self._folder, 0)
             return
         asked = self._folder / FILE
-        write_throttle(self._folder, int(asked.read_text()) if asked.exists() else None)
+        with _files:
+            write_throttle(self._folder, int(asked.read_text()) if asked.exists() else None)
