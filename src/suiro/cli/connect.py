@@ -5,9 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import re
-import signal
 import sys
-import threading
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -35,15 +33,14 @@ def run(file: _File) -> None:
     from suiro.connect import Runtime, read_configuration, serve_control
     from suiro.errors import SuiroError
     from suiro.foundation.http import Tls, Users
+    from suiro.foundation.stopping import Stopping
 
     logging.basicConfig(
         level=logging.INFO, stream=sys.stderr, format="%(asctime)s %(levelname)s %(name)s: %(message)s"
     )
     for noisy in ("httpx", "httpcore"):
         logging.getLogger(noisy).setLevel(logging.WARNING)
-    ending = threading.Event()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, lambda *_: ending.set())
+    stopping = Stopping()
     try:
         configuration = read_configuration(file)
         runtime = Runtime(configuration)
@@ -68,7 +65,7 @@ def run(file: _File) -> None:
         json.dumps({"ready": True, "url": f"{scheme}://{address}:{control.port}", "connectors": names})
     )
     sys.stdout.flush()
-    ending.wait()
+    stopping.wait()
     stopped = runtime.stop()
     control.stop()
     if not stopped:

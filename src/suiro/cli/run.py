@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import signal
 import sys
 import threading
 from collections.abc import Iterator, Mapping
@@ -16,13 +15,13 @@ import typer
 
 from suiro.cli.topology_file import UserCodeError, load_topology
 from suiro.errors import ConfigError, SuiroError
+from suiro.foundation.stopping import Stopping
 
 if TYPE_CHECKING:
     from suiro.streams import KafkaStreams
 
 __all__ = ["run"]
 
-SIGNALS_S = 1.0
 _log = logging.getLogger(__name__)
 
 
@@ -177,9 +176,7 @@ def _console(address: str | None, streams: KafkaStreams) -> Iterator[None]:
 
 
 def until_told(streams: Any, until_done: bool) -> int:
-    told = threading.Event()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, lambda *_: told.set())
+    stopping = Stopping()
     streams.start()
     print(
         f"suiro run: {streams.application_id} runs; its state is in {streams.checkpoint}",
@@ -187,13 +184,11 @@ def until_told(streams: Any, until_done: bool) -> int:
         flush=True,
     )
     all_processed: Future[None] = Future()
-    threading.Thread(target=_await_end, args=(streams, told), daemon=True).start()
+    threading.Thread(target=_await_end, args=(streams, stopping), daemon=True).start()
     if until_done:
-        threading.Thread(target=_process_all, args=(streams, all_processed, told), daemon=True).start()
+        threading.Thread(target=_process_all, args=(streams, all_processed, stopping), daemon=True).start()
     try:
-        # Signals are handled between two waits. Nobody asks Java meanwhile how the query is.
-        while not told.wait(SIGNALS_S):
-            continue
+        stopping.wait()
         is_done = all_processed.done()
         failure = streams.exception or (all_processed.exception() if is_done else None)
     finally:
@@ -207,17 +202,17 @@ def until_told(streams: Any, until_done: bool) -> int:
     return 0
 
 
-def _await_end(streams: Any, told: threading.Event) -> None:
+def _await_end(streams: Any, stopping: Stopping) -> None:
     """On a thread of its own, so that a signal is heard. What ended the query is asked for afterwards."""
     try:
         streams.await_termination()
     except Exception as error:
         _log.debug("the query ended: %s", error)
     finally:
-        told.set()
+        stopping.set()
 
 
-def _process_all(streams: Any, done: Future[None], told: threading.Event) -> None:
+def _process_all(streams: Any, done: Future[None], stopping: Stopping) -> None:
     """On a thread of its own, so that a signal stops the wait."""
     try:
         streams.process_all_available()
@@ -226,7 +221,7 @@ def _process_all(streams: Any, done: Future[None], told: threading.Event) -> Non
     else:
         done.set_result(None)
     finally:
-        told.set()
+        stopping.set()
 
 
 def settings_of(pairs: list[str]) -> Mapping[str, str]:

@@ -1,7 +1,8 @@
-"""When a service stops: SIGTERM, SIGINT, or nobody holds its standard input any more."""
+"""When a process must stop: SIGTERM, SIGINT, a call of `set`, or a closed standard input."""
 
 from __future__ import annotations
 
+import contextlib
 import os
 import select
 import signal
@@ -11,30 +12,34 @@ __all__ = ["Stopping"]
 
 
 class Stopping:
-    """From its making on the two signals no longer end the process, but `wait`. For the main thread."""
+    """An event that signals set. Create it on the main thread; all threads may use it.
+
+    It is not a `threading.Event`: a signal handler that sets one while the main thread waits for it can deadlock.
+    """
 
     def __init__(self, *, while_stdin_is_open: bool = False) -> None:
         self._stdin = sys.stdin.fileno() if while_stdin_is_open else None
-        self._told, self._tell = os.pipe()  # an Event may be set by a handler that interrupts its own wait
-        os.set_blocking(self._tell, False)
+        self._readable, self._writable = os.pipe()  # readable once the event is set, and from then on
+        os.set_blocking(self._writable, False)
         for number in (signal.SIGTERM, signal.SIGINT):
-            signal.signal(number, self._signalled)
+            signal.signal(number, lambda *_: self.set())
 
-    def _signalled(self, *_: object) -> None:
-        try:
-            os.write(self._tell, b"x")
-        except BlockingIOError:
-            pass  # told often enough
+    def set(self) -> None:
+        with contextlib.suppress(BlockingIOError):  # the pipe is full: the event is set
+            os.write(self._writable, b"x")
+
+    def is_set(self) -> bool:
+        return self.wait(0)
 
     def wait(self, timeout_s: float | None = None) -> bool:
-        """Until it is to stop, then true, at every later call too; false once the time is over."""
+        """Whether the event is set. Waits until it is, or until the timeout."""
         poll = select.poll()
-        for watched in (self._told, self._stdin):
+        for watched in (self._readable, self._stdin):
             if watched is not None:
                 poll.register(watched, select.POLLIN)
         while ready := poll.poll(None if timeout_s is None else timeout_s * 1_000):
-            if any(readable == self._told for readable, _ in ready):
+            if any(readable == self._readable for readable, _ in ready):
                 return True
             if not os.read(ready[0][0], 4096):
-                self._signalled()
+                self.set()
         return False

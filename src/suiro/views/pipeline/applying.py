@@ -30,6 +30,7 @@ from typing import Any, Protocol
 from suiro.client import EARLIEST, Client
 from suiro.clock import Clock, SystemClock
 from suiro.errors import FatalError, SuiroError, TransientError, UnknownTopicError
+from suiro.foundation.stopping import Stopping
 from suiro.protocol import columnar
 from suiro.views.cuts import Cut, CutLog
 from suiro.views.definition import VersionSpec
@@ -181,8 +182,7 @@ def main() -> int:
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
     given = json.loads(_first_line())
     _give_way()
-    ending = threading.Event()
-    signal.signal(signal.SIGTERM, lambda *_: ending.set())
+    ending = Stopping()
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # of a terminal: whoever started this one stops it
 
     def say(event: str, **more: object) -> None:
@@ -210,7 +210,7 @@ def main() -> int:
     return 0
 
 
-def _run(applier: Applier, ending: threading.Event, say: Any) -> None:
+def _run(applier: Applier, ending: Stopping, say: Any) -> None:
     failed: str | None = None
     is_well = False
     while not ending.is_set():
@@ -257,7 +257,7 @@ def _first_line() -> bytes:
     return line
 
 
-def _wait_for_the_end(ending: threading.Event, applier: Applier) -> None:
+def _wait_for_the_end(ending: Stopping, applier: Applier) -> None:
     """Of stdin, which closes with whoever started this process, however that ends; or of a signal."""
     while not ending.is_set():
         if select.select([0], [], [], 0.1)[0] and not os.read(0, 4096):

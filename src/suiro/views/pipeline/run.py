@@ -22,7 +22,6 @@ import contextlib
 import fcntl
 import json
 import os
-import signal
 import sys
 import threading
 from collections.abc import Callable, Iterator, Mapping
@@ -33,6 +32,7 @@ from typing import Any
 from suiro.client import EARLIEST, LATEST, Client, NewTopic
 from suiro.clock import SystemClock
 from suiro.errors import SuiroError, TransientError, UnknownTopicError, UsageError
+from suiro.foundation.stopping import Stopping
 from suiro.foundation.types import TopicPartition
 from suiro.spark import java_started_early
 from suiro.streams import KafkaStreams
@@ -58,20 +58,26 @@ Say = Callable[..., None]
 
 def main(folder: Path) -> int:
     say = _speaker()
-    told = threading.Event()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, lambda *_: told.set())
+    stopping = Stopping()
     where = json.loads(sys.stdin.buffer.readline())
-    threading.Thread(target=_until_input_ends, args=(told,), daemon=True).start()
+    threading.Thread(target=_until_input_ends, args=(stopping,), daemon=True).start()
     try:
         spec = VersionSpec.from_json(json.loads((folder / SPEC).read_text(encoding="utf-8")))
-        with _alone(folder, told):
-            if told.is_set():  # while it waited; the earlier one may still run
+        with _alone(folder, stopping):
+            if stopping.is_set():  # while it waited; the earlier one may still run
                 say("ended")
                 return 0
             settings = RunSettings.parse(spec.settings)
             with java_started_early(master=settings.master, settings=settings.spark):
-                _run(spec, settings, folder, where["bootstrap_servers"], where["client_settings"], told, say)
+                _run(
+                    spec,
+                    settings,
+                    folder,
+                    where["bootstrap_servers"],
+                    where["client_settings"],
+                    stopping,
+                    say,
+                )
     except Exception as error:
         kind = "" if isinstance(error, SuiroError) else f"{type(error).__name__}: "
         say("failed", error=f"{kind}{error}", is_transient=_is_transient(error))
@@ -91,7 +97,7 @@ def _run(
     folder: Path,
     bootstrap_servers: str,
     client_settings: Mapping[str, str],
-    told: threading.Event,
+    stopping: Stopping,
     say: Say,
 ) -> None:
     topology = spec.topology_of(_definition(spec, folder / CODE))
@@ -128,7 +134,7 @@ def _run(
             streams.start()
             say("running")
             watch = _Watch(client, spec, say)
-            while streams.state == "RUNNING" and not told.wait(LOOK_S):
+            while streams.state == "RUNNING" and not stopping.wait(LOOK_S):
                 with contextlib.suppress(TransientError):
                     watch.look(_position(streams))
             if streams.exception is not None:
@@ -224,15 +230,15 @@ def make_topics(client: Client, spec: VersionSpec, settings: RunSettings) -> Non
 
 
 @contextlib.contextmanager
-def _alone(folder: Path, told: threading.Event) -> Iterator[None]:
+def _alone(folder: Path, stopping: Stopping) -> Iterator[None]:
     """Waits until an earlier process of this folder, whose host was killed, is gone: a checkpoint is one query's."""
     with (folder / LOCK).open("w") as file:
-        while not told.is_set():
+        while not stopping.is_set():
             try:
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 break
             except BlockingIOError:
-                told.wait(LOOK_S)
+                stopping.wait(LOOK_S)
         yield
 
 
@@ -271,10 +277,10 @@ def _speaker() -> Say:
     return say
 
 
-def _until_input_ends(told: threading.Event) -> None:
+def _until_input_ends(stopping: Stopping) -> None:
     while os.read(0, 4096):
         continue
-    told.set()
+    stopping.set()
     # Whoever started this is gone, perhaps with a successor on its way: Spark gets a moment to end in order.
     threading.Timer(10.0, os._exit, args=[1]).start()
 
