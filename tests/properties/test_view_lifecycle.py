@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from suiro.errors import UsageError
 from suiro.views.control import lifecycle
 from suiro.views.control.lifecycle import TABLE
-from suiro.views.state import ALL, POSITIONS, Change, Guide, View, position_of, version_for
+from suiro.views.state import ALL, POSITIONS, Change, RolloutPlan, View, position_of, version_for
 
 CALLERS = [f"caller-{number}" for number in range(300)]
 KEY = ("carrier", "day")
@@ -29,7 +29,7 @@ def shift(view: View, share: int, lag_ms: int | None) -> Change:
 
 
 def guided(view: View, steps: list[int], lag_ms: int | None) -> Change:
-    return lifecycle.shift(view, steps[0], lag_ms=lag_ms, guide=Guide(steps=tuple(steps), hold_ms=1))
+    return lifecycle.shift(view, steps[0], lag_ms=lag_ms, guide=RolloutPlan(steps=tuple(steps), hold_ms=1))
 
 
 def deploy(view: View) -> Change:
@@ -48,7 +48,7 @@ commands = st.one_of(
     numbers.map(lambda n: command("fail", lambda view: lifecycle.fail(view, n, "broken"))),
     st.tuples(shares, lags).map(lambda given: command("shift", shift, *given)),
     st.tuples(guides, lags).map(lambda given: command("guided", guided, *given)),
-    lags.map(lambda lag: command("guide_on", lambda view: lifecycle.guide_on(view, lag_ms=lag))),
+    lags.map(lambda lag: command("next_step", lambda view: lifecycle.next_step(view, lag_ms=lag))),
     st.just(command("rollback", lifecycle.rollback)),
     st.just(command("trip", lambda view: lifecycle.trip(view, "p99"))),
     lags.map(lambda lag: command("forward", lambda view: lifecycle.forward(view, lag_ms=lag))),

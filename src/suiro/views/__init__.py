@@ -13,7 +13,7 @@ a cut (`cuts`), which says what of the inputs the output reflects.
 - `definition`: what a view is, and a version of it. `archive`: its code. `cuts`: which inputs an output reflects.
 - `pipeline`, `process`: a version runs. `leader`: it ends its micro-batches where another's ended.
 - `store`, `follower`, `reads`: its rows are kept, and served.
-- `lifecycle`: the rules of a change. `journal`: what was decided, in the log. `keeper`, `host`: it is made so.
+- `lifecycle`: the rules of a change. `journal`: what was decided, in the log. `reconciler`, `host`: it is made so.
 - `compare`, `explain`: two versions beside each other. `client`, `async_client`: all of it from elsewhere.
 
 A name's module is imported when the name is first used.

@@ -12,15 +12,15 @@ from suiro.errors import TransientError, UsageError
 
 __all__ = [
     "ALL",
-    "NO_GUARDS",
+    "NO_CONDITIONS",
     "POSITIONS",
     "Change",
     "Event",
-    "Guards",
-    "Guide",
     "NotServedError",
     "Position",
     "RefusedChangeError",
+    "RollbackConditions",
+    "RolloutPlan",
     "Routing",
     "UnknownViewError",
     "Version",
@@ -79,8 +79,8 @@ class Version:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Guards:
-    """What the candidate must keep to; None is not looked at. `errors` and `difference` are shares from 0 to 1."""
+class RollbackConditions:
+    """Limits for the candidate of a shift; None is no limit. `errors` and `difference` are shares from 0 to 1."""
 
     errors: float | None = None
     p99_ms: float | None = None
@@ -89,8 +89,8 @@ class Guards:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Guide:
-    """A shift in steps, which the host takes one after another: share by share, each held for `hold_ms`."""
+class RolloutPlan:
+    """The steps of a shift. The host takes one after another, and holds each for `hold_ms`."""
 
     steps: tuple[int, ...]
     hold_ms: int
@@ -105,11 +105,11 @@ class Routing:
     candidate: int | None = None
     share: int = 0
     share_before_rollback: int | None = None
-    guards: Guards = Guards()
-    guide: Guide | None = None
+    guards: RollbackConditions = RollbackConditions()
+    guide: RolloutPlan | None = None
 
 
-NO_GUARDS = Guards()
+NO_CONDITIONS = RollbackConditions()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -145,8 +145,8 @@ class View:
             revision=data["revision"],
             versions=tuple(Version(**{**one, "key": tuple(one["key"])}) for one in data["versions"]),
             routing=Routing(
-                **{**routing, "guards": Guards(**routing["guards"])},
-                guide=None if guide is None else Guide(**{**guide, "steps": tuple(guide["steps"])}),
+                **{**routing, "guards": RollbackConditions(**routing["guards"])},
+                guide=None if guide is None else RolloutPlan(**{**guide, "steps": tuple(guide["steps"])}),
             ),
         )
 

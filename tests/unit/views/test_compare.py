@@ -13,7 +13,7 @@ import pytest
 from suiro.errors import UsageError
 from suiro.views.analysis.compare.comparison import Comparison, compare, compare_buckets
 from suiro.views.analysis.compare.text import text_of
-from suiro.views.analysis.compare.values import Tolerance, Yardstick
+from suiro.views.analysis.compare.values import Comparator, Tolerance
 from suiro.views.cuts import Cut
 from suiro.views.store import open_store
 
@@ -67,7 +67,7 @@ def compared(old: Rows, new: Rows, *, ignored: tuple[str, ...] = (), **tolerance
         key=("carrier",),
         versions=(1, 2),
         cuts=(cut(), cut(9)),
-        yardstick=Yardstick.of(tolerances, ignored),
+        comparator=Comparator.of(tolerances, ignored),
     )
     again = Comparison.from_json(json.loads(json.dumps(found.to_json())))
     assert again == found
@@ -79,7 +79,7 @@ def test_what_is_equal_is_not_read() -> None:
     rows = {(f"C{n}",): {"n": n} for n in range(40)}
     old, new = InBuckets(rows), InBuckets(rows | {("C7",): {"n": 8}})
     found = compare_buckets(
-        old, new, key=("carrier",), versions=(1, 2), cuts=(cut(), cut()), yardstick=Yardstick()
+        old, new, key=("carrier",), versions=(1, 2), cuts=(cut(), cut()), comparator=Comparator()
     )
     assert (found.equal, found.differing) == (39, 1)
     assert old.read == new.read == [_bucket(("C7",))]

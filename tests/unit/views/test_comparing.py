@@ -17,7 +17,7 @@ from suiro.errors import TransientError, UsageError
 from suiro.views.control import comparing, isolated
 from suiro.views.control.comparing import Comparing
 from suiro.views.control.limit import Limit
-from suiro.views.control.running import Place
+from suiro.views.control.running import HostEnvironment
 from suiro.views.definition import VersionSpec
 from suiro.views.state import Routing, Version, View
 from suiro.views.store import Store, open_store
@@ -62,7 +62,7 @@ def compared(tmp_path: Path, stores: dict[int, Store]) -> Comparing:
         store = stores[number]
         return SimpleNamespace(version=number, store=store, follower=SimpleNamespace(cut=store.cut))
 
-    place = Place(data=tmp_path, bootstrap_servers="none", client_settings={}, postgres=None)
+    place = HostEnvironment(data=tmp_path, bootstrap_servers="none", client_settings={}, postgres=None)
     return Comparing(
         Kept(),  # type: ignore[arg-type]
         place,

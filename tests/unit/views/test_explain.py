@@ -15,7 +15,7 @@ from suiro.errors import UsageError
 from suiro.streams import JoinWindows, StreamsBuilder, TimeWindows, serdes
 from suiro.streams.errors import ProcessingError
 from suiro.streams.provenance import TracingInterpreter
-from suiro.views.analysis.compare.values import Yardstick, columns_of
+from suiro.views.analysis.compare.values import Comparator, columns_of
 from suiro.views.analysis.explain.inputs import InputRecord
 from suiro.views.analysis.explain.path import shown
 from suiro.views.analysis.explain.replay import Side
@@ -44,10 +44,10 @@ def version(number: int, build: Build, key: str | tuple[str, ...] = "carrier", *
 
 
 def explained(
-    records: Sequence[InputRecord], old: Side, new: Side, key: tuple[Any, ...], **yardstick: Any
+    records: Sequence[InputRecord], old: Side, new: Side, key: tuple[Any, ...], **comparator: Any
 ) -> Explanation:
     log = MemoryLog(records)
-    (found,) = explain_from([key], old, new, log, Yardstick.of(yardstick, ()))
+    (found,) = explain_from([key], old, new, log, Comparator.of(comparator, ()))
     for side, row in ((old, found.old_row), (new, found.new_row)):
         text = rows_of(side, log).get(found.key)
         assert row == (None if text is None else columns_of(text))
@@ -292,9 +292,9 @@ def test_many_records_make_a_short_text() -> None:
 def test_keys_that_cannot_be_asked_for() -> None:
     old, new = version(1, zero_for_cancelled), version(2, without_cancelled)
     with pytest.raises(UsageError, match="has 2 parts, and the view's has 1: carrier"):
-        explain_from([("AA", "x")], old, new, MemoryLog(SOME), Yardstick())
+        explain_from([("AA", "x")], old, new, MemoryLog(SOME), Comparator())
     with pytest.raises(UsageError, match="no row in common"):
-        explain_from([("AA",)], old, version(2, without_cancelled, "airline"), MemoryLog(SOME), Yardstick())
+        explain_from([("AA",)], old, version(2, without_cancelled, "airline"), MemoryLog(SOME), Comparator())
 
 
 def test_records_of_other_keys_are_left_out_before_the_interpreter(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -307,7 +307,7 @@ def test_records_of_other_keys_are_left_out_before_the_interpreter(monkeypatch: 
 
     monkeypatch.setattr(TracingInterpreter, "pipe", counting)
     sides = version(1, zero_for_cancelled), version(2, without_cancelled)
-    (found,) = explain_from([("UA",)], *sides, MemoryLog(SOME), Yardstick())
+    (found,) = explain_from([("UA",)], *sides, MemoryLog(SOME), Comparator())
     assert found.is_explained
     assert found.records_read == 60
     # Each version's own records in the replay, and those that were looked at for their ways.
@@ -320,7 +320,7 @@ def test_a_function_that_fails_in_the_sieve_is_left_to_the_rules() -> None:
 
     with pytest.raises(ProcessingError, match="no such field"):
         explain_from(
-            [("UA",)], version(1, failing), version(2, zero_for_cancelled), MemoryLog(SOME), Yardstick()
+            [("UA",)], version(1, failing), version(2, zero_for_cancelled), MemoryLog(SOME), Comparator()
         )
 
 

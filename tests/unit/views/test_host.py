@@ -42,7 +42,7 @@ def host_of(journal: Log, *running: int) -> Host:
     host: Any = object.__new__(Host)
     host._journal = journal
     versions = {number: SimpleNamespace(served=number) for number in running}
-    host._keepers = {"delays": SimpleNamespace(running=versions.get)}
+    host._reconcilers = {"delays": SimpleNamespace(running=versions.get)}
     made: Host = host
     return made
 
@@ -98,9 +98,9 @@ def test_the_throttle_of_a_refused_deploy_is_not_written(
         host: Any = object.__new__(Host)
         host.config = HostConfig(bootstrap_servers="127.0.0.1:1", data=tmp_path)
         host._clock, host._stopping = SystemClock(), threading.Event()
-        host._place = SimpleNamespace(folder=lambda _: folder, require_own=lambda _: None)
-        host._journal, host._keepers = Journal(failure), {}
-        host._open_keepers = lambda: None
+        host._environment = SimpleNamespace(folder=lambda _: folder, require_own=lambda _: None)
+        host._journal, host._reconcilers = Journal(failure), {}
+        host._open_reconcilers = lambda: None
         host.status = lambda _: {}
         host.deploy(b"code", "app:view", who="ada", throttle=7)
 

@@ -8,7 +8,7 @@ import pytest
 
 from suiro.errors import UsageError
 from suiro.views.control import lifecycle
-from suiro.views.state import Guards, Guide, RefusedChangeError, UnknownViewError, View
+from suiro.views.state import RefusedChangeError, RollbackConditions, RolloutPlan, UnknownViewError, View
 
 KEY = ("carrier", "day")
 
@@ -127,29 +127,29 @@ def test_shares_that_are_none(share: int) -> None:
 @pytest.mark.parametrize("steps", [(100, 100), (1_000, 100), (100, 20_000)])
 def test_steps_that_do_not_rise(steps: tuple[int, ...]) -> None:
     with pytest.raises(UsageError, match="steps rise"):
-        lifecycle.shift(ready(), steps[0], lag_ms=0, guide=Guide(steps=steps, hold_ms=1))
+        lifecycle.shift(ready(), steps[0], lag_ms=0, guide=RolloutPlan(steps=steps, hold_ms=1))
 
 
 def test_a_guide_goes_step_by_step_and_keeps_its_guards() -> None:
-    guards = Guards(errors=0.01, p99_ms=50.0)
+    guards = RollbackConditions(errors=0.01, p99_ms=50.0)
     view = lifecycle.shift(
-        ready(), 100, lag_ms=0, guards=guards, guide=Guide(steps=(100, 1_000, 10_000), hold_ms=5_000)
+        ready(), 100, lag_ms=0, guards=guards, guide=RolloutPlan(steps=(100, 1_000, 10_000), hold_ms=5_000)
     ).view
     shares = [view.routing.share]
     while view.routing.guide is not None:
-        view = lifecycle.guide_on(view, lag_ms=0).view
+        view = lifecycle.next_step(view, lag_ms=0).view
         shares.append(view.routing.share)
     assert shares == [100, 1_000, 10_000, 10_000]
     assert view.routing.guards == guards
 
 
 def test_a_guard_that_trips_ends_the_guide() -> None:
-    view = lifecycle.shift(ready(), 100, lag_ms=0, guide=Guide(steps=(100, 1_000), hold_ms=1)).view
+    view = lifecycle.shift(ready(), 100, lag_ms=0, guide=RolloutPlan(steps=(100, 1_000), hold_ms=1)).view
     change = lifecycle.trip(view, "p99 of version 2 is 80 ms")
     assert change.event is not None
     assert change.event.detail["reason"] == "p99 of version 2 is 80 ms"
     assert (change.view.routing.share, change.view.routing.guide) == (0, None)
-    assert lifecycle.guide_on(change.view, lag_ms=0).event is None
+    assert lifecycle.next_step(change.view, lag_ms=0).event is None
     assert lifecycle.trip(change.view, "again").event is None
 
 

@@ -18,7 +18,7 @@ from suiro.foundation.http import HttpServer, Users, listen_on
 from suiro.views import Listen, Views
 from suiro.views.control.journal import ConcurrentChangeError
 from suiro.views.control.operations import COMPARING_THREADS, application
-from suiro.views.state import Guards, RefusedChangeError, UnknownViewError
+from suiro.views.state import RefusedChangeError, RollbackConditions, UnknownViewError
 
 JSON = {"Content-Type": "application/json"}
 
@@ -70,7 +70,8 @@ def test_what_is_asked_arrives(host: Told, views: Views, tmp_path: Path) -> None
     }  # fmt: skip
     views.shift("delays", 0.5, 100, hold_ms=5_000, guards={"errors": 0.01, "p99_ms": 50})
     assert host.calls.pop() == (
-        "shift", ("delays", [50, 10_000]), {"who": "ada", "hold_ms": 5_000, "guards": Guards(errors=0.01, p99_ms=50)}
+        "shift", ("delays", [50, 10_000]),
+        {"who": "ada", "hold_ms": 5_000, "guards": RollbackConditions(errors=0.01, p99_ms=50)},
     )  # fmt: skip
     views.retire("delays", 1, yes=True)
     assert host.calls.pop() == ("retire", ("delays", 1), {"who": "ada", "confirmed": True, "last": False})

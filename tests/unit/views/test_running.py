@@ -20,7 +20,7 @@ from suiro.errors import ConfigError, UsageError
 from suiro.views import view
 from suiro.views.control import running
 from suiro.views.control.host import CHECKS, LOCK
-from suiro.views.control.running import Place, PlaceTakenError, RunningVersion
+from suiro.views.control.running import HostEnvironment, LocationTakenError, RunningVersion
 from suiro.views.definition import VersionSpec
 from suiro.views.pipeline.folder import SPEC
 
@@ -33,8 +33,8 @@ def spec_of(serve: Any = "sqlite") -> VersionSpec:
     )  # fmt: skip
 
 
-def place_of(data: Path) -> Place:
-    return Place(data=data, bootstrap_servers="none", client_settings={}, postgres=None)
+def place_of(data: Path) -> HostEnvironment:
+    return HostEnvironment(data=data, bootstrap_servers="none", client_settings={}, postgres=None)
 
 
 def test_a_store_that_cannot_be_opened_leaves_no_follower(
@@ -70,7 +70,7 @@ def test_a_folder_of_another_logs_version_is_refused_and_stays(
     (folder / SPEC).write_text(json.dumps(theirs.to_json()))
     place.require_own(theirs)
     ours = dataclasses.replace(theirs, journal_id="B")
-    with pytest.raises(PlaceTakenError, match="has the id A, here B"):
+    with pytest.raises(LocationTakenError, match="has the id A, here B"):
         RunningVersion(ours, place, b"zip", gave_up=lambda error: False, is_beside=lambda: False)
     monkeypatch.setattr(running, "Client", lambda *_, **__: nullcontext(Empty()))
     running.free(ours, place)

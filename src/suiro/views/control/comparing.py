@@ -16,7 +16,7 @@ from suiro.views.arrival import note_of
 from suiro.views.control.isolated import run_isolated
 from suiro.views.control.journal import Journal
 from suiro.views.control.limit import Limit
-from suiro.views.control.running import Place
+from suiro.views.control.running import HostEnvironment
 from suiro.views.definition import VersionSpec
 from suiro.views.serving.reads import Served
 from suiro.views.state import position_of
@@ -36,14 +36,14 @@ class Comparing:
     def __init__(
         self,
         journal: Journal,
-        place: Place,
+        environment: HostEnvironment,
         *,
         served: Callable[[str, int], Served],
         clock: Clock,
         stopping: threading.Event,
     ) -> None:
         self._journal = journal
-        self._place = place
+        self._environment = environment
         self._served = served
         self._clock = clock
         self._stopping = stopping
@@ -132,8 +132,8 @@ class Comparing:
             "comparison": None if last is None else last["result"],
             "tolerances": {} if last is None else last["tolerances"],
             "ignored": [] if last is None else last["ignored"],
-            "bootstrap_servers": self._place.bootstrap_servers,
-            "client_settings": dict(self._place.client_settings),
+            "bootstrap_servers": self._environment.bootstrap_servers,
+            "client_settings": dict(self._environment.client_settings),
         }
         with self._alone(limit):
             found = run_isolated("explain", given, limit=limit)
@@ -155,7 +155,7 @@ class Comparing:
                     f"version {version.number} of view {view} is {version.state}, and has no rows any more"
                 )
         specs = [VersionSpec.from_json(version.spec) for version in versions]
-        return {"old": self._place.side(specs[0]), "new": self._place.side(specs[1])}
+        return {"old": self._environment.side(specs[0]), "new": self._environment.side(specs[1])}
 
     def _limit(self, what: str, seconds: float, gone: threading.Event | None) -> Limit:
         return Limit(

@@ -91,7 +91,7 @@ def matching_cuts(
     positions: Mapping[int, int], old: Sequence[Cut], new: Sequence[Cut]
 ) -> tuple[Cut | None, Cut | None]:
     """`positions`: the next record to consume of each partition of the old topic. Of the old cuts that are consumed,
-    the newest that the new version has too, with its twin; without one, the newest, and the newest new cut before it.
+    the newest that the new version has too, with its match; without one, the newest, and the newest new cut before it.
 
     Only a settled old cut will do: what still waited in it may be in the new one, and would be left out.
     """
@@ -102,18 +102,17 @@ def matching_cuts(
     ]
     if not consumed:
         return None, None
-    twins: dict[frozenset[tuple[TopicPartition, int]], Cut] = {}
+    matching: dict[frozenset[tuple[TopicPartition, int]], Cut] = {}
     topics = {topic for topic, _ in consumed[-1].inputs}
     if new:
         topics &= {topic for topic, _ in new[-1].inputs}
     for cut in new:
-        twins.setdefault(
-            _place(cut, topics), cut
-        )  # of several at the same inputs the first leaves nothing out
+        # Of several cuts at the same inputs, the first one skips no output.
+        matching.setdefault(_input_offsets(cut, topics), cut)
     for cut in reversed(consumed):
-        twin = twins.get(_place(cut, topics)) if topics else None
-        if twin is not None:
-            return cut, twin
+        match = matching.get(_input_offsets(cut, topics)) if topics else None
+        if match is not None:
+            return cut, match
     newest = consumed[-1]
     before = [
         cut
@@ -123,7 +122,7 @@ def matching_cuts(
     return newest, before[-1] if before and topics else None
 
 
-def _place(cut: Cut, topics: set[str]) -> frozenset[tuple[TopicPartition, int]]:
+def _input_offsets(cut: Cut, topics: set[str]) -> frozenset[tuple[TopicPartition, int]]:
     return frozenset((place, at) for place, at in cut.inputs.items() if place[0] in topics and at > 0)
 
 

@@ -1,7 +1,7 @@
 """The host of views: follows what was decided, keeps it running, decides what it is asked for, and serves it.
 
 - Everything it knows is in the log (`journal`) or can be made again from it: killed at any point and started again, it
-  goes on. What is half done, a keeper (`keeper`, one for each view) finishes.
+  goes on. A reconciler for each view completes what is half done.
 - One host for a folder, by a lock on it; one for a log, by the journal: a later host takes over, the earlier one ends.
 - Code of users, and what takes long, runs in other processes (`isolated`, pipelines, followers).
 - Who is answered by which version is decided from the journal's state, at each read: a change of routing is there for
@@ -33,19 +33,19 @@ from suiro.views.control.journal import ConcurrentChangeError, Journal
 from suiro.views.control.journal_doubts import SEEN_FILE
 from suiro.views.control.journal_keys import KEY_FILE, Keys
 from suiro.views.control.limit import Limit
-from suiro.views.control.reconciler import Keeper
-from suiro.views.control.running import Place
+from suiro.views.control.reconciler import Reconciler
+from suiro.views.control.running import HostEnvironment
 from suiro.views.definition import VersionSpec
 from suiro.views.pipeline.inputs import check_names
 from suiro.views.pipeline.pace import ask_throttle, check_throttle
 from suiro.views.serving.reads import Served
 from suiro.views.state import (
-    NO_GUARDS,
+    NO_CONDITIONS,
     POSITIONS,
     Change,
-    Guards,
-    Guide,
     NotServedError,
+    RollbackConditions,
+    RolloutPlan,
     UnknownViewError,
     View,
     position_of,
@@ -91,7 +91,7 @@ class Host:
         self._id = uuid.uuid4().hex
         self._clock = SystemClock()
         self._lock_file = locked(config.data)
-        self._place = Place(
+        self._environment = HostEnvironment(
             data=config.data,
             bootstrap_servers=config.bootstrap_servers,
             client_settings=config.client_settings,
@@ -106,12 +106,12 @@ class Host:
             changed=self._on_change,
             clock=self._clock,
         )
-        self._keepers: dict[str, Keeper] = {}  # guarded by `_keeping`
-        self._keeping = threading.Lock()
+        self._reconcilers: dict[str, Reconciler] = {}  # guarded by `_reconcilers_lock`
+        self._reconcilers_lock = threading.Lock()
         self._stopping = threading.Event()
         self._is_ours = False
         self.comparing = Comparing(
-            self._journal, self._place, served=self.version, clock=self._clock, stopping=self._stopping
+            self._journal, self._environment, served=self.version, clock=self._clock, stopping=self._stopping
         )
 
     # -- starting and stopping -----------------------------------------------------------------------------------
@@ -124,7 +124,7 @@ class Host:
         )
         self._is_ours = True
         shutil.rmtree(self.config.data / CHECKS, ignore_errors=True)  # of a host that was killed
-        self._open_keepers()
+        self._open_reconcilers()
 
     def _warn_unless_guarded(self) -> None:
         with Client(self.config.bootstrap_servers, settings=self.config.client_settings) as client:
@@ -141,9 +141,9 @@ class Host:
     def stop(self) -> None:
         """Safe to call again. Versions go on where they were, at the next start."""
         self._stopping.set()
-        with self._keeping:
-            keepers, self._keepers = list(self._keepers.values()), {}
-        ending = [threading.Thread(target=keeper.stop) for keeper in keepers]
+        with self._reconcilers_lock:
+            reconcilers, self._reconcilers = list(self._reconcilers.values()), {}
+        ending = [threading.Thread(target=reconciler.stop) for reconciler in reconcilers]
         for thread in ending:
             thread.start()
         for thread in ending:
@@ -159,22 +159,26 @@ class Host:
                 f"another host took these views over: {host['url']}, process {host['pid']} on {host['on']}"
             )
             self.ended.set()
-        for keeper in list(self._keepers.values()):
-            keeper.wake()
+        for reconciler in list(self._reconcilers.values()):
+            reconciler.wake()
 
-    def _open_keepers(self) -> None:
+    def _open_reconcilers(self) -> None:
         for name in self._journal.views():
-            with self._keeping:
-                if name in self._keepers or self._stopping.is_set():
+            with self._reconcilers_lock:
+                if name in self._reconcilers or self._stopping.is_set():
                     continue
-                keeper = self._keepers[name] = Keeper(
-                    name, self._journal, self._place, clock=self._clock, compare=self.comparing.difference
+                reconciler = self._reconcilers[name] = Reconciler(
+                    name,
+                    self._journal,
+                    self._environment,
+                    clock=self._clock,
+                    compare=self.comparing.difference,
                 )
-            keeper.start()
+            reconciler.start()
 
-    def _keeper(self, view: str) -> Keeper:
+    def _reconciler(self, view: str) -> Reconciler:
         self._journal.view(view)  # says what there is, where there is none of that name
-        found = self._keepers.get(view)
+        found = self._reconcilers.get(view)
         if found is None:
             raise NotServedError(f"view {view} is being opened; try again in a moment")
         return found
@@ -199,7 +203,7 @@ class Host:
                 # It was retired since the state was looked at: by now another one answers this caller.
 
     def version(self, view: str, number: int) -> Served:
-        running = self._keeper(view).running(number)
+        running = self._reconciler(view).running(number)
         if running is not None:
             return running.served
         version = self._journal.view(view).version(number)
@@ -273,14 +277,14 @@ class Host:
             return lifecycle.deploy(view, key=spec.key, spec=checked)
 
         check(self._journal.views().get(spec.view) or View(name=spec.view))
-        self._place.require_own(spec)
+        self._environment.require_own(spec)
         with Client(self.config.bootstrap_servers, settings=self.config.client_settings) as client:
             check_names(client, spec)
         self._journal.change(spec.view, decide, who=who, codes={sha256: code})
         # After the decision: a refused deploy of the same version number must not change this file. A host that is
         # killed here builds the version without a limit, until `throttle` is called.
-        ask_throttle(self._place.folder(spec), throttle)
-        self._open_keepers()
+        ask_throttle(self._environment.folder(spec), throttle)
+        self._open_reconcilers()
         return self.status(spec.view) | {"deployed": spec.version}
 
     def throttle(self, view: str, records_per_second: int | None) -> dict[str, Any]:
@@ -289,7 +293,7 @@ class Host:
         building = [version for version in state.versions if version.state == "building"]
         if not building:
             raise UsageError(f"no version of view {view} is being built, so there is nothing to limit")
-        ask_throttle(self._place.folder(VersionSpec.from_json(building[-1].spec)), records_per_second)
+        ask_throttle(self._environment.folder(VersionSpec.from_json(building[-1].spec)), records_per_second)
         return self.status(view)
 
     def shift(
@@ -299,13 +303,14 @@ class Host:
         *,
         who: str,
         hold_ms: int = 0,
-        guards: Guards = NO_GUARDS,
+        guards: RollbackConditions = NO_CONDITIONS,
         largest_lag_ms: int = lifecycle.LARGEST_LAG_MS,
     ) -> dict[str, Any]:
-        """`steps` in basis points; of several, this host takes one after another, and falls back if a guard trips."""
+        """`steps` are in basis points. The host takes several steps one after another. It rolls back if a condition of
+        `guards` is broken."""
         if not steps:
             raise UsageError("a shift has at least one step; give a percentage, or several")
-        guide = Guide(steps=tuple(steps), hold_ms=hold_ms) if len(steps) > 1 or hold_ms else None
+        plan = RolloutPlan(steps=tuple(steps), hold_ms=hold_ms) if len(steps) > 1 or hold_ms else None
 
         def decide(now: View) -> Change:
             return lifecycle.shift(
@@ -313,7 +318,7 @@ class Host:
                 steps[0],
                 lag_ms=self._lag_of_candidate(now),
                 guards=guards,
-                guide=guide,
+                guide=plan,
                 largest_lag_ms=largest_lag_ms,
             )
 
@@ -375,12 +380,12 @@ class Host:
     def _changed(self, view: str, decide: Any, who: str) -> dict[str, Any]:
         self._journal.view(view)
         self._journal.change(view, decide, who=who)
-        self._keeper(view).wake()
+        self._reconciler(view).wake()
         return self.status(view)
 
     def _lag_of_candidate(self, view: View) -> int | None:
         number = view.routing.candidate
-        return None if number is None else self._keeper(view.name).lag_ms(number)
+        return None if number is None else self._reconciler(view.name).lag_ms(number)
 
     # -- looking -------------------------------------------------------------------------------------------------
 
@@ -388,7 +393,7 @@ class Host:
         return [self.status(name) for name in sorted(self._journal.views())]
 
     def status(self, view: str) -> dict[str, Any]:
-        return self._keeper(view).status()
+        return self._reconciler(view).status()
 
     def journal(self) -> dict[str, Any]:
         """Whether what the log says of views is believed, and how much of it was refused."""

@@ -20,13 +20,13 @@ from typing import Any, Literal
 from suiro.errors import UsageError
 from suiro.views.state import (
     ALL,
-    NO_GUARDS,
+    NO_CONDITIONS,
     Change,
     Event,
-    Guards,
-    Guide,
     Position,
     RefusedChangeError,
+    RollbackConditions,
+    RolloutPlan,
     Routing,
     Version,
     View,
@@ -43,8 +43,8 @@ __all__ = [
     "fail",
     "forward",
     "freed",
-    "guide_on",
     "next_number",
+    "next_step",
     "retire",
     "rollback",
     "shift",
@@ -175,12 +175,12 @@ def shift(
     share: int,
     *,
     lag_ms: int | None,
-    guards: Guards = NO_GUARDS,
-    guide: Guide | None = None,
+    guards: RollbackConditions = NO_CONDITIONS,
+    guide: RolloutPlan | None = None,
     largest_lag_ms: int = LARGEST_LAG_MS,
 ) -> Change:
     """`share` of the callers, in basis points, are on the candidate from now on. `lag_ms`: the candidate's, None if it
-    cannot be told. With a guide, `share` is its first step."""
+    cannot be told. With a rollout plan, `share` is its first step."""
     if not 0 < share <= ALL:
         raise UsageError(
             f"a share is more than 0 % and at most 100 %, not {share / 100:g} %; back to 0 % is suiro view rollback"
@@ -197,8 +197,8 @@ def shift(
     return _change(view, "shift", routing=routing, version=candidate.number, detail=detail)
 
 
-def guide_on(view: View, *, lag_ms: int | None, largest_lag_ms: int = LARGEST_LAG_MS) -> Change:
-    """The next step of a guided shift, or its end where all are done; guards stay."""
+def next_step(view: View, *, lag_ms: int | None, largest_lag_ms: int = LARGEST_LAG_MS) -> Change:
+    """The next step of a rollout plan, or its end after the last step. The rollback conditions stay."""
     guide = view.routing.guide
     if guide is None:
         return Change(view=view, event=None)
@@ -232,7 +232,7 @@ def rollback(view: View) -> Change:
 
 
 def trip(view: View, reason: str) -> Change:
-    """As `rollback`, by a guard; nothing to do where it came too late."""
+    """As `rollback`, because a rollback condition is broken. Changes nothing if it comes too late."""
     if position_of(view) not in TABLE["trip"]:
         return Change(view=view, event=None)
     return _fall_back(view, "trip", {"from": view.routing.share, "to": 0, "reason": reason})
@@ -244,7 +244,7 @@ def _fall_back(view: View, command: Command, detail: Mapping[str, Any]) -> Chang
 
 
 def forward(view: View, *, lag_ms: int | None, largest_lag_ms: int = LARGEST_LAG_MS) -> Change:
-    """Back to the share that was there before the rollback, under the same guards."""
+    """Back to the share that was there before the rollback, under the same rollback conditions."""
     if view.routing.share_before_rollback is None:
         raise RefusedChangeError(
             f"view {view.name} is {position_of(view)}: there was no rollback to go forward from; "

@@ -55,7 +55,7 @@ from suiro.foundation.metrics import CONTENT_TYPE, family, render
 from suiro.views.control.host import Host
 from suiro.views.control.journal import MAX_CODE_BYTES, ConcurrentChangeError
 from suiro.views.serving.reads import routes
-from suiro.views.state import Guards, RefusedChangeError, UnknownViewError
+from suiro.views.state import RefusedChangeError, RollbackConditions, UnknownViewError
 
 __all__ = ["application"]
 
@@ -246,7 +246,7 @@ class _Operations:
             if isinstance(percent, bool) or not isinstance(percent, int | float) or not 0 < percent <= 100:
                 raise UsageError(f"'steps' are percents, more than 0 and at most 100, not {percent!r}")
             steps.append(max(1, round(percent * 100)))
-        known = [item.name for item in dataclasses.fields(Guards)]
+        known = [item.name for item in dataclasses.fields(RollbackConditions)]
         for name, value in given.items():
             if (
                 name not in known
@@ -259,7 +259,9 @@ class _Operations:
                     "0 to 1"
                 )
         more = {} if largest is None else {"largest_lag_ms": largest}
-        return self._host.shift(view, steps, who=who, hold_ms=hold_ms or 0, guards=Guards(**given), **more)
+        return self._host.shift(
+            view, steps, who=who, hold_ms=hold_ms or 0, guards=RollbackConditions(**given), **more
+        )
 
     def _forward(self, view: str, body: _Body, who: str) -> Any:
         largest = _time(body, "max_lag_ms")

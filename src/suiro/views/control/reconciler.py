@@ -1,8 +1,8 @@
-"""One view, kept as the journal says: what must run runs, what caught up is ready, a guided shift goes on.
+"""Reconciles one view with the journal: starts and stops versions, marks them ready, continues a rollout.
 
-A thread per view, which looks again and again at what was decided and at what is: so a host that was killed at any
-point, and started again, goes on with whatever was half done. All that it decides itself it decides through the
-journal, by the same rules as a command, and signs as "host".
+One thread per view compares the decided state with the actual state, again and again. So a host that was killed at any
+point and restarted completes what was half done. The reconciler's own decisions go through the journal, by the same
+rules as a command, and are signed as "host".
 """
 
 from __future__ import annotations
@@ -17,24 +17,23 @@ from typing import Any
 
 from suiro.clock import Clock
 from suiro.errors import SuiroError, TransientError
-from suiro.views.control import lifecycle
-from suiro.views.control import rollback_conditions as guards
+from suiro.views.control import lifecycle, rollback_conditions
 from suiro.views.control.journal import ConcurrentChangeError, Journal
-from suiro.views.control.running import Place, PlaceTakenError, RunningVersion, free
+from suiro.views.control.running import HostEnvironment, LocationTakenError, RunningVersion, free
 from suiro.views.control.supervision import FAILURES
 from suiro.views.definition import VersionSpec
 from suiro.views.pipeline.lag import covers, lag_of
 from suiro.views.pipeline.pace import InputLag, Pace, ask_throttle
 from suiro.views.pipeline.throttle import read_throttle
-from suiro.views.state import NO_GUARDS, RefusedChangeError, Version, View, position_of
+from suiro.views.state import NO_CONDITIONS, RefusedChangeError, Version, View, position_of
 from suiro.views.store import StoreOfAnotherError
 
-__all__ = ["Keeper"]
+__all__ = ["Reconciler"]
 
 WHO = "host"
 TICK_S = 0.2
 WINDOW_MS = 60_000
-"""Guards look at this much of the past: days of good reads must not hide a minute of bad ones."""
+"""The window of rollback conditions: days of good reads must not hide a minute of bad ones."""
 LOOKS_EVERY_MS = 5_000
 
 logger = logging.getLogger(__name__)
@@ -49,7 +48,7 @@ class _Held:
     looks: deque[tuple[int, Any]]
     difference: float | None = None
     is_comparing: bool = False
-    sample: guards.Sample | None = None  # the last that guards looked at
+    sample: rollback_conditions.Sample | None = None  # the last that was evaluated
 
     def window(self, now_ms: int, reads: Any) -> Any:
         """What was read until the window began: at the share's beginning, or `WINDOW_MS` ago."""
@@ -60,21 +59,21 @@ class _Held:
         return self.looks[0][1]
 
 
-class Keeper:
+class Reconciler:
     """`compare(view, old, new)` gives the share of rows that differ; it is called on a thread of its own."""
 
     def __init__(
         self,
         name: str,
         journal: Journal,
-        place: Place,
+        environment: HostEnvironment,
         *,
         clock: Clock,
         compare: Callable[[str, int, int], float],
     ) -> None:
         self.name = name
         self._journal = journal
-        self._place = place
+        self._environment = environment
         self._clock = clock
         self._compare = compare
         self._lock = threading.Lock()  # guards `_running`
@@ -205,7 +204,7 @@ class Keeper:
                     del self._running[version.number]
                 running.stop()
             if version.state == "retired" and not version.freed:
-                free(VersionSpec.from_json(version.spec), self._place)
+                free(VersionSpec.from_json(version.spec), self._environment)
                 self._journal.change(self.name, partial(lifecycle.freed, number=version.number), who=WHO)
 
     def _begin(self, version: Version) -> None:
@@ -213,7 +212,7 @@ class Keeper:
         try:
             running = RunningVersion(
                 spec,
-                self._place,
+                self._environment,
                 self._journal.code(self.name, spec.code),
                 gave_up=lambda error: self._gave_up(version.number, error),
                 is_beside=lambda: self._is_beside(version.number),
@@ -222,7 +221,7 @@ class Keeper:
             if self._errors.get(version.number) != str(error):
                 logger.error("version %d of view %s cannot be opened: %s", version.number, self.name, error)
             self._errors[version.number] = str(error)
-            if isinstance(error, PlaceTakenError | StoreOfAnotherError):
+            if isinstance(error, LocationTakenError | StoreOfAnotherError):
                 self._gave_up(version.number, str(error))
             return
         self._errors.pop(version.number, None)
@@ -295,13 +294,13 @@ class Keeper:
     # -- a shift -------------------------------------------------------------------------------------------------
 
     def _tend_shift(self, view: View) -> None:
-        """Guards while callers are on the candidate, and the steps of a guide."""
+        """While callers are on the candidate: evaluates the rollback conditions, takes the steps of a rollout plan."""
         routing = view.routing
         candidate = None if routing.candidate is None else self.running(routing.candidate)
         if candidate is None or routing.share == 0 or routing.serving is None:
             self._held = None
             error = self._errors.get(routing.candidate or 0)
-            if routing.share and routing.guards != NO_GUARDS and error is not None:
+            if routing.share and routing.guards != NO_CONDITIONS and error is not None:
                 self._fall_back(f"version {routing.candidate} cannot be opened: {error}")
             return
         held = self._held
@@ -318,14 +317,14 @@ class Keeper:
         reads = candidate.metrics.snapshot()
         since = reads - held.window(self._clock.monotonic_ms(), reads)
         lag_ms = self.lag_ms(number)
-        sample = held.sample = guards.Sample(
+        sample = held.sample = rollback_conditions.Sample(
             reads=since.reads,
             errors=since.errors,
             p99_ms=since.p99_ms,
             difference=held.difference,
             lag_ms=lag_ms,
         )
-        reason = guards.broken(routing.guards, sample, version=number)
+        reason = rollback_conditions.broken(routing.guards, sample, version=number)
         if reason is not None:
             self._fall_back(reason)
             return
@@ -336,12 +335,12 @@ class Keeper:
         try:
             self._journal.change(
                 self.name,
-                lambda now: lifecycle.guide_on(now, lag_ms=lag_ms),
+                lambda now: lifecycle.next_step(now, lag_ms=lag_ms),
                 who=WHO,
                 expected_revision=view.revision,
             )
         except RefusedChangeError:
-            pass  # it lags just now; the step is held until it has caught up, or a guard trips
+            pass  # the candidate lags; the step is held until it has caught up, or a condition is broken
 
     def _fall_back(self, reason: str) -> None:
         logger.warning("view %s falls back: %s", self.name, reason)

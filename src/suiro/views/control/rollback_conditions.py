@@ -1,7 +1,7 @@
-"""Guards of a shift: what is measured of the candidate against what it must keep to. Pure.
+"""Rollback conditions of a shift (`--guard`): a shift is rolled back when the candidate breaks one. Pure.
 
-A guard is judged by the last minute, and not from before the present share began. Shares and quantiles of few reads
-say nothing: below `FEWEST_READS` neither errors nor p99 trip.
+A condition is evaluated over the last minute, and not from before the current share began. Shares and quantiles of few
+reads mean nothing: below `FEWEST_READS`, neither errors nor p99 break a condition.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from suiro.errors import UsageError
 from suiro.streams.durations import milliseconds
-from suiro.views.state import ALL, Guards
+from suiro.views.state import ALL, RollbackConditions
 
 __all__ = ["FEWEST_READS", "Sample", "broken", "guards_of", "steps_of"]
 
@@ -29,8 +29,8 @@ class Sample:
     lag_ms: int | None = 0
 
 
-def broken(guards: Guards, sample: Sample, *, version: int) -> str | None:
-    """Why the candidate's callers must go back; None: all guards hold."""
+def broken(guards: RollbackConditions, sample: Sample, *, version: int) -> str | None:
+    """Why the candidate's callers must go back; None: all conditions hold."""
     if sample.reads >= FEWEST_READS:
         share = sample.errors / sample.reads
         if guards.errors is not None and share > guards.errors:
@@ -58,7 +58,7 @@ def broken(guards: Guards, sample: Sample, *, version: int) -> str | None:
     return None
 
 
-def guards_of(texts: Iterable[str]) -> Guards:
+def guards_of(texts: Iterable[str]) -> RollbackConditions:
     """`errors=0.01`, `p99=50ms`, `difference=0.2` (or 20%), `lag=10s`. Raises `UsageError`."""
     found: dict[str, float | int] = {}
     for text in texts:
@@ -72,7 +72,7 @@ def guards_of(texts: Iterable[str]) -> Guards:
             found["p99_ms"] = milliseconds(value, what=f"guard {text!r}")
         else:
             found["lag_ms"] = milliseconds(value, what=f"guard {text!r}")
-    return Guards(**found)  # type: ignore[arg-type]
+    return RollbackConditions(**found)  # type: ignore[arg-type]
 
 
 def _share(text: str, value: str) -> float:

@@ -28,7 +28,7 @@ from suiro.views.pipeline.process import PipelineProcess, PipelineStatus
 from suiro.views.serving.reads import ReadMetrics, Served
 from suiro.views.store import Store, StoreOfAnotherError, open_store
 
-__all__ = ["Place", "PlaceTakenError", "RunningVersion"]
+__all__ = ["HostEnvironment", "LocationTakenError", "RunningVersion"]
 
 logger = logging.getLogger(__name__)
 
@@ -37,12 +37,12 @@ INTERNAL_TOPICS = ("-changelog", "-repartition")
 """How the topics end that are an application's own, after its id."""
 
 
-class PlaceTakenError(ConfigError):
-    """What is in the version's place belongs to another one."""
+class LocationTakenError(ConfigError):
+    """What is in the version's location belongs to another one."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Place:
+class HostEnvironment:
     """Where versions live: the host's folder, its Kafka, and a database for those that are served from one."""
 
     data: Path
@@ -73,14 +73,14 @@ class Place:
         }
 
     def require_own(self, spec: VersionSpec) -> None:
-        """Raises `PlaceTakenError` where the version's folder has one of the same name that another log knows: its
+        """Raises `LocationTakenError` where the version's folder has one of the same name that another log knows: its
         checkpoint goes on at offsets of that log."""
         try:
             there = json.loads((self.folder(spec) / SPEC).read_text())
         except (OSError, ValueError):
             return
         if there.get("journal_id", "") != spec.journal_id:
-            raise PlaceTakenError(
+            raise LocationTakenError(
                 f"folder {self.folder(spec)} has a version {spec.version} of view {spec.view!r} from another log: "
                 f"there topic _suiro_views has the id {there.get('journal_id') or 'unknown'}, here "
                 f"{spec.journal_id or 'unknown'}. Give each log's host a folder of its own (--data); or, where that "
@@ -95,25 +95,25 @@ class RunningVersion:
     def __init__(
         self,
         spec: VersionSpec,
-        place: Place,
+        environment: HostEnvironment,
         code: bytes,
         *,
         gave_up: Callable[[str], bool],
         is_beside: Callable[[], bool],
     ) -> None:
         self.spec = spec
-        self.folder = place.folder(spec)
+        self.folder = environment.folder(spec)
         self.metrics = ReadMetrics()
-        place.require_own(spec)
+        environment.require_own(spec)
         self.folder.mkdir(parents=True, exist_ok=True)
         _write(self.folder / "code.zip", code)
-        location = place.location(spec)
+        location = environment.location(spec)
         self.follower = Follower(
             spec,
             self.folder,
             location,
-            bootstrap_servers=place.bootstrap_servers,
-            client_settings=place.client_settings,
+            bootstrap_servers=environment.bootstrap_servers,
+            client_settings=environment.client_settings,
         )
         self.store: Store = open_store(spec, location)
         try:
@@ -127,8 +127,8 @@ class RunningVersion:
                 spec,
                 code=code,
                 folder=self.folder,
-                bootstrap_servers=place.bootstrap_servers,
-                client_settings=place.client_settings,
+                bootstrap_servers=environment.bootstrap_servers,
+                client_settings=environment.client_settings,
                 nice=NICE if is_beside() else 0,
             ),
             progress=lambda: None if self.cut is None else self.cut.number,
@@ -165,9 +165,9 @@ class RunningVersion:
         self.store.close()
 
 
-def free(spec: VersionSpec, place: Place) -> None:
+def free(spec: VersionSpec, environment: HostEnvironment) -> None:
     """Topics, store and folder of a version that does not run any more. Repeatable. What is another's stays."""
-    with Client(place.bootstrap_servers, settings=place.client_settings) as client:
+    with Client(environment.bootstrap_servers, settings=environment.client_settings) as client:
         own = [
             name
             for name in client.metadata()
@@ -176,15 +176,15 @@ def free(spec: VersionSpec, place: Place) -> None:
         ]
         client.delete_topics(own, missing_ok=True)
     try:
-        place.require_own(spec)
-        with contextlib.closing(open_store(spec, place.location(spec))) as store:
+        environment.require_own(spec)
+        with contextlib.closing(open_store(spec, environment.location(spec))) as store:
             store.drop()
-    except (PlaceTakenError, StoreOfAnotherError) as error:
+    except (LocationTakenError, StoreOfAnotherError) as error:
         logger.warning("version %d of view %s leaves what is not its own: %s", spec.version, spec.view, error)
         return
-    shutil.rmtree(place.folder(spec), ignore_errors=True)
+    shutil.rmtree(environment.folder(spec), ignore_errors=True)
     with contextlib.suppress(OSError):
-        place.folder(spec).parent.rmdir()  # of a view that has no version any more
+        environment.folder(spec).parent.rmdir()  # of a view that has no version any more
 
 
 def _write(path: Path, data: bytes) -> None:

@@ -13,7 +13,7 @@ from typing import Any, Protocol
 
 from suiro.errors import UsageError
 from suiro.views.analysis.compare.tally import ColumnDifferences, Pattern, Tally
-from suiro.views.analysis.compare.values import Tolerance, Yardstick, columns_of, shortened
+from suiro.views.analysis.compare.values import Comparator, Tolerance, columns_of, shortened
 from suiro.views.cuts import Cut
 from suiro.views.store.places import place_of
 
@@ -141,7 +141,7 @@ def compare(
         key=old.spec.key,
         versions=(old.spec.version, new.spec.version),
         cuts=(old_cut, new_cut),
-        yardstick=Yardstick.of(tolerances, ignored),
+        comparator=Comparator.of(tolerances, ignored),
     )
 
 
@@ -152,7 +152,7 @@ def compare_buckets(
     key: tuple[str, ...],
     versions: tuple[int, int],
     cuts: tuple[Cut, Cut],
-    yardstick: Yardstick,
+    comparator: Comparator,
 ) -> Comparison:
     old_cut, new_cut = cuts
     old_digests, new_digests = old.bucket_digests(old_cut.number), new.bucket_digests(new_cut.number)
@@ -180,7 +180,7 @@ def compare_buckets(
             if left[1] == right[1]:
                 equal += 1
                 continue
-            differences = yardstick.differences(columns_of(left[2]), columns_of(right[2]))
+            differences = comparator.differences(columns_of(left[2]), columns_of(right[2]))
             if differences:
                 tally.add(left[0], differences)
             else:
@@ -207,8 +207,8 @@ def compare_buckets(
         columns=tally.columns(),
         patterns=tally.patterns(),
         patterns_left_out=tally.left_out,
-        ignored=tuple(sorted(yardstick.ignored)),
-        tolerances={column: str(each) for column, each in sorted(yardstick.tolerances.items())},
+        ignored=tuple(sorted(comparator.ignored)),
+        tolerances={column: str(each) for column, each in sorted(comparator.tolerances.items())},
     )
 
 

@@ -14,7 +14,7 @@ from typing import Any
 
 from suiro.errors import UsageError
 
-__all__ = ["ABSENT", "Difference", "Tolerance", "Yardstick", "columns_of", "plain", "shortened"]
+__all__ = ["ABSENT", "Comparator", "Difference", "Tolerance", "columns_of", "plain", "shortened"]
 
 Columns = Mapping[str, Any]
 VALUE_CHARS = 80
@@ -76,14 +76,14 @@ class Difference:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Yardstick:
+class Comparator:
     """How rows are compared. `ignored` columns, and all below them, are not looked at."""
 
     ignored: frozenset[str] = frozenset()
     tolerances: Mapping[str, Tolerance] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, tolerances: Mapping[str, Any] | None, ignored: Iterable[str]) -> Yardstick:
+    def of(cls, tolerances: Mapping[str, Any] | None, ignored: Iterable[str]) -> Comparator:
         """`tolerances`: by column, a `Tolerance`, a number or text as `Tolerance.parse` reads it."""
         found = {
             column: each if isinstance(each, Tolerance) else Tolerance.parse(column, str(each))

@@ -15,7 +15,7 @@ from suiro.client import Client
 from suiro.foundation.types import TopicPartition
 from suiro.views.analysis.compare.comparison import PATTERNS_EXPLAINED, Comparison
 from suiro.views.analysis.compare.text import key_text, rows_text, share_text
-from suiro.views.analysis.compare.values import Yardstick
+from suiro.views.analysis.compare.values import Comparator
 from suiro.views.analysis.explain.inputs import Inputs, Log
 from suiro.views.analysis.explain.replay import Key, Side
 from suiro.views.analysis.explain.result import Explanation
@@ -97,9 +97,9 @@ def explain_differences(
 
 
 def explain_comparison(comparison: Comparison, old: Side, new: Side, log: Log) -> Explained:
-    yardstick = Yardstick.of(comparison.tolerances, comparison.ignored)
+    comparator = Comparator.of(comparison.tolerances, comparison.ignored)
     found = {
-        _name(each.key): each for each in explain_from(comparison.example_keys(), old, new, log, yardstick)
+        _name(each.key): each for each in explain_from(comparison.example_keys(), old, new, log, comparator)
     }
     groups = [
         (pattern.rows, [example.key for example in pattern.examples])

@@ -173,7 +173,7 @@ def _ignore(left_out: object) -> None: ...
 
 
 class _Headers(Sequence[Header]):
-    """Of one row of a batch, made when they are asked for: most records are only sieved."""
+    """Of one row of a batch, made when they are asked for: most records are dropped by the pre-filter."""
 
     __slots__ = ("_column", "_row")
 

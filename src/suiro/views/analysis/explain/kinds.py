@@ -15,7 +15,7 @@ from typing import Any
 from suiro.streams.provenance import Place
 from suiro.views.analysis.compare.values import ABSENT, is_number
 
-__all__ = ["Deed", "Effect", "Group", "Sorted", "sort_records"]
+__all__ = ["Effect", "Group", "RowEffect", "Sorted", "sort_records"]
 
 Columns = Mapping[str, Any]
 CHANCE = 0.02
@@ -23,7 +23,7 @@ CHANCE = 0.02
 
 
 @dataclass(frozen=True, slots=True)
-class Deed:
+class RowEffect:
     """What one record did to the row in one version; `before` and `after` are equal where it did nothing."""
 
     before: Columns
@@ -32,7 +32,7 @@ class Deed:
     """The columns that are not as before: (before, after)."""
 
     @classmethod
-    def of(cls, before: Columns, after: Columns) -> Deed:
+    def of(cls, before: Columns, after: Columns) -> RowEffect:
         changes = {}
         for column in after if before.keys() == after.keys() else sorted(before.keys() | after.keys()):
             pair = (before.get(column, ABSENT), after.get(column, ABSENT))
@@ -73,14 +73,18 @@ class Sorted:
     groups: tuple[Group, ...]
 
 
-def sort_records(places: Sequence[Place], old: Mapping[Place, Deed], new: Mapping[Place, Deed]) -> Sorted:
+def sort_records(
+    places: Sequence[Place], old: Mapping[Place, RowEffect], new: Mapping[Place, RowEffect]
+) -> Sorted:
     """`places` in the order of the input."""
     read = [place for place in places if place not in old and place not in new]
     acted = [place for place in places if place in old or place in new]
     columns = _telling(acted, old, new)
     parted = [place for place in acted if not _alike(old.get(place), new.get(place), columns)]
     if not parted:
-        columns = sorted({column for side in (old, new) for deed in side.values() for column in deed.changes})
+        columns = sorted(
+            {column for side in (old, new) for effect in side.values() for column in effect.changes}
+        )
         parted = [place for place in acted if not _alike(old.get(place), new.get(place), columns)]
     found: dict[tuple[Any, ...], list[Place]] = {}
     for place in parted:
@@ -103,7 +107,9 @@ def sort_records(places: Sequence[Place], old: Mapping[Place, Deed], new: Mappin
     )
 
 
-def _telling(places: Sequence[Place], old: Mapping[Place, Deed], new: Mapping[Place, Deed]) -> list[str]:
+def _telling(
+    places: Sequence[Place], old: Mapping[Place, RowEffect], new: Mapping[Place, RowEffect]
+) -> list[str]:
     """The columns by which one can tell whether a record was treated alike."""
     both = [(old[place].changes, new[place].changes) for place in places if place in old and place in new]
     names = {column for left, right in both for column in (*left, *right)}
@@ -120,7 +126,7 @@ def _telling(places: Sequence[Place], old: Mapping[Place, Deed], new: Mapping[Pl
     return found
 
 
-def _alike(old: Deed | None, new: Deed | None, columns: Sequence[str]) -> bool:
+def _alike(old: RowEffect | None, new: RowEffect | None, columns: Sequence[str]) -> bool:
     left = {} if old is None else old.changes
     right = {} if new is None else new.changes
     if not left or not right:
@@ -149,14 +155,14 @@ def _growth(change: tuple[Any, Any]) -> float | None:
         return None
 
 
-def _signs(deed: Deed | None, columns: Sequence[str]) -> tuple[tuple[str, str], ...]:
-    if deed is None:
+def _signs(effect: RowEffect | None, columns: Sequence[str]) -> tuple[tuple[str, str], ...]:
+    if effect is None:
         return ()
-    changes = deed.changes
+    changes = effect.changes
     if not changes:
         return ()
     # What stays is said too of a figure that one could tell by: "count +1, sum +0".
-    telling = {column: "stays" for column in columns if is_number(deed.after.get(column))}
+    telling = {column: "stays" for column in columns if is_number(effect.after.get(column))}
     found = telling | {column: _sign(change) for column, change in changes.items() if column in columns}
     if all(sign == "stays" for sign in found.values()):
         found |= {column: _sign(change) for column, change in changes.items()}
@@ -173,13 +179,13 @@ def _sign(change: tuple[Any, Any]) -> str:
     return "is set" if before is ABSENT or before is None else "changes"
 
 
-def _effects(signs: tuple[tuple[str, str], ...], deeds: Sequence[Deed]) -> tuple[Effect, ...]:
+def _effects(signs: tuple[tuple[str, str], ...], row_effects: Sequence[RowEffect]) -> tuple[Effect, ...]:
     found = []
     for column, what in signs:
         growths = [
             growth
-            for deed in deeds
-            if (growth := _growth((deed.before.get(column, ABSENT), deed.after.get(column, ABSENT))))
+            for effect in row_effects
+            if (growth := _growth((effect.before.get(column, ABSENT), effect.after.get(column, ABSENT))))
             is not None
         ]
         has_size = bool(growths) and what in ("grows", "shrinks")

@@ -1,9 +1,9 @@
-"""A sieve before the interpreter: which records cannot reach a gate with a key that was asked for.
+"""The key pre-filter: skips records that cannot reach a re-key point with a requested key.
 
-Most records of a log are of other keys, and to find that out takes only the functions between a source and the gate.
-Where these are filters and maps, one after another, they are called here without the interpreter around them; where
-they are expressions, on columns, some thousand records at a time. Whatever is not as simple, or fails, passes: then the
-rules decide.
+Most records of a log have other keys. To find that out, only the functions between a source and the re-key point must
+run. A chain of filters and maps is called directly, without the interpreter. A chain of expressions runs on columns,
+some thousand records at a time. Records that the pre-filter cannot decide, or on which a function fails, pass; the
+interpreter decides about them.
 """
 
 from __future__ import annotations
@@ -32,10 +32,10 @@ from suiro.streams.vectorised.sources import check_input, read_chunk, types_of_i
 from suiro.streams.vectorised.stateless import Chain
 from suiro.views.analysis.explain.inputs import InputRecord
 
-__all__ = ["Sieve"]
+__all__ = ["KeyPrefilter"]
 
 Way = Callable[[Any, Any], Any]
-"""Key and value -> the next ones (at the end of the way: the key at the gate), or `_GONE`."""
+"""Key and value -> the next ones (at the end of the way: the key at the re-key point), or `_GONE`."""
 
 CHUNK = 5_000  # records that are looked at together
 CHUNK_BYTES = 16 * 1024 * 1024
@@ -58,22 +58,22 @@ class _Path:
 
     node: Node
     source: Source
-    key_at_gate: Way
+    key_at_point: Way
     needs_key: bool
-    gate: str
+    rekey_point: str
     chain: Chain | None
 
 
-class Sieve:
-    def __init__(self, topology: Topology, gates: Collection[str], is_wanted: Callable[[Any], bool]) -> None:
-        """`is_wanted`: of a key at a gate."""
+class KeyPrefilter:
+    def __init__(self, topology: Topology, points: Collection[str], is_wanted: Callable[[Any], bool]) -> None:
+        """`is_wanted`: of a key at a re-key point."""
         self._is_wanted = is_wanted
         self._paths: dict[str, list[_Path]] = {}
         closed = set()
         for node in topology.nodes:
             if not isinstance(node.operator, Source):
                 continue
-            path = _path(topology, node, node.operator, gates)
+            path = _path(topology, node, node.operator, points)
             for topic in node.operator.topics:
                 if path is None:
                     closed.add(topic)
@@ -82,7 +82,7 @@ class Sieve:
         for topic in closed:
             self._paths.pop(topic, None)
 
-    def sieved(self, records: Iterable[InputRecord]) -> Iterator[tuple[InputRecord, bool]]:
+    def filtered(self, records: Iterable[InputRecord]) -> Iterator[tuple[InputRecord, bool]]:
         """Each, and whether it passes."""
         some: list[InputRecord] = []
         size = 0
@@ -125,7 +125,7 @@ class Sieve:
             for path in paths:
                 assert path.chain is not None
                 chunk = replace(read_chunk(path.node, columns, topic), places=np.arange(len(records)))
-                arrived = path.chain.run(chunk).get(path.gate)
+                arrived = path.chain.run(chunk).get(path.rekey_point)
                 if arrived is not None:
                     keys = arrived.key.values.to_pylist()
                     passing[arrived.places] |= [key is not None and self._is_wanted(key) for key in keys]
@@ -144,7 +144,7 @@ class Sieve:
                 if path.needs_key and key_bytes is not None:
                     key = source.key.deserialize(topic, key_bytes)
                 value = None if value_bytes is None else source.value.deserialize(topic, value_bytes)
-                found = path.key_at_gate(key, value)
+                found = path.key_at_point(key, value)
                 if found is not _GONE and found is not None and self._is_wanted(found):
                     return True
         except Exception:
@@ -152,12 +152,12 @@ class Sieve:
         return False
 
 
-def _path(topology: Topology, start: Node, source: Source, gates: Collection[str]) -> _Path | None:
+def _path(topology: Topology, start: Node, source: Source, points: Collection[str]) -> _Path | None:
     """None: not so simple."""
     steps: list[_Step] = []
     passed: list[str] = []
     node = start
-    while node.name not in gates:
+    while node.name not in points:
         passed.append(node.name)
         step = _step(node)
         children = topology.children(node.name)
@@ -172,17 +172,17 @@ def _path(topology: Topology, start: Node, source: Source, gates: Collection[str
     return _Path(
         node=start,
         source=source,
-        key_at_gate=_joined([step.change for step in steps]),
+        key_at_point=_joined([step.change for step in steps]),
         needs_key=needs_key,
-        gate=node.name,
+        rekey_point=node.name,
         chain=_chain(topology, start, passed, node.name),
     )
 
 
-def _chain(topology: Topology, start: Node, passed: Collection[str], gate: str) -> Chain | None:
-    if start.name == gate or check_input(start) is not None:
+def _chain(topology: Topology, start: Node, passed: Collection[str], rekey_point: str) -> Chain | None:
+    if start.name == rekey_point or check_input(start) is not None:
         return None
-    chain = Chain(topology, start, exits={gate}, inside={*passed, gate})
+    chain = Chain(topology, start, exits={rekey_point}, inside={*passed, rekey_point})
     return chain if chain.why_not(types_of_input(start)) is None else None
 
 
@@ -223,7 +223,7 @@ def _reads_key(function: Any) -> bool:
 
 
 def _joined(steps: list[Way]) -> Way:
-    def key_at_gate(key: Any, value: Any) -> Any:
+    def key_at_point(key: Any, value: Any) -> Any:
         for step in steps:
             found = step(key, value)
             if found is _GONE:
@@ -231,4 +231,4 @@ def _joined(steps: list[Way]) -> Way:
             key, value = found
         return key
 
-    return key_at_gate
+    return key_at_point

@@ -1,9 +1,10 @@
 """Where records of other keys can be left out, when only some rows of a view are asked for.
 
-From the view's output upwards, as long as every operator keeps the key, a row comes only from records of its own key.
-At the upper end of that stretch stand the gates: a record of another key need not pass. What is above the gates runs
-in full. Time is the exception: records of other keys may move it, which closes windows; `sees_time` says whether any
-operator below the gates looks at it, and then who leaves records out must check the outcome.
+Upwards from the view's output, as long as every operator keeps the key, a row is made only of records with its own key.
+The re-key points are the upper ends of that stretch: records with other keys can be dropped there. Operators above a
+re-key point run in full. Stream time is the exception: records of other keys advance it, and that closes windows.
+`sees_time` is true if an operator below a re-key point reads stream time; a caller that drops records must then check
+the result.
 """
 
 from __future__ import annotations
@@ -43,7 +44,7 @@ from suiro.streams.topology.nodes import (
 )
 from suiro.streams.topology.topology import Topology, stores_of
 
-__all__ = ["Gates", "gates_of"]
+__all__ = ["RekeyPoints", "rekey_points_of"]
 
 _KEEPS_KEY = (
     Branch
@@ -74,9 +75,9 @@ _WINDOWED = TimeWindowAggregate | SlidingAggregate | SessionAggregate
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Gates:
+class RekeyPoints:
     """`nodes`: names; none where nothing can be left out. `is_windowed`: the row's key has a window, the records' has
-    none. `above_is_stateless`: of the records that a row comes from, all pass a gate or fill a global table."""
+    none. `above_is_stateless`: of the records that a row comes from, all pass a re-key point or fill a global table."""
 
     nodes: frozenset[str] = frozenset()
     is_windowed: bool = False
@@ -84,7 +85,7 @@ class Gates:
     above_is_stateless: bool = False
 
 
-def gates_of(topology: Topology, sink: str) -> Gates:
+def rekey_points_of(topology: Topology, sink: str) -> RekeyPoints:
     """`sink`: name of the node that writes the view's rows."""
     below: dict[str, Node] = {}
     tops: set[str] = set()
@@ -105,10 +106,10 @@ def gates_of(topology: Topology, sink: str) -> Gates:
     windowed = [node for node in below.values() if isinstance(node.operator, _WINDOWED)]
     above = _ancestors(topology, tops)
     if len(windowed) > 1 or above & below.keys() or topology.node(sink).name in tops:
-        # A second window, or a way around the gates that comes back below them: nothing is left out.
-        return Gates(sees_time=True)
+        # A second window, or a path around the re-key points that joins below them: nothing can be dropped.
+        return RekeyPoints(sees_time=True)
     stateful_above = any(_is_stateful(topology.node(name)) for name in above)
-    return Gates(
+    return RekeyPoints(
         nodes=frozenset(tops),
         is_windowed=bool(windowed),
         sees_time=any(_sees_time(topology, node) for node in below.values()),

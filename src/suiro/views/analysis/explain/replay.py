@@ -20,8 +20,8 @@ from suiro.streams.task import TaskSettings
 from suiro.streams.topology.nodes import Node, Sink
 from suiro.streams.topology.topology import Topology
 from suiro.views.analysis.explain.inputs import InputRecord, Log, global_topics
-from suiro.views.analysis.explain.prefilter import Sieve
-from suiro.views.analysis.explain.rekey_point import Gates, gates_of
+from suiro.views.analysis.explain.prefilter import KeyPrefilter
+from suiro.views.analysis.explain.rekey_point import RekeyPoints, rekey_points_of
 from suiro.views.store.places import place_of
 
 __all__ = ["OUTPUT", "Replay", "Side", "Step", "Traced", "pipe", "replay", "reproduces"]
@@ -82,7 +82,7 @@ class Traced:
     steps: list[Step] = field(default_factory=list)
     last: Link | None = None
     kept: set[Place] = field(default_factory=set)
-    """Of records that passed a gate for this key."""
+    """Of records that passed a re-key point for this key."""
 
     @property
     def row(self) -> bytes | None:
@@ -101,7 +101,7 @@ class Replay:
     traced: dict[Key, Traced]
     order: dict[Place, int] = field(default_factory=dict)
     after: dict[Place, Place] = field(default_factory=dict)
-    is_gated: bool = False
+    is_filtered: bool = False
     sees_time: bool = True
     is_pure: bool = False
     """What was kept for a key is all that its row can come from, and nothing else was there."""
@@ -109,18 +109,18 @@ class Replay:
 
 
 def replay(
-    side: Side, keys: Sequence[Key], inputs: Log, records: dict[Place, InputRecord], *, gated: bool = True
+    side: Side, keys: Sequence[Key], inputs: Log, records: dict[Place, InputRecord], *, filtered: bool = True
 ) -> Replay:
-    """Puts into `records` those that may matter: all, or those that passed a gate."""
-    gates = gates_of(side.topology, OUTPUT) if gated else Gates(sees_time=True)
-    wanted = _Wanted(side, keys, gates)
-    gates = wanted.gates
+    """Puts into `records` those that may matter: all, or those that passed a re-key point."""
+    points = rekey_points_of(side.topology, OUTPUT) if filtered else RekeyPoints(sees_time=True)
+    wanted = _Wanted(side, keys, points)
+    points = wanted.points
     found = Replay(
         side=side,
         traced={key: Traced() for key in keys},
-        is_gated=bool(gates.nodes),
-        sees_time=gates.sees_time,
-        is_pure=bool(gates.nodes) and gates.above_is_stateless and not gates.sees_time,
+        is_filtered=bool(points.nodes),
+        sees_time=points.sees_time,
+        is_pure=bool(points.nodes) and points.above_is_stateless and not points.sees_time,
     )
     of_key: dict[bytes, Traced | None] = {}
 
@@ -148,22 +148,22 @@ def replay(
     interpreter = TracingInterpreter(
         side.topology,
         on_result=on_result,
-        kept_at=gates.nodes,
+        kept_at=points.nodes,
         keep=wanted.is_wanted,
         settings=side.settings,
         on_deserialization_error=side.on_deserialization_error,
     )
     tables = global_topics(side.topology)
     found.is_pure = found.is_pure and not tables
-    keeps_all = not gates.nodes or not gates.above_is_stateless
-    sieve = None
+    keeps_all = not points.nodes or not points.above_is_stateless
+    prefilter = None
     if found.is_pure:
-        sieve = Sieve(side.topology, gates.nodes, wanted.has)
+        prefilter = KeyPrefilter(side.topology, points.nodes, wanted.has)
     latest: tuple[int, int, InputRecord] | None = None
     number = -1
     read = inputs.read(side.topology)
-    sieved = zip(read, repeat(True)) if sieve is None else sieve.sieved(read)
-    for number, (record, passes) in enumerate(sieved):
+    checked = zip(read, repeat(True)) if prefilter is None else prefilter.filtered(read)
+    for number, (record, passes) in enumerate(checked):
         timestamp = record.timestamp
         if not passes:
             if latest is None or timestamp > latest[0]:
@@ -228,7 +228,7 @@ def pipe(interpreter: Interpreter, record: InputRecord) -> None:
 class _Wanted:
     """Tells the records of the keys that were asked for."""
 
-    def __init__(self, side: Side, keys: Sequence[Key], gates: Gates) -> None:
+    def __init__(self, side: Side, keys: Sequence[Key], points: RekeyPoints) -> None:
         self._side = side
         self._by_place = {place_of(key): key for key in keys}
         self._known: dict[Any, tuple[Key, ...]] = {}
@@ -237,13 +237,13 @@ class _Wanted:
         assert isinstance(sink, Sink)
         self._serde = sink.key or natural
         self._windows: list[tuple[int, int]] = []
-        if gates.is_windowed:
+        if points.is_windowed:
             windows = {key[-2:] for key in keys}
             if not all(isinstance(part, int) for window in windows for part in window) or len(windows) > 50:
-                gates = Gates(sees_time=True)
+                points = RekeyPoints(sees_time=True)
             else:
                 self._windows = sorted(windows)
-        self.gates = gates
+        self.points = points
 
     def of_bytes(self, key: bytes) -> Key | None:
         (columns,), _ = self._side.codec.decode([key], [None])

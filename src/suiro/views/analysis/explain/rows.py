@@ -18,9 +18,9 @@ from suiro.streams.provenance import Place
 from suiro.streams.task import TaskSettings
 from suiro.streams.topology.nodes import Source
 from suiro.streams.topology.topology import Topology
-from suiro.views.analysis.compare.values import ABSENT, Tolerance, Yardstick, columns_of, plain
+from suiro.views.analysis.compare.values import ABSENT, Comparator, Tolerance, columns_of, plain
 from suiro.views.analysis.explain.inputs import InputRecord, Inputs, Log, source_of
-from suiro.views.analysis.explain.kinds import Deed, Group, Sorted, sort_records
+from suiro.views.analysis.explain.kinds import Group, RowEffect, Sorted, sort_records
 from suiro.views.analysis.explain.path import Path, Stop, parted, paths_of, shown
 from suiro.views.analysis.explain.replay import Key, Replay, Side, Traced, replay, reproduces
 from suiro.views.analysis.explain.result import Decided, Explanation, Kind, Turn
@@ -64,11 +64,11 @@ def explain(
     ignored: Iterable[str] = (),
 ) -> list[Explanation]:
     """Of several keys in one pass over the log. `inputs`: of the cut that both versions' rows reflect."""
-    return explain_from(keys, old, new, Inputs(client, inputs), Yardstick.of(tolerances, ignored))
+    return explain_from(keys, old, new, Inputs(client, inputs), Comparator.of(tolerances, ignored))
 
 
 def explain_from(
-    keys: Sequence[Key], old: Side, new: Side, log: Log, yardstick: Yardstick
+    keys: Sequence[Key], old: Side, new: Side, log: Log, comparator: Comparator
 ) -> list[Explanation]:
     if old.codec.key != new.codec.key:
         raise UsageError(
@@ -86,17 +86,17 @@ def explain_from(
         return []
     records: dict[Place, InputRecord] = {}
     runs = tuple(_made_again(side, wanted, log, records) for side in (old, new))
-    return [_Case(key, runs, records, log, yardstick).explained() for key in wanted]
+    return [_Case(key, runs, records, log, comparator).explained() for key in wanted]
 
 
 def _made_again(side: Side, keys: Sequence[Key], log: Log, records: dict[Place, InputRecord]) -> Replay:
     """Without the records of other keys, if the outcome is as it must be; else with all."""
     found = replay(side, keys, log, records)
-    if found.is_gated:
+    if found.is_filtered:
         checked = [key for key in keys if key in side.rows]
         agrees = all(_has_row(side, found.traced[key], side.rows[key]) for key in checked)
         if not agrees or (found.sees_time and len(checked) < len(keys)):
-            found = replay(side, keys, log, records, gated=False)
+            found = replay(side, keys, log, records, filtered=False)
     return found
 
 
@@ -119,34 +119,34 @@ class _Case:
         runs: tuple[Replay, ...],
         records: Mapping[Place, InputRecord],
         log: Log,
-        yardstick: Yardstick,
+        comparator: Comparator,
     ) -> None:
         self._key = key
         self._old, self._new = runs
         self._records = records
         self._log = log
-        self._yardstick = yardstick
+        self._comparator = comparator
         self._orders_agree = _reads(self._old.side) == _reads(self._new.side)
 
     def explained(self) -> Explanation:
         old, new = self._old.traced[self._key], self._new.traced[self._key]
         rows = [_row_text(run.side, run.traced[self._key]) for run in (self._old, self._new)]
         before, after = columns_of(rows[0]), columns_of(rows[1])
-        differences = tuple(self._yardstick.differences(before, after))
+        differences = tuple(self._comparator.differences(before, after))
         named, is_proven = self._named()
         rows_after: tuple[dict[Place, Columns], dict[Place, Columns]] = ({}, {})
-        deeds = (
-            self._deeds(self._old, set(named), rows_after[0]),
-            self._deeds(self._new, set(named), rows_after[1]),
+        row_effects = (
+            self._row_effects(self._old, set(named), rows_after[0]),
+            self._row_effects(self._new, set(named), rows_after[1]),
         )
-        sides = sort_records(named, *deeds)
+        sides = sort_records(named, *row_effects)
         first = self._parting(named, rows_after) if differences else None
         numbers = {place: number for number, place in enumerate(named, 1)}
         chosen = list(dict.fromkeys(p for group in sides.groups[:KINDS] for p in group.places[:EXAMPLES]))
         if first is not None and first not in chosen:
             chosen.append(first)
         paths = [self._paths(run, chosen, named) for run in (self._old, self._new)]
-        decided = {place: self._decided(place, numbers[place], deeds, paths) for place in chosen}
+        decided = {place: self._decided(place, numbers[place], row_effects, paths) for place in chosen}
         return Explanation(
             key=self._key,
             key_names=self._old.side.codec.key,
@@ -247,7 +247,9 @@ class _Case:
 
     # -- what they did -----------------------------------------------------------------------------------
 
-    def _deeds(self, run: Replay, named: set[Place], rows_after: dict[Place, Columns]) -> dict[Place, Deed]:
+    def _row_effects(
+        self, run: Replay, named: set[Place], rows_after: dict[Place, Columns]
+    ) -> dict[Place, RowEffect]:
         """What each record did to the row and the aggregate behind it; into `rows_after`, the row alone."""
         traced, side = run.traced[self._key], run.side
         if traced.key_bytes is None:
@@ -255,12 +257,12 @@ class _Case:
         steps = [step for step in traced.steps if step.place is not None and step.place in named]
         _, texts = side.codec.decode([traced.key_bytes] * len(steps), [step.row for step in steps])
         states = _States(side)
-        found: dict[Place, Deed] = {}
+        found: dict[Place, RowEffect] = {}
         before: Columns = {}
         for step, text in zip(steps, texts, strict=True):
             assert step.place is not None
             after = columns_of(text)
-            found[step.place] = Deed.of(
+            found[step.place] = RowEffect.of(
                 states.columns(step.state, 1, before), states.columns(step.state, 2, after)
             )
             rows_after[step.place] = before = after
@@ -276,7 +278,7 @@ class _Case:
             for index, side in enumerate(rows_after):
                 if place in side:
                     acted, rows[index] = True, side[place]
-            if acted and self._yardstick.differences(rows[0], rows[1]):
+            if acted and self._comparator.differences(rows[0], rows[1]):
                 return place
         return None
 
@@ -295,7 +297,7 @@ class _Case:
         self,
         place: Place,
         number: int,
-        deeds: tuple[Mapping[Place, Deed], Mapping[Place, Deed]],
+        row_effects: tuple[Mapping[Place, RowEffect], Mapping[Place, RowEffect]],
         paths: Sequence[Mapping[Place, Path]],
     ) -> Decided:
         record = self._records[place]
@@ -308,8 +310,8 @@ class _Case:
             key=key,
             value=value,
             number=number,
-            old=_turn(deeds[0].get(place), old_at, old_path),
-            new=_turn(deeds[1].get(place), new_at, new_path),
+            old=_turn(row_effects[0].get(place), old_at, old_path),
+            new=_turn(row_effects[1].get(place), new_at, new_path),
         )
 
     def _kind(self, group: Group, sides: Sorted, decided: Mapping[Place, Decided]) -> Kind:
@@ -391,13 +393,16 @@ def _reads(side: Side) -> tuple[Any, ...]:
     return tuple(sorted((topic, repr(each.timestamp)) for each in sources for topic in each.topics))
 
 
-def _turn(deed: Deed | None, at: Stop | None, path: Path) -> Turn:
-    if deed is None or not deed.changes:
+def _turn(effect: RowEffect | None, at: Stop | None, path: Path) -> Turn:
+    if effect is None or not effect.changes:
         return Turn(changed=False, columns={}, at=at, dropped=path.dropped)
-    rest = [column for column in deed.after if column not in deed.changes and _is_figure(deed.after[column])]
-    names = [*deed.changes, *rest][:COLUMNS_SHOWN]
+    rest = [
+        column for column in effect.after if column not in effect.changes and _is_figure(effect.after[column])
+    ]
+    names = [*effect.changes, *rest][:COLUMNS_SHOWN]
     columns = {
-        name: (plain(deed.before.get(name, ABSENT)), plain(deed.after.get(name, ABSENT))) for name in names
+        name: (plain(effect.before.get(name, ABSENT)), plain(effect.after.get(name, ABSENT)))
+        for name in names
     }
     return Turn(changed=True, columns=columns, at=at, dropped=path.dropped)
 

@@ -18,14 +18,14 @@ from suiro.errors import FatalError, TransientError
 from suiro.views.control import lifecycle
 from suiro.views.control import reconciler as keeping
 from suiro.views.control.journal import ConcurrentChangeError
-from suiro.views.control.reconciler import Keeper, _Held
-from suiro.views.control.running import Place
+from suiro.views.control.reconciler import Reconciler, _Held
+from suiro.views.control.running import HostEnvironment
 from suiro.views.cuts import Cut
 from suiro.views.definition import VersionSpec
 from suiro.views.pipeline.pace import ask_throttle
 from suiro.views.pipeline.throttle import read_throttle
 from suiro.views.serving.read_metrics import ReadMetrics
-from suiro.views.state import NO_GUARDS, Change, Guards, Guide, View, position_of
+from suiro.views.state import NO_CONDITIONS, Change, RollbackConditions, RolloutPlan, View, position_of
 from suiro.views.store import StoreOfAnotherError
 
 
@@ -99,7 +99,7 @@ class Running:
 @dataclass
 class Kept:
     journal: Memory
-    keeper: Keeper
+    reconciler: Reconciler
     made: dict[int, Running]
     freed: list[int]
     differences: list[Any]
@@ -114,8 +114,8 @@ class Kept:
             self.version(number).is_at(10)
             wait_until(lambda n=number: self.journal.now.version(n).state == "ready", what="it is ready")  # type: ignore[misc]
 
-    def shift(self, *steps: int, hold_ms: int = 1, guards: Guards = NO_GUARDS) -> None:
-        guide = Guide(steps=steps, hold_ms=hold_ms)
+    def shift(self, *steps: int, hold_ms: int = 1, guards: RollbackConditions = NO_CONDITIONS) -> None:
+        guide = RolloutPlan(steps=steps, hold_ms=hold_ms)
         self.journal.change(
             "delays",
             lambda now: lifecycle.shift(now, steps[0], lag_ms=0, guards=guards, guide=guide),
@@ -135,7 +135,9 @@ def kept(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Kept]:
     freed: list[int] = []
     differences: list[Any] = []
 
-    def run(spec: VersionSpec, place: Place, code: bytes, *, gave_up: Any, is_beside: Any) -> Running:
+    def run(
+        spec: VersionSpec, place: HostEnvironment, code: bytes, *, gave_up: Any, is_beside: Any
+    ) -> Running:
         made[spec.version] = Running(spec, gave_up, folder=tmp_path)
         return made[spec.version]
 
@@ -149,11 +151,11 @@ def kept(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Kept]:
     monkeypatch.setattr(keeping, "free", lambda spec, place: freed.append(spec.version))
     monkeypatch.setattr(keeping, "TICK_S", 0.005)
     journal = Memory()
-    place = Place(data=tmp_path, bootstrap_servers="none", client_settings={}, postgres=None)
-    keeper = Keeper("delays", journal, place, clock=SystemClock(), compare=compare)  # type: ignore[arg-type]
-    keeper.start()
-    yield Kept(journal, keeper, made, freed, differences)
-    keeper.stop()
+    place = HostEnvironment(data=tmp_path, bootstrap_servers="none", client_settings={}, postgres=None)
+    reconciler = Reconciler("delays", journal, place, clock=SystemClock(), compare=compare)  # type: ignore[arg-type]
+    reconciler.start()
+    yield Kept(journal, reconciler, made, freed, differences)
+    reconciler.stop()
     assert all(running.stopped for running in made.values())
 
 
@@ -211,14 +213,14 @@ def test_a_candidate_that_cannot_be_opened_takes_callers_back(
 ) -> None:
     """As after a host's restart: nobody is answered, so there is nothing that could be counted."""
     kept.two()
-    kept.shift(100, 10_000, hold_ms=60_000, guards=Guards(errors=0.01))
+    kept.shift(100, 10_000, hold_ms=60_000, guards=RollbackConditions(errors=0.01))
 
     def broken(*arguments: Any, **named: Any) -> Any:
         raise FatalError("the store is damaged")
 
     monkeypatch.setattr(keeping, "RunningVersion", broken)
-    with kept.keeper._lock:
-        kept.keeper._running.pop(2).stop()
+    with kept.reconciler._lock:
+        kept.reconciler._running.pop(2).stop()
     kept.ends_in("rolled back")
     assert "version 2 cannot be opened: the store is damaged" in kept.journal.events[-1].detail["reason"]
 
@@ -229,18 +231,18 @@ def test_a_view_that_cannot_be_tended_at_the_start_is_tended_later(
     kept.journal.deploy()
     kept.version(1).is_at(10)
     failures = [TransientError("no broker")]
-    tend = Keeper._tend_versions
+    tend = Reconciler._tend_versions
 
-    def tend_later(self: Keeper, view: View) -> None:
+    def tend_later(self: Reconciler, view: View) -> None:
         if failures:
             raise failures.pop()
         tend(self, view)
 
-    kept.keeper.stop()
+    kept.reconciler.stop()
     kept.made.clear()
-    monkeypatch.setattr(Keeper, "_tend_versions", tend_later)
-    place = Place(data=tmp_path, bootstrap_servers="none", client_settings={}, postgres=None)
-    again = Keeper("delays", kept.journal, place, clock=SystemClock(), compare=lambda *all: 0.0)  # type: ignore[arg-type]
+    monkeypatch.setattr(Reconciler, "_tend_versions", tend_later)
+    place = HostEnvironment(data=tmp_path, bootstrap_servers="none", client_settings={}, postgres=None)
+    again = Reconciler("delays", kept.journal, place, clock=SystemClock(), compare=lambda *all: 0.0)  # type: ignore[arg-type]
     again.start()
     kept.version(1)
     again.stop()
@@ -258,7 +260,7 @@ def test_a_retired_version_is_freed_once(kept: Kept) -> None:
     wait_until(lambda: kept.journal.now.version(2).freed, what="freed")
     assert kept.freed == [2]
     assert kept.version(2).stopped
-    assert kept.keeper.running(2) is None
+    assert kept.reconciler.running(2) is None
 
 
 def test_steps_one_after_another(kept: Kept) -> None:
@@ -273,16 +275,17 @@ def test_errors_take_callers_back(kept: Kept) -> None:
     kept.two()
     for _ in range(100):
         kept.version(2).metrics.failed()  # before the step began: they do not count
-    kept.shift(100, 10_000, hold_ms=60_000, guards=Guards(errors=0.01))
+    kept.shift(100, 10_000, hold_ms=60_000, guards=RollbackConditions(errors=0.01))
     wait_until(
-        lambda: kept.keeper.status()["routing"]["guide"].get("held_ms") is not None, what="the step is held"
+        lambda: kept.reconciler.status()["routing"]["guide"].get("held_ms") is not None,
+        what="the step is held",
     )
-    measured = wait_until(lambda: kept.keeper.status()["sample"], what="what the guards look at")
+    measured = wait_until(lambda: kept.reconciler.status()["sample"], what="what the guards look at")
     assert (measured["reads"], measured["errors"], measured["difference"]) == (0, 0, None)
     for _ in range(30):
         kept.version(2).metrics.failed()
     kept.ends_in("rolled back")
-    wait_until(lambda: kept.keeper.status()["sample"] is None, what="nothing is measured any more")
+    wait_until(lambda: kept.reconciler.status()["sample"] is None, what="nothing is measured any more")
     assert "30 of 30 reads from version 2 failed" in kept.journal.events[-1].detail["reason"]
     assert kept.journal.now.routing.share_before_rollback == 100
 
@@ -290,7 +293,7 @@ def test_errors_take_callers_back(kept: Kept) -> None:
 def test_a_difference_takes_callers_back(kept: Kept) -> None:
     kept.two()
     kept.differences += [TransientError("no common cut yet"), KeyError("minutes"), 0.3]
-    kept.shift(100, 10_000, guards=Guards(difference=0.2))
+    kept.shift(100, 10_000, guards=RollbackConditions(difference=0.2))
     kept.ends_in("rolled back")
     assert "30.00% of the rows of version 2 differ" in kept.journal.events[-1].detail["reason"]
 
@@ -298,7 +301,7 @@ def test_a_difference_takes_callers_back(kept: Kept) -> None:
 def test_each_step_is_compared(kept: Kept) -> None:
     kept.two()
     kept.differences += [0.1, 0.1, 0.1]
-    kept.shift(100, 1_000, 10_000, guards=Guards(difference=0.2))
+    kept.shift(100, 1_000, 10_000, guards=RollbackConditions(difference=0.2))
     kept.ends_in("shifted")
     assert kept.differences == []
 
@@ -315,7 +318,7 @@ def test_a_step_waits_for_a_candidate_that_lags(kept: Kept) -> None:
 
 def test_a_candidate_that_lags_takes_callers_back_if_asked(kept: Kept) -> None:
     kept.two()
-    kept.shift(100, 10_000, hold_ms=60_000, guards=Guards(lag_ms=1_000))
+    kept.shift(100, 10_000, hold_ms=60_000, guards=RollbackConditions(lag_ms=1_000))
     kept.version(1).is_at(20)
     kept.ends_in("rolled back")
     assert "version 2 lags by" in kept.journal.events[-1].detail["reason"]
@@ -323,7 +326,7 @@ def test_a_candidate_that_lags_takes_callers_back_if_asked(kept: Kept) -> None:
 
 def test_status_says_it_all(kept: Kept) -> None:
     kept.two()
-    status = kept.keeper.status()
+    status = kept.reconciler.status()
     assert [one["output_topic"] for one in status["versions"]] == ["delays.v1", "delays.v2"]
     assert (status["position"], status["routing"]["serving"], status["routing"]["candidate"]) == (
         "ready",

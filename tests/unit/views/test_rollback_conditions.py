@@ -6,16 +6,20 @@ import pytest
 
 from suiro.errors import UsageError
 from suiro.views.control.rollback_conditions import FEWEST_READS, Sample, broken, guards_of, steps_of
-from suiro.views.state import Guards
+from suiro.views.state import RollbackConditions
 
-ALL = Guards(errors=0.01, p99_ms=50.0, difference=0.2, lag_ms=10_000)
+ALL = RollbackConditions(errors=0.01, p99_ms=50.0, difference=0.2, lag_ms=10_000)
 WELL = Sample(reads=1_000, errors=10, p99_ms=50.0, difference=0.2, lag_ms=10_000)
 
 
 def test_what_is_within_holds() -> None:
     assert broken(ALL, WELL, version=2) is None
     assert (
-        broken(Guards(), Sample(reads=100, errors=100, p99_ms=1e9, difference=1.0, lag_ms=None), version=2)
+        broken(
+            RollbackConditions(),
+            Sample(reads=100, errors=100, p99_ms=1e9, difference=1.0, lag_ms=None),
+            version=2,
+        )
         is None
     )
 
@@ -50,7 +54,7 @@ def test_few_reads_say_nothing() -> None:
 
 def test_texts() -> None:
     assert guards_of(["errors=1%", "p99=50ms", "difference=0.2", "lag=10s"]) == ALL
-    assert guards_of([]) == Guards()
+    assert guards_of([]) == RollbackConditions()
     assert steps_of("1, 10%,50,100") == (100, 1_000, 5_000, 10_000)
     assert steps_of("0.5") == (50,)
 

@@ -1,4 +1,4 @@
-"""On columns the sieve lets through what it lets through one by one, whatever the records hold."""
+"""On columns the prefilter lets through what it lets through one by one, whatever the records hold."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from suiro.streams import KStream, StreamsBuilder, col, record_key, serdes, struct
 from suiro.views.analysis.explain.inputs import InputRecord
-from suiro.views.analysis.explain.prefilter import Sieve
+from suiro.views.analysis.explain.prefilter import KeyPrefilter
 
 GATE = "gate"
 WAYS: dict[str, Callable[[KStream], KStream]] = {
@@ -45,8 +45,10 @@ def test_columns_and_one_by_one_agree(way: str, odd: bool, data: Any) -> None:
         InputRecord("in", 0, offset, offset, data.draw(key_bytes), value)
         for offset, value in enumerate(values)
     ]
-    sieve = made(way)
-    assert [passes for _, passes in sieve.sieved(records)] == [sieve.passes(record) for record in records]
+    prefilter = made(way)
+    assert [passes for _, passes in prefilter.filtered(records)] == [
+        prefilter.passes(record) for record in records
+    ]
 
 
 @pytest.mark.parametrize("way", WAYS)
@@ -57,11 +59,11 @@ def test_what_is_of_another_key_is_left_out(way: str) -> None:
         return InputRecord("in", 0, offset, offset, key, value)
 
     records = [record(offset, carrier) for offset, carrier in enumerate(["AA", "UA", "AA", "9E"])]
-    assert [passes for _, passes in made(way).sieved(records)] == [True, False, True, False]
+    assert [passes for _, passes in made(way).filtered(records)] == [True, False, True, False]
 
 
-def made(way: str) -> Sieve:
+def made(way: str) -> KeyPrefilter:
     builder = StreamsBuilder()
     rows = WAYS[way](builder.stream("in", key=serdes.string, value=serdes.json))
     rows.map_values(struct(n=col("n")), name=GATE).to("out", key=serdes.string, value=serdes.json)
-    return Sieve(builder.build(), {GATE}, lambda key: key == "AA")
+    return KeyPrefilter(builder.build(), {GATE}, lambda key: key == "AA")
