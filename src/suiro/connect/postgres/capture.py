@@ -1,11 +1,11 @@
-"""`PostgresCapture`: a database's tables as topics, first as they are and then every change, exactly once.
+"""`PostgresCapture`: the tables of a database as topics, first a snapshot and then every change, exactly once.
 
-One session after another until it is stopped. A session fences its forerunner, reads the position, and goes on from
-there; whatever is lost on the way (Postgres, Kafka, the registry) ends the session and the next one begins. Nothing
-is remembered from one session to the next but what the position says, so a kill is no special case.
+The capture runs one session after another until it is stopped. A session fences its predecessor, reads the position
+and continues from there. If it loses Postgres, Kafka or the registry, it ends, and the next session starts. Sessions
+share no state except the position, so a kill needs no special handling.
 
-Always true: a Kafka transaction ends between two transactions of Postgres, with the position behind the first; only
-then is the slot told. (docs/decisions: how capture is exactly once.)
+A Kafka transaction ends between two Postgres transactions and includes the position after the first one. The slot is
+confirmed only after that commit. See docs/decisions for why capture is exactly once.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Blocks of pgoutput's messages into records: the loop that everything live goes through.
+"""Turns blocks of pgoutput messages into records. All live changes pass through `Changes.process`.
 
-Always true: records go to Kafka in the order of commits, each change once: what lies before the position is left out.
-A record holds the whole row. Nothing here decides when a Kafka transaction ends, only where it may: `open` is false.
+Records are written to Kafka in commit order, each change once: changes before the position are skipped. A record holds
+the whole row. This module does not end Kafka transactions; a transaction may end when `open` is false.
 """
 
 from __future__ import annotations

@@ -1,12 +1,12 @@
-"""Into Kafka: everything between two commits is one Kafka transaction, and the position is part of it.
+"""Writes records to Kafka. Everything between two commits is one Kafka transaction, and the position is part of it.
 
-Always true: records of a source transaction and the position behind it become visible together or not at all.
-`fence` ends what a forerunner left open and shuts it out; only then is the position read. After any error the outcome
-of the transaction is unknown: the capture starts over from `fence`, and the position tells.
+The records of a Postgres transaction and the position after it become visible together or not at all. `fence` aborts
+what the predecessor left open and excludes it; the position is read afterwards. After an error the outcome of the
+transaction is unknown: the capture starts again with `fence`, and the position shows the outcome.
 
-What need not be waited for is sent on a thread of its own, one thing after another and at most one at a time, while the
-next records are made: large parts of a transaction, and commits of a backlog. An error there is raised by whatever is
-asked for next, so nothing is ever sent behind something that failed.
+Large parts of a transaction, and commits of a backlog, are sent on a separate thread while the next records are
+encoded, at most one request at a time. The next call raises an error of that thread, so nothing is sent after a failed
+request.
 """
 
 from __future__ import annotations

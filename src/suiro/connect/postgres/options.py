@@ -1,4 +1,4 @@
-"""What a capture is told: every choice has a name here, a default where there is a good one, and is checked."""
+"""`CaptureOptions`: the settings of a capture, with their defaults and checks."""
 
 from __future__ import annotations
 

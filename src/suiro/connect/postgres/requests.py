@@ -1,4 +1,4 @@
-"""What one can ask of a capture that runs: requests go through Postgres's own log, in the order of its changes."""
+"""Requests to a running capture. They are written to the WAL, in order with the changes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One session of a capture: from a position until it is stopped, or something is lost."""
+"""One session of a capture: from a position until it is stopped or loses a connection."""
 
 from __future__ import annotations
 

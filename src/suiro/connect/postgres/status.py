@@ -1,4 +1,4 @@
-"""What a capture says of itself: numbers for Prometheus, and events for who started it."""
+"""Metrics of a capture for Prometheus."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""The captured tables: which topic each has, in which schemas, and how its rows are encoded just now.
+"""The captured tables: the topic, the schemas and the row encoder of each.
 
-Always true: a schema is in the registry before the first record that names it. One that the subject's rule refuses
-stops the capture with `SchemaRefusedError`; nothing is written in a schema that readers were not promised.
+A schema is registered before the first record that uses it. If the subject's compatibility rule rejects it, the capture
+stops with `SchemaRefusedError`.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
-"""Values that an update leaves alone and does not send (TOAST): taken from the row's last value.
+"""Completes updates that do not send an unchanged TOAST value, with the previous value of the row.
 
-Always true: the value filled in is that of the row just before the change, in the order of the log: from an earlier
-change of the same block, from the snapshot's rows that wait where these are older than the change, or from the topic.
-Where none of them has it the change is left out, but for the tombstone of its old key, and the caller is told the key:
-until a whole record of it comes, the row's values are unknown. Half a row is never written.
+The value is that of the row directly before the change, in WAL order: from an earlier change of the block, from the
+rows of the snapshot window if they are older than the change, or from the topic. If none of them has it, the change is
+skipped, except for the tombstone of its old key, and the caller receives the key: the row is unknown until a complete
+record of it is written. An incomplete row is never written.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""One column's bytes out of an encoded value, without decoding the rest: what fills in an untouched TOAST value.
+"""Extracts the bytes of one field from an encoded Avro value, without decoding the rest.
 
-What is always true: the bytes given are those of the field as they stand, with the branch of its union; bytes that
-are no value of the schema raise `CorruptRecordError`.
+The returned bytes include the branch of the field's union. Bytes that do not match the schema raise
+`CorruptRecordError`.
 """
 
 from __future__ import annotations

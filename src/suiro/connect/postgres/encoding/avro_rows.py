@@ -1,11 +1,10 @@
-"""Rows of one table to the keys and values of its topic: Confluent's wire format, many rows at once.
+"""Encodes many rows of one table to keys and values in Confluent's wire format.
 
-What is always true: the result is the same whichever engine works (see `engine`); a value that has no place in its
-column's Avro type raises `UnsupportedValueError`, which names the column, and nothing is written in its stead; an
-untouched TOAST value is never written as null or as a placeholder: it comes from the old tuple, or the caller gives
-it in `fill`, or encoding fails.
+The result is the same with the compiled kernels and with the plain rules (see `engine`). A value that does not fit the
+Avro type of its column raises `UnsupportedValueError`, which names the column. An unchanged TOAST value is never
+written as null or as a placeholder: it comes from the old tuple or from `fill`, or encoding fails.
 
-Arrays and composites are encoded by the plain rules of `avro_text`, value by value; everything else by kernels.
+Arrays and composites are encoded value by value by the plain rules of `avro_text`; kernels encode everything else.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""One Postgres value, as Postgres prints it, to Avro bytes: slow, plain, and the rule the kernels must agree with.
+"""Encodes one Postgres value, given as text, to Avro. These slow, plain rules are the reference for the kernels.
 
-What is always true: a function here takes the bytes of a value as the output function of its type writes them
-under `types.SESSION_SETTINGS`, and gives the Avro bytes of the value without any union branch; or it raises
-`ConversionError`, which says why the value has no such bytes. Nothing is rounded and nothing is guessed.
+Each function takes the bytes that the output function of the type writes under `types.SESSION_SETTINGS` and returns the
+Avro bytes of the value without a union branch. It raises `ConversionError` if the value cannot be represented.
+No value is rounded.
 """
 
 from __future__ import annotations

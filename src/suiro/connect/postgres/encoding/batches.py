@@ -1,7 +1,7 @@
-"""Records to finished batches: by the compiled kernels, or one at a time while these are not loaded, or for a few.
+"""Encodes records to record batches: with the compiled kernels, or one by one for a few and until they are loaded.
 
-Always true: both ways write records that read back the same, in the order they were given, and put a key into the
-partition where Kafka's own partitioner would.
+Both ways write records that read back the same, in the given order, and choose the partition of Kafka's default
+partitioner.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""What both ways to read hand on: messages of pgoutput (version 1) in one buffer, cut where transactions end.
+"""A block: pgoutput messages (protocol version 1) in one buffer. Both ways of reading changes return blocks.
 
-Always true: a block holds whole transactions, or one part of a single transaction that is too large for a block.
-Messages within stand in the order of commits, and no message of a transaction that was rolled back is among them.
+A block holds whole transactions, or a part of one transaction that is too large for a block. Messages are in commit
+order. A block has no messages of transactions that were rolled back.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
-"""Rows to records by the kernels: what happens once per call, and what they leave to the plain rules.
+"""Encodes rows with the compiled kernels, and passes to the plain rules what the kernels cannot encode.
 
-What is always true: every cell that a kernel does not write itself comes from a patch, which is the plain rule's
-answer (or the caller's, for an untouched TOAST value); and a row that a kernel refuses is given to the plain rules,
-which say what is wrong.
+Each cell that a kernel cannot write comes from a patch: the result of the plain rule, or the bytes that the caller gave
+for an unchanged TOAST value. If a kernel rejects a row, the plain rules produce the error.
 """
 
 from __future__ import annotations

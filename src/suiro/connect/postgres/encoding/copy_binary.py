@@ -1,11 +1,10 @@
-"""COPY's binary format: what a snapshot selects, where its rows and values stand, and values to Avro bytes.
+"""COPY's binary format: the select list of a snapshot, the offsets of rows and values, and values to Avro.
 
-What is always true: a row of a snapshot gives the same Avro bytes as the same row through pgoutput. Types with a
-simple binary form are read in it; all others are selected as the text that their output function writes, which is
-what pgoutput sends.
+A row of a snapshot gives the same Avro bytes as the same row through pgoutput. Types with a simple binary format are
+read in it. All others are selected as the text that their output function writes, which is what pgoutput sends.
 
-A cast to text is not always that: of `inet`, `xml`, `bool` and `char(n)` it gives something else, and a composite
-of nulls must not become null. So the rest is printed by `concat`, which calls output functions, unless null.
+A cast to text differs from the output function for `inet`, `xml`, `bool` and `char(n)`, and a composite of nulls must
+not become null. Such columns are printed by `concat`, which calls the output functions, unless they are null.
 """
 
 from __future__ import annotations

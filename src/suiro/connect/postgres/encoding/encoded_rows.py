@@ -1,4 +1,4 @@
-"""Encoded keys and values as columns, and what can be wrong with a row."""
+"""Encoded keys and values as columns, and the errors of encoding a row."""
 
 from __future__ import annotations
 

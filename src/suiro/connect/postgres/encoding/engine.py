@@ -1,9 +1,9 @@
-"""Which engine works: the compiled kernels once they are loaded, the plain Python rules until then.
+"""Selects the implementation: the compiled kernels if they are loaded, otherwise the plain Python rules.
 
-Loading numba and the kernels takes most of a second from the disk cache and half a minute where they must be compiled
-first. A capture's first records must not wait for that: they go out by the plain rules, slower by a factor of fifty
-and equal in every value, and only then `load` begins, for the two would share one processor. From then on the capture
-waits for the kernels, though not for as long as compiling takes.
+Loading numba and the kernels takes almost a second from the disk cache, and half a minute if they must be compiled. The
+first records of a capture do not wait for that: the plain rules write them, about fifty times slower, with the same
+bytes. `load` starts afterwards, because both would share one processor. From then on the capture waits up to
+`LOAD_TIMEOUT_S` for the kernels.
 """
 
 from __future__ import annotations

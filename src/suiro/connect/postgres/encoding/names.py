@@ -1,7 +1,7 @@
-"""Names of Postgres as names of Avro.
+"""Converts Postgres names to Avro names.
 
-A name that Avro does not allow has its bad characters replaced by `_` and six hexadecimal digits of a hash of the
-original put behind, so that two of them never meet and none changes when another column comes or goes.
+In a name that Avro does not allow, each invalid character is replaced by `_`, and six hexadecimal digits of a hash of
+the original are appended. Names stay distinct, and a name does not change when another column is added or dropped.
 """
 
 from __future__ import annotations

@@ -1,12 +1,12 @@
-"""pgoutput's messages (protocol versions 1 and 2, with streaming), many at once, as columns of facts.
+"""Parses many pgoutput messages (protocol versions 1 and 2, with streaming) into columns.
 
-What is always true: a message is read only as far as its own bytes go; one that is torn, unknown or longer than
-its content raises `CorruptMessageError`, which names its place. No object is made per value: a row change gives
-the places of its tuples in the buffer, and `avro_rows` reads the values from there.
+A message is read only within its own bytes. One that is truncated, unknown, or longer than its content raises
+`CorruptMessageError`, which names its position. No Python object is created per value: a row change gives the offsets
+of its tuples in the buffer, and `avro_rows` reads the values from there.
 
-Values must come as text: ask pgoutput with `binary 'false'` (its default) and a session with
-`types.SESSION_SETTINGS`. Binary was weighed and left: it has no encoding for types without a send function, none that
-could be read for types of extensions, and the printed form is the one that is the same in every version.
+Values must be sent as text: use pgoutput with `binary 'false'` (the default) and a session with
+`types.SESSION_SETTINGS`. Binary was rejected: types without a send function have no binary format, those of extensions
+are not documented, and only the text format is the same in every version.
 """
 
 from __future__ import annotations

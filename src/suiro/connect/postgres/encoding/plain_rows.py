@@ -1,7 +1,7 @@
-"""Rows to records by the plain rules, one value at a time: what the kernels must equal, byte for byte.
+"""Encodes rows value by value with the plain rules. The kernels must produce the same bytes.
 
-It works until the kernels are loaded, for what they leave (arrays, composites, rare values), and wherever something
-is wrong: its errors are the errors.
+Used until the kernels are loaded, for the values that they do not encode (arrays, composites, rare values), and to
+report errors.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
-"""A captured table and the Avro schemas of its topic's keys and values.
+"""A captured table, and the Avro schemas of the keys and values of its topic.
 
-What is always true: the schemas depend on the table alone, not on when capture met it; the same column has the
-same Avro name for as long as it keeps its own; and columns stand in the table's order, in the key as well.
+The schemas depend on the table only, not on when the capture first read it. A column keeps its Avro name as long as it
+keeps its own name. Fields are in the order of the table's columns, also in the key.
 
-Where Avro does not allow a column's name (see `names`) the original stands beside it as `postgres.name`; the
-declared type of every column stands there as `postgres.type`.
+If Avro does not allow the name of a column (see `names`), the field has the original name as `postgres.name`. Each
+field has the declared type of its column as `postgres.type`.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""One connection to the database that is captured, and what its catalogue says.
+"""A connection to the captured database, and queries of its catalog.
 
-Always true: errors of Postgres come out as suiro's. A lost or refused connection is a `TransientError`, since the
-capture starts over from its position; what Postgres refuses is a `UsageError` with Postgres's own words.
+Errors of Postgres are raised as errors of suiro: a lost or refused connection as `TransientError`, because the capture
+restarts from its position; a rejected statement as `UsageError` with the message of Postgres.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""TupleOffsets in Postgres's write-ahead log, as integers; as Postgres writes them, `16/B374D848`."""
+"""Log sequence numbers (LSNs) as integers. Postgres prints them as `16/B374D848`."""
 
 from __future__ import annotations
 

@@ -1,15 +1,15 @@
-"""The publication: which tables are captured, and what the catalogue says of each.
+"""The publication: which tables are captured, and their definitions in the catalog.
 
-Always true: a table that comes out of here can be captured: it has a key for its records and a replica identity that
-tells deleted and changed rows by it. Anything else is a `ConfigError` with the statement that mends it. All facts are
-of one moment: what is read in several statements, with an ALTER TABLE between two, is a table that never was.
+Each returned table can be captured: it has a key for its records, and a replica identity that identifies changed and
+deleted rows by that key. Any other table raises `ConfigError` with the statement that fixes it. All facts are read in
+one snapshot: several statements with an ALTER TABLE between them would describe a table that never existed.
 
 | replica identity | key of the records |
 |---|---|
 | default | the primary key |
 | using index | the index's columns |
-| full | the primary key; else the first unique index over columns that are never null; else all columns |
-| nothing, or default without a primary key | refused |
+| full | the primary key; else the first unique index over columns that are NOT NULL; else all columns |
+| nothing, or default without a primary key | rejected |
 """
 
 from __future__ import annotations

@@ -1,9 +1,8 @@
-"""The replication slot: it holds Postgres's log for us from our position on, and says when it no longer does.
+"""The replication slot: it retains the WAL from the capture's position on.
 
-Always true: the slot is never ahead of the position in Kafka. It is moved (`confirm`) only behind a committed
-position, so where it is found further, somebody else read from it and changes are lost: that is an error, never
-passed over. A slot that exists already is used as it is; it is dropped only where a new snapshot was asked for and
-it is of no use.
+The slot is never ahead of the position in Kafka. It is advanced only after the position is committed. If it is further
+ahead, another reader consumed changes, and they are lost: this is an error. An existing slot is used as it is. It is
+dropped only if a new snapshot was requested and the slot is unusable.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""Transactions that Postgres streams before they are decided: on disk until their commit, gone with their abort.
+"""Spools transactions that Postgres streams before they commit. A file is deleted after the commit or the abort.
 
-Always true: nothing of a transaction comes out before its commit was read, and nothing of a subtransaction that was
-rolled back, but announcements of tables. A restart begins with empty spools, because Postgres then streams again
-what was not confirmed.
+No message of a transaction is returned before its commit was read. Messages of a subtransaction that was rolled back
+are dropped, except relation messages. A restart begins with empty spools: Postgres streams unconfirmed transactions
+again.
 """
 
 from __future__ import annotations

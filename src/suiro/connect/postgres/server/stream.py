@@ -1,7 +1,7 @@
-"""The replication protocol: what is read while the capture keeps up, and the only way for transactions without end.
+"""The replication stream: used while the capture keeps up, and the only way to read transactions that are not finished.
 
-Always true: what `blocks` gives is decided; transactions that are streamed wait in their spools. The server is told
-that we live while a block is worked on (`keep_alive`), but never that more was written than `confirm` says.
+`blocks` returns committed transactions only; streamed transactions wait in their spools. `keep_alive` sends status
+updates while a block is processed, but never reports an LSN beyond the one given to `confirm`.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""A table in ranges of its key: the pieces in which a snapshot reads it, and from which it goes on after a kill.
+"""Divides a table into ranges of its key. A snapshot reads range by range and resumes after the last one.
 
-Always true: ranges follow each other without a gap, in the order of the key's index. A bound is the key's columns as
-Postgres prints them, so it can lie in a position and be compared by Postgres alone. A table whose key no index orders
-is one range, or under one snapshot ranges of blocks.
+Ranges follow each other without gaps, in the order of the key's index. A bound is the text of the key's columns, so the
+position can hold it and only Postgres compares it. A table whose key has no index is one range, or, within one exported
+snapshot, ranges of blocks.
 """
 
 from __future__ import annotations

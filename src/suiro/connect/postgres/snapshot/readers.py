@@ -1,4 +1,4 @@
-"""Threads that read ranges of tables side by side, all in one exported snapshot."""
+"""Threads that read ranges of tables in parallel, all in one exported snapshot."""
 
 from __future__ import annotations
 

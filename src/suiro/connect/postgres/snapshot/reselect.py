@@ -1,7 +1,7 @@
-"""Rows that a topic lacks: an update did not send a value (TOAST), nothing had it, and no later range reads the row.
+"""Keys of rows to select again: an update did not send a TOAST value, and neither the topic nor a later range has it.
 
-Always true: a key is owed from the change that was left out until a whole record or a tombstone of it is written. What
-is owed is part of the position, so it becomes visible with the records around it and outlives a kill.
+A key is listed from the skipped change until a complete record or a tombstone of it is written. The list is part of the
+position: it becomes visible with the records around it, and survives a kill.
 """
 
 from __future__ import annotations

@@ -1,12 +1,11 @@
-"""Snapshots: whole tables into their topics, so that what the stream brings has something to change.
+"""Copies whole tables into their topics, so that later changes apply to complete data.
 
-Two ways, one state. A slot that was just created exports a snapshot of the very place where its changes begin: all
-ranges are read in it, side by side, and the stream starts afterwards. Where that snapshot is gone (a kill, a slot
-that was there before, a table asked for or added later) ranges are read one by one while changes flow, and merged by
-`Window`. The position says for each table how far it is, so both go on where they were. Rows that are owed (`owed`) are
-read like a range, in turn with ranges.
+There are two ways, with the same state. A new slot exports a snapshot of the LSN at which its changes start: all ranges are read in it, in parallel, and the stream starts afterwards. If that snapshot is not available (after a
+kill, with an existing slot, for a table that was added or requested later), ranges are read one by one while
+changes flow, and merged by `Window`. The position records the progress of each table, so both ways resume where they were. Rows
+to select again (`reselect`) are read like a range, alternating with ranges.
 
-Always true: a table is done only when its topic has every row, and no live key that the table does not have.
+A table is complete when its topic has every row, and no live key that the table does not have.
 """
 
 from __future__ import annotations

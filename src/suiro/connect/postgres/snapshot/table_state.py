@@ -1,4 +1,4 @@
-"""How far the snapshot of one table is: what a position keeps of it, and whether it still fits the table."""
+"""The snapshot state of one table: the part of the position that records its progress, and whether it still matches."""
 
 from __future__ import annotations
 

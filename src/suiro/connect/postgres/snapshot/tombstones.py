@@ -1,4 +1,4 @@
-"""Tombstones for keys that a table has no more, though no change in the stream told it."""
+"""Writes tombstones for keys that the table no longer has, if no change in the stream deleted them."""
 
 from __future__ import annotations
 

@@ -1,11 +1,10 @@
-"""What a topic says now: the last value of each key, read back from it where the log of Postgres does not have it.
+"""The last value of each key in a topic, read back from Kafka if the WAL does not have it.
 
-Three things need it: an update that leaves a TOASTed value untouched does not send that value; a TRUNCATE names no
-keys; and a new snapshot does not name the keys that are gone. The topic is the one place that has them all, so
-nothing has to be kept from one run to the next.
+It is needed in three cases: an update does not send an unchanged TOAST value; a TRUNCATE names no keys; and a new
+snapshot does not name the keys that were deleted. The topic has all of them, so no other state is kept between runs.
 
-Always true: a scan sees what is committed and, behind it, what our own open transaction has sent so far (`read`
-flushes first). No other producer writes into these topics.
+A scan reads what is committed, and then what the open transaction of this capture has sent (callers flush first). No
+other producer writes to these topics.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Which transactions a snapshot sees: whether a row it read is older or newer than a change of the stream."""
+"""Decides which transactions a snapshot sees, and so whether a row is older or newer than a change of the stream."""
 
 from __future__ import annotations
 

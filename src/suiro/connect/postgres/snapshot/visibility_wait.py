@@ -1,4 +1,4 @@
-"""The wait before rows are read: until snapshots see all that was handed on. Says who holds it up, and for how long."""
+"""Waits until snapshots see all transactions that were processed, and reports which transaction blocks and how long."""
 
 from __future__ import annotations
 

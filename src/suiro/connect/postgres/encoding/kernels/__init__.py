@@ -1,15 +1,15 @@
-"""The compiled loops of the capture: no Python object per value. `engine` imports this package, and nobody else does.
+"""Compiled loops of the capture, without a Python object per value. Only `engine` imports this package.
 
-- `messages`, `copying`: where messages of pgoutput and rows of COPY stand. `tuples`: where their values do.
+- `messages`, `copying`: offsets of pgoutput messages and COPY rows. `tuples`: offsets of their values.
 - `rows`: whole rows to keys and values; `values`, `numbers`, `times`: one value. `header_values`: headers of records.
-- `wire`: what all of them read and write.
+- `wire`: primitives that all of them read and write.
 
-Always true: no kernel reads or writes outside the arrays it is given, whatever the bytes say. A kernel never judges a
-value: what it does not know how to write it lists as hard, and the plain rule of `avro_text` writes it or says what is
-wrong with it. So the plain rules are the law, and a kernel can only be faster.
+A kernel never reads or writes outside the arrays it is given, whatever the bytes are. A kernel does not validate
+values: it lists a value that it cannot write as hard, and the plain rule of `avro_text` writes it or raises the error.
+The plain rules define the result; a kernel is only faster.
 
-As in `protocol.kernels`, every signature is written out, so that nothing compiles in the middle of a stream. What one
-kernel inlines may stand in another file of this folder: see `protocol.compiling`.
+As in `protocol.kernels`, every signature is declared, so that nothing is compiled while changes flow. A kernel may
+inline functions of other modules of this package: see `protocol.compiling`.
 """
 
 from suiro.connect.postgres.encoding.kernels.copying import copy_fields, copy_rows, peeked_changes

@@ -1,4 +1,4 @@
-"""Where the rows and values of a binary COPY stand: the compiled side of `copy_binary` and `peek`."""
+"""Offsets of the rows and values of a binary COPY: the kernels of `copy_binary` and `slot_peek`."""
 
 from __future__ import annotations
 

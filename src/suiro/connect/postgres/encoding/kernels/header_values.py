@@ -1,4 +1,4 @@
-"""The values of live records' headers: the compiled side of `headers.live_headers`."""
+"""Values of the headers of live records: the kernel of `headers.live_headers`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Messages of pgoutput to a table of facts: the compiled `pgoutput.Parser`."""
+"""Parses pgoutput messages into a table of fields: the kernel of `pgoutput.Parser`."""
 
 from __future__ import annotations
 

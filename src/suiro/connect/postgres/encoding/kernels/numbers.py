@@ -1,4 +1,4 @@
-"""Integers, floats and decimals, from text to Avro."""
+"""Integers, floats and decimals from text to Avro."""
 
 from __future__ import annotations
 

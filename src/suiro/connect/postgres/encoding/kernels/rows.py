@@ -1,4 +1,4 @@
-"""Whole rows to the keys and values of a topic."""
+"""Whole rows to keys and values of records."""
 
 from __future__ import annotations
 

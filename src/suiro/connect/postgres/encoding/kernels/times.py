@@ -1,4 +1,4 @@
-"""Dates, times and timestamps, from text to the numbers that Avro has for them."""
+"""Dates, times and timestamps from text to Avro."""
 
 from __future__ import annotations
 

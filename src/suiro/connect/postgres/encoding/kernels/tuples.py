@@ -1,4 +1,4 @@
-"""Where the values of a row's old and new tuple stand."""
+"""Offsets of the values of old and new tuples."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One value to Avro, from text or from COPY's binary form, by its column's code."""
+"""One value to Avro, from text or from COPY's binary format, by the code of its column."""
 
 from __future__ import annotations
 

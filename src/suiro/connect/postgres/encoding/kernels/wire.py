@@ -1,4 +1,4 @@
-"""Numbers and digits as Postgres sends them, numbers as Avro has them, and what all kernels agree on."""
+"""Primitives of the kernels: numbers as Postgres sends them, Avro's numbers, and shared constants."""
 
 from __future__ import annotations
 
