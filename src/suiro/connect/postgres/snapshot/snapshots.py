@@ -1,9 +1,10 @@
 """Copies whole tables into their topics, so that later changes apply to complete data.
 
-There are two ways, with the same state. A new slot exports a snapshot of the LSN at which its changes start: all ranges are read in it, in parallel, and the stream starts afterwards. If that snapshot is not available (after a
-kill, with an existing slot, for a table that was added or requested later), ranges are read one by one while
-changes flow, and merged by `Window`. The position records the progress of each table, so both ways resume where they were. Rows
-to select again (`reselect`) are read like a range, alternating with ranges.
+There are two ways, with the same state. A new slot exports a snapshot of the LSN at which its changes start: all ranges
+are read in it, in parallel, and the stream starts afterwards. If that snapshot is not available (after a kill, with an
+existing slot, for a table that was added or requested later), ranges are read one by one while changes flow, and merged
+by `Window`. The position records the progress of each table, so both ways resume where they were. Rows to select again
+(`reselect`) are read like a range, alternating with ranges.
 
 A table is complete when its topic has every row, and no live key that the table does not have.
 """

@@ -1,0 +1,47 @@
+"""The node's settings, by Kafka's names: types, ranges and defaults in one table, and readers for them.
+
+- `table`: the table. `declare`: one setting of it. `node_settings`: `NodeSettings`, the table with its readers.
+- `lookup`: type and description of a setting by its name. `parsing`: values from text. `properties`: properties files.
+- `kafka_names`: settings of Apache Kafka that a node does not have.
+
+Topic settings (defined by `suiro.log`) have a node-wide default under another name, as in Kafka: `segment.bytes` and
+`log.segment.bytes`; `topic_settings` maps them. An unknown name is an error. The error for a setting that only Apache
+Kafka has says so.
+"""
+
+from suiro.config.declare import MAX_DOUBLE, MAX_INT, MAX_LONG
+from suiro.config.lookup import (
+    LISTENER_PREFIX,
+    describe,
+    is_dynamic,
+    is_known_to_kafka,
+    is_sensitive,
+    kind,
+    node_setting_names,
+    setting_of_listener,
+    topic_settings,
+)
+from suiro.config.node_settings import NodeSettings
+from suiro.config.parsing import parse
+from suiro.config.properties import read_properties
+from suiro.config.table import OAUTH_VALIDATOR, STANDARD_AUTHORIZER
+
+__all__ = [
+    "LISTENER_PREFIX",
+    "MAX_DOUBLE",
+    "MAX_INT",
+    "MAX_LONG",
+    "OAUTH_VALIDATOR",
+    "STANDARD_AUTHORIZER",
+    "NodeSettings",
+    "describe",
+    "is_dynamic",
+    "is_known_to_kafka",
+    "is_sensitive",
+    "kind",
+    "node_setting_names",
+    "parse",
+    "read_properties",
+    "setting_of_listener",
+    "topic_settings",
+]

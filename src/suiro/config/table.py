@@ -1,0 +1,618 @@
+"""The table of the node's settings. A field's name is the setting's name with `_` instead of `.`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from suiro.config.declare import MAX_DOUBLE, MAX_INT, MAX_LONG, setting, without_effect
+
+__all__ = ["SettingsTable"]
+
+STANDARD_AUTHORIZER = "org.apache.kafka.metadata.authorizer.StandardAuthorizer"
+OAUTH_VALIDATOR = "org.apache.kafka.common.security.oauthbearer.OAuthBearerValidatorCallbackHandler"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SettingsTable:
+    """Every setting of a node. Defaults are Apache Kafka's unless the description gives a reason."""
+
+    node_id: int = setting(1, "This node's id in answers to clients.", low=0, high=MAX_INT)
+    auto_create_topics_enable: bool = setting(True, "Create a topic when a client first asks for it.")
+    num_partitions: int = setting(1, "Partitions of a topic whose creator does not say.", low=1, high=10_000)
+    delete_topic_enable: bool = setting(True, "Allow DeleteTopics.")
+    listeners: str = setting(
+        "",
+        "Addresses to listen on: `NAME://HOST:PORT,...`; port 0 takes a free one. Empty: what `--listen` says. "
+        "(Kafka PLAINTEXT://:9092.)",
+        kind="LIST",
+    )
+    advertised_listeners: str = setting(
+        "",
+        "The addresses that clients are told, by the same names. Empty: those of `listeners`.",
+        kind="LIST",
+    )
+    listener_security_protocol_map: str = setting(
+        "PLAINTEXT:PLAINTEXT,SSL:SSL,SASL_PLAINTEXT:SASL_PLAINTEXT,SASL_SSL:SASL_SSL",
+        "Which security protocol each listener's name stands for.",
+    )
+    metrics_listen: str = setting(
+        "", "`HOST:PORT` of `/metrics` in Prometheus' format; empty: none. (Not a Kafka setting.)"
+    )
+    socket_request_max_bytes: int = setting(104_857_600, "Largest request frame.", low=1024, high=MAX_INT)
+    socket_request_max_elements: int = setting(
+        50_000,
+        "Most topics, partitions and other elements of arrays, all together, that one request may name; the connection "
+        "of one with more is closed. (Not a Kafka setting.)",
+        low=1000,
+        high=MAX_INT,
+        dynamic=True,
+    )
+    queued_max_requests: int = setting(
+        500,
+        "Connections that may have further requests read while one of theirs is being answered.",
+        low=1,
+        high=MAX_INT,
+    )
+    queued_max_request_bytes: int = setting(
+        536_870_912,
+        "Bytes of requests, over all connections, that were read or are being read and are not yet handled; "
+        "nothing further is read until they are fewer. (Kafka -1: no limit.)",
+        low=1024,
+    )
+    queued_max_response_bytes: int = setting(
+        268_435_456,
+        "Bytes of answers in memory that slow clients have not taken yet, over all connections; when there are "
+        "more, the slowest are closed. (Not a Kafka setting.)",
+        low=1024,
+    )
+    queued_max_unauthenticated_bytes: int = setting(
+        33_554_432,
+        "Bytes of requests in memory, over all connections that have not logged in; when there are more, the "
+        "connection that holds the most is closed. (Not a Kafka setting.)",
+        low=1024,
+    )
+    max_connections: int = setting(
+        10_000,
+        "Open client connections; the next ones wait to be accepted. The limit on open files may allow fewer, "
+        "which a warning says at the start. (Kafka has no limit.)",
+        low=1,
+        high=MAX_INT,
+        dynamic=True,
+    )
+    max_unauthenticated_connections: int = setting(
+        1000,
+        "Open connections of one listener that have not logged in, or not finished their TLS handshake. One more "
+        "takes the place of the first that came from the address with the most, once that one is a second old. "
+        "(Not a Kafka setting.)",
+        low=1,
+        high=MAX_INT,
+        dynamic=True,
+    )
+    max_connections_per_ip: int = setting(
+        MAX_INT, "Open connections from one address; one more is closed.", low=0, high=MAX_INT, dynamic=True
+    )
+    max_connections_per_ip_overrides: str = setting(
+        "", "The same for single addresses: `HOST:COUNT,...`.", dynamic=True
+    )
+    max_connection_creation_rate: int = setting(
+        MAX_INT, "Connections accepted per second; the next ones wait.", low=0, high=MAX_INT, dynamic=True
+    )
+    connections_max_idle_ms: int = setting(600_000, "Close a connection idle for so long.", low=1000)
+    fetch_max_bytes: int = setting(
+        57_671_680, "Most bytes of records in one Fetch answer.", low=1024, high=MAX_INT
+    )
+    fetch_max_wait_ms: int = setting(
+        60_000, "Longest long poll, whatever the client asks. (Not a Kafka setting.)", low=0, high=MAX_INT
+    )
+    max_incremental_fetch_session_cache_slots: int = setting(
+        1000, "Clients whose fetches name only what changed (KIP-227).", low=0, high=MAX_INT
+    )
+    max_request_partition_size_limit: int = setting(
+        2000, "Most partitions in one answer to DescribeTopicPartitions.", low=1, high=MAX_INT
+    )
+    offsets_topic_num_partitions: int = setting(
+        4,
+        "Partitions of __consumer_offsets. (Kafka 50: a single node gains nothing from them.)",
+        low=1,
+        high=1000,
+    )
+    offsets_retention_minutes: int = setting(
+        10_080, "Committed offsets of a group without members are kept for so long.", low=1, high=MAX_INT
+    )
+    offsets_retention_check_interval_ms: int = setting(600_000, "How often that is checked.", low=1)
+    offset_metadata_max_bytes: int = setting(
+        4096, "Longest metadata of a committed offset.", low=0, high=32_767
+    )
+    group_initial_rebalance_delay_ms: int = setting(
+        0,
+        "How long a new group waits for more members. (Kafka 3000; its own sample files set 0.)",
+        low=0,
+        high=MAX_INT,
+    )
+    group_min_session_timeout_ms: int = setting(
+        6000, "Shortest session.timeout.ms of a member.", low=1, high=MAX_INT
+    )
+    group_max_session_timeout_ms: int = setting(
+        1_800_000, "Longest session.timeout.ms of a member.", low=1, high=MAX_INT
+    )
+    group_max_size: int = setting(MAX_INT, "Members in one group.", low=1, high=MAX_INT)
+    group_max_member_bytes: int = setting(
+        1_048_576,
+        "What a member may bring to its group with its join: the metadata of its protocols, its subscription, its ids. "
+        "(Not a Kafka setting.)",
+        low=4096,
+        high=MAX_INT,
+        dynamic=True,
+    )
+    group_max_bytes: int = setting(
+        16_777_216,
+        "The same for all members of one group together. (Not a Kafka setting.)",
+        low=4096,
+        high=MAX_INT,
+        dynamic=True,
+    )
+    group_max_total_bytes: int = setting(
+        268_435_456,
+        "The same for the members of all groups together. (Not a Kafka setting.)",
+        low=4096,
+        dynamic=True,
+    )
+    group_consumer_max_size: int = setting(
+        MAX_INT, "Members in one group of the new consumer protocol.", low=1, high=MAX_INT
+    )
+    group_consumer_assignors: str = setting(
+        "uniform,range",
+        "Server-side assignors; the first is the default.",
+        choices=("uniform,range", "range,uniform", "uniform", "range"),
+        kind="LIST",
+    )
+    group_consumer_migration_policy: str = setting(
+        "bidirectional",
+        "Whether a group with members may go from the classic protocol to the new one, and back.",
+        choices=("bidirectional", "upgrade", "downgrade", "disabled"),
+    )
+    group_consumer_regex_refresh_interval_ms: int = setting(
+        600_000,
+        "Topics of a subscription by regular expression are looked for at least so often.",
+        low=10_000,
+    )
+    group_consumer_session_timeout_ms: int = setting(
+        45_000, "A member of a consumer group not heard of for so long leaves it.", low=1, high=MAX_INT
+    )
+    group_consumer_min_session_timeout_ms: int = setting(
+        45_000, "Least consumer.session.timeout.ms of a group.", low=1, high=MAX_INT
+    )
+    group_consumer_max_session_timeout_ms: int = setting(
+        60_000, "Greatest consumer.session.timeout.ms of a group.", low=1, high=MAX_INT
+    )
+    group_consumer_heartbeat_interval_ms: int = setting(
+        5000, "How often members of consumer groups are told to send a heartbeat.", low=1, high=MAX_INT
+    )
+    group_consumer_min_heartbeat_interval_ms: int = setting(
+        5000, "Least consumer.heartbeat.interval.ms of a group.", low=1, high=MAX_INT
+    )
+    group_consumer_max_heartbeat_interval_ms: int = setting(
+        15_000, "Greatest consumer.heartbeat.interval.ms of a group.", low=1, high=MAX_INT
+    )
+    group_consumer_assignment_interval_ms: int = setting(
+        1000, "Least time between two assignments of a consumer group.", low=0, high=MAX_INT, dynamic=True
+    )
+    group_consumer_min_assignment_interval_ms: int = setting(
+        0, "Least consumer.assignment.interval.ms of a group.", low=0, high=MAX_INT
+    )
+    group_consumer_max_assignment_interval_ms: int = setting(
+        15_000, "Greatest consumer.assignment.interval.ms of a group.", low=0, high=MAX_INT
+    )
+    transaction_state_log_num_partitions: int = setting(
+        4, "Partitions of __transaction_state. (Kafka 50.)", low=1, high=1000
+    )
+    transaction_max_timeout_ms: int = setting(
+        900_000, "Longest transaction.timeout.ms of a producer.", low=1, high=MAX_INT
+    )
+    transaction_abort_timed_out_transaction_cleanup_interval_ms: int = setting(
+        1000, "How often timed-out transactions are looked for. (Kafka 10000.)", low=1, high=MAX_INT
+    )
+    transactional_id_expiration_ms: int = setting(
+        604_800_000, "A transactional id unused for so long is forgotten.", low=1, high=MAX_INT
+    )
+    transaction_remove_expired_transaction_cleanup_interval_ms: int = setting(
+        3_600_000, "How often that is checked.", low=1, high=MAX_INT
+    )
+    transaction_partition_verification_enable: bool = setting(
+        True, "Refuse transactional writes of older clients to partitions they did not add.", dynamic=True
+    )
+    producer_id_expiration_ms: int = setting(
+        86_400_000,
+        "A partition forgets a producer that has written nothing for so long, unless its transaction is open.",
+        low=1,
+        high=MAX_INT,
+        dynamic=True,
+    )
+    producer_id_expiration_check_interval_ms: int = setting(
+        600_000, "How often that is checked.", low=1, high=MAX_INT
+    )
+    log_flush_offset_checkpoint_interval_ms: int = setting(
+        60_000,
+        "How often logs are synced to disk, which bounds what a start after a crash scans.",
+        low=100,
+        high=MAX_INT,
+    )
+    log_retention_check_interval_ms: int = setting(300_000, "How often retention is applied.", low=1)
+
+    log_segment_bytes: int = setting(
+        1_073_741_824,
+        "Size at which a segment is rolled.",
+        low=1_048_576,
+        high=MAX_INT,
+        topic="segment.bytes",
+    )
+    log_roll_ms: int = setting(604_800_000, "Age at which a segment is rolled.", low=1, topic="segment.ms")
+    log_index_size_max_bytes: int = setting(
+        10_485_760,
+        "Size of an index at which a segment is rolled.",
+        low=4,
+        high=MAX_INT,
+        topic="segment.index.bytes",
+    )
+    log_index_interval_bytes: int = setting(
+        4096, "Bytes of log between two index entries.", low=0, high=MAX_INT, topic="index.interval.bytes"
+    )
+    log_retention_bytes: int = setting(
+        -1, "Keep at most so many bytes; -1: all.", low=-1, topic="retention.bytes"
+    )
+    log_retention_ms: int = setting(
+        604_800_000, "Keep for so long; -1: for ever.", low=-1, topic="retention.ms"
+    )
+    log_local_retention_bytes: int = setting(
+        -2,
+        "Of a tiered topic, keep at most so many bytes on this disk; -2: as retention.bytes says.",
+        low=-2,
+        topic="local.retention.bytes",
+    )
+    log_local_retention_ms: int = setting(
+        -2,
+        "Of a tiered topic, keep on this disk for so long; -2: as retention.ms says.",
+        low=-2,
+        topic="local.retention.ms",
+    )
+    message_max_bytes: int = setting(
+        1_048_588, "Largest record batch.", low=0, high=MAX_INT, topic="max.message.bytes"
+    )
+    log_message_timestamp_type: str = setting(
+        "CreateTime",
+        "Whose time a record's timestamp is.",
+        choices=("CreateTime", "LogAppendTime"),
+        topic="message.timestamp.type",
+    )
+    log_cleanup_policy: str = setting(
+        "delete",
+        "What happens to old records.",
+        choices=("delete", "compact", "compact,delete", "delete,compact"),
+        topic="cleanup.policy",
+        kind="LIST",
+    )
+    log_cleaner_delete_retention_ms: int = setting(
+        86_400_000,
+        "Tombstones of a compacted topic are kept for so long.",
+        low=0,
+        topic="delete.retention.ms",
+    )
+    log_cleaner_enable: bool = setting(True, "Compact the topics whose cleanup.policy asks for it.")
+    log_cleaner_threads: int = without_effect(1, "one process cleans one log at a time", low=1, dynamic=True)
+    log_cleaner_dedupe_buffer_size: int = setting(
+        134_217_728,
+        "Memory for the keys of one cleaning: 24 bytes a key.",
+        low=1_048_576,
+        dynamic=True,
+    )
+    log_cleaner_io_buffer_size: int = setting(
+        524_288, "Bytes that the cleaner reads at a time.", low=1024, high=MAX_INT, dynamic=True, kind="INT"
+    )
+    log_cleaner_io_buffer_load_factor: float = setting(
+        0.9, "How full the memory for keys may get; fuller is slower.", low=0, high=1, dynamic=True
+    )
+    log_cleaner_io_max_bytes_per_second: float = setting(
+        MAX_DOUBLE, "The cleaner reads and writes at most so much.", low=1, high=MAX_DOUBLE, dynamic=True
+    )
+    log_cleaner_backoff_ms: int = setting(
+        15_000, "How often the cleaner looks whether there is something to clean.", low=0, dynamic=True
+    )
+    log_cleaner_min_cleanable_ratio: float = setting(
+        0.5,
+        "A log is compacted when this share of its bytes is dirty.",
+        low=0,
+        high=1,
+        topic="min.cleanable.dirty.ratio",
+    )
+    log_cleaner_max_compaction_lag_ms: int = setting(
+        MAX_LONG, "A record is compacted at the latest after so long.", low=1, topic="max.compaction.lag.ms"
+    )
+    log_cleaner_min_compaction_lag_ms: int = setting(
+        0, "A record is not compacted away sooner.", low=0, topic="min.compaction.lag.ms"
+    )
+    log_roll_jitter_ms: int = setting(
+        0, "A segment is rolled earlier by up to so much, drawn.", low=0, topic="segment.jitter.ms"
+    )
+    log_message_timestamp_before_max_ms: int = setting(
+        MAX_LONG,
+        "A record may be older than now by so much.",
+        low=0,
+        topic="message.timestamp.before.max.ms",
+    )
+    log_message_timestamp_after_max_ms: int = setting(
+        3_600_000,
+        "A record may be later than now by so much.",
+        low=0,
+        topic="message.timestamp.after.max.ms",
+    )
+    log_flush_interval_messages: int = setting(
+        MAX_LONG, "Sync a log to disk after so many records.", low=1, topic="flush.messages"
+    )
+    log_flush_interval_ms: int = setting(
+        MAX_LONG,
+        "Sync a log to disk when its last sync is so long ago; looked at every log.flush.scheduler.interval.ms.",
+        low=0,
+        topic="flush.ms",
+    )
+    log_flush_scheduler_interval_ms: int = setting(
+        MAX_LONG, "How often logs are looked at that are due by log.flush.interval.ms.", low=1
+    )
+    log_segment_delete_delay_ms: int = setting(
+        60_000, "A deleted segment's files stay for so long.", low=0, topic="file.delete.delay.ms"
+    )
+    compression_type: str = setting(
+        "producer",
+        "Batches are stored in this codec; those of producers that use another one are compressed again.",
+        choices=("uncompressed", "zstd", "lz4", "snappy", "gzip", "producer"),
+        topic="compression.type",
+    )
+    compression_gzip_level: int = setting(
+        -1,
+        "How hard batches that are stored as gzip are compressed again.",
+        low=-1,
+        high=9,
+        topic="compression.gzip.level",
+    )
+    compression_lz4_level: int = setting(
+        9,
+        "The same for lz4; 9 is the fast way.",
+        low=1,
+        high=17,
+        topic="compression.lz4.level",
+    )
+    compression_zstd_level: int = setting(
+        3,
+        "The same for zstd.",
+        low=-131_072,
+        high=22,
+        topic="compression.zstd.level",
+    )
+    min_insync_replicas: int = setting(
+        1,
+        "Copies that acks=all asks for. A single node has one.",
+        low=1,
+        high=MAX_INT,
+        topic="min.insync.replicas",
+    )
+
+    remote_log_storage_system_enable: bool = setting(
+        False, "Topics may have a remote tier; remote.log.storage.uri says where it is."
+    )
+    remote_log_storage_uri: str = setting(
+        "",
+        "Where copied segments go: `file:///folder`, or "
+        "`s3://bucket/prefix?endpoint_override=host:port&scheme=http&region=...`. "
+        "(Not a Kafka setting: Kafka names a Java class.)",
+    )
+    remote_log_storage_access_key: str = setting(
+        "",
+        "Access key of an S3 store; empty: as the environment has it. (Not a Kafka setting.)",
+        sensitive=True,
+    )
+    remote_log_storage_secret_key: str = setting(
+        "", "The secret that belongs to the access key. (Not a Kafka setting.)", sensitive=True
+    )
+    remote_log_manager_task_interval_ms: int = setting(
+        30_000, "How often it is looked for segments to copy and to delete.", low=1
+    )
+    remote_log_manager_copier_thread_pool_size: int = setting(
+        4, "Threads that copy and delete segments. (Kafka 10.)", low=1, high=1000, dynamic=True
+    )
+    remote_log_reader_threads: int = setting(
+        10, "Threads that read remote segments.", low=1, high=1000, dynamic=True
+    )
+    remote_log_manager_task_retry_backoff_ms: int = setting(
+        500, "After a failure of the remote store, wait so long, and twice as long after the next.", low=1
+    )
+    remote_log_manager_task_retry_backoff_max_ms: int = setting(
+        30_000, "Longest of those waits.", low=1, high=MAX_INT
+    )
+    remote_log_manager_copy_max_bytes_per_second: int = setting(
+        MAX_LONG, "Most bytes copied to the remote store in a second.", low=1, dynamic=True
+    )
+    remote_log_manager_fetch_max_bytes_per_second: int = setting(
+        MAX_LONG, "Most bytes read from the remote store in a second.", low=1, dynamic=True
+    )
+    remote_log_index_file_cache_total_size_bytes: int = setting(
+        67_108_864,
+        "Indexes of remote segments kept in memory. (Kafka 1073741824, on disk.)",
+        low=1,
+        dynamic=True,
+    )
+    remote_log_chunk_cache_total_size_bytes: int = setting(
+        268_435_456, "Records of remote segments kept on this disk. (Not a Kafka setting.)", low=1
+    )
+    remote_log_read_ahead_bytes: int = setting(
+        4_194_304, "Bytes asked of the remote store at once. (Not a Kafka setting.)", low=4096, high=MAX_INT
+    )
+    remote_fetch_max_wait_ms: int = setting(
+        500,
+        "Longest wait of a Fetch for the remote store; then the answer has no records, and the client asks again.",
+        low=1,
+        high=MAX_INT,
+        dynamic=True,
+    )
+    remote_list_offsets_request_timeout_ms: int = setting(
+        30_000, "Longest wait of a look-up by time for the remote store.", low=1, dynamic=True
+    )
+
+    default_replication_factor: int = setting(
+        1, "Copies of a topic whose creator does not say. A single node has one.", low=1, high=1, kind="INT"
+    )
+    offsets_topic_replication_factor: int = setting(
+        1, "Copies of __consumer_offsets. (Kafka 3; a single node has one.)", low=1, high=1, kind="SHORT"
+    )
+    offsets_topic_segment_bytes: int = setting(
+        104_857_600, "segment.bytes of __consumer_offsets when it is made.", low=1, high=MAX_INT
+    )
+    transaction_state_log_replication_factor: int = setting(
+        1, "Copies of __transaction_state. (Kafka 3; a single node has one.)", low=1, high=1, kind="SHORT"
+    )
+    transaction_state_log_min_isr: int = setting(
+        1, "min.insync.replicas of __transaction_state. (Kafka 2.)", low=1, high=1, kind="INT"
+    )
+    transaction_state_log_segment_bytes: int = setting(
+        104_857_600, "segment.bytes of __transaction_state when it is made.", low=1, high=MAX_INT
+    )
+    unclean_leader_election_enable: bool = setting(
+        False,
+        "Accepted without effect: the one copy of a partition is its leader.",
+        topic="unclean.leader.election.enable",
+    )
+    log_preallocate: bool = setting(
+        False, "Accepted without effect: segment files grow as they are written.", topic="preallocate"
+    )
+    background_threads: int = without_effect(10, "one thread serves all", low=1, dynamic=True)
+    num_io_threads: int = without_effect(8, "one thread serves all", low=1, dynamic=True)
+    num_network_threads: int = without_effect(3, "one thread serves all", low=1, dynamic=True)
+    num_recovery_threads_per_data_dir: int = without_effect(
+        2, "one thread recovers all logs", low=1, dynamic=True
+    )
+    num_replica_fetchers: int = without_effect(1, "a single node has no replicas", dynamic=True)
+    replica_lag_time_max_ms: int = without_effect(30_000, "a single node has no replicas", kind="LONG")
+    replica_fetch_max_bytes: int = without_effect(1_048_576, "a single node has no replicas", low=0)
+    replica_socket_timeout_ms: int = without_effect(30_000, "a single node has no replicas")
+    auto_leader_rebalance_enable: bool = without_effect(True, "the one node leads every partition")
+    leader_imbalance_check_interval_seconds: int = without_effect(
+        300, "the one node leads every partition", kind="LONG"
+    )
+    leader_imbalance_per_broker_percentage: int = without_effect(10, "the one node leads every partition")
+    controlled_shutdown_enable: bool = without_effect(True, "there is nobody to hand partitions over to")
+    broker_heartbeat_interval_ms: int = without_effect(2000, "the node is its own controller", low=1)
+    broker_session_timeout_ms: int = without_effect(9000, "the node is its own controller", low=1)
+    initial_broker_registration_timeout_ms: int = without_effect(60_000, "the node is its own controller")
+    request_timeout_ms: int = without_effect(30_000, "the node sends requests to nobody", low=1)
+    fetch_purgatory_purge_interval_requests: int = without_effect(
+        1000, "a request leaves when it is answered"
+    )
+    producer_purgatory_purge_interval_requests: int = without_effect(
+        1000, "a request leaves when it is answered"
+    )
+
+    authorizer_class_name: str = setting(
+        "",
+        "Kafka's name of its authorizer turns access control on; empty: everybody may do everything.",
+        choices=("", STANDARD_AUTHORIZER),
+    )
+    super_users: str = setting("", "Who may do everything: `User:a;User:b`.", verbatim=True)
+    allow_everyone_if_no_acl_found: bool = setting(
+        False, "With access control on: what no access control list names is open to everybody."
+    )
+    sasl_enabled_mechanisms: str = setting(
+        "PLAIN",
+        "SASL mechanisms that clients may choose from. (Kafka GSSAPI, which a node does not have.)",
+        kind="LIST",
+        dynamic=True,
+    )
+    sasl_jaas_config: str = setting(
+        "",
+        "Kafka's JAAS line of a mechanism, best given for one listener and mechanism.",
+        sensitive=True,
+        dynamic=True,
+    )
+    sasl_server_callback_handler_class: str = setting(
+        "",
+        "Kafka's name of its validator of OAUTHBEARER tokens; a node takes it and needs none.",
+        choices=("", OAUTH_VALIDATOR),
+    )
+    sasl_server_max_receive_size: int = setting(
+        524_288, "Largest request of a connection that has not logged in yet.", low=1, high=MAX_INT
+    )
+    connections_max_reauth_ms: int = setting(
+        0,
+        "A login holds for so long, then the client must log in again; 0: for ever.",
+        low=0,
+    )
+    connection_failed_authentication_delay_ms: int = setting(
+        100, "A login that failed is answered, and its connection closed, after so long.", low=0, high=MAX_INT
+    )
+    connection_authentication_timeout_ms: int = setting(
+        30_000,
+        "A connection that has not logged in, or not finished its TLS handshake, is closed after so long. "
+        "(Not a Kafka setting.)",
+        low=100,
+        high=MAX_INT,
+        dynamic=True,
+    )
+    sasl_oauthbearer_jwks_endpoint_url: str = setting(
+        "", "`file://` URL of the JSON Web Key Set whose keys sign the tokens.", verbatim=True
+    )
+    sasl_oauthbearer_expected_audience: str = setting(
+        "", "Audiences of which a token must name one.", kind="LIST"
+    )
+    sasl_oauthbearer_expected_issuer: str = setting("", "Issuer that a token must name.")
+    sasl_oauthbearer_scope_claim_name: str = setting("scope", "The claim that holds a token's scope.")
+    sasl_oauthbearer_sub_claim_name: str = setting("sub", "The claim that holds the user's name.")
+    sasl_oauthbearer_clock_skew_seconds: int = setting(
+        30, "How far a token issuer's clock may be from ours.", low=0, high=MAX_INT
+    )
+    ssl_keystore_type: str = setting(
+        "PEM", "Format of the node's key and certificates. (Kafka JKS.)", dynamic=True
+    )
+    ssl_keystore_location: str = setting(
+        "", "PEM file with the node's private key and its certificate chain.", dynamic=True
+    )
+    ssl_keystore_password: str = setting(
+        "", "Not for PEM, whose key has its own.", sensitive=True, dynamic=True
+    )
+    ssl_keystore_key: str = setting("", "The private key itself, PEM, PKCS#8.", dynamic=True, sensitive=True)
+    ssl_keystore_certificate_chain: str = setting(
+        "", "The certificate chain itself, PEM.", dynamic=True, verbatim=True
+    )
+    ssl_key_password: str = setting(
+        "", "Password of the private key, if it has one.", dynamic=True, sensitive=True
+    )
+    ssl_truststore_type: str = setting(
+        "PEM", "Format of the certificates trusted. (Kafka JKS.)", dynamic=True
+    )
+    ssl_truststore_location: str = setting(
+        "", "PEM file with the certificates that sign clients' certificates.", dynamic=True
+    )
+    ssl_truststore_password: str = setting("", "Not for PEM.", sensitive=True, dynamic=True)
+    ssl_truststore_certificates: str = setting(
+        "", "Those certificates themselves, PEM.", dynamic=True, verbatim=True
+    )
+    ssl_client_auth: str = setting(
+        "none",
+        "Whether clients must show a certificate. With SASL_SSL only what is set for the listener itself counts.",
+        choices=("none", "requested", "required"),
+        dynamic=True,
+    )
+    ssl_enabled_protocols: str = setting("TLSv1.2,TLSv1.3", "Versions of TLS.", kind="LIST", dynamic=True)
+    ssl_principal_mapping_rules: str = setting(
+        "DEFAULT",
+        "How the name in a client's certificate becomes a principal: `RULE:PATTERN/REPLACEMENT/[LU]`, DEFAULT.",
+        verbatim=True,
+    )
+    quota_window_num: int = setting(11, "Samples over which a client's rate is measured.", low=1, high=1000)
+    quota_window_size_seconds: int = setting(1, "Length of one of those samples.", low=1, high=MAX_INT)
+    controller_quota_window_num: int = setting(
+        11, "Samples that a burst of topic changes may use up at once.", low=1, high=1000
+    )
+    controller_quota_window_size_seconds: int = setting(
+        1, "Length of one of those samples.", low=1, high=MAX_INT
+    )
+
+    listener_settings: tuple[tuple[str, str], ...] = field(default=(), repr=False)
+    """What is set for one listener only: `listener.name.NAME.` or `listener.name.NAME.MECHANISM.` in front of a
+    setting's name, in small letters. Not a setting itself; `for_listener` applies it."""
