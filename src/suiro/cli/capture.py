@@ -5,13 +5,17 @@ from __future__ import annotations
 import argparse
 import json
 import logging
-import signal
 import sys
+import threading
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from suiro.errors import ConfigError, SuiroError
+
+if TYPE_CHECKING:
+    from suiro.connect import PostgresCapture
+    from suiro.foundation.stopping import Stopping
 
 _DESCRIPTION = "Capture a database: its tables become log-compacted topics, with every change from then on."
 _POSTGRES = """\
@@ -45,6 +49,7 @@ def main(arguments: Sequence[str]) -> int:
 def _postgres(options: argparse.Namespace) -> int:
     from suiro.connect import CaptureOptions, PostgresCapture, serve_capture_metrics
     from suiro.foundation.settings import host_and_port
+    from suiro.foundation.stopping import Stopping
 
     chosen = CaptureOptions(
         dsn=options.dsn,
@@ -68,8 +73,7 @@ def _postgres(options: argparse.Namespace) -> int:
         kafka_settings=dict(_assignment(text) for text in options.set),
     )
     capture = PostgresCapture(chosen, on_event=_say)
-    for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, lambda *_: capture.stop())
+    threading.Thread(target=_stop_by_signal, args=(capture, Stopping()), daemon=True).start()
     if options.metrics is not None:
         address = host_and_port(options.metrics, port_suffices=True)
         if address is None:
@@ -78,6 +82,12 @@ def _postgres(options: argparse.Namespace) -> int:
         logging.getLogger(__name__).info("metrics: %s", url)
     capture.run()
     return 0
+
+
+def _stop_by_signal(capture: PostgresCapture, stopping: Stopping) -> None:
+    """On a thread: a signal handler must not set the event that the capture may be waiting for."""
+    stopping.wait()
+    capture.stop()
 
 
 def _snapshot(options: argparse.Namespace) -> int:
