@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+API_VERSIONS_KEY = 18
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Api:

@@ -16,18 +16,18 @@ from functools import cache
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from suiro.broker.apis import APIS
-from suiro.broker.dispatch import RawResponse, build
+from suiro.broker.exchange import RawResponse, build
 from suiro.errors import UsageError
 from suiro.protocol import messages
 from suiro.protocol.messages import ErrorCode
 
 if TYPE_CHECKING:
-    from suiro.broker.dispatch import Exchange
-    from suiro.broker.node import Broker
+    from suiro.broker.context import BrokerContext
+    from suiro.broker.exchange import Exchange
 
 logger = logging.getLogger(__name__)
 
-Handler: TypeAlias = "Callable[[Broker, Exchange, Any], Any]"
+Handler: TypeAlias = "Callable[[BrokerContext, Exchange, Any], Any]"
 
 _TOPIC_FIELDS = ("topic", "name", "topic_name")
 _PARTITION_FIELDS = ("partition_index", "index", "partition")
@@ -105,7 +105,7 @@ class Faults:
         if not any(rule.api == api for rule in self._rules):
             return handler
 
-        def handle(broker: Broker, exchange: Exchange, request: Any) -> Any:
+        def handle(broker: BrokerContext, exchange: Exchange, request: Any) -> Any:
             rule = self._take(api, broker, request)
             return (
                 handler(broker, exchange, request)
@@ -115,7 +115,7 @@ class Faults:
 
         return handle
 
-    def _take(self, api: str, broker: Broker, request: Any) -> Rule | None:
+    def _take(self, api: str, broker: BrokerContext, request: Any) -> Rule | None:
         named = _named(broker, request)
         for rule in self._rules:
             if rule.api != api:
@@ -129,7 +129,9 @@ class Faults:
             return rule
         return None
 
-    def _act(self, rule: Rule, handler: Handler, broker: Broker, exchange: Exchange, request: Any) -> Any:
+    def _act(
+        self, rule: Rule, handler: Handler, broker: BrokerContext, exchange: Exchange, request: Any
+    ) -> Any:
         match rule.fault:
             case Error(code=code):
                 return _refuse(rule, code, handler, broker, exchange, request)
@@ -145,7 +147,7 @@ class Faults:
                 return None
 
 
-def _late(handler: Handler, broker: Broker, exchange: Exchange, request: Any) -> None:
+def _late(handler: Handler, broker: BrokerContext, exchange: Exchange, request: Any) -> None:
     if not exchange.connection.is_open:
         return
     try:
@@ -159,7 +161,7 @@ def _late(handler: Handler, broker: Broker, exchange: Exchange, request: Any) ->
 
 
 def _refuse(
-    rule: Rule, code: ErrorCode, handler: Handler, broker: Broker, exchange: Exchange, request: Any
+    rule: Rule, code: ErrorCode, handler: Handler, broker: BrokerContext, exchange: Exchange, request: Any
 ) -> Any:
     """The error for what the rule names. What it does not name is handled, where the answer can take both."""
     refused, rest = _split(broker, request, rule)
@@ -178,7 +180,7 @@ def _refuse(
     return _merged(answered, answer)
 
 
-def _named(broker: Broker, request: Any) -> set[tuple[str | None, int | None]]:
+def _named(broker: BrokerContext, request: Any) -> set[tuple[str | None, int | None]]:
     """The topics and partitions that a request names."""
     found: set[tuple[str | None, int | None]] = set()
     for topic in _entries(request):
@@ -197,7 +199,7 @@ def _entries(message: Any) -> list[Any]:
     return []
 
 
-def _topic_of(broker: Broker, entry: Any) -> str | None:
+def _topic_of(broker: BrokerContext, entry: Any) -> str | None:
     if isinstance(entry, str):
         return entry
     for name in _TOPIC_FIELDS:
@@ -214,7 +216,7 @@ def _partition_of(entry: Any) -> int | None:
     return next((int(getattr(entry, name)) for name in _PARTITION_FIELDS if hasattr(entry, name)), None)
 
 
-def _split(broker: Broker, request: Any, rule: Rule) -> tuple[Any, Any]:
+def _split(broker: BrokerContext, request: Any, rule: Rule) -> tuple[Any, Any]:
     """The request with what the rule names, and with what it does not (None: there is nothing of the kind)."""
     array = _first_array(type(request))
     if rule.topic is None or array is None or not getattr(request, array):

@@ -17,16 +17,16 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from suiro.broker.coordination.fetch_sessions import FetchSessions
 from suiro.broker.coordination.transactions import TransactionCoordinator
-from suiro.broker.dispatch import Dispatcher, Quotas
-from suiro.broker.handlers.shared.fetch_sessions import FetchSessions
+from suiro.broker.dispatch import Dispatcher
 from suiro.broker.metrics.metrics import Metrics
 from suiro.broker.metrics.node_metrics import offer_gauges
 from suiro.broker.net.connection import Connection
 from suiro.broker.net.listeners import Listener, read_listeners
 from suiro.broker.net.server import NAMED_FOR_MS, Server
 from suiro.broker.security import AclAuthorizer, AllowAll, Authorizer, make_authorizer
-from suiro.broker.settings.cluster_state import ClusterState
+from suiro.broker.settings.cluster_state import GROUP_CONFIGS, QUOTAS, ClusterState
 from suiro.broker.settings.dynamic_settings import DynamicSettings, Layer
 from suiro.broker.settings.features import Features
 from suiro.broker.storage.cleaner import Cleaner
@@ -46,6 +46,7 @@ from suiro.foundation.settings import host_and_port
 from suiro.log import DataDirectory, LogError
 
 if TYPE_CHECKING:
+    from suiro.broker.context import Quotas
     from suiro.broker.coordination.groups import GroupCoordinator
     from suiro.broker.faults import Faults
     from suiro.broker.metrics.endpoint import MetricsEndpoint
@@ -61,8 +62,6 @@ _IDLE_CHECK_MS = 30_000
 _LATE_CHECK_MS = 1_000
 _CERTIFICATE_CHECK_MS = 2_000
 _METRICS_WINDOW_MS = 150_000
-GROUP_CONFIGS = "group-configs"
-QUOTAS = "quotas"
 _DELETED_FILES_CHECK_MS = 1000
 _WORKERS = 2
 """Threads that look into clients' records. What they do runs without the GIL, or is short."""
@@ -85,6 +84,7 @@ class Broker:
 
     def __init__(self, config: BrokerConfig, *, loop: AbstractEventLoop, clock: Clock | None = None) -> None:
         self.config = config
+        self.data = config.data
         self.settings = config.settings
         self.loop = loop
         self.clock = clock or SystemClock()
@@ -156,7 +156,7 @@ class Broker:
             self.server.listen(listeners)
             first = self.server.listeners[0]
             self.host, self.port = first.host, first.port
-            offer_gauges(self)
+            offer_gauges(self, self.cleaner)
             self._start_metrics_endpoint()
         except BaseException:
             self.server.close()

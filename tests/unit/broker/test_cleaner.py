@@ -12,8 +12,7 @@ import pytest
 from support.cleaning import committed_records, latest_values
 from support.logs import NOW_MS, open_log
 
-from suiro.broker.node import Broker
-from suiro.broker.storage.cleaner import FAILURES_A_ROUND, Cleaner
+from suiro.broker.storage.cleaner import FAILURES_A_ROUND, Cleaner, CleanerHost
 from suiro.clock import ManualClock
 from suiro.config import NodeSettings
 from suiro.log import LogConfig, LogError, PartitionLog
@@ -36,7 +35,7 @@ def clean_all(logs: list[PartitionLog]) -> Cleaner:
     """One check of the cleaner over these logs, to its end."""
 
     async def clean() -> Cleaner:
-        broker = SimpleNamespace(
+        host = SimpleNamespace(
             loop=asyncio.get_running_loop(),
             settings=NodeSettings(),
             clock=ManualClock(wall_ms=NOW_MS),
@@ -44,7 +43,7 @@ def clean_all(logs: list[PartitionLog]) -> Cleaner:
             tier=None,
             write_cleaner_offsets=lambda: None,
         )
-        cleaner = Cleaner(cast(Broker, broker))
+        cleaner = Cleaner(cast(CleanerHost, host))
         cleaner.check()
         assert cleaner._task is not None
         await asyncio.wait_for(cleaner._task, 60)

@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from suiro.broker.dispatch import API_VERSIONS_KEY, Dispatcher
+from suiro.broker.apis import API_VERSIONS_KEY
+from suiro.broker.dispatch import Dispatcher
 from suiro.broker.metrics.metrics import Metrics
 from suiro.clock import ManualClock
 from suiro.config import NodeSettings

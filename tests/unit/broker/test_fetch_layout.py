@@ -8,9 +8,9 @@ from uuid import UUID
 
 import pytest
 
-from suiro.broker.dispatch import encode
+from suiro.broker.coordination.fetch_sessions import Wanted
+from suiro.broker.exchange import encode
 from suiro.broker.handlers.fetch import _layout
-from suiro.broker.handlers.shared.fetch_sessions import Wanted
 from suiro.log import FileHandle, ReadResult
 from suiro.protocol.messages import API_KEYS, ErrorCode, read_response
 

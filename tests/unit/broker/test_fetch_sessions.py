@@ -9,7 +9,7 @@ from uuid import UUID
 import pytest
 from support.logs import batch, open_log
 
-from suiro.broker.handlers.shared.fetch_sessions import (
+from suiro.broker.coordination.fetch_sessions import (
     EVICTION_MS,
     NO_SESSION,
     FetchSession,

@@ -10,7 +10,7 @@ from uuid import UUID
 import pytest
 
 from suiro.broker.apis import APIS
-from suiro.broker.dispatch import encode
+from suiro.broker.exchange import encode
 from suiro.broker.handlers.metadata import _Described, _layout
 from suiro.protocol.messages import API_KEYS, ErrorCode, read_response
 

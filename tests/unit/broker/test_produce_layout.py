@@ -8,7 +8,7 @@ from uuid import UUID
 
 import pytest
 
-from suiro.broker.dispatch import encode
+from suiro.broker.exchange import encode
 from suiro.broker.handlers.produce import _layout, _RefusedError, _Write
 from suiro.log import Appended
 from suiro.protocol.messages import API_KEYS, ErrorCode, read_response

@@ -9,16 +9,16 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from suiro.broker.context import BrokerContext
 from suiro.broker.coordination.transactions.state import V1, V2
-from suiro.broker.dispatch import Exchange
+from suiro.broker.exchange import Exchange
 from suiro.broker.handlers import NO_THROTTLE
-from suiro.broker.node import Broker
 from suiro.broker.security import CLUSTER_NAME, Operation, ResourceType
 from suiro.foundation.types import TopicPartition
 from suiro.protocol.messages import ErrorCode
 
 
-def handle(broker: Broker, exchange: Exchange, request: Any) -> Any:
+def handle(broker: BrokerContext, exchange: Exchange, request: Any) -> Any:
     if exchange.version < 4:
         codes = _add_own(broker, exchange, request)
         results = _results(exchange, request.v3_and_below_topics, codes)
@@ -43,7 +43,7 @@ def handle(broker: Broker, exchange: Exchange, request: Any) -> Any:
     )
 
 
-def _add_own(broker: Broker, exchange: Exchange, request: Any) -> Mapping[TopicPartition, ErrorCode]:
+def _add_own(broker: BrokerContext, exchange: Exchange, request: Any) -> Mapping[TopicPartition, ErrorCode]:
     wanted = _places(request.v3_and_below_topics)
     transactional_id = request.v3_and_below_transactional_id
     if not exchange.may(Operation.WRITE, ResourceType.TRANSACTIONAL_ID, transactional_id):
@@ -68,7 +68,7 @@ def _add_own(broker: Broker, exchange: Exchange, request: Any) -> Mapping[TopicP
     return dict.fromkeys(wanted, code)
 
 
-def _add_or_verify(broker: Broker, transaction: Any) -> Mapping[TopicPartition, ErrorCode]:
+def _add_or_verify(broker: BrokerContext, transaction: Any) -> Mapping[TopicPartition, ErrorCode]:
     wanted = _places(transaction.topics)
     refused = _refused(broker, wanted, set())
     if refused:
@@ -86,7 +86,7 @@ def _add_or_verify(broker: Broker, transaction: Any) -> Mapping[TopicPartition, 
 
 
 def _refused(
-    broker: Broker, wanted: list[TopicPartition], forbidden: set[str]
+    broker: BrokerContext, wanted: list[TopicPartition], forbidden: set[str]
 ) -> dict[TopicPartition, ErrorCode]:
     """Where one partition cannot be added, the code of each; else nothing."""
     codes = {}

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from typing import Any
 
-from suiro.broker.dispatch import Exchange
+from suiro.broker.context import BrokerContext
+from suiro.broker.exchange import Exchange
 from suiro.broker.handlers import NO_THROTTLE
-from suiro.broker.node import Broker
 from suiro.broker.quotas import Alteration, QuotaEntity
 from suiro.broker.security import CLUSTER_NAME, Operation, ResourceType
 from suiro.log import StorageError
 from suiro.protocol.messages import ErrorCode
 
 
-def handle(broker: Broker, exchange: Exchange, request: Any) -> Any:
+def handle(broker: BrokerContext, exchange: Exchange, request: Any) -> Any:
     alterations = [
         Alteration(
             entity=QuotaEntity.of({part.entity_type: part.entity_name for part in entry.entity}),

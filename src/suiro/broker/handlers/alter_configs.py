@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from suiro.broker.dispatch import Exchange
+from suiro.broker.context import BrokerContext
+from suiro.broker.exchange import Exchange
 from suiro.broker.handlers import NO_THROTTLE
 from suiro.broker.handlers.shared.config_changes import (
     RefusedError,
@@ -14,12 +15,11 @@ from suiro.broker.handlers.shared.config_changes import (
     kind_of,
     refuse_nulls,
 )
-from suiro.broker.node import Broker
 from suiro.broker.settings.configs import ResourceKind
 from suiro.protocol.messages import ErrorCode
 
 
-def handle(broker: Broker, exchange: Exchange, request: Any) -> Any:
+def handle(broker: BrokerContext, exchange: Exchange, request: Any) -> Any:
     def alter(resource: Any) -> None:
         refuse_nulls(config.name for config in resource.configs if config.value is None)
         kind = kind_of(resource.resource_type)

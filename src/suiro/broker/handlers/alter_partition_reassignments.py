@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from suiro.broker.dispatch import Exchange
+from suiro.broker.context import BrokerContext
+from suiro.broker.exchange import Exchange
 from suiro.broker.handlers import NO_THROTTLE
 from suiro.broker.handlers.shared.assignments import InvalidAssignmentError, check_replicas
-from suiro.broker.node import Broker
 from suiro.broker.security import CLUSTER_NAME, Operation, ResourceType
 from suiro.protocol.messages import ErrorCode
 
 
-def handle(broker: Broker, exchange: Exchange, request: Any) -> Any:
+def handle(broker: BrokerContext, exchange: Exchange, request: Any) -> Any:
     code, message = ErrorCode.none, None
     if not exchange.may(Operation.ALTER, ResourceType.CLUSTER, CLUSTER_NAME):
         code, message = ErrorCode.cluster_authorization_failed, "Cluster authorization failed."
@@ -45,7 +45,7 @@ def handle(broker: Broker, exchange: Exchange, request: Any) -> Any:
 
 
 def _reassign(
-    broker: Broker, topic: str, index: int, replicas: Sequence[int] | None
+    broker: BrokerContext, topic: str, index: int, replicas: Sequence[int] | None
 ) -> tuple[ErrorCode, str | None]:
     if topic not in broker.topics:
         return ErrorCode.unknown_topic_or_partition, f"Unable to find a topic named {topic}."

@@ -5,14 +5,14 @@ from __future__ import annotations
 import os
 from typing import Any
 
-from suiro.broker.dispatch import Exchange
+from suiro.broker.context import BrokerContext
+from suiro.broker.exchange import Exchange
 from suiro.broker.handlers import NO_THROTTLE
-from suiro.broker.node import Broker
 from suiro.broker.security import CLUSTER_NAME, Operation, ResourceType
 from suiro.protocol.messages import ErrorCode
 
 
-def handle(broker: Broker, exchange: Exchange, request: Any) -> Any:
+def handle(broker: BrokerContext, exchange: Exchange, request: Any) -> Any:
     allowed = exchange.may(Operation.ALTER, ResourceType.CLUSTER, CLUSTER_NAME)
     # A partition that is named under two directories goes by the last, as in Kafka.
     wishes: dict[str, dict[int, str]] = {}
@@ -41,8 +41,8 @@ def handle(broker: Broker, exchange: Exchange, request: Any) -> Any:
     )
 
 
-def _code(broker: Broker, topic: str, index: int, path: str) -> ErrorCode:
-    if os.path.realpath(path) != os.path.realpath(broker.config.data):
+def _code(broker: BrokerContext, topic: str, index: int, path: str) -> ErrorCode:
+    if os.path.realpath(path) != os.path.realpath(broker.data):
         return ErrorCode.log_dir_not_found
     if broker.topics.partition(topic, index) is None:
         return ErrorCode.unknown_topic_or_partition

@@ -8,9 +8,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from suiro.broker.dispatch import Exchange
+from suiro.broker.context import BrokerContext
+from suiro.broker.exchange import Exchange
 from suiro.broker.handlers import NO_THROTTLE
-from suiro.broker.node import Broker
 from suiro.broker.security import CLUSTER_NAME, Operation, ResourceType
 from suiro.broker.security.scram import (
     HASHES,
@@ -25,7 +25,7 @@ from suiro.protocol.messages import ErrorCode
 _TWICE = (ErrorCode.duplicate_resource, "A user credential cannot be altered twice in the same request")
 
 
-def handle(broker: Broker, exchange: Exchange, request: Any) -> Any:
+def handle(broker: BrokerContext, exchange: Exchange, request: Any) -> Any:
     if not exchange.may(Operation.ALTER, ResourceType.CLUSTER, CLUSTER_NAME):
         refusal = (ErrorCode.cluster_authorization_failed, "Cluster authorization failed.")
         names = dict.fromkeys(item.name for item in (*request.deletions, *request.upsertions))
@@ -80,7 +80,7 @@ def _problem(item: Any) -> tuple[ErrorCode, str] | None:
     return None
 
 
-def _problem_of_deletion(broker: Broker, item: Any) -> tuple[ErrorCode, str] | None:
+def _problem_of_deletion(broker: BrokerContext, item: Any) -> tuple[ErrorCode, str] | None:
     problem = _problem(item)
     if problem is None and MECHANISM_NUMBERS[item.mechanism] not in broker.scram.users.get(item.name, {}):
         return ErrorCode.resource_not_found, "Attempt to delete a user credential that does not exist"

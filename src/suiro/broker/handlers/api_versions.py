@@ -5,10 +5,10 @@ from __future__ import annotations
 import re
 from typing import Any
 
-from suiro.broker.apis import APIS
-from suiro.broker.dispatch import API_VERSIONS_KEY, Exchange, build
+from suiro.broker.apis import API_VERSIONS_KEY, APIS
+from suiro.broker.context import BrokerContext
+from suiro.broker.exchange import Exchange, build
 from suiro.broker.handlers import NO_THROTTLE
-from suiro.broker.node import Broker
 from suiro.broker.settings.features import SUPPORTED
 from suiro.protocol import messages
 from suiro.protocol.messages import ErrorCode
@@ -18,7 +18,7 @@ _TOLD_FROM = {0: 0}
 """Produce is told from version 0 on although it is served from 3: librdkafka asks for it (KIP-896)."""
 
 
-def handle(broker: Broker, exchange: Exchange, request: Any) -> Any:
+def handle(broker: BrokerContext, exchange: Exchange, request: Any) -> Any:
     if exchange.version >= 3:
         names = (request.client_software_name, request.client_software_version)
         if not all(_LEGAL_SOFTWARE.fullmatch(name) for name in names):
@@ -42,7 +42,7 @@ def handle(broker: Broker, exchange: Exchange, request: Any) -> Any:
     )
 
 
-def _features(broker: Broker, exchange: Exchange) -> dict[str, Any]:
+def _features(broker: BrokerContext, exchange: Exchange) -> dict[str, Any]:
     return {
         "supported_features": tuple(
             exchange.make("SupportedFeatureKey", name=name, min_version=low, max_version=high)

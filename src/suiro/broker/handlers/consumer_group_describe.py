@@ -6,11 +6,11 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 from uuid import UUID
 
+from suiro.broker.context import BrokerContext
 from suiro.broker.coordination.groups.consumer_group import ConsumerGroup
 from suiro.broker.coordination.groups.consumer_member import ConsumerMember
-from suiro.broker.dispatch import Exchange
+from suiro.broker.exchange import Exchange
 from suiro.broker.handlers import NO_THROTTLE
-from suiro.broker.node import Broker
 from suiro.broker.security import Operation, ResourceType, authorized_operations
 from suiro.protocol.messages import ErrorCode
 
@@ -18,7 +18,7 @@ _CLASSIC, _CONSUMER = 0, 1
 _NOT_ASKED = -(2**31)
 
 
-def handle(broker: Broker, exchange: Exchange, request: Any) -> Any:
+def handle(broker: BrokerContext, exchange: Exchange, request: Any) -> Any:
     refused, described = [], []
     for group_id in request.group_ids:
         if not exchange.may(Operation.DESCRIBE, ResourceType.GROUP, group_id):
@@ -30,7 +30,7 @@ def handle(broker: Broker, exchange: Exchange, request: Any) -> Any:
     return exchange.response(throttle_time=NO_THROTTLE, groups=(*refused, *described))
 
 
-def _one(broker: Broker, exchange: Exchange, request: Any, group_id: str) -> Any:
+def _one(broker: BrokerContext, exchange: Exchange, request: Any, group_id: str) -> Any:
     group = broker.groups.current(group_id)
     if not isinstance(group, ConsumerGroup):
         why = "not found" if group is None else "is not a consumer group"
@@ -68,7 +68,7 @@ def _one(broker: Broker, exchange: Exchange, request: Any, group_id: str) -> Any
     )
 
 
-def _member(broker: Broker, exchange: Exchange, group: ConsumerGroup, member: ConsumerMember) -> Any:
+def _member(broker: BrokerContext, exchange: Exchange, group: ConsumerGroup, member: ConsumerMember) -> Any:
     owned: dict[UUID, list[int]] = {}
     for part in (member.assigned, member.pending_revocation):
         for topic_id, epochs in part.items():
@@ -89,7 +89,7 @@ def _member(broker: Broker, exchange: Exchange, group: ConsumerGroup, member: Co
     )
 
 
-def _assignment(broker: Broker, exchange: Exchange, partitions: Mapping[UUID, Iterable[int]]) -> Any:
+def _assignment(broker: BrokerContext, exchange: Exchange, partitions: Mapping[UUID, Iterable[int]]) -> Any:
     """Topics that were deleted meanwhile are left out."""
     made = []
     for topic_id, some in partitions.items():

@@ -5,6 +5,7 @@ from __future__ import annotations
 from datetime import timedelta
 from typing import Any
 
+from suiro.broker.context import BrokerContext
 from suiro.broker.coordination.groups.consumer_edge import new_member_id
 from suiro.broker.coordination.groups.consumer_member import (
     JOINING_EPOCH,
@@ -13,16 +14,15 @@ from suiro.broker.coordination.groups.consumer_member import (
 )
 from suiro.broker.coordination.groups.consumer_messages import Heartbeat
 from suiro.broker.coordination.groups.refusals import GroupRefusal
-from suiro.broker.dispatch import Exchange
+from suiro.broker.exchange import Exchange
 from suiro.broker.handlers import NO_THROTTLE, whole_ms
-from suiro.broker.node import Broker
 from suiro.broker.security import Operation, ResourceType
 from suiro.protocol.messages import ErrorCode
 
 _NOT_NOW = timedelta(0)
 
 
-def handle(broker: Broker, exchange: Exchange, request: Any) -> Any:
+def handle(broker: BrokerContext, exchange: Exchange, request: Any) -> Any:
     if not exchange.may(Operation.READ, ResourceType.GROUP, request.group_id):
         return _refused(exchange, ErrorCode.group_authorization_failed, None)
     names = request.subscribed_topic_names or ()
@@ -87,7 +87,7 @@ def _heartbeat(exchange: Exchange, request: Any) -> Heartbeat:
     )
 
 
-def _check_form(broker: Broker, exchange: Exchange, request: Any) -> None:
+def _check_form(broker: BrokerContext, exchange: Exchange, request: Any) -> None:
     """Raises `GroupRefusal`."""
     epoch = request.member_epoch
     regex = getattr(request, "subscribed_topic_regex", None)

@@ -6,10 +6,10 @@ from collections import Counter
 from collections.abc import Generator
 from typing import Any
 
-from suiro.broker.dispatch import Exchange
+from suiro.broker.context import BrokerContext
+from suiro.broker.exchange import Exchange
 from suiro.broker.handlers import NO_THROTTLE
 from suiro.broker.handlers.shared.assignments import InvalidAssignmentError, check_replicas
-from suiro.broker.node import Broker
 from suiro.broker.quotas import MutationQuota, MutationQuotaExceededError
 from suiro.broker.security import Operation, ResourceType
 from suiro.log import StorageError
@@ -18,11 +18,11 @@ from suiro.protocol.messages import ErrorCode
 MAX_NEW_PARTITIONS = 10_000
 
 
-def handle(broker: Broker, exchange: Exchange, request: Any) -> Any:
+def handle(broker: BrokerContext, exchange: Exchange, request: Any) -> Any:
     return exchange.in_steps(_grow_all(broker, exchange, request))
 
 
-def _grow_all(broker: Broker, exchange: Exchange, request: Any) -> Generator[None, None, Any]:
+def _grow_all(broker: BrokerContext, exchange: Exchange, request: Any) -> Generator[None, None, Any]:
     times = Counter(entry.name for entry in request.topics)
     session = exchange.connection.session
     quota = broker.client_quotas.mutations(session, exchange.client_id, strict=exchange.version >= 3)
@@ -47,7 +47,7 @@ def _grow_all(broker: Broker, exchange: Exchange, request: Any) -> Generator[Non
 
 
 def _grow(
-    broker: Broker, entry: Any, quota: MutationQuota, *, validate_only: bool
+    broker: BrokerContext, entry: Any, quota: MutationQuota, *, validate_only: bool
 ) -> Generator[None, None, tuple[ErrorCode, str | None]]:
     while broker.topics.is_changing(entry.name):
         yield

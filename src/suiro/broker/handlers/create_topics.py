@@ -8,10 +8,10 @@ from collections.abc import Generator, Iterable, Iterator, Sequence
 from typing import Any
 from uuid import UUID, uuid4
 
-from suiro.broker.dispatch import Exchange, RawResponse
+from suiro.broker.context import BrokerContext
+from suiro.broker.exchange import Exchange, RawResponse
 from suiro.broker.fields import array_length
 from suiro.broker.handlers.shared.assignments import InvalidAssignmentError, check_new_topic
-from suiro.broker.node import Broker
 from suiro.broker.quotas import MutationQuota, MutationQuotaExceededError
 from suiro.broker.security import CLUSTER_NAME, Operation, ResourceType
 from suiro.broker.settings.configs import describe_topic_configs
@@ -34,7 +34,7 @@ class _RefusedError(Exception):
         self.message = message
 
 
-def handle(broker: Broker, exchange: Exchange, request: Any) -> Any:
+def handle(broker: BrokerContext, exchange: Exchange, request: Any) -> Any:
     named = Counter(entry.name for entry in request.topics)
     refused: dict[str, _RefusedError] = {}
     wanted = []
@@ -68,7 +68,7 @@ def handle(broker: Broker, exchange: Exchange, request: Any) -> Any:
 
 
 def _create_all(
-    broker: Broker,
+    broker: BrokerContext,
     exchange: Exchange,
     request: Any,
     wanted: Sequence[Any],
@@ -91,7 +91,7 @@ def _create_all(
     return RawResponse([body + b"\0" if flexible else body], flexible)
 
 
-def _shares(broker: Broker, wanted: Sequence[Any]) -> Iterator[list[Any]]:
+def _shares(broker: BrokerContext, wanted: Sequence[Any]) -> Iterator[list[Any]]:
     share: list[Any] = []
     partitions = 0
     for entry in wanted:
@@ -109,7 +109,12 @@ def _shares(broker: Broker, wanted: Sequence[Any]) -> Iterator[list[Any]]:
 
 
 def _create_together(
-    broker: Broker, exchange: Exchange, wanted: Iterable[Any], quota: MutationQuota, *, validate_only: bool
+    broker: BrokerContext,
+    exchange: Exchange,
+    wanted: Iterable[Any],
+    quota: MutationQuota,
+    *,
+    validate_only: bool,
 ) -> list[Any]:
     made: list[Any] = []
     try:
@@ -124,7 +129,7 @@ def _create_together(
     return made
 
 
-def _partitions_asked(broker: Broker, entry: Any) -> int:
+def _partitions_asked(broker: BrokerContext, entry: Any) -> int:
     if entry.assignments:
         return len(entry.assignments)
     return broker.settings.num_partitions if entry.num_partitions == -1 else max(entry.num_partitions, 0)
@@ -134,7 +139,7 @@ def _already_exists(name: str) -> _RefusedError:
     return _RefusedError(ErrorCode.topic_already_exists, f"Topic '{name}' already exists.")
 
 
-def _check_name(broker: Broker, name: str) -> None:
+def _check_name(broker: BrokerContext, name: str) -> None:
     if name in broker.topics:
         raise _already_exists(name)
     try:
@@ -144,7 +149,7 @@ def _check_name(broker: Broker, name: str) -> None:
 
 
 def _create_large(
-    broker: Broker, exchange: Exchange, entry: Any, quota: MutationQuota, validate_only: bool
+    broker: BrokerContext, exchange: Exchange, entry: Any, quota: MutationQuota, validate_only: bool
 ) -> Generator[None, None, Any]:
     try:
         partitions, configs = _checked(broker, entry, quota)
@@ -159,7 +164,7 @@ def _create_large(
 
 
 def _create(
-    broker: Broker, exchange: Exchange, entry: Any, quota: MutationQuota, *, validate_only: bool
+    broker: BrokerContext, exchange: Exchange, entry: Any, quota: MutationQuota, *, validate_only: bool
 ) -> Any:
     partitions, configs = _checked(broker, entry, quota)
     topic_id = uuid4()
@@ -172,7 +177,7 @@ def _create(
     return _created(broker, exchange, entry.name, topic_id, partitions, configs)
 
 
-def _checked(broker: Broker, entry: Any, quota: MutationQuota) -> tuple[int, dict[str, str]]:
+def _checked(broker: BrokerContext, entry: Any, quota: MutationQuota) -> tuple[int, dict[str, str]]:
     """How many partitions, and settings. Raises `_RefusedError`."""
     if entry.name in broker.topics:  # another client was faster
         raise _already_exists(entry.name)
@@ -193,7 +198,7 @@ def _checked(broker: Broker, entry: Any, quota: MutationQuota) -> tuple[int, dic
     return partitions, configs
 
 
-def _take_back(broker: Broker, exchange: Exchange, result: Any, error: StorageError) -> Any:
+def _take_back(broker: BrokerContext, exchange: Exchange, result: Any, error: StorageError) -> Any:
     """A topic that was made for this request goes again."""
     topic = broker.topics.topic(result.name)
     if result.error_code is not ErrorCode.none or topic is None or topic.topic_id != result.topic_id:
@@ -203,7 +208,7 @@ def _take_back(broker: Broker, exchange: Exchange, result: Any, error: StorageEr
     return _refusal(exchange, result.name, _RefusedError(error.code, str(error)))
 
 
-def _checked_partitions(broker: Broker, entry: Any) -> int:
+def _checked_partitions(broker: BrokerContext, entry: Any) -> int:
     if entry.assignments:
         return _assigned_partitions(broker, entry)
     factor, partitions = entry.replication_factor, entry.num_partitions
@@ -225,7 +230,7 @@ def _checked_partitions(broker: Broker, entry: Any) -> int:
     return broker.settings.num_partitions if partitions == -1 else int(partitions)
 
 
-def _assigned_partitions(broker: Broker, entry: Any) -> int:
+def _assigned_partitions(broker: BrokerContext, entry: Any) -> int:
     for value, words in (
         (entry.replication_factor, "replication factor"),
         (entry.num_partitions, "numPartitions"),
@@ -254,7 +259,12 @@ def _refusal(exchange: Exchange, name: str, refusal: _RefusedError) -> Any:
 
 
 def _created(
-    broker: Broker, exchange: Exchange, name: str, topic_id: UUID, partitions: int, configs: dict[str, str]
+    broker: BrokerContext,
+    exchange: Exchange,
+    name: str,
+    topic_id: UUID,
+    partitions: int,
+    configs: dict[str, str],
 ) -> Any:
     made: dict[str, Any] = {
         "name": name,

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from suiro.broker.dispatch import Exchange
+from suiro.broker.context import BrokerContext
+from suiro.broker.exchange import Exchange
 from suiro.broker.handlers import NO_THROTTLE
-from suiro.broker.node import Broker
 from suiro.broker.security import Operation, ResourceType
 from suiro.log import LogError
 from suiro.protocol.messages import ErrorCode
@@ -14,7 +14,7 @@ from suiro.protocol.messages import ErrorCode
 HIGH_WATERMARK = -1
 
 
-def handle(broker: Broker, exchange: Exchange, request: Any) -> Any:
+def handle(broker: BrokerContext, exchange: Exchange, request: Any) -> Any:
     topics = []
     for topic in request.topics:
         allowed = exchange.may(Operation.DELETE, ResourceType.TOPIC, topic.name)
@@ -30,7 +30,7 @@ def handle(broker: Broker, exchange: Exchange, request: Any) -> Any:
     return exchange.response(throttle_time=NO_THROTTLE, topics=tuple(topics))
 
 
-def _one(broker: Broker, exchange: Exchange, topic: str, entry: Any, *, allowed: bool) -> Any:
+def _one(broker: BrokerContext, exchange: Exchange, topic: str, entry: Any, *, allowed: bool) -> Any:
     code, start = ErrorCode.topic_authorization_failed, -1
     if allowed:
         code, start = _delete(broker, topic, entry.partition_index, entry.offset)
@@ -42,7 +42,7 @@ def _one(broker: Broker, exchange: Exchange, topic: str, entry: Any, *, allowed:
     )
 
 
-def _delete(broker: Broker, topic: str, index: int, offset: int) -> tuple[ErrorCode, int]:
+def _delete(broker: BrokerContext, topic: str, index: int, offset: int) -> tuple[ErrorCode, int]:
     """(error, the partition's new start)."""
     partition = broker.topics.partition(topic, index)
     if partition is None:

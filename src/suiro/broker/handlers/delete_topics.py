@@ -7,9 +7,9 @@ from collections.abc import Generator
 from typing import Any
 from uuid import UUID
 
-from suiro.broker.dispatch import Exchange
+from suiro.broker.context import BrokerContext
+from suiro.broker.exchange import Exchange
 from suiro.broker.handlers import NO_THROTTLE
-from suiro.broker.node import Broker
 from suiro.broker.quotas import MutationQuota, MutationQuotaExceededError
 from suiro.broker.security import CLUSTER_NAME, Operation, ResourceType
 from suiro.broker.storage.topics import Topic
@@ -29,7 +29,7 @@ _NO_SUCH_ID = (ErrorCode.unknown_topic_id, "This server does not host this topic
 _DENIED = (ErrorCode.topic_authorization_failed, "Topic authorization failed.")
 
 
-def handle(broker: Broker, exchange: Exchange, request: Any) -> Any:
+def handle(broker: BrokerContext, exchange: Exchange, request: Any) -> Any:
     wanted: list[tuple[str | None, UUID | None]]
     if exchange.version >= 6:
         wanted = [(state.name, state.topic_id) for state in request.topics]
@@ -53,7 +53,7 @@ def handle(broker: Broker, exchange: Exchange, request: Any) -> Any:
 
 
 def _answer(
-    broker: Broker,
+    broker: BrokerContext,
     exchange: Exchange,
     name: str | None,
     topic_id: UUID | None,
@@ -83,7 +83,7 @@ def _answer(
 
 
 def _deletable(
-    broker: Broker, exchange: Exchange, name: str | None, topic_id: UUID | None, times: int
+    broker: BrokerContext, exchange: Exchange, name: str | None, topic_id: UUID | None, times: int
 ) -> Topic:
     if not broker.settings.delete_topic_enable:
         code = ErrorCode.topic_deletion_disabled if exchange.version >= 3 else ErrorCode.invalid_request

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from typing import Any
 
-from suiro.broker.dispatch import Exchange
+from suiro.broker.context import BrokerContext
+from suiro.broker.exchange import Exchange
 from suiro.broker.handlers import NO_THROTTLE
 from suiro.broker.handlers.shared.acl_requests import read_filter
-from suiro.broker.node import Broker
 from suiro.broker.security import CLUSTER_NAME, AclAuthorizer, Operation, ResourceType
 from suiro.broker.security.acl import Acl, PatternType
 from suiro.protocol.messages import ErrorCode
 
 
-def handle(broker: Broker, exchange: Exchange, request: Any) -> Any:
+def handle(broker: BrokerContext, exchange: Exchange, request: Any) -> Any:
     wanted = read_filter(request)
     if not exchange.may(Operation.DESCRIBE, ResourceType.CLUSTER, CLUSTER_NAME):
         return _refusal(exchange, ErrorCode.cluster_authorization_failed, "Cluster authorization failed.")

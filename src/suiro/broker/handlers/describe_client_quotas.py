@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from suiro.broker.dispatch import Exchange
+from suiro.broker.context import BrokerContext
+from suiro.broker.exchange import Exchange
 from suiro.broker.handlers import NO_THROTTLE
-from suiro.broker.node import Broker
 from suiro.broker.quotas.store import CLIENT_ID, IP, USER
 from suiro.broker.security import CLUSTER_NAME, Operation, ResourceType
 from suiro.protocol.messages import ErrorCode
@@ -15,7 +15,7 @@ _EXACT, _DEFAULT, _ANY_NAME = 0, 1, 2
 _WORDS = {_EXACT: "MATCH_TYPE_EXACT", _DEFAULT: "MATCH_TYPE_DEFAULT", _ANY_NAME: "MATCH_TYPE_SPECIFIED"}
 
 
-def handle(broker: Broker, exchange: Exchange, request: Any) -> Any:
+def handle(broker: BrokerContext, exchange: Exchange, request: Any) -> Any:
     if not exchange.may(Operation.DESCRIBE_CONFIGS, ResourceType.CLUSTER, CLUSTER_NAME):
         return _refusal(exchange, ErrorCode.cluster_authorization_failed, None)
     exact: dict[str, str | None] = {}

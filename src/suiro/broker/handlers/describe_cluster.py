@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from suiro.broker.dispatch import Exchange
+from suiro.broker.context import BrokerContext
+from suiro.broker.exchange import Exchange
 from suiro.broker.handlers import NO_THROTTLE
-from suiro.broker.node import Broker
 from suiro.broker.security import CLUSTER_NAME, Operation, ResourceType
 from suiro.broker.security.authorizer import authorized_operations
 from suiro.protocol.messages import ErrorCode
@@ -15,7 +15,7 @@ _BROKERS, _CONTROLLERS = 1, 2  # the types of endpoint that a client may mean
 _NO_OPERATIONS = -(2**31)
 
 
-def handle(broker: Broker, exchange: Exchange, request: Any) -> Any:
+def handle(broker: BrokerContext, exchange: Exchange, request: Any) -> Any:
     wanted = getattr(request, "endpoint_type", _BROKERS)
     if wanted == _CONTROLLERS:
         return _refusal(
@@ -41,7 +41,7 @@ def handle(broker: Broker, exchange: Exchange, request: Any) -> Any:
     )
 
 
-def _operations(broker: Broker, exchange: Exchange, request: Any) -> int:
+def _operations(broker: BrokerContext, exchange: Exchange, request: Any) -> int:
     if not request.include_cluster_authorized_operations:
         return _NO_OPERATIONS
     if not exchange.may(Operation.DESCRIBE, ResourceType.CLUSTER, CLUSTER_NAME):

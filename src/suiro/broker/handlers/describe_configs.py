@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from suiro.broker.dispatch import Exchange
+from suiro.broker.context import BrokerContext
+from suiro.broker.exchange import Exchange
 from suiro.broker.handlers import NO_THROTTLE
-from suiro.broker.node import Broker
 from suiro.broker.security import CLUSTER_NAME, Operation, ResourceType
 from suiro.broker.settings import loggers
 from suiro.broker.settings.configs import (
@@ -32,7 +32,7 @@ class _RefusedError(Exception):
         self.code = code
 
 
-def handle(broker: Broker, exchange: Exchange, request: Any) -> Any:
+def handle(broker: BrokerContext, exchange: Exchange, request: Any) -> Any:
     known = all(resource.resource_type in _KINDS for resource in request.resources)
     allowed: list[Any] = []
     refused: list[Any] = []
@@ -85,8 +85,8 @@ def check_may_describe(exchange: Exchange, kind: ResourceKind, name: str) -> Non
         raise _RefusedError(_DENIALS[guarded], f"{guarded.name.capitalize()} authorization failed.")
 
 
-def _describe(broker: Broker, kind: ResourceKind, name: str) -> list[DescribedConfig]:
-    described: dict[ResourceKind, Callable[[Broker, str], list[DescribedConfig]]] = {
+def _describe(broker: BrokerContext, kind: ResourceKind, name: str) -> list[DescribedConfig]:
+    described: dict[ResourceKind, Callable[[BrokerContext, str], list[DescribedConfig]]] = {
         ResourceKind.TOPIC: _of_topic,
         ResourceKind.BROKER: _of_broker,
         ResourceKind.BROKER_LOGGER: _of_loggers,
@@ -97,7 +97,7 @@ def _describe(broker: Broker, kind: ResourceKind, name: str) -> list[DescribedCo
     return described[kind](broker, name)
 
 
-def _of_topic(broker: Broker, name: str) -> list[DescribedConfig]:
+def _of_topic(broker: BrokerContext, name: str) -> list[DescribedConfig]:
     try:
         check_topic_name(name)
     except InvalidTopicError as error:
@@ -108,14 +108,14 @@ def _of_topic(broker: Broker, name: str) -> list[DescribedConfig]:
     return describe_topic_configs(topic.configs, broker.dynamic_settings)
 
 
-def _of_broker(broker: Broker, name: str) -> list[DescribedConfig]:
+def _of_broker(broker: BrokerContext, name: str) -> list[DescribedConfig]:
     if not name:
         return describe_cluster_defaults(broker.dynamic_settings)
     _check_id(broker, name, or_empty=" or empty string,")
     listeners = broker.server.listeners
     facts = describe_facts(
         node_id=broker.node_id,
-        data=str(broker.config.data.resolve()),
+        data=str(broker.data.resolve()),
         listeners=",".join(_address(at.name, at.host, at.port) for at in listeners),
         advertised_listeners=",".join(
             _address(at.name, *(at.advertised or (at.host, at.port))) for at in listeners
@@ -130,20 +130,20 @@ def _address(name: str, host: str, port: int) -> str:
     return f"{name}://[{host}]:{port}" if ":" in host else f"{name}://{host}:{port}"
 
 
-def _of_loggers(broker: Broker, name: str) -> list[DescribedConfig]:
+def _of_loggers(broker: BrokerContext, name: str) -> list[DescribedConfig]:
     if not name:
         raise _RefusedError(ErrorCode.invalid_request, "Broker id must not be empty")
     _check_id(broker, name, or_empty="")
     return loggers.describe_levels()
 
 
-def _of_group(broker: Broker, name: str) -> list[DescribedConfig]:
+def _of_group(broker: BrokerContext, name: str) -> list[DescribedConfig]:
     if not name:
         raise _RefusedError(ErrorCode.invalid_request, "Group name must not be empty")
     return describe_group_configs(broker.group_configs(name), broker.dynamic_settings)
 
 
-def _check_id(broker: Broker, name: str, *, or_empty: str) -> None:
+def _check_id(broker: BrokerContext, name: str, *, or_empty: str) -> None:
     try:
         node_id = int(name)
     except ValueError:

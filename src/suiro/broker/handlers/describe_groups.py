@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
+from suiro.broker.context import BrokerContext
 from suiro.broker.coordination.groups.group import Group, GroupState
-from suiro.broker.dispatch import Exchange
+from suiro.broker.exchange import Exchange
 from suiro.broker.handlers import NO_THROTTLE
-from suiro.broker.node import Broker
 from suiro.broker.security import Operation, ResourceType, authorized_operations
 from suiro.protocol.messages import ErrorCode
 
@@ -15,7 +15,7 @@ _FIRST_VERSION_WITH_NOT_FOUND = 6
 _NOT_ASKED = -(2**31)
 
 
-def handle(broker: Broker, exchange: Exchange, request: Any) -> Any:
+def handle(broker: BrokerContext, exchange: Exchange, request: Any) -> Any:
     refused, described = [], []
     for group_id in request.groups:
         if not exchange.may(Operation.DESCRIBE, ResourceType.GROUP, group_id):
@@ -25,7 +25,7 @@ def handle(broker: Broker, exchange: Exchange, request: Any) -> Any:
     return exchange.response(throttle_time=NO_THROTTLE, groups=(*refused, *described))
 
 
-def _one(broker: Broker, exchange: Exchange, request: Any, group_id: str) -> Any:
+def _one(broker: BrokerContext, exchange: Exchange, request: Any, group_id: str) -> Any:
     operations = _NOT_ASKED
     if getattr(request, "include_authorized_operations", False):
         operations = authorized_operations(

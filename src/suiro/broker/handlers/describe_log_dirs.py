@@ -5,19 +5,19 @@ from __future__ import annotations
 import shutil
 from typing import Any
 
-from suiro.broker.dispatch import Exchange
+from suiro.broker.context import BrokerContext
+from suiro.broker.exchange import Exchange
 from suiro.broker.handlers import NO_THROTTLE
-from suiro.broker.node import Broker
 from suiro.broker.security import CLUSTER_NAME, Operation, ResourceType
 from suiro.broker.storage.topics import Partition
 from suiro.protocol.messages import ErrorCode
 
 
-def handle(broker: Broker, exchange: Exchange, request: Any) -> Any:
+def handle(broker: BrokerContext, exchange: Exchange, request: Any) -> Any:
     if not exchange.may(Operation.DESCRIBE, ResourceType.CLUSTER, CLUSTER_NAME):
         code = ErrorCode.cluster_authorization_failed
         return exchange.response(throttle_time=NO_THROTTLE, error_code=code, results=())
-    disk = shutil.disk_usage(broker.config.data)
+    disk = shutil.disk_usage(broker.data)
     topics = tuple(
         exchange.make(
             "DescribeLogDirsTopic",
@@ -39,7 +39,7 @@ def handle(broker: Broker, exchange: Exchange, request: Any) -> Any:
     directory = exchange.make(
         "DescribeLogDirsResult",
         error_code=ErrorCode.none,
-        log_dir=str(broker.config.data.resolve()),
+        log_dir=str(broker.data.resolve()),
         topics=topics,
         total_bytes=disk.total,
         usable_bytes=disk.free,
@@ -48,7 +48,7 @@ def handle(broker: Broker, exchange: Exchange, request: Any) -> Any:
     return exchange.response(throttle_time=NO_THROTTLE, error_code=ErrorCode.none, results=(directory,))
 
 
-def _wanted(broker: Broker, wanted: Any) -> list[tuple[str, list[Partition]]]:
+def _wanted(broker: BrokerContext, wanted: Any) -> list[tuple[str, list[Partition]]]:
     """All topics' partitions, or those asked for that there are."""
     if wanted is None:
         return [(topic.name, topic.partitions) for topic in broker.topics]

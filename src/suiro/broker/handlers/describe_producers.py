@@ -4,22 +4,22 @@ from __future__ import annotations
 
 from typing import Any
 
-from suiro.broker.dispatch import Exchange
+from suiro.broker.context import BrokerContext
+from suiro.broker.exchange import Exchange
 from suiro.broker.handlers import NO_THROTTLE
-from suiro.broker.node import Broker
 from suiro.broker.security import Operation, ResourceType
 from suiro.broker.storage.topics import InvalidTopicError, check_topic_name
 from suiro.protocol.messages import ErrorCode
 
 
-def handle(broker: Broker, exchange: Exchange, request: Any) -> Any:
+def handle(broker: BrokerContext, exchange: Exchange, request: Any) -> Any:
     return exchange.response(
         throttle_time=NO_THROTTLE,
         topics=tuple(_topic(broker, exchange, topic) for topic in request.topics),
     )
 
 
-def _topic(broker: Broker, exchange: Exchange, topic: Any) -> Any:
+def _topic(broker: BrokerContext, exchange: Exchange, topic: Any) -> Any:
     code, message = ErrorCode.none, None
     try:
         check_topic_name(topic.name)

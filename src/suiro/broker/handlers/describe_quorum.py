@@ -10,8 +10,8 @@ from base64 import urlsafe_b64decode
 from typing import Any
 from uuid import UUID
 
-from suiro.broker.dispatch import Exchange
-from suiro.broker.node import Broker
+from suiro.broker.context import BrokerContext
+from suiro.broker.exchange import Exchange
 from suiro.broker.security import CLUSTER_NAME, Operation, ResourceType
 from suiro.broker.storage.topics import METADATA_TOPIC
 from suiro.protocol.messages import ErrorCode
@@ -19,7 +19,7 @@ from suiro.protocol.messages import ErrorCode
 _CONTROLLER = "CONTROLLER"
 
 
-def handle(broker: Broker, exchange: Exchange, request: Any) -> Any:
+def handle(broker: BrokerContext, exchange: Exchange, request: Any) -> Any:
     if not exchange.may(Operation.DESCRIBE, ResourceType.CLUSTER, CLUSTER_NAME):
         code, message = ErrorCode.cluster_authorization_failed, "Cluster authorization failed."
         return exchange.response(error_code=code, error_message=message, topics=(), nodes=())
@@ -45,7 +45,7 @@ def handle(broker: Broker, exchange: Exchange, request: Any) -> Any:
     )
 
 
-def _quorum(broker: Broker, exchange: Exchange, index: int) -> Any:
+def _quorum(broker: BrokerContext, exchange: Exchange, index: int) -> Any:
     now, end = broker.clock.wall_ms(), broker.features.epoch
     me = exchange.make(
         "ReplicaState",
@@ -68,14 +68,14 @@ def _quorum(broker: Broker, exchange: Exchange, index: int) -> Any:
     )
 
 
-def _directory_id(broker: Broker) -> UUID:
+def _directory_id(broker: BrokerContext) -> UUID:
     """The data directory's own id, which Kafka gives it too."""
-    properties = (broker.config.data / "meta.properties").read_text(encoding="utf-8").splitlines()
+    properties = (broker.data / "meta.properties").read_text(encoding="utf-8").splitlines()
     found = next(line for line in properties if line.startswith("directory.id="))
     return UUID(bytes=urlsafe_b64decode(found.partition("=")[2] + "=="))
 
 
-def _unknown(broker: Broker, exchange: Exchange, index: int) -> Any:
+def _unknown(broker: BrokerContext, exchange: Exchange, index: int) -> Any:
     return exchange.make(
         "PartitionData",
         partition_index=index,
@@ -89,7 +89,7 @@ def _unknown(broker: Broker, exchange: Exchange, index: int) -> Any:
     )
 
 
-def _node(broker: Broker, exchange: Exchange) -> Any:
+def _node(broker: BrokerContext, exchange: Exchange) -> Any:
     host, port = broker.advertised(exchange.connection)
     listener = exchange.make("Listener", name=_CONTROLLER, host=host, port=port)
     return exchange.make("Node", node_id=broker.node_id, listeners=(listener,))

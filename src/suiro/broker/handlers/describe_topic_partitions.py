@@ -9,16 +9,16 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from suiro.broker.dispatch import Exchange
+from suiro.broker.context import BrokerContext
+from suiro.broker.exchange import Exchange
 from suiro.broker.handlers import NO_THROTTLE
 from suiro.broker.handlers.metadata import absent_code
-from suiro.broker.node import Broker
 from suiro.broker.security import Operation, ResourceType, authorized_operations
 from suiro.broker.storage.topics import Topic
 from suiro.protocol.messages import ErrorCode
 
 
-def handle(broker: Broker, exchange: Exchange, request: Any) -> Any:
+def handle(broker: BrokerContext, exchange: Exchange, request: Any) -> Any:
     cursor = request.cursor
     start = "" if cursor is None else cursor.topic_name
     if request.topics:
@@ -49,7 +49,7 @@ def handle(broker: Broker, exchange: Exchange, request: Any) -> Any:
 
 
 def _page(
-    broker: Broker, exchange: Exchange, names: Iterable[str], start: str, start_index: int, left: int
+    broker: BrokerContext, exchange: Exchange, names: Iterable[str], start: str, start_index: int, left: int
 ) -> tuple[list[Any], Any]:
     """(topics with at most `left` partitions, cursor of the next page or None)."""
     topics: list[Any] = []
@@ -70,7 +70,7 @@ def _page(
     return topics, None
 
 
-def _described(broker: Broker, exchange: Exchange, topic: Topic, first: int, last: int) -> Any:
+def _described(broker: BrokerContext, exchange: Exchange, topic: Topic, first: int, last: int) -> Any:
     me = (broker.node_id,)
     return exchange.make(
         "DescribeTopicPartitionsResponseTopic",
@@ -115,5 +115,5 @@ def _refused(exchange: Exchange, request: Any, code: ErrorCode) -> Any:
     return exchange.response(throttle_time=NO_THROTTLE, topics=topics, next_cursor=None)
 
 
-def _operations(broker: Broker, exchange: Exchange, name: str) -> int:
+def _operations(broker: BrokerContext, exchange: Exchange, name: str) -> int:
     return authorized_operations(broker.authorizer, exchange.connection.session, ResourceType.TOPIC, name)

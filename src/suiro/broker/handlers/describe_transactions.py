@@ -6,10 +6,10 @@ from datetime import UTC, datetime, timedelta
 from itertools import groupby
 from typing import Any
 
+from suiro.broker.context import BrokerContext
 from suiro.broker.coordination.transactions.state import Transaction
-from suiro.broker.dispatch import Exchange
+from suiro.broker.exchange import Exchange
 from suiro.broker.handlers import NO_THROTTLE
-from suiro.broker.node import Broker
 from suiro.broker.security import Operation, ResourceType
 from suiro.protocol.messages import ErrorCode
 
@@ -17,7 +17,7 @@ _EPOCH = datetime.fromtimestamp(0, UTC)
 _NEVER = _EPOCH - timedelta(milliseconds=1)  # -1 on the wire
 
 
-def handle(broker: Broker, exchange: Exchange, request: Any) -> Any:
+def handle(broker: BrokerContext, exchange: Exchange, request: Any) -> Any:
     return exchange.response(
         throttle_time=NO_THROTTLE,
         transaction_states=tuple(
@@ -26,7 +26,7 @@ def handle(broker: Broker, exchange: Exchange, request: Any) -> Any:
     )
 
 
-def _describe(broker: Broker, exchange: Exchange, transactional_id: str) -> Any:
+def _describe(broker: BrokerContext, exchange: Exchange, transactional_id: str) -> Any:
     transaction = None
     if not exchange.may(Operation.DESCRIBE, ResourceType.TRANSACTIONAL_ID, transactional_id):
         code = ErrorCode.transactional_id_authorization_failed

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from typing import Any
 
-from suiro.broker.dispatch import Exchange
+from suiro.broker.context import BrokerContext
+from suiro.broker.exchange import Exchange
 from suiro.broker.handlers import NO_THROTTLE
-from suiro.broker.node import Broker
 from suiro.broker.security import CLUSTER_NAME, Operation, ResourceType
 from suiro.broker.security.scram import MECHANISM_NUMBERS
 from suiro.protocol.messages import ErrorCode
 
 
-def handle(broker: Broker, exchange: Exchange, request: Any) -> Any:
+def handle(broker: BrokerContext, exchange: Exchange, request: Any) -> Any:
     if not exchange.may(Operation.DESCRIBE, ResourceType.CLUSTER, CLUSTER_NAME):
         code = ErrorCode.cluster_authorization_failed
         refused = exchange.make(  # Kafka's, once for each name that was asked for
@@ -33,7 +33,7 @@ def handle(broker: Broker, exchange: Exchange, request: Any) -> Any:
     )
 
 
-def _describe(broker: Broker, exchange: Exchange, name: str, times: int) -> Any:
+def _describe(broker: BrokerContext, exchange: Exchange, name: str, times: int) -> Any:
     code, message = ErrorCode.none, ""
     credentials = broker.scram.users.get(name, {})
     if times > 1:

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from typing import Any
 
-from suiro.broker.dispatch import Exchange
+from suiro.broker.context import BrokerContext
+from suiro.broker.exchange import Exchange
 from suiro.broker.handlers import NO_THROTTLE
-from suiro.broker.node import Broker
 from suiro.broker.security import CLUSTER_NAME, Operation, ResourceType
 from suiro.protocol.messages import ErrorCode
 
 _PREFERRED, _UNCLEAN = 0, 1
 
 
-def handle(broker: Broker, exchange: Exchange, request: Any) -> Any:
+def handle(broker: BrokerContext, exchange: Exchange, request: Any) -> Any:
     kind = getattr(request, "election_type", _PREFERRED)
     code, message = ErrorCode.none, None
     if not exchange.may(Operation.ALTER, ResourceType.CLUSTER, CLUSTER_NAME):
@@ -45,7 +45,7 @@ def handle(broker: Broker, exchange: Exchange, request: Any) -> Any:
 
 
 def _outcome(
-    broker: Broker, topic: str, index: int, code: ErrorCode, message: str | None
+    broker: BrokerContext, topic: str, index: int, code: ErrorCode, message: str | None
 ) -> tuple[ErrorCode, str | None]:
     if code is not ErrorCode.none:
         return code, message

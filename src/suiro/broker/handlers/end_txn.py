@@ -7,15 +7,15 @@ from __future__ import annotations
 
 from typing import Any
 
+from suiro.broker.context import BrokerContext
 from suiro.broker.coordination.transactions.state import V1, V2
-from suiro.broker.dispatch import Exchange
+from suiro.broker.exchange import Exchange
 from suiro.broker.handlers import NO_THROTTLE
-from suiro.broker.node import Broker
 from suiro.broker.security import Operation, ResourceType
 from suiro.protocol.messages import ErrorCode
 
 
-def handle(broker: Broker, exchange: Exchange, request: Any) -> Any:
+def handle(broker: BrokerContext, exchange: Exchange, request: Any) -> Any:
     code, producer_id, producer_epoch = ErrorCode.transactional_id_authorization_failed, -1, -1
     if exchange.may(Operation.WRITE, ResourceType.TRANSACTIONAL_ID, request.transactional_id):
         code, producer_id, producer_epoch = broker.transactions.end(

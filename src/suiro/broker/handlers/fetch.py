@@ -20,10 +20,8 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 from uuid import UUID
 
-from suiro.broker.dispatch import Exchange, RawResponse
-from suiro.broker.fields import array_length, string
-from suiro.broker.handlers import whole_ms
-from suiro.broker.handlers.shared.fetch_sessions import (
+from suiro.broker.context import BrokerContext
+from suiro.broker.coordination.fetch_sessions import (
     FINAL_EPOCH,
     INITIAL_EPOCH,
     NO_SESSION,
@@ -32,9 +30,11 @@ from suiro.broker.handlers.shared.fetch_sessions import (
     Key,
     Wanted,
 )
+from suiro.broker.exchange import Exchange, RawResponse
+from suiro.broker.fields import array_length, string
+from suiro.broker.handlers import whole_ms
 from suiro.broker.handlers.shared.purgatory import Delayed
 from suiro.broker.net.connection import Piece
-from suiro.broker.node import Broker
 from suiro.broker.security import CLUSTER_NAME, Operation, ResourceType
 from suiro.log import InRemoteTierError, LogError, OffsetOutOfRangeError, PartitionLog, ReadResult
 from suiro.protocol.compact import uvarint
@@ -48,7 +48,7 @@ _EXPECTED = (ErrorCode.offset_out_of_range, ErrorCode.kafka_storage_error)
 """What a log may say to a fetch without the fetch counting as a failed one."""
 
 
-def handle(broker: Broker, exchange: Exchange, request: Any) -> Any:
+def handle(broker: BrokerContext, exchange: Exchange, request: Any) -> Any:
     version = exchange.version
     wanted = _wanted(request, version)
     epoch = getattr(request, "session_epoch", FINAL_EPOCH)
@@ -121,7 +121,7 @@ class _Fetch:
 
     def __init__(
         self,
-        broker: Broker,
+        broker: BrokerContext,
         exchange: Exchange,
         request: Any,
         *,

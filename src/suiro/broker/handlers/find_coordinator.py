@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from suiro.broker.dispatch import Exchange
+from suiro.broker.context import BrokerContext
+from suiro.broker.exchange import Exchange
 from suiro.broker.handlers import NO_THROTTLE
-from suiro.broker.node import Broker
 from suiro.broker.security import Operation, ResourceType
 from suiro.broker.storage.topics import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
 from suiro.log import StorageError
@@ -29,7 +29,7 @@ _NOWHERE = {"node_id": -1, "host": "", "port": -1}
 _FIRST_VERSION_WITH_BATCHES = 4
 
 
-def handle(broker: Broker, exchange: Exchange, request: Any) -> Any:
+def handle(broker: BrokerContext, exchange: Exchange, request: Any) -> Any:
     kind = getattr(request, "key_type", GROUP)
     host, port = broker.advertised(exchange.connection)
     here = {"node_id": broker.node_id, "host": host, "port": port}

@@ -6,7 +6,8 @@ from collections.abc import Mapping
 from enum import IntEnum
 from typing import Any
 
-from suiro.broker.dispatch import Exchange
+from suiro.broker.context import BrokerContext
+from suiro.broker.exchange import Exchange
 from suiro.broker.handlers import NO_THROTTLE
 from suiro.broker.handlers.shared.config_changes import (
     RefusedError,
@@ -18,7 +19,6 @@ from suiro.broker.handlers.shared.config_changes import (
     list_default,
     refuse_nulls,
 )
-from suiro.broker.node import Broker
 from suiro.broker.settings import loggers
 from suiro.broker.settings.configs import ResourceKind
 from suiro.errors import ConfigError
@@ -32,7 +32,7 @@ class _Op(IntEnum):
     SUBTRACT = 3
 
 
-def handle(broker: Broker, exchange: Exchange, request: Any) -> Any:
+def handle(broker: BrokerContext, exchange: Exchange, request: Any) -> Any:
     def alter(resource: Any) -> None:
         changes = resource.configs
         refuse_nulls(c.name for c in changes if c.config_operation != _Op.DELETE and c.value is None)
@@ -58,7 +58,9 @@ def handle(broker: Broker, exchange: Exchange, request: Any) -> Any:
     return exchange.response(throttle_time=NO_THROTTLE, responses=responses)
 
 
-def _changed(broker: Broker, kind: ResourceKind, content: Mapping[str, str], changes: Any) -> dict[str, str]:
+def _changed(
+    broker: BrokerContext, kind: ResourceKind, content: Mapping[str, str], changes: Any
+) -> dict[str, str]:
     changed = dict(content)
     for change in changes:
         match change.config_operation:
@@ -91,7 +93,7 @@ def _parts(text: str) -> list[str]:
     return parts
 
 
-def _alter_levels(broker: Broker, name: str, changes: Any, *, validate_only: bool) -> None:
+def _alter_levels(broker: BrokerContext, name: str, changes: Any, *, validate_only: bool) -> None:
     check_node_id(broker, name)
     checked: list[tuple[str, loggers.Change, str | None]] = []
     for change in changes:

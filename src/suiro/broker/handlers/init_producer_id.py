@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
-from suiro.broker.dispatch import Exchange
+from suiro.broker.context import BrokerContext
+from suiro.broker.exchange import Exchange
 from suiro.broker.handlers import NO_THROTTLE, whole_ms
-from suiro.broker.node import Broker
 from suiro.broker.security import CLUSTER_NAME, Operation, ResourceType
 from suiro.protocol.messages import ErrorCode
 
 
-def handle(broker: Broker, exchange: Exchange, request: Any) -> Any:
+def handle(broker: BrokerContext, exchange: Exchange, request: Any) -> Any:
     code, producer_id, producer_epoch = _answer(broker, exchange, request)
     if code is ErrorCode.producer_fenced and exchange.version < 4:
         code = ErrorCode.invalid_producer_epoch
@@ -20,7 +20,7 @@ def handle(broker: Broker, exchange: Exchange, request: Any) -> Any:
     )
 
 
-def _answer(broker: Broker, exchange: Exchange, request: Any) -> tuple[ErrorCode, int, int]:
+def _answer(broker: BrokerContext, exchange: Exchange, request: Any) -> tuple[ErrorCode, int, int]:
     transactional_id = request.transactional_id
     if transactional_id is None:
         if not _may_be_idempotent(broker, exchange):
@@ -37,7 +37,7 @@ def _answer(broker: Broker, exchange: Exchange, request: Any) -> tuple[ErrorCode
     )
 
 
-def _may_be_idempotent(broker: Broker, exchange: Exchange) -> bool:
+def _may_be_idempotent(broker: BrokerContext, exchange: Exchange) -> bool:
     """Who may write to any topic may do so without duplicates too (KIP-679)."""
     session = exchange.connection.session
     return broker.authorizer.permits(

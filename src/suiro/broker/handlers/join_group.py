@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from typing import Any
 
+from suiro.broker.context import BrokerContext
 from suiro.broker.coordination.groups.group import JoinReply, JoinRequest
-from suiro.broker.dispatch import Exchange
+from suiro.broker.exchange import Exchange
 from suiro.broker.handlers import NO_THROTTLE, whole_ms
-from suiro.broker.node import Broker
 from suiro.broker.security import Operation, ResourceType
 from suiro.protocol.messages import ErrorCode
 
 
-def handle(broker: Broker, exchange: Exchange, request: Any) -> Any:
+def handle(broker: BrokerContext, exchange: Exchange, request: Any) -> Any:
     def answer(reply: JoinReply) -> None:
         exchange.answer(_response(exchange, reply))
 

@@ -4,18 +4,18 @@ from __future__ import annotations
 
 from typing import Any
 
+from suiro.broker.context import BrokerContext
 from suiro.broker.coordination.groups.consumer_group import ConsumerGroup
 from suiro.broker.coordination.groups.group import CONSUMER_PROTOCOL
-from suiro.broker.dispatch import Exchange
+from suiro.broker.exchange import Exchange
 from suiro.broker.handlers import NO_THROTTLE
-from suiro.broker.node import Broker
 from suiro.broker.security import CLUSTER_NAME, Operation, ResourceType
 from suiro.protocol.messages import ErrorCode
 
 _CLASSIC, _CONSUMER = "classic", "consumer"
 
 
-def handle(broker: Broker, exchange: Exchange, request: Any) -> Any:
+def handle(broker: BrokerContext, exchange: Exchange, request: Any) -> Any:
     session, permits = exchange.connection.session, broker.authorizer.permits
     sees_all = permits(session, Operation.DESCRIBE, ResourceType.CLUSTER, CLUSTER_NAME)
     states = {state.strip().lower() for state in getattr(request, "states_filter", ())}

@@ -17,9 +17,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any, TypeAlias
 
-from suiro.broker.dispatch import Exchange
+from suiro.broker.context import BrokerContext
+from suiro.broker.exchange import Exchange
 from suiro.broker.handlers import NO_THROTTLE
-from suiro.broker.node import Broker
 from suiro.broker.security import Operation, ResourceType
 from suiro.broker.storage.topics import Partition
 from suiro.errors import TransientError
@@ -53,7 +53,7 @@ _Result: TypeAlias = tuple[int, int] | ErrorCode | None
 """(offset, timestamp) of what was found by its time, None, or why the look-up failed."""
 
 
-def handle(broker: Broker, exchange: Exchange, request: Any) -> Any:
+def handle(broker: BrokerContext, exchange: Exchange, request: Any) -> Any:
     asked = _asked_by_time(broker, exchange, request)
     if not asked:
         return _answer(broker, exchange, request, {})
@@ -67,7 +67,7 @@ def handle(broker: Broker, exchange: Exchange, request: Any) -> Any:
 
 
 def _asked_by_time(
-    broker: Broker, exchange: Exchange, request: Any
+    broker: BrokerContext, exchange: Exchange, request: Any
 ) -> dict[TopicPartition, tuple[Partition, int]]:
     """The partitions whose records must be looked at, and for which time."""
     found: dict[TopicPartition, tuple[Partition, int]] = {}
@@ -90,7 +90,10 @@ def _is_known(exchange: Exchange, timestamp: int) -> bool:
 
 
 async def _answer_by_time(
-    broker: Broker, exchange: Exchange, request: Any, asked: Mapping[TopicPartition, tuple[Partition, int]]
+    broker: BrokerContext,
+    exchange: Exchange,
+    request: Any,
+    asked: Mapping[TopicPartition, tuple[Partition, int]],
 ) -> None:
     try:
         in_tier = {place: one for place, one in asked.items() if _is_in_tier(broker, *one)}
@@ -111,13 +114,13 @@ async def _answer_by_time(
         exchange.connection.close()
 
 
-def _is_in_tier(broker: Broker, partition: Partition, timestamp: int) -> bool:
+def _is_in_tier(broker: BrokerContext, partition: Partition, timestamp: int) -> bool:
     log = partition.log
     return broker.tier is not None and timestamp >= 0 and log.log_start_offset < log.local_log_start_offset
 
 
 async def _look_up_here(
-    broker: Broker, asked: Sequence[tuple[TopicPartition, Partition, int]]
+    broker: BrokerContext, asked: Sequence[tuple[TopicPartition, Partition, int]]
 ) -> dict[TopicPartition, _Result]:
     """All of them a step at a time: a step is a segment of each that has not found its record yet."""
     found: dict[TopicPartition, _Result] = {}
@@ -166,7 +169,7 @@ def _refusal(partition: Partition, error: Exception) -> ErrorCode:
     return error.code if isinstance(error, LogError) else ErrorCode.kafka_storage_error
 
 
-async def _in_tier(broker: Broker, partition: Partition, timestamp: int) -> _Result:
+async def _in_tier(broker: BrokerContext, partition: Partition, timestamp: int) -> _Result:
     assert broker.tier is not None
     timeout_s = broker.settings.remote_list_offsets_request_timeout_ms / 1000
     try:
@@ -181,7 +184,7 @@ async def _in_tier(broker: Broker, partition: Partition, timestamp: int) -> _Res
 
 
 def _answer(
-    broker: Broker, exchange: Exchange, request: Any, by_time: Mapping[TopicPartition, _Result]
+    broker: BrokerContext, exchange: Exchange, request: Any, by_time: Mapping[TopicPartition, _Result]
 ) -> Any:
     # Only a consumer's view ends at its isolation level; others see all that is there.
     read_committed = request.replica_id == -1 and getattr(request, "isolation_level", 0) == 1
@@ -222,7 +225,7 @@ def _answer(
     return exchange.response(throttle_time=NO_THROTTLE, topics=tuple(topics))
 
 
-def _epoch(broker: Broker, topic: str, index: int, timestamp: int, offset: int) -> int:
+def _epoch(broker: BrokerContext, topic: str, index: int, timestamp: int, offset: int) -> int:
     """Of the record that was found; the end is where the next one comes, in the current epoch."""
     partition = broker.topics.partition(topic, index) if offset >= 0 else None
     if partition is None:
@@ -231,7 +234,7 @@ def _epoch(broker: Broker, topic: str, index: int, timestamp: int, offset: int) 
 
 
 def _one(
-    broker: Broker,
+    broker: BrokerContext,
     exchange: Exchange,
     topic: str,
     index: int,
@@ -258,7 +261,7 @@ def _one(
     return code, _place(broker, partition, entry.timestamp, end)
 
 
-def _place(broker: Broker, partition: Partition, timestamp: int, end: int) -> tuple[int, int]:
+def _place(broker: BrokerContext, partition: Partition, timestamp: int, end: int) -> tuple[int, int]:
     """(offset, timestamp) of one of the places with a number; the second is -1 for each of them."""
     log, tier = partition.log, broker.tier
     match timestamp:

@@ -14,10 +14,10 @@ from dataclasses import dataclass
 from typing import Any
 from uuid import UUID
 
-from suiro.broker.dispatch import Exchange, RawResponse
+from suiro.broker.context import BrokerContext
+from suiro.broker.exchange import Exchange, RawResponse
 from suiro.broker.fields import array_length, string
 from suiro.broker.handlers import NO_THROTTLE
-from suiro.broker.node import Broker
 from suiro.broker.security import CLUSTER_NAME, Operation, ResourceType, authorized_operations
 from suiro.broker.storage.topics import InvalidTopicError, Partition, Topic, check_topic_name
 from suiro.log import StorageError
@@ -45,7 +45,7 @@ class _Described:
     operations: int = _NO_OPERATIONS
 
 
-def handle(broker: Broker, exchange: Exchange, request: Any) -> Any:
+def handle(broker: BrokerContext, exchange: Exchange, request: Any) -> Any:
     wanted = request.topics
     everything = wanted is None or (exchange.version == 0 and not wanted)
     if everything:
@@ -73,7 +73,7 @@ def handle(broker: Broker, exchange: Exchange, request: Any) -> Any:
     )
 
 
-def _all(broker: Broker, exchange: Exchange, request: Any) -> list[_Described]:
+def _all(broker: BrokerContext, exchange: Exchange, request: Any) -> list[_Described]:
     """Every topic that the client may know of. That there are others is not said, nor written down as a denial."""
     session, permits = exchange.connection.session, broker.authorizer.permits
     return [
@@ -83,7 +83,7 @@ def _all(broker: Broker, exchange: Exchange, request: Any) -> list[_Described]:
     ]
 
 
-def _by_id(broker: Broker, exchange: Exchange, request: Any, ids: Iterable[UUID]) -> list[_Described]:
+def _by_id(broker: BrokerContext, exchange: Exchange, request: Any, ids: Iterable[UUID]) -> list[_Described]:
     unknown, found, denied = [], [], []
     for topic_id in ids:
         topic = broker.topics.topic_by_id(topic_id)
@@ -96,7 +96,9 @@ def _by_id(broker: Broker, exchange: Exchange, request: Any, ids: Iterable[UUID]
     return [*unknown, *found, *denied]
 
 
-def _by_name(broker: Broker, exchange: Exchange, request: Any, names: Iterable[str]) -> list[_Described]:
+def _by_name(
+    broker: BrokerContext, exchange: Exchange, request: Any, names: Iterable[str]
+) -> list[_Described]:
     creates = (
         getattr(request, "allow_auto_topic_creation", True) and broker.settings.auto_create_topics_enable
     )
@@ -111,7 +113,7 @@ def _by_name(broker: Broker, exchange: Exchange, request: Any, names: Iterable[s
 
 
 def _named(
-    broker: Broker, exchange: Exchange, request: Any, names: Iterable[str], made: _Made | None
+    broker: BrokerContext, exchange: Exchange, request: Any, names: Iterable[str], made: _Made | None
 ) -> list[_Described]:
     """`made` creates the topics that do not exist; None: nobody does."""
     found, absent, not_created, denied = [], [], [], []
@@ -141,7 +143,7 @@ def _named(
     return [*found, *absent, *not_created, *denied]
 
 
-def _may_create(broker: Broker, exchange: Exchange, name: str) -> bool:
+def _may_create(broker: BrokerContext, exchange: Exchange, name: str) -> bool:
     on_cluster = broker.authorizer.permits(
         exchange.connection.session, Operation.CREATE, ResourceType.CLUSTER, CLUSTER_NAME
     )
@@ -160,7 +162,7 @@ def absent_code(name: str) -> ErrorCode:
 class _Made:
     """The topics that one request creates."""
 
-    def __init__(self, broker: Broker) -> None:
+    def __init__(self, broker: BrokerContext) -> None:
         self._broker = broker
         self._is_full = False
         self.topics: list[Topic] = []
@@ -190,7 +192,7 @@ class _Made:
                 self._broker.delete_topic(topic)
 
 
-def _found(broker: Broker, exchange: Exchange, request: Any, topic: Topic) -> _Described:
+def _found(broker: BrokerContext, exchange: Exchange, request: Any, topic: Topic) -> _Described:
     return _Described(
         code=ErrorCode.none,
         name=topic.name,
@@ -224,13 +226,13 @@ def _refused(exchange: Exchange, wanted: Iterable[Any], code: ErrorCode) -> Any:
     )
 
 
-def _topic_operations(broker: Broker, exchange: Exchange, request: Any, name: str) -> int:
+def _topic_operations(broker: BrokerContext, exchange: Exchange, request: Any, name: str) -> int:
     if not getattr(request, "include_topic_authorized_operations", False):
         return _NO_OPERATIONS
     return authorized_operations(broker.authorizer, exchange.connection.session, ResourceType.TOPIC, name)
 
 
-def _cluster_operations(broker: Broker, exchange: Exchange, request: Any) -> int:
+def _cluster_operations(broker: BrokerContext, exchange: Exchange, request: Any) -> int:
     if not getattr(request, "include_cluster_authorized_operations", False):
         return _NO_OPERATIONS
     if not exchange.may(Operation.DESCRIBE, ResourceType.CLUSTER, CLUSTER_NAME):

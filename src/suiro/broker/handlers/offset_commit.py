@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import Any
 from uuid import UUID
 
-from suiro.broker.dispatch import Exchange
+from suiro.broker.context import BrokerContext
+from suiro.broker.exchange import Exchange
 from suiro.broker.handlers import NO_THROTTLE, whole_ms
 from suiro.broker.handlers.shared.offset_commits import commit_known
-from suiro.broker.node import Broker
 from suiro.broker.security import Operation, ResourceType
 from suiro.foundation.types import TopicPartition
 from suiro.protocol.messages import ErrorCode
@@ -16,7 +16,7 @@ from suiro.protocol.messages import ErrorCode
 _FIRST_VERSION_WITH_TOPIC_IDS = 10
 
 
-def handle(broker: Broker, exchange: Exchange, request: Any) -> Any:
+def handle(broker: BrokerContext, exchange: Exchange, request: Any) -> Any:
     if not exchange.may(Operation.READ, ResourceType.GROUP, request.group_id):
         refused = [
             _answer(
@@ -53,7 +53,7 @@ def handle(broker: Broker, exchange: Exchange, request: Any) -> Any:
     return exchange.response(throttle_time=NO_THROTTLE, topics=topics)
 
 
-def _name(broker: Broker, exchange: Exchange, topic: Any) -> tuple[str, ErrorCode]:
+def _name(broker: BrokerContext, exchange: Exchange, topic: Any) -> tuple[str, ErrorCode]:
     if exchange.version >= _FIRST_VERSION_WITH_TOPIC_IDS:
         found = broker.topics.topic_by_id(topic.topic_id)
         if found is None:
@@ -67,7 +67,7 @@ def _name(broker: Broker, exchange: Exchange, topic: Any) -> tuple[str, ErrorCod
 
 
 def _commit(
-    broker: Broker, exchange: Exchange, request: Any, entries: dict[TopicPartition, Any]
+    broker: BrokerContext, exchange: Exchange, request: Any, entries: dict[TopicPartition, Any]
 ) -> dict[TopicPartition, ErrorCode]:
     if not entries:
         return {}
@@ -89,7 +89,7 @@ def _commit(
     )
 
 
-def _topic_id(broker: Broker, name: str) -> UUID:
+def _topic_id(broker: BrokerContext, name: str) -> UUID:
     topic = broker.topics.topic(name)
     assert topic is not None
     return topic.topic_id

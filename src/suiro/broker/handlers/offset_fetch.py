@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
+from suiro.broker.context import BrokerContext
 from suiro.broker.coordination.groups import CommittedOffset
-from suiro.broker.dispatch import Exchange
+from suiro.broker.exchange import Exchange
 from suiro.broker.handlers import NO_THROTTLE
-from suiro.broker.node import Broker
 from suiro.broker.security import Operation, ResourceType
 from suiro.protocol.messages import ErrorCode
 
@@ -15,7 +15,7 @@ _FIRST_VERSION_WITH_GROUPS = 8
 _FIRST_VERSION_WITH_TOPIC_IDS = 10
 
 
-def handle(broker: Broker, exchange: Exchange, request: Any) -> Any:
+def handle(broker: BrokerContext, exchange: Exchange, request: Any) -> Any:
     stable = getattr(request, "require_stable", False)
     if exchange.version < _FIRST_VERSION_WITH_GROUPS:
         code, topics = _group(broker, exchange, request, stable=stable)
@@ -32,7 +32,7 @@ def handle(broker: Broker, exchange: Exchange, request: Any) -> Any:
 
 
 def _group(
-    broker: Broker, exchange: Exchange, group: Any, *, stable: bool
+    broker: BrokerContext, exchange: Exchange, group: Any, *, stable: bool
 ) -> tuple[ErrorCode, tuple[Any, ...]]:
     group_id = group.group_id
     if not exchange.may(Operation.DESCRIBE, ResourceType.GROUP, group_id):
@@ -54,7 +54,7 @@ def _group(
     return ErrorCode.none, (*found, *refused)
 
 
-def _all(broker: Broker, exchange: Exchange, group_id: str, *, stable: bool) -> tuple[Any, ...]:
+def _all(broker: BrokerContext, exchange: Exchange, group_id: str, *, stable: bool) -> tuple[Any, ...]:
     """Every topic that the client may see; those without an id cannot be told in the versions that go by ids."""
     places: dict[str, list[int]] = {}
     for topic, index in sorted(broker.groups.offsets.store.committed(group_id)):
@@ -76,7 +76,7 @@ def _all(broker: Broker, exchange: Exchange, group_id: str, *, stable: bool) -> 
     return tuple(answers)
 
 
-def _name(broker: Broker, exchange: Exchange, topic: Any) -> tuple[str, ErrorCode]:
+def _name(broker: BrokerContext, exchange: Exchange, topic: Any) -> tuple[str, ErrorCode]:
     if exchange.version >= _FIRST_VERSION_WITH_TOPIC_IDS:
         known = broker.topics.topic_by_id(topic.topic_id)
         if known is None:
@@ -89,7 +89,9 @@ def _name(broker: Broker, exchange: Exchange, topic: Any) -> tuple[str, ErrorCod
     return name, ErrorCode.none
 
 
-def _topic(broker: Broker, exchange: Exchange, group_id: str, name: str, topic: Any, *, stable: bool) -> Any:
+def _topic(
+    broker: BrokerContext, exchange: Exchange, group_id: str, name: str, topic: Any, *, stable: bool
+) -> Any:
     committed = broker.groups.offsets.store.committed(group_id)
     undecided = broker.groups.offsets.store.undecided(group_id) if stable else set()
     topic_id = getattr(topic, "topic_id", None)

@@ -9,13 +9,13 @@ from suiro.broker.security import CLUSTER_NAME, Operation, ResourceType
 from suiro.protocol.messages import ErrorCode
 
 if TYPE_CHECKING:
-    from suiro.broker.dispatch import Exchange
-    from suiro.broker.node import Broker
+    from suiro.broker.context import BrokerContext
+    from suiro.broker.exchange import Exchange
 
 _UNKNOWN = (-1, -1)
 
 
-def handle(broker: Broker, exchange: Exchange, request: Any) -> Any:
+def handle(broker: BrokerContext, exchange: Exchange, request: Any) -> Any:
     # A replica asks with a cluster operation for every topic; a consumer needs each topic's DESCRIBE.
     is_replica = exchange.may(Operation.CLUSTER_ACTION, ResourceType.CLUSTER, CLUSTER_NAME)
     topics = tuple(
@@ -32,7 +32,7 @@ def handle(broker: Broker, exchange: Exchange, request: Any) -> Any:
     return exchange.response(throttle_time=NO_THROTTLE, topics=topics)
 
 
-def _one(broker: Broker, exchange: Exchange, topic: str, entry: Any, *, allowed: bool) -> Any:
+def _one(broker: BrokerContext, exchange: Exchange, topic: str, entry: Any, *, allowed: bool) -> Any:
     code, found = ErrorCode.none, _UNKNOWN
     partition = broker.topics.partition(topic, entry.partition) if allowed else None
     if not allowed:

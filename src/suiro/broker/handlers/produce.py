@@ -16,9 +16,10 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
+from suiro.broker.context import BrokerContext
 from suiro.broker.coordination.transactions.admission import admit_writes, is_open_in
 from suiro.broker.coordination.transactions.state import V1, V2
-from suiro.broker.dispatch import Exchange, RawResponse
+from suiro.broker.exchange import Exchange, RawResponse
 from suiro.broker.fields import array_length, string
 from suiro.broker.handlers.shared.produced_records import (
     Blamed,
@@ -28,7 +29,6 @@ from suiro.broker.handlers.shared.produced_records import (
     is_misdated,
 )
 from suiro.broker.handlers.shared.recompression import UnreadableBatchError, recompressed
-from suiro.broker.node import Broker
 from suiro.broker.security import Operation, ResourceType
 from suiro.broker.storage.topics import Partition, Topic
 from suiro.foundation.types import TopicPartition
@@ -104,7 +104,7 @@ class _Write:
 _Answers = dict[Any, dict[int, _Write | _RefusedError]]
 
 
-def handle(broker: Broker, exchange: Exchange, request: Any) -> Any:
+def handle(broker: BrokerContext, exchange: Exchange, request: Any) -> Any:
     if _has_transactional(request) and not (
         request.transactional_id is not None
         and exchange.may(Operation.WRITE, ResourceType.TRANSACTIONAL_ID, request.transactional_id)
@@ -128,7 +128,7 @@ def handle(broker: Broker, exchange: Exchange, request: Any) -> Any:
 
 
 async def _look_into_and_write(
-    broker: Broker, exchange: Exchange, request: Any, answers: _Answers, costly: Sequence[_Write]
+    broker: BrokerContext, exchange: Exchange, request: Any, answers: _Answers, costly: Sequence[_Write]
 ) -> None:
     try:
         now_ms = broker.clock.wall_ms()
@@ -144,7 +144,7 @@ async def _look_into_and_write(
         exchange.connection.close()
 
 
-def _costs_much(broker: Broker, write: _Write, now_ms: int) -> bool:
+def _costs_much(broker: BrokerContext, write: _Write, now_ms: int) -> bool:
     records, log = write.records, write.partition.log
     return (
         len(records) >= HEADER_SIZE
@@ -170,7 +170,7 @@ def _writes(answers: _Answers) -> list[_Write]:
     return [write for of in answers.values() for write in of.values() if isinstance(write, _Write)]
 
 
-def _answer(broker: Broker, exchange: Exchange, request: Any, answers: _Answers) -> RawResponse | None:
+def _answer(broker: BrokerContext, exchange: Exchange, request: Any, answers: _Answers) -> RawResponse | None:
     if broker.quotas is not None:
         exchange.record_bytes("produce", sum(_sizes(request)))
     if request.acks == 0:
@@ -214,7 +214,7 @@ def _refuse_all(exchange: Exchange, request: Any) -> _Answers:
     return answers
 
 
-def _plan(broker: Broker, exchange: Exchange, request: Any) -> _Answers:
+def _plan(broker: BrokerContext, exchange: Exchange, request: Any) -> _Answers:
     """What will be written, and what is refused before anything is looked at."""
     by_id = exchange.version >= _TOPIC_IDS_SINCE
     answers: _Answers = {}
@@ -275,7 +275,7 @@ def _one_batch(version: int, records: bytes) -> bytes:
     return records[:size]
 
 
-def _write(broker: Broker, exchange: Exchange, request: Any, writes: list[_Write]) -> None:
+def _write(broker: BrokerContext, exchange: Exchange, request: Any, writes: list[_Write]) -> None:
     """Append each; the outcome is in the write itself."""
     if request.acks not in (-1, 0, 1):
         refusal = _RefusedError(ErrorCode.invalid_required_acks, f"acks = {request.acks}: use 0, 1 or -1")
@@ -312,7 +312,7 @@ def _write(broker: Broker, exchange: Exchange, request: Any, writes: list[_Write
         partition.grown()
 
 
-def _append(broker: Broker, write: _Write) -> Appended:
+def _append(broker: BrokerContext, write: _Write) -> Appended:
     partition = write.partition
     if partition.topic.startswith("__") and broker.is_internal(partition.topic):
         raise _RefusedError(
@@ -346,7 +346,7 @@ def _readable(partition: Partition, batch: bytes | UnreadableBatchError) -> byte
 
 
 def _refused_by_transaction(
-    broker: Broker, exchange: Exchange, request: Any, writes: list[_Write]
+    broker: BrokerContext, exchange: Exchange, request: Any, writes: list[_Write]
 ) -> Mapping[TopicPartition, ErrorCode]:
     """Which of the transactional batches are not in an open transaction of their producer, and why."""
     producers = set()
@@ -370,7 +370,7 @@ def _refused_by_transaction(
     ((producer_id, epoch),) = producers
     version = V2 if exchange.version >= 12 else V1
     codes = admit_writes(
-        broker,
+        broker.transactions,
         request.transactional_id,
         producer_id=producer_id,
         producer_epoch=epoch,
@@ -407,7 +407,7 @@ def _for_old_clients(code: ErrorCode, version: int) -> ErrorCode:
     return code
 
 
-def _check_records(broker: Broker, write: _Write) -> None:
+def _check_records(broker: BrokerContext, write: _Write) -> None:
     """Raises where single records are to blame."""
     log = write.partition.log
     if write.looked_into is not None:

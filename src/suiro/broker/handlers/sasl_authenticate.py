@@ -11,9 +11,9 @@ import weakref
 from datetime import timedelta
 from typing import Any
 
-from suiro.broker.dispatch import Exchange
+from suiro.broker.context import BrokerContext
+from suiro.broker.exchange import Exchange
 from suiro.broker.net.connection import BadFrameError, Connection
-from suiro.broker.node import Broker
 from suiro.broker.security import Session
 from suiro.broker.security.logins import Login
 from suiro.broker.security.sasl import LoginRefusedError
@@ -22,7 +22,7 @@ from suiro.protocol.messages import ErrorCode
 audit = logging.getLogger("suiro.audit")
 
 
-def handle(broker: Broker, exchange: Exchange, request: Any) -> Any:
+def handle(broker: BrokerContext, exchange: Exchange, request: Any) -> Any:
     connection = exchange.connection
     if connection.authenticated:
         message = "SaslAuthenticate request received after successful authentication"
@@ -46,7 +46,7 @@ def handle(broker: Broker, exchange: Exchange, request: Any) -> Any:
     return _response(exchange, token=token, lifetime_ms=lifetime_ms or 0)
 
 
-def _finish(broker: Broker, connection: Connection, login: Login) -> int | None:
+def _finish(broker: BrokerContext, connection: Connection, login: Login) -> int | None:
     """If that was the last message: the connection has its user from now on. Returns the login's lifetime."""
     server = login.server
     if server is None or server.user is None:
@@ -73,7 +73,7 @@ def _finish(broker: Broker, connection: Connection, login: Login) -> int | None:
     return lifetime_ms
 
 
-def _end_later(broker: Broker, connection: Connection, login: Login, lifetime_ms: int) -> None:
+def _end_later(broker: BrokerContext, connection: Connection, login: Login, lifetime_ms: int) -> None:
     """Once the lifetime is over only a new login is answered. The timer holds on to no closed connection."""
     held = weakref.ref(connection)
 
@@ -85,7 +85,7 @@ def _end_later(broker: Broker, connection: Connection, login: Login, lifetime_ms
     broker.loop.call_later(lifetime_ms / 1000, end)
 
 
-def refuse(broker: Broker, exchange: Exchange, response: Any, reason: str) -> None:
+def refuse(broker: BrokerContext, exchange: Exchange, response: Any, reason: str) -> None:
     """Answer a login that failed, after the delay, and close."""
     connection = exchange.connection
     audit.info("Failed authentication with %s (%s)", connection.peer, reason)

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from suiro.broker.dispatch import Exchange
+from suiro.broker.context import BrokerContext
+from suiro.broker.exchange import Exchange
 from suiro.broker.handlers.sasl_authenticate import refuse
-from suiro.broker.node import Broker
 from suiro.broker.security.logins import Login
 from suiro.protocol.messages import ErrorCode
 
@@ -14,7 +14,7 @@ _SHORTEST_RENEWAL_MS = 1000
 """As Kafka: a client does not log in again sooner than that."""
 
 
-def handle(broker: Broker, exchange: Exchange, request: Any) -> Any:
+def handle(broker: BrokerContext, exchange: Exchange, request: Any) -> Any:
     connection = exchange.connection
     login = connection.sasl
     assert login is None or isinstance(login, Login)

@@ -8,18 +8,18 @@ from __future__ import annotations
 
 from typing import Any
 
+from suiro.broker.context import BrokerContext
 from suiro.broker.coordination.transactions.admission import admit_writes, is_open_in
 from suiro.broker.coordination.transactions.state import V1, V2
-from suiro.broker.dispatch import Exchange
+from suiro.broker.exchange import Exchange
 from suiro.broker.handlers import NO_THROTTLE
 from suiro.broker.handlers.shared.offset_commits import commit_offsets, refuse_all
-from suiro.broker.node import Broker
 from suiro.broker.security import Operation, ResourceType
 from suiro.foundation.types import TopicPartition
 from suiro.protocol.messages import ErrorCode
 
 
-def handle(broker: Broker, exchange: Exchange, request: Any) -> Any:
+def handle(broker: BrokerContext, exchange: Exchange, request: Any) -> Any:
     codes = _commit(broker, exchange, request)
     if exchange.version < 2:
         # Producers older than that take LOAD_IN_PROGRESS for the end of everything.
@@ -47,7 +47,7 @@ def handle(broker: Broker, exchange: Exchange, request: Any) -> Any:
     return exchange.response(throttle_time=NO_THROTTLE, topics=topics)
 
 
-def _commit(broker: Broker, exchange: Exchange, request: Any) -> dict[TopicPartition, ErrorCode]:
+def _commit(broker: BrokerContext, exchange: Exchange, request: Any) -> dict[TopicPartition, ErrorCode]:
     if not exchange.may(Operation.WRITE, ResourceType.TRANSACTIONAL_ID, request.transactional_id):
         return refuse_all(request.topics, ErrorCode.transactional_id_authorization_failed)
     if not exchange.may(Operation.READ, ResourceType.GROUP, request.group_id):
@@ -73,14 +73,14 @@ def _commit(broker: Broker, exchange: Exchange, request: Any) -> dict[TopicParti
     }
 
 
-def _check(broker: Broker, exchange: Exchange, request: Any) -> ErrorCode:
+def _check(broker: BrokerContext, exchange: Exchange, request: Any) -> ErrorCode:
     """What refuses the whole commit."""
     if not request.group_id:
         return ErrorCode.invalid_group_id
     offsets = broker.groups.partition_of(request.group_id)
     if not is_open_in(offsets, request.producer_id, request.producer_epoch):
         code = admit_writes(
-            broker,
+            broker.transactions,
             request.transactional_id,
             producer_id=request.producer_id,
             producer_epoch=request.producer_epoch,

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from typing import Any
 
-from suiro.broker.dispatch import Exchange
+from suiro.broker.context import BrokerContext
+from suiro.broker.exchange import Exchange
 from suiro.broker.handlers import NO_THROTTLE
-from suiro.broker.node import Broker
 from suiro.broker.security import CLUSTER_NAME, Operation, ResourceType
 from suiro.broker.settings.features import FeatureUpdate, InvalidUpdateError, UpdateType
 from suiro.log import StorageError
 from suiro.protocol.messages import ErrorCode
 
 
-def handle(broker: Broker, exchange: Exchange, request: Any) -> Any:
+def handle(broker: BrokerContext, exchange: Exchange, request: Any) -> Any:
     if not exchange.may(Operation.ALTER, ResourceType.CLUSTER, CLUSTER_NAME):
         return _answer(exchange, ErrorCode.cluster_authorization_failed, "Cluster authorization failed.")
     updates = [

@@ -6,15 +6,15 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+from suiro.broker.context import BrokerContext
 from suiro.broker.coordination.transactions.markers import write_marker
-from suiro.broker.dispatch import Exchange
-from suiro.broker.node import Broker
+from suiro.broker.exchange import Exchange
 from suiro.broker.security import CLUSTER_NAME, Operation, ResourceType
 from suiro.log import LogError
 from suiro.protocol.messages import ErrorCode
 
 
-def handle(broker: Broker, exchange: Exchange, request: Any) -> Any:
+def handle(broker: BrokerContext, exchange: Exchange, request: Any) -> Any:
     session = exchange.connection.session
     allowed = broker.authorizer.permits(
         session, Operation.ALTER, ResourceType.CLUSTER, CLUSTER_NAME
@@ -31,7 +31,7 @@ def handle(broker: Broker, exchange: Exchange, request: Any) -> Any:
     )
 
 
-def _topic(broker: Broker, exchange: Exchange, marker: Any, topic: Any, allowed: bool) -> Any:
+def _topic(broker: BrokerContext, exchange: Exchange, marker: Any, topic: Any, allowed: bool) -> Any:
     def partitions() -> Iterator[Any]:
         for index in topic.partition_indexes:
             code = ErrorCode.cluster_authorization_failed
@@ -42,7 +42,7 @@ def _topic(broker: Broker, exchange: Exchange, marker: Any, topic: Any, allowed:
     return exchange.make("WritableTxnMarkerTopicResult", name=topic.name, partitions=tuple(partitions()))
 
 
-def _write(broker: Broker, marker: Any, topic: str, index: int) -> ErrorCode:
+def _write(broker: BrokerContext, marker: Any, topic: str, index: int) -> ErrorCode:
     partition = broker.topics.partition(topic, index)
     if partition is None:
         return ErrorCode.unknown_topic_or_partition

@@ -9,11 +9,10 @@ from uuid import uuid4
 from suiro.broker.coordination.transactions.producer_ids import ProducerIds, highest_in
 from suiro.broker.handover import coordinator_topics, metadata_records
 from suiro.broker.handover.metadata_records import BROKERS, GROUPS, BrokerIdentity
-from suiro.broker.node import GROUP_CONFIGS
 from suiro.broker.quotas.store import QuotaStore
 from suiro.broker.security.acl_store import AclStore
 from suiro.broker.security.scram_store import ScramStore
-from suiro.broker.settings.cluster_state import ClusterState
+from suiro.broker.settings.cluster_state import GROUP_CONFIGS, ClusterState
 from suiro.broker.settings.dynamic_settings import DynamicSettings
 from suiro.broker.settings.features import METADATA_VERSION, SUPPORTED, Features
 from suiro.broker.storage.topics import TRANSACTIONS_TOPIC, TopicRegistry

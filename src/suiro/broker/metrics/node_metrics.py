@@ -10,7 +10,8 @@ from suiro.broker.metrics.metrics import Samples
 from suiro.broker.storage.topics import Partition
 
 if TYPE_CHECKING:
-    from suiro.broker.node import Broker
+    from suiro.broker.context import BrokerContext
+    from suiro.broker.storage.cleaner import Cleaner
     from suiro.broker.storage.tier import RemoteTier
 
 _RUNNING = 3
@@ -20,8 +21,8 @@ _TOPICS = "kafka_server_brokertopicmetrics_"
 _CONTROLLER = "kafka_controller_kafkacontroller_"
 
 
-def offer_gauges(broker: Broker) -> None:
-    """Give the registry the gauges of a broker that has its topics."""
+def offer_gauges(broker: BrokerContext, cleaner: Cleaner) -> None:
+    """Register the gauges of a broker that has its topics."""
 
     def of_partitions(read: Callable[[Partition], float]) -> Callable[[], Samples]:
         return lambda: [
@@ -52,7 +53,7 @@ def offer_gauges(broker: Broker) -> None:
     gauge(_REPLICAS + "produceridcount", lambda: _producers(broker))
     gauge(
         "kafka_log_logcleanermanager_uncleanable_partitions_count",
-        lambda: broker.cleaner.uncleanable_partitions,
+        lambda: cleaner.uncleanable_partitions,
     )
     gauge("kafka_coordinator_group_groupmetadatamanager_numoffsets", lambda: _offsets(broker))
     gauges("kafka_server_group_coordinator_metrics_group_count", lambda: _groups(broker))
@@ -66,21 +67,21 @@ def offer_gauges(broker: Broker) -> None:
     gauges(_TOPICS + "remotelogsizebytes", lambda: _of_tier(broker, lambda tier, part: tier.size(part)))
 
 
-def _producers(broker: Broker) -> int:
+def _producers(broker: BrokerContext) -> int:
     return sum(len(partition.log.producer_states()) for partition in broker.topics.partitions())
 
 
-def _offsets(broker: Broker) -> int:
+def _offsets(broker: BrokerContext) -> int:
     return sum(len(committed) for _, committed in broker.groups.offsets.store)
 
 
-def _groups(broker: Broker) -> Samples:
+def _groups(broker: BrokerContext) -> Samples:
     groups = broker.groups.groups.values()
     consumer = sum(isinstance(group, ConsumerGroup) for group in groups)
     return [(("classic",), len(groups) - consumer), (("consumer",), consumer)]
 
 
-def _of_tier(broker: Broker, read: Callable[[RemoteTier, Partition], int]) -> Samples:
+def _of_tier(broker: BrokerContext, read: Callable[[RemoteTier, Partition], int]) -> Samples:
     tier = broker.tier
     by_topic: dict[str, int] = {}
     if tier is not None:

@@ -11,10 +11,9 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Self
 
-from suiro.broker.settings.cluster_state import ClusterState
+from suiro.broker.settings.cluster_state import QUOTAS, ClusterState
 from suiro.protocol.messages import ErrorCode
 
-SECTION = "quotas"
 """In the cluster's state."""
 USER, CLIENT_ID, IP = "user", "client-id", "ip"
 
@@ -61,7 +60,7 @@ class QuotaStore:
     def __init__(self, state: ClusterState) -> None:
         self._state = state
         self._quotas: dict[QuotaEntity, dict[str, float]] = {
-            QuotaEntity.of(item["entity"]): dict(item["values"]) for item in state.read(SECTION, [])
+            QuotaEntity.of(item["entity"]): dict(item["values"]) for item in state.read(QUOTAS, [])
         }
         self._listeners: list[Callable[[], None]] = []
 
@@ -96,7 +95,7 @@ class QuotaStore:
         quotas = {entity: values for entity, values in quotas.items() if values}
         if not validate_only and quotas != self._quotas:
             content = [{"entity": dict(entity.parts), "values": values} for entity, values in quotas.items()]
-            self._state.write(SECTION, content)
+            self._state.write(QUOTAS, content)
             self._quotas = quotas
             for callback in self._listeners:
                 callback()

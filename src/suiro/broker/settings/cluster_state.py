@@ -16,6 +16,8 @@ from suiro.errors import ConfigError
 from suiro.log import StorageError, replace_file
 
 FILE_NAME = "cluster-state.json"
+GROUP_CONFIGS = "group-configs"
+QUOTAS = "quotas"
 _VERSION = 1
 
 

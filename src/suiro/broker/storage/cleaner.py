@@ -19,8 +19,11 @@ import logging
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
+from suiro.broker.storage.topics import TopicRegistry
+from suiro.clock import Clock
+from suiro.config import NodeSettings
 from suiro.foundation.files import sync_folder
 from suiro.log import (
     Cleaned,
@@ -37,20 +40,40 @@ from suiro.log import (
     send_message,
 )
 
-if TYPE_CHECKING:
-    from suiro.broker.node import Broker
-
 logger = logging.getLogger(__name__)
 
 _IDLE_CHECKS = 8  # so many without work, and the child's memory is given back
 FAILURES_A_ROUND = 3
 
 
+class CleanedTier(Protocol):
+    """The remote tier, which follows the cleaner."""
+
+    def holds_cleaning(self, log: PartitionLog) -> bool: ...
+
+
+class CleanerHost(Protocol):
+    """What the cleaner needs of its node."""
+
+    @property
+    def loop(self) -> asyncio.AbstractEventLoop: ...
+    @property
+    def clock(self) -> Clock: ...
+    @property
+    def settings(self) -> NodeSettings: ...
+    @property
+    def topics(self) -> TopicRegistry: ...
+    @property
+    def tier(self) -> CleanedTier | None: ...
+
+    def write_cleaner_offsets(self) -> None: ...
+
+
 class Cleaner:
     """Call `check` now and then; it works by itself. All methods are called on the event loop's thread."""
 
-    def __init__(self, broker: Broker) -> None:
-        self._broker = broker
+    def __init__(self, host: CleanerHost) -> None:
+        self._host = host
         self._uncleanable: set[PartitionLog] = set()
         self._failures: dict[PartitionLog, int] = {}  # in a row
         self._child: _Child | None = None
@@ -71,13 +94,13 @@ class Cleaner:
     def check(self) -> None:
         """Clean every log that is dirty enough, if that is not going on already."""
         if self._task is None or self._task.done():
-            self._task = self._broker.loop.create_task(self._clean_all())
+            self._task = self._host.loop.create_task(self._clean_all())
 
     async def _clean_all(self) -> None:
         try:
             cleaned = False
             failed: set[PartitionLog] = set()
-            while self._broker.settings.log_cleaner_enable and len(failed) < FAILURES_A_ROUND:
+            while self._host.settings.log_cleaner_enable and len(failed) < FAILURES_A_ROUND:
                 if (found := self._dirtiest(failed)) is None:
                     break
                 cleaned = True
@@ -96,9 +119,9 @@ class Cleaner:
 
     def _dirtiest(self, passed_over: set[PartitionLog]) -> tuple[PartitionLog, Dirtiness] | None:
         """Of those that failed least often."""
-        now_ms = self._broker.clock.wall_ms()
+        now_ms = self._host.clock.wall_ms()
         logs = [
-            partition.log for partition in self._broker.topics.partitions() if partition.log.config.compacted
+            partition.log for partition in self._host.topics.partitions() if partition.log.config.compacted
         ]
         self._uncleanable.intersection_update(logs)
         self._failures = {log: self._failures[log] for log in logs if log in self._failures}
@@ -107,7 +130,7 @@ class Cleaner:
         for log in logs:
             if log in self._uncleanable or log.offline is not None or not log.has_sealed_segments:
                 continue
-            if self._broker.tier is not None and self._broker.tier.holds_cleaning(log):
+            if self._host.tier is not None and self._host.tier.holds_cleaning(log):
                 continue
             found = dirtiness(
                 log.compaction_facts(), log.config, checkpoint=log.cleaned_offset, now_ms=now_ms
@@ -122,7 +145,7 @@ class Cleaner:
 
     async def _clean(self, log: PartitionLog, found: Dirtiness) -> bool:
         """Clean one log; False where it failed and is to be tried again."""
-        settings = self._broker.settings
+        settings = self._host.settings
         try:
             job = log.begin_cleaning(
                 found,
@@ -136,7 +159,7 @@ class Cleaner:
         except LogError as error:
             logger.warning("cannot clean %s now: %s", log.directory.name, error)
             return False
-        began = self._broker.clock.monotonic_ms()
+        began = self._host.clock.monotonic_ms()
         try:
             return await self._carry_out(log, job, began)
         except Exception as error:
@@ -156,7 +179,7 @@ class Cleaner:
             log.end_cleaning()
 
     async def _carry_out(self, log: PartitionLog, job: CleaningJob, began_ms: int) -> bool:
-        run = self._broker.loop.run_in_executor
+        run = self._host.loop.run_in_executor
         if self._child is None:
             self._child = _Child()
         child = self._child
@@ -168,13 +191,13 @@ class Cleaner:
                 case Cleaned() as done:
                     await run(child.executor, sync_folder, log.directory)
                     log.cleaned_offset = done.end_offset
-                    self._broker.write_cleaner_offsets()
+                    self._host.write_cleaner_offsets()
                     logger.info(
                         "cleaned %s from offset %d to %d in %d ms: %d bytes read, %d written, %d keys in the map",
                         log.directory.name,
                         job.first_dirty_offset,
                         done.end_offset,
-                        self._broker.clock.monotonic_ms() - began_ms,
+                        self._host.clock.monotonic_ms() - began_ms,
                         done.bytes_read,
                         done.bytes_written,
                         done.keys,

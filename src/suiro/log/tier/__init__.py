@@ -13,6 +13,7 @@ from suiro.log.tier.copying import (
     remove,
     upload,
 )
+from suiro.log.tier.open_store import open_store
 from suiro.log.tier.reading import RemoteRead, RemoteReader
 from suiro.log.tier.remote_log import RemoteLog
 from suiro.log.tier.segment_metadata import RemoteSegment, SegmentState, StoredObject, decode, encode
@@ -21,7 +22,6 @@ from suiro.log.tier.store import (
     ObjectMissingError,
     RemoteStore,
     RemoteStoreError,
-    open_store,
 )
 
 __all__ = [

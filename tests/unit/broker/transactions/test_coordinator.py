@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 from support.batches import TIMESTAMP, owned_batch
 
+from suiro.broker import Broker, BrokerConfig
 from suiro.broker.coordination.transactions.state import V1, V2, Transaction, TransactionState
-from suiro.broker.node import Broker, BrokerConfig
 from suiro.broker.storage.topics import Partition
 from suiro.clock import ManualClock
 from suiro.config import NodeSettings
@@ -235,7 +235,7 @@ def test_verification_can_be_switched_off(tmp_path: Path) -> None:
                 "id", timeout_ms=TIMEOUT_MS, expected=None
             )
             refused[setting] = admit_writes(
-                broker,
+                broker.transactions,
                 "id",
                 producer_id=producer_id,
                 producer_epoch=epoch,

@@ -36,8 +36,8 @@ from suiro.log import LogError
 from suiro.protocol.messages import ErrorCode
 
 if TYPE_CHECKING:
-    from suiro.broker.coordination.groups.coordinator import GroupCoordinator, KeyedRecord
-    from suiro.broker.node import Broker
+    from suiro.broker.coordination.groups.owner import GroupOwner, KeyedRecord
+    from suiro.broker.coordination.host import GroupHost
 
 logger = logging.getLogger(__name__)
 
@@ -88,14 +88,14 @@ class RegistryImage:
 class ConsumerGroups:
     """The edge of every `ConsumerGroup`."""
 
-    def __init__(self, broker: Broker, coordinator: GroupCoordinator) -> None:
-        self._broker = broker
+    def __init__(self, host: GroupHost, coordinator: GroupOwner) -> None:
+        self._host = host
         self._coordinator = coordinator
-        self.image = RegistryImage(broker.topics)
+        self.image = RegistryImage(host.topics)
 
     def limits(self, group_id: str) -> ConsumerGroupLimits:
         """The node's, with those of the group on top."""
-        settings, own = self._broker.settings, self._broker.group_configs(group_id)
+        settings, own = self._host.settings, self._host.group_configs(group_id)
 
         def of_group(name: str, default: int) -> int:
             return int(own.get(name, default))
@@ -142,7 +142,7 @@ class ConsumerGroups:
             request,
             image=self.image,
             limits=limits,
-            now_ms=self._broker.clock.wall_ms(),
+            now_ms=self._host.clock.wall_ms(),
             topics_version=self.image.version,
         )
         self._commit(group, outcome.records, before=before)
@@ -152,7 +152,7 @@ class ConsumerGroups:
         self._coordinator.schedule(group)
         if outcome.resolve:
             group.is_resolving = True
-            self._broker.loop.call_soon(self._resolve, group, outcome.resolve, may_describe)
+            self._host.loop.call_soon(self._resolve, group, outcome.resolve, may_describe)
         return outcome.reply
 
     def _check_memory(self, group: ConsumerGroup, request: Heartbeat) -> None:
@@ -181,7 +181,7 @@ class ConsumerGroups:
         """JoinGroup in a group of the new protocol that has members."""
         member_id = request.member_id or new_member_id()
         try:
-            if self._broker.settings.group_consumer_migration_policy == "disabled":
+            if self._host.settings.group_consumer_migration_policy == "disabled":
                 raise GroupRefusal(ErrorCode.inconsistent_group_protocol, "migration is disabled")
             if request.needs_known_member_id and not request.member_id:
                 waiter(JoinReply(token=waiter, code=ErrorCode.member_id_required, member_id=member_id))
@@ -298,14 +298,14 @@ class ConsumerGroups:
 
     def _fence(self, group: ConsumerGroup, member_ids: Sequence[str]) -> None:
         """These members are out; and if only members of the classic protocol are left, the group is classic."""
-        settings = self._broker.settings
+        settings = self._host.settings
         policy, max_size = settings.group_consumer_migration_policy, settings.group_max_size
         if not goes_down(group, member_ids, policy=policy, max_size=max_size):
             self._commit(group, group.fence(member_ids, image=self.image))
             return
         limits, now = self._coordinator.limits, self._coordinator.now()
         classic = downgraded(group, member_ids, limits=limits, image=self.image, now=now)
-        classic.changed_ms = self._broker.clock.wall_ms()
+        classic.changed_ms = self._host.clock.wall_ms()
         record = (encode_group_key(group.group_id), encode_group_value(classic))
         try:
             self._coordinator.write(group.group_id, [*self._coordinator.tombstones(group), record])
@@ -319,7 +319,7 @@ class ConsumerGroups:
         return Moment(
             image=self.image,
             limits=self.limits(group_id),
-            now_ms=self._broker.clock.wall_ms(),
+            now_ms=self._host.clock.wall_ms(),
             topics_version=self.image.version,
         )
 
@@ -343,7 +343,7 @@ class ConsumerGroups:
         if joins and group.state is GroupState.EMPTY:
             return ConsumerGroup(group_id=group_id), self._coordinator.tombstones(group)
         if joins:
-            settings = self._broker.settings
+            settings = self._host.settings
             policy, max_size = settings.group_consumer_migration_policy, settings.group_consumer_max_size
             check_upgrade(group, policy=policy, max_size=max_size)
             records = upgraded(group, self.image)
@@ -381,7 +381,7 @@ class ConsumerGroups:
         group.is_resolving = False
         if self._coordinator.groups.get(group.group_id) is not group:
             return
-        version, now_ms = self.image.version, self._broker.clock.wall_ms()
+        version, now_ms = self.image.version, self._host.clock.wall_ms()
         names = list(self.image.names())
         matched = {regex: matching_topics(regex, names) for regex in regexes}
         visible = {name for name in frozenset().union(*matched.values()) if may_describe(name)}

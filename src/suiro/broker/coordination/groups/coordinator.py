@@ -31,6 +31,7 @@ from suiro.broker.coordination.groups.group import (
 from suiro.broker.coordination.groups.group_memory import GroupMemory
 from suiro.broker.coordination.groups.offset_edge import GroupOffsets
 from suiro.broker.coordination.groups.offsets import CommittedOffset
+from suiro.broker.coordination.groups.owner import AnyGroup, KeyedRecord
 from suiro.broker.coordination.groups.records import GroupKey, OffsetKey
 from suiro.broker.coordination.groups.refusals import code_of
 from suiro.broker.fields import MAX_STRING_BYTES
@@ -41,7 +42,7 @@ from suiro.protocol.messages import ErrorCode
 from suiro.protocol.records import Record, control_type
 
 if TYPE_CHECKING:
-    from suiro.broker.node import Broker
+    from suiro.broker.coordination.host import GroupHost
 
 logger = logging.getLogger(__name__)
 
@@ -49,16 +50,14 @@ _REFUSALS_TOLD_EVERY_MS = 1000
 
 JoinWaiter: TypeAlias = Callable[[JoinReply], None]
 SyncWaiter: TypeAlias = Callable[[SyncReply], None]
-KeyedRecord: TypeAlias = tuple[bytes, bytes | None]
-AnyGroup: TypeAlias = Group | ConsumerGroup
 
 
 class GroupCoordinator:
     """All groups of the node. A waiting JoinGroup or SyncGroup is a callable: the group's token for it."""
 
-    def __init__(self, broker: Broker) -> None:
-        self._broker = broker
-        settings = broker.settings
+    def __init__(self, host: GroupHost) -> None:
+        self._host = host
+        settings = host.settings
         self.limits = GroupLimits(
             min_session_timeout_ms=settings.group_min_session_timeout_ms,
             max_session_timeout_ms=settings.group_max_session_timeout_ms,
@@ -66,17 +65,17 @@ class GroupCoordinator:
             max_size=settings.group_max_size,
         )
         self.groups: dict[str, AnyGroup] = {}
-        self.memory = GroupMemory(lambda: broker.settings)
+        self.memory = GroupMemory(lambda: host.settings)
         self._refusals = 0
         self._refusals_told_ms = -_REFUSALS_TOLD_EVERY_MS
-        self.offsets = GroupOffsets(broker, self)
-        self.consumers = ConsumerGroups(broker, self)
+        self.offsets = GroupOffsets(host, self)
+        self.consumers = ConsumerGroups(host, self)
         self._timers: dict[str, TimerHandle] = {}
         self._due: dict[str, int] = {}  # what the timers wait for, by the node's clock
 
     def load(self) -> None:
         """Replay `__consumer_offsets`."""
-        topic = self._broker.topics.topic(OFFSETS_TOPIC)
+        topic = self._host.topics.topic(OFFSETS_TOPIC)
         now = self.now()
         for partition in topic.partitions if topic else ():
             for header, batch in system_log.replay(partition.log):
@@ -149,7 +148,7 @@ class GroupCoordinator:
 
     def compact(self) -> None:
         """After every coordinator has loaded, since a transaction may have been finished by another."""
-        topic = self._broker.topics.topic(OFFSETS_TOPIC)
+        topic = self._host.topics.topic(OFFSETS_TOPIC)
         if topic is None:
             return
         live: dict[int, list[tuple[bytes, bytes]]] = {partition.index: [] for partition in topic.partitions}
@@ -172,7 +171,7 @@ class GroupCoordinator:
             system_log.compact(
                 partition,
                 live[partition.index],
-                timestamp=self._broker.clock.wall_ms(),
+                timestamp=self._host.clock.wall_ms(),
             )
 
     def close(self) -> None:
@@ -201,7 +200,7 @@ class GroupCoordinator:
 
     def partition_of(self, group_id: str) -> Partition:
         """The partition of `__consumer_offsets` that holds this group."""
-        topic = self._broker.internal_topic(OFFSETS_TOPIC)
+        topic = self._host.internal_topic(OFFSETS_TOPIC)
         return topic.partitions[system_log.partition_for(group_id, len(topic.partitions))]
 
     def make_simple(self, group_id: str) -> None:
@@ -210,7 +209,7 @@ class GroupCoordinator:
             self.groups[group_id] = Group(group_id=group_id, limits=self.limits)
 
     def now(self) -> int:
-        return self._broker.clock.monotonic_ms()
+        return self._host.clock.monotonic_ms()
 
     # Writing
 
@@ -222,7 +221,7 @@ class GroupCoordinator:
         return system_log.append(
             self.partition_of(group_id),
             keyed,
-            timestamp=self._broker.clock.wall_ms(),
+            timestamp=self._host.clock.wall_ms(),
             producer_id=producer_id,
             producer_epoch=producer_epoch,
         )
@@ -398,7 +397,7 @@ class GroupCoordinator:
         self.measure(group.group_id)
 
     def _persist(self, group: Group) -> ErrorCode:
-        group.changed_ms = self._broker.clock.wall_ms()
+        group.changed_ms = self._host.clock.wall_ms()
         try:
             value = records.encode_group_value(group)
             self.write(group.group_id, [(records.encode_group_key(group.group_id), value)])
@@ -412,7 +411,7 @@ class GroupCoordinator:
     def schedule(self, group: AnyGroup) -> None:
         """Wake up no later than the group's next deadline. (Earlier does no harm: heartbeats move it on.)"""
         deadline, timer = group.next_deadline(), self._timers.get(group.group_id)
-        loop = self._broker.loop
+        loop = self._host.loop
         if deadline is None:
             return
         when = loop.time() + max(0, deadline - self.now()) / 1000

@@ -19,8 +19,8 @@ from suiro.log import LogError
 from suiro.protocol.messages import ErrorCode
 
 if TYPE_CHECKING:
-    from suiro.broker.coordination.groups.coordinator import GroupCoordinator
-    from suiro.broker.node import Broker
+    from suiro.broker.coordination.groups.owner import GroupOwner
+    from suiro.broker.coordination.host import GroupHost
 
 logger = logging.getLogger(__name__)
 
@@ -30,8 +30,8 @@ _FIRST_VERSION_WITH_GROUP_NOT_FOUND = 9
 class GroupOffsets:
     """The offsets of every group. Reads go to `store`."""
 
-    def __init__(self, broker: Broker, coordinator: GroupCoordinator) -> None:
-        self._broker = broker
+    def __init__(self, host: GroupHost, coordinator: GroupOwner) -> None:
+        self._host = host
         self._coordinator = coordinator
         self.store = OffsetStore()
 
@@ -150,7 +150,7 @@ class GroupOffsets:
 
     def expire(self) -> None:
         """Drop offsets that were kept for long enough, and groups that have neither members nor offsets."""
-        now = self._broker.clock.wall_ms()
+        now = self._host.clock.wall_ms()
         for group in list(self._coordinator.groups.values()):
             group_id = group.group_id
             offsets, held = self.store.committed(group_id), self.store.undecided(group_id)
@@ -174,7 +174,7 @@ class GroupOffsets:
 
     def _expiry(self, group: Group | ConsumerGroup, now: int) -> Callable[[OffsetValue], bool] | None:
         """What is expired in this group; None: nothing is, whatever its age."""
-        retention_ms = self._broker.settings.offsets_retention_minutes * 60_000
+        retention_ms = self._host.settings.offsets_retention_minutes * 60_000
         since: int | None = None
         if isinstance(group, Group) and group.protocol_type is not None:
             if group.state is GroupState.EMPTY:

@@ -16,7 +16,7 @@ from suiro.foundation.types import TopicPartition
 from suiro.protocol.messages import ErrorCode
 
 if TYPE_CHECKING:
-    from suiro.broker.node import Broker
+    from suiro.broker.coordination.transactions.coordinator import TransactionCoordinator
 
 
 def is_open_in(partition: Partition, producer_id: int, producer_epoch: int) -> bool:
@@ -28,7 +28,7 @@ def is_open_in(partition: Partition, producer_id: int, producer_epoch: int) -> b
 
 
 def admit_writes(
-    broker: Broker,
+    transactions: TransactionCoordinator,
     transactional_id: str,
     *,
     producer_id: int,
@@ -39,7 +39,7 @@ def admit_writes(
     """The refusal of each partition whose log has no transaction of this producer open; nothing: all may."""
     places = [(partition.topic, partition.index) for partition in partitions]
     if version >= V2:
-        code = broker.transactions.add_partitions(
+        code = transactions.add_partitions(
             transactional_id,
             producer_id=producer_id,
             producer_epoch=producer_epoch,
@@ -47,11 +47,11 @@ def admit_writes(
             version=version,
         )
         codes = dict.fromkeys(places, code)
-    elif not broker.settings.transaction_partition_verification_enable:
+    elif not transactions.verifies:
         return {}
     else:
         codes = {
-            place: broker.transactions.verify(
+            place: transactions.verify(
                 transactional_id, producer_id=producer_id, producer_epoch=producer_epoch, partition=place
             )
             for place in places

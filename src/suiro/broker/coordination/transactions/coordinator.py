@@ -26,7 +26,7 @@ from suiro.log import LogError
 from suiro.protocol.messages import ErrorCode
 
 if TYPE_CHECKING:
-    from suiro.broker.node import Broker
+    from suiro.broker.coordination.transactions.host import TransactionHost
 
 logger = logging.getLogger(__name__)
 
@@ -41,17 +41,22 @@ _OVERTAKEN = (ErrorCode.invalid_producer_epoch, ErrorCode.transaction_coordinato
 class TransactionCoordinator:
     """Every transactional id of the node, and the producer ids."""
 
-    def __init__(self, broker: Broker) -> None:
-        self._broker = broker
+    def __init__(self, host: TransactionHost) -> None:
+        self._host = host
         self._transactions: dict[str, Transaction] = {}
-        self._producer_ids = ProducerIds(broker.config.data)
+        self._producer_ids = ProducerIds(host.data)
+
+    @property
+    def verifies(self) -> bool:
+        """Whether writes of clients before KIP-890 are checked too."""
+        return self._host.settings.transaction_partition_verification_enable
 
     def load(self) -> None:
         """Replay `__transaction_state`, then finish what was decided."""
-        topic = self._broker.topics.topic(TRANSACTIONS_TOPIC)
+        topic = self._host.topics.topic(TRANSACTIONS_TOPIC)
         highest = -1
-        if self._broker.topics.adopted:
-            self._producer_ids.keep_off(part.log for part in self._broker.topics.partitions())
+        if self._host.topics.adopted:
+            self._producer_ids.keep_off(part.log for part in self._host.topics.partitions())
         for partition in topic.partitions if topic else ():
             for header, batch in system_log.replay(partition.log):
                 for record in () if header.is_control else batch:
@@ -79,7 +84,7 @@ class TransactionCoordinator:
             for t in self._transactions.values()
             if system_log.partition_for(t.transactional_id, count) == partition.index
         ]
-        system_log.compact(partition, live, timestamp=self._broker.clock.wall_ms())
+        system_log.compact(partition, live, timestamp=self._host.clock.wall_ms())
 
     def __iter__(self) -> Iterator[Transaction]:
         return iter(self._transactions.values())
@@ -90,7 +95,7 @@ class TransactionCoordinator:
     @property
     def version(self) -> int:
         """The finalized level of `transaction.version`: what counts where no client has said which it speaks."""
-        return self._broker.features.finalized[_FEATURE]
+        return self._host.features.finalized[_FEATURE]
 
     def init_producer_id(
         self, transactional_id: str | None, *, timeout_ms: int, expected: tuple[int, int] | None
@@ -108,7 +113,7 @@ class TransactionCoordinator:
             return ErrorCode.none, self._producer_ids.take(), 0
         if not transactional_id:
             return ErrorCode.invalid_request, *NO_IDENTITY
-        if not 0 < timeout_ms <= self._broker.settings.transaction_max_timeout_ms:
+        if not 0 < timeout_ms <= self._host.settings.transaction_max_timeout_ms:
             return ErrorCode.invalid_transaction_timeout, *NO_IDENTITY
         transaction = self._transactions.get(transactional_id)
         if transaction is None:
@@ -122,7 +127,7 @@ class TransactionCoordinator:
             expected=expected,
             timeout_ms=timeout_ms,
             version=self.version,
-            now_ms=self._broker.clock.wall_ms(),
+            now_ms=self._host.clock.wall_ms(),
             new_producer_id=self._producer_ids.take,
         )
         code = self._apply(decision)
@@ -149,7 +154,7 @@ class TransactionCoordinator:
                 producer_epoch=producer_epoch,
                 partitions=partitions,
                 version=version,
-                now_ms=self._broker.clock.wall_ms(),
+                now_ms=self._host.clock.wall_ms(),
             )
         )
 
@@ -178,7 +183,7 @@ class TransactionCoordinator:
                 producer_epoch=producer_epoch,
                 commit=commit,
                 version=version,
-                now_ms=self._broker.clock.wall_ms(),
+                now_ms=self._host.clock.wall_ms(),
                 new_producer_id=self._producer_ids.take,
             )
         except NoProducerIdError as error:
@@ -193,7 +198,7 @@ class TransactionCoordinator:
 
     def retry_and_time_out(self) -> None:
         """Finish what is decided and could not be finished; abort what has been ongoing for too long."""
-        now = self._broker.clock.wall_ms()
+        now = self._host.clock.wall_ms()
         for transaction in list(self._transactions.values()):
             deadline = transaction.times_out_at()
             if transaction.state in PREPARED:
@@ -215,7 +220,7 @@ class TransactionCoordinator:
 
     def expire_ids(self) -> None:
         """Forget ids that nobody has used for `transactional.id.expiration.ms`."""
-        oldest = self._broker.clock.wall_ms() - self._broker.settings.transactional_id_expiration_ms
+        oldest = self._host.clock.wall_ms() - self._host.settings.transactional_id_expiration_ms
         for transaction in list(self._transactions.values()):
             if transaction.state in state.IDLE and transaction.update_ms <= oldest:
                 try:
@@ -253,11 +258,11 @@ class TransactionCoordinator:
         return records.encode_value(transaction, flexible=self.version > 0)
 
     def _append(self, transactional_id: str, value: bytes | None) -> None:
-        topic = self._broker.internal_topic(TRANSACTIONS_TOPIC)
+        topic = self._host.internal_topic(TRANSACTIONS_TOPIC)
         system_log.append(
             topic.partitions[system_log.partition_for(transactional_id, len(topic.partitions))],
             [(records.encode_key(transactional_id), value)],
-            timestamp=self._broker.clock.wall_ms(),
+            timestamp=self._host.clock.wall_ms(),
         )
 
     def _complete(self, transaction: Transaction) -> None:
@@ -268,7 +273,7 @@ class TransactionCoordinator:
         commit = transaction.state is TransactionState.PREPARE_COMMIT
         unmarked = set()
         for topic, index in sorted(transaction.partitions):
-            partition = self._broker.topics.partition(topic, index)
+            partition = self._host.topics.partition(topic, index)
             if partition is None:
                 continue  # a topic deleted meanwhile has nothing to be marked
             try:
@@ -287,7 +292,7 @@ class TransactionCoordinator:
             self._transactions[transaction.transactional_id] = left
             return
         try:
-            self._store(state.complete(transaction, now_ms=self._broker.clock.wall_ms()))
+            self._store(state.complete(transaction, now_ms=self._host.clock.wall_ms()))
         except LogError as error:
             logger.warning("end of transaction %s, tried again: %s", transaction.transactional_id, error)
             left = replace(transaction, partitions=frozenset())
@@ -299,7 +304,7 @@ class TransactionCoordinator:
         seen = COORDINATOR_EPOCH if entry is None else entry.coordinator_epoch
         try:
             write_marker(
-                self._broker,
+                self._host,
                 partition,
                 commit=commit,
                 producer_id=transaction.producer_id,
@@ -317,4 +322,4 @@ class TransactionCoordinator:
                 partition.index,
                 error,
             )
-            end_offsets(self._broker, partition, transaction.producer_id, commit=commit)
+            end_offsets(self._host, partition, transaction.producer_id, commit=commit)

@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING
 from suiro.broker.storage.topics import OFFSETS_TOPIC, Partition
 
 if TYPE_CHECKING:
-    from suiro.broker.node import Broker
+    from suiro.broker.coordination.transactions.host import MarkerHost
 
 
 def write_marker(
-    broker: Broker,
+    host: MarkerHost,
     partition: Partition,
     *,
     commit: bool,
@@ -27,13 +27,13 @@ def write_marker(
         producer_epoch=producer_epoch,
         coordinator_epoch=coordinator_epoch,
         transaction_version=version,
-        timestamp=broker.clock.wall_ms(),
+        timestamp=host.clock.wall_ms(),
     )
-    end_offsets(broker, partition, producer_id, commit=commit)
+    end_offsets(host, partition, producer_id, commit=commit)
     partition.grown()
 
 
-def end_offsets(broker: Broker, partition: Partition, producer_id: int, *, commit: bool) -> None:
+def end_offsets(host: MarkerHost, partition: Partition, producer_id: int, *, commit: bool) -> None:
     """The group coordinator hears what became of the offsets that waited in this partition."""
     if partition.topic == OFFSETS_TOPIC:
-        broker.groups.complete_transaction(partition.index, producer_id, commit=commit)
+        host.groups.complete_transaction(partition.index, producer_id, commit=commit)

@@ -10,8 +10,8 @@ from suiro.broker.security.acl import AclFilter, PatternType, Permission
 from suiro.protocol.messages import ErrorCode
 
 if TYPE_CHECKING:
-    from suiro.broker.dispatch import Exchange
-    from suiro.broker.node import Broker
+    from suiro.broker.context import BrokerContext
+    from suiro.broker.exchange import Exchange
 
 _UNKNOWN = 0
 
@@ -50,7 +50,7 @@ def read_filter(message: Any) -> AclFilter:
     )
 
 
-def rules_to_change(broker: Broker, exchange: Exchange) -> AclStore:
+def rules_to_change(broker: BrokerContext, exchange: Exchange) -> AclStore:
     """The node's rules, if this client may change them and there are any to change. Raises `RefusedError`."""
     if not exchange.may(Operation.ALTER, ResourceType.CLUSTER, CLUSTER_NAME):
         raise RefusedError(ErrorCode.cluster_authorization_failed, "Cluster authorization failed.")

@@ -24,8 +24,8 @@ from suiro.log import TOPIC_SETTINGS, StorageError
 from suiro.protocol.messages import ErrorCode
 
 if TYPE_CHECKING:
-    from suiro.broker.dispatch import Exchange
-    from suiro.broker.node import Broker
+    from suiro.broker.context import BrokerContext
+    from suiro.broker.exchange import Exchange
 
 MakeContent = Callable[[Mapping[str, str]], dict[str, str]]
 _DURABILITY = "min.insync.replicas"
@@ -97,7 +97,7 @@ def check_may_alter(exchange: Exchange, kind: ResourceKind, name: str) -> None:
         raise RefusedError(code, f"{guarded.name.capitalize()} authorization failed.")
 
 
-def check_node_id(broker: Broker, name: str) -> None:
+def check_node_id(broker: BrokerContext, name: str) -> None:
     try:
         node_id = int(name)
     except ValueError:
@@ -111,7 +111,7 @@ def check_node_id(broker: Broker, name: str) -> None:
 
 
 def alter_settings(
-    broker: Broker, kind: ResourceKind, name: str, make_content: MakeContent, *, validate_only: bool
+    broker: BrokerContext, kind: ResourceKind, name: str, make_content: MakeContent, *, validate_only: bool
 ) -> None:
     """Give a topic, the node, the cluster's default or a group the content that `make_content` makes of the one it
     has. Raises `RefusedError`."""
@@ -126,7 +126,7 @@ def alter_settings(
             raise RefusedError(ErrorCode.invalid_request, f"Unknown resource type {kind.value}")
 
 
-def list_default(broker: Broker, kind: ResourceKind, name: str) -> str | None:
+def list_default(broker: BrokerContext, kind: ResourceKind, name: str) -> str | None:
     """What an addition to a list adds to where nothing is set. None: this setting is not a list."""
     settings = broker.dynamic_settings.static
     match kind:
@@ -142,7 +142,7 @@ def list_default(broker: Broker, kind: ResourceKind, name: str) -> str | None:
     return None
 
 
-def _alter_topic(broker: Broker, name: str, make_content: MakeContent, *, validate_only: bool) -> None:
+def _alter_topic(broker: BrokerContext, name: str, make_content: MakeContent, *, validate_only: bool) -> None:
     if not name:
         raise RefusedError(ErrorCode.invalid_request, "Default topic resources are not allowed.")
     try:
@@ -162,7 +162,7 @@ def _alter_topic(broker: Broker, name: str, make_content: MakeContent, *, valida
             broker.topics.alter_configs(topic, content)
 
 
-def _alter_node(broker: Broker, name: str, make_content: MakeContent, *, validate_only: bool) -> None:
+def _alter_node(broker: BrokerContext, name: str, make_content: MakeContent, *, validate_only: bool) -> None:
     layer: Layer = "default"
     if name:
         check_node_id(broker, name)
@@ -192,7 +192,7 @@ def _check_durability(layer: Layer, before: Mapping[str, str], content: Mapping[
         )
 
 
-def _alter_group(broker: Broker, name: str, make_content: MakeContent, *, validate_only: bool) -> None:
+def _alter_group(broker: BrokerContext, name: str, make_content: MakeContent, *, validate_only: bool) -> None:
     if not name:
         raise RefusedError(ErrorCode.invalid_request, "Default group resources are not allowed.")
     content = make_content(broker.group_configs(name))

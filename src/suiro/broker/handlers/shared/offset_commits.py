@@ -12,11 +12,11 @@ from suiro.log import LogError
 from suiro.protocol.messages import ErrorCode
 
 if TYPE_CHECKING:
-    from suiro.broker.node import Broker
+    from suiro.broker.context import BrokerContext
 
 
 def commit_offsets(
-    broker: Broker, group_id: str, topics: Any, *, producer: tuple[int, int] | None = None
+    broker: BrokerContext, group_id: str, topics: Any, *, producer: tuple[int, int] | None = None
 ) -> dict[TopicPartition, ErrorCode]:
     """Commit the offsets of a request's topics, of which some may not exist. The code of each partition."""
     codes: dict[TopicPartition, ErrorCode] = {}
@@ -32,7 +32,7 @@ def commit_offsets(
 
 
 def commit_known(
-    broker: Broker,
+    broker: BrokerContext,
     group_id: str,
     entries: Mapping[TopicPartition, Any],
     *,

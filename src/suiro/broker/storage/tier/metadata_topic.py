@@ -10,10 +10,10 @@ import logging
 from collections.abc import Iterator
 
 from suiro.broker.coordination import system_log
-from suiro.broker.node import Broker
 from suiro.broker.storage.tier.workers import sync
-from suiro.broker.storage.topics import Partition
+from suiro.broker.storage.topics import Partition, TopicRegistry
 from suiro.broker.storage.workers import Workers
+from suiro.clock import Clock
 from suiro.log import LogError
 from suiro.log.tier import RemoteSegment, SegmentState, decode, encode
 
@@ -26,13 +26,14 @@ _CONFIGS = {"cleanup.policy": "compact", "remote.storage.enable": "false"}
 class MetadataTopic:
     """Made with the first append."""
 
-    def __init__(self, broker: Broker, workers: Workers) -> None:
-        self._broker = broker
+    def __init__(self, topics: TopicRegistry, clock: Clock, workers: Workers) -> None:
+        self._topics = topics
+        self._clock = clock
         self._workers = workers
 
     def replay(self) -> Iterator[RemoteSegment]:
         """Every record, oldest first; a segment's last one counts."""
-        partition = self._broker.topics.partition(METADATA_TOPIC, 0)
+        partition = self._topics.partition(METADATA_TOPIC, 0)
         if partition is None:
             return
         for header, records in system_log.replay(partition.log):
@@ -45,7 +46,7 @@ class MetadataTopic:
                     logger.error("%s at offset %d: %s", METADATA_TOPIC, record.offset, error)
 
     def exists(self) -> bool:
-        return METADATA_TOPIC in self._broker.topics
+        return METADATA_TOPIC in self._topics
 
     def append(self, *segments: RemoteSegment) -> None:
         """Write new states down, in one batch. Raises LogError."""
@@ -54,16 +55,14 @@ class MetadataTopic:
             records.append((segment.key, encode(segment)))
             if segment.state is SegmentState.DELETE_FINISHED:
                 records.append((segment.key, None))
-        system_log.append(self._partition(), records, timestamp=self._broker.clock.wall_ms())
+        system_log.append(self._partition(), records, timestamp=self._clock.wall_ms())
 
     async def sync(self) -> None:
         """Have what was appended on the disk. Raises OSError."""
         await sync(self._partition().log, self._workers)
 
     def _partition(self) -> Partition:
-        partition = self._broker.topics.partition(METADATA_TOPIC, 0)
+        partition = self._topics.partition(METADATA_TOPIC, 0)
         if partition is None:
-            partition = self._broker.topics.create(METADATA_TOPIC, partitions=1, configs=_CONFIGS).partitions[
-                0
-            ]
+            partition = self._topics.create(METADATA_TOPIC, partitions=1, configs=_CONFIGS).partitions[0]
         return partition

@@ -17,13 +17,16 @@ from __future__ import annotations
 import asyncio
 import logging
 import shutil
-from asyncio import Task
-from collections.abc import Sequence
+from asyncio import AbstractEventLoop, Task
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
+from pathlib import Path
+from typing import Protocol
 from uuid import UUID, uuid4
 
-from suiro.broker.node import Broker
+from suiro.broker.metrics.metrics import Metrics
+from suiro.broker.settings.cluster_state import ClusterState
 from suiro.broker.storage.tier.local_segment import LocalSegment, next_to_copy
 from suiro.broker.storage.tier.metadata_topic import MetadataTopic
 from suiro.broker.storage.tier.recleaning import (
@@ -35,9 +38,9 @@ from suiro.broker.storage.tier.recleaning import (
 )
 from suiro.broker.storage.tier.tier_reads import TierReads
 from suiro.broker.storage.tier.workers import RateLimit, sync
-from suiro.broker.storage.topics import Partition
+from suiro.broker.storage.topics import Partition, TopicRegistry
 from suiro.broker.storage.workers import Workers
-from suiro.clock import SystemClock
+from suiro.clock import Clock, SystemClock
 from suiro.config import NodeSettings
 from suiro.log import (
     CleanerSettings,
@@ -79,26 +82,47 @@ class _Tiered:
         return f"{self.topic_id}:{self.partition}"
 
 
+class TierHost(Protocol):
+    """What the tier needs of its node."""
+
+    @property
+    def node_id(self) -> int: ...
+    @property
+    def data(self) -> Path: ...
+    @property
+    def loop(self) -> AbstractEventLoop: ...
+    @property
+    def clock(self) -> Clock: ...
+    @property
+    def settings(self) -> NodeSettings: ...
+    @property
+    def cluster_state(self) -> ClusterState: ...
+    @property
+    def topics(self) -> TopicRegistry: ...
+    @property
+    def metrics(self) -> Metrics: ...
+
+    def on_settings(self, callback: Callable[[NodeSettings], None]) -> None: ...
+
+
 class RemoteTier:
     """Made by a broker with `remote.log.storage.system.enable`; `load` before it serves, `close` when it stops."""
 
-    def __init__(self, broker: Broker, store: RemoteStore) -> None:
-        settings, clock = broker.settings, SystemClock()
-        self._broker = broker
+    def __init__(self, host: TierHost, store: RemoteStore) -> None:
+        settings, clock = host.settings, SystemClock()
+        self._host = host
         self._store = store
         self._tiered: dict[_Key, _Tiered] = {}
-        self._copying = RateLimit(clock, lambda: broker.settings.remote_log_manager_copy_max_bytes_per_second)
-        self._fetching = RateLimit(
-            clock, lambda: broker.settings.remote_log_manager_fetch_max_bytes_per_second
-        )
+        self._copying = RateLimit(clock, lambda: host.settings.remote_log_manager_copy_max_bytes_per_second)
+        self._fetching = RateLimit(clock, lambda: host.settings.remote_log_manager_fetch_max_bytes_per_second)
         self._copiers = Workers(
-            broker.loop, name="remote-copier", count=settings.remote_log_manager_copier_thread_pool_size
+            host.loop, name="remote-copier", count=settings.remote_log_manager_copier_thread_pool_size
         )
-        self._readers = Workers(broker.loop, name="remote-reader", count=settings.remote_log_reader_threads)
-        self._metadata = MetadataTopic(broker, self._copiers)
+        self._readers = Workers(host.loop, name="remote-reader", count=settings.remote_log_reader_threads)
+        self._metadata = MetadataTopic(host.topics, host.clock, self._copiers)
         self._reader = RemoteReader(
             store,
-            directory=broker.config.data,
+            directory=host.data,
             index_cache_bytes=settings.remote_log_index_file_cache_total_size_bytes,
             chunk_cache_bytes=settings.remote_log_chunk_cache_total_size_bytes,
             read_ahead_bytes=settings.remote_log_read_ahead_bytes,
@@ -107,10 +131,10 @@ class RemoteTier:
         self._reads = TierReads(self._reader, self._readers, self._remote)
         self.read = self._reads.read
         self.offset_for_timestamp = self._reads.offset_for_timestamp
-        self._cleaned: dict[str, int] = dict(broker.cluster_state.read(_CLEANED, {}))
+        self._cleaned: dict[str, int] = dict(host.cluster_state.read(_CLEANED, {}))
         self.run_cleaning: RunCleaning = clean_in_a_process
         self._open = True
-        broker.on_settings(self._settings_changed)
+        host.on_settings(self._settings_changed)
 
     def _settings_changed(self, settings: NodeSettings) -> None:
         self._copiers.resize(settings.remote_log_manager_copier_thread_pool_size)
@@ -119,12 +143,12 @@ class RemoteTier:
 
     def load(self) -> None:
         """Replay the metadata, and tell the logs what is in the tier."""
-        shutil.rmtree(self._broker.config.data / SCRATCH, ignore_errors=True)
+        shutil.rmtree(self._host.data / SCRATCH, ignore_errors=True)
         for segment in self._metadata.replay():
             self._of(segment.topic_id, segment.partition).remote.apply(segment)
         for tiered in self._tiered.values():
             tiered.remote.abandon_copies()
-        for partition in self._broker.topics.partitions():
+        for partition in self._host.topics.partitions():
             if partition.log.config.remote_storage_enable:
                 remote = self._of(partition.log.topic_id, partition.index).remote
                 partition.log.found_in_tier(remote.start_offset, remote.next_offset, remote.leader_epochs)
@@ -139,12 +163,12 @@ class RemoteTier:
             task.cancel()
         self._copiers.close()
         self._readers.close()
-        if not self._broker.loop.is_running():
-            self._broker.loop.run_until_complete(_ended(tasks))
+        if not self._host.loop.is_running():
+            self._host.loop.run_until_complete(_ended(tasks))
 
     def work(self) -> None:
         """Begin what there is to do. Called every `remote.log.manager.task.interval.ms`."""
-        for partition in self._broker.topics.partitions():
+        for partition in self._host.topics.partitions():
             if partition.log.config.remote_storage_enable:
                 self._of(partition.log.topic_id, partition.index)
         for tiered in list(self._tiered.values()):
@@ -196,21 +220,21 @@ class RemoteTier:
 
     def _partition(self, tiered: _Tiered) -> Partition | None:
         """None once the topic is deleted."""
-        topic = self._broker.topics.topic_by_id(tiered.topic_id)
+        topic = self._host.topics.topic_by_id(tiered.topic_id)
         if topic is None or tiered.partition >= len(topic.partitions):
             return None
         return topic.partitions[tiered.partition]
 
     def _begin(self, tiered: _Tiered) -> None:
         if self._open and tiered.task is None and not tiered.pausing and self._has_work(tiered):
-            tiered.task = self._broker.loop.create_task(self._work(tiered))
+            tiered.task = self._host.loop.create_task(self._work(tiered))
 
     def _has_work(self, tiered: _Tiered) -> bool:
         partition, remote = self._partition(tiered), tiered.remote
         if partition is None and not remote.garbage and not remote.readable:
             del self._tiered[tiered.topic_id, tiered.partition]
             if self._cleaned.pop(tiered.key, None) is not None:
-                self._broker.cluster_state.write(_CLEANED, self._cleaned)
+                self._host.cluster_state.write(_CLEANED, self._cleaned)
             return False
         if remote.garbage or self._expired(tiered):
             return True
@@ -219,7 +243,7 @@ class RemoteTier:
         return next_to_copy(partition.log, remote) is not None or self._needs_cleaning(tiered, partition.log)
 
     async def _work(self, tiered: _Tiered) -> None:
-        settings, pause = self._broker.settings, 0.0
+        settings, pause = self._host.settings, 0.0
         try:
             await self._remove_garbage(tiered)
             await self._copy(tiered)
@@ -240,7 +264,7 @@ class RemoteTier:
             tiered.task = None
         if self._open:
             tiered.pausing = pause > 0
-            self._broker.loop.call_later(pause, self._go_on, tiered)
+            self._host.loop.call_later(pause, self._go_on, tiered)
 
     def _go_on(self, tiered: _Tiered) -> None:
         tiered.pausing = False
@@ -265,18 +289,18 @@ class RemoteTier:
         if key not in self._cleaned:
             older = list(remote.readable)
         if older:
-            settings = self._broker.settings
+            settings = self._host.settings
             work = Recleaning(
                 self._store,
                 log,
-                directory=self._broker.config.data / SCRATCH / f"{log.topic_id}-{log.partition}",
+                directory=self._host.data / SCRATCH / f"{log.topic_id}-{log.partition}",
                 settings=CleanerSettings(
                     dedupe_buffer_bytes=settings.log_cleaner_dedupe_buffer_size,
                     io_buffer_bytes=settings.log_cleaner_io_buffer_size,
                     load_factor=settings.log_cleaner_io_buffer_load_factor,
                     max_bytes_per_second=settings.log_cleaner_io_max_bytes_per_second,
                 ),
-                now_ms=self._broker.clock.wall_ms(),
+                now_ms=self._host.clock.wall_ms(),
                 proceed=self._copying,
                 run=self.run_cleaning,
             )
@@ -312,7 +336,7 @@ class RemoteTier:
 
     def _set_cleaned(self, key: str, offset: int) -> None:
         self._cleaned[key] = offset
-        self._broker.cluster_state.write(_CLEANED, self._cleaned)
+        self._host.cluster_state.write(_CLEANED, self._cleaned)
 
     async def _copy_one(self, tiered: _Tiered, partition: Partition, local: LocalSegment) -> None:
         log = partition.log
@@ -327,10 +351,10 @@ class RemoteTier:
             segment_id=uuid4(),
             start_offset=local.start_offset,
             end_offset=local.end_offset - 1,
-            broker_id=self._broker.node_id,
+            broker_id=self._host.node_id,
             # Without timestamps, when it was written: retention.ms must not take it for older than everything.
             max_timestamp=local.segment.latest_ms,
-            event_timestamp=self._broker.clock.wall_ms(),
+            event_timestamp=self._host.clock.wall_ms(),
             leader_epochs=local.leader_epochs,
             size=sources[0].size,
             state=SegmentState.COPY_STARTED,
@@ -338,7 +362,7 @@ class RemoteTier:
         )
         if log.config.compacted and not tiered.remote.readable:
             self._set_cleaned(tiered.key, 0)  # From the first one on it is known what they were cleaned with.
-        counts = self._broker.metrics.topic(log.topic)
+        counts = self._host.metrics.topic(log.topic)
         counts.remote_copy_requests += 1
         try:
             await self._store_segment(tiered, segment, sources)
@@ -387,7 +411,7 @@ class RemoteTier:
             return tuple(remote.readable)
         return remote.expired(
             log.config,
-            now_ms=self._broker.clock.wall_ms(),
+            now_ms=self._host.clock.wall_ms(),
             log_start_offset=log.log_start_offset,
             local_only=log.segment_facts(from_offset=remote.next_offset),
         )
@@ -403,7 +427,7 @@ class RemoteTier:
 
     def _note(self, tiered: _Tiered, segment: RemoteSegment) -> None:
         """Write a new state down, then believe it. Raises LogError."""
-        segment = replace(segment, event_timestamp=self._broker.clock.wall_ms())
+        segment = replace(segment, event_timestamp=self._host.clock.wall_ms())
         if not self._metadata.exists():
             # Somebody deleted the topic: what is in the tier is still known here.
             for other in self._tiered.values():

@@ -1,0 +1,37 @@
+"""What the coordinators need of the node that they work in."""
+
+from __future__ import annotations
+
+from asyncio import AbstractEventLoop
+from collections.abc import Mapping
+from typing import Protocol
+
+from suiro.broker.storage.topics import Topic, TopicRegistry
+from suiro.clock import Clock
+from suiro.config import NodeSettings
+
+
+class CoordinatorHost(Protocol):
+    """What every coordinator needs."""
+
+    @property
+    def clock(self) -> Clock: ...
+    @property
+    def settings(self) -> NodeSettings: ...
+    @property
+    def topics(self) -> TopicRegistry: ...
+
+    def internal_topic(self, name: str) -> Topic:
+        """The topic with a coordinator's records, created when it is first needed."""
+        ...
+
+
+class GroupHost(CoordinatorHost, Protocol):
+    """What the group coordinator needs."""
+
+    @property
+    def loop(self) -> AbstractEventLoop: ...
+
+    def group_configs(self, group_id: str) -> Mapping[str, str]:
+        """The group's own settings."""
+        ...

@@ -1,0 +1,34 @@
+"""What transactions need of the node that they run in."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Protocol
+
+from suiro.broker.coordination.host import CoordinatorHost
+from suiro.broker.settings.features import Features
+from suiro.clock import Clock
+
+
+class OffsetOwner(Protocol):
+    """The group coordinator, which keeps the offsets of open transactions back."""
+
+    def complete_transaction(self, index: int, producer_id: int, *, commit: bool) -> None: ...
+
+
+class MarkerHost(Protocol):
+    """What writing a marker needs."""
+
+    @property
+    def clock(self) -> Clock: ...
+    @property
+    def groups(self) -> OffsetOwner: ...
+
+
+class TransactionHost(CoordinatorHost, MarkerHost, Protocol):
+    """What the transaction coordinator needs."""
+
+    @property
+    def data(self) -> Path: ...
+    @property
+    def features(self) -> Features: ...
