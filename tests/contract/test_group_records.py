@@ -15,7 +15,7 @@ from support.group_wire import Member, commit, describe
 from support.waiting import wait_until
 from support.wire import Wire
 
-from suiro.broker.coordination import system_log
+from suiro.broker.storage import system_log
 from suiro.broker.coordination.groups import consumer_records, records
 from suiro.broker.coordination.groups.consumer_group import ConsumerGroup
 from suiro.client import LATEST, Client, NewTopic

@@ -16,8 +16,8 @@ from suiro.broker.node import Broker, BrokerConfig
 if TYPE_CHECKING:
     from suiro.broker.faults import Crash, Delay, Drop, Error, Fault, Faults, Rule
     from suiro.broker.handover import HandedOver, handing_over, node_id_of
+    from suiro.broker.handover.topic_import import ImportedTopic, import_topics
     from suiro.broker.security.scram_store import ScramUser
-    from suiro.broker.storage.topic_import import ImportedTopic, import_topics
 
 __all__ = [
     "Broker",
@@ -42,8 +42,8 @@ _MODULES = {
     "handing_over": "handover",
     "node_id_of": "handover",
     "ScramUser": "security.scram_store",
-    "ImportedTopic": "storage.topic_import",
-    "import_topics": "storage.topic_import",
+    "ImportedTopic": "handover.topic_import",
+    "import_topics": "handover.topic_import",
 }
 
 

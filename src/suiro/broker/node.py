@@ -21,10 +21,10 @@ from suiro.broker.coordination.fetch_sessions import FetchSessions
 from suiro.broker.coordination.transactions import TransactionCoordinator
 from suiro.broker.dispatch import Dispatcher
 from suiro.broker.metrics.metrics import Metrics
-from suiro.broker.metrics.node_metrics import offer_gauges
 from suiro.broker.net.connection import Connection
 from suiro.broker.net.listeners import Listener, read_listeners
 from suiro.broker.net.server import NAMED_FOR_MS, Server
+from suiro.broker.node_metrics import offer_gauges
 from suiro.broker.security import AclAuthorizer, AllowAll, Authorizer, make_authorizer
 from suiro.broker.settings.cluster_state import GROUP_CONFIGS, QUOTAS, ClusterState
 from suiro.broker.settings.dynamic_settings import DynamicSettings, Layer
@@ -49,7 +49,7 @@ if TYPE_CHECKING:
     from suiro.broker.context import Quotas
     from suiro.broker.coordination.groups import GroupCoordinator
     from suiro.broker.faults import Faults
-    from suiro.broker.metrics.endpoint import MetricsEndpoint
+    from suiro.broker.net.metrics_endpoint import MetricsEndpoint
     from suiro.broker.quotas import ClientQuotas
     from suiro.broker.security.logins import Logins
     from suiro.broker.security.scram_store import ScramStore, ScramUser
@@ -287,7 +287,7 @@ class Broker:
         address = self.settings.metrics_listen
         if not address:
             return
-        from suiro.broker.metrics.endpoint import MetricsEndpoint
+        from suiro.broker.net.metrics_endpoint import MetricsEndpoint
 
         found = host_and_port(address, port_suffices=True)
         if found is None:

@@ -13,11 +13,11 @@ import pytest
 from support.logs import NOW_MS, open_log
 from typer.testing import CliRunner
 
-from suiro.broker.coordination import system_log
 from suiro.broker.coordination.groups.records import OffsetValue, encode_offset_key, encode_offset_value
 from suiro.broker.coordination.transactions.records import decode_value, encode_key, encode_value
 from suiro.broker.coordination.transactions.state import Transaction, TransactionState
 from suiro.broker.handover.coordinator_topics import Targets, distribute, distribute_transactions
+from suiro.broker.storage import system_log
 from suiro.cli.app import app
 from suiro.client import Client, NewTopic
 from suiro.config import read_properties

@@ -11,7 +11,7 @@ from typing import Any, cast
 import pytest
 from support.logs import NOW_MS, batch, open_log
 
-from suiro.broker.coordination import system_log
+from suiro.broker.storage import system_log
 from suiro.broker.storage.topics import Partition
 
 

@@ -13,7 +13,6 @@ from asyncio import TimerHandle
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, TypeAlias
 
-from suiro.broker.coordination import system_log
 from suiro.broker.coordination.groups import consumer_records, records
 from suiro.broker.coordination.groups.consumer_edge import ConsumerGroups
 from suiro.broker.coordination.groups.consumer_group import ConsumerGroup
@@ -35,6 +34,7 @@ from suiro.broker.coordination.groups.owner import AnyGroup, KeyedRecord
 from suiro.broker.coordination.groups.records import GroupKey, OffsetKey
 from suiro.broker.coordination.groups.refusals import code_of
 from suiro.broker.fields import MAX_STRING_BYTES
+from suiro.broker.storage import system_log
 from suiro.broker.storage.topics import OFFSETS_TOPIC, Partition
 from suiro.foundation.types import TopicPartition
 from suiro.log import LogError

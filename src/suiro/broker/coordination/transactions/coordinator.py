@@ -15,11 +15,11 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from suiro.broker.coordination import system_log
 from suiro.broker.coordination.transactions import records, state
 from suiro.broker.coordination.transactions.markers import end_offsets, write_marker
 from suiro.broker.coordination.transactions.producer_ids import NoProducerIdError, ProducerIds
 from suiro.broker.coordination.transactions.state import PREPARED, Decision, Transaction, TransactionState
+from suiro.broker.storage import system_log
 from suiro.broker.storage.topics import TRANSACTIONS_TOPIC, Partition
 from suiro.foundation.types import TopicPartition
 from suiro.log import LogError

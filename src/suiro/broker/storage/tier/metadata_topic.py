@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterator
 
-from suiro.broker.coordination import system_log
+from suiro.broker.storage import system_log
 from suiro.broker.storage.tier.workers import sync
 from suiro.broker.storage.topics import Partition, TopicRegistry
 from suiro.broker.storage.workers import Workers
