@@ -15,9 +15,9 @@ from support.group_wire import Member, commit, describe
 from support.waiting import wait_until
 from support.wire import Wire
 
-from suiro.broker.storage import system_log
 from suiro.broker.coordination.groups import consumer_records, records
 from suiro.broker.coordination.groups.consumer_group import ConsumerGroup
+from suiro.broker.storage import system_log
 from suiro.client import LATEST, Client, NewTopic
 from suiro.clock import SystemClock
 from suiro.log import LogConfig, PartitionLog
