@@ -7,9 +7,9 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+from suiro.lineage import Place
 from suiro.streams import StreamsBuilder
 from suiro.streams.interpreter import Interpreter
-from suiro.streams.provenance import Place
 from suiro.streams.serdes import Serde, SessionWindowedSerde, TimeWindowedSerde
 from suiro.streams.topology.nodes import Sink
 from suiro.streams.topology.topology import Topology

@@ -37,7 +37,7 @@ class Emitted:
 
 class Interpreter:
     around: Around | None = None
-    """Set by a subclass that looks on, see `provenance`."""
+    """Set by a subclass that looks on, see `suiro.lineage`."""
 
     def __init__(
         self,

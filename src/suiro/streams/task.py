@@ -46,7 +46,7 @@ _INT64 = struct.Struct(">q")
 
 Processing = Callable[[Record, int], None]
 Around = Callable[[Node, Processing], Processing]
-"""Puts something around what a node does with a record: for who looks on, see `provenance`."""
+"""Puts something around what a node does with a record: for who looks on, see `suiro.lineage`."""
 
 
 class Outputs(Protocol):

@@ -36,15 +36,14 @@ from __future__ import annotations
 import logging
 import threading
 import uuid
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
 from uuid import UUID
 
 import pyarrow as pa
 
-from suiro.client import LATEST, Client, Fetched, TopicInfo, TransactionalBatch, TransactionalProducer
+from suiro.client import LATEST, Client, TopicInfo, TransactionalBatch, TransactionalProducer
 from suiro.clock import Clock, SystemClock
 from suiro.errors import (
     AbortableError,
@@ -55,8 +54,6 @@ from suiro.errors import (
     TransientError,
     UsageError,
 )
-from suiro.protocol import columnar
-from suiro.protocol.records import Record, encode_batch
 from suiro.topic_table import BROKERS_DEFAULT, TopicTable, one_compacted_partition
 from suiro.views.control.journal_doubts import (
     JournalNotTrustedError,
@@ -67,7 +64,6 @@ from suiro.views.control.journal_doubts import (
 from suiro.views.control.journal_keys import Keys, Signer
 from suiro.views.control.journal_records import (
     HOST_KEY,
-    SIGNATURE,
     JournalRecord,
     Known,
     apply,
@@ -79,6 +75,7 @@ from suiro.views.control.journal_records import (
     mending_records,
     sealed,
 )
+from suiro.views.control.journal_wire import batches_of, decode, encoded, signature_of
 from suiro.views.state import Change, UnknownViewError, View
 
 __all__ = ["JOURNAL_TOPIC", "MAX_CODE_BYTES", "ConcurrentChangeError", "Journal", "JournalGoneError", "Trust"]
@@ -90,7 +87,6 @@ CONFIGS = {
     "segment.bytes": "67108864",
     "max.message.bytes": str(2 * MAX_CODE_BYTES),
 }
-RECORD_BYTES = 256  # what a record has beside its key and value: signature, lengths
 MAX_BATCH_BYTES = 2 * MAX_CODE_BYTES - 1024 * 1024
 TRANSACTION_TIMEOUT_MS, LONG_TRANSACTION_TIMEOUT_MS = 10_000, 60_000
 """Of a change; of all records at once."""
@@ -148,7 +144,7 @@ class Journal:
             topic,
             new_client=self._new_client,
             new_state=self._empty,
-            decode=_decode,
+            decode=decode,
             apply=self._apply,
             name="views-journal",
             check_topic=self._require,
@@ -445,10 +441,10 @@ class Journal:
             )
         try:
             producer.add_partitions([target])
-            for part in _batches(made):
-                batch = encode_batch([replace(record, offset=at) for at, record in enumerate(part)])
+            for part in batches_of(made, max_bytes=MAX_BATCH_BYTES):
                 (landed,) = producer.produce(
-                    [TransactionalBatch(self.topic, PARTITION, batch, len(part))], timeout_ms=self._timeout_ms
+                    [TransactionalBatch(self.topic, PARTITION, encoded(part), len(part))],
+                    timeout_ms=self._timeout_ms,
                 )
                 if landed != part[0].offset:
                     logger.info("somebody wrote to %s at the same moment; this is written again", self.topic)
@@ -501,7 +497,7 @@ class Journal:
         with self._read_on:
             for offset, key, value, headers in zip(*columns, strict=True):
                 before = known.refusals
-                self._has_news |= apply(known, signer, offset, key, value, _signature(headers))
+                self._has_news |= apply(known, signer, offset, key, value, signature_of(headers))
                 if offset >= self._looked_to:
                     refused += known.refusals > before
                     self._looked_to = offset + 1
@@ -529,35 +525,3 @@ class Journal:
             has_news, self._has_news = self._has_news, False
         if has_news:
             self._changed()
-
-
-def _decode(part: Fetched, position: int) -> tuple[pa.RecordBatch, int]:
-    rows = columnar.decode(
-        part.data,
-        start_offset=position,
-        end_offset=part.last_stable_offset,
-        aborted=part.aborted,
-        headers=True,
-    )
-    return rows.batch, rows.next_offset
-
-
-def _signature(headers: Sequence[Mapping[str, Any]] | None) -> bytes | None:
-    """Of a record that has one signature, and no other header: what is not signed must not be there."""
-    if headers is None or len(headers) != 1 or headers[0]["key"] != SIGNATURE:
-        return None
-    signature: bytes | None = headers[0]["value"]
-    return signature
-
-
-def _batches(records: Sequence[Record]) -> Iterator[list[Record]]:
-    part: list[Record] = []
-    size = 0
-    for record in records:
-        weight = len(record.key or b"") + len(record.value or b"") + RECORD_BYTES
-        if part and size + weight > MAX_BATCH_BYTES:
-            yield part
-            part, size = [], 0
-        part.append(record)
-        size += weight
-    yield part

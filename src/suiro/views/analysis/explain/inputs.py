@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 from suiro.client import EARLIEST, Client
 from suiro.errors import DataLossError
 from suiro.foundation.types import TopicPartition
-from suiro.streams.provenance import Place
+from suiro.lineage import Place
 from suiro.streams.records import Headers
 from suiro.streams.sources import SourceReader
 from suiro.streams.topology.nodes import GlobalTableSource, Node, Source

@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from suiro.streams.provenance import Place
+from suiro.lineage import Place
 from suiro.views.analysis.compare.values import ABSENT, is_number
 
 __all__ = ["Effect", "Group", "RowEffect", "Sorted", "sort_records"]

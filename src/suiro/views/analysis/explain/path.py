@@ -10,9 +10,9 @@ from pathlib import PurePath
 from typing import Any
 from uuid import UUID
 
+from suiro.lineage import Link, Place, TracingInterpreter
 from suiro.streams.expressions.expression import Expression
 from suiro.streams.interpreter import Emitted
-from suiro.streams.provenance import Link, Place, TracingInterpreter
 from suiro.streams.records import Change, Record, Windowed
 from suiro.streams.topology.nodes import Node, Process, Repartition, Sink, Source
 from suiro.views.analysis.compare.values import shortened

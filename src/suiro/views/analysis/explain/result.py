@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from suiro.foundation.types import TopicPartition
-from suiro.streams.provenance import Place
+from suiro.lineage import Place
 from suiro.views.analysis.compare.values import Difference, plain
 from suiro.views.analysis.explain.kinds import Effect
 from suiro.views.analysis.explain.path import Stop

@@ -14,7 +14,7 @@ from typing import Any, Literal
 from suiro.client import Client
 from suiro.errors import UsageError
 from suiro.foundation.types import TopicPartition
-from suiro.streams.provenance import Place
+from suiro.lineage import Place
 from suiro.streams.task import TaskSettings
 from suiro.streams.topology.nodes import Source
 from suiro.streams.topology.topology import Topology

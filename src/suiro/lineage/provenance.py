@@ -1,13 +1,13 @@
-"""Which input records a result comes from: an interpreter that remembers, for each row, what it was made of.
+"""An interpreter that records, for each row, the input records and rows that it was made of.
 
-Every store is an ordered map of bytes, so it is enough to look on there: a row that is written is linked with the input
-record in hand and with the rows that were read for it. A step costs a constant; walking the links from a result gives
-every record that it comes from. The rules know nothing of it, and an ordinary run has none of it.
+Every store is an ordered map of bytes, so it is enough to observe the stores. A row that is written is linked with the
+current input record and with the rows that were read for it. A step costs a constant. Walking the links from a result
+gives every input record of the result. Operators do not know about this, and an ordinary run does not pay for it.
 
-What a rule read before it wrote counts as what it wrote from. Rules that make several results one after another are
-known (`_ONE_BY_ONE`), so that a result has only its own rows; of others a result may have a record too many, never
-one too few. Time is apart: where a result waited for time to pass, the record by which it passed is the `trigger`.
-What a processor keeps to itself, in no store, is not seen.
+All rows that an operator reads before it writes count as sources of what it writes. For operators that make several
+results one after another (`_ONE_BY_ONE`), a result has only its own rows; for others, a result may have a record too
+many, but never one too few. Time is separate: if a result waited for stream time, the record that advanced stream time
+is the `trigger`. State that a processor keeps outside of stores is not observed.
 """
 
 from __future__ import annotations

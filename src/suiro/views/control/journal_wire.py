@@ -1,0 +1,58 @@
+"""The journal's records on the wire: batches of a transaction, and columns of what was read."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import pyarrow as pa
+
+from suiro.client import Fetched
+from suiro.protocol import columnar
+from suiro.protocol.records import Record, encode_batch
+from suiro.views.control.journal_records import SIGNATURE
+
+__all__ = ["batches_of", "decode", "encoded", "signature_of"]
+
+RECORD_BYTES = 256
+"""Size of a record without its key and value: the signature and lengths."""
+
+
+def batches_of(records: Sequence[Record], *, max_bytes: int) -> Iterator[list[Record]]:
+    """The records in order, in parts of about `max_bytes` at most. A part has at least one record."""
+    part: list[Record] = []
+    size = 0
+    for record in records:
+        weight = len(record.key or b"") + len(record.value or b"") + RECORD_BYTES
+        if part and size + weight > max_bytes:
+            yield part
+            part, size = [], 0
+        part.append(record)
+        size += weight
+    yield part
+
+
+def encoded(part: Sequence[Record]) -> bytes:
+    """One record batch; its offsets are relative to the first."""
+    return encode_batch([replace(record, offset=at) for at, record in enumerate(part)])
+
+
+def decode(part: Fetched, position: int) -> tuple[pa.RecordBatch, int]:
+    """The committed records from `position` on, and the offset after them."""
+    rows = columnar.decode(
+        part.data,
+        start_offset=position,
+        end_offset=part.last_stable_offset,
+        aborted=part.aborted,
+        headers=True,
+    )
+    return rows.batch, rows.next_offset
+
+
+def signature_of(headers: Sequence[Mapping[str, Any]] | None) -> bytes | None:
+    """The signature of a record that has no other header: other headers are not signed, so they are refused."""
+    if headers is None or len(headers) != 1 or headers[0]["key"] != SIGNATURE:
+        return None
+    signature: bytes | None = headers[0]["value"]
+    return signature
