@@ -12,6 +12,7 @@ import re
 import subprocess
 import sys
 from dataclasses import dataclass
+from functools import cache
 from itertools import zip_longest
 from pathlib import Path
 from typing import Any
@@ -86,6 +87,15 @@ def test_python_runs(block: Block, tmp_path: Path) -> None:
         assert done.stdout == block.output
 
 
+@cache
+def _help(*command: str) -> str:
+    done = subprocess.run(
+        [sys.executable, "-m", "suiro.cli", *command, "--help"], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
 @pytest.mark.parametrize(("block", "command"), COMMANDS, ids=lambda value: str(value)[:60])
 def test_command_exists(block: Block, command: str) -> None:
     words = command.split("#")[0].rpartition(" | ")[2].split()
@@ -96,16 +106,9 @@ def test_command_exists(block: Block, command: str) -> None:
         case ["make", target, *_]:
             assert re.search(rf"^{target}:", (ROOT / "Makefile").read_text(), re.MULTILINE), command
         case ["suiro", name, *rest]:
-            named = [name, *rest[: name in GROUPS]]
-            done = subprocess.run(
-                [sys.executable, "-m", "suiro.cli", *named, "--help"],
-                capture_output=True,
-                text=True,
-                check=False,
-            )
-            assert done.returncode == 0, done.stderr
+            options = _help(name, *rest[: name in GROUPS])
             for option in (word for word in rest if word.startswith("--")):
-                assert option in done.stdout, f"{command}: no {option}"
+                assert option in options, f"{command}: no {option}"
         case ["pip", "install", *_]:
             pass
         case ["python", "-m", module, *_]:

@@ -223,8 +223,8 @@ def killed(data: Path, chosen: int, rounds: int) -> None:
     node.finish()
 
 
-def test_twenty_kills(tmp_path: Path) -> None:
-    killed(tmp_path / "node", seed(), rounds=20)
+def test_ten_kills(tmp_path: Path) -> None:
+    killed(tmp_path / "node", seed(), rounds=CLEANED_EVERY)
 
 
 @pytest.mark.soak

@@ -11,7 +11,7 @@ from pathlib import Path
 from uuid import uuid4
 
 import pytest
-from confluent_kafka import Consumer, Producer
+from confluent_kafka import Consumer, Producer, TopicPartition
 from support.absence import base_installation
 from support.waiting import wait_until
 
@@ -56,7 +56,7 @@ def read(bootstrap: str, topic: str) -> list[tuple[bytes | None, bytes]]:
             "enable.partition.eof": True,
         }
     )
-    consumer.subscribe([topic])
+    consumer.assign([TopicPartition(topic, 0, 0)])
     found: list[tuple[bytes | None, bytes]] = []
     try:
         while True:

@@ -124,6 +124,7 @@ def cli(*arguments: str) -> subprocess.CompletedProcess[str]:
     )
 
 
+@pytest.mark.soak
 def test_another_key_is_refused_and_adopted_by_who_says_so(own_node: Any, tmp_path: Path) -> None:
     """The folder's own key, made at the first start; a host of another folder knows another one."""
     there = ("--bootstrap-servers", own_node.bootstrap_servers, "--data", str(tmp_path / "views"))

@@ -6,7 +6,7 @@ Invariants:
   topic must be loaded again (it was deleted and recreated, or the log start moved past the reader), callers see the
   previous state until the new one is loaded, unless `drop_on_reload` is set.
 - A writer can wait until the table has applied its record (`has_read`, `wait`).
-- A record that cannot be read is never skipped. The table retry_errors at the same offset, or stops with a `failure`.
+- A record that cannot be read is never skipped. The table retries at the same offset, or stops with a `failure`.
 
 The condition `changed` guards the state and all public attributes, and is notified when one of them changes. The table
 holds one fetch response in memory in addition to the state.
