@@ -13,7 +13,7 @@ from support.group_wire import Member, describe, list_groups
 from support.waiting import wait_until
 from support.wire import Wire
 
-from suiro.broker.fields import FieldReader, FieldWriter
+from suiro.protocol.fields import FieldReader, FieldWriter
 
 NewTopicFixture = Callable[..., str]
 

@@ -21,7 +21,7 @@ from suiro.client import LATEST, Client, NewTopic
 from suiro.kafka import KafkaProcess
 from suiro.node import NodeProcess
 from suiro.protocol import messages
-from suiro.protocol.compact import uvarint
+from suiro.protocol.fields import uvarint
 from suiro.protocol.messages import read_response, request_class, write_request
 
 pytestmark = pytest.mark.kafka

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from suiro.broker.fields import FieldReader
+from suiro.protocol.fields import FieldReader
 from suiro.protocol.messages import API_KEYS, ErrorCode, request_class, write_request
 from support.admin import ask
 from support.batches import owned_batch

@@ -19,7 +19,7 @@ from suiro.client.leaders import ask_leaders, by_topic
 from suiro.errors import BrokenConnectionError, KafkaError, OffsetOutOfRangeError, SuiroError
 from suiro.foundation.types import TopicPartition
 from suiro.protocol import file_regions
-from suiro.protocol.compact import read_uvarint, uvarint
+from suiro.protocol.fields import read_uvarint, uvarint
 from suiro.protocol.file_regions import FileRegion, FileUnreachableError
 from suiro.protocol.messages import API_KEYS, ErrorCode
 

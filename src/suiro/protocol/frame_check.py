@@ -19,7 +19,7 @@ from collections.abc import Callable
 from functools import cache
 from typing import Any, TypeAlias
 
-from suiro.protocol.compact import read_uvarint, uvarint
+from suiro.protocol.fields import read_uvarint, uvarint
 
 __all__ = ["TooManyElementsError", "check_counts", "without_unknown_tags"]
 

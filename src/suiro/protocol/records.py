@@ -18,6 +18,7 @@ from typing import Literal
 from suiro.errors import CorruptRecordError, UsageError
 from suiro.protocol.compression import MAX_DECOMPRESSED_BYTES, NONE, compress, decompress
 from suiro.protocol.crc32c import BytesLike, crc32c
+from suiro.protocol.fields import put_varint
 from suiro.protocol.record_batch import (
     CONTROL_BIT,
     HEADER_SIZE,
@@ -239,33 +240,24 @@ def control_type(record: Record) -> Literal["abort", "commit"] | None:
 
 def _put_record(out: bytearray, record: Record, offset_delta: int, timestamp_delta: int) -> None:
     body = bytearray(1)  # attributes: no bit is in use
-    _put_varint(body, timestamp_delta)
-    _put_varint(body, offset_delta)
+    put_varint(body, timestamp_delta)
+    put_varint(body, offset_delta)
     _put_bytes(body, record.key)
     _put_bytes(body, record.value)
-    _put_varint(body, len(record.headers))
+    put_varint(body, len(record.headers))
     for name, value in record.headers:
         _put_bytes(body, name.encode())
         _put_bytes(body, value)
-    _put_varint(out, len(body))
+    put_varint(out, len(body))
     out += body
 
 
 def _put_bytes(out: bytearray, value: bytes | None) -> None:
     if value is None:
-        _put_varint(out, -1)
+        put_varint(out, -1)
     else:
-        _put_varint(out, len(value))
+        put_varint(out, len(value))
         out += value
-
-
-def _put_varint(out: bytearray, value: int) -> None:
-    """Zigzag, seven bits a byte; 32 and 64 bits are written alike."""
-    rest = (value << 1) ^ (value >> 63)
-    while rest > 0x7F:
-        out.append(rest & 0x7F | 0x80)
-        rest >>= 7
-    out.append(rest)
 
 
 class _Reader:

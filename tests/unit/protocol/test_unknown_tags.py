@@ -15,7 +15,7 @@ import pytest
 from kio.serial import entity_writer
 from support.fuzzing import frames
 
-from suiro.protocol.compact import uvarint
+from suiro.protocol.fields import uvarint
 from suiro.protocol.frame_check import check_counts, without_unknown_tags
 from suiro.protocol.messages import (
     ErrorCode,

@@ -10,7 +10,6 @@ from uuid import UUID, uuid4
 
 from suiro.broker.context import BrokerContext
 from suiro.broker.exchange import Exchange, RawResponse
-from suiro.broker.fields import array_length
 from suiro.broker.handlers.shared.assignments import InvalidAssignmentError, check_new_topic
 from suiro.broker.quotas import MutationQuota, MutationQuotaExceededError
 from suiro.broker.security import CLUSTER_NAME, Operation, ResourceType
@@ -18,6 +17,7 @@ from suiro.broker.settings.configs import describe_topic_configs
 from suiro.broker.storage.topics import METADATA_TOPIC, InvalidTopicError
 from suiro.errors import ConfigError
 from suiro.log import StorageError
+from suiro.protocol.fields import array_length
 from suiro.protocol.messages import ErrorCode, write_value
 
 MAX_PARTITIONS_A_REQUEST = 10_000

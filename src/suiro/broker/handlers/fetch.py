@@ -31,13 +31,12 @@ from suiro.broker.coordination.fetch_sessions import (
     Wanted,
 )
 from suiro.broker.exchange import Exchange, RawResponse
-from suiro.broker.fields import array_length, string
 from suiro.broker.handlers import whole_ms
 from suiro.broker.handlers.shared.purgatory import Delayed
 from suiro.broker.net.connection import Piece
 from suiro.broker.security import CLUSTER_NAME, Operation, ResourceType
 from suiro.log import InRemoteTierError, LogError, OffsetOutOfRangeError, PartitionLog, ReadResult
-from suiro.protocol.compact import uvarint
+from suiro.protocol.fields import array_length, string, uvarint
 from suiro.protocol.file_regions import LEAST_BYTES, MOST_FILES, FileRegion
 from suiro.protocol.messages import ErrorCode
 

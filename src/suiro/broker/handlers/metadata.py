@@ -16,11 +16,11 @@ from uuid import UUID
 
 from suiro.broker.context import BrokerContext
 from suiro.broker.exchange import Exchange, RawResponse
-from suiro.broker.fields import array_length, string
 from suiro.broker.handlers import NO_THROTTLE
 from suiro.broker.security import CLUSTER_NAME, Operation, ResourceType, authorized_operations
 from suiro.broker.storage.topics import InvalidTopicError, Partition, Topic, check_topic_name
 from suiro.log import StorageError
+from suiro.protocol.fields import array_length, string
 from suiro.protocol.messages import ErrorCode
 
 logger = logging.getLogger(__name__)

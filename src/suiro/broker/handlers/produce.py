@@ -20,7 +20,6 @@ from suiro.broker.context import BrokerContext
 from suiro.broker.coordination.transactions.admission import admit_writes, is_open_in
 from suiro.broker.coordination.transactions.state import V1, V2
 from suiro.broker.exchange import Exchange, RawResponse
-from suiro.broker.fields import array_length, string
 from suiro.broker.handlers.shared.produced_records import (
     Blamed,
     blame,
@@ -34,6 +33,7 @@ from suiro.broker.storage.topics import Partition, Topic
 from suiro.foundation.types import TopicPartition
 from suiro.log import Appended, LogConfig, LogError
 from suiro.log.errors import InvalidTimestampError
+from suiro.protocol.fields import array_length, string
 from suiro.protocol.messages import ErrorCode
 from suiro.protocol.record_batch import HEADER_SIZE
 

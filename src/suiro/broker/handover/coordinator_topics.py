@@ -13,10 +13,10 @@ from dataclasses import dataclass, field, replace
 from itertools import groupby
 
 from suiro.broker.coordination.transactions.records import decode_value, encode_value
-from suiro.broker.fields import FieldReader
 from suiro.broker.storage import system_log
 from suiro.broker.storage.topics import OFFSETS_TOPIC
 from suiro.log import PartitionLog
+from suiro.protocol.fields import FieldReader
 from suiro.protocol.records import Record, control_type, encode_batch
 
 _RECORDS_A_BATCH = 500

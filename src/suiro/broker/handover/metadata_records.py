@@ -12,9 +12,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from uuid import UUID
 
-from suiro.broker.fields import FieldWriter
 from suiro.broker.security.acl import Acl
 from suiro.broker.security.scram import ScramCredential
+from suiro.protocol.fields import FieldWriter
 from suiro.protocol.records import Record, encode_batch
 
 FILE_NAME = "bootstrap.checkpoint"

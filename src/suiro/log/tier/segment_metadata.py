@@ -23,7 +23,7 @@ from uuid import UUID
 
 from suiro.log.checkpoints import id_text
 from suiro.log.errors import CorruptBatchError
-from suiro.protocol.compact import uvarint
+from suiro.protocol.fields import FieldReader, FieldWriter
 
 _FRAME_VERSION = 1
 _API_KEY = 0
@@ -91,60 +91,48 @@ class RemoteSegment:
 
 
 def encode(segment: RemoteSegment) -> bytes:
-    name = segment.topic.encode()
-    epochs = b"".join(struct.pack(">iqB", epoch, offset, 0) for epoch, offset in segment.leader_epochs)
-    custom = _encode_objects(segment.objects)
-    out = bytearray((_FRAME_VERSION, _API_KEY, _VERSION))
-    out += uvarint(len(name) + 1) + name + segment.topic_id.bytes
-    out += struct.pack(">iB", segment.partition, 0) + segment.segment_id.bytes + b"\0"
-    out += struct.pack(
-        ">qqiqq",
-        segment.start_offset,
-        segment.end_offset,
-        segment.broker_id,
-        segment.max_timestamp,
-        segment.event_timestamp,
-    )
-    out += uvarint(len(segment.leader_epochs) + 1) + epochs
-    out += struct.pack(">i", segment.size)
-    out += uvarint(len(custom) + 1) + custom if custom else b"\0"
-    out.append(segment.state)
-    out += bytes((1, _TXN_INDEX_EMPTY_TAG, 1, 1)) if segment.transaction_index_empty else b"\0"
-    return bytes(out)
+    out = FieldWriter()
+    out.uvarint(_FRAME_VERSION).uvarint(_API_KEY).uvarint(_VERSION)
+    out.compact_string(segment.topic).uuid(segment.topic_id).int32(segment.partition).tags()
+    out.uuid(segment.segment_id).tags()
+    out.int64(segment.start_offset).int64(segment.end_offset).int32(segment.broker_id)
+    out.int64(segment.max_timestamp).int64(segment.event_timestamp)
+    out.compact_count(len(segment.leader_epochs))
+    for epoch, offset in segment.leader_epochs:
+        out.int32(epoch).int64(offset).tags()
+    out.int32(segment.size).compact_octets(_encode_objects(segment.objects) or None).int8(segment.state)
+    out.tags({_TXN_INDEX_EMPTY_TAG: b"\1"} if segment.transaction_index_empty else {})
+    return out.done()
 
 
 def decode(data: bytes) -> RemoteSegment:
     """Raises CorruptBatchError where it is not such a record."""
     try:
-        return _decode(_Reader(data))
-    except (struct.error, ValueError, IndexError) as error:
+        return _decode(FieldReader(data))
+    except (struct.error, ValueError) as error:
         raise CorruptBatchError(
             f"a record of __remote_log_metadata, {len(data)} bytes, is not readable: {error}"
         ) from error
 
 
-def _decode(reader: _Reader) -> RemoteSegment:
+def _decode(reader: FieldReader) -> RemoteSegment:
     found = (reader.uvarint(), reader.uvarint(), reader.uvarint())
     if found != (_FRAME_VERSION, _API_KEY, _VERSION):
         raise ValueError(
             f"frame version, record type and its version are {found}; known are "
             f"{(_FRAME_VERSION, _API_KEY, _VERSION)}"
         )
-    topic = reader.take(reader.uvarint() - 1).decode()
-    topic_id = UUID(bytes=reader.take(16))
-    (partition,) = reader.fields(">i")
+    topic, topic_id, partition = reader.compact_string(), reader.uuid(), reader.int32()
     reader.tags()
-    segment_id = UUID(bytes=reader.take(16))
+    segment_id = reader.uuid()
     reader.tags()
-    start, end, broker_id, max_timestamp, event_timestamp = reader.fields(">qqiqq")
+    start, end, broker_id = reader.int64(), reader.int64(), reader.int32()
+    max_timestamp, event_timestamp = reader.int64(), reader.int64()
     epochs = []
-    for _ in range(reader.uvarint() - 1):
-        epochs.append(reader.fields(">iq"))
+    for _ in range(reader.compact_count()):
+        epochs.append((reader.int32(), reader.int64()))
         reader.tags()
-    (size,) = reader.fields(">i")
-    custom = reader.take(max(reader.uvarint() - 1, 0))
-    (state,) = reader.fields(">b")
-    tags = reader.tags()
+    size, custom, state, tags = reader.int32(), reader.compact_octets(), reader.int8(), reader.tags()
     return RemoteSegment(
         topic=topic,
         topic_id=topic_id,
@@ -155,7 +143,7 @@ def _decode(reader: _Reader) -> RemoteSegment:
         broker_id=broker_id,
         max_timestamp=max_timestamp,
         event_timestamp=event_timestamp,
-        leader_epochs=tuple((epoch, offset) for epoch, offset in epochs),
+        leader_epochs=tuple(epochs),
         size=size,
         state=SegmentState(state),
         transaction_index_empty=tags.get(_TXN_INDEX_EMPTY_TAG) == b"\1",
@@ -181,30 +169,3 @@ def _decode_objects(data: bytes) -> tuple[tuple[str, StoredObject], ...]:
         raise ValueError(f"custom metadata of version {data[0]}; known is {_OBJECTS_VERSION}")
     rows = zip(OBJECT_KINDS, _OBJECT.iter_unpack(data[1:]), strict=True)
     return tuple((kind, StoredObject(*row)) for kind, row in rows if row[0] != _ABSENT)
-
-
-class _Reader:
-    def __init__(self, data: bytes) -> None:
-        self._data = data
-        self._position = 0
-
-    def take(self, length: int) -> bytes:
-        if not 0 <= length <= len(self._data) - self._position:
-            raise ValueError(f"{length} bytes expected at {self._position}")
-        self._position += length
-        return self._data[self._position - length : self._position]
-
-    def fields(self, layout: str) -> tuple[int, ...]:
-        return struct.unpack(layout, self.take(struct.calcsize(layout)))
-
-    def uvarint(self) -> int:
-        value = shift = 0
-        while True:
-            byte = self.take(1)[0]
-            value |= (byte & 0x7F) << shift
-            if byte < 0x80:
-                return value
-            shift += 7
-
-    def tags(self) -> dict[int, bytes]:
-        return {self.uvarint(): self.take(self.uvarint()) for _ in range(self.uvarint())}

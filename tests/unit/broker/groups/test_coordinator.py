@@ -18,10 +18,10 @@ from suiro.broker.coordination.groups.group import Group, GroupState, JoinReply,
 from suiro.broker.coordination.groups.records import OffsetValue
 from suiro.broker.coordination.groups.refusals import GroupRefusal
 from suiro.broker.coordination.transactions.state import V1
-from suiro.broker.fields import FieldWriter
 from suiro.clock import ManualClock
 from suiro.config import NodeSettings
 from suiro.log import StorageError
+from suiro.protocol.fields import FieldWriter
 from suiro.protocol.messages import ErrorCode
 
 PLACE = ("t", 0)

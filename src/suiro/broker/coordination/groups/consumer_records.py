@@ -27,7 +27,7 @@ from suiro.broker.coordination.groups.consumer_member import (
     Partitions,
 )
 from suiro.broker.coordination.groups.regexes import ResolvedRegex
-from suiro.broker.fields import FieldReader, FieldWriter
+from suiro.protocol.fields import FieldReader, FieldWriter
 
 _GROUP_EPOCH, _TOPIC_METADATA, _SUBSCRIPTION, _TARGET_EPOCH, _TARGET, _OWNERSHIP, _REGEX = (
     3,

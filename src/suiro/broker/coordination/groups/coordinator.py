@@ -33,11 +33,11 @@ from suiro.broker.coordination.groups.offsets import CommittedOffset
 from suiro.broker.coordination.groups.owner import AnyGroup, KeyedRecord
 from suiro.broker.coordination.groups.records import GroupKey, OffsetKey
 from suiro.broker.coordination.groups.refusals import code_of
-from suiro.broker.fields import MAX_STRING_BYTES
 from suiro.broker.storage import system_log
 from suiro.broker.storage.topics import OFFSETS_TOPIC, Partition
 from suiro.foundation.types import TopicPartition
 from suiro.log import LogError
+from suiro.protocol.fields import MAX_STRING_BYTES
 from suiro.protocol.messages import ErrorCode
 from suiro.protocol.records import Record, control_type
 

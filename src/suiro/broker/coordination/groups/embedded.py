@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from suiro.broker.fields import FieldReader, FieldWriter
+from suiro.protocol.fields import FieldReader, FieldWriter
 
 _HIGHEST_VERSION = 3
 

@@ -25,7 +25,7 @@ from typing import TypeAlias
 
 from suiro.broker.coordination.groups.group_memory import classic_size
 from suiro.broker.coordination.groups.pending_members import PendingMembers, size_of
-from suiro.broker.fields import FieldReader
+from suiro.protocol.fields import FieldReader
 from suiro.protocol.messages import ErrorCode
 
 Token: TypeAlias = object

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from uuid import UUID
 
 from suiro.broker.coordination.groups.group import Group, Member
-from suiro.broker.fields import FieldReader, FieldWriter
+from suiro.protocol.fields import FieldReader, FieldWriter
 
 _OFFSET_KEY = 1
 _OFFSET_VALUE = 4

@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from suiro.broker.coordination.groups.refusals import GroupRefusal
-from suiro.broker.fields import MAX_STRING_BYTES
+from suiro.protocol.fields import MAX_STRING_BYTES
 from suiro.protocol.messages import ErrorCode
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from itertools import groupby
 
 from suiro.broker.coordination.transactions.state import NO_PRODUCER_ID, V1, Transaction, TransactionState
-from suiro.broker.fields import FieldReader, FieldWriter
+from suiro.protocol.fields import FieldReader, FieldWriter
 
 _KEY_VERSION = 0
 _OLD_VALUE, _FLEXIBLE_VALUE = 0, 1

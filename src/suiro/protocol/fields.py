@@ -1,4 +1,4 @@
-"""Kafka's primitive fields, big-endian: in the records of the coordinators' topics, in answers laid out by hand.
+"""Readers and writers of Kafka's primitive fields, big-endian, wherever no generated message is used.
 
 The older structures have strings with a 16-bit length; the flexible ones (KIP-482) have compact lengths, where 0 is
 null and otherwise the length plus one, and end each structure with tagged fields.
@@ -11,14 +11,49 @@ from collections.abc import Mapping
 from typing import Self
 from uuid import UUID
 
-from suiro.protocol.compact import uvarint
-
 _INT8, _INT16 = struct.Struct(">b"), struct.Struct(">h")
 _INT32, _INT64 = struct.Struct(">i"), struct.Struct(">q")
 
+_MOST_BYTES = 5  # of an unsigned varint with 32 bits
+_ONE_BYTE = [bytes((value,)) for value in range(0x80)]
 
 MAX_STRING_BYTES = 0x7FFF
 """Of the older strings, which the keys of the coordinators' records have. Compact ones may be longer."""
+
+
+def uvarint(value: int) -> bytes:
+    """An unsigned varint, in which flexible versions write lengths."""
+    if value < 0x80:
+        return _ONE_BYTE[value]
+    encoded = bytearray()
+    while value > 0x7F:
+        encoded.append(value & 0x7F | 0x80)
+        value >>= 7
+    encoded.append(value)
+    return bytes(encoded)
+
+
+def read_uvarint(data: bytes | memoryview, position: int) -> tuple[int, int]:
+    """The number at a position, and the position behind it. Raises `ValueError`."""
+    value = 0
+    try:
+        for turn in range(_MOST_BYTES):
+            byte = data[position + turn]
+            value |= (byte & 0x7F) << (7 * turn)
+            if byte < 0x80:
+                return value, position + turn + 1
+    except IndexError:
+        raise ValueError("it ends in the middle") from None
+    raise ValueError(f"the number at byte {position} has more than 32 bits")
+
+
+def put_varint(out: bytearray, value: int) -> None:
+    """Append a signed number as a zigzag varint; 32 and 64 bits are written alike."""
+    rest = (value << 1) ^ (value >> 63)
+    while rest > 0x7F:
+        out.append(rest & 0x7F | 0x80)
+        rest >>= 7
+    out.append(rest)
 
 
 def array_length(count: int, *, flexible: bool) -> bytes:
@@ -71,10 +106,7 @@ class FieldWriter:
         return self
 
     def uvarint(self, value: int) -> Self:
-        while value > 0x7F:
-            self._buffer.append(value & 0x7F | 0x80)
-            value >>= 7
-        self._buffer.append(value)
+        self._buffer += uvarint(value)
         return self
 
     def compact_string(self, value: str | None) -> Self:
@@ -152,15 +184,8 @@ class FieldReader:
         return self._slice(max(0, self.int32()))
 
     def uvarint(self) -> int:
-        value = shift = 0
-        while True:
-            byte = self._slice(1)[0]
-            value |= (byte & 0x7F) << shift
-            if byte < 0x80:
-                return value
-            shift += 7
-            if shift > 28:
-                raise ValueError("a length in a record takes more than five bytes")
+        value, self._position = read_uvarint(self._buffer, self._position)
+        return value
 
     def optional_compact_string(self) -> str | None:
         length = self.uvarint()
