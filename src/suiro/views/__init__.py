@@ -1,4 +1,4 @@
-"""Views: data derived from the log and served to readers, rebuilt beside the live one when its code was wrong.
+"""Views: tables derived from the log, served to readers, and rebuilt next to the live version when their code changes.
 
     from suiro.views import view
 
@@ -7,14 +7,14 @@
         ...
         return table
 
-A version of a view is a pipeline of its own, with its own output topic; the last record of each of its transactions is
-a cut (`cuts`), which says what of the inputs the output reflects.
+Each version of a view is a separate pipeline with a separate output topic. The last record of each of its transactions
+is a cut (`cuts`): it says which input offsets the output reflects.
 
-- `definition`: what a view is, and a version of it. `archive`: its code. `cuts`: which inputs an output reflects.
-- `pipeline`, `process`: a version runs. `leader`: it ends its micro-batches where another's ended.
-- `store`, `follower`, `reads`: its rows are kept, and served.
-- `lifecycle`: the rules of a change. `journal`: what was decided, in the log. `reconciler`, `host`: it is made so.
-- `compare`, `explain`: two versions beside each other. `client`, `async_client`: all of it from elsewhere.
+- `definition`: views and versions. `state`: a view's versions and routing as a value. `cuts`: cuts.
+- `pipeline`: runs a version on Spark. `leader` ends its micro-batches at the cuts of the serving version.
+- `store`: rows and their history. `serving`: reads over HTTP, and the clients.
+- `control`: `lifecycle` has the rules, `journal` the decisions, `reconciler` and `host` carry them out.
+- `analysis`: compares two versions, and explains why a row differs.
 
 A name's module is imported when the name is first used.
 """

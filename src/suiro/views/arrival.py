@@ -1,8 +1,9 @@
-"""Where a view's rows depend on which of two records was processed first, though both are there in the end.
+"""Finds the joins of a view whose result depends on which of two records was processed first.
 
-A stream record that joins a table takes the row that is there when it comes. Live, that is decided by who wrote first;
-in a rebuild, by the timestamps. So two versions of the same code may differ in rows that are made so, and `compare`
-says it. Everything else depends on the records alone, wherever micro-batches were cut (`suiro.streams`). Pure.
+A stream record that joins a table takes the row that is there when it is processed. In live operation, that depends on
+which record was written first; in a rebuild, on the timestamps. So two versions of the same code may differ in such
+rows, and `compare` says so. All other results depend on the records alone, not on the boundaries of micro-batches.
+Pure.
 """
 
 from __future__ import annotations

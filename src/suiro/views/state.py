@@ -1,4 +1,4 @@
-"""A view as a value: its versions, the routing of its callers, where it stands. Frozen, and JSON both ways. Pure."""
+"""A view as a frozen value: its versions, the routing of its callers, its position; to and from JSON. Pure."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""The host of views: what was decided, what may be decided, and keeping it running."""
+"""The host of views: the rules of changes, the journal of decisions, and the reconcilers that carry them out."""

@@ -1,7 +1,7 @@
-"""`suiro view adopt`: what a host does not believe is shown to somebody who can judge it, and signed.
+"""`suiro view adopt`: shows an operator the records that a host does not trust, and signs them.
 
-For the journal of a release without signatures, of a key that was lost, of a topic that was copied or lost records. A
-command, and no setting of the host, since a setting that stays would believe everybody at each start.
+For the journal of a release without signatures, of a lost key, or of a topic that was copied or lost records. This is
+a command and not a setting of the host: a permanent setting would trust every record at each start.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""Comparing and explaining two versions of a view, for the host: which, at which offsets; the result is kept.
+"""Compares and explains two versions of a view for the host: selects the versions and cuts, and keeps the results.
 
-The work itself is done in a process of its own (`isolated`), two at a time: it takes memory, and look-ups go first.
+The work runs in separate processes (`isolated`), two at a time: it needs memory, and reads have priority.
 """
 
 from __future__ import annotations

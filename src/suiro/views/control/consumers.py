@@ -1,11 +1,11 @@
-"""Consumers of a view's output topic change versions: their group goes on in the other version's topic where it left
-off, told in the inputs both versions were made from.
+"""Moves a consumer group from a version's output topic to that of another version, by the input offsets of their cuts.
 
-The cut up to which the group has consumed everything, and the newest cut of the other version at the same inputs (or
-before them, where there is none): behind its outputs the group goes on. Nothing is left out. What came after the cut is
-delivered again, of the other version; exactly nothing where the group stood at a cut that both have.
+The group's old cut is the newest one of which it has consumed everything. The new cut is the other version's newest
+one at the same inputs, or before them if there is none. The group continues after the outputs of the new cut. Nothing
+is skipped. Results after the cut are delivered again by the other version; nothing is delivered again if the group
+stood exactly at a cut that both versions have.
 
-The group must have no members meanwhile, as for any reset of offsets. Its offsets in the old topic stay where they are.
+The group must have no members meanwhile, as for any reset of offsets. Its offsets in the old topic stay as they are.
 """
 
 from __future__ import annotations

@@ -1,11 +1,12 @@
-"""The host of views: follows what was decided, keeps it running, decides what it is asked for, and serves it.
+"""The host of views: reads the journal, keeps the versions running, executes commands, and routes reads.
 
-- Everything it knows is in the log (`journal`) or can be made again from it: killed at any point and started again, it
-  goes on. A reconciler for each view completes what is half done.
-- One host for a folder, by a lock on it; one for a log, by the journal: a later host takes over, the earlier one ends.
-- Code of users, and what takes long, runs in other processes (`isolated`, pipelines, followers).
-- Who is answered by which version is decided from the journal's state, at each read: a change of routing is there for
-  all readers at once, the moment the transaction is read back.
+- All of its state is in the log (`journal`), or can be rebuilt from it. A host that is killed at any point and
+  restarted continues. A reconciler for each view completes interrupted work.
+- A folder has one host, by a file lock. A log has one host, by the journal: a later host takes over, the earlier one
+  ends.
+- User code and long tasks run in other processes (`isolated`, pipelines, followers).
+- Each read is routed by the journal's state. A change of routing applies to all readers at the moment at which its
+  transaction has been read back.
 """
 
 from __future__ import annotations

@@ -1,9 +1,8 @@
-"""What runs a user's code or takes long, in a process of its own: check a deploy, compare, explain.
+"""Runs user code and long tasks in a separate process: the check of a deploy, compare, explain.
 
-The host answers look-ups, and no one's code may stop, slow or crash it. So it starts
-`python -m suiro.views.control.isolated` for each of these, gives it one JSON object and gets one back:
-`{"ok": ...}` or `{"error": message, "kind": ...}`. What the user's code prints goes to standard error, and so to
-the host's log.
+The host answers reads, and user code must not stop, slow or crash it. So the host starts `python -m
+suiro.views.control.isolated` for each task, writes one JSON object to it, and reads one: `{"ok": ...}` or `{"error":
+message, "kind": ...}`. Output of user code goes to standard error, and so to the host's log.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Whether what is in the topic `_suiro_views` is what hosts with these keys wrote, and what to do where it is not."""
+"""Checks that the topic `_suiro_views` holds what hosts with these keys wrote, and says what to do if not."""
 
 from __future__ import annotations
 

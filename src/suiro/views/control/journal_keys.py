@@ -1,11 +1,11 @@
-"""The keys by which a host signs what it decides, and knows its own records again. A secret each, one a line of a file.
+"""The keys that sign a host's decisions: a file with one secret per line.
 
-The first line signs; all lines are known. So a key is changed by a new first line and a start of the host, which signs
-everything anew with it; after that the old line can go. Several hosts of one log have the same file.
+The first line signs; all lines verify. To change the key, insert a new first line and restart the host, which signs
+everything again with it. Then the old line can be removed. All hosts of one log have the same file.
 
-A signature (HMAC-SHA256) covers the topic and its id, the record's offset, key and value: a record that was changed,
-copied to another place of the topic, or brought from another topic does not match. What was taken away is noticed by
-the record `head` (`journal_records`).
+A signature (HMAC-SHA256) covers the topic and its id, and the record's offset, key and value. So a record that was
+changed, copied to another offset, or copied from another topic does not match. Missing records are detected by the
+record `head` (`journal_records`).
 """
 
 from __future__ import annotations

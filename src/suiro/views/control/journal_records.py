@@ -1,11 +1,11 @@
-"""What is in the topic `_suiro_views`, folded: signed records in order become what is known. No I/O.
+"""The state of the topic `_suiro_views`: folds the signed records, in order. No I/O.
 
-Each record has a signature in its header `suiro.signature` (`journal_keys`), which holds at its own offset only. The
-last record of each transaction is `head`: a digest of the signatures of all records that count then, one for each key:
+Each record has a signature in its header `suiro.signature` (`journal_keys`), which is valid at its own offset only.
+The last record of each transaction is `head`: a digest of the signatures of all current records, one for each key.
 
-- what others wrote, changed or copied is refused, and what is known stays as it was;
-- what is gone, by whatever way, is missing in the digest of the last head: another record of the same key that was
-  written by somebody, after which compaction drops ours; records that were deleted; a topic set back to an earlier end.
+- Records that others wrote, changed or copied are refused, and the state stays as it was.
+- Missing records do not match the digest of the last head. They may have been deleted, dropped by compaction in favour
+  of another writer's record of the same key, or lost when the topic was truncated.
 """
 
 from __future__ import annotations

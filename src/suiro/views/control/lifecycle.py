@@ -1,13 +1,13 @@
-"""The rules of a view's life: which command may come when, and what it leaves. Pure: no I/O, no clock, no chance.
+"""The rules of a view's lifecycle: which command is allowed when, and its result. Pure.
 
 A view is a frozen value, `View`: its versions and the routing of its callers. Every command is a function that takes
-the view as it is and gives a `Change` (the view as it is then, and the event for its history), or refuses with a
-message that says what to do. Always true of what a command leaves:
+the current view and returns a `Change` (the new view, and the event for its history), or refuses with a message that
+says what to do. Every command keeps these invariants:
 
-- Callers are routed to a version that is ready, or nowhere. A caller is on one side, by a hash; a larger share moves
-  callers to the candidate and none away from it.
-- At most two versions live (build or are ready): `serving` and `candidate`. While both do, both are fed.
-- Where a view stands is one of eight positions (`position_of`), and no command leads anywhere but where `TABLE` says.
+- Callers are routed to a version that is ready, or to none. A hash decides the version of a caller; a larger share
+  moves callers to the candidate, and none away from it.
+- At most two versions are live (building or ready): `serving` and `candidate`. While both are live, both get input.
+- A view is in one of eight positions (`position_of`), and commands make only the transitions that `TABLE` has.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""How long something that takes long may go on: until its time is over, its caller has gone, or the host ends."""
+"""The limit of a long task: it ends when its time is over, its caller has gone, or the host stops."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What lies where in a version's folder."""
+"""The names of the files in a version's folder."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""A version's follower as the host sees it: where its store stands, and a call for everyone who waits for more.
+"""A version's follower, as the host sees it: the newest cut of its store, and notification of waiting readers.
 
-The work is done by a child process (`applying`), started again whenever it ends: it goes on at the store's cut. The
-child ends with the host, however that ends, because a pipe to it closes.
+The work is done by a child process (`applying`), which is restarted whenever it ends and continues at the store's cut.
+The child ends with the host, however the host ends, because a pipe to it closes.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
-"""Whether a version can be built from offset 0: its input topics are there, and so is their beginning; and nothing is
-there yet that bears the version's own names.
+"""Checks that a version can be built from offset 0: its inputs are complete, and its own names are free.
 
-Asked before anything is written. A beginning that is in the remote tier counts as there: the log's start is what a
-consumer can read. Of a compacted topic the last record of each key is there, which is what a table is made of.
+The check runs before anything is written. Records in the remote tier count as present: the start of the log is the
+first offset that a consumer can read. A compacted topic is complete if it has the last record of each key.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""How far one version of a view is behind another, told by their cuts. Pure."""
+"""Measures how far one version of a view is behind another, by their cuts. Pure."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""What building a version may take: the throttle that was asked for, and pauses while the live version falls behind.
+"""The pace of a build: the throttle that an operator set, and pauses while the live version falls behind.
 
-The live version comes first. While it has lacked records of its inputs for longer than `LIVE_LAG_MS`, the one that is
-built beside it is paused, for `PAUSE_MS` at a time; then it runs for as long at least, so that it gets on however slow
-the machine is. What was asked for is in a file of its own: a host that is killed in a pause leaves no pause behind.
+The live version has priority. If it has lacked input records for longer than `LIVE_LAG_MS`, the version that is being
+built is paused for `PAUSE_MS` at a time. Then it runs for at least as long, so that it makes progress even on a slow
+machine. The operator's throttle is in a separate file: a host that is killed during a pause leaves no pause behind.
 """
 
 from __future__ import annotations

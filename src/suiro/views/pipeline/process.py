@@ -1,4 +1,4 @@
-"""A version's pipeline as its host sees it: a child that dies with the host, and what it last said of itself."""
+"""A version's pipeline, as its host sees it: a child process that ends with the host, and its last status."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How far a version is, how fast, and when it has arrived. Pure: times and offsets are passed in."""
+"""Progress of a version: position, rate, time left, whether it has caught up. Pure: times and offsets are passed in."""
 
 from __future__ import annotations
 

@@ -1,9 +1,9 @@
-"""How many records a micro-batch takes of a long backlog: twice as many as before, as long as it stays short.
+"""The size of micro-batches for a long backlog: doubled each time, as long as a micro-batch stays short.
 
-What a micro-batch costs beside its records is the same for few and many: Spark's planning, a task for each bucket, a
-transaction, and an update of nearly every key in the output and in the store behind it. A few large ones are a rebuild
-in a fraction of the work. Time is what limits them: it stands for the memory that their records take, which grows as
-they do, and a throttle or a pause waits until one is over.
+A micro-batch has a fixed cost: Spark's planning, a task for each partition, a transaction, and an update of nearly
+every key in the output and in the store. A few large micro-batches rebuild a view with a fraction of the work. Their
+duration limits them: it stands for the memory that their records need, and a throttle or pause waits until one is
+over.
 """
 
 from __future__ import annotations

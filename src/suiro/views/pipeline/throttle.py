@@ -1,8 +1,7 @@
-"""What a version may take of the machine: records a second, in a file of its folder that its planner reads again and
-again. No file: no limit; 0: it pauses.
+"""The throttle of a version: records per second, in a file of its folder that its planner reads repeatedly.
 
-The budget grows with time and shrinks by what was read. Nothing is read until there is enough for a micro-batch that
-is worth its cost, and no more than `SAVED_MS` of it is ever saved up.
+Without the file there is no limit; 0 pauses. The budget grows with time and shrinks by the records that were read.
+Nothing is read until the budget is enough for a worthwhile micro-batch. At most `SAVED_MS` of budget are saved up.
 """
 
 from __future__ import annotations

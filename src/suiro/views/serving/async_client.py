@@ -1,11 +1,11 @@
-"""`AsyncViews`: reading views from programs that run on asyncio. What is sent and understood is in `requests`.
+"""`AsyncViews`: reads views from asyncio programs. `requests` has the requests and answers.
 
     async with AsyncViews("http://127.0.0.1:8085", caller="booking-service") as views:
         await views.get("carrier_delays", "UA", "2013-07-04")
         async for change in views.changes("carrier_delays"):
             ...
 
-Reads are repeated as `Views` repeats them. Commands are for people and scripts: `Views` has them.
+Reads are retried as by `Views`. Commands are for people and scripts; `Views` has them.
 """
 
 from __future__ import annotations

@@ -1,10 +1,11 @@
-"""`Views`: reading views and working on them, in Python, through a host.
+"""`Views`: reads and manages views through a host, from Python.
 
     views = Views("http://127.0.0.1:8085", caller="booking-service")
     views.get("carrier_delays", "UA", "2013-07-04")
 
-A read is repeated while the host cannot be reached or says "try again": a host that is killed and started again costs a
-reader time, not an error. A command is not: it may have been done, and the answer lost; look, then decide.
+A read is retried while the host cannot be reached or answers "try again": a restart of the host costs a reader time,
+not an error. A command is not retried: it may have been executed although the answer was lost. Look at the status
+first.
 """
 
 from __future__ import annotations

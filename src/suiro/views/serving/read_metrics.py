@@ -1,6 +1,6 @@
-"""How the reads of one version went: how many, how many failed, how long they took. For guards, and for who looks.
+"""Metrics of the reads of one version: count, errors, durations. Rollback conditions and `/metrics` use them.
 
-Durations are counted in steps of a twentieth, so that a quantile is within 5 % of the truth.
+Durations are counted in steps of 5 %, so a quantile is within 5 % of the true value.
 """
 
 from __future__ import annotations

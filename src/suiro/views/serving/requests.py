@@ -1,4 +1,4 @@
-"""What readers of views send to a host, and what its answers mean: for `client`, which blocks, and `async_client`."""
+"""The requests that readers send to a host, and the meaning of its answers, for `client` and `async_client`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A version that can be read, as whoever answers reads needs it."""
+"""A version that can be read, as the server of reads needs it."""
 
 from __future__ import annotations
 

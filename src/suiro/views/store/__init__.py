@@ -1,11 +1,11 @@
-"""Where a version's rows are: in a SQLite file or in Postgres, with the cut that they reflect and those before it.
+"""The rows of a version, in a SQLite file or in Postgres, with the cut that they reflect and a history of cuts.
 
-- `tables`: what a store is, and all reading. `sqlite`, `postgres`: writing, and what the two say differently.
-- `places`: the order of keys. `key_text`: keys in a path. `conditions`: what a reader asks for.
-- `json_text`: values. `rows`: what goes in and out.
-- `meeting`, `buckets`: two stores beside each other: cuts that both have; rows by range of key.
+- `tables`: the store, and all reading. `sqlite`, `postgres`: writing, and the differences between the two.
+- `places`: the order of keys. `key_text`: keys in a path. `conditions`: the queries of readers.
+- `json_text`: values. `rows`: the values that go in and out.
+- `meeting`: cuts that two stores share. `buckets`: rows of two stores by range of key.
 
-`open_store` is the door. One contract holds for both: equal cuts have byte-equal answers in any store.
+`open_store` is the entry point. Both stores keep one contract: equal cuts give byte-equal answers in any store.
 """
 
 from __future__ import annotations

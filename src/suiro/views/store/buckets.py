@@ -1,8 +1,8 @@
-"""Two stores beside each other: their rows in the same buckets.
+"""Divides the rows of two stores into the same buckets.
 
-A bucket is a range of keys. What its rows' hashes add up to tells whether two stores have the same rows in it, and the
-database adds them up while it walks the range: to find what differs among millions of rows, only rows of buckets that
-differ are looked at.
+A bucket is a range of keys. The sum of its rows' hashes tells whether two stores have the same rows in it, and the
+database computes the sum while it scans the range. So to find the differences among millions of rows, only rows of
+buckets that differ are read.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""What a reader asks for: a range of keys, or a prefix, and conditions on columns, the same in every store.
+"""Queries of readers: a range of keys, or a prefix, and conditions on columns, with the same meaning in every store.
 
-A condition names a column of the key or of the value (`delay`, or `gate.letter` of an object in it), an operator and a
-value. It holds only if the column's value has the same type: `delay:gt:10` finds no text. `ne` is the opposite of `eq`.
-Numbers compare by value, text by code point, byte by byte.
+A condition has a column of the key or of the value (`delay`, or `gate.letter` of a nested object), an operator and a
+value. It matches only if the column's value has the same type: `delay:gt:10` matches no text. `ne` is the opposite of
+`eq`. Numbers compare by value, text by code point, byte by byte.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""A row's value as JSON text: in one form to hash it by, and as its words to search it by.
+"""A row's value as JSON text: in a canonical form for its hash, and as words for search.
 
-The text that is served is the text that the pipeline wrote, byte for byte; only NaN and the infinities, which JSON
-does not have, are served as null.
+The text that is served is the text that the pipeline wrote, byte for byte. Only NaN and infinities, which JSON does
+not have, are served as null.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Where two versions' stores meet: the newest kept cuts of both that reflect the same input records."""
+"""Finds the newest kept cuts of two stores that reflect the same input records."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""Places: a row's key as bytes, so that rows have one order, the same in every store and every version.
+"""A row's key as bytes, so that rows have one order, the same in every store and every version.
 
-`place_of` is one to one, and bytes compare as the keys do: part by part; within a part null, false, true, numbers by
-value, text by code point, then lists and objects by their JSON. A place is followed by the places of all keys that
-begin with it, so a range of keys is a range of bytes, and so is a prefix.
+`place_of` is injective, and the bytes compare as the keys do: part by part; within a part null, false, true, numbers
+by value, text by code point, then lists and objects by their JSON. The bytes of a key are followed by those of all
+keys that start with it, so a range of keys is a range of bytes, and so is a prefix.
 """
 
 from __future__ import annotations

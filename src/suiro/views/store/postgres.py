@@ -1,8 +1,8 @@
-"""A store in a Postgres database, in a schema of its own; people may read `rows` there with SQL, too.
+"""A store in a separate schema of a Postgres database. People may also read `rows` there with SQL.
 
-A batch comes in by COPY into a temporary table, and four statements move it on: what it replaces into `history`, its
-keys into `changes`, then deletions and upserts. The row of `meta` is locked first, so that of two writers one waits and
-then sees that the cut is there already.
+A batch is copied into a temporary table by COPY. Four statements then move replaced rows into `history` and keys into
+`changes`, and execute deletions and upserts. The row of `meta` is locked first, so that of two writers, one waits and
+then sees that the cut is already there.
 """
 
 from __future__ import annotations

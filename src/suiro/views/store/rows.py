@@ -1,4 +1,4 @@
-"""What goes into a store and comes out of it: rows, pages of rows, changes, and the errors of a store."""
+"""The values that go into a store and come out of it: rows, pages of rows, changes, and the errors of a store."""
 
 from __future__ import annotations
 

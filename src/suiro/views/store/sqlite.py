@@ -1,7 +1,7 @@
-"""A store in one SQLite file: one writer and any number of readers, in any process, none waiting for another (WAL).
+"""A store in one SQLite file: one writer and any number of readers that do not wait for each other (WAL).
 
 Triggers write `history` and `changes`, so no statement can change a row without them. After kill -9 the file has whole
-cuts only; after a power cut it may lack the last ones, and the follower reads them from the log again.
+cuts only. After a power failure it may lack the last ones, and the follower reads them from the log again.
 """
 
 from __future__ import annotations

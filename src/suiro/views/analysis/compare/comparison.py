@@ -1,8 +1,8 @@
-"""Compares two versions of a view, row by row, as of two cuts that reflect the same input: what is equal, and what not.
+"""Compares two versions of a view, row by row, as of two cuts that reflect the same input.
 
-Keys are parted in buckets, the same in both stores. A bucket whose digests agree is equal and is not read; of the
-others two are in memory at a time. Differences are counted by column and by pattern (which columns differ, and how);
-of each only a few examples are kept. So memory does not grow with the number of rows.
+Keys are divided into buckets, the same ones in both stores. A bucket with equal digests is equal, and its rows are not
+read. Of the other buckets, two are in memory at a time. Differences are counted by column and by pattern (which
+columns differ, and how), with a few examples of each. So memory does not grow with the number of rows.
 """
 
 from __future__ import annotations

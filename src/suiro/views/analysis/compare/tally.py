@@ -1,4 +1,4 @@
-"""Counts differences while rows go by: by column and by pattern, with sizes and a few examples; its size is bounded."""
+"""Counts differences by column and by pattern, with sizes and a few examples, in bounded memory."""
 
 from __future__ import annotations
 

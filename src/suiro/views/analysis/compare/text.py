@@ -1,4 +1,4 @@
-"""A comparison in words and figures, for a terminal."""
+"""Formats a comparison for a terminal."""
 
 from __future__ import annotations
 

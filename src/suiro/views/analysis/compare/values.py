@@ -1,7 +1,7 @@
-"""What differs between two rows, column by column: what is left out, what is near enough, how a difference is called.
+"""Compares two rows column by column: ignored columns, tolerances, and the names of differences.
 
-A row is a JSON object; an object in it has columns of its own, `gate.letter`. Numbers are equal by value (1 is 1.0),
-truth values are no numbers. A tolerance is for numbers: `0.01` is absolute, `1%` is of the larger one.
+A row is a JSON object; a nested object has columns such as `gate.letter`. Numbers are equal by value (1 equals 1.0);
+booleans are not numbers. Tolerances apply to numbers: `0.01` is absolute, `1%` is relative to the larger number.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""Explains a whole comparison: a few rows of each pattern, and from them why so many rows differ.
+"""Explains a whole comparison: explains a few rows of each pattern, and derives the causes of all differences.
 
-Rows of one pattern differ in the same columns and in the same way. If each example of a pattern is explained, its rows
-count as explained; if a pattern has no more rows than examples, that is no guess. Examples that part by the same kind
-of record have one cause.
+Rows of one pattern differ in the same columns and in the same way. If every example of a pattern is explained, all
+rows of the pattern count as explained. If a pattern has no more rows than examples, this is exact. Examples whose
+versions diverge at the same kind of record have the same cause.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""The input of a view, read from the log up to a cut, in the order in which its pipeline takes it.
+"""Reads the input of a view from the log, up to a cut, in the order in which its pipeline processes it.
 
-Global tables first. Then, of all partitions, the one whose next record is the earliest, ties by topic and partition:
-each keeps its own order, and where micro-batches were cut plays no part.
+Global tables come first. Then the partition whose next record has the lowest timestamp is read next, with ties broken
+by topic and partition. Each partition keeps its order. The boundaries of micro-batches do not matter.
 """
 
 from __future__ import annotations

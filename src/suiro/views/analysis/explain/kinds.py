@@ -1,8 +1,9 @@
-"""Sorts a key's records by what each did to the row in both versions: alike, or how not; and what those have in common.
+"""Groups the records of a key by their effect on the row in both versions.
 
-What a record did in one version is, column by column, the row before and after it. A count or a sum grows by what the
-record brings, so its growth can be held against the other version's. A mean cannot: once the rows differ, it moves
-otherwise with every record. So only columns tell that show, after their first difference, equal changes again.
+The effect of a record in one version is the row before and after it, column by column. The growth of a count or a sum
+depends on the record only, so it can be compared with that of the other version. The growth of a mean cannot: once the
+rows differ, the mean moves differently with every record. So only columns are used in which equal changes occur again
+after their first difference.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""How far a record gets in a version's topology, node by node, and where the ways of two versions part."""
+"""Traces how far a record gets in a version's topology, node by node, and where two versions diverge."""
 
 from __future__ import annotations
 

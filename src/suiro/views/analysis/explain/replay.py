@@ -1,8 +1,8 @@
-"""One version's rows of some keys, made once more from the log, step by step, with the records that each comes from.
+"""Replays the log through one version's topology, and records the changes of some rows and their source records.
 
-`replay` runs the version's topology over its whole input in the interpreter, with provenance; records that cannot
-belong to a key that was asked for are left out where that is known (`explain_rekey_point`). What it finds is then
-tried: the records it names, alone, must make the same row (`reproduces`).
+`replay` runs the topology over its whole input in the tracing interpreter (`suiro.lineage`). Records that cannot
+belong to a requested key are dropped where the re-key points allow it. The result is then verified: the records that
+were found, alone, must make the same row again (`reproduces`).
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What an explanation says: values that go through JSON unchanged. `explain` makes them, `explain_text` shows them."""
+"""The result of an explanation, as values that JSON preserves. `rows` creates them, `text` formats them."""
 
 from __future__ import annotations
 

@@ -1,9 +1,9 @@
-"""Explains a row in which two versions of a view differ: which input records it comes from, where the two part, why.
+"""Explains why a row differs between two versions of a view: its input records, and where the versions diverge.
 
-Both versions' rows are made once more from the log, up to one cut, by the interpreter (`explain_replay`), and every
-record that a row comes from is named by topic, partition and offset. The records are then tried: they alone must make
-the same rows again. What they did to the row, one after another, shows the first one at which the versions part, and
-which others are like it (`explain_kinds`).
+Both rows are made again from the log, up to one cut, by the interpreter (`replay`). Every record that a row is made of
+is named by topic, partition and offset. The explanation is then verified: these records alone must make the same rows.
+The effects of the records on the row, in order, show the first record at which the versions diverge, and similar
+records (`kinds`).
 """
 
 from __future__ import annotations

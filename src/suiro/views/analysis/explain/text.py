@@ -1,4 +1,4 @@
-"""An explanation in words and figures, for a terminal."""
+"""Formats an explanation for a terminal."""
 
 from __future__ import annotations
 

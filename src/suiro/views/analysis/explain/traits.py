@@ -1,4 +1,4 @@
-"""What records have in common that others do not have: a field that is null, or always the same, or beyond a bound."""
+"""Finds a field by which some records differ from others: it is null, always the same, or beyond a bound."""
 
 from __future__ import annotations
 
