@@ -1,4 +1,4 @@
-"""The commands as `suiro --help` lists them. Each imports what it needs when it is called."""
+"""The commands as `suiro --help` lists them. Each imports its modules when it is called."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`suiro app`: running applications, as they tell of themselves where they were started with --console."""
+"""`suiro app`: the status of running applications that were started with --console."""
 
 from __future__ import annotations
 

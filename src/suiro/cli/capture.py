@@ -1,4 +1,4 @@
-"""`suiro capture`: a database's tables into topics, and requests to a capture that runs."""
+"""`suiro capture`: copies the tables of a database into topics, and sends requests to a running capture."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`suiro cluster`: the brokers, how much is on them, what is wrong now."""
+"""`suiro cluster`: the brokers, the size of the cluster, its current problems."""
 
 from __future__ import annotations
 

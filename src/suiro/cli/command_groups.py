@@ -1,7 +1,7 @@
-"""Commands declared once, as functions, and run by argparse; Typer's tree is made of the same declarations.
+"""Commands that are declared once, as functions: argparse runs them, and Typer's tree is made of the same declarations.
 
-To import Typer takes longer than an everyday command may. So such a command is parsed by argparse, and Typer is loaded
-only where all commands are: `suiro --help`, shell completion, the reference.
+Importing Typer takes longer than an everyday command may take. So argparse parses these commands, and Typer is loaded
+only for `suiro --help`, shell completion and the reference.
 
 A parameter is `Annotated[int, Option("--partitions", ...)]` with a default, or `Annotated[str, Argument(...)]` without
 one. Types are str, int, float, bool, Path, these or None, and lists of str.

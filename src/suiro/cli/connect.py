@@ -1,4 +1,4 @@
-"""`suiro connect`: sources and sinks of a file in one process, and how they are doing."""
+"""`suiro connect`: runs the sources and sinks of a file in one process, and shows their status."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`suiro dead-letter`: records that were put aside, and their way back."""
+"""`suiro dead-letter`: shows dead letters, and sends them back."""
 
 from __future__ import annotations
 

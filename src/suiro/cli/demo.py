@@ -1,4 +1,4 @@
-"""`suiro demo`: the main job on real data."""
+"""`suiro demo`: the demo on real data."""
 
 from __future__ import annotations
 

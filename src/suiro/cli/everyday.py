@@ -1,8 +1,8 @@
-"""What the everyday commands share: where the cluster is, tables and JSON, errors in one line, and being asked.
+"""Shared parts of the everyday commands: the address of the cluster, tables and JSON, one-line errors, confirmations.
 
-An address is given by `--bootstrap-servers`, by a profile (`--profile`, or SUIRO_PROFILE), or by
-SUIRO_BOOTSTRAP_SERVERS; the profile named "default" is used where nothing else is said. The default profile's password
-goes to the default profile's address only; whoever names a profile says where it goes.
+The address comes from `--bootstrap-servers`, from a profile (`--profile` or SUIRO_PROFILE), or from
+SUIRO_BOOTSTRAP_SERVERS; otherwise the profile named "default" is used. The default profile's password is sent only to
+the default profile's address. A profile that is named explicitly decides the address.
 """
 
 from __future__ import annotations

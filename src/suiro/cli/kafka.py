@@ -1,4 +1,4 @@
-"""`suiro kafka`: a real Apache Kafka to try, and the way from a node to one."""
+"""`suiro kafka`: runs a real Apache Kafka for trials, and converts a node to one."""
 
 from __future__ import annotations
 

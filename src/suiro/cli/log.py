@@ -1,4 +1,4 @@
-"""`suiro log import`: topic folders of Apache Kafka become topics of a node."""
+"""`suiro log import`: imports topic folders of Apache Kafka into a node."""
 
 from __future__ import annotations
 

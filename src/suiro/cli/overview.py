@@ -1,4 +1,4 @@
-"""`suiro --help` where Typer is not installed, which brings 20 MB with it: every command with its line."""
+"""`suiro --help` without Typer (20 MB, optional): every command with its summary."""
 
 from __future__ import annotations
 

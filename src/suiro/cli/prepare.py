@@ -1,6 +1,6 @@
-"""`suiro prepare`: makes once what every first start would have to make, or every start would have to do without.
+"""`suiro prepare`: does once the work that every first start would otherwise repeat.
 
-Nothing needs it: without, kernels are compiled by whichever process comes first to each, and Spark starts slower.
+The command is optional. Without it, the first process that needs a kernel compiles it, and Spark starts slower.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""`suiro quota`: how much users, clients and addresses may send, fetch and ask."""
+"""`suiro quota`: limits of produce, fetch and request rates, for users, clients and addresses."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`suiro run`: a topology from a file, on Spark, until it is told to stop."""
+"""`suiro run`: runs a topology from a file on Spark, until a signal."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`suiro spark adopt`: a query of Spark's own Kafka connector goes on with format "suiro"."""
+"""`suiro spark adopt`: moves a query of Spark's own Kafka connector to format "suiro"."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A Python file with a topology, as commands take it: `topology = ...` or `def build(builder)`."""
+"""Loads a Python file with a topology: `topology = ...` or `def build(builder)`."""
 
 from __future__ import annotations
 

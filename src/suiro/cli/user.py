@@ -1,4 +1,4 @@
-"""`suiro user`: users that log in by SCRAM."""
+"""`suiro user`: SCRAM users."""
 
 from __future__ import annotations
 

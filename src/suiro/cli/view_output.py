@@ -1,4 +1,4 @@
-"""What `suiro view` shows: how a view stands, how a version is built, the steps of a shift, a history."""
+"""Output of `suiro view`: the status of a view, the progress of a build, the steps of a shift, the history."""
 
 from __future__ import annotations
 

@@ -1,14 +1,15 @@
-"""What people ask of a cluster every day, as functions: the commands call them, and so does whatever shows a cluster.
+"""Everyday administration of a cluster, as functions that the commands and the web console call.
 
-A `Client` goes in, frozen dataclasses come out, and errors are those of `suiro.errors`. Nothing here prints, asks, or
-imports Spark, pandas or numba.
+A function takes a `Client` and returns frozen dataclasses. Errors are those of `suiro.errors`. Nothing here prints,
+asks, or imports Spark, pandas or numba.
 
-- `cluster`, `topics`, `groups`, `security`: the cluster and its brokers, topics, groups, who may do what.
-- `records`: records read from an offset or a time on; and written. `pages`: leafing through a log in both directions.
-- `formats`: keys and values decoded, encoded, filtered.
-- `schemas`: subjects of a registry, with differences. `dead_letters`: records put aside; `redrives`: their way back.
-- `text`: bytes of strangers as text that a terminal can take.
+- `cluster`, `topics`, `groups`, `security`: brokers, topics, consumer groups, access rules.
+- `records`: reads records from an offset or a time on, and writes them. `pages`: pages through a log in both
+  directions.
+- `formats`: decodes, encodes and filters keys and values.
+- `schemas`: subjects of a registry, with differences. `dead_letters`: dead letters; `redrives`: sends them back.
+- `text`: makes untrusted bytes safe to print.
 - `web`: all of it over HTTP, with a page for browsers.
 
-Import its modules one by one: a command loads only what it needs.
+Import the modules one by one: a command loads only the ones that it needs.
 """

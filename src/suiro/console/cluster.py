@@ -1,4 +1,4 @@
-"""The cluster as one: its brokers, how much is on it, what is wrong with it now."""
+"""The cluster: its brokers, its size, its current problems."""
 
 from __future__ import annotations
 

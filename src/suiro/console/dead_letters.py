@@ -1,12 +1,11 @@
-"""Dead letters: records that a topology or a connector put aside, with the headers that say why and whence. Their way
-back is in `redrives`.
+"""Dead letters: records that a topology or a connector put aside, with headers for the reason and the source.
 
-What is done need not be a prefix: only some may be chosen, and some cannot go back. So the committed offset of a
-redrive's group is where everything before is done, and its metadata has the ranges behind it that are done, too
-(`Done`).
+`redrives` sends them back. The dead letters that are done need not be a prefix: an operator may choose some, and some
+cannot be sent back. So the committed offset of a redrive's group is the offset before which everything is done, and
+its metadata has the ranges after it that are done (`Done`).
 
-Headers are written by whoever may write to the topic of dead letters. A name in them that no topic can have counts as
-none, and reasons of any number and length are counted in bounded memory.
+Anyone who may write to the dead-letter topic can write any headers. A header with an invalid topic name is ignored,
+and reasons of any number and length are counted in bounded memory.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Keys and values: bytes to what a person or a program reads, and back; and filters over them.
+"""Formats of keys and values: decoding for people and programs, encoding, and filters.
 
-What cannot be decoded is told of and shown as hex; it ends nothing. `auto` looks for a schema's id of a registry first,
-then for a JSON object or array, text, eight bytes as a long; the rest is hex.
+Bytes that cannot be decoded are reported and shown as hex; they do not end the command. `auto` tries the schema id of
+a registry first, then a JSON object or array, text, and eight bytes as a long. Everything else is hex.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Groups: listed, described with their lag, set to other offsets, deleted."""
+"""Consumer groups: listed, described with their lag, reset to other offsets, deleted."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""Records as one leafs through a log: a page of them around a place, forward or backward, with how each stands there.
+"""Pages through a log: the records around an offset, forward or backward, with the transaction state of each.
 
-Unlike a consumer, a reader here sees everything: records of aborted transactions and of open ones are marked, not left
-out. A page costs at most `PAGE_BYTES` of reading and one batch for each partition; where that is not enough for a whole
-page, it has fewer records, and says where to go on.
+Unlike a consumer, a page shows everything: records of aborted and of open transactions are marked, not skipped. A page
+reads at most `PAGE_BYTES` and one batch for each partition. If that is not enough for a whole page, the page has fewer
+records and says where to continue.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Records of a topic, read from a place on; and written.
+"""Reads records of a topic from an offset or a time on, and writes records.
 
-Reading is one record at a time in plain Python: no more than a person looks at. What is damaged is an error that names
-its place.
+Records are read one at a time in plain Python, which is fast enough for people. A damaged batch is an error that names
+its offset.
 """
 
 from __future__ import annotations

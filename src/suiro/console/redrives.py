@@ -1,12 +1,12 @@
-"""Dead letters sent back to where they came from, and the journal of it.
+"""Redrives: sends dead letters back to their source topics, and keeps a journal.
 
-**A redrive sends each record once**, whatever is killed on the way. One transaction holds the copies, a line in the
-journal topic, and the offsets that say which dead letters are done, committed for the redrive's group. The next redrive
-begins with the same transactional id: the coordinator first decides what was left open, then the group's offsets tell
-what is to do. Two at once: the later one fences the earlier.
+**A redrive sends each record exactly once**, whichever process is killed. One transaction has the copies, a line in
+the journal topic, and the offsets of the finished dead letters, committed for the redrive's group. The next redrive
+starts with the same transactional id: the coordinator first completes or aborts an open transaction, then the group's
+offsets say what remains. Of two redrives at once, the later one fences the earlier one.
 
-A dead letter goes to the topic and partition that its headers name. They are written by whoever may write to the topic
-of dead letters, so topics that are internal to Kafka are never written to, and the plan names every target.
+A dead letter is sent to the topic and partition that its headers name. Anyone who may write to the dead-letter topic
+can write these headers. So Kafka's internal topics are never written to, and the plan names every target topic.
 """
 
 from __future__ import annotations

@@ -1,7 +1,6 @@
-"""Access rules as one speaks of them: who may do what with which topics and groups; and users and quotas.
+"""Access rules, users and quotas.
 
-What is wrong with a change is found before the brokers are asked: of several rules they may take one and refuse the
-next.
+Mistakes in a change are found before the brokers are asked: of several rules, they may accept one and refuse the next.
 """
 
 from __future__ import annotations

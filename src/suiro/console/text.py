@@ -1,4 +1,4 @@
-"""Text of strangers, made safe to print: names, records and messages may hold what a terminal obeys."""
+"""Makes untrusted text safe to print: names, records and messages may contain control sequences of terminals."""
 
 from __future__ import annotations
 

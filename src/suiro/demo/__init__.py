@@ -1,13 +1,14 @@
-"""The main job of suiro on real data: every flight out of New York in 2013, from Postgres to a view that is mended.
+"""The demo on real data: every flight out of New York in 2013, from Postgres to a view whose bug is fixed.
 
-- `dataset`, `database`, `feed`, `connectors`: the data on its way into tables and files. `names`, `topics`: topics.
-- `pipeline`, `verdict`, `schemas`: the topology. `driver`: the process that runs it on Spark. `receiver`: gets alerts.
-- `carrier_delays`, `app`: the view, and how its bug is mended. `reader`: who reads it all the time.
-- `system`, `processes`, `child`: all processes, started, killed and stopped part by part. `faults`: when to kill them.
-- `expected`, `reading`, `verify`: the figures by other means, and the comparison with what is in the topics.
-- `view_figures`, `view_check`: what each version of the view must answer, and whether it did.
-- `watch`, `view_watch`, `display`, `report`: how it stands while it runs and at its end, and how a terminal shows it.
-- `story`: all of it in order; `flow`, `change`: the acts; `looking`: waiting while everything goes on.
+- `dataset`, `database`, `feed`, `connectors`: the data, on its way into tables and files. `names`, `topics`: topics.
+- `pipeline`, `verdict`, `schemas`: the topology. `driver`: the process that runs it on Spark. `receiver`: receives
+  alerts.
+- `carrier_delays`, `app`: the view, and the fix of its bug. `reader`: reads it all the time.
+- `system`, `processes`, `child`: starts, kills and stops all processes. `faults`: finds the moments to kill them.
+- `expected`, `reading`, `verify`: computes the figures independently, and compares them with the topics.
+- `view_figures`, `view_check`: the expected answers of each version of the view, and the comparison.
+- `watch`, `view_watch`, `display`, `report`: the status while it runs, the result, and their output on a terminal.
+- `story`: everything in order. `flow`, `change`: the two acts. `looking`: waits while the status is shown.
 """
 
 from __future__ import annotations

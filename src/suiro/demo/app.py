@@ -1,4 +1,4 @@
-"""The view's file as a user has it: first with its bug, then with the one line that mends it."""
+"""The user's file with the view: first with its bug, then with the line that fixes it."""
 
 from __future__ import annotations
 

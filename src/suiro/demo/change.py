@@ -1,7 +1,7 @@
-"""The middle of the story: a view with a bug is served, mended beside itself, compared, shifted to, rolled back.
+"""The second act: a view with a bug is served, fixed in a second version, compared, shifted to, rolled back.
 
-Everything is done through the door that a user has (`suiro.views.Views`); each command is shown as `suiro view` has it.
-What was said and how long it took goes into a `ViewAccount`, which is checked in the end.
+Everything goes through the public client (`suiro.views.Views`). Each step is shown as the `suiro view` command for it.
+Answers and durations are recorded in a `ViewAccount`, which is checked at the end.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""A command of suiro as the demo's child: `python -m suiro.demo.child capture postgres ...`.
+"""Runs a command of suiro as a child of the demo: `python -m suiro.demo.child capture postgres ...`.
 
-The command is as it is; besides, it gets SIGTERM when standard input closes, so that it never outlives the demo.
+The command is unchanged, except that it gets SIGTERM when standard input closes, so that it never outlives the demo.
 """
 
 from __future__ import annotations

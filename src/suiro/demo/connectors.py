@@ -1,4 +1,4 @@
-"""The file of `suiro connect run`: weather out of files, alerts to whoever listens."""
+"""The configuration file of `suiro connect run`: weather from files, alerts to a webhook."""
 
 from __future__ import annotations
 

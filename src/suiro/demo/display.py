@@ -1,6 +1,6 @@
-"""How a terminal shows the demo: a live table where there is a terminal, plain lines where there is none.
+"""Shows the demo on a terminal: a live table, or plain lines if standard output is not a terminal.
 
-Both print each finished step once and keep it. Everything goes to stdout.
+Both print each finished step once. Everything goes to stdout.
 """
 
 from __future__ import annotations

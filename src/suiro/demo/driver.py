@@ -1,7 +1,7 @@
-"""The driver process that the demo starts, kills and starts again: `python -m suiro.demo.driver`.
+"""The driver process of the demo: `python -m suiro.demo.driver`.
 
-Spark starts at once; the pipeline when a line comes on standard input, and it runs until that closes, so that it never
-outlives the demo.
+Spark starts at once. The pipeline starts when a line arrives on standard input, and runs until standard input closes,
+so that it never outlives the demo.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""What the topics must hold, computed straight from the wheel's CSV files by other means.
+"""The expected contents of the topics, computed directly from the CSV files of the wheel.
 
-Plain `csv` and whole numbers: no Arrow, no pandas, no Postgres, no Spark and none of `dataset`, so that an error there
-cannot hide here.
+This uses plain `csv` and integers: no Arrow, pandas, Postgres or Spark, and nothing of `dataset`, so that an error
+there cannot hide here.
 """
 
 from __future__ import annotations

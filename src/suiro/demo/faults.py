@@ -1,8 +1,8 @@
-"""Kills at the worst moment, and the proof that it was one.
+"""Kills a process at the worst moment, and proves that it was one.
 
-A moment that lasts milliseconds cannot be hit by looking first and killing then: it may be over in between. So the
-process is stopped in its tracks (SIGSTOP), the log is asked whether a transaction is open, and only if it is, and
-therefore stays open, something dies. Otherwise the process goes on and the hunt as well.
+A moment of milliseconds cannot be hit by looking first and killing then: it may be over in between. So the process is
+stopped (SIGSTOP), and the log is asked whether a transaction is open. If one is open, it stays open, and the kill
+follows. Otherwise the process continues, and the search is repeated.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The flights that are inserted while the demo runs: transaction by transaction, at the pace that the story sets."""
+"""Inserts flights while the demo runs: transaction by transaction, at the rate that the story sets."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The flights' way through the pipeline, and its bad moments: capture, driver and log are killed, all go on."""
+"""The first act: flights pass through the pipeline while capture, driver and log are killed and continue."""
 
 from __future__ import annotations
 

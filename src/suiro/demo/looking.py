@@ -1,4 +1,4 @@
-"""Waiting while everything goes on: what is shown meanwhile, and what must not have ended."""
+"""Waits for a condition, shows the status meanwhile, and fails if a process has ended."""
 
 from __future__ import annotations
 

@@ -1,10 +1,10 @@
-"""The demo's pipeline: every flight judged, enriched and counted, carriers watched, as one topology.
+"""The pipeline of the demo as one topology: validates, enriches and counts flights, and watches carriers.
 
     nyc.public.flights -> flights.validated -> flights.enriched -> carrier.delays
                        -> flights.rejected                      -> carrier.alerts
 
-The records of a micro-batch, in all five topics, and its place in the sources commit together. Sums are whole minutes,
-divided last, so that a mean does not depend on the order of the records.
+The records of a micro-batch in all five topics, and its source offsets, are committed together. Sums are integers of
+minutes and are divided last, so that a mean does not depend on the order of the records.
 """
 
 from __future__ import annotations

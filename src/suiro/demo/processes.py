@@ -1,8 +1,8 @@
-"""The demo's processes, each of which can be started, killed and stopped: the log and everything around it.
+"""The processes of the demo, each of which can be started, killed and stopped.
 
-A process may be more than one (a Spark driver is Python, its JVM, and the JVM's Python workers). They share a session,
-so all of them can be stopped in their tracks, looked at, and killed. Each ends when its standard input closes, so that
-none outlives the demo.
+A process may consist of several (a Spark driver is Python, its JVM, and the Python workers of the JVM). They share a
+session, so all of them can be stopped, inspected and killed together. Each ends when its standard input closes, so
+that none outlives the demo.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Reads every topic from the start and notes what is there, in two processes.
+"""Reads every topic from the start in two processes, and records its contents.
 
-Python compares some 25,000 records a second on a core; the demo leaves more than a million. Each process reads its own
-partitions.
+Python compares about 25,000 records per second and core, and the demo writes more than a million. Each process reads
+half of the partitions.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Who reads the view, all the time: `python -m suiro.demo.reader URL FILE`, a process of its own.
+"""Readers of the view: `python -m suiro.demo.reader URL FILE`, a separate process.
 
-Many callers, one look-up after another in turn, at a steady rate; each is one of the view's users, whom a shift moves
-or not. Prints how it goes now and then until standard input closes; then everything it was answered is in FILE.
+Many callers take turns at a steady rate of lookups. Each is a user of the view, whom a shift may move. The status is
+printed now and then until standard input closes; then all answers are written to FILE.
 """
 
 from __future__ import annotations

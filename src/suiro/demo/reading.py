@@ -1,6 +1,6 @@
-"""Reads the topics for the check: from the start, by a read_committed consumer that is not ours (confluent-kafka).
+"""Reads the topics for the check, from the start, with an independent read_committed consumer (confluent-kafka).
 
-Avro is read by `fastavro`, with the schemas that the records name. Records come one by one and nothing keeps them.
+Avro is decoded by `fastavro`, with the schemas that the records name. Records are processed one by one and not kept.
 """
 
 from __future__ import annotations

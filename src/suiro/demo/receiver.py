@@ -1,6 +1,6 @@
-"""Who gets the alerts: an HTTP server that remembers each `Idempotency-Key`, and so acts once on what may come twice.
+"""The receiver of alerts: an HTTP server that remembers each `Idempotency-Key`, so that a repeated alert counts once.
 
-It loses an answer now and then: the alert is taken, but the sender hears 503 and has to send it again.
+Now and then it loses an answer on purpose: the alert is accepted, but the sender gets 503 and must send it again.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What the demo says at its end: the counts on screen, every difference, and one JSON object."""
+"""The result of the demo: counts, every difference, and one JSON object."""
 
 from __future__ import annotations
 

@@ -1,6 +1,7 @@
-"""Avro schemas of a flight and its key: what the pipeline reads each row into, and what it writes.
+"""Avro schemas of a flight and its key: the format in which the pipeline reads rows and writes results.
 
-The names are those that capture gives the table's records. A column that the table gets tomorrow changes nothing here.
+The names are those that capture gives the records of the table. A column that is added to the table changes nothing
+here.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""All that the demo starts, part by part: the log and everything around it, and at last who reads.
+"""All processes of the demo: the log, everything around it, and the readers.
 
-Every part can be started, killed and stopped by itself; `stop` ends whatever still runs, in the order of the flow.
+Every part can be started, killed and stopped separately. `stop` ends all running parts, in the order of the data flow.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Which flights are valid: a rule over one row, and the processor that tells why a row is not."""
+"""The rule for valid flights, and the processor that gives the reason why a flight is rejected."""
 
 from __future__ import annotations
 

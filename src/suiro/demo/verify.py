@@ -1,7 +1,7 @@
-"""Compares what is in the topics with what must be there; every difference is named.
+"""Compares the contents of the topics with the expected ones, and names every difference.
 
-A pure rule over records as they are read (`reading`), so that tests can show it a wrong one. Of a million records only
-counts stay, and what must be seen together: alerts, carriers' figures, rejected flights.
+This is a pure rule over records as they are read (`reading`), so that tests can show it a wrong one. Of a million
+records, only counts are kept, and what must be compared as a whole: alerts, carriers' figures, rejected flights.
 """
 
 from __future__ import annotations

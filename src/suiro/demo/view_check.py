@@ -1,7 +1,7 @@
-"""Holds the view to its account: every comparison, every answer that a reader got, the explanation, the rollback.
+"""Checks the view: every comparison, every answer to a reader, the explanation, the rollback.
 
-A pure rule over what was noted, so that tests can show it a wrong answer. What must be there comes from the flights as
-they were read back (`FlightLog`), and at the end from the CSV files (`Expected`).
+This is a pure rule over what was recorded, so that tests can show it a wrong answer. The expected figures come from
+the flights as they were read back (`FlightLog`), and at the end from the CSV files (`Expected`).
 """
 
 from __future__ import annotations

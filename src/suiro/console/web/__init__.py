@@ -1,9 +1,10 @@
-"""The console: an HTTP API over what suiro knows of a cluster, and a page for browsers (`page/`).
+"""The web console: an HTTP API for a cluster, and a page for browsers (`page/`).
 
-- `serving`: until a signal. `application`: HTTP. `endpoint`: what an endpoint is. `api`: the endpoints, by page.
-- `console`: settings, and clients to borrow. `model`: what is known of the cluster, without anybody's waiting.
-- `login`: by an OpenID Connect provider (`oidc`), with `sessions`; loaded where one was named.
-- `record_json`, `masks`: records as those who ask may see them. `events`, `files`, `openapi`: what is sent.
+- `serving`: runs the server until a signal. `application`: HTTP. `endpoint`: the definition of an endpoint. `api`: the
+  endpoints, by page.
+- `console`: settings, and clients to borrow. `model`: the state of the cluster, which no request waits for.
+- `login`: logins by an OpenID Connect provider (`oidc`), with `sessions`; loaded only if a provider is configured.
+- `record_json`, `masks`: records, restricted to what a user may see. `events`, `files`, `openapi`: responses.
 """
 
 from __future__ import annotations

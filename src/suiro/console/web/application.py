@@ -1,7 +1,8 @@
-"""The console's HTTP: the page's files, and the API below `/api/v1`, past logins, roles and the rules for web pages.
+"""The HTTP application: the files of the page, and the API below `/api/v1`, behind logins, roles and same-site rules.
 
-Handlers run on threads. Streams are made step by step on threads of their own, so that a hundred of them take turns,
-and each ends within a step of its reader's going. Whatever changes something is noted: who, what, and how it ended.
+Handlers run on threads. Streams are produced step by step on separate threads, so that a hundred of them share the
+time, and each ends within one step after its reader has disconnected. Every action that changes something is logged:
+user, action, result.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The console as its endpoints see it: settings, clients to borrow, the registry, what is known of the cluster."""
+"""The console, as its endpoints see it: settings, clients to borrow, the registry, the state of the cluster."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""What an endpoint of the console's API is: a method, a path, who may, and a function that runs on a thread.
+"""The definition of an endpoint: a method, a path, a role, and a function that runs on a thread.
 
-Everything that changes something is a POST with a JSON body, so that the one rule of `suiro.foundation.http.origins`
-holds for it. What an endpoint gives is written as JSON by msgspec; `Events` and `Download` are sent as they come.
+Every change is a POST with a JSON body, so that the rule of `suiro.foundation.http.origins` covers it. The return
+value of an endpoint is written as JSON by msgspec; `Events` and `Download` are streamed.
 """
 
 from __future__ import annotations

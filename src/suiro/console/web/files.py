@@ -1,6 +1,6 @@
-"""The page's files, read once: it is a hundred small ones, and none of them changes while the console runs.
+"""The files of the page, read once: about a hundred small ones, which do not change while the console runs.
 
-They are asked for again at each load by their ETag, so that a new version of suiro is there at once.
+Browsers revalidate them at each load by their ETag, so that a new version of suiro is used at once.
 """
 
 from __future__ import annotations

@@ -1,11 +1,11 @@
-"""A login by a provider: `/login` sends a browser there, `/login/callback` takes it back, `/logout` ends it.
+"""Logins by a provider: `/login` redirects a browser to it, `/login/callback` receives it back, `/logout` logs out.
 
-What a login needs until the browser is back (state, nonce, the verifier of PKCE, the place on the page) is in a cookie
-with a signature of this process. So a stranger who begins a million logins has nothing kept here; and a login that was
-begun in another browser ends in none. A state counts once: it is remembered as used until its cookie is void.
+The state of a login in progress (state, nonce, PKCE verifier, target page) is in a cookie that this process signs. So
+a million logins that are started but not completed use no memory here, and a login that was started in another browser
+fails. A state is valid once: it is remembered as used until its cookie expires.
 
-That cookie is `SameSite=Lax`, because the browser comes back from another site. The cookie of a session is
-`SameSite=Strict`: the page's files are for everybody, and what the page then asks for comes from this site.
+That cookie is `SameSite=Lax`, because the browser comes back from another site. The session cookie is
+`SameSite=Strict`: the files of the page are public, and the page's own requests come from this site.
 """
 
 from __future__ import annotations

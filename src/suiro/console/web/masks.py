@@ -1,8 +1,8 @@
-"""Fields of records that only admins see: rules `TOPICS=FIELD`; TOPICS may have `*`, and FIELD is a path with dots.
+"""Masked fields of records, which only admins see: rules `TOPICS=FIELD` (`*` in TOPICS, dots in FIELD for a path).
 
-A masked record is shown as JSON with the field's value replaced, and in no other way: not its bytes, not as text where
-it is no JSON. Rows of stores and of views, which are made of records, are for admins where there are rules. Filters see
-what their user sees, so that nobody learns a value by asking whether it is there.
+A masked record is shown only as JSON with the field's value replaced: never as bytes, nor as text if it is not JSON.
+If there are rules, rows of stores and of views, which are made of records, are for admins only. Filters see what their
+user sees, so that a filter cannot reveal a value.
 """
 
 from __future__ import annotations

@@ -1,11 +1,12 @@
-"""What is known of the cluster: read again and again by one thread, so that no request waits for it.
+"""The state of the cluster, which one thread reads in rounds, so that no request waits for the cluster.
 
-A round asks for the topics, where their partitions end, and the groups. It begins `ROUND_S` after the one before, or
-later where rounds take long: the console asks for no more than a fifth of the time. What is dear is read in turns:
-sizes and first offsets three times a minute, and groups, of which there may be thousands, as many as `GROUPS_S` allows.
+A round reads the topics, the end offsets of their partitions, and the groups. It starts `ROUND_S` after the one
+before, or later if rounds are slow: the console spends at most a fifth of the time on them. Expensive parts are read
+in turns: sizes and start offsets three times a minute, and as many of possibly thousands of groups as `GROUPS_S`
+allows.
 
-What changed is told to all subscribers, as bytes that were made once. Where the cluster cannot be reached, what was
-known stays, and the overview says since when and why.
+Changes are sent to all subscribers as bytes that are encoded once. While the cluster cannot be reached, the last state
+remains, and the overview says since when and why.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
-"""Logins by an OpenID Connect provider: where to send a browser, and who it is that comes back.
+"""Logins by an OpenID Connect provider: the redirect to it, and the verification of the user who comes back.
 
-The authorization code flow with PKCE. Of the provider's token all is checked: signature by one of its keys and an
-algorithm of `ALGORITHMS`, issuer, audience, nonce, times. What the provider says of itself is read under limits of
-time and bytes, on the caller's thread, and kept; nothing is asked before somebody logs in. `authlib` and `joserfc` are
-imported here only, when a provider was named.
+This is the authorization code flow with PKCE. The provider's token is verified completely: its signature by one of the
+provider's keys and an algorithm of `ALGORITHMS`, issuer, audience, nonce, times. The provider's metadata is read on
+the caller's thread, with limits of time and bytes, and cached; nothing is requested before a user logs in. `authlib`
+and `joserfc` are imported only here, if a provider is configured.
 """
 
 from __future__ import annotations

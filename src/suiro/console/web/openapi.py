@@ -1,4 +1,4 @@
-"""The OpenAPI document of the console's API, made from its endpoints: what a client needs is never written twice."""
+"""The OpenAPI document of the console's API, generated from its endpoints."""
 
 from __future__ import annotations
 

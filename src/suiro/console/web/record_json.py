@@ -1,4 +1,4 @@
-"""A record as the API gives it: decoded, cut for lists, masked for those who may not see all of it."""
+"""A record as the API returns it: decoded, shortened for lists, masked for users who may not see all of it."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
 """Other HTTP servers that the console asks for its users: hosts of views, processes of connect.
 
-Each is asked for itself and under limits. One that is down or slow is an entry with an error in a list, which waits for
-it once: as long as it does not answer, it is asked beside the lists, and they tell the last error at once. It holds few
-of the console's threads, and none of those that others are asked on.
+Each server is asked separately, within limits. A server that is down or slow appears in a list as an entry with an
+error, and only the first list waits for it: until it answers again, it is asked in the background, and lists show its
+last error at once. It occupies few of the console's threads, and none that other servers need.
 """
 
 from __future__ import annotations

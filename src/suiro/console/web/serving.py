@@ -1,6 +1,6 @@
-"""`suiro console`: the server, until SIGTERM or SIGINT.
+"""`suiro console`: runs the server until SIGTERM or SIGINT.
 
-Without users it listens on the loopback address only: whoever reaches it may delete topics.
+Without users it listens on the loopback address only, because anyone who reaches it may delete topics.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Who is logged in by a provider: sessions, kept in memory, and the cookie that a browser has of one.
+"""Sessions of users who logged in by a provider, in memory, and their cookies.
 
-A session has an end, and its role is the one of the login. A restart of the console ends all. Of a cookie a hash is
-kept, so that what is in memory lets nobody in.
+A session expires, and keeps the role of its login. A restart of the console ends all sessions. Only a hash of the
+cookie is kept, so that the contents of the memory do not allow a login.
 """
 
 from __future__ import annotations

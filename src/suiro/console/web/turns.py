@@ -1,8 +1,7 @@
-"""Work that takes its time, kept from the threads of everybody else: so many at once, so many that wait for their turn,
-and those who ask for the same share one answer.
+"""Turns for slow work: limits how many run and how many wait; requests for the same result share one.
 
-Handlers run on a few threads. A reading of a large topic, or a server that does not answer, holds as many of them as is
-said here, and whoever comes beyond that is told to try again.
+Handlers run on a few threads. Reading a large topic, or a server that does not answer, occupies at most the configured
+number of them. Further callers are asked to try again.
 """
 
 from __future__ import annotations

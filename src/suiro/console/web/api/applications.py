@@ -1,4 +1,4 @@
-"""Applications: what each that runs with `--console` says of itself, and rows of its stores."""
+"""Applications that run with `--console`: their status, and rows of their stores."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Connectors of the processes that the console was told of: `suiro connect`, or Kafka Connect."""
+"""Connectors of the configured processes: `suiro connect`, or Kafka Connect."""
 
 from __future__ import annotations
 

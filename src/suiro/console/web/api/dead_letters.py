@@ -1,8 +1,8 @@
-"""Dead letters: counted by reason, looked at beside what they were made of, sent back.
+"""Dead letters: counted by reason, shown next to the records that they came from, sent back.
 
-A topic of them may have any number. What somebody waits for reads its newest ones, a named number of records and bytes,
-and says whether that was all. Few such readings go on at once, and who asks for the same shares one. A redrive reads
-all that it is to send, and runs to its end though its caller goes away.
+A dead-letter topic may have any number of records. A request reads only the newest ones, within a limit of records and
+bytes, and says whether that was all. Few such reads run at once, and requests for the same topic share one. A redrive
+reads everything that it sends, and runs to its end even if its caller disconnects.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Groups: the list, one of them, other offsets, and their end."""
+"""Consumer groups: the list, one group, a reset of offsets, deletion."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Who is asking, how the cluster stands, what changes, and what was changed."""
+"""The user, the state of the cluster, the stream of changes, and the log of actions."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Records: a page of them around a place, a search, a tail, a file of them; and written."""
+"""Records: a page around an offset, a search, a tail, a download, and writing."""
 
 from __future__ import annotations
 

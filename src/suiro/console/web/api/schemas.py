@@ -1,7 +1,7 @@
 """Schemas of the registry.
 
-A registry has no one question for all that the list shows. So rows are kept for a while, and a list asks for no more
-new ones than somebody waits for: the rest comes with the next lists.
+A registry has no single request for all columns of the list. So rows are cached for a while, and a list fetches only
+as many new rows as a user would wait for. The following lists fetch the rest.
 """
 
 from __future__ import annotations

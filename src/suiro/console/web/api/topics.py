@@ -1,4 +1,4 @@
-"""Topics: the list, one of them, and its changes."""
+"""Topics: the list, one topic, and changes to it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Views, through the hosts that serve them. A host's answers go on as they are, every digit of them."""
+"""Views, through the hosts that serve them. Answers of a host are passed on unchanged, with every digit."""
 
 from __future__ import annotations
 
