@@ -1,7 +1,7 @@
-"""File descriptors: how many the process may have, and who gets how many of them.
+"""File descriptors: the limit of the process, and how it is divided.
 
-Connections and files are numbered by the same counter. A process that has given them all to connections can open no
-segment, so it cannot write. Each has a share, and what is left is for the rest: folders, pipes, other sockets.
+Connections and files use the same limit. A process whose connections use all descriptors cannot open a segment, so it
+cannot write. So each has a share; the rest is for folders, pipes and other sockets.
 """
 
 from __future__ import annotations

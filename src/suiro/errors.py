@@ -1,11 +1,11 @@
-"""Every error suiro raises, one tree, sorted by what the caller should do.
+"""The exceptions of suiro: one tree, sorted by the action that the caller must take.
 
-- `UsageError`: the call, the setting or the data is wrong; mend it, then call again.
-- `TransientError`: nothing is wrong with the call; the same call may succeed later.
-- `FatalError`: stop; going on would lose or repeat data.
+- `UsageError`: the call, the setting or the data is wrong. Fix it, then call again.
+- `TransientError`: the call is correct. The same call may succeed later.
+- `FatalError`: stop. Continuing would lose or duplicate data.
 
-A message says what happened, to what, and what to do next. Every class is picklable, because Spark
-sends errors between processes: `args` are exactly the constructor's positional arguments.
+A message says what happened, to what, and what to do next. Every exception can be pickled, because Spark sends errors
+between processes: `args` are exactly the positional arguments of the constructor.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""What an installation holds: the extras of the package, and one line for what is missing.
+"""The extras of the package, and the error for one that is not installed.
 
-`pip install suiro` is the node, the client, the console, the everyday commands and what tests need. Everything heavier
-is an extra (`pip install 'suiro[spark]'`). A door to such a part calls `require` before it imports anything of it, so
-that what is missing is said at once and in the same words everywhere: `MissingExtraError`.
+`pip install suiro` installs the node, the client, the console, the everyday commands and the testing tools. Everything
+heavier is an extra (`pip install 'suiro[spark]'`). Code that needs an extra calls `require` before it imports from it;
+if it is missing, `MissingExtraError` says how to install it.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
-"""From one node to Apache Kafka: a stopped node's data folder becomes the folder of a cluster.
+"""Converts the data folder of a stopped node to the folder of an Apache Kafka cluster.
 
-Always true: the node's folder is only read; the cluster's is filled under another name beside its place and renamed
-when all of it is on the disk; then the node's is marked, and no node starts on it by mistake. Whatever dies on the way
-leaves the node's folder as it was, and the next try begins anew.
+The folder of the node is only read. The folder of the cluster is written under a temporary name next to its target and
+renamed when everything is on disk. Then the folder of the node is marked, so that no node starts on it by mistake. If
+the process dies at any point, the folder of the node is unchanged, and the handover can be repeated.
 
-`suiro.broker` knows what a node's folder holds, `suiro.kafka` what a cluster's looks like; they meet here only.
+`suiro.broker` reads a node's folder, `suiro.kafka` defines a cluster's; only this module uses both.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
-"""A node: the broker of one data directory, in this process or in one of its own.
+"""A node: the broker of one data directory, in this process or in a child process.
 
-- `serve` runs a node in the foreground until SIGTERM or SIGINT (`suiro node` is that).
-- `NodeProcess` starts `suiro node` as a child: for tests that kill it, for the demo, for isolation.
-- `InProcessNode` runs a broker on a thread: the quickest to start, gone with this process.
+- `serve` runs a node in the foreground until SIGTERM or SIGINT (`suiro node`).
+- `NodeProcess` starts `suiro node` as a child process: for tests that kill it, for the demo, for isolation.
+- `InProcessNode` runs a broker on a thread: it starts fastest, and ends with this process.
 
-This module imports no broker until one is started, so that it is cheap to import for a parent.
+The module imports the broker only when one is started, so that importing it is cheap.
 """
 
 from __future__ import annotations

@@ -1,13 +1,14 @@
-"""A small blocking client for any Kafka: what the Spark source and sink, the console and the commands need.
+"""A small blocking client for any Kafka cluster: the requests that the Spark source and sink, the console and commands
+need.
 
-Users produce and consume with confluent-kafka or any other Kafka client. Records are not decoded here: batches go
-in and out as bytes (`suiro.protocol.columnar` and `suiro.protocol.records` make and read them).
+Applications produce and consume with confluent-kafka or any other Kafka client. This client does not decode records:
+batches go in and out as bytes (`suiro.protocol.columnar` and `suiro.protocol.records` encode and decode them).
 
-- `kafka_client`: `Client`, the one object to use.
-- `connection`, `security`: one socket. `cluster`: which broker does what. `leaders`, `retry`: ask again.
+- `kafka_client`: `Client`, the entry point.
+- `connection`, `security`: one connection. `cluster`: metadata. `leaders`, `retry`: repeated requests.
 - `fetch`, `produce`, `offsets`, `transaction`, `admin`: one group of requests each.
-- `administration`: `Admin`, loaded when it is asked for. `configs`, `partitions`, `groups`, `access`: its requests.
-- `error_codes`: what a broker's answer means to the caller. `settings`: every limit's name.
+- `administration`: `Admin`, loaded on first use. `configs`, `partitions`, `groups`, `access`: its requests.
+- `error_codes`: error codes to exceptions. `settings`: names of the settings.
 """
 
 from importlib import import_module

@@ -1,4 +1,4 @@
-"""Who may do what: access rules (ACLs), SCRAM users, quotas. Names are those of Kafka's tools."""
+"""Access control: ACLs, SCRAM users and quotas, with the names of Kafka's tools."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Topics: create, delete, describe their settings. Whether anybody is asked for rights."""
+"""Topics: create, delete, describe their settings; and whether the cluster has an authorizer."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`Admin`: what an administrator asks of a cluster, in the words of Kafka's admin client. Got by `Client.admin`."""
+"""`Admin`: requests of administrators, with the names of Kafka's admin client. `Client.admin` returns it."""
 
 from __future__ import annotations
 

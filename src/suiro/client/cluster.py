@@ -1,7 +1,7 @@
-"""Which broker does what: bootstrap, metadata, leaders, coordinators, and one connection to each broker.
+"""Bootstrap, metadata, leaders, coordinators, and one connection to each broker.
 
-What is cached here may be old. A request that fails for it calls `forget_leaders` or `forget_coordinator`, and
-the next attempt asks again.
+Cached metadata can be out of date. A request that fails for this reason calls `forget_leaders` or `forget_coordinator`,
+and the next attempt reads the metadata again.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Settings of topics and brokers: every entry with its source, and changes of single ones."""
+"""Settings of topics and brokers: every entry with its source, and incremental changes."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""One blocking connection to one broker: frames out, frames in, in order.
+"""One blocking connection to one broker.
 
-A broker answers a connection's requests in the order they came, so responses are matched by position; the
-correlation id only proves it. After any failure the connection is closed: half a frame cannot be resumed.
+A broker answers the requests of a connection in order, so responses are matched by position, and the correlation id is
+only checked. After any failure the connection is closed, because a partial frame cannot be resumed.
 """
 
 from __future__ import annotations

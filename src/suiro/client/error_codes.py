@@ -1,12 +1,12 @@
-"""Kafka's error codes, sorted by what the caller should do.
+"""Maps Kafka's error codes to exceptions, by the action that the caller must take.
 
 | category | error | caller |
 |---|---|---|
 | retriable | `RetriableKafkaError` | the client repeats the request until its deadline |
-| abortable | `AbortableError` | fence (`TransactionalProducer.init`), then redo the transaction |
-| fenced | `FencedError` | stop: somebody else owns the transactional id |
-| broken | `BrokerFailureError` | stop and look into the broker's log |
-| everything else | `RefusedError` | mend the call |
+| abortable | `AbortableError` | fence (`TransactionalProducer.init`), then repeat the transaction |
+| fenced | `FencedError` | stop: another producer owns the transactional id |
+| broken | `BrokerFailureError` | stop and read the log of the broker |
+| everything else | `RefusedError` | fix the call |
 """
 
 from __future__ import annotations

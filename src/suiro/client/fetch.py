@@ -1,8 +1,8 @@
 """Fetch: raw record batches of many partitions, without a copy between the socket and the caller.
 
-Versions 4 to 12, written and read by hand: they are plain structs, and the records, which are all of the weight,
-are handed on as read-only views of the one `bytes` object that the kernel filled. A node on the same machine, asked in
-version 12, may name a region of its log's file instead (`file_regions`): then not even the kernel copies them.
+Versions 4 to 12 are encoded and decoded by hand: they are simple structs, and the records are returned as read-only
+views of the one `bytes` object that was received. In version 12, a node on the same machine can return a region of its
+log file instead (`file_regions`), so the kernel copies nothing either.
 """
 
 from __future__ import annotations

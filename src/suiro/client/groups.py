@@ -1,6 +1,6 @@
-"""Groups as an administrator sees them: which there are, their members, and deleting what they committed.
+"""Groups for administrators: list them, describe their members, delete groups and committed offsets.
 
-Both kinds of consumer groups are described alike: classic ones, and those of KIP-848.
+Classic consumer groups and those of KIP-848 are described in the same way.
 """
 
 from __future__ import annotations

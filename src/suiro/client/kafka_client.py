@@ -1,4 +1,4 @@
-"""`Client`: everything this package does, behind one object."""
+"""`Client`: all requests of this package behind one object."""
 
 from __future__ import annotations
 

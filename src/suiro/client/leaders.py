@@ -1,6 +1,7 @@
-"""One question about many partitions: split by leader, asked of all leaders at once, repeated where it failed.
+"""Sends one request for many partitions: split by leader, sent to all leaders in parallel, and repeated where it
+failed.
 
-An answer that came is kept while the others are asked again, so the result is complete or an error.
+Results are kept while failed partitions are repeated, so the result is complete or an error.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Offsets: a partition's own (earliest, latest, by time), and those committed by groups."""
+"""Offsets: of partitions (earliest, latest, by time), and committed by groups."""
 
 from __future__ import annotations
 

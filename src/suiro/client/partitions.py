@@ -1,4 +1,4 @@
-"""What is asked about partitions beside records: more of them, less in them, how much they hold, where they are."""
+"""Partitions: add partitions, delete records, describe sizes, replicas and log directories."""
 
 from __future__ import annotations
 

@@ -1,13 +1,13 @@
-"""Produce: record batches out, pipelined, in order per partition, each acknowledged.
+"""Produce: record batches, pipelined, in order for each partition, each acknowledged.
 
-Always true:
-- one batch per partition per request (brokers take no more), at most
-  `max.in.flight.requests.per.connection` requests unanswered per broker;
-- batches of one partition are appended in the order given. When one fails and may be repeated, no later batch of
-  its partition is sent until all that are under way have been answered; then all of them are sent again, in order
-  and with the same sequences, and the broker recognises those it has (it remembers the last five);
-- batches without a producer id cannot be recognised, so only one per partition is under way, and a repeated one
-  may be there twice.
+Invariants:
+- A request has one batch per partition (brokers accept no more). At most `max.in.flight.requests.per.connection`
+  requests per broker are unanswered.
+- Batches of one partition are appended in the given order. If one fails with a retriable error, no later batch of its
+  partition is sent until all requests in flight are answered. Then all of them are sent again, in order and with the
+  same sequences. The broker recognises duplicates, because it remembers the last five batches.
+- Batches without a producer id cannot be recognised. Only one per partition is in flight, and a repeated batch can be
+  written twice.
 """
 
 from __future__ import annotations

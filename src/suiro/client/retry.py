@@ -1,4 +1,4 @@
-"""Deadlines and repeated attempts: when to try again, and when to give up."""
+"""Deadlines, and repeated attempts with backoff."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Who may listen and who is speaking: TLS by the standard library, SASL PLAIN and SCRAM (RFC 5802).
+"""TLS by the standard library, and SASL PLAIN and SCRAM (RFC 5802).
 
-`security.protocol` is PLAINTEXT, SSL, SASL_PLAINTEXT or SASL_SSL. User and password come from `sasl.username` and
-`sasl.password`, or from `sasl.jaas.config` as Java clients write it.
+`security.protocol` is PLAINTEXT, SSL, SASL_PLAINTEXT or SASL_SSL. User and password are `sasl.username` and
+`sasl.password`, or part of `sasl.jaas.config` in the syntax of Java clients.
 """
 
 from __future__ import annotations

@@ -1,24 +1,24 @@
-"""Transactions, under the rules that make them exact; by protocol V2 where the cluster has it, else by V1.
+"""Transactions, by protocol V2 if the cluster has it, otherwise by V1. Three rules make them exactly once:
 
-- **Fence first.** `init` succeeds only once every earlier transaction of the id is decided and all its markers are
-  written. What it returns is needed for everything else.
-- **One epoch per transaction.** After `end` the identity is spent: a delayed copy of the EndTxn could otherwise
-  end the next transaction. `renew` gives the next one.
-- **Abort by fencing.** `init` aborts what is open, under a new epoch, so that late batches of the old one are
-  refused. EndTxn(abort) alone would let them in, in V1.
+- **Fence first.** `init` returns only after every earlier transaction of the id is decided and all its markers are
+  written. All other calls need the identity that it returns.
+- **One epoch per transaction.** After `end` the identity must not be used again: a delayed copy of EndTxn could end the
+  next transaction. `renew` returns the identity of the next transaction.
+- **Abort by fencing.** `init` aborts the open transaction with a new epoch, so late batches of the old epoch are
+  rejected. In V1, EndTxn(abort) alone would accept them.
 
-V1 is what every broker since 2.5 speaks. V2 (KIP-890) is for clusters that have finalized `transaction.version` 2; that
-is looked up when an epoch begins, and holds for it. It says the same with fewer requests:
+V1 works with every broker since 2.5. V2 (KIP-890) needs a cluster that has finalized `transaction.version` 2; this is
+looked up when an epoch begins. V2 sends fewer requests:
 
 | call | state before | state after | V1 sends | V2 sends |
 |---|---|---|---|---|
 | `init` | any | ready | InitProducerId | InitProducerId |
 | `join` | any | ready | nothing: another process has sent the `init` | nothing |
-| `add_partitions` | ready | ready | AddPartitionsToTxn | nothing: partitions join by being written to |
-| `add_offsets` | ready | ready | AddOffsetsToTxn | nothing: the group joins by a commit |
+| `add_partitions` | ready | ready | AddPartitionsToTxn | nothing: a write adds the partition |
+| `add_offsets` | ready | ready | AddOffsetsToTxn | nothing: a commit adds the group |
 | `produce` | ready | ready | Produce | Produce |
 | `commit_offsets` | ready | ready | TxnOffsetCommit | TxnOffsetCommit |
-| `end` | ready | spent | EndTxn | EndTxn, whose answer bears the next identity |
+| `end` | ready | spent | EndTxn | EndTxn, whose response has the next identity |
 | `renew` | spent | ready | InitProducerId | nothing |
 | any error | ready | as before: repeat the call, or `init` | | |
 """

@@ -1,10 +1,9 @@
-"""Data in and out: sources and sinks beside the log, each exactly once or said plainly what it is instead.
+"""Moves data in and out: sources and sinks next to the log, and change data capture from Postgres.
 
-- `connectors`: what a source and a sink are; the values that pass. `settings`, `configuration`: the TOML file.
-- `source_task`, `sink_task`: run one, transaction by transaction. `task`: what both share. `positions`: where a source
-  goes on. `values`: formats. `nesting`: how deep JSON may be. `runtime`: many of them, restarted, paused.
-  `control`: over HTTP.
-- `sources`, `sinks`: those that come along, one file each, loaded when a configuration names them. `postgres`: capture.
+- `connectors`: interfaces and values. `settings`, `configuration`: the TOML file.
+- `source_task`, `sink_task`: run a connector, transaction by transaction. `task`: shared code. `positions`: positions
+  of sources. `values`: formats. `runtime`: many connectors, with restart and pause. `control`: the REST API.
+- `sources`, `sinks`: the included connectors, loaded when a configuration names them. `postgres`: capture.
 """
 
 from importlib import import_module

@@ -1,12 +1,13 @@
-"""What a source and a sink are: two small protocols, and the values that pass between them and the runtime.
+"""The interfaces of sources and sinks, and the values that they exchange with the runtime.
 
-A connector is made by `cls(settings, about)`, which does no I/O and raises `SettingError` for what is wrong; it is
-then `open`ed, used and `close`d by one thread. After an error it is closed and opened anew, from the last position or
-offsets that were stored; so whatever it remembers beyond those must not matter.
+A connector is created by `cls(settings, about)`, which does no I/O and raises `SettingError` for invalid settings. One
+thread then calls `open`, uses it, and calls `close`. After an error it is closed and opened again from the last stored
+position or offsets, so other state must not matter.
 
-A source is exactly once because the runtime writes what `poll` returned and the position behind it in one Kafka
-transaction. A sink is exactly once if it stores `SinkBatch.next_offsets` in one step with the batch and returns them
-from `open`; otherwise the runtime commits them behind the batch, and the sink sees some records twice after a crash.
+A source is exactly once because the runtime writes the result of `poll` and the position after it in one Kafka
+transaction. A sink is exactly once if it stores `SinkBatch.next_offsets` atomically with the batch and returns them
+after `open`. Otherwise the runtime commits offsets after the batch, and the sink can receive records twice after a
+crash.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""What the expression of a rule costs at most for a record, from the expression alone.
+"""An upper bound of the cost of a rule per record, computed from its expression.
 
-A text is as long as `factor` times the record's own texts and `chars` more. A function that makes no text gives
-values of a few characters; a function that takes a text costs what it makes or looks through.
+The length of a text is at most `factor` times the texts of the record, plus `chars`. A function that returns no text
+returns a value of a few characters. A function of a text costs the length that it produces or searches.
 """
 
 from __future__ import annotations

@@ -1,13 +1,14 @@
-"""Many connectors in one process, one thread each: start, restart with backoff, pause, resume, status.
+"""Runs many connectors in one process, one thread each: start, restart with backoff, pause, resume, status.
 
-| state | means | leaves it by |
+| state | means | ends by |
 |---|---|---|
 | RUNNING | its task runs | pause, error |
-| RESTARTING | it failed and starts anew after a while (`retry_at_ms`) | time, pause, restart |
-| FAILED | it failed in a way that a restart does not mend, such as fenced by another process | restart |
-| PAUSED | nothing is open; it goes on where it was | resume |
+| RESTARTING | it failed and will restart (`retry_at_ms`) | time, pause, restart |
+| FAILED | it failed in a way that a restart cannot fix, such as fenced by another process | restart |
+| PAUSED | nothing is open; it continues from its stored position | resume |
 
-What one connector raises stays with it. A pause lasts as long as the process; `paused = true` in the file stays.
+An error of one connector does not affect others. A pause lasts until the process ends; `paused = true` in the file
+lasts.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""Runs one source: what it polled and the position behind it, in one Kafka transaction after another.
+"""Runs one source: records and the position after them, in one Kafka transaction after another.
 
-Exactly once by three rules: fence first (InitProducerId), then read the position; records and position in the same
-transaction; one producer epoch per transaction (see `suiro.client.transaction`). Whatever goes wrong, the task is
-over; a new one fences, reads the committed position, and goes on from there.
+Three rules make it exactly once: fence first (InitProducerId), then read the position; write records and position in
+the same transaction; use one producer epoch per transaction (see `suiro.client.transaction`). Any error ends the task;
+a new one fences, reads the committed position, and continues from there.
 """
 
 from __future__ import annotations

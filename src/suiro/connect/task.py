@@ -1,4 +1,4 @@
-"""What all tasks share: what a connector is given, the switch that stops it, and how records get into batches."""
+"""Shared code of source and sink tasks: their context, their progress, and batches of records."""
 
 from __future__ import annotations
 

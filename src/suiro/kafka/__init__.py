@@ -1,9 +1,9 @@
-"""Real Apache Kafka from Maven's jars: one for tests and comparisons, or a cluster of three to try and to grow into.
+"""Apache Kafka from Maven: one broker for tests and comparisons, or a cluster of up to three in a folder.
 
-Nothing of this is needed to use suiro. Enter here: `KafkaProcess` is one, with free ports and small topics of its own;
-`KafkaCluster` is one or three with Kafka's defaults in a folder that is kept, which is what `suiro kafka up` runs.
+suiro does not need this package. `KafkaProcess` is one broker with free ports and small internal topics. `KafkaCluster`
+is one broker or three, with Kafka's defaults, in a folder that is kept; `suiro kafka up` runs it.
 
-- `process`: the jars, Java, one server as a process. `cluster`: several of them, and where each listens.
+- `process`: the jars, Java, one server as a process. `cluster`: several of them, and their listeners.
 - `properties`: their `server.properties`.
 """
 

@@ -1,9 +1,9 @@
-"""One Apache Kafka or a quorum of three on this machine, in a folder that is kept: what `suiro kafka up` runs.
+"""An Apache Kafka cluster of one or three brokers on this machine, in a folder that is kept. `suiro kafka up` runs it.
 
-The folder has one subfolder a broker: `broker-1/server.properties`, `broker-1/data`, `broker-1/server.log`. What a
-`server.properties` says stays as it is from start to start, but for the addresses among the brokers, which are free
-ports of the loopback each time: the quorum's members are named in the settings, not in the data. A folder that a
-handover has prepared is one of these, and so is what a user's own start scripts take over.
+The folder has one subfolder for each broker: `broker-1/server.properties`, `broker-1/data`, `broker-1/server.log`. A
+`server.properties` is not changed between starts, except for the addresses between brokers, which are free ports of the
+loopback interface at each start: the members of the quorum are named in the settings, not in the data. A handover
+prepares a folder of this form, and users can start its brokers with their own scripts.
 """
 
 from __future__ import annotations

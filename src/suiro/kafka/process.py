@@ -1,8 +1,7 @@
-"""One real Apache Kafka as its own process: a KRaft node, broker and controller in one.
+"""One Apache Kafka as a child process: a KRaft node that is broker and controller.
 
-By itself it is what tests, benchmarks and comparisons run beside the node; `cluster` makes several work together.
-Its jars are resolved once by Maven into `~/.cache/suiro/kafka-<version>`. Where Maven or Java is missing,
-`KafkaUnavailable` says what to install.
+Tests, benchmarks and comparisons run it next to the node; `cluster` combines several. Maven resolves the jars once,
+into `~/.cache/suiro/kafka-<version>`. If Maven or Java is missing, `KafkaUnavailable` names what to install.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
-"""`server.properties` of the brokers of a cluster on one machine: names and addresses in, settings out, no I/O.
+"""`server.properties` of the brokers of a cluster on one machine: from names and addresses to settings. No I/O.
 
-Every broker is a member of the quorum too, and has three kinds of listeners: those of the clients; BROKERS, by which
-the brokers reach each other; CONTROLLER, that of the quorum. The last two are on the loopback. Where the cluster checks
-who may do what (`authorizer.class.name`) they ask for a password, new at every start: whoever comes in by them is a
-super user.
+Every broker is also a member of the quorum and has three kinds of listeners: those of the clients; BROKERS, for traffic
+between brokers; CONTROLLER, for the quorum. The last two are on the loopback interface. If the cluster has an
+authorizer (`authorizer.class.name`), they require a password that is new at every start, and their users are super
+users.
 """
 
 from __future__ import annotations

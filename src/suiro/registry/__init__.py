@@ -1,12 +1,12 @@
-"""A schema registry with Confluent's REST API, its client, and serdes that use it.
+"""A schema registry with Confluent's REST API, its client, and codecs for serdes.
 
 - `schemas`: `Schema`, `Reference`, `RegisteredSchema`. `client`: `RegistryClient`, for any registry with this API.
 - `process`: the registry as a child process.
 - `server`, `app`, `endpoints`: HTTP. They load Starlette and are imported when a registry is served.
 - `registration`, `deletion`, `settings`, `compatibility`, `queries`, `merging`, `associations`: the rules, pure.
-- `state`: the topic folded. `records`: its bytes. `storage`: reads and writes it, one registry at a time.
-- `codecs`: values to bytes and back by a registry's schemas. `in_memory`: a registry for tests (`mock://name`).
-- `formats`: Avro, JSON Schema and Protobuf, each its parser, its canonical form and its rules of compatibility.
+- `state`: the state of the topic. `records`: its records. `storage`: reads and writes the topic.
+- `codecs`: values to bytes and back with schemas of a registry. `in_memory`: a registry for tests (`mock://name`).
+- `formats`: Avro, JSON Schema and Protobuf: parser, canonical form and compatibility rules of each.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What a registry refuses, in Confluent's codes and words: clients look at the code, people at the words."""
+"""Errors of the REST API, with Confluent's error codes and messages."""
 
 from __future__ import annotations
 

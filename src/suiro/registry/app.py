@@ -1,6 +1,6 @@
-"""The registry's HTTP: an ASGI application that knows paths, content types and errors, and no schema.
+"""The HTTP server of the registry: an ASGI application for paths, content types and errors. It knows no schemas.
 
-Paths are taken apart before they are decoded, because a subject may hold a slash (`orders%2Fvalue`). Whatever is below
+Paths are split before they are decoded, because a subject can contain a slash (`orders%2Fvalue`). A path below
 `/contexts/:.sandbox:/` is the same path for subjects of that context.
 """
 

@@ -1,8 +1,8 @@
-"""Which subject a topic's keys or values have: associations, as the newest clients ask for them.
+"""Associations: which subject the keys or values of a topic have. Recent clients ask for them.
 
-An association ties a resource (of a type, in a namespace: a topic in a cluster) to a subject, as its "key" or "value".
-STRONG ones own their subject: deleted with `cascadeLifecycle`, they delete it. A resource has one association of each
-type; creating another one of that type is refused, unless it is the same.
+An association connects a resource (with a type and a namespace, such as a topic in a cluster) to a subject, as its
+"key" or "value". A STRONG association owns its subject: if it is deleted with `cascadeLifecycle`, the subject is
+deleted. A resource has one association of each type; creating a different one of the same type is an error.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
-"""A blocking client for any registry with Confluent's REST API: what serdes and capture need of one.
+"""A blocking client for any registry with Confluent's REST API.
 
-Connections are pooled and what cannot change is kept: the schema of an id, the id of a schema in a subject. Not kept
-is what can: the latest version, whether a schema is compatible. One client may be used by many threads.
+Connections are pooled. Immutable results are cached: the schema of an id, and the id of a schema in a subject. The
+latest version and compatibility results are not cached. Threads may share a client.
 
-Reads are repeated after a lost connection or a registry that is not ready, and so is `register`: registering the same
-schema again gives the same id.
+Reads are repeated after a lost connection or if the registry is not ready. So is `register`: registering the same
+schema again returns the same id.
 """
 
 from __future__ import annotations

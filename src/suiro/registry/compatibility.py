@@ -1,14 +1,14 @@
-"""The seven levels: which versions a new schema is held against, and which of the two must be able to read the other.
+"""The seven compatibility levels: the versions with which a new schema is compared, and the direction.
 
-| level | held against | must read |
+| level | compared with | must be readable |
 |---|---|---|
-| BACKWARD, BACKWARD_TRANSITIVE | the last, all | the new schema what the old wrote |
-| FORWARD, FORWARD_TRANSITIVE | the last, all | the old schema what the new writes |
+| BACKWARD, BACKWARD_TRANSITIVE | the last, all | old data by the new schema |
+| FORWARD, FORWARD_TRANSITIVE | the last, all | new data by the old schema |
 | FULL, FULL_TRANSITIVE | the last, all | both |
 | NONE | nothing | |
 
-Versions that were deleted do not count. With a `compatibilityGroup`, only versions count whose metadata has the same
-value for the property of that name.
+Deleted versions do not count. With a `compatibilityGroup`, only versions count whose metadata has the same value of
+that property.
 """
 
 from __future__ import annotations

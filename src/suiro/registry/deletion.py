@@ -1,8 +1,8 @@
-"""Deleting, in two steps as in Confluent's registry.
+"""Deletion of subjects and versions, in two steps as in Confluent's registry.
 
-A soft delete hides a version: it cannot be found by its subject any more, but its id still gives its schema, so that
-data written with it stays readable. Only what is deleted softly can be deleted for good; then data written with it can
-be read no more. What others refer to cannot be deleted.
+A soft delete hides a version: it cannot be found by its subject, but its id still returns its schema, so that data
+written with it stays readable. Only a soft-deleted version can be deleted permanently; data written with it can then no
+longer be read. A version that other schemas reference cannot be deleted.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""The paths of the API, each with the function that answers it. Confluent's documentation of them is the reference.
+"""The paths of the API and their functions. Confluent's API documentation is the reference.
 
-A function gets the registry's storage and the `Call`, and returns what becomes the answer's JSON. It runs on a thread
-of its own and may wait. What refuses raises `ApiError`.
+A function gets the storage of the registry and the `Call`, and returns a value for the JSON response. It runs on a
+worker thread and may block. It raises `ApiError` to return an error.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
-"""`registry_client(url)`: one client per process and address; `mock://NAME` is a registry in this process's memory.
+"""`registry_client(url)`: one client per process and address. `mock://NAME` is a registry in the memory of this
+process.
 
-The registry in memory is the real one, all its rules included, over a list instead of a topic. It begins empty, is the
-same for everybody who gives its name, and ends with the process: for tests.
+The registry in memory has all rules of the real one, over a list instead of a topic. It is empty at first, shared by
+all users of its name in the process, and lost with the process. Use it in tests.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Metadata and rules of a schema, with the defaults and overrides of a configuration. The last one named wins."""
+"""Merges metadata and rules of a schema with the defaults and overrides of a configuration. The last one wins."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`suiro registry` as a child process of one's own. Light to import: no web server is loaded here."""
+"""`suiro registry` as a child process. Importing this module loads no web server."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Questions that change nothing, answered from the `State` in Confluent's JSON."""
+"""Read-only requests, answered from the `State` in Confluent's JSON."""
 
 from __future__ import annotations
 

@@ -1,11 +1,11 @@
-"""Registering a schema, looking one up by its text, and asking whether one would be accepted.
+"""Registers a schema, looks one up by its text, and tests whether one would be accepted.
 
-Registering is repeatable: a schema that the subject has already gives the id it has. A schema that another subject of
-the context has gives the same id, in a version of its own. Ids and versions only ever rise; a version that was
-deleted softly keeps its number.
+Registering is idempotent: a schema that the subject already has returns its id. A schema that another subject of the
+context has gets the same id, with a new version. Ids and versions only increase; a soft-deleted version keeps its
+number.
 
-Pure: decided from the `State` alone. `request` has the members of Confluent's: schema, schemaType, references,
-metadata, ruleSet, and id and version where the mode is IMPORT.
+Pure: decides from the `State` alone. `request` has Confluent's members: schema, schemaType, references, metadata,
+ruleSet, and id and version in mode IMPORT.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""The values that registry, client and serdes speak of: a schema, and a schema registered as a version.
+"""Values of registry, client and serdes: a schema, and a schema registered as a version.
 
-A schema is its text, its type and the schemas it refers to. Two equal `Schema` values are the same schema; whether
-two that are written differently mean the same is the registry's to say.
+A schema is its text, its type and its references. Equal `Schema` values are the same schema. The registry decides
+whether schemas with different texts are equivalent.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
-"""The registry as a server: in the foreground of its own process until SIGTERM (`suiro registry` is that), or on a
-thread of another.
+"""The registry as a server: in the foreground until SIGTERM (`suiro registry`), or on a thread.
 
-It listens before it has read the log, so that its address is known at once; requests are answered from then on when
-everything in the log was read. The ready line says that it was. How it listens, and for whom: `suiro.foundation.http`.
+It listens before it has read the log, so that its address is known early; requests wait until the log was read. The
+ready line is printed then. `suiro.foundation.http` has listening, users and TLS.
 """
 
 from __future__ import annotations

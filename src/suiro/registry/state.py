@@ -1,7 +1,7 @@
-"""What the `_schemas` topic says: its records folded, one after another, into subjects, levels and modes.
+"""The state of the `_schemas` topic: subjects, levels and modes, updated record by record.
 
-Pure and single-threaded; `log` applies the records under its lock. The last record of a key counts, so a topic that
-was compacted folds to the same state. Nothing here decides whether a record should have been written.
+Pure and single-threaded; `storage` applies records under its lock. The last record of a key counts, so a compacted
+topic gives the same state. This module does not decide whether a record should have been written.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""Names of subjects: with a context, `:.sandbox:orders-value`; without one, in the default context `.`.
+"""Names of subjects: `:.sandbox:orders-value` in a context, `orders-value` in the default context `.`.
 
-Every context has its own ids. A subject is always kept in its shortest form: the default context is not written.
+Each context has separate ids. A subject is always stored in its shortest form, without the default context.
 """
 
 from __future__ import annotations

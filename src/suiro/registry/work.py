@@ -1,8 +1,8 @@
-"""What one request parses and compares, done while the state is not held.
+"""Parses and compares schemas for one request, without holding the state.
 
-Rules decide from the `State`, and everybody else waits for it meanwhile; one schema may take seconds to parse or to
-compare. So the rules ask their `Work` for results. What it does not know yet it raises as `NotComputed`; `run` does
-that without the state, and lets the rules decide again. Where everything is known, a decision takes no time.
+Rules decide from the `State` while other requests wait, and one schema can take seconds to parse or compare. So rules
+ask `Work` for results. For a result that is missing it raises `NotComputed`; `run` computes it without the state, and
+calls the rule again. If all results are known, a decision takes no time.
 """
 
 from __future__ import annotations

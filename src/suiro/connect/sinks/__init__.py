@@ -1,1 +1,1 @@
-"""The sinks that come along, one file each."""
+"""The included sinks, one module each."""

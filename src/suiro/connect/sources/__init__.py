@@ -1,1 +1,1 @@
-"""The sources that come along, one file each."""
+"""The included sources, one module each."""

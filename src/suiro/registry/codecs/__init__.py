@@ -1,13 +1,13 @@
-"""Values to bytes and back by schemas of a registry, in Confluent's wire format: what serdes and Spark functions share.
+"""Converts values to bytes and back with schemas of a registry, in Confluent's wire format. Used by serdes and Spark.
 
-- `wire`: the five bytes in front, subjects, which id a value is written with.
+- `wire`: the five-byte prefix, subjects, and the choice of the schema id.
 - `avro`, `json_schema`, `protobuf`: one codec each.
 - `avro_columns`: Avro to Arrow. `avro_rows`, `avro_writing`: many values at once to Python and back. `avro_kernels`:
   the loops of all three.
 
-A codec is made once per process and settings (`codec_of`), opens its client when it first asks, and keeps schemas by
-id for good. `Undecodable` is the data's fault; what is the registry's (it is down, it refuses the user) stays a
-`RegistryError`, so that no sound record is put aside for it.
+A codec is created once per process and settings (`codec_of`). It opens its client on first use and caches schemas by
+id. `Undecodable` means that the data is invalid. A failure of the registry (it is down, it rejects the user) is a
+`RegistryError`, so that valid records are not rejected for it.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""Avro's bytes walked once, all rows in one call, and written so; no Python object per value. Compiled by numba.
+"""Decodes and encodes Avro for all rows in one call, without a Python object per value. Compiled by numba.
 
-A schema is a program: one instruction a field, in the order of the bytes (`avro_columns` writes it). `cells[leaf, row]`
-takes a number, the bits of a float, or where bytes begin; `lengths[leaf, row]` how many they are; `present[place, row]`
-is 1 where what may be null is not.
+A schema is a program: one instruction per field, in the order of the bytes (`avro_columns` compiles it). `cells[leaf,
+row]` holds a number, the bits of a float, or the offset of bytes; `lengths[leaf, row]` is their length; `present[place,
+row]` is 1 if a nullable value is not null.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""JSON with a schema: values are what `json` makes of them, and each is validated, on its way in and out.
+"""JSON with a schema: values are those of `json`, and each value is validated when it is read and written.
 
-Read values are validated by the schema that was given, else by the one they were written with (`validate=False`: by
-none). Bytes are JSON as `serdes.json` writes it: UTF-8, members in order, so that equal values have equal bytes.
+A value is validated with the given schema, otherwise with the one it was written with (`validate=False`: with none).
+The bytes are JSON as `serdes.json` writes it: UTF-8, sorted members, so that equal values have equal bytes.
 """
 
 from __future__ import annotations

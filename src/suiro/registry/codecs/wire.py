@@ -1,8 +1,8 @@
-"""Confluent's wire format, and which schema a value is written with: a zero byte, the schema's id as int32, the value.
+"""Confluent's wire format (a zero byte, the schema id as int32, the value), and the choice of the schema for writing.
 
-A schema that is given is registered under the value's subject when the first value is written (or looked up, or the
-subject's latest version is taken, as the settings say). Without one the subject's latest version is what is written
-with. Ids are kept for good, latest versions for a minute.
+A given schema is registered under the subject of the value when the first value is written. Depending on the settings,
+it is looked up instead, or the latest version of the subject is used. Without a given schema the latest version is
+used. Ids are cached without limit of time, latest versions for one minute.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Schema languages: what a text means, its canonical form, and whether a reader of one can read what another wrote.
+"""Schema languages: parsing, canonical form, and compatibility.
 
-Each language is one `Format`. Texts are parsed once and kept; a parsed schema is never changed. A schema that refers
-to others is parsed with their texts, which come in the order in which they can be parsed.
+Each language is a `Format`. Texts are parsed once and cached; a parsed schema is immutable. A schema with references is
+parsed together with their texts, which are given in dependency order.
 """
 
 from __future__ import annotations

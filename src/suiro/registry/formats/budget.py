@@ -1,7 +1,7 @@
-"""How much work one schema may cost. A few hundred bytes can ask for more steps than any machine has.
+"""Limits the work of parsing and comparing. A schema of a few hundred bytes can require an unbounded number of steps.
 
-Work is counted in steps, not in seconds: the same schema gets the same answer on every machine. Whoever waits for the
-work may end it: `pause` is called every so often, and raises.
+Work is counted in steps, not in seconds, so the same schema has the same result on every machine. `pause` is called
+regularly; it can end the work by raising.
 """
 
 from __future__ import annotations

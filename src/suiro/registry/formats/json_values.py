@@ -1,8 +1,8 @@
-"""Is a value valid for a JSON Schema? `jsonschema` decides, with a budget.
+"""Validates a value against a JSON Schema with `jsonschema`, within a budget.
 
-Who writes a schema decides how much work its validation is: patterns that backtrack, combinations that double at each
-level. So every keyword costs steps (`budget`), and the keywords whose work is in a regular expression or grows with
-the square of a value are ours. Everything else is `jsonschema`'s.
+The author of a schema decides how much work its validation is: patterns can backtrack, and combinations can double at
+each level. So every keyword costs steps (`budget`). Keywords that run regular expressions, or whose work grows with the
+square of the value, are implemented here; all others are those of `jsonschema`.
 """
 
 from __future__ import annotations

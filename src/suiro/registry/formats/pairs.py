@@ -1,8 +1,8 @@
-"""Comparing two graphs of types part by part, each pair of parts once.
+"""Compares two graphs of types part by part, each pair of parts once.
 
-Types refer to types, also to themselves. A pair that is met again while it is being compared counts as compatible: it
-is, if everything around the circle is. So a verdict "compatible" may rest on a pair that is still open. It is kept, but
-forgotten again if that pair turns out to be incompatible. A verdict "incompatible" rests on nothing.
+Types can refer to themselves. A pair that is reached again while it is being compared counts as compatible; it is, if
+everything else in the cycle is. So a verdict "compatible" can depend on a pair that is still open. It is kept, and
+dropped if that pair turns out to be incompatible. A verdict "incompatible" depends on nothing.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""A schema after parsing, and what may be wrong with one or between two: shared by the languages."""
+"""A parsed schema, and the errors of parsing and comparing. Shared by all languages."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Regular expressions that strangers wrote: in time that grows with the text, whatever the expression.
+"""Runs regular expressions from untrusted schemas, in bounded time.
 
-JSON Schema's are ECMAScript's. RE2 runs those that need no looking around and no back references, in linear time. The
-others are run by `regex`, which gives up after `BACKTRACKING_TIMEOUT_S`; it lets other threads run meanwhile.
+JSON Schema uses the syntax of ECMAScript. RE2 runs expressions without lookaround and back references in linear time.
+Other expressions are run by `regex`, which stops after `BACKTRACKING_TIMEOUT_S` and releases the GIL meanwhile.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""A compiled `.proto` file as text again, always in the same way.
+"""Writes a compiled `.proto` file as text, always in the same form.
 
-Names of types are as short as the scopes of Protobuf allow. Comments before a declaration, and behind it on its line,
-are kept unless the text is normalised.
+Type names are as short as Protobuf's scopes allow. Comments before a declaration, and after it on the same line, are
+kept unless the text is normalized.
 """
 
 from __future__ import annotations
