@@ -12,11 +12,11 @@ from __future__ import annotations
 
 
 class SuiroError(Exception):
-    """The root. Catch it to catch everything that suiro raises on purpose."""
+    """The base class of all exceptions that suiro raises on purpose."""
 
 
 class UsageError(SuiroError):
-    """Mend the call, the setting or the data; repeating it unchanged fails again."""
+    """The call, the setting or the data is wrong; repeating the call unchanged fails again."""
 
 
 class TransientError(SuiroError):
@@ -24,7 +24,7 @@ class TransientError(SuiroError):
 
 
 class FatalError(SuiroError):
-    """Stop: going on would lose, repeat or reorder data."""
+    """Stop: continuing would lose, duplicate or reorder data."""
 
 
 class ConfigError(UsageError):
@@ -32,27 +32,27 @@ class ConfigError(UsageError):
 
 
 class MissingExtraError(UsageError, ImportError):
-    """A part of suiro is used whose libraries are not installed. The message names the extra that has them."""
+    """A needed library is not installed. The message names the extra that installs it."""
 
 
 class HostNotFoundError(ConfigError):
-    """A host's name does not resolve: it is wrong, or its entry is gone while that host is started again."""
+    """A host name does not resolve: it is wrong, or its entry is missing while the host restarts."""
 
 
 class CorruptRecordError(FatalError):
-    """Bytes that should be a record batch are not: torn, wrong magic, wrong CRC, or lengths that lie."""
+    """A record batch is invalid: truncated, wrong magic, wrong CRC, or wrong lengths."""
 
 
 class UnsupportedVersionError(UsageError):
-    """The other side of the wire does not speak a version of an API that we need."""
+    """The broker does not support a version of an API that the client needs."""
 
 
 class DataLossError(FatalError):
-    """Offsets that were planned are gone (retention, a deleted or recreated topic)."""
+    """Planned offsets no longer exist (retention, a deleted or recreated topic)."""
 
 
 class BrokenConnectionError(TransientError):
-    """A broker refused, closed or garbled a connection, or did not answer in time."""
+    """A connection was refused, closed or corrupted, or the broker did not respond in time."""
 
 
 class DeadlineExceededError(TransientError):
@@ -60,7 +60,7 @@ class DeadlineExceededError(TransientError):
 
 
 class KafkaError(SuiroError):
-    """A broker answered with an error code. `code_name` is Kafka's own name for it, in capitals."""
+    """A broker returned an error code. `code_name` is Kafka's name for it, in capitals."""
 
     def __init__(self, message: str, code_name: str) -> None:
         super().__init__(message, code_name)
@@ -71,11 +71,11 @@ class KafkaError(SuiroError):
 
 
 class RetriableKafkaError(KafkaError, TransientError):
-    """Leadership or a coordinator moved, or the broker is not ready; the client retries these by itself."""
+    """The leader or coordinator moved, or the broker is not ready. The client retries these errors."""
 
 
 class RefusedError(KafkaError, UsageError):
-    """The broker will refuse the same request again: a wrong argument, a missing permission, too large."""
+    """The broker rejects the request: a wrong argument, a missing permission, too large."""
 
 
 class UnknownTopicError(RefusedError):
@@ -83,11 +83,11 @@ class UnknownTopicError(RefusedError):
 
 
 class TopicExistsError(RefusedError):
-    """The topic to create exists already."""
+    """The topic already exists."""
 
 
 class AbortableError(KafkaError, TransientError):
-    """The open transaction is lost, and only it: initialise the producer again, then redo the transaction."""
+    """Only the open transaction is lost: initialise the producer again, then repeat the transaction."""
 
 
 class FencedError(KafkaError, FatalError):
@@ -95,11 +95,11 @@ class FencedError(KafkaError, FatalError):
 
 
 class BrokerFailureError(KafkaError, FatalError):
-    """The broker reports corrupt data or an error it cannot name; look into its log."""
+    """The broker reports corrupt data or an unknown error; read its log."""
 
 
 class OffsetOutOfRangeError(FatalError):
-    """The partition does not hold the offset asked for: retention removed it, or it was never written."""
+    """The partition does not have the requested offset: retention removed it, or it was never written."""
 
     def __init__(
         self, topic: str, partition: int, offset: int, log_start_offset: int, log_end_offset: int
@@ -119,7 +119,7 @@ class OffsetOutOfRangeError(FatalError):
 
 
 class RegistryError(SuiroError):
-    """A schema registry did not do what it was asked. `error_code` is its own, such as 40401 or 42201."""
+    """A request to a schema registry failed. `error_code` is the registry's, such as 40401 or 42201."""
 
     def __init__(self, message: str, status: int, error_code: int) -> None:
         super().__init__(message, status, error_code)
@@ -131,11 +131,11 @@ class RegistryError(SuiroError):
 
 
 class RegistryUnavailableError(RegistryError, TransientError):
-    """The registry cannot be reached, or cannot write its log just now."""
+    """The registry cannot be reached, or cannot write its log at present."""
 
 
 class RegistryRefusedError(RegistryError, UsageError):
-    """The registry will refuse the same request again."""
+    """The registry rejects the request."""
 
 
 class SchemaNotFoundError(RegistryRefusedError):

@@ -51,7 +51,7 @@ _NAMES = {
 
 @cache
 def is_installed(*modules: str) -> bool:
-    """Whether all of them can be imported; none is."""
+    """Whether all modules can be imported; imports none of them."""
     return all(map(_is_there, modules))
 
 

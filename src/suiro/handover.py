@@ -80,7 +80,7 @@ def hand_over(
     if to.exists() and (not to.is_dir() or any(to.iterdir())):
         raise ConfigError(f"--to {to} is there already; name a new directory")
     if to.is_relative_to(data):
-        raise ConfigError(f"--to {to} is within the node's own directory; name one beside it")
+        raise ConfigError(f"--to {to} is within the node's own directory; name a directory outside of it")
     first = node_id_of(data)
     node_ids = range(first, first + brokers)
     node_settings = NodeSettings().with_settings(

@@ -244,7 +244,7 @@ class NodeProcess:
         timeout_s: float = START_TIMEOUT_S,
         options: Sequence[str] = (),
     ) -> NodeProcess:
-        """Start a node and wait until it answers. Its log goes to `log`, else beside the data.
+        """Start a node and wait until it responds. Its log is written to `log`, by default next to the data.
 
         It takes a free port, unless `listen` or the setting `listeners` says otherwise. `options` are further
         ones of the command `suiro node`.
@@ -281,11 +281,11 @@ class NodeProcess:
         return self._process.poll() is None
 
     def kill(self) -> None:
-        """kill -9: no goodbye, as in a crash."""
+        """Sends SIGKILL, as in a crash."""
         kill(self._process)
 
     def stop(self) -> int:
-        """Stop cleanly; returns the exit code. Kills what does not stop in time, and says so in the code."""
+        """Stop cleanly and return the exit code. A node that does not stop in time is killed; the code shows it."""
         code = stop(self._process, STOP_TIMEOUT_S * 2)
         if self._temporary is not None:
             shutil.rmtree(self._temporary, ignore_errors=True)
@@ -385,7 +385,7 @@ class InProcessNode:
         self.bootstrap_servers = broker.bootstrap_servers
 
     def call(self, action: Callable[[], T]) -> T:
-        """Run something on the node's own thread, where all its state lives, and return what it gives."""
+        """Run a function on the node's thread, which owns all state, and return its result."""
         result: Future[T] = Future()
 
         def run() -> None:
@@ -398,7 +398,7 @@ class InProcessNode:
         return result.result(STOP_TIMEOUT_S * 2)
 
     def crash_here(self) -> None:
-        """On the node's own thread: end as by kill -9. What was written is kept, nothing else is."""
+        """Run on the node's thread: end as after SIGKILL. Only written data is kept."""
         self._crashed = True
         self.broker.abandon()
         self._loop.stop()
@@ -408,13 +408,13 @@ class InProcessNode:
         return self._thread.is_alive()
 
     def kill(self) -> None:
-        """Let the node end as by kill -9. Safe to call again."""
+        """End the node as SIGKILL would. Safe to call again."""
         if self.is_running:
             self._loop.call_soon_threadsafe(self.crash_here)
         self._join()
 
     def restart(self) -> None:
-        """Start again, at the same address, on what the node had written; stops cleanly first if it runs."""
+        """Restart at the same address with the written data; stops cleanly first if it runs."""
         port, settings = self.broker.port, self._config.settings
         if settings.listeners:
             bound = ",".join(f"{one.name}://{one.host}:{one.port}" for one in self.broker.server.listeners)

@@ -58,7 +58,7 @@ _EXACT, _DEFAULT = 0, 1  # how an entity of a quota is matched
 
 @dataclass(frozen=True, slots=True, kw_only=True, order=True)
 class Acl:
-    """One rule. Words are those of kafka-acls: "topic", "literal", "read", "allow"."""
+    """One ACL. Values are those of kafka-acls: "topic", "literal", "read", "allow"."""
 
     resource_type: str
     resource_name: str
@@ -71,7 +71,7 @@ class Acl:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AclFilter:
-    """What is None or "any" matches every rule."""
+    """A field that is None or "any" matches every ACL."""
 
     resource_type: str = "any"
     resource_name: str | None = None
@@ -120,7 +120,7 @@ def describe_acls(cluster: Cluster, wanted: AclFilter, *, timeout_ms: int | None
 
 
 def create_acls(cluster: Cluster, acls: Sequence[Acl], *, timeout_ms: int | None = None) -> None:
-    """A rule that is there already stays as it is."""
+    """Creates ACLs. One that exists already is not changed."""
 
     def once(deadline_ms: int) -> None:
         connection = cluster.controller(deadline_ms)
@@ -153,7 +153,7 @@ def create_acls(cluster: Cluster, acls: Sequence[Acl], *, timeout_ms: int | None
 def delete_acls(
     cluster: Cluster, filters: Sequence[AclFilter], *, timeout_ms: int | None = None
 ) -> tuple[Acl, ...]:
-    """Returns the rules that are gone now."""
+    """Deletes the matching ACLs and returns them."""
 
     def once(deadline_ms: int) -> tuple[Acl, ...]:
         connection = cluster.controller(deadline_ms)
@@ -224,7 +224,7 @@ def _raise_of_acls(code: ErrorCode, what: str, detail: str | None) -> None:
 def describe_scram_users(
     cluster: Cluster, names: Iterable[str] | None = None, *, timeout_ms: int | None = None
 ) -> tuple[ScramUser, ...]:
-    """The named users, or all. One that does not exist is absent."""
+    """Returns the named users, or all. A user that does not exist is absent."""
     asked = None if names is None else tuple(names)
 
     def once(deadline_ms: int) -> tuple[ScramUser, ...]:
@@ -258,7 +258,7 @@ def upsert_scram_user(
     iterations: int = SCRAM_MIN_ITERATIONS,
     timeout_ms: int | None = None,
 ) -> None:
-    """Gives a user a password, a new one or another. The password itself does not leave this process."""
+    """Creates a user or changes the password. The password itself does not leave this process."""
     number = _mechanism(mechanism)
     if not name or not password:
         raise UsageError("a SCRAM user has a name and a password; neither may be empty")
@@ -316,7 +316,7 @@ def _alter_scram(cluster: Cluster, what: str, change: Any, timeout_ms: int | Non
 def describe_quotas(
     cluster: Cluster, entity: Mapping[str, str | None] | None = None, *, timeout_ms: int | None = None
 ) -> tuple[Quota, ...]:
-    """Those of exactly this entity, or all."""
+    """Returns the quotas of exactly this entity, or all."""
 
     def once(deadline_ms: int) -> tuple[Quota, ...]:
         connection = cluster.any_broker(deadline_ms)
@@ -352,7 +352,7 @@ def alter_quotas(
     validate_only: bool = False,
     timeout_ms: int | None = None,
 ) -> None:
-    """{quota: its new value}; None takes it away."""
+    """`changes`: {quota: its new value}; None removes it."""
 
     def once(deadline_ms: int) -> None:
         connection = cluster.controller(deadline_ms)

@@ -22,7 +22,7 @@ _ANY_ACL = 1  # resource, pattern, operation, permission: each has 1 for any
 
 @dataclass(frozen=True, slots=True)
 class NewTopic:
-    """A topic to create; `configs` are topic settings in Kafka's names."""
+    """A topic to create; `configs` are topic settings by their Kafka names."""
 
     name: str
     partitions: int = DEFAULT
@@ -33,7 +33,7 @@ class NewTopic:
 def create_topics(
     cluster: Cluster, topics: Sequence[NewTopic], *, exist_ok: bool, timeout_ms: int | None
 ) -> None:
-    """Returns once every partition has a leader."""
+    """Creates topics; returns when every partition has a leader."""
     attempts = cluster.attempts(f"create topics {', '.join(topic.name for topic in topics)}", timeout_ms)
     pending = {topic.name: topic for topic in topics}
     repeated = False
@@ -96,7 +96,7 @@ def _require_leaders(cluster: Cluster, names: Sequence[str], deadline_ms: int) -
 def delete_topics(
     cluster: Cluster, names: Sequence[str], *, missing_ok: bool, timeout_ms: int | None
 ) -> None:
-    """Returns once the metadata no longer has them."""
+    """Deletes topics; returns when the metadata no longer has them."""
     attempts = cluster.attempts(f"delete topics {', '.join(names)}", timeout_ms)
     repeated = False
 
@@ -131,7 +131,7 @@ def delete_topics(
 def describe_configs(
     cluster: Cluster, topics: Sequence[str], *, timeout_ms: int | None
 ) -> dict[str, dict[str, str | None]]:
-    """{topic: {setting: value}}, defaults included."""
+    """Returns {topic: {setting: value}}, including defaults."""
 
     def once(deadline_ms: int) -> dict[str, dict[str, str | None]]:
         connection = cluster.any_broker(deadline_ms)
@@ -160,7 +160,7 @@ def describe_configs(
 
 
 def has_authorizer(cluster: Cluster, *, timeout_ms: int | None) -> bool:
-    """Whoever may not see the rules is refused by one."""
+    """Asks one broker, which rejects a user without the right to describe ACLs."""
 
     def once(deadline_ms: int) -> bool:
         connection = cluster.any_broker(deadline_ms)

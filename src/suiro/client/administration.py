@@ -27,25 +27,25 @@ class Admin:
         return partitions.describe_cluster(self._cluster)
 
     def create_partitions(self, counts: Mapping[str, int], *, validate_only: bool = False) -> None:
-        """{topic: how many partitions it is to have}."""
+        """`counts`: {topic: the new number of partitions}."""
         partitions.create_partitions(self._cluster, counts, validate_only=validate_only)
 
     def delete_records(self, offsets: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
-        """Deletes what is before an offset (-1: every record); returns where each partition begins now."""
+        """Deletes the records before an offset (-1: all); returns the new log start offset of each partition."""
         return partitions.delete_records(self._cluster, offsets)
 
     def partition_sizes(self, topics: Iterable[str] | None = None) -> dict[TopicPartition, int]:
-        """Bytes on disk of the largest replica of each partition."""
+        """Returns the size on disk, in bytes, of the largest replica of each partition."""
         return partitions.partition_sizes(self._cluster, topics)
 
     def config_entries(self, kind: str, names: Sequence[str]) -> dict[str, tuple[ConfigEntry, ...]]:
-        """`kind`: "topic" or "broker" (named by its id; "" is what holds for all). Defaults are included."""
+        """`kind`: "topic" or "broker" (named by its id; "" for the cluster-wide default). Defaults are included."""
         return configs.config_entries(self._cluster, kind, names)
 
     def alter_configs(
         self, kind: str, changes: Mapping[str, Mapping[str, str | None]], *, validate_only: bool = False
     ) -> None:
-        """Sets single settings; None takes one away."""
+        """Changes single settings; None removes one."""
         configs.alter_configs(self._cluster, kind, changes, validate_only=validate_only)
 
     # -- groups ------------------------------------------------------------------------------------------
@@ -54,11 +54,11 @@ class Admin:
         return groups.list_groups(self._cluster)
 
     def describe_group(self, group: str) -> GroupDescription:
-        """A group that does not exist is "Dead", and has no members."""
+        """A group that does not exist has state "Dead" and no members."""
         return groups.describe_group(self._cluster, group)
 
     def delete_group(self, group: str) -> None:
-        """With all that it committed. Refused while it has members."""
+        """Deletes a group and its committed offsets. The broker rejects this while the group has members."""
         groups.delete_group(self._cluster, group)
 
     def delete_offsets(self, group: str, of: Iterable[TopicPartition]) -> None:
@@ -73,7 +73,7 @@ class Admin:
         access.create_acls(self._cluster, acls)
 
     def delete_acls(self, filters: Sequence[AclFilter]) -> tuple[Acl, ...]:
-        """Returns the rules that are gone now."""
+        """Deletes the matching ACLs and returns them."""
         return access.delete_acls(self._cluster, filters)
 
     def describe_scram_users(self, names: Iterable[str] | None = None) -> tuple[ScramUser, ...]:
@@ -82,14 +82,14 @@ class Admin:
     def upsert_scram_user(
         self, name: str, password: str, *, mechanism: str = "SCRAM-SHA-512", iterations: int = 4096
     ) -> None:
-        """The password itself does not leave this process."""
+        """Creates or changes a user. The password itself does not leave this process."""
         access.upsert_scram_user(self._cluster, name, password, mechanism=mechanism, iterations=iterations)
 
     def delete_scram_user(self, name: str, *, mechanism: str) -> None:
         access.delete_scram_user(self._cluster, name, mechanism=mechanism)
 
     def describe_quotas(self, entity: Mapping[str, str | None] | None = None) -> tuple[Quota, ...]:
-        """Those of exactly this entity ({"user": "ada"}; None is the default), or all."""
+        """Returns the quotas of exactly this entity ({"user": "ada"}; None is the default), or all."""
         return access.describe_quotas(self._cluster, entity)
 
     def alter_quotas(
@@ -99,5 +99,5 @@ class Admin:
         *,
         validate_only: bool = False,
     ) -> None:
-        """Sets quotas by Kafka's names; None takes one away."""
+        """Sets quotas by their Kafka names; None removes one."""
         access.alter_quotas(self._cluster, entity, changes, validate_only=validate_only)

@@ -65,7 +65,7 @@ class Cluster:
         self._coordinators: dict[tuple[int, str], int] = {}
 
     def abandon(self) -> None:
-        """From another thread: what is under way fails at once, and nothing is tried again."""
+        """Called from another thread: requests in flight fail immediately, and nothing is retried."""
         self.is_abandoned = True
         for connection in list(self._connections.values()):
             connection.interrupt()
@@ -110,7 +110,7 @@ class Cluster:
         return first_contact.run(lambda until_ms: self._first_that_answers(known, until_ms))
 
     def broker(self, node_id: int, deadline_ms: int) -> Connection:
-        """The connection to one broker."""
+        """Returns the connection to one broker."""
         address = self._brokers.get(node_id)
         if address is None:
             self.refresh((), deadline_ms)

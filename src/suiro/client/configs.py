@@ -48,7 +48,7 @@ class ConfigEntry:
 def config_entries(
     cluster: Cluster, kind: str, names: Sequence[str], *, timeout_ms: int | None = None
 ) -> dict[str, tuple[ConfigEntry, ...]]:
-    """{topic or broker: its settings by name}, defaults included."""
+    """Returns {topic or broker: its settings by name}, including defaults."""
     found: dict[str, tuple[ConfigEntry, ...]] = {}
 
     def once(connection: Connection, asked: Sequence[str], deadline_ms: int) -> None:
@@ -90,7 +90,7 @@ def alter_configs(
     validate_only: bool = False,
     timeout_ms: int | None = None,
 ) -> None:
-    """{topic or broker: {setting: its new value}}; None takes the value away. Other settings stay as they are."""
+    """`changes`: {topic or broker: {setting: its new value}}; None removes a value. Other settings are not changed."""
 
     def once(connection: Connection, asked: Sequence[str], deadline_ms: int) -> None:
         version = connection.version("incremental_alter_configs", 0, 1)
@@ -124,7 +124,7 @@ def alter_configs(
 def _at_owners(
     cluster: Cluster, kind: str, names: Sequence[str], what: str, once: object, timeout_ms: int | None
 ) -> None:
-    """A broker's settings are the broker's own to say; those of topics any broker's."""
+    """Only the broker itself returns its settings; any broker returns those of topics."""
     assert callable(once)
     if not names:
         return

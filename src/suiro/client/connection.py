@@ -158,7 +158,7 @@ class Connection:
         self._in_flight.append(correlation_id)
 
     def receive_frame(self, *, deadline_ms: int) -> bytes:
-        """The next response frame without its length."""
+        """Returns the next response frame without its length."""
         if not self._in_flight:
             raise AssertionError("no request is waiting for a response")
         try:
@@ -176,7 +176,7 @@ class Connection:
         return frame
 
     def interrupt(self) -> None:
-        """From another thread: whoever waits here is told at once that the connection broke."""
+        """Called from another thread: a waiting call fails immediately with a broken connection."""
         with suppress(OSError):
             self._socket.shutdown(socket.SHUT_RDWR)
 
@@ -207,7 +207,7 @@ class Connection:
         self._features = {item.name: item.max_version_level for item in finalized}
 
     def _set_timeout(self, deadline_ms: int) -> None:
-        """The time left goes to the kernel, so that one call can wait for a whole large response."""
+        """Passes the remaining time to the kernel, so that one call can wait for a whole large response."""
         now_ms = self._clock.monotonic_ms()
         left_ms = min(deadline_ms - now_ms, self._settings.request_timeout_ms)
         if left_ms <= 0:
@@ -231,7 +231,7 @@ class Connection:
                 views[0] = views[0][sent:]
 
     def _receive_exactly(self, size: int) -> bytes:
-        """One `bytes` object the kernel fills: no buffer in between, no second copy."""
+        """Receives into one `bytes` object, without an intermediate copy."""
         if not self._has_flags:
             return self._receive_through_tls(size)
         data = self._socket.recv(size, socket.MSG_WAITALL)

@@ -45,7 +45,7 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fetched:
-    """What one partition had from the offset asked for."""
+    """The response of one partition."""
 
     data: memoryview  # whole batches from the one that holds the offset; the last may be cut off
     aborted: tuple[tuple[int, int], ...]  # (producer id, first offset) of aborted transactions in `data`

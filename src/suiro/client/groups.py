@@ -64,7 +64,7 @@ class GroupDescription:
 
 
 def list_groups(cluster: Cluster, *, timeout_ms: int | None = None) -> tuple[ListedGroup, ...]:
-    """Of all brokers: each knows those it coordinates."""
+    """Lists the groups of all brokers; each broker knows those that it coordinates."""
     attempts = cluster.attempts("list groups", timeout_ms)
     found: dict[str, ListedGroup] = {}
 
@@ -88,7 +88,7 @@ def list_groups(cluster: Cluster, *, timeout_ms: int | None = None) -> tuple[Lis
 
 
 def describe_group(cluster: Cluster, group: str, *, timeout_ms: int | None = None) -> GroupDescription:
-    """A group that does not exist is "Dead", and has no members."""
+    """A group that does not exist has state "Dead" and no members."""
     what = f"describe group {group!r}"
 
     def once(connection: Connection, deadline_ms: int) -> GroupDescription:
@@ -164,7 +164,7 @@ def _classic_member(member: Any, protocol_type: str) -> GroupMember:
 
 
 def _assignment(data: bytes) -> tuple[TopicPartition, ...]:
-    """Kafka's ConsumerProtocolAssignment. A member writes what it likes here: what cannot be read is none."""
+    """Kafka's ConsumerProtocolAssignment. Members can write any bytes here; invalid bytes count as no assignment."""
     found: list[TopicPartition] = []
     try:
         (topics,) = struct.unpack_from(">i", data, 2)  # behind the version
@@ -186,7 +186,7 @@ def _assignment(data: bytes) -> tuple[TopicPartition, ...]:
 
 
 def delete_group(cluster: Cluster, group: str, *, timeout_ms: int | None = None) -> None:
-    """With all that it committed. Refused while it has members."""
+    """Deletes a group and its committed offsets. The broker rejects this while the group has members."""
     what = f"delete group {group!r}"
 
     def once(connection: Connection, deadline_ms: int) -> None:
@@ -201,7 +201,7 @@ def delete_group(cluster: Cluster, group: str, *, timeout_ms: int | None = None)
 def delete_offsets(
     cluster: Cluster, group: str, partitions: Iterable[TopicPartition], *, timeout_ms: int | None = None
 ) -> None:
-    """What a group committed of some partitions. Refused where one of its members reads the topic."""
+    """Deletes committed offsets. The broker rejects this if a member of the group is subscribed to the topic."""
     what = f"delete offsets of group {group!r}"
     topics = by_topic(dict.fromkeys(partitions))
 

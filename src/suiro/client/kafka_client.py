@@ -64,7 +64,7 @@ class Client:
 
     @property
     def admin(self) -> Admin:
-        """What an administrator asks: groups, settings, access rules, users, quotas."""
+        """Returns `Admin`: groups, settings, ACLs, users, quotas."""
         from suiro.client.administration import Admin  # pipelines need none of it
 
         return Admin(self._cluster)
@@ -74,35 +74,35 @@ class Client:
     def metadata(
         self, topics: Sequence[str] | None = None, *, timeout_ms: int | None = None
     ) -> dict[str, TopicInfo]:
-        """The named topics, or all. A topic that does not exist is absent; none is ever created by asking."""
+        """Returns the named topics, or all. A topic that does not exist is absent, and is not created."""
         attempts = self._cluster.attempts("fetch metadata", timeout_ms)
         return attempts.run(lambda deadline_ms: self._cluster.refresh(topics, deadline_ms))
 
     def brokers(self, *, timeout_ms: int | None = None) -> frozenset[int]:
-        """The ids of the brokers that are there."""
+        """Returns the ids of the live brokers."""
         attempts = self._cluster.attempts("fetch metadata", timeout_ms)
         return attempts.run(self._cluster.broker_ids)
 
     def create_topics(
         self, topics: Sequence[NewTopic], *, exist_ok: bool = False, timeout_ms: int | None = None
     ) -> None:
-        """Returns once every partition has a leader. Raises `TopicExistsError` unless `exist_ok`."""
+        """Creates topics; returns when every partition has a leader. Raises `TopicExistsError` unless `exist_ok`."""
         admin.create_topics(self._cluster, topics, exist_ok=exist_ok, timeout_ms=timeout_ms)
 
     def delete_topics(
         self, names: Sequence[str], *, missing_ok: bool = False, timeout_ms: int | None = None
     ) -> None:
-        """Returns once they are gone from the metadata. Raises `UnknownTopicError` unless `missing_ok`."""
+        """Deletes topics; returns when they are gone. Raises `UnknownTopicError` unless `missing_ok`."""
         admin.delete_topics(self._cluster, names, missing_ok=missing_ok, timeout_ms=timeout_ms)
 
     def describe_configs(
         self, topics: Sequence[str], *, timeout_ms: int | None = None
     ) -> dict[str, dict[str, str | None]]:
-        """{topic: {setting: value}}, defaults included."""
+        """Returns {topic: {setting: value}}, including defaults."""
         return admin.describe_configs(self._cluster, topics, timeout_ms=timeout_ms)
 
     def has_authorizer(self, *, timeout_ms: int | None = None) -> bool:
-        """False where the brokers ask nobody for rights: whoever reaches them may do everything."""
+        """Whether the cluster has an authorizer. Without one, every client may do everything."""
         return admin.has_authorizer(self._cluster, timeout_ms=timeout_ms)
 
     # -- records -----------------------------------------------------------------------------------------
@@ -131,7 +131,7 @@ class Client:
         min_bytes: int = 1,
         timeout_ms: int | None = None,
     ) -> dict[TopicPartition, Fetched]:
-        """What each partition has from its offset on; `data` is empty where nothing came in `max_wait_ms`.
+        """Returns the batches of each partition from its offset; `data` is empty if none arrived within `max_wait_ms`.
 
         `data` is a read-only memoryview of the response. The first batch may begin before the offset, the last
         may be cut off, and aborted transactions are still in it (`Fetched.aborted`). Raises
@@ -155,7 +155,7 @@ class Client:
         acks: int = -1,
         timeout_ms: int | None = None,
     ) -> dict[TopicPartition, int]:
-        """One batch to each partition; returns base offsets."""
+        """Appends one batch to each partition; returns the base offsets."""
         items = [(topic, partition, data) for (topic, partition), data in batches.items()]
         offsets = produce(self._cluster, items, acks=acks, timeout_ms=timeout_ms)
         return dict(zip(batches, offsets, strict=True))
@@ -167,14 +167,14 @@ class Client:
         acks: int = -1,
         timeout_ms: int | None = None,
     ) -> list[int]:
-        """(topic, partition, batch) in order, pipelined; returns the base offset of each.
+        """Appends (topic, partition, batch) in order, pipelined; returns the base offset of each.
 
         A generator is read as the pipeline has room. `timeout_ms` is how long to go on without progress.
         """
         return produce(self._cluster, batches, acks=acks, timeout_ms=timeout_ms)
 
     def transaction(self, transactional_id: str, *, timeout_ms: int = 60_000) -> TransactionalProducer:
-        """`timeout_ms`: how long a transaction may stay open before the coordinator aborts it."""
+        """`timeout_ms`: the time after which the coordinator aborts an open transaction."""
         return TransactionalProducer(self._cluster, transactional_id, timeout_ms=timeout_ms)
 
     # -- groups ------------------------------------------------------------------------------------------
@@ -187,7 +187,7 @@ class Client:
         require_stable: bool = True,
         timeout_ms: int | None = None,
     ) -> dict[TopicPartition, CommittedOffset | None]:
-        """Committed offsets of a group; None where there is none. Waits while a transaction holds one."""
+        """Returns the committed offsets of a group, or None for a partition. Waits for pending transactions."""
         return offset_fetch(
             self._cluster, group, partitions, require_stable=require_stable, timeout_ms=timeout_ms
         )
@@ -199,5 +199,5 @@ class Client:
         *,
         timeout_ms: int | None = None,
     ) -> None:
-        """Commits (offset, metadata) of each partition, outside of any membership."""
+        """Commits (offset, metadata) of each partition, without being a member of the group."""
         offset_commit(self._cluster, group, offsets, timeout_ms=timeout_ms)

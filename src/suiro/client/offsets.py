@@ -154,7 +154,7 @@ def offset_commit(
     *,
     timeout_ms: int | None = None,
 ) -> None:
-    """Commits (offset, metadata) outside of any membership; the group must have no live members."""
+    """Commits (offset, metadata) without being a member; the group must have no live members."""
     check_metadata(offsets)
 
     def once(connection: Connection, deadline_ms: int) -> None:

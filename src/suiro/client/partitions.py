@@ -72,7 +72,7 @@ def create_partitions(
     validate_only: bool = False,
     timeout_ms: int | None = None,
 ) -> None:
-    """{topic: how many partitions it is to have}. Returns once each new one has a leader."""
+    """`counts`: {topic: the new number of partitions}. Returns when each new partition has a leader."""
     what = f"add partitions to {', '.join(counts)}"
     attempts = cluster.attempts(what, timeout_ms)
 
@@ -107,7 +107,7 @@ def create_partitions(
 def delete_records(
     cluster: Cluster, offsets: Mapping[TopicPartition, int], *, timeout_ms: int | None = None
 ) -> dict[TopicPartition, int]:
-    """Deletes all records before an offset (`TO_THE_END`: every one); returns where each partition begins now."""
+    """Deletes the records before an offset (`TO_THE_END`: all); returns the new log start offset of each partition."""
     versions: dict[Connection, int] = {}
 
     def send(connection: Connection, items: Mapping[TopicPartition, int], deadline_ms: int) -> None:

@@ -50,7 +50,7 @@ _APPENDED = frozenset({ErrorCode.none, ErrorCode.duplicate_sequence_number})
 
 @dataclass(slots=True, eq=False)
 class Outgoing:
-    """One batch on its way."""
+    """One batch in flight."""
 
     place: int  # in the order given
     target: TopicPartition

@@ -40,7 +40,7 @@ class Attempts:
         self.deadline_ms = clock.monotonic_ms() + timeout_ms
 
     def progressed(self) -> None:
-        """Something succeeded: the deadline and the backoff start anew."""
+        """Resets the deadline and the backoff after a success."""
         self.deadline_ms = self._clock.monotonic_ms() + self._timeout_ms
         self._backoff_ms = None
         self._unknown_topic_since_ms = None
@@ -74,7 +74,7 @@ class Attempts:
         return self._backoff_ms
 
     def run(self, once: Callable[[int], T]) -> T:
-        """The result of `once(deadline_ms)`, repeated while it raises what a further attempt may mend."""
+        """Returns the result of `once(deadline_ms)`, repeated while it raises retriable errors."""
         while True:
             try:
                 return once(self.deadline_ms)

@@ -59,7 +59,7 @@ _SEQUENCES = 1 << 31
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProducerIdentity:
-    """What fences: a later epoch of the same transactional id makes this one void."""
+    """Producer id and epoch. A later epoch of the same transactional id fences this one."""
 
     id: int
     epoch: int
@@ -76,7 +76,7 @@ class TransactionalBatch(NamedTuple):
 
 
 class TransactionalProducer:
-    """Made by `Client.transaction`. One transaction after another, never two at once."""
+    """Created by `Client.transaction`. Runs one transaction at a time."""
 
     def __init__(self, cluster: Cluster, transactional_id: str, *, timeout_ms: int) -> None:
         if not transactional_id:
@@ -93,12 +93,12 @@ class TransactionalProducer:
 
     @property
     def identity(self) -> ProducerIdentity | None:
-        """The last one `init` or `renew` returned."""
+        """The identity that `init` or `renew` returned last."""
         return self._identity
 
     @property
     def protocol(self) -> int:
-        """1 or 2: of the epoch that the last `init` or `renew` began."""
+        """The protocol version (1 or 2) of the current epoch."""
         return V2 if self._is_v2 else 1
 
     def join(self, identity: ProducerIdentity, protocol: int) -> None:
@@ -110,7 +110,7 @@ class TransactionalProducer:
 
     @property
     def is_open(self) -> bool:
-        """Whether the coordinator knows of an open transaction, as far as this producer has heard. V2 tells nobody."""
+        """Whether the coordinator has an open transaction, as far as this producer knows. In V2 it cannot know."""
         return self._is_open
 
     def init(
@@ -142,7 +142,7 @@ class TransactionalProducer:
         return self._begin(*self._at_coordinator(what, once, timeout_ms))
 
     def renew(self) -> ProducerIdentity:
-        """After `end`: the identity of the next transaction. `FencedError` if somebody else took the id over."""
+        """Returns the identity of the next transaction, after `end`. Raises `FencedError` if the id was taken over."""
         if self._identity is None:
             raise UsageError(f"transactional id {self.transactional_id!r} was never initialised; call init()")
         if self._following is not None:
@@ -156,7 +156,7 @@ class TransactionalProducer:
         return identity
 
     def add_partitions(self, partitions: Sequence[TopicPartition]) -> None:
-        """Before anything is produced to them. Opens the transaction, in V1."""
+        """Must be called before records are produced to the partitions. In V1, opens the transaction."""
         identity = self._ready("add partitions")
         what = f"add partitions to the transaction of {self.transactional_id!r}"
         topics = by_topic(dict.fromkeys(partitions))
@@ -187,7 +187,7 @@ class TransactionalProducer:
             self._is_open = True
 
     def add_offsets(self, group: str) -> None:
-        """Before `commit_offsets`. Opens the transaction, in V1, also one without any records."""
+        """Must be called before `commit_offsets`. In V1, opens the transaction, also without any records."""
         identity = self._ready("add offsets")
         what = f"add group {group!r} to the transaction of {self.transactional_id!r}"
 
@@ -227,7 +227,7 @@ class TransactionalProducer:
             raise
 
     def commit_offsets(self, group: str, offsets: Mapping[TopicPartition, tuple[int, str]]) -> None:
-        """(offset, metadata) of each partition become the group's when the transaction commits."""
+        """Commits (offset, metadata) of each partition for the group, as part of the transaction."""
         identity = self._ready("commit offsets")
         check_metadata(offsets)
         what = f"commit offsets of group {group!r} in the transaction of {self.transactional_id!r}"
@@ -303,7 +303,7 @@ class TransactionalProducer:
         self._spent = True
 
     def abort(self) -> ProducerIdentity:
-        """Aborts by fencing: what is open ends as aborted, and late batches of it are refused."""
+        """Aborts by fencing: the open transaction is aborted, and its late batches are rejected."""
         if self._identity is None:
             raise UsageError(f"transactional id {self.transactional_id!r} was never initialised; call init()")
         return self.resume(self._identity, left_open=self._is_open)

@@ -128,7 +128,7 @@ def read_configuration(path: Path, *, clock: Clock | None = None) -> Configurati
         if host not in LOOPBACK and not (settings.token or settings.auth_file):
             raise SettingError(
                 "token",
-                f"is missing: whoever reaches {settings.listen} could pause connectors; give it, or auth_file",
+                f"is missing: anyone who can reach {settings.listen} could pause connectors; give it, or auth_file",
             )
         if settings.token and settings.auth_file:
             raise SettingError("auth_file", "is given, and so is token: who asks shows one or the other")

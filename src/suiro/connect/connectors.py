@@ -41,12 +41,12 @@ Headers = tuple[tuple[str, bytes | None], ...]
 
 
 class BadRecordError(UsageError):
-    """One record cannot be taken, and there is no dead letter topic to put it aside."""
+    """A record was rejected, and there is no dead letter topic."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class About:
-    """What a connector learns about itself when it is made."""
+    """Facts about a connector, given when it is created."""
 
     name: str
     folder: Path  # of the configuration's file; paths in it are relative to it
@@ -86,28 +86,28 @@ class Source(Protocol):
         ...
 
     def close(self) -> None:
-        """Let go of everything. Called after each `open`, also when that failed."""
+        """Releases all resources. Called after each `open`, also when that failed."""
         ...
 
 
 @runtime_checkable
 class HearsOfCommits(Protocol):
     def committed(self) -> None:
-        """What `poll` returned last is committed."""
+        """Called after the result of the last `poll` was committed."""
         ...
 
 
 @runtime_checkable
 class KeepsParts(Protocol):
     def open_parts(self, parts: dict[str, Any]) -> None:
-        """Called before `open` with every part of the position that was written and not forgotten."""
+        """Called before `open` with every part of the position that is stored."""
         ...
 
 
 @runtime_checkable
 class KnowsItsLag(Protocol):
     def lag(self) -> int | None:
-        """How much there still is to read, in units of its own. Called by other threads."""
+        """Returns the remaining amount, in units of the source. Called by other threads."""
         ...
 
 

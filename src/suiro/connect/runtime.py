@@ -33,7 +33,7 @@ _log = logging.getLogger(__name__)
 
 
 class UnknownConnectorError(UsageError):
-    """No connector has that name."""
+    """There is no connector with this name."""
 
 
 class Runtime:
@@ -71,7 +71,7 @@ class Runtime:
             supervised.start()
 
     def stop(self, timeout_s: float = 10.0) -> bool:
-        """Ends every task; false if one did not end in time."""
+        """Stops every task. Returns false if one did not stop in time."""
         for supervised in self._supervised.values():
             supervised.close()
         clock = SystemClock()
@@ -83,19 +83,19 @@ class Runtime:
         return all(ended)
 
     def status(self, name: str | None = None) -> list[dict[str, Any]]:
-        """Of all connectors, or of one."""
+        """Returns the status of all connectors, or of one."""
         chosen = self._supervised.values() if name is None else [self._named(name)]
         return [supervised.status() for supervised in chosen]
 
     def pause(self, name: str) -> None:
-        """Returns at once; PAUSED is told once nothing is open."""
+        """Returns immediately; the state becomes PAUSED when everything is closed."""
         self._named(name).want(paused=True)
 
     def resume(self, name: str) -> None:
         self._named(name).want(paused=False)
 
     def restart(self, name: str) -> None:
-        """Starts it anew from what is committed, now, whatever its state; a paused one stays paused."""
+        """Restarts it immediately from what is committed, in any state; a paused connector stays paused."""
         self._named(name).restart()
 
     def _named(self, name: str) -> _Supervised:
@@ -244,7 +244,7 @@ class _Supervised:
         self._state = "RESTARTING"
         self._retry_at_ms = SystemClock().wall_ms() + self._backoff_ms
         _log.warning(
-            "%s failed and starts anew in %d ms: %s",
+            "%s failed and restarts in %d ms: %s",
             self._connector.name,
             self._backoff_ms,
             self._error,

@@ -37,7 +37,7 @@ FROM = {"earliest": EARLIEST, "latest": LATEST}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SinkSettings:
-    """What every sink has beside its own settings."""
+    """Settings that every sink has in addition to its own."""
 
     topics: tuple[str, ...]
     format: str = "json"
@@ -304,7 +304,7 @@ class _Running:
         topic = self._settings.dead_letter_topic
         if topic is None:
             raise BadRecordError(
-                f"{self._context.name}: the record {record.place} cannot be taken: {reason}. Mend what writes it and "
+                f"{self._context.name}: the record {record.place} cannot be taken: {reason}. Fix the writer and "
                 "skip it, or set dead_letter_topic"
             )
         about = {

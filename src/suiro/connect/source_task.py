@@ -43,7 +43,7 @@ TRANSACTION_TIMEOUT_MS = 60_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SourceSettings:
-    """What every source has beside its own settings."""
+    """Settings that every source has in addition to its own."""
 
     topic: str | None = None
     partitions: int = 1  # of topics that it makes
@@ -191,7 +191,7 @@ class _Running:
                 f"{name.removeprefix('__connect.errors.')}: {value}" for name, value in first.items()
             )
             raise BadRecordError(
-                f"{self._context.name}: a record cannot be taken ({said}). Mend it, or set dead_letter_topic"
+                f"{self._context.name}: a record cannot be taken ({said}). Fix it, or set dead_letter_topic"
             )
         now = self._context.clock.wall_ms()
         limit = self._settings.max_record_bytes

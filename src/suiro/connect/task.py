@@ -23,7 +23,7 @@ __all__ = ["Ended", "Outgoing", "Progress", "Task", "TaskContext", "Topics", "ba
 
 @dataclass(slots=True)
 class Progress:
-    """What a task tells about itself; written by its thread, read by others."""
+    """The progress of a task; written by its thread, read by others."""
 
     records: int = 0  # written by a source, taken by a sink, since the process started
     rejected: int = 0
@@ -34,7 +34,7 @@ class Progress:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TaskContext:
-    """What the runtime gives to a connector's task."""
+    """The context of a connector's task."""
 
     name: str
     bootstrap_servers: str
@@ -52,13 +52,13 @@ class TaskContext:
 
 
 class Task(Protocol):
-    """One connector at work. `run` returns once `context.stopping` is set; what it raises makes it start anew."""
+    """Runs one connector. `run` returns when `context.stopping` is set; an error restarts it."""
 
     def run(self, context: TaskContext) -> None: ...
 
 
 class Ended(Exception):
-    """A task asks to be started anew at once, such as for partitions that were added."""
+    """A task asks for an immediate restart, for example because partitions were added."""
 
 
 @contextmanager

@@ -146,7 +146,7 @@ class KafkaCluster:
         return ",".join(process.bootstrap_servers for process in self.brokers.values())
 
     def stop(self) -> None:
-        """A clean stop of all of them, together: the last ones would wait for a quorum that is gone."""
+        """Stop all brokers cleanly and together: one after another, the last ones would wait for a lost quorum."""
         for process in self.brokers.values():
             process.ask_to_stop()
         for process in self.brokers.values():

@@ -126,7 +126,7 @@ class KafkaProcess:
         format_options: Sequence[str] = (),
         version: str = KAFKA_VERSION,
     ) -> KafkaProcess:
-        """Formats `directory` (made if absent) and returns once the broker answers.
+        """Formats `directory` (created if absent) and returns when the broker responds.
 
         `settings` are broker settings in Kafka's own names; `format_options` go to StorageTool, e.g.
         `--add-scram`; `version` is Apache Kafka's, 3.9 or later. Raises `KafkaUnavailable`, or `TransientError`
@@ -176,12 +176,12 @@ class KafkaProcess:
         return self.directory / "server.log"
 
     def ask_to_stop(self) -> None:
-        """SIGTERM, without waiting."""
+        """Sends SIGTERM and does not wait."""
         if self._process is not None:
             self._process.terminate()
 
     def stop(self) -> None:
-        """A clean stop (SIGTERM), or kill -9 if that takes longer than `STOP_TIMEOUT_S`."""
+        """Stops cleanly (SIGTERM), or with SIGKILL after `STOP_TIMEOUT_S`."""
         if self._process is None:
             return
         process.stop(self._process, STOP_TIMEOUT_S)
@@ -189,7 +189,7 @@ class KafkaProcess:
         atexit.unregister(self.kill)
 
     def kill(self) -> None:
-        """kill -9, as a crash would."""
+        """Sends SIGKILL, as in a crash."""
         if self._process is None:
             return
         process.kill(self._process)
@@ -311,7 +311,7 @@ def kafka_tool(main_class: str, arguments: Sequence[str], *, heap: str = "512m")
 
 
 def _resolve_jars(target: Path, version: str) -> None:
-    """Fills a folder beside `target`, then renames it: `target` is either absent or complete."""
+    """Fills a folder next to `target`, then renames it: `target` is either absent or complete."""
     maven = shutil.which("mvn")
     if maven is None:
         raise KafkaUnavailable(
@@ -354,7 +354,7 @@ def _locked(path: Path) -> Iterator[None]:
 
 
 def free_ports(count: int) -> list[int]:
-    """Ports of the loopback that nobody has, at this moment."""
+    """Returns ports of the loopback interface that are free at this moment."""
     with ExitStack() as stack:
         sockets = [stack.enter_context(socket.socket()) for _ in range(count)]
         for each in sockets:

@@ -53,7 +53,7 @@ logger = logging.getLogger(__name__)
 
 
 class _ClientDisconnected(Exception):
-    """Nobody waits for the answer."""
+    """The client has disconnected."""
 
 
 class RegistryApp:

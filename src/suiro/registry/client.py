@@ -108,7 +108,7 @@ class RegistryClient:
         self._http.close()
 
     def register(self, subject: str, schema: Schema, *, normalize: bool = False) -> int:
-        """The id of the schema, as a version of the subject. Raises `IncompatibleSchemaError`."""
+        """Registers the schema in the subject and returns its id. Raises `IncompatibleSchemaError`."""
 
         def register() -> int:
             answer = self._call(
@@ -119,7 +119,7 @@ class RegistryClient:
         return self._ids.get((subject, schema, normalize), register)
 
     def lookup(self, subject: str, schema: Schema, *, normalize: bool = False) -> RegisteredSchema:
-        """The version of the subject that is this schema. Raises `SchemaNotFoundError`."""
+        """Returns the version of the subject with this schema. Raises `SchemaNotFoundError`."""
         try:
             answer = self._call("POST", f"subjects/{_part(subject)}{_normalize(normalize)}", schema.to_json())
         except SchemaNotFoundError:
@@ -134,11 +134,11 @@ class RegistryClient:
         )
 
     def latest(self, subject: str) -> RegisteredSchema:
-        """Raises `SchemaNotFoundError` where the subject has no version."""
+        """Returns the latest version. Raises `SchemaNotFoundError` if the subject has no version."""
         return _registered(self._call("GET", f"subjects/{_part(subject)}/versions/latest"))
 
     def version(self, subject: str, version: int) -> RegisteredSchema:
-        """A version that was deleted softly too: others may still refer to it. Raises `SchemaNotFoundError`."""
+        """Returns a version, also a soft-deleted one, because others may reference it. Raises `SchemaNotFoundError`."""
         path = f"subjects/{_part(subject)}/versions/{version}?deleted=true"
         return self._versions.get((subject, version), lambda: _registered(self._call("GET", path)))
 
@@ -152,7 +152,7 @@ class RegistryClient:
         return answer
 
     def delete_subject(self, subject: str, *, permanent: bool = False) -> list[int]:
-        """Softly, so that the versions can still be read by their ids; or, of what is deleted softly, for good."""
+        """Soft-deletes the subject: its schemas can still be read by id. `permanent` deletes what was soft-deleted."""
         answer: list[int] = self._call("DELETE", f"subjects/{_part(subject)}{_permanent(permanent)}")
         return answer
 
@@ -161,12 +161,12 @@ class RegistryClient:
         return int(self._call("DELETE", path))
 
     def compatibility(self, subject: str) -> str:
-        """The level that holds for a subject: its own, or that of all."""
+        """Returns the compatibility level of a subject, or the global one."""
         answer = self._call("GET", f"config/{_part(subject)}?defaultToGlobal=true")
         return str(answer["compatibilityLevel"])
 
     def compatible(self, subject: str, schema: Schema) -> list[str]:
-        """What speaks against registering the schema now, by the subject's own level; empty: nothing does."""
+        """Returns the incompatibilities with the subject by its level; empty if there are none."""
         path = f"compatibility/subjects/{_part(subject)}/versions?verbose=true"
         try:
             answer = self._call("POST", path, schema.to_json())
@@ -177,7 +177,7 @@ class RegistryClient:
         return list(answer.get("messages") or ("the registry gives no reason",))
 
     def set_compatibility(self, level: str, subject: str | None = None) -> None:
-        """One of the seven levels, of one subject or of all that have none of their own."""
+        """Sets one of the seven levels, for one subject or globally."""
         path = "config" if subject is None else f"config/{_part(subject)}"
         self._call("PUT", path, {"compatibility": level})
 

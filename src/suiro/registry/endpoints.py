@@ -340,7 +340,7 @@ def _compatible_with_all(storage: Storage, call: Call) -> Any:
 def _verdict(
     storage: Storage, call: Call, against: Callable[[State, str], Sequence[StoredSchema] | None]
 ) -> dict[str, Any]:
-    """With `verbose`, a schema that is invalid is an incompatible one, for the reason that is output."""
+    """With `verbose`, a schema that is invalid is an incompatible one, for the reason that is returned."""
     request = Request.from_json(call.object())
 
     def decide(state: State) -> list[str]:

@@ -18,7 +18,7 @@ START_TIMEOUT_S = 60.0
 
 
 class RegistryProcess:
-    """A registry of one's own. A context manager: leaving it stops the registry."""
+    """A registry as a child process. A context manager: leaving it stops the registry."""
 
     def __init__(self, process: subprocess.Popen[bytes], url: str) -> None:
         self._process = process
@@ -34,7 +34,7 @@ class RegistryProcess:
         options: Sequence[str] = (),
         timeout_s: float = START_TIMEOUT_S,
     ) -> Self:
-        """Waits until it answers. `options` are further ones of the command. Raises `ConfigError`."""
+        """Starts a registry and waits until it responds. `options`: of the command. Raises `ConfigError`."""
         with open(log or os.devnull, "ab") as stderr:
             process = start_service(
                 ["registry", "--bootstrap", bootstrap_servers, "--listen", listen, *options],
@@ -52,7 +52,7 @@ class RegistryProcess:
         return self._process.pid
 
     def kill(self) -> None:
-        """kill -9: no goodbye, as in a crash."""
+        """Sends SIGKILL, as in a crash."""
         kill(self._process)
 
     def stop(self) -> int:

@@ -56,7 +56,7 @@ _SCHEMA_MAGIC, _OTHER_MAGIC = 1, 0
 
 
 def compact_json(value: Any) -> str:
-    """As Jackson writes it: no blanks, characters beyond ASCII as they are."""
+    """JSON as Jackson writes it: without spaces, with non-ASCII characters unescaped."""
     return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
 
 

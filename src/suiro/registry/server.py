@@ -69,7 +69,7 @@ def serve(
 
 
 class _Serving:
-    """A registry that answers. Everything that can be wrong with its configuration is found before it listens."""
+    """A running registry. Its configuration is validated before it listens."""
 
     def __init__(self, config: RegistryConfig, listener: socket.socket | None = None) -> None:
         tls = config.tls()
@@ -114,7 +114,7 @@ class _Serving:
 
 
 class InProcessRegistry(_Serving):
-    """A registry on threads of this process: the quickest to start, gone with it. For tests and notebooks."""
+    """A registry on threads of this process. It starts fastest and ends with the process; for tests and notebooks."""
 
     def __init__(self, config: RegistryConfig) -> None:
         super().__init__(config)

@@ -71,7 +71,7 @@ logger = logging.getLogger(__name__)
 
 
 class StorageError(TransientError):
-    """The log could not be read or written in time. What was to be written may or may not be there."""
+    """The log could not be read or written in time. Whether a write succeeded is unknown."""
 
 
 @dataclass(frozen=True, slots=True)

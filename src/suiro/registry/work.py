@@ -33,7 +33,7 @@ R = TypeVar("R")
 
 
 class NotComputed(Exception):
-    """Parts that must be done before the rules can decide."""
+    """Results that must be computed before a rule can decide."""
 
     def __init__(self, parts: dict[Hashable, Callable[[], Any]]) -> None:
         super().__init__(len(parts))
@@ -54,7 +54,7 @@ class Work:
         self._refused: dict[Hashable, UsageError] = {}
 
     def run(self, decide: Callable[[], T]) -> T:
-        """What `decide` returns once everything it asks for is done."""
+        """Returns the result of `decide`, after computing everything that it asks for."""
         while True:
             self._pause()
             try:

@@ -51,7 +51,7 @@ def test_a_good_file_is_taken(path: Path) -> None:
         ("source = 3", "[source] source: expected a section"),
         ("[connect]\nbootstrap = 'x'", "[connect] bootstrap: there is no such setting; did you mean"),
         ("[connect]\nlisten = 'x'", "[connect] listen: expected HOST:PORT"),
-        ("[connect]\nlisten = '0.0.0.0:8083'", "[connect] token: is missing: whoever reaches"),
+        ("[connect]\nlisten = '0.0.0.0:8083'", "[connect] token: is missing: anyone who can reach"),
         (
             "[connect.client]\n'client.id' = true",
             "[connect] client.client.id: expected a string or a whole number",

@@ -57,7 +57,7 @@ Event = Callable[[dict[str, Any]], None]
 
 
 class PostgresCapture:
-    """`run` until `stop`, which may be called from anywhere, a signal handler too.
+    """Runs until `stop`, which may be called from any thread or signal handler.
 
     `on_event` gets what the command prints: `{"event": "ready", ...}` once all tables are read and changes flow.
     """

@@ -67,7 +67,7 @@ class Delivery:
         left_open: bool = False,
     ) -> None:
         """`identity`: what an earlier session of this process had. Whoever fenced it since is the one to go on.
-        `left_open`: it could not abort its transaction, which the coordinator's timeout or `fence` does then."""
+        `left_open`: it could not abort its transaction, which the coordinator's timeout or `fence` then does."""
         self.identity = identity
         self.left_open = left_open
         self._client = client

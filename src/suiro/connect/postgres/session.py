@@ -38,7 +38,7 @@ LAG_INTERVAL_MS = 1_000
 
 
 class Stopped(Exception):
-    """Somebody asked for an end: not an error."""
+    """A stop was requested; not an error."""
 
 
 class Session:

@@ -33,7 +33,7 @@ _COUNTERS = frozenset({"records", "snapshot_rows", "transactions", "kafka_transa
 
 @dataclass(slots=True)
 class CaptureStatus:
-    """Written by the capture's thread, read by anybody."""
+    """Written by the capture's thread, read by other threads."""
 
     records: int = 0
     snapshot_rows: int = 0
@@ -51,7 +51,7 @@ class CaptureStatus:
 
 
 def serve_metrics(status: CaptureStatus, name: str, host: str, port: int) -> str:
-    """Serves /metrics; returns its URL."""
+    """Serves /metrics and returns its URL."""
     from suiro.foundation.http import serve_metrics_page
 
     return serve_metrics_page(lambda: _families(status, name), host, port)

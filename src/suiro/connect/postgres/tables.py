@@ -34,7 +34,7 @@ __all__ = ["SchemaRefusedError", "TableSchema", "Tables"]
 
 
 class SchemaRefusedError(UsageError):
-    """The registry refuses a table's new schema under the subject's rule of compatibility."""
+    """The registry rejects the new schema of a table because of the subject's compatibility level."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

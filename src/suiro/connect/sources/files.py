@@ -119,7 +119,7 @@ class FilesSource:
 
     def open(self, position: dict[str, Any] | None) -> None:
         if not self._folder.is_dir():
-            raise TransientError(f"there is no folder {self._folder}; make it, or mend folder")
+            raise TransientError(f"there is no folder {self._folder}; create it, or fix folder")
 
     def close(self) -> None:
         self._open.clear()

@@ -126,7 +126,7 @@ class RestSource:
             return None
         if not response.is_success:
             raise UsageError(
-                f"{self._about.name}: {response.url} answers {summary_of(response)}; mend url, headers or parameters"
+                f"{self._about.name}: {response.url} answers {summary_of(response)}; fix url, headers or parameters"
             )
         self._failures = 0
         return self._taken(response)

@@ -120,7 +120,7 @@ def _message_of(error: psycopg2.Error) -> str:
 
 
 def quoted(*names: str) -> str:
-    """A name as SQL takes it: `quoted("public", "t")` is `"public"."t"`."""
+    """Quotes an identifier: `quoted("public", "t")` is `"public"."t"`."""
     return ".".join('"' + name.replace('"', '""') + '"' for name in names)
 
 
@@ -162,7 +162,7 @@ class Database:
         self._connection.close()
 
     def cancel(self) -> None:
-        """From another thread: what runs now ends with an error."""
+        """Cancels the running statement; called from another thread."""
         try:
             self._connection.cancel()
         except psycopg2.Error:
@@ -182,13 +182,13 @@ class Database:
         return found[0] if found else None
 
     def literal(self, text: str) -> str:
-        """A text as SQL takes it, for statements that have no parameters (COPY)."""
+        """Quotes a literal, for statements without parameters (COPY)."""
         adapted = psycopg2.extensions.QuotedString(text)
         adapted.prepare(self._connection)
         return str(adapted.getquoted().decode())
 
     def type_name(self, oid: int) -> str:
-        """As a cast takes it that cuts nothing off."""
+        """The type name for a cast that does not truncate."""
         known = self._type_names.get(oid)
         if known is None:
             # Without a modifier character is character(1), and bit is bit(1); with -1 it is bpchar and "bit".
@@ -256,19 +256,19 @@ class Database:
         return facts
 
     def wal_position(self) -> int:
-        """Up to where the log is on disk now (on a standby: what it has replayed)."""
+        """Returns the flushed LSN (on a standby: the replayed LSN)."""
         return self._position("pg_last_wal_replay_lsn()", "pg_current_wal_flush_lsn()")
 
     def insert_position(self) -> int:
-        """Up to where the log is written, on disk or not (on a standby: what it has replayed)."""
+        """Returns the insert LSN (on a standby: the replayed LSN)."""
         return self._position("pg_last_wal_replay_lsn()", "pg_current_wal_insert_lsn()")
 
     def received_position(self) -> int:
-        """Of a standby: behind everything that it has replayed or replays now."""
+        """Returns an LSN after everything that the standby has replayed or is replaying."""
         return self._position("greatest(pg_last_wal_receive_lsn(), pg_last_wal_replay_lsn())", "null")
 
     def replayed_position(self) -> int:
-        """Of a standby: snapshots from now on see what was committed before."""
+        """Returns the replayed LSN of a standby; later snapshots see what was committed before it."""
         return self._position("pg_last_wal_replay_lsn()", "null")
 
     def _position(self, of_standby: str, of_primary: str) -> int:
@@ -282,17 +282,17 @@ class Database:
         return parse_lsn(found[0])
 
     def visible(self) -> str:
-        """Which transactions a snapshot sees: that of now, or the one that everything here sees."""
+        """Returns the current snapshot as text, or that of the open transaction."""
         ((text,),) = self.rows("select pg_current_snapshot()::text", what="take a snapshot")
         return str(text)
 
     def new_transaction(self) -> int:
-        """The number of a transaction that begins now: those that are open have lower ones."""
+        """Returns a new transaction id; all open transactions have lower ids."""
         ((xid,),) = self.rows("select pg_current_xact_id()::text", what="begin a transaction")
         return int(xid)
 
     def lock_holders(self) -> str:
-        """Who keeps tables from being read, in words."""
+        """Describes the sessions that hold or wait for exclusive locks on tables."""
         found = self.rows(
             "select n.nspname || '.' || c.relname, l.granted, l.pid, coalesce(nullif(a.application_name, ''),"
             " a.usename, '?'), coalesce(a.state, 'prepared transaction') from pg_locks l join pg_class c on c.oid ="
@@ -309,7 +309,7 @@ class Database:
         return "; ".join(said) or "the lock is free by now"
 
     def emit(self, prefix: str, content: str, *, transactional: bool = True) -> None:
-        """Writes a message into the log, which the capture itself reads."""
+        """Writes a logical message to the WAL; the capture reads it."""
         self.rows(
             "select pg_logical_emit_message(%s, %s, %s)",
             (transactional, prefix, content),

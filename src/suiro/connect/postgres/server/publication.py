@@ -88,7 +88,7 @@ class Table:
 
 
 def ensure_publication(database: Database, options: CaptureOptions, version: int) -> None:
-    """Creates the publication, or adds what it lacks of `options.tables`."""
+    """Creates the publication, or adds missing tables of `options.tables`."""
     name = options.publication
     found = database.row(
         "select puballtables, pubinsert and pubupdate and pubdelete and pubtruncate from pg_publication"

@@ -35,9 +35,9 @@ class Replication:
 
     def __init__(self, dsn: str, command: str, *, start_lsn: int, what: str, clock: Clock) -> None:
         self.wal_end = 0
-        """How far the server has read its log for us, as it last said."""
+        """The LSN up to which the server has decoded, from its last message."""
         self.confirmed = start_lsn
-        """What the server may let go of; told when it asks, and by `send_status`."""
+        """The LSN to confirm; sent when the server asks, and by `send_status`."""
         self._clock = clock
         info = make_conninfo(dsn, replication="database", **CONNECTION)
         with _lost("connect for replication"):

@@ -175,5 +175,5 @@ def advance_slot(database: Database, name: str, lsn: int) -> None:
 
 
 def drop_slot(database: Database, name: str) -> None:
-    """Only with `--snapshot new`, and only a slot that is of no use any more."""
+    """Used only with `--snapshot new`, and only for an unusable slot."""
     database.rows("select pg_drop_replication_slot(%s)", (name,), what=f"drop slot {name}")

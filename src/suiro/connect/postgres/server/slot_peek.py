@@ -123,7 +123,7 @@ class _Reader:
 
     def write(self, data: Any) -> int:
         if self._ended:
-            raise InterruptedError("nobody wants more")
+            raise InterruptedError("the reader was closed")
         self._queue.put(bytes(data))
         return len(data)
 
@@ -191,4 +191,4 @@ def _rows(data: bytes, at: int) -> tuple[Int64s, Int64s, Int64s, int]:
 
 
 def _corrupt() -> CorruptMessageError:
-    return CorruptMessageError("COPY gave something that is not one row of an LSN and a message")
+    return CorruptMessageError("COPY gave data that is not one row of an LSN and a message")

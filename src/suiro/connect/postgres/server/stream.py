@@ -59,7 +59,7 @@ class ReplicationStream:
 
     @property
     def wal_end(self) -> int:
-        """How far the server has read its log for us, as it last said."""
+        """The LSN up to which the server has decoded, from its last message."""
         return self._replication.wal_end
 
     @property
@@ -75,7 +75,7 @@ class ReplicationStream:
         return self._replication.fileno()
 
     def wait(self, timeout_s: float, *others: Any) -> bool:
-        """Until the server says something, or one of `others` can be read; False: nothing came."""
+        """Waits until the server or one of `others` is readable; returns False after the timeout."""
         poll = select.poll()  # `select` knows no descriptor beyond 1,023
         for one in (self._replication, *others):
             poll.register(one, select.POLLIN)
@@ -130,12 +130,12 @@ class ReplicationStream:
         return block
 
     def confirm(self, lsn: int) -> None:
-        """The log up to there is in Kafka: the server may let go of it."""
+        """Confirms that everything before this LSN is in Kafka, so the server may remove it."""
         self._replication.confirmed = max(self._replication.confirmed, lsn)
         self.keep_alive()
 
     def keep_alive(self) -> None:
-        """Call it every few seconds at least: the server ends a connection that is silent (wal_sender_timeout)."""
+        """Must be called every few seconds: the server closes a silent connection (wal_sender_timeout)."""
         interval_ms = (
             CONFIRM_INTERVAL_MS if self._replication.confirmed > self._status_lsn else STATUS_INTERVAL_MS
         )

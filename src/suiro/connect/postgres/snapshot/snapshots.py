@@ -313,7 +313,7 @@ class Snapshots:
                 self._tables.look()
                 if self._tables.published.get(name) == table:
                     raise
-                logger.info("%s. What is left is read beside the stream", error)
+                logger.info("%s. The rest is read while changes flow", error)
             finally:
                 readers.close()
 
@@ -470,7 +470,7 @@ class Snapshots:
         limit = 4 * self._options.memory_bytes
         if size > limit:
             raise ConfigError(
-                f"{table.full_name} has no unique key, so beside live changes it can be read only in one piece, and it "
+                f"{table.full_name} has no unique key, so while changes flow it can be read only as a whole, and it "
                 f"is too large for that ({size:,} bytes; the limit is {limit:,}). Choose: give it a unique index over "
                 "NOT NULL columns; or stop the capture, drop its slot and start with --snapshot new"
             )
