@@ -78,7 +78,7 @@ def hand_over(
     if brokers not in SIZES:
         raise ConfigError(f"--brokers {brokers}: a cluster has 1 or 3")
     if to.exists() and (not to.is_dir() or any(to.iterdir())):
-        raise ConfigError(f"--to {to} is there already; name a new directory")
+        raise ConfigError(f"--to {to} already exists; name a new directory")
     if to.is_relative_to(data):
         raise ConfigError(f"--to {to} is within the node's own directory; name a directory outside of it")
     first = node_id_of(data)

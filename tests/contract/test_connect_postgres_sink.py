@@ -176,7 +176,7 @@ def test_without_dead_letters_nothing_of_the_batch_is_written(
     send(client, topic, [{"id": 1}, {"id": "x"}])
     with running(tmp_path, bootstrap, section(topic, topic, table, postgres.dsn)) as runtime:
         told = reaches(runtime, topic, lambda at: at["error"], "an error")
-        assert f"{topic}-0@1 cannot be taken: Postgres refuses it" in told["error"]
+        assert f"{topic}-0@1 cannot be taken: Postgres rejects it" in told["error"]
     assert rows(database, table) == []
 
 

@@ -102,7 +102,9 @@ class Tables:
         subject's versions stand in the order in which the table had these forms.
         """
         asked = database or self._database
-        row = asked.row(RELATION_QUERY, {"relations": [table.oid]}, what=f"look at {table.full_name}")
+        row = asked.row(
+            RELATION_QUERY, {"relations": [table.oid]}, what=f"read the definition of {table.full_name}"
+        )
         if row is None:
             raise ConfigError(f"table {table.full_name} does not exist any more")
         depths = {entry[0]: entry[3] for entry in row[4]}
@@ -138,7 +140,9 @@ class Tables:
             return known, is_another
         columns = [Column(name=one.name, type=one.type, typmod=one.typmod) for one in message.columns]
         rows = self._database.rows(
-            RELATION_QUERY, {"relations": [message.oid]}, what=f"look at {message.schema}.{message.name}"
+            RELATION_QUERY,
+            {"relations": [message.oid]},
+            what=f"read the definition of {message.schema}.{message.name}",
         )
         key: Sequence[str] | None = None
         if message.replica_identity == "f":
@@ -206,8 +210,8 @@ class Tables:
             raise SchemaRefusedError(
                 f"table {relation.full_name} changed: {changes}. Avro's rules let readers of subject {subject} take "
                 "the old values for new ones, and they would get them wrong. Choose: undo the change of the table; "
-                "capture into another topic prefix; or, after the subject's readers were told, register this schema "
-                "for it yourself and start the capture again: it goes on at this very change: "
+                "capture into another topic prefix; or inform the subject's readers, register this schema "
+                "for it yourself and start the capture again: it continues with this change: "
                 + json.dumps(schema, ensure_ascii=False)
             )
 
@@ -227,14 +231,14 @@ def _refusal(
         if name in old and old[name]["type"] != field["type"]
     ]
     changes += [f"column {name!r} is new" for name in new if name not in old]
-    changes += [f"column {name!r} is gone" for name in old if name not in new]
+    changes += [f"column {name!r} was dropped" for name in old if name not in new]
     first = next((name for name in new if name not in old or old[name]["type"] != new[name]["type"]), None)
     column = f"{relation.full_name}.{first}" if first else f"{relation.full_name}.<column>"
     return (
         f"table {relation.full_name} changed and subject {subject} refuses its new schema: {'; '.join(changes)}. "
         f"The registry says: {error}. Choose: undo the change of the table; capture the column as text (as_text = "
         f"{column}) if it was a string before; or let the subject take it (PUT /config/{subject} with compatibility "
-        "NONE, after its readers were told), then start the capture again: it goes on at this very change"
+        "NONE, after you have informed its readers), then start the capture again: it continues with this change"
     )
 
 

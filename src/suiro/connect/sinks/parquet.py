@@ -97,7 +97,8 @@ class ParquetSink:
             hidden.unlink()
         except (FileExistsError, FileNotFoundError) as error:
             raise TransientError(
-                f"{self._name}: another process writes to {self._folder}: {error}. A restart goes on from what is there"
+                f"{self._name}: another process writes to {self._folder}: {error}. A restart continues from "
+                "the existing files"
             ) from error
         sync_folder(self._folder)
         self._files.append(entry | {"file": path.name, "rows": rows.num_rows})
@@ -130,11 +131,11 @@ class ParquetSink:
             entry = json.loads((found.metadata or {})[METADATA_KEY])
         except (KeyError, ValueError):
             raise DataLossError(
-                f"{self._name}: {path} was not written by this sink; give it a folder of its own"
+                f"{self._name}: {path} was not written by this sink; use a separate folder"
             ) from None
         if entry["connector"] != self._name:
             raise DataLossError(
-                f"{self._name}: {path} was written by the connector {entry['connector']!r}; give each its own folder"
+                f"{self._name}: {path} was written by the connector {entry['connector']!r}; use a folder for each"
             )
         known: dict[str, Any] = entry | {"file": path.name, "rows": found.num_rows}
         return known

@@ -136,7 +136,7 @@ class PostgresSink:
                 with connection.transaction():
                     self._apply(connection, [(key, fields)])
             except _OF_A_RECORD as error:
-                batch.reject(record, f"Postgres refuses it: {str(error).strip().splitlines()[0]}")
+                batch.reject(record, f"Postgres rejects it: {str(error).strip().splitlines()[0]}")
 
     def _row(self, record: SinkRecord) -> tuple[dict[str, Any], dict[str, Any] | None]:
         names = self._settings.key

@@ -195,7 +195,7 @@ class FilesSource:
 
     def _found(self) -> Iterator[FileInfo]:
         if not self._folder.is_dir():  # a lost mount is not a folder whose files were all deleted
-            raise TransientError(f"the folder {self._folder} is gone")
+            raise TransientError(f"the folder {self._folder} no longer exists")
         paths = self._folder.rglob("*") if self._settings.recursive else self._folder.iterdir()
         for path in paths:
             if fnmatch(path.name, self._settings.pattern) and (info := file_info(path)) is not None:

@@ -377,8 +377,8 @@ def test_a_key_kept_out_of_line_comes_from_the_old_key() -> None:
 @pytest.mark.parametrize(
     ("kinds", "values", "says"),
     [
-        ([(23, -1)], [b"1x"], "public.t.c0 of type integer holds '1x': it is no integer of 32 bits"),
-        ([(1700, typmod(5, 2))], [b"NaN"], "an Avro decimal holds neither NaN nor infinity"),
+        ([(23, -1)], [b"1x"], "public.t.c0 of type integer holds '1x': it is not an integer of 32 bits"),
+        ([(1700, typmod(5, 2))], [b"NaN"], "an Avro decimal cannot hold NaN or infinity"),
         ([(1700, typmod(5, 2))], [b"1000.00"], "more than the declared 5 digits"),
         ([(1184, -1)], [b"294247-01-10 04:00:55+00"], "after 294247-01-10 04:00:54"),
         ([(23, -1)], [None], "public.t.c0 is part of the key and null"),

@@ -102,7 +102,7 @@ def _number(value: bytes, at: int) -> tuple[int, int]:
     number = 0
     for shift in range(0, 70, 7):
         if at >= len(value):
-            raise CorruptRecordError(f"a number is torn at byte {at}")
+            raise CorruptRecordError(f"a number is truncated at byte {at}")
         byte = value[at]
         at += 1
         number |= (byte & 0x7F) << shift

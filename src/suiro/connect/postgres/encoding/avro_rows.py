@@ -77,8 +77,8 @@ class RowEncoder:
         if len(fill) != len(rows):
             names = sorted({self.relation.columns[column].name for column in columns.tolist()})
             raise MissingValueError(
-                f"{len(rows)} values of {self.relation.full_name} ({', '.join(names)}) were left untouched by updates"
-                f" and not sent, and {len(fill)} are given: give the last value of each from the topic"
+                f"{len(rows)} unchanged TOAST values of {self.relation.full_name} ({', '.join(names)}) are missing"
+                f", and {len(fill)} are given: give the last value of each from the topic"
             )
         fills = dict(zip(zip(rows.tolist(), columns.tolist(), strict=True), fill, strict=True))
 

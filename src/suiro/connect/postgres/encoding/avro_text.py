@@ -76,7 +76,7 @@ def bool_(text: bytes) -> bytes:
         return b"\x01"
     if text == b"f":
         return b"\x00"
-    raise ConversionError("it is neither t nor f")
+    raise ConversionError("it is not t or f")
 
 
 def bytea(text: bytes) -> bytes:
@@ -93,7 +93,7 @@ def integer_encoder(bits: int, *, signed: bool = True) -> Encode:
 
     def encode(text: bytes) -> bytes:
         if not _INTEGER.fullmatch(text) or not low <= (value := int(text)) <= high:
-            raise ConversionError(f"it is no integer of {bits} bits")
+            raise ConversionError(f"it is not an integer of {bits} bits")
         return varint(value)
 
     return encode
@@ -101,10 +101,10 @@ def integer_encoder(bits: int, *, signed: bool = True) -> Encode:
 
 def double(text: bytes) -> bytes:
     if not _FLOAT.fullmatch(text):
-        raise ConversionError("it is no floating-point number")
+        raise ConversionError("it is not a floating-point number")
     value = float(text)
     if math.isinf(value) and b"Infinity" not in text:
-        raise ConversionError("it is beyond a double")
+        raise ConversionError("it is outside the range of a double")
     return struct.pack("<d", value)
 
 
@@ -117,7 +117,7 @@ def float_(text: bytes) -> bytes:
     try:
         near = struct.unpack("<f", struct.pack("<f", value))[0]
     except OverflowError:
-        raise ConversionError("it is beyond a float") from None
+        raise ConversionError("it is outside the range of a float") from None
     exact = Fraction(text.decode("ascii"))
     bits = struct.unpack("<i", struct.pack("<f", near))[0]
     neighbours = [struct.pack("<i", bits + step) for step in (0, -1, 1)]
@@ -135,7 +135,7 @@ def decimal_encoder(precision: int, scale: int) -> Encode:
     def encode(text: bytes) -> bytes:
         match = _DECIMAL.fullmatch(text)
         if not match:
-            raise ConversionError("an Avro decimal holds neither NaN nor infinity")
+            raise ConversionError("an Avro decimal cannot hold NaN or infinity")
         sign, whole, fraction = match.groups(default=b"")
         if len(fraction) > scale:
             raise ConversionError(f"it has more than the declared {scale} digits behind the point")
@@ -163,7 +163,7 @@ def date(text: bytes) -> bytes:
 def time(text: bytes) -> bytes:
     micros, end = _micros(text, 0)
     if end != len(text) or micros > _DAY:
-        raise ConversionError("it is no time of the form 04:05:06.789")
+        raise ConversionError("it is not a time of the form 04:05:06.789")
     return varint(micros)
 
 
@@ -175,7 +175,7 @@ def timestamptz(text: bytes) -> bytes:
     return _timestamp(text, zoned=True)
 
 
-_NO_DATE = "it is no date of the form 2024-02-29; the session's datestyle must be ISO"
+_NO_DATE = "it is not a date of the form 2024-02-29; the session's datestyle must be ISO"
 
 
 def _timestamp(text: bytes, *, zoned: bool) -> bytes:

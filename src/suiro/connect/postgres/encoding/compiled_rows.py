@@ -177,7 +177,7 @@ class CompiledRows:
             self._plain.encode([rows.read(row)], binary=rows.binary, fills={})
         except Exception as error:
             return error
-        return CorruptMessageError(f"row {row} of {self._relation.full_name} is torn")
+        return CorruptMessageError(f"row {row} of {self._relation.full_name} is truncated")
 
 
 @dataclass(frozen=True, slots=True)

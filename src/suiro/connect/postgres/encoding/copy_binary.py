@@ -74,7 +74,7 @@ def row_offsets(data: bytes | bytearray | memoryview, columns: int) -> tuple[_By
     status, rows, end = result.tolist()
     if status != compiled.OK:
         rows_of(array.tobytes(), columns)  # says what is wrong
-        raise CorruptMessageError(f"row {rows} of COPY is torn")
+        raise CorruptMessageError(f"row {rows} of COPY is truncated")
     return array, starts[:rows], end
 
 
@@ -128,7 +128,7 @@ def rows_of(data: bytes, columns: int) -> list[Sequence[bytes | None]]:
         at += 2
         if count == -1:
             if at != len(data):
-                raise CorruptMessageError(f"COPY goes on after its end, at byte {at}")
+                raise CorruptMessageError(f"data after the end of COPY, at byte {at}")
             break
         if count != columns:
             raise CorruptMessageError(
@@ -152,7 +152,7 @@ def rows_of(data: bytes, columns: int) -> list[Sequence[bytes | None]]:
 def _need(data: bytes, at: int, size: int, row: int) -> None:
     if size < 0 or size > len(data) - at:
         raise CorruptMessageError(
-            f"row {row} of COPY, at byte {at}: {size} bytes are needed and {len(data) - at} are there"
+            f"row {row} of COPY, at byte {at}: {size} bytes are needed, {len(data) - at} are available"
         )
 
 

@@ -335,7 +335,7 @@ class _Reader:
 
     def take(self, size: int) -> bytes:
         if size < 0 or size > self.end - self.at:
-            raise self.corrupt(f"{size} bytes are needed and {self.end - self.at} are there")
+            raise self.corrupt(f"{size} bytes are needed, {self.end - self.at} are available")
         self.at += size
         return self.data[self.at - size : self.at].tobytes()
 

@@ -88,7 +88,8 @@ class PlainRows:
             return b"\0"
         if value is ...:
             raise MissingValueError(
-                f"{self._column(column)} is an untouched TOAST value that nothing gives; set REPLICA IDENTITY FULL"
+                f"{self._column(column)} is an unchanged TOAST value and no previous value is available; set "
+                "REPLICA IDENTITY FULL"
             )
         try:
             return b"\x02" + self._encoders[binary][column](value)

@@ -94,7 +94,7 @@ def ensure_publication(database: Database, options: CaptureOptions, version: int
         "select puballtables, pubinsert and pubupdate and pubdelete and pubtruncate from pg_publication"
         " where pubname = %s",
         (name,),
-        what=f"look at publication {name}",
+        what=f"read publication {name}",
     )
     if found is None:
         _create(database, options, version)
@@ -215,7 +215,7 @@ def _read_table(database: Database, publication: str, schema: str, name: str, ve
         "select c.oid, c.relreplident, c.relkind = 'p', c.relfilenode, c.relnatts, has_table_privilege(c.oid, 'select')"
         " from pg_class c join pg_namespace n on n.oid = c.relnamespace where n.nspname = %s and c.relname = %s",
         (schema, name),
-        what=f"look at table {full_name}",
+        what=f"read the definition of table {full_name}",
     )
     if found is None or found[-1] is None:  # rights are those of now
         raise _TableDroppedError(f"table {full_name} does not exist any more; take it out of the publication")
@@ -253,7 +253,7 @@ def _of_partitions(
         " array(select distinct a.attname::text from parts join pg_attribute a on a.attrelid = parts.oid where"
         " a.atthasmissing and not a.attisdropped)",
         {"oid": oid},
-        what=f"look at the partitions of {full_name}",
+        what=f"list the partitions of {full_name}",
     )
     return file, [
         replace(one, has_stored_default=one.has_stored_default or one.name in filled) for one in columns
@@ -270,7 +270,7 @@ def _columns(
             "select t.attrs::int2[], pg_get_expr(t.qual, t.relid) from pg_get_publication_tables(%s) t"
             " where t.relid = %s",
             (publication, oid),
-            what=f"look at {full_name} in publication {publication}",
+            what=f"read {full_name} in publication {publication}",
         )
         if found is None:
             raise ConfigError(
@@ -325,17 +325,19 @@ def _key(
     )
     key: Sequence[str] | None
     if identity == "n":
-        raise ConfigError(f"{sql_name} has REPLICA IDENTITY NOTHING: deleted rows cannot be told. {hint}")
+        raise ConfigError(
+            f"{sql_name} has REPLICA IDENTITY NOTHING: deleted rows cannot be identified. {hint}"
+        )
     if identity == "d":
         key = primary
         if key is None:
             raise ConfigError(
-                f"{sql_name} has no primary key (or a deferrable one): deleted rows cannot be told. {hint}"
+                f"{sql_name} has no primary key (or a deferrable one): deleted rows cannot be identified. {hint}"
             )
     elif identity == "i":
         key = next((row[2] for row in indexes if row[1]), None)
         if key is None:
-            raise ConfigError(f"{sql_name}: the index of its replica identity is gone. {hint}")
+            raise ConfigError(f"{sql_name}: the index of its replica identity was dropped. {hint}")
     else:
         key = primary or next((row[2] for row in indexes if row[3]), None)
         if key is None:

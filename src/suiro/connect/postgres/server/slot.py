@@ -70,7 +70,7 @@ def read_slot(database: Database, name: str) -> SlotState | None:
     found = database.row(
         "select to_jsonb(s) from pg_replication_slots s where slot_name = %s",
         (name,),
-        what=f"look at slot {name}",
+        what=f"read slot {name}",
     )
     if found is None:
         return None
@@ -93,7 +93,7 @@ def check_slot(name: str, state: SlotState | None, *, database: str, position: i
     """That going on from `position` (None: there is none yet) loses nothing; `end` is where the log ends now."""
     choices = (
         "Changes since then are lost to this capture. Choose: run it once with --snapshot new, which reads every "
-        "table again and removes from the topics what is gone"
+        "table again and deletes from the topics the rows that no longer exist"
     )
     if state is None:
         if position is not None:

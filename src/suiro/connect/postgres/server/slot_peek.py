@@ -78,7 +78,7 @@ def peek_changes(
                 messages += len(block)
                 on_block(block)
     if rest != _TRAILER:
-        raise CorruptMessageError(f"COPY of slot {slot} ended with {len(rest)} bytes that are no row")
+        raise CorruptMessageError(f"COPY of slot {slot} ended with {len(rest)} bytes that are not a row")
     return messages
 
 

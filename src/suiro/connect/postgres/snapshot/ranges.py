@@ -207,7 +207,7 @@ def invalid_key(database: Database, table: Table, keys: Sequence[Bound]) -> Boun
     try:
         if keys:
             listed = ", ".join(f"({_literals(database, table, key)})" for key in keys)
-            database.rows(f"select from (values {listed}) given", what=f"look at keys of {table.full_name}")
+            database.rows(f"select from (values {listed}) given", what=f"check keys of {table.full_name}")
         return None
     except UsageError:
         if len(keys) == 1:

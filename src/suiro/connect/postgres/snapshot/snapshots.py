@@ -393,7 +393,7 @@ class Snapshots:
         key = invalid_key(self._database, table, keys)
         if key is None:
             raise error
-        said = f"({', '.join(key)}) was a key of {name}, and is none any more ({error})"
+        said = f"({', '.join(key)}) is no longer a valid key of {name} ({error})"
         if self._options.snapshot == "never":
             raise DataLossError(
                 f"{said}. Its row had to be read by it, for the topic lacks it. Choose: start once with --snapshot "
