@@ -108,7 +108,7 @@ def test_what_is_refused(stopped: Path, tmp_path: Path) -> None:
     (tmp_path / "there" / "file").touch()
     for data, to, brokers, says in (
         (tmp_path / "none", tmp_path / "k", 1, "is not the data folder of a node"),
-        (stopped, tmp_path / "there", 1, "is there already; name a new directory"),
+        (stopped, tmp_path / "there", 1, "already exists; name a new directory"),
         (stopped, stopped / "k", 1, "is within the node's own directory"),
         (stopped, tmp_path / "k", 2, "a cluster has 1 or 3"),
     ):
