@@ -25,79 +25,84 @@ __all__ = ["run"]
 _log = logging.getLogger(__name__)
 
 
+_App = Annotated[
+    Path,
+    typer.Argument(
+        metavar="APP.PY",
+        exists=True,
+        dir_okay=False,
+        help="Python with `topology = ...` or `def build(builder)`, and perhaps `application_id`.",
+    ),
+]
+_ApplicationId = Annotated[
+    str | None, typer.Option(help="Names state and transactions. Default: the file's, else its name.")
+]
+_BootstrapServers = Annotated[str, typer.Option(metavar="HOST:PORT", help="The cluster.")]
+_Registry = Annotated[
+    str | None,
+    typer.Option(
+        metavar="URL",
+        envvar="SUIRO_SCHEMA_REGISTRY_URL",
+        help="The schema registry of serdes.avro, json_schema and protobuf.",
+    ),
+]
+_StateDir = Annotated[Path | None, typer.Option(file_okay=False, help="Default: ~/.local/share/suiro.")]
+_Emit = Annotated[
+    str, typer.Option(help='Of tables: "micro-batch" (a key\'s last update in each) or "every".')
+]
+_OnError = Annotated[str, typer.Option(help='"fail", "skip" or "dead-letter:<topic>".')]
+_MaxOffsetsPerTrigger = Annotated[int, typer.Option(min=1, help="Records in one micro-batch, about.")]
+_Set = Annotated[
+    list[str] | None,
+    typer.Option("--set", metavar="NAME=VALUE", help="A setting of the client or the source, `kafka.*` too."),
+]
+_Rebuild = Annotated[
+    bool,
+    typer.Option(
+        "--rebuild",
+        help="Where the state directory is lost: read the sources again for the state, and write only what is new.",
+    ),
+]
+_CreateTopics = Annotated[
+    bool,
+    typer.Option("--create-topics", help="Create the topics it reads and writes that do not exist yet."),
+]
+_Metrics = Annotated[
+    str | None, typer.Option(metavar="HOST:PORT", help="Serve /metrics there, for Prometheus.")
+]
+_Console = Annotated[
+    str | None,
+    typer.Option(
+        metavar="HOST:PORT",
+        help="Serve what `suiro console --app` and `suiro app` ask, for this machine.",
+    ),
+]
+_UntilDone = Annotated[
+    bool, typer.Option("--until-done", help="End when all that is there now is processed.")
+]
+_Explain = Annotated[
+    bool,
+    typer.Option("--explain", help="Only say what the topology is, and what of it runs on columns."),
+]
+
+
 def run(
-    app: Annotated[
-        Path,
-        typer.Argument(
-            metavar="APP.PY",
-            exists=True,
-            dir_okay=False,
-            help="Python with `topology = ...` or `def build(builder)`, and perhaps `application_id`.",
-        ),
-    ],
-    application_id: Annotated[
-        str | None, typer.Option(help="Names state and transactions. Default: the file's, else its name.")
-    ] = None,
-    bootstrap_servers: Annotated[
-        str, typer.Option(metavar="HOST:PORT", help="The cluster.")
-    ] = "127.0.0.1:9092",
-    registry: Annotated[
-        str | None,
-        typer.Option(
-            metavar="URL",
-            envvar="SUIRO_SCHEMA_REGISTRY_URL",
-            help="The schema registry of serdes.avro, json_schema and protobuf.",
-        ),
-    ] = None,
-    state_dir: Annotated[
-        Path | None, typer.Option(file_okay=False, help="Default: ~/.local/share/suiro.")
-    ] = None,
-    emit: Annotated[
-        str, typer.Option(help='Of tables: "micro-batch" (a key\'s last update in each) or "every".')
-    ] = "micro-batch",
-    on_processing_error: Annotated[
-        str, typer.Option(help='"fail", "skip" or "dead-letter:<topic>".')
-    ] = "fail",
-    on_deserialization_error: Annotated[
-        str, typer.Option(help='"fail", "skip" or "dead-letter:<topic>".')
-    ] = "fail",
-    max_offsets_per_trigger: Annotated[
-        int, typer.Option(min=1, help="Records in one micro-batch, about.")
-    ] = 2_000_000,
-    set_: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--set", metavar="NAME=VALUE", help="A setting of the client or the source, `kafka.*` too."
-        ),
-    ] = None,
-    rebuild: Annotated[
-        bool,
-        typer.Option(
-            "--rebuild",
-            help="Where the state directory is lost: read the sources again for the state, and write only what is new.",
-        ),
-    ] = False,
-    create_topics: Annotated[
-        bool,
-        typer.Option("--create-topics", help="Create the topics it reads and writes that do not exist yet."),
-    ] = False,
-    metrics: Annotated[
-        str | None, typer.Option(metavar="HOST:PORT", help="Serve /metrics there, for Prometheus.")
-    ] = None,
-    console: Annotated[
-        str | None,
-        typer.Option(
-            metavar="HOST:PORT",
-            help="Serve what `suiro console --app` and `suiro app` ask, for this machine.",
-        ),
-    ] = None,
-    until_done: Annotated[
-        bool, typer.Option("--until-done", help="End when all that is there now is processed.")
-    ] = False,
-    explain: Annotated[
-        bool,
-        typer.Option("--explain", help="Only say what the topology is, and what of it runs on columns."),
-    ] = False,
+    app: _App,
+    application_id: _ApplicationId = None,
+    bootstrap_servers: _BootstrapServers = "127.0.0.1:9092",
+    registry: _Registry = None,
+    state_dir: _StateDir = None,
+    emit: _Emit = "micro-batch",
+    on_processing_error: _OnError = "fail",
+    on_deserialization_error: _OnError = "fail",
+    max_offsets_per_trigger: _MaxOffsetsPerTrigger = 2_000_000,
+    set_: _Set = None,
+    rebuild: _Rebuild = False,
+    create_topics: _CreateTopics = False,
+    metrics: _Metrics = None,
+    console: _Console = None,
+    until_done: _UntilDone = False,
+    explain: _Explain = False,
 ) -> None:
     """Runs a topology. Started again, it goes on where it was. Ctrl-C or SIGTERM stop it."""
     try:

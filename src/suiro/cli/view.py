@@ -61,65 +61,77 @@ _JournalKey = Annotated[
 ]
 
 
+_BootstrapServers = Annotated[
+    str, typer.Option(metavar="HOST:PORT", help="The Kafka whose topics the views are derived from.")
+]
+_Data = Annotated[
+    Path,
+    typer.Option(file_okay=False, metavar="DIR", help="Stores, checkpoints and logs of the versions."),
+]
+_Listen = Annotated[
+    str, typer.Option(metavar="HOST:PORT", help="Port 0: a free one, named in the ready line.")
+]
+_Registry = Annotated[
+    str | None,
+    typer.Option(
+        metavar="URL",
+        envvar="SUIRO_SCHEMA_REGISTRY_URL",
+        help="The schema registry of serdes.avro, json_schema and protobuf.",
+    ),
+]
+_Postgres = Annotated[
+    str | None,
+    typer.Option(
+        metavar="DSN", envvar="SUIRO_VIEWS_POSTGRES", help='The database of views with serve="postgres".'
+    ),
+]
+_ReplicationFactor = Annotated[
+    int,
+    typer.Option(metavar="N", help="Of the topic _suiro_views, where it is made now. -1: the broker's."),
+]
+_ClientConfig = Annotated[
+    Path | None,
+    typer.Option(
+        metavar="FILE",
+        dir_okay=False,
+        help="How to reach that Kafka, by the names of Kafka's clients: security.protocol, sasl.mechanism...",
+    ),
+]
+_AuthFile = Annotated[
+    Path | None,
+    typer.Option(
+        metavar="FILE",
+        help="Who may call: lines of name:password, or name:HASH as `suiro registry --hash-password` prints it, "
+        "below [viewer], [operator] or [admin]. Needed beyond 127.0.0.1, because a deploy runs code.",
+    ),
+]
+_TlsCertificate = Annotated[
+    Path | None, typer.Option(metavar="FILE", help="PEM, with its chain: serve https.")
+]
+_ReadCpus = Annotated[
+    int,
+    typer.Option(
+        metavar="N",
+        min=0,
+        help="CPUs that the host keeps to, for its answers; pipelines, followers, comparisons run on the others.",
+    ),
+]
+
+
 @view.command()
 def serve(
-    bootstrap_servers: Annotated[
-        str, typer.Option(metavar="HOST:PORT", help="The Kafka whose topics the views are derived from.")
-    ] = "127.0.0.1:9092",
-    data: Annotated[
-        Path,
-        typer.Option(file_okay=False, metavar="DIR", help="Stores, checkpoints and logs of the versions."),
-    ] = Path("views"),
-    listen: Annotated[
-        str, typer.Option(metavar="HOST:PORT", help="Port 0: a free one, named in the ready line.")
-    ] = "127.0.0.1:8085",
-    registry: Annotated[
-        str | None,
-        typer.Option(
-            metavar="URL",
-            envvar="SUIRO_SCHEMA_REGISTRY_URL",
-            help="The schema registry of serdes.avro, json_schema and protobuf.",
-        ),
-    ] = None,
-    postgres: Annotated[
-        str | None,
-        typer.Option(
-            metavar="DSN", envvar="SUIRO_VIEWS_POSTGRES", help='The database of views with serve="postgres".'
-        ),
-    ] = None,
-    replication_factor: Annotated[
-        int,
-        typer.Option(metavar="N", help="Of the topic _suiro_views, where it is made now. -1: the broker's."),
-    ] = -1,
-    client_config: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="FILE",
-            dir_okay=False,
-            help="How to reach that Kafka, by the names of Kafka's clients: security.protocol, sasl.mechanism...",
-        ),
-    ] = None,
-    auth_file: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="FILE",
-            help="Who may call: lines of name:password, or name:HASH as `suiro registry --hash-password` prints it, "
-            "below [viewer], [operator] or [admin]. Needed beyond 127.0.0.1, because a deploy runs code.",
-        ),
-    ] = None,
-    tls_certificate: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="PEM, with its chain: serve https.")
-    ] = None,
+    bootstrap_servers: _BootstrapServers = "127.0.0.1:9092",
+    data: _Data = Path("views"),
+    listen: _Listen = "127.0.0.1:8085",
+    registry: _Registry = None,
+    postgres: _Postgres = None,
+    replication_factor: _ReplicationFactor = -1,
+    client_config: _ClientConfig = None,
+    auth_file: _AuthFile = None,
+    tls_certificate: _TlsCertificate = None,
     tls_key: Annotated[Path | None, typer.Option(metavar="FILE", help="PEM.")] = None,
     journal_key: _JournalKey = None,
-    read_cpus: Annotated[
-        int,
-        typer.Option(
-            metavar="N",
-            min=0,
-            help="CPUs that the host keeps to, for its answers; pipelines, followers, comparisons run on the others.",
-        ),
-    ] = 0,
+    read_cpus: _ReadCpus = 0,
     while_stdin_is_open: Annotated[bool, typer.Option("--while-stdin-is-open", hidden=True)] = False,
 ) -> None:
     """Run the host of views until SIGTERM or SIGINT; one JSON line says where it answers. Started again, it goes on."""
