@@ -99,20 +99,20 @@ class World:
         if self.node.tier.holds_cleaning(log) or not log.has_sealed_segments:
             return
         found = dirtiness(
-            log.compaction_facts(),
+            log.cleaning.facts(),
             log.config,
             checkpoint=log.cleaned_offset,
             now_ms=self.node.clock.wall_ms(),
         )
         if not found.cleanable_bytes:
             return
-        job = log.begin_cleaning(found, CleanerSettings(dedupe_buffer_bytes=1 << 16))
+        job = log.cleaning.begin(found, CleanerSettings(dedupe_buffer_bytes=1 << 16))
         for done in clean(job):
             if isinstance(done, GroupCleaned):
-                log.replace_segments(done.bases)
+                log.cleaning.replace_segments(done.bases)
             else:
                 log.cleaned_offset = done.end_offset
-        log.end_cleaning()
+        log.cleaning.end()
 
     def check(self) -> None:
         """Read it all, as a consumer that builds a table does."""

@@ -16,7 +16,7 @@ SMALL = CleanerSettings(dedupe_buffer_bytes=1 << 16, io_buffer_bytes=1 << 12)
 
 
 def dirty(log: PartitionLog, now_ms: int, *, checkpoint: int | None = None) -> Dirtiness:
-    return dirtiness(log.compaction_facts(), log.config, checkpoint=checkpoint, now_ms=now_ms)
+    return dirtiness(log.cleaning.facts(), log.config, checkpoint=checkpoint, now_ms=now_ms)
 
 
 def clean_log(
@@ -33,14 +33,14 @@ def clean_log(
     todo = dirty(log, now_ms, checkpoint=checkpoint)
     if not todo.cleanable_bytes:
         return todo.first_dirty_offset
-    job = log.begin_cleaning(todo, settings)
+    job = log.cleaning.begin(todo, settings)
     try:
         for done in clean(replace(job, now_ms=now_ms), compiled=compiled):
             if isinstance(done, Cleaned):
                 return done.end_offset
-            log.replace_segments(done.bases)
+            log.cleaning.replace_segments(done.bases)
     finally:
-        log.end_cleaning()
+        log.cleaning.end()
     raise AssertionError("a cleaning ends with Cleaned")
 
 
@@ -54,7 +54,7 @@ def cleaned_both_ways(
     todo = dirty(log, now_ms, checkpoint=checkpoint)
     if not todo.cleanable_bytes:
         return None, None
-    job = replace(log.begin_cleaning(todo, settings), now_ms=now_ms)
+    job = replace(log.cleaning.begin(todo, settings), now_ms=now_ms)
 
     def outcome(compiled: bool) -> object:
         found: list[object] = []
@@ -71,7 +71,7 @@ def cleaned_both_ways(
     try:
         return outcome(True), outcome(False)
     finally:
-        log.end_cleaning()
+        log.cleaning.end()
 
 
 def batches(log: PartitionLog) -> Iterator[tuple[BatchHeader, tuple[Record, ...]]]:

@@ -1,6 +1,6 @@
 """Cleaning one log: read the dirty part's keys into a map, write what stays of each group of segments.
 
-Always true: only files ending in `.cleaned` are written, and whoever asked puts them in place (`PartitionLog.
+Always true: only files ending in `.cleaned` are written, and whoever asked puts them in place (`LogCleaning.
 replace_segments`), so that a death at any moment leaves the log as it was. Each batch keeps its offsets, epochs
 and sequences; a batch that changes nothing is copied as it is; one that is written anew had the right CRC and
 keeps its codec.

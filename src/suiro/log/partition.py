@@ -31,8 +31,7 @@ from suiro.log.checkpoints import (
     read_partition_metadata,
     write_partition_metadata,
 )
-from suiro.log.compaction import CleanerSettings, CleaningJob, CompactionFacts, Dirtiness, SegmentSource
-from suiro.log.config import MAX_LONG, LogConfig
+from suiro.log.config import LogConfig
 from suiro.log.damage import set_aside
 from suiro.log.errors import (
     DamagedLogError,
@@ -41,10 +40,11 @@ from suiro.log.errors import (
     StorageError,
     TornSegmentError,
 )
-from suiro.log.files import open_directory
+from suiro.log.flushing import Flushing
 from suiro.log.graveyard import Graveyard
 from suiro.log.leader_epochs import LeaderEpochs
 from suiro.log.local_retention import locally_expired, removable
+from suiro.log.log_cleaning import LogCleaning
 from suiro.log.lookup import TimeLookup
 from suiro.log.producer_state import ProducerEntry, ProducerStates
 from suiro.log.recovery import Opened, open_segments
@@ -53,7 +53,6 @@ from suiro.log.retention import SegmentFacts, expired_segments
 from suiro.log.segment import NO_TIMESTAMP, Segment
 from suiro.log.segments import Region, Segments, missing
 from suiro.log.sequencing import check_batch, check_together
-from suiro.log.swap import begin_swap, discard_unfinished, end_swap
 from suiro.log.transaction_index import AbortedTransaction
 from suiro.protocol.record_batch import BatchHeader
 from suiro.protocol.records import control_batch
@@ -97,10 +96,10 @@ class PartitionLog:
         start = log_start_offset if config.remote_storage_enable else max(log_start_offset, first)
         self.log_start_offset = min(start, end)
         self.tiered_end_offset = 0
-        self.recovery_point = min(recovery_point, end)
+        self._flushing = Flushing(directory, clock=clock, recovery_point=min(recovery_point, end))
         self.gaps_below = end if gaps_below is None else gaps_below
         self.found_gaps = opened.gaps
-        self._note_gaps = note_gaps
+        self.cleaning = LogCleaning(self, clock=clock, note_gaps=note_gaps)
         self._told: set[str] = set()
         self.leader_epochs = leader_epochs
         self.leader_epochs.cut_end(end)
@@ -108,13 +107,10 @@ class PartitionLog:
         self.leader_epoch = max(self.leader_epochs.latest, 0)
         self._clock = clock
         self._graveyard = graveyard
-        self._being_cleaned = False
         self.cleaned_offset: int | None = None
         self.offline: str | None = None
         self._segments = Segments(opened.segments)
         self._producers = opened.producers
-        self._records_since_flush = 0
-        self._flushed_ms = clock.wall_ms()
         self._closed_at = end if opened.as_closed else None
         self._open = True
 
@@ -210,6 +206,11 @@ class PartitionLog:
         return sum(segment.size for segment in self._segments)
 
     @property
+    def kept_segments(self) -> Segments:
+        """For the cleaning, which replaces some."""
+        return self._segments
+
+    @property
     def segments(self) -> tuple[Segment, ...]:
         return tuple(self._segments)
 
@@ -258,7 +259,7 @@ class PartitionLog:
         `verify(producer_id, producer_epoch)` is called before a batch opens a transaction here and
         raises to refuse it (KIP-890 part 1).
         """
-        self._check_open()
+        self.check_open()
         now_ms = self._clock.wall_ms()
         batches = admit(data, self.config, origin=origin, now_ms=now_ms)
         first = batches[0][1]
@@ -303,7 +304,7 @@ class PartitionLog:
         transaction_version: int = 0,
     ) -> int:
         """Write a commit or abort marker, which ends the producer's transaction here; the marker's offset."""
-        self._check_open()
+        self.check_open()
         now_ms = self._clock.wall_ms()
         self._producers.check_marker(
             producer_id, producer_epoch, coordinator_epoch, transaction_version=transaction_version
@@ -376,8 +377,7 @@ class PartitionLog:
             )
             if len(self._producers.open_transactions) > known:
                 segment.remember(base_offset, position)
-        self._records_since_flush += header.count
-        if self._records_since_flush >= self.config.flush_messages:
+        if self._flushing.written(header.count, self.config):
             try:
                 self.flush()
             except StorageError as error:
@@ -431,7 +431,7 @@ class PartitionLog:
         Raises OffsetOutOfRangeError, and InRemoteTierError for an offset that is not on this disk.
         """
         if self.offline is not None:
-            self._check_open()
+            self.check_open()
         if not self.log_start_offset <= offset <= self.log_end_offset:
             raise OffsetOutOfRangeError(
                 f"offset {offset} of {self.topic}-{self.partition}: the log has "
@@ -524,7 +524,7 @@ class PartitionLog:
 
     def delete_records_before(self, offset: int) -> int:
         """Move the log's start (-1: to the high watermark); segments before it go. The new start."""
-        self._check_open()
+        self.check_open()
         offset = self.log_end_offset if offset == -1 else offset
         if not 0 <= offset <= self.log_end_offset:
             raise OffsetOutOfRangeError(
@@ -541,7 +541,7 @@ class PartitionLog:
         Of a tiered log `local.retention.*` decide, and only what has been copied goes; it can still be read.
         """
         now_ms = self._clock.wall_ms() if now_ms is None else now_ms
-        if self._being_cleaned or self.offline is not None:
+        if self.cleaning.is_running or self.offline is not None:
             return 0
         facts, start = self._segments.facts(self.log_end_offset), self.log_start_offset
         tiered = self.config.copies_to_remote
@@ -573,7 +573,8 @@ class PartitionLog:
             new = Segment(self.directory, end_offset, self.config, created_ms=self._clock.wall_ms())
             new.create()
             self._segments.add(new)
-            self.log_end_offset = self.recovery_point = end_offset
+            self.log_end_offset = end_offset
+            self._flushing.flushed(end_offset)
             # What the producers did between is not known here. A transaction that was open where this disk ends
             # was over before the tier's end was copied; left open, it would hold the last stable offset for ever.
             self._producers = ProducerStates()
@@ -583,151 +584,49 @@ class PartitionLog:
             self._start_at(min(first, self._segments.first_base))
 
     def _drop_oldest(self, count: int) -> None:
-        if count == 0 or self._being_cleaned:
+        if count == 0 or self.cleaning.is_running:
             return  # What is being cleaned must keep its files; the next check comes.
-        self._segments.drop_oldest(count, self._bury)
+        self._segments.drop_oldest(count, self.bury)
         first = self._segments.first_base
-        self.recovery_point = max(self.recovery_point, first)
+        self._flushing.flushed(first)
         in_tier = self.config.remote_storage_enable and self.tiered_end_offset > self.log_start_offset
         if first > self.log_start_offset and not in_tier:
             self._start_at(first)
         producer_snapshot.remove(self.directory, keep=self._segments.bases)
 
-    def _bury(self, segment: Segment) -> None:
+    def bury(self, segment: Segment) -> None:
         due_ms = self._clock.wall_ms() + self.config.file_delete_delay_ms
         self._graveyard.bury_segment(segment.path, due_ms=due_ms)
 
     def _start_at(self, offset: int) -> None:
         self.log_start_offset = offset
-        self.recovery_point = max(self.recovery_point, offset)
+        self._flushing.flushed(offset)
         self.leader_epochs.cut_start(offset)
-
-    # Compact
-
-    def compaction_facts(self) -> CompactionFacts:
-        """Where the log stands, for `compaction.dirtiness`."""
-        segments = tuple(self._segments)
-        timed = self.config.max_compaction_lag_ms < MAX_LONG
-        return CompactionFacts(
-            segments=[(segment.base_offset, segment.size, segment.latest_ms) for segment in segments],
-            log_start_offset=self.log_start_offset,
-            log_end_offset=self.log_end_offset,
-            last_stable_offset=self.last_stable_offset,
-            first_batches=[(s.base_offset, s.first_timestamp) for s in segments[:-1]] if timed else (),
-        )
-
-    def last_of_producers(self) -> tuple[tuple[int, int, int], ...]:
-        """(producer id, offset of its last data or -1, producer epoch): what cleaning must keep."""
-        return tuple(
-            (
-                entry.producer_id,
-                entry.batches[-1].last_offset if entry.batches else -1,
-                entry.producer_epoch,
-            )
-            for entry in self._producers.entries.values()
-        )
-
-    def begin_cleaning(self, dirtiness: Dirtiness, settings: CleanerSettings) -> CleaningJob:
-        """What `cleaning` has to do. No segment is dropped until `end_cleaning`. Raises StorageError."""
-        self._check_open()
-        segments = tuple(self._segments)
-        try:
-            discard_unfinished(self.directory)
-            for segment in segments:
-                segment.transaction_index.flush()
-        except OSError as error:
-            raise StorageError(f"cannot prepare a cleaning of {self.directory}: {error}") from error
-        if dirtiness.first_uncleanable_offset > self.gaps_below:
-            # On the disk before the first gap is: else it would be taken for damage after a crash.
-            noted, self.gaps_below = self.gaps_below, dirtiness.first_uncleanable_offset
-            try:
-                self._note_gaps()
-            except OSError as error:
-                self.gaps_below = noted
-                raise StorageError(f"cannot note a cleaning of {self.directory}: {error}") from error
-        self._being_cleaned = True
-        return CleaningJob(
-            directory=self.directory,
-            sources=tuple(
-                SegmentSource(
-                    base_offset=segment.base_offset,
-                    size=segment.size,
-                    offset_index_size=segment.offset_index.size,
-                    time_index_size=segment.time_index.size,
-                )
-                for segment in segments
-                if segment.base_offset < dirtiness.first_uncleanable_offset
-            ),
-            first_dirty_offset=dirtiness.first_dirty_offset,
-            first_uncleanable_offset=dirtiness.first_uncleanable_offset,
-            transaction_indexes=tuple(segment.transaction_index.path for segment in segments),
-            last_of_producers=self.last_of_producers(),
-            now_ms=self._clock.wall_ms(),
-            delete_retention_ms=self.config.delete_retention_ms,
-            segment_bytes=self.config.segment_bytes,
-            segment_index_bytes=self.config.segment_index_bytes,
-            index_interval_bytes=self.config.index_interval_bytes,
-            settings=settings,
-        )
-
-    def replace_segments(self, bases: Sequence[int]) -> None:
-        """Put the `.cleaned` files of one group in the place of its segments. Raises StorageError."""
-        self._check_open()
-        try:
-            begin_swap(self.directory, bases[0])
-            for segment in self._segments.at(bases):
-                self._bury(segment)
-            end_swap(self.directory, bases[0])
-        except OSError as error:
-            # Which names the files have now only the next start can tell.
-            self.take_offline(str(error))
-            raise StorageError(
-                f"cannot put cleaned segment {bases[0]} of {self.directory} in place: {error}"
-            ) from error
-        new = Segment(self.directory, bases[0], self.config, created_ms=self._clock.wall_ms())
-        self._segments.replace(bases, new)
-        producer_snapshot.remove(self.directory, keep=self._segments.bases)
-
-    @property
-    def is_being_cleaned(self) -> bool:
-        return self._being_cleaned
-
-    def end_cleaning(self) -> None:
-        """Done or given up: retention may go on."""
-        self._being_cleaned = False
 
     # Disk
 
+    @property
+    def recovery_point(self) -> int:
+        """Every offset below it is on the disk."""
+        return self._flushing.recovery_point
+
     def flush(self) -> None:
         """Sync everything to disk; then `recovery_point` is the log's end. Raises StorageError."""
-        synced = -1
-        while synced < self.log_end_offset:
-            try:
-                job = self.flush_job()
-                job.run()
-            except OSError as error:
-                raise StorageError(f"cannot sync {self.directory}: {error.strerror}") from error
-            synced = job.end_offset
-            self.flushed(synced)
+        self._flushing.sync(self._segments, end_offset=self.log_end_offset)
 
     def flush_job(self) -> FlushJob:
         """What a flush has to sync, to be run in another thread while appends go on.
 
         Of many segments the first ones: it is done when `end_offset` is what it was to reach.
         """
-        self._records_since_flush = 0
-        self._flushed_ms = self._clock.wall_ms()
-        handles, left = self._segments.handles_to_sync(self.recovery_point)
-        handles.append(open_directory(self.directory))
-        return FlushJob(handles=tuple(handles), end_offset=self.log_end_offset if left is None else left)
+        return self._flushing.job(self._segments, end_offset=self.log_end_offset)
 
     def is_flush_due(self, now_ms: int) -> bool:
         """Whether `flush.ms` has passed over records that are not synced yet."""
-        unsynced = self.recovery_point < self.log_end_offset
-        return unsynced and now_ms - self._flushed_ms >= self.config.flush_ms
+        return self._flushing.is_due(self.config, end_offset=self.log_end_offset, now_ms=now_ms)
 
     def flushed(self, end_offset: int) -> None:
-        self.recovery_point = max(self.recovery_point, end_offset)
+        self._flushing.flushed(end_offset)
 
     def close(self) -> None:
         """Sync, and leave a snapshot at the log's end, so that the next open scans nothing."""
@@ -778,7 +677,7 @@ class PartitionLog:
             self.offline = why
             logger.error("%s is offline until the next start: %s", self.directory, why)
 
-    def _check_open(self) -> None:
+    def check_open(self) -> None:
         if not self._open:
             raise StorageError(f"{self.topic}-{self.partition} is closed")
         if self.offline is not None:

@@ -57,14 +57,14 @@ def test_a_topic_deleted_while_it_is_cleaned_leaves_no_answer_for_the_next_log(t
     doomed, other = dirty_log(tmp_path / "doomed-0", 100), dirty_log(tmp_path / "other-0", 90)
     logs = [doomed, other]
     expected, before = latest_values(committed_records(other)), other.size
-    put_in_place = doomed.replace_segments
+    put_in_place = doomed.cleaning.replace_segments
 
     def deleted_meanwhile(bases: Any) -> None:
         logs.remove(doomed)
         doomed.delete()
         put_in_place(bases)
 
-    doomed.replace_segments = deleted_meanwhile  # type: ignore[method-assign]
+    doomed.cleaning.replace_segments = deleted_meanwhile  # type: ignore[method-assign]
 
     clean_all(logs)
     assert logs == [other]
@@ -92,12 +92,12 @@ def test_a_disk_that_refuses_is_told_and_the_log_is_tried_again(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     log = dirty_log(tmp_path / "log-0", 100)
-    begin = log.begin_cleaning
-    log.begin_cleaning = lambda *given: replace(begin(*given), directory=tmp_path / "gone")  # type: ignore[method-assign]
+    begin = log.cleaning.begin
+    log.cleaning.begin = lambda *given: replace(begin(*given), directory=tmp_path / "gone")  # type: ignore[method-assign]
     cleaner = clean_all([log])
     assert cleaner.uncleanable_partitions == 0
     assert "cleaning log-0 failed, it is tried again later: OSError" in caplog.text
-    del log.begin_cleaning
+    del log.cleaning.begin
     clean_all([log])
     assert log.cleaned_offset == log.log_end_offset
 
@@ -111,13 +111,13 @@ def test_a_log_that_fails_keeps_no_other_one_from_being_cleaned(tmp_path: Path, 
         tried.append(bases)
         raise error
 
-    put_in_place = failing.replace_segments
-    failing.replace_segments = refused  # type: ignore[method-assign]
+    put_in_place = failing.cleaning.replace_segments
+    failing.cleaning.replace_segments = refused  # type: ignore[method-assign]
     clean_all([failing, other])
     assert len(tried) == 1  # once a round
     assert failing.cleaned_offset != failing.log_end_offset
     assert other.cleaned_offset == other.log_end_offset
-    failing.replace_segments = put_in_place  # type: ignore[method-assign]
+    failing.cleaning.replace_segments = put_in_place  # type: ignore[method-assign]
     clean_all([failing, other])
     assert failing.cleaned_offset == failing.log_end_offset
 
@@ -131,6 +131,6 @@ def test_a_round_ends_where_it_is_not_the_logs(tmp_path: Path) -> None:
             tried.append(log)
             raise LogError("not now")
 
-        log.begin_cleaning = refused  # type: ignore[assignment, method-assign]
+        log.cleaning.begin = refused  # type: ignore[assignment, method-assign]
     clean_all(logs)
     assert len(tried) == len(set(tried)) == FAILURES_A_ROUND

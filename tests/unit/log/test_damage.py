@@ -346,12 +346,12 @@ def _cleaned(directory: DataDirectory) -> PartitionLog:
     log = directory.open_partition("t", 0, topic_id=TOPIC, config=config, clock=CLOCK)
     for number in range(60):
         log.append(batch(1 + number % 3))
-    found = dirtiness(log.compaction_facts(), config, checkpoint=None, now_ms=NOW_MS)
-    job = log.begin_cleaning(found, CleanerSettings(dedupe_buffer_bytes=1 << 20))
+    found = dirtiness(log.cleaning.facts(), config, checkpoint=None, now_ms=NOW_MS)
+    job = log.cleaning.begin(found, CleanerSettings(dedupe_buffer_bytes=1 << 20))
     for message in clean_log(job):
         if hasattr(message, "bases"):
-            log.replace_segments(message.bases)
-    log.end_cleaning()
+            log.cleaning.replace_segments(message.bases)
+    log.cleaning.end()
     return log
 
 

@@ -2,7 +2,7 @@
 
 One log at a time, as often as one is dirty enough, then again after `log.cleaner.backoff.ms` (Kafka's LogCleaner
 with one thread). The child does all reading and writing of records (`suiro.log.cleaning`); here a log is touched
-only on the event loop's thread, in short calls: `begin_cleaning`, `replace_segments` per group, `end_cleaning`.
+only on the event loop's thread, in short calls to `log.cleaning`: `begin`, `replace_segments` for each group, `end`.
 
 - A log that cannot be read is marked and left alone until the next start; the node's log says so.
 - A log whose cleaning failed comes after all others from then on, until it succeeds, so that it keeps none from being
@@ -132,9 +132,7 @@ class Cleaner:
                 continue
             if self._host.tier is not None and self._host.tier.holds_cleaning(log):
                 continue
-            found = dirtiness(
-                log.compaction_facts(), log.config, checkpoint=log.cleaned_offset, now_ms=now_ms
-            )
+            found = dirtiness(log.cleaning.facts(), log.config, checkpoint=log.cleaned_offset, now_ms=now_ms)
             self.max_dirty_percent = max(self.max_dirty_percent, int(100 * found.ratio))
             if log in passed_over or not found.is_due(log.config):
                 continue
@@ -147,7 +145,7 @@ class Cleaner:
         """Clean one log; False where it failed and is to be tried again."""
         settings = self._host.settings
         try:
-            job = log.begin_cleaning(
+            job = log.cleaning.begin(
                 found,
                 CleanerSettings(
                     dedupe_buffer_bytes=settings.log_cleaner_dedupe_buffer_size,
@@ -176,7 +174,7 @@ class Cleaner:
             )
             return False
         finally:
-            log.end_cleaning()
+            log.cleaning.end()
 
     async def _carry_out(self, log: PartitionLog, job: CleaningJob, began_ms: int) -> bool:
         run = self._host.loop.run_in_executor
@@ -187,7 +185,7 @@ class Cleaner:
         while True:
             match await run(child.executor, child.receive):
                 case GroupCleaned(bases=bases):
-                    log.replace_segments(bases)
+                    log.cleaning.replace_segments(bases)
                 case Cleaned() as done:
                     await run(child.executor, sync_folder, log.directory)
                     log.cleaned_offset = done.end_offset

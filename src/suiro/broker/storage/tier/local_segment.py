@@ -76,7 +76,7 @@ def next_to_copy(log: PartitionLog, remote: RemoteLog) -> LocalSegment | None:
     if log.config.compacted:
         # What the cleaner has not seen yet would have to be fetched again to be cleaned. It may have stopped in the
         # middle of a segment, and that one's keys count too.
-        begin_limit = 0 if log.is_being_cleaned else log.cleaned_offset or 0
+        begin_limit = 0 if log.cleaning.is_running else log.cleaned_offset or 0
     segments = log.segments
     for segment, following in pairwise(segments):
         if following.base_offset <= copied:

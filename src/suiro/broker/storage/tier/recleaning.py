@@ -65,7 +65,7 @@ class Recleaning:
             first_dirty_offset=0,
             first_uncleanable_offset=0,
             transaction_indexes=(),
-            last_of_producers=log.last_of_producers(),
+            last_of_producers=log.cleaning.last_of_producers(),
             now_ms=now_ms,
             delete_retention_ms=config.delete_retention_ms,
             segment_bytes=_EACH_ALONE,
