@@ -111,14 +111,14 @@ def test_silent_connections_give_way_to_who_logs_in() -> None:
         logged_in(running) as old,
         Strangers(running) as strangers,
     ):
-        newcomers = running.broker.server._doors["SASL_PLAINTEXT"].newcomers
+        unauthenticated = running.broker.server._doors["SASL_PLAINTEXT"].unauthenticated
         first = strangers.connect()
         for _ in range(40):
             strangers.connect()
         with logged_in(running) as new:  # it waits behind them, a second for each ten
             assert is_served(new)
             assert is_closed(first)
-            assert len(newcomers) <= 10
+            assert len(unauthenticated) <= 10
             assert is_served(old)
 
 
@@ -152,14 +152,14 @@ def test_a_tls_handshake_takes_only_so_long(tmp_path: Path) -> None:
     }
     context = ssl.create_default_context(cafile=str(authority.certificate))
     with node(**settings) as running, Strangers(running) as strangers:
-        newcomers = running.broker.server._doors["SSL"].newcomers
+        unauthenticated = running.broker.server._doors["SSL"].unauthenticated
         known = strangers.enter_context(context.wrap_socket(strangers.connect(), server_hostname="localhost"))
         frame = struct.pack(">hhih", 18, 0, 7, -1)
         known.sendall(struct.pack(">i", len(frame)) + frame)
         assert len(known.recv(4)) == 4
-        assert len(newcomers) == 0
+        assert len(unauthenticated) == 0
         silent = strangers.connect()
-        wait_until(lambda: len(newcomers) == 1)
+        wait_until(lambda: len(unauthenticated) == 1)
         assert is_closed(silent)
         known.sendall(struct.pack(">i", len(frame)) + frame)
         assert len(known.recv(4)) > 0

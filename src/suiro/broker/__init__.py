@@ -1,7 +1,7 @@
 """Kafka's semantics over `suiro.log`: the server, its handlers, groups and transactions.
 
-Read in this order: `broker` (who owns what), `server` and `connection` (bytes), `dispatch` (which handler),
-`handlers/` (one API a file), `purgatory` (who waits), `groups/`, `transactions/`.
+Read in this order: `context` (what a handler may use), `net/` (bytes), `dispatch` (which handler), `exchange` (one
+request and its response), `handlers/` (one API a file), `coordination/`, `storage/`. `node` puts them together.
 
 Who may do what is in `security/`, how fast in `quotas/`. Deliberately absent: replication, share groups, Streams
 groups, delegation tokens. Clients fall back by what ApiVersions offers.

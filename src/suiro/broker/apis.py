@@ -1,4 +1,4 @@
-"""What the node answers: every API with its versions, as ApiVersions tells them to clients."""
+"""The APIs of the node with their versions, as ApiVersions reports them to clients."""
 
 from __future__ import annotations
 

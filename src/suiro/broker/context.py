@@ -1,4 +1,4 @@
-"""What the handlers see of a node. `node.Broker` satisfies it; only `broker/__init__` imports that.
+"""The node as its handlers see it. `node.Broker` satisfies it; only `broker/__init__` imports that.
 
 Everything is read-only here: a handler changes state by asking its owner (a topic, a coordinator, a store).
 """

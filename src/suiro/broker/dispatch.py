@@ -1,6 +1,6 @@
 """From request frames to handlers.
 
-What is answered, and in which versions, is the table in `apis`. A handler module is imported, and its messages'
+The table in `apis` has the APIs and their versions. A handler module is imported, and its messages'
 schema is loaded, when the first request needs it: that keeps the start short.
 
 A handler is a function `handle(broker, exchange, request)`. It returns the response (a kio message, or pieces

@@ -1,4 +1,4 @@
-"""One request and its response: what a handler is given to answer with, and how a response becomes a frame."""
+"""One request and its response. A handler answers through the `Exchange`; `encode` makes a frame of the response."""
 
 from __future__ import annotations
 

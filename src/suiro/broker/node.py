@@ -538,7 +538,7 @@ class Broker:
         return True
 
     def _remove_deleted_files(self) -> None:
-        removal = None if self._directory is None else self._directory.graveyard.due(self.clock.wall_ms())
+        removal = None if self._directory is None else self._directory.deleted_files.due(self.clock.wall_ms())
         if removal is not None:
             self.loop.run_in_executor(None, removal)
 

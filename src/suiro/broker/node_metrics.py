@@ -1,4 +1,4 @@
-"""What is told of topics and partitions, looked up when somebody asks for the metrics."""
+"""The gauges of topics, partitions and groups. Their values are read when the metrics are requested."""
 
 from __future__ import annotations
 

@@ -35,8 +35,8 @@ from suiro.log.checkpoints import (
     write_properties,
 )
 from suiro.log.config import LogConfig
+from suiro.log.deleted_files import DELETED_FOLDER_SUFFIX, DeletedFiles
 from suiro.log.files import FileHandle, open_directory, open_handle, replace_file
-from suiro.log.graveyard import DELETED_FOLDER_SUFFIX, Graveyard
 from suiro.log.partition import PartitionLog
 from suiro.log.segments import missing
 
@@ -91,7 +91,7 @@ class DataDirectory:
         self.node_id = node_id
         self.clean_shutdown = clean
         self.logs: dict[TopicPartition, PartitionLog] = {}
-        self.graveyard = Graveyard()
+        self.deleted_files = DeletedFiles()
         self._lock: FileHandle | None = lock
         self._recovery_points = (
             self._offsets_or_none(RECOVERY_POINTS, "every log is read from its start") or {}
@@ -196,7 +196,7 @@ class DataDirectory:
             clean_shutdown=self.clean_shutdown,
             recovery_point=self._recovery_points.get(key, 0),
             log_start_offset=self._log_starts.get(key, 0),
-            graveyard=self.graveyard,
+            deleted_files=self.deleted_files,
             gaps_below=None
             if self._gaps is None
             else max(self._gaps.get(key, 0), self._cleaner_offsets.get(key, 0)),

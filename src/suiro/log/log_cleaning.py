@@ -1,4 +1,4 @@
-"""The cleaning of one log as its owner sees it: what there is to clean, and putting cleaned segments in place.
+"""The cleaning of one log as its owner sees it: finds what there is to clean, and puts cleaned segments in place.
 
 All methods are called on the thread of the log. The work between `begin` and `end` is `cleaning.clean`, in a process
 of its own.
@@ -22,7 +22,7 @@ from suiro.log.swap import begin_swap, discard_unfinished, end_swap
 
 
 class CleanableLog(Protocol):
-    """What a cleaning needs of its log."""
+    """The log that is cleaned."""
 
     directory: Path
     config: LogConfig
@@ -37,7 +37,7 @@ class CleanableLog(Protocol):
     def producer_states(self) -> tuple[ProducerEntry, ...]: ...
     def check_open(self) -> None: ...
     def take_offline(self, why: str) -> None: ...
-    def bury(self, segment: Segment) -> None: ...
+    def delete_files(self, segment: Segment) -> None: ...
 
 
 class LogCleaning:
@@ -121,7 +121,7 @@ class LogCleaning:
         try:
             begin_swap(self._log.directory, bases[0])
             for segment in self._log.kept_segments.at(bases):
-                self._log.bury(segment)
+                self._log.delete_files(segment)
             end_swap(self._log.directory, bases[0])
         except OSError as error:
             # Which names the files have now only the next start can tell.

@@ -33,6 +33,7 @@ from suiro.log.checkpoints import (
 )
 from suiro.log.config import LogConfig
 from suiro.log.damage import set_aside
+from suiro.log.deleted_files import DeletedFiles
 from suiro.log.errors import (
     DamagedLogError,
     InRemoteTierError,
@@ -41,7 +42,6 @@ from suiro.log.errors import (
     TornSegmentError,
 )
 from suiro.log.flushing import Flushing
-from suiro.log.graveyard import Graveyard
 from suiro.log.leader_epochs import LeaderEpochs
 from suiro.log.local_retention import locally_expired, removable
 from suiro.log.log_cleaning import LogCleaning
@@ -80,7 +80,7 @@ class PartitionLog:
         opened: Opened,
         log_start_offset: int,
         recovery_point: int,
-        graveyard: Graveyard,
+        deleted_files: DeletedFiles,
         leader_epochs: LeaderEpochs,
         gaps_below: int | None,
         note_gaps: Callable[[], None],
@@ -106,7 +106,7 @@ class PartitionLog:
         self.leader_epochs.add(*opened.leader_epochs)
         self.leader_epoch = max(self.leader_epochs.latest, 0)
         self._clock = clock
-        self._graveyard = graveyard
+        self._deleted_files = deleted_files
         self.cleaned_offset: int | None = None
         self.offline: str | None = None
         self._segments = Segments(opened.segments)
@@ -127,7 +127,7 @@ class PartitionLog:
         clean_shutdown: bool,
         recovery_point: int = 0,
         log_start_offset: int = 0,
-        graveyard: Graveyard | None = None,
+        deleted_files: DeletedFiles | None = None,
         gaps_below: int | None = None,
         note_gaps: Callable[[], None] = lambda: None,
     ) -> PartitionLog:
@@ -178,7 +178,7 @@ class PartitionLog:
             opened=opened,
             log_start_offset=log_start_offset,
             recovery_point=recovery_point,
-            graveyard=Graveyard() if graveyard is None else graveyard,
+            deleted_files=DeletedFiles() if deleted_files is None else deleted_files,
             leader_epochs=leader_epochs,
             gaps_below=gaps_below,
             note_gaps=note_gaps,
@@ -586,7 +586,7 @@ class PartitionLog:
     def _drop_oldest(self, count: int) -> None:
         if count == 0 or self.cleaning.is_running:
             return  # What is being cleaned must keep its files; the next check comes.
-        self._segments.drop_oldest(count, self.bury)
+        self._segments.drop_oldest(count, self.delete_files)
         first = self._segments.first_base
         self._flushing.flushed(first)
         in_tier = self.config.remote_storage_enable and self.tiered_end_offset > self.log_start_offset
@@ -594,9 +594,9 @@ class PartitionLog:
             self._start_at(first)
         producer_snapshot.remove(self.directory, keep=self._segments.bases)
 
-    def bury(self, segment: Segment) -> None:
+    def delete_files(self, segment: Segment) -> None:
         due_ms = self._clock.wall_ms() + self.config.file_delete_delay_ms
-        self._graveyard.bury_segment(segment.path, due_ms=due_ms)
+        self._deleted_files.delete_segment(segment.path, due_ms=due_ms)
 
     def _start_at(self, offset: int) -> None:
         self.log_start_offset = offset
@@ -654,7 +654,7 @@ class PartitionLog:
         """Remove the partition: its directory is renamed now and removed after `file.delete.delay.ms`."""
         self._open = False
         due_ms = self._clock.wall_ms() + self.config.file_delete_delay_ms
-        self._graveyard.bury_folder(self.directory, due_ms=due_ms)
+        self._deleted_files.delete_folder(self.directory, due_ms=due_ms)
         self._segments = Segments([])
 
     def _log_append_time(self, timestamp: int) -> int:

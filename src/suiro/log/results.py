@@ -1,4 +1,4 @@
-"""What a partition log answers with."""
+"""The results of a partition log's operations."""
 
 from __future__ import annotations
 

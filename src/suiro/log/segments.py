@@ -66,11 +66,11 @@ class Segments:
         self._segments.append(segment)
         self._bases.append(segment.base_offset)
 
-    def drop_oldest(self, count: int, bury: Callable[[Segment], None]) -> None:
-        """Forget the oldest segments, never the last one; `bury` removes their files' names."""
+    def drop_oldest(self, count: int, delete_files: Callable[[Segment], None]) -> None:
+        """Forget the oldest segments, never the last one; `delete_files` removes their files' names."""
         for segment in self._segments[:count]:
             self._recently_read.pop(segment.base_offset, None)
-            bury(segment)
+            delete_files(segment)
         del self._segments[:count], self._bases[:count]
 
     def at(self, bases: Sequence[int]) -> list[Segment]:

@@ -9,7 +9,7 @@ What is always true:
 - Which answer the client has last had is known by the session's epoch, which rises by one with each request.
 
 A session ends when a client says so, when its last partition is forgotten, or when its place is needed: the longest
-unused for two minutes goes first, else one that is smaller than the newcomer and older than two minutes. Replicas'
+unused for two minutes goes first, else one that is smaller than the new one and older than two minutes. Replicas'
 sessions are privileged: consumers' make room for them.
 """
 

@@ -1,4 +1,4 @@
-"""What the coordinators need of the node that they work in."""
+"""The services of the node that the coordinators use."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from suiro.config import NodeSettings
 
 
 class CoordinatorHost(Protocol):
-    """What every coordinator needs."""
+    """The services that every coordinator uses."""
 
     @property
     def clock(self) -> Clock: ...
@@ -27,7 +27,7 @@ class CoordinatorHost(Protocol):
 
 
 class GroupHost(CoordinatorHost, Protocol):
-    """What the group coordinator needs."""
+    """The services that the group coordinator uses."""
 
     @property
     def loop(self) -> AbstractEventLoop: ...

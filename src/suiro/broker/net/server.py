@@ -18,8 +18,8 @@ from suiro.broker.metrics.metrics import Counter, Metrics
 from suiro.broker.net.connection import SCRATCH_BYTES, Connection, RequestSink, Surroundings
 from suiro.broker.net.held_memory import LoginMemory, RequestMemory, ResponseMemory
 from suiro.broker.net.listeners import Listener
-from suiro.broker.net.newcomers import Newcomers
 from suiro.broker.net.turns import Turns
+from suiro.broker.net.unauthenticated import UnauthenticatedConnections
 from suiro.broker.security import Session
 from suiro.clock import Clock, stopwatch_ns
 from suiro.config import MAX_INT, NodeSettings
@@ -121,7 +121,7 @@ class Server:
             self._metrics.gauge(_SOCKET + "connection_count", door.count, listener=listener.name)
             self._metrics.gauge(
                 "suiro_network_unauthenticatedconnections",
-                door.newcomers.__len__,
+                door.unauthenticated.__len__,
                 listener=listener.name,
             )
             self._open(door)
@@ -167,7 +167,7 @@ class Server:
         if (
             len(self.connections) + len(self._held_back) >= most
             or door.open >= own.max_connections
-            or len(door.newcomers) >= own.max_unauthenticated_connections
+            or len(door.unauthenticated) >= own.max_unauthenticated_connections
         ) and not self._make_room(door, now_ms):
             return False
         wait_ms = max(
@@ -182,10 +182,10 @@ class Server:
 
     def _make_room(self, door: Door, now_ms: int) -> bool:
         """Who has not logged in gives way to who comes. If nobody may yet, the listener is shut until then."""
-        if door.newcomers:
-            wait_ms = door.newcomers.wait_ms(now_ms)
+        if door.unauthenticated:
+            wait_ms = door.unauthenticated.wait_ms(now_ms)
             if not wait_ms:
-                door.newcomers.let_one_go()
+                door.unauthenticated.let_one_go()
                 return True
             door.closed_until = self._loop.call_later(wait_ms / 1000, self._open, door)
             door.is_full = True
@@ -254,7 +254,7 @@ class Server:
         )
         self.connections[connection] = None
         if tls is not None or door.listener.protocol.sasl:
-            door.newcomers.add(connection, connection.last_active_ms)
+            door.unauthenticated.add(connection, connection.last_active_ms)
 
     def _let_go(self, sock: socket.socket) -> None:
         self._held_back.discard(sock)
@@ -271,12 +271,12 @@ class Server:
         self._by_host[connection.host] -= 1
         if not self._by_host[connection.host]:
             del self._by_host[connection.host]
-        door.newcomers.remove(connection)
+        door.unauthenticated.remove(connection)
         self._has_space()
 
     def _admit(self, connection: Connection) -> None:
-        """It is no newcomer any more."""
-        if self._doors[connection.listener.name].newcomers.remove(connection):
+        """It has logged in."""
+        if self._doors[connection.listener.name].unauthenticated.remove(connection):
             connection.admit()
             self._has_space()
 
@@ -309,9 +309,9 @@ class Server:
         self._too_slow.add()
 
     def held_too_much(self, connection: Connection) -> None:
-        newcomers = self._doors[connection.listener.name].newcomers
-        if newcomers.remove(connection):
-            newcomers.count_closed()
+        unauthenticated = self._doors[connection.listener.name].unauthenticated
+        if unauthenticated.remove(connection):
+            unauthenticated.count_closed()
             return
         self._stalled.add()
         logger.warning(
@@ -364,7 +364,9 @@ class Server:
         """Close who does not log in in time, and whose requests others have waited for too long to be whole."""
         now_ms = self._clock.monotonic_ms()
         for door in self._doors.values():
-            door.newcomers.expire(now_ms=now_ms, timeout_ms=door.own.connection_authentication_timeout_ms)
+            door.unauthenticated.expire(
+                now_ms=now_ms, timeout_ms=door.own.connection_authentication_timeout_ms
+            )
         self._surroundings.requests.end_standstill(stopwatch_ns())
 
     def let_go_of_named_files(self) -> None:
@@ -428,7 +430,7 @@ class Door:
         self.is_full = False
         """Whether it is shut until somebody goes, or logs in, or `closed_until`."""
         self.closed_until: TimerHandle | None = None
-        self.newcomers = Newcomers(listener.name)
+        self.unauthenticated = UnauthenticatedConnections(listener.name)
 
         def counter(name: str) -> Counter:
             return metrics.counter(_SOCKET + name, listener=listener.name)

@@ -53,7 +53,7 @@ class CleanedTier(Protocol):
 
 
 class CleanerHost(Protocol):
-    """What the cleaner needs of its node."""
+    """The services of the node that the cleaner uses."""
 
     @property
     def loop(self) -> asyncio.AbstractEventLoop: ...

@@ -1,4 +1,4 @@
-"""What the parts of the group coordinator (`consumer_edge`, `offset_edge`) ask of the whole, which owns the groups."""
+"""The group coordinator as its parts (`consumer_edge`, `offset_edge`) see it. It owns the groups."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What transactions need of the node that they run in."""
+"""The services of the node that transactions use."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class OffsetOwner(Protocol):
 
 
 class MarkerHost(Protocol):
-    """What writing a marker needs."""
+    """The services that writing a marker uses."""
 
     @property
     def clock(self) -> Clock: ...
@@ -26,7 +26,7 @@ class MarkerHost(Protocol):
 
 
 class TransactionHost(CoordinatorHost, MarkerHost, Protocol):
-    """What the transaction coordinator needs."""
+    """The services that the transaction coordinator uses."""
 
     @property
     def data(self) -> Path: ...

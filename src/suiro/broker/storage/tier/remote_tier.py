@@ -83,7 +83,7 @@ class _Tiered:
 
 
 class TierHost(Protocol):
-    """What the tier needs of its node."""
+    """The services of the node that the tier uses."""
 
     @property
     def node_id(self) -> int: ...

@@ -1,9 +1,9 @@
-"""The connections of one listener that have not logged in yet, or not finished their TLS handshake.
+"""The connections of one listener that have not authenticated yet, or not finished their TLS handshake.
 
-Anybody can make one, so they have a share of their own that is small: so many connections, so many bytes
-(`held_memory.LoginMemory`), and so much time. Where the share is full, who has had a fair chance gives way: of the
-address that has the most, the connection that came first. So a stranger who opens thousands of connections closes
-his own, and a client that logs in as it comes is let in. Clients that are logged in keep what they have.
+Anybody can open one. So these connections have small limits of their own: a number, bytes
+(`held_memory.LoginMemory`) and time. At the limit, one connection is closed for the next: the oldest of the address
+that has the most, once it has had `FAIR_CHANCE_MS`. A stranger who opens thousands of connections loses his own, and
+a client that authenticates at once is let in. Authenticated connections are not affected.
 """
 
 from __future__ import annotations
@@ -14,24 +14,26 @@ from typing import Protocol
 logger = logging.getLogger(__name__)
 
 FAIR_CHANCE_MS = 1000
-"""For so long a connection is not closed in favour of others; they wait in the listener's backlog meanwhile."""
+"""A connection is not closed for another before this time. The others wait in the listener's backlog."""
 _TELL_EVERY_MS = 60_000
 
 
-class Newcomer(Protocol):
-    """A connection, as far as it matters here."""
+class UnauthenticatedConnection(Protocol):
+    """The attributes of a connection that are used here."""
 
     host: str
 
     def close(self) -> None: ...
 
 
-class Newcomers:
+class UnauthenticatedConnections:
     """`add` and `remove` keep the list; `wait_ms` and `let_one_go` make room; `expire` ends what takes too long."""
 
     def __init__(self, listener: str) -> None:
         self._listener = listener
-        self._by_host: dict[str, dict[Newcomer, int]] = {}  # since when; the first came first
+        self._by_host: dict[
+            str, dict[UnauthenticatedConnection, int]
+        ] = {}  # since when; the first came first
         self._count = 0
         self._closed = 0
         self._told_ms: int | None = None
@@ -39,12 +41,12 @@ class Newcomers:
     def __len__(self) -> int:
         return self._count
 
-    def add(self, connection: Newcomer, now_ms: int) -> None:
+    def add(self, connection: UnauthenticatedConnection, now_ms: int) -> None:
         self._by_host.setdefault(connection.host, {})[connection] = now_ms
         self._count += 1
 
-    def remove(self, connection: Newcomer) -> bool:
-        """It has logged in, or is closed. Returns whether it was here."""
+    def remove(self, connection: UnauthenticatedConnection) -> bool:
+        """The connection has authenticated, or is closed. Returns whether it was in the list."""
         of_host = self._by_host.get(connection.host, {})
         if connection not in of_host:
             return False
@@ -62,7 +64,7 @@ class Newcomers:
         self._close(self._next()[0])
 
     def expire(self, *, now_ms: int, timeout_ms: int) -> None:
-        """Close those that came longer than the timeout ago. To be called from time to time."""
+        """Close the connections that are older than the timeout. Call it periodically."""
         for of_host in list(self._by_host.values()):
             for connection, since_ms in list(of_host.items()):
                 if since_ms + timeout_ms > now_ms:
@@ -74,18 +76,18 @@ class Newcomers:
         """One was closed for the memory that it held."""
         self._closed += 1
 
-    def _next(self) -> tuple[Newcomer, int]:
-        """Who gives way next, and when it came."""
+    def _next(self) -> tuple[UnauthenticatedConnection, int]:
+        """The connection to close next, and when it was accepted."""
         firsts = ((of_host, *next(iter(of_host.items()))) for of_host in self._by_host.values())
         _, connection, since_ms = max(firsts, key=lambda first: (len(first[0]), -first[2]))
         return connection, since_ms
 
-    def _close(self, connection: Newcomer) -> None:
+    def _close(self, connection: UnauthenticatedConnection) -> None:
         self._closed += 1
         connection.close()  # which removes it
 
     def _tell(self, now_ms: int) -> None:
-        """One line a minute, however many they are."""
+        """Log at most one line a minute."""
         if not self._closed or (self._told_ms is not None and now_ms - self._told_ms < _TELL_EVERY_MS):
             return
         logger.warning(

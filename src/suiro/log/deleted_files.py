@@ -1,7 +1,7 @@
-"""Deleted files wait here, under another name, until `file.delete.delay.ms` is over.
+"""Deleted files, which keep their content under another name until `file.delete.delay.ms` is over.
 
-A segment that retention or the cleaner takes away gets the suffix `.deleted`, a partition's folder `-delete`, so
-that a start after a crash removes them. Removing a large file takes a while; the owner does it in a thread.
+The files of a deleted segment get the suffix `.deleted`, the folder of a partition `-delete`. A start after a crash
+removes them by these names. Removing a large file takes time, so the owner does it in a thread.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ from suiro.log.swap import DELETED_SUFFIX, SEGMENT_SUFFIXES
 DELETED_FOLDER_SUFFIX = "-delete"
 
 
-class Graveyard:
-    """(when due, path), soonest first. All but the job of `due` is called on the owner's thread."""
+class DeletedFiles:
+    """The files to remove, by the time when they are due. Only the result of `due` may be called in another thread."""
 
     def __init__(self) -> None:
         self._waiting: list[tuple[int, str]] = []
@@ -28,7 +28,7 @@ class Graveyard:
     def __len__(self) -> int:
         return len(self._waiting)
 
-    def bury_segment(self, log_path: Path, *, due_ms: int) -> None:
+    def delete_segment(self, log_path: Path, *, due_ms: int) -> None:
         """Rename a segment's files; the log first, for indexes without a log are swept at the next start."""
         for suffix in SEGMENT_SUFFIXES:
             path = log_path.with_suffix(suffix)
@@ -39,7 +39,7 @@ class Graveyard:
                 continue
             heapq.heappush(self._waiting, (due_ms, doomed))
 
-    def bury_folder(self, directory: Path, *, due_ms: int) -> None:
+    def delete_folder(self, directory: Path, *, due_ms: int) -> None:
         """Rename a partition's folder, so that a crash leaves nothing half there."""
         suffix = f".{uuid.uuid4().hex}{DELETED_FOLDER_SUFFIX}"
         doomed = directory.with_name(directory.name[: 255 - len(suffix)] + suffix)
@@ -47,7 +47,7 @@ class Graveyard:
         heapq.heappush(self._waiting, (due_ms, str(doomed)))
 
     def due(self, now_ms: int) -> Callable[[], None] | None:
-        """What removes all that is due, to be called in any thread; None where there is nothing."""
+        """A function that removes everything that is due, for any thread. None if nothing is due."""
         doomed = []
         while self._waiting and self._waiting[0][0] <= now_ms:
             doomed.append(heapq.heappop(self._waiting)[1])
