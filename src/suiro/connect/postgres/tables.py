@@ -23,7 +23,7 @@ from suiro.connect.postgres.encoding.schemas import (
     key_schema,
     value_schema,
 )
-from suiro.connect.postgres.encoding.types import TYPES_QUERY, Rules, type_name, types_of
+from suiro.connect.postgres.encoding.types import TYPES_QUERY, Rules, types_of
 from suiro.connect.postgres.options import CaptureOptions
 from suiro.connect.postgres.server.database import Database
 from suiro.connect.postgres.server.publication import Table, published_tables, read_table
@@ -51,11 +51,6 @@ class TableSchema:
     value_schema_id: int
     value_schema: dict[str, Any]
     selected: str  # what a snapshot selects of it
-
-    @property
-    def signature(self) -> list[list[Any]]:
-        """Of the columns, to see later whether they changed; as JSON holds it."""
-        return [[column.name, column.type, column.typmod] for column in self.relation.columns]
 
 
 class Tables:
@@ -240,12 +235,3 @@ def _refusal(
         f"{column}) if it was a string before; or let the subject take it (PUT /config/{subject} with compatibility "
         "NONE, after you have informed its readers), then start the capture again: it continues with this change"
     )
-
-
-def described(relation: Relation) -> str:
-    """For the log: `public.t (id integer, name text)`."""
-    columns = ", ".join(
-        f"{column.name} {type_name(column.type, column.typmod, relation.types)}"
-        for column in relation.columns
-    )
-    return f"{relation.full_name} ({columns})"

@@ -42,15 +42,6 @@ class RowEncoder:
         )
         self._compiled: CompiledRows | None = None
 
-    @property
-    def python_columns(self) -> list[str]:
-        """Columns whose values are encoded one by one in Python: arrays and composites."""
-        return [
-            column.name
-            for column, encoding in zip(self.relation.columns, self._encodings, strict=True)
-            if encoding.code == "python"
-        ]
-
     def unchanged(self, messages: Messages, indices: _Int64s) -> tuple[_Int64s, _Int64s]:
         """What `encode_changes` needs a `fill` for: (positions in `indices`, columns), in its order."""
         rows, columns = [], []

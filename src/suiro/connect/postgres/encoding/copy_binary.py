@@ -24,6 +24,7 @@ from suiro.connect.postgres.encoding.avro_text import (
     varint,
 )
 from suiro.connect.postgres.encoding.engine import kernels
+from suiro.connect.postgres.encoding.names import quoted
 from suiro.connect.postgres.encoding.pgoutput import EPOCH_MICROS, CorruptMessageError
 from suiro.connect.postgres.encoding.schemas import Relation, encodings_of
 from suiro.connect.postgres.encoding.types import ColumnEncoding, Rules
@@ -32,8 +33,6 @@ __all__ = [
     "SIGNATURE",
     "binary_to_avro",
     "copy_columns",
-    "fields_of",
-    "quoted",
     "row_offsets",
     "rows_of",
     "values_at",
@@ -58,10 +57,6 @@ def copy_columns(relation: Relation, rules: Rules) -> str:
     return ", ".join(selected)
 
 
-def quoted(name: str) -> str:
-    return '"' + name.replace('"', '""') + '"'
-
-
 def row_offsets(data: bytes | bytearray | memoryview, columns: int) -> tuple[_Bytes, _Int64s, int]:
     """(the bytes, where each row begins, where the last ends), by the kernels; otherwise as `rows_of`."""
     array = np.frombuffer(data, np.uint8)
@@ -76,31 +71,6 @@ def row_offsets(data: bytes | bytearray | memoryview, columns: int) -> tuple[_By
         rows_of(array.tobytes(), columns)  # says what is wrong
         raise CorruptMessageError(f"row {rows} of COPY is truncated")
     return array, starts[:rows], end
-
-
-def fields_of(data: bytes | bytearray | memoryview, columns: int) -> tuple[_Bytes, _Int64s, _Int64s]:
-    """(the bytes, where every value stands, its size or -1 for null): both tables have a row per column.
-
-    For rows that are not a table's: messages of pgoutput that a query gives, for one.
-    """
-    compiled = kernels()
-    if compiled is not None:
-        array, starts, _ = row_offsets(data, columns)
-        places = np.empty((columns, len(starts)), np.int64)
-        sizes = np.empty_like(places)
-        compiled.copy_fields(array, starts, places, sizes)
-        return array, places, sizes
-    array = np.frombuffer(data, np.uint8)
-    rows = rows_of(array.tobytes(), columns)
-    sizes = np.array([[-1 if value is None else len(value) for value in row] for row in rows], np.int64)
-    sizes = np.ascontiguousarray(sizes.reshape(len(rows), columns).T)
-    # Before each value stand the row's count of columns, the values before it, and all their lengths.
-    taken = np.maximum(sizes, 0).T
-    before = np.cumsum(taken, axis=1) - taken
-    begins = np.cumsum(taken.sum(axis=1) + 2 + 4 * columns) - (taken.sum(axis=1) + 2 + 4 * columns)
-    lengths = 2 + 4 * np.arange(1, columns + 1)
-    places = begins[:, None] + before + lengths + _begin(array[:32].tobytes())
-    return array, np.ascontiguousarray(places.T), sizes
 
 
 def values_at(data: _Bytes, at: int, end: int) -> list[bytes | None]:

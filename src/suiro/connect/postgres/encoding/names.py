@@ -1,4 +1,4 @@
-"""Converts Postgres names to Avro names.
+"""Quotes Postgres names for SQL, and converts them to Avro names.
 
 In a name that Avro does not allow, each invalid character is replaced by `_`, and six hexadecimal digits of a hash of
 the original are appended. Names stay distinct, and a name does not change when another column is added or dropped.
@@ -10,7 +10,7 @@ import hashlib
 import re
 from collections.abc import Sequence
 
-__all__ = ["avro_name", "avro_names"]
+__all__ = ["avro_name", "avro_names", "quoted"]
 
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _BAD = re.compile(r"[^A-Za-z0-9_]")
@@ -38,3 +38,8 @@ def avro_names(names: Sequence[str]) -> list[str]:
         taken.add(sanitised)
         written.append(sanitised)
     return written
+
+
+def quoted(*names: str) -> str:
+    """Quotes an identifier: `quoted("public", "t")` is `"public"."t"`."""
+    return ".".join('"' + name.replace('"', '""') + '"' for name in names)

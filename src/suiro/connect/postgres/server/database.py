@@ -28,7 +28,6 @@ __all__ = [
     "ServerInfo",
     "connect_replication",
     "postgres_errors",
-    "quoted",
     "refused",
 ]
 
@@ -87,9 +86,6 @@ def postgres_errors(what: str) -> Iterator[None]:
         if type(error) is psycopg2.DatabaseError and not error.pgcode:
             # libpq lost the server in the middle of COPY and has no words for it.
             raise BrokenConnectionError(f"{what}: lost Postgres: {_message_of(error)}") from error
-        if error.pgcode == "XX000" and "could not open relation with OID" in str(error):
-            # Functions of the catalogue list tables and then open them one by one.
-            raise TransientError(f"{what}: a table was dropped meanwhile: {_message_of(error)}") from error
         raise UsageError(f"{what}: Postgres says: {_message_of(error)}") from error
 
 
@@ -117,11 +113,6 @@ def _message_of(error: psycopg2.Error) -> str:
     detail = getattr(diagnosis, "message_detail", None)
     hint = getattr(diagnosis, "message_hint", None)
     return "; ".join(str(part) for part in (primary, detail, hint) if part)
-
-
-def quoted(*names: str) -> str:
-    """Quotes an identifier: `quoted("public", "t")` is `"public"."t"`."""
-    return ".".join('"' + name.replace('"', '""') + '"' for name in names)
 
 
 def connect_replication(dsn: str) -> Any:

@@ -19,8 +19,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import TypeVar
 
+from suiro.connect.postgres.encoding.names import quoted
 from suiro.connect.postgres.options import CaptureOptions
-from suiro.connect.postgres.server.database import Database, quoted
+from suiro.connect.postgres.server.database import Database
 from suiro.errors import ConfigError, TransientError, UsageError
 
 __all__ = ["Column", "Table", "ensure_publication", "published_tables", "read_table"]

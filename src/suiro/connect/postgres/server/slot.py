@@ -13,7 +13,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from suiro.clock import SystemClock
-from suiro.connect.postgres.server.database import Database, postgres_errors, quoted
+from suiro.connect.postgres.encoding.names import quoted
+from suiro.connect.postgres.server.database import Database, postgres_errors
 from suiro.connect.postgres.server.lsn import lsn_text, parse_lsn
 from suiro.errors import BrokenConnectionError, ConfigError, DataLossError, UsageError
 

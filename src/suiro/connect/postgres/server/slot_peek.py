@@ -27,8 +27,9 @@ import numpy as np
 from suiro.connect.postgres.encoding import engine
 from suiro.connect.postgres.encoding.blocks import Block, Int64s
 from suiro.connect.postgres.encoding.copy_binary import SIGNATURE
+from suiro.connect.postgres.encoding.names import quoted
 from suiro.connect.postgres.encoding.pgoutput import CorruptMessageError
-from suiro.connect.postgres.server.database import Database, quoted
+from suiro.connect.postgres.server.database import Database
 from suiro.connect.postgres.server.lsn import lsn_text
 
 __all__ = ["peek_changes"]

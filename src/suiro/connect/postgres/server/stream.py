@@ -13,7 +13,7 @@ from typing import Any
 
 from suiro.clock import SystemClock
 from suiro.connect.postgres.encoding.blocks import Block, join
-from suiro.connect.postgres.server.database import quoted
+from suiro.connect.postgres.encoding.names import quoted
 from suiro.connect.postgres.server.lsn import lsn_text
 from suiro.connect.postgres.server.replication import Replication
 from suiro.connect.postgres.server.spool import Spools
@@ -41,7 +41,6 @@ class ReplicationStream:
         self._status_sent_ms = self._clock.monotonic_ms()
         self._payloads: list[bytes] = []
         self._lsns: list[int] = []
-        self.messages_read = 0
         options = (
             f"proto_version '2', publication_names '{quoted(publication)}', messages 'true', streaming 'true'"
         )
@@ -89,7 +88,6 @@ class ReplicationStream:
         while (message := self._replication.read()) is not None:
             at, payload = message
             kind = payload[0]
-            self.messages_read += 1
             if self._spools.is_inside:
                 if kind == _STOP:
                     self._spools.stop()

@@ -12,8 +12,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from suiro.connect.postgres.encoding.copy_binary import SIGNATURE
+from suiro.connect.postgres.encoding.names import quoted
 from suiro.connect.postgres.encoding.pgoutput import CorruptMessageError
-from suiro.connect.postgres.server.database import Database, quoted
+from suiro.connect.postgres.server.database import Database
 from suiro.connect.postgres.server.publication import Table
 from suiro.errors import UsageError
 

@@ -30,9 +30,10 @@ from suiro.connect.postgres.encoding import engine
 from suiro.connect.postgres.encoding.avro_rows import EncodedRows
 from suiro.connect.postgres.encoding.blocks import Int64s
 from suiro.connect.postgres.encoding.headers import snapshot_headers
+from suiro.connect.postgres.encoding.names import quoted
 from suiro.connect.postgres.encoding.schemas import Relation
 from suiro.connect.postgres.options import CaptureOptions
-from suiro.connect.postgres.server.database import LOCK_TIMEOUT_MS, Database, LockNotAvailableError, quoted
+from suiro.connect.postgres.server.database import LOCK_TIMEOUT_MS, Database, LockNotAvailableError
 from suiro.connect.postgres.server.publication import Table
 from suiro.connect.postgres.snapshot.ranges import (
     Range,

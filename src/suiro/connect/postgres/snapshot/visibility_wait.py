@@ -5,7 +5,8 @@ from __future__ import annotations
 import logging
 
 from suiro.clock import SystemClock
-from suiro.connect.postgres.server.database import Database, quoted
+from suiro.connect.postgres.encoding.names import quoted
+from suiro.connect.postgres.server.database import Database
 from suiro.connect.postgres.snapshot.visibility import RecentTransactions, Visibility
 
 __all__ = ["VisibilityWait", "describe_transaction"]

@@ -12,7 +12,7 @@ As in `protocol.kernels`, every signature is declared, so that nothing is compil
 inline functions of other modules of this package: see `protocol.compiling`.
 """
 
-from suiro.connect.postgres.encoding.kernels.copying import copy_fields, copy_rows, peeked_changes
+from suiro.connect.postgres.encoding.kernels.copying import copy_rows, peeked_changes
 from suiro.connect.postgres.encoding.kernels.header_values import live_header_values
 from suiro.connect.postgres.encoding.kernels.messages import parse
 from suiro.connect.postgres.encoding.kernels.numbers import powers_of_five
@@ -29,7 +29,6 @@ __all__ = [
     "MAX_GROWTH",
     "OK",
     "PYTHON",
-    "copy_fields",
     "copy_rows",
     "encode_rows",
     "find_columns",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from suiro.connect.postgres.encoding.kernels.wire import BAD_ROW, OK, int32_at, int64_at, uint16_at
-from suiro.protocol.compiling import BYTES_IN, INT, INT64S_IN, INT64S_OUT, TABLE_OUT, compiled
+from suiro.protocol.compiling import BYTES_IN, INT, INT64S_OUT, compiled
 
 
 @compiled(BYTES_IN, INT, INT, INT64S_OUT, INT64S_OUT)
@@ -41,20 +41,6 @@ def copy_rows(data, at, columns, starts, result):
         result[1] = rows
     result[0] = OK
     result[2] = at
-
-
-@compiled(BYTES_IN, INT64S_IN, TABLE_OUT, TABLE_OUT)
-def copy_fields(data, starts, places, sizes):
-    """Where every value of the rows that `copy_rows` has checked stands; a size of -1 is null."""
-    for row in range(len(starts)):
-        at = starts[row] + 2
-        for column in range(len(places)):
-            length = int32_at(data, at)
-            at += 4
-            places[column, row] = at
-            sizes[column, row] = length
-            if length > 0:
-                at += length
 
 
 @compiled(BYTES_IN, INT, INT64S_OUT, INT64S_OUT, INT64S_OUT, INT64S_OUT)
