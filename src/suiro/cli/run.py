@@ -132,7 +132,7 @@ def run(
             if metrics is not None:
                 _serve(metrics, streams)
             with _console(console, streams):
-                code = until_told(streams, until_done)
+                code = until_stopped(streams, until_done)
     except UserCodeError as error:
         print(error, file=sys.stderr)
         code = 1
@@ -180,7 +180,7 @@ def _console(address: str | None, streams: KafkaStreams) -> Iterator[None]:
         server.stop()
 
 
-def until_told(streams: Any, until_done: bool) -> int:
+def until_stopped(streams: Any, until_done: bool) -> int:
     stopping = Stopping()
     streams.start()
     print(

@@ -34,22 +34,22 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--console", required=True)
     options = parser.parse_args(arguments)
 
-    told_to_start = threading.Event()
-    told_to_stop = threading.Event()
+    start_requested = threading.Event()
+    stop_requested = threading.Event()
 
     def listen() -> None:
         if sys.stdin.readline():
-            told_to_start.set()
+            start_requested.set()
             sys.stdin.read()
-        told_to_stop.set()
-        told_to_start.set()
+        stop_requested.set()
+        start_requested.set()
 
     threading.Thread(target=listen, daemon=True).start()
     with java_started_early():
         builder = StreamsBuilder()
         build(builder)
         spark = spark_session("suiro demo")
-    told_to_start.wait()
+    start_requested.wait()
     streams = KafkaStreams(
         builder.build(),
         application_id=APPLICATION,
@@ -60,11 +60,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
         max_offsets_per_trigger=options.max_offsets_per_trigger,
     )
     failure = None
-    if not told_to_stop.is_set():
+    if not stop_requested.is_set():
         streams.start()
         page = _page(streams, options.console)
-        threading.Thread(target=_await_end, args=(streams, told_to_stop), daemon=True).start()
-        told_to_stop.wait()
+        threading.Thread(target=_await_end, args=(streams, stop_requested), daemon=True).start()
+        stop_requested.wait()
         failure = streams.exception
         if failure is not None:
             print(f"application {APPLICATION} ended: {failure}", file=sys.stderr, flush=True)

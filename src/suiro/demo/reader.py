@@ -32,7 +32,7 @@ READS_PER_SECOND = 100
 THREADS = 4
 ROUND = len(CALLERS) // THREADS
 """After so many turns of each thread, every caller was answered once."""
-TELL_EVERY_S = 0.2
+REPORT_EVERY_S = 0.2
 TIMEOUT_S = 30.0
 PAUSE_S = 0.02
 TRY_AGAIN = (502, 503)
@@ -216,7 +216,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         ended.set()
 
     threading.Thread(target=listen, daemon=True).start()
-    while not ended.wait(TELL_EVERY_S):
+    while not ended.wait(REPORT_EVERY_S):
         print(json.dumps({"event": "reads"} | reading.summary()), flush=True)
     notes = reading.stop()
     Path(file).write_text(json.dumps(notes.to_json()), encoding="utf-8")

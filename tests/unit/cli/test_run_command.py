@@ -13,7 +13,7 @@ import pytest
 from typer.testing import CliRunner
 
 from suiro.cli.app import app
-from suiro.cli.run import settings_of, until_told
+from suiro.cli.run import settings_of, until_stopped
 from suiro.cli.topology_file import load_module, topology_of
 from suiro.client import Client, NewTopic
 from suiro.errors import ConfigError
@@ -213,14 +213,14 @@ def test_until_done_is_stopped_by_a_signal_and_says_that_not_all_is_processed(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     streams = EndlessStreams()
-    assert until_told(streams, until_done=True) == 1
+    assert until_stopped(streams, until_done=True) == 1
     assert streams.state == "NOT_RUNNING"
     assert "stopped before all was processed" in capsys.readouterr().err
 
 
 @pytest.mark.usefixtures("handlers")
 def test_until_done_says_why_it_cannot_wait(capsys: pytest.CaptureFixture[str]) -> None:
-    assert until_told(EndlessStreams(ConfigError("no such topic")), until_done=True) == 1
+    assert until_stopped(EndlessStreams(ConfigError("no such topic")), until_done=True) == 1
     assert "no such topic" in capsys.readouterr().err
 
 
@@ -233,5 +233,5 @@ def test_java_is_not_asked_how_the_query_is_while_it_runs() -> None:
             """It ended by itself."""
 
     for streams in (EndlessStreams(), Ending(is_told=False)):
-        assert until_told(streams, until_done=False) == 0
+        assert until_stopped(streams, until_done=False) == 0
         assert streams.asked == 0

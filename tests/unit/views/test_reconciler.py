@@ -18,7 +18,7 @@ from suiro.errors import FatalError, TransientError
 from suiro.views.control import lifecycle
 from suiro.views.control import reconciler as keeping
 from suiro.views.control.journal import ConcurrentChangeError
-from suiro.views.control.reconciler import Reconciler, _Held
+from suiro.views.control.reconciler import Reconciler, _CurrentShare
 from suiro.views.control.running import HostEnvironment
 from suiro.views.cuts import Cut
 from suiro.views.definition import VersionSpec
@@ -340,7 +340,7 @@ def test_status_says_it_all(kept: Kept) -> None:
 def test_a_guard_looks_at_the_last_minute_of_a_long_share() -> None:
     """A day of good reads, then none succeeds: of all reads few failed, of the last minute's all."""
     metrics = ReadMetrics()
-    held = _Held(revision=1, since_ms=0, looks=deque([(0, metrics.snapshot())]))
+    held = _CurrentShare(revision=1, since_ms=0, looks=deque([(0, metrics.snapshot())]))
     for second in range(5, 86_400, 5):
         metrics.answered(1.0)
         held.window(float(second), metrics.snapshot())

@@ -368,7 +368,7 @@ class Model:
         version = self.version + 1
         if rates is None:
             self.overview = self._with_error(error)
-            self._tell(
+            self._notify(
                 {"version": version, "topics": _NO_CHANGE, "groups": _NO_CHANGE, "overview": self.overview}
             )
             self.version = version
@@ -384,7 +384,7 @@ class Model:
         self.topics, self.groups = topics, groups
         self.overview = self._overview(error)
         self.version = version
-        self._tell(
+        self._notify(
             {
                 "version": version,
                 "topics": changed_topics,
@@ -393,7 +393,7 @@ class Model:
             }
         )
 
-    def _tell(self, data: dict[str, Any]) -> None:
+    def _notify(self, data: dict[str, Any]) -> None:
         with self._lock:
             subscribers = list(self._subscribers)
         if subscribers:

@@ -208,7 +208,7 @@ class Peer:
         else:
             future.set_exception(failure)
 
-    def told_nothing(self, path: str, error: str) -> None:
+    def note_failure(self, path: str, error: str) -> None:
         with self._lock:
             if path in self._asking:
                 self._failures[path] = error, self._clock.monotonic_ms()
@@ -248,7 +248,7 @@ def listed(call: Call, remotes: Sequence[Remote], path: str, read: Callable[[byt
             found.append(Listed(read(future.result(wait_s)), None))
         except TimeoutError:
             error = failure or f"no answer from {peer.url} within {LIST_TIMEOUT_S:g} s"
-            peer.told_nothing(path, error)
+            peer.note_failure(path, error)
             found.append(Listed(None, error))
         except SuiroError as error:
             found.append(Listed(None, str(error)))

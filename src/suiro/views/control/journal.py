@@ -150,7 +150,7 @@ class Journal:
             check_topic=self._require,
             validate=self._judge,
             rejections=(JournalGoneError, JournalNotTrustedError),
-            on_change=self._tell,
+            on_change=self._notify,
             partition_fetch_bytes=4 * MAX_CODE_BYTES,
         )
         self._read_on = self._table.changed  # guards what is known, and what follows
@@ -520,7 +520,7 @@ class Journal:
         seen = -1 if self._seen is None else self._seen.offset(str(self.topic_id or ""))
         return doubt_of(self.topic, known, self.keys, seen)
 
-    def _tell(self) -> None:
+    def _notify(self) -> None:
         with self._read_on:
             has_news, self._has_news = self._has_news, False
         if has_news:

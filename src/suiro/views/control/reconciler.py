@@ -40,7 +40,7 @@ logger = logging.getLogger(__name__)
 
 
 @dataclass(slots=True)
-class _Held:
+class _CurrentShare:
     """The share that callers have now, since when, and looks at what was read from the candidate, oldest first."""
 
     revision: int
@@ -81,7 +81,7 @@ class Reconciler:
         self._errors: dict[int, str] = {}  # why a version cannot be opened
         self._input_lags: dict[int, InputLag] = {}
         self._paces: dict[int, Pace] = {}
-        self._held: _Held | None = None
+        self._held: _CurrentShare | None = None
         self._wake = threading.Event()
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._keep, name=f"view-{name}", daemon=True)
@@ -307,7 +307,7 @@ class Reconciler:
         if held is None or held.revision != view.revision:
             begun = self._clock.monotonic_ms()
             first = (begun, candidate.metrics.snapshot())
-            held = self._held = _Held(revision=view.revision, since_ms=begun, looks=deque([first]))
+            held = self._held = _CurrentShare(revision=view.revision, since_ms=begun, looks=deque([first]))
         number = candidate.spec.version
         if routing.guards.difference is not None and held.difference is None and not held.is_comparing:
             held.is_comparing = True
@@ -346,7 +346,7 @@ class Reconciler:
         logger.warning("view %s falls back: %s", self.name, reason)
         self._journal.change(self.name, lambda now: lifecycle.trip(now, reason), who=WHO)
 
-    def _compare_for(self, held: _Held, serving: int, candidate: int) -> None:
+    def _compare_for(self, held: _CurrentShare, serving: int, candidate: int) -> None:
         try:
             held.difference = self._compare(self.name, serving, candidate)
         except Exception as error:

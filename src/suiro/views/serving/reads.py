@@ -48,7 +48,7 @@ __all__ = ["ReadMetrics", "Router", "Served", "routes"]
 READING_THREADS = 8
 # Of their own: whoever looks up a key does not wait for those who look through many, or back.
 SCANNING_THREADS = 4
-TELLING_THREADS = 4  # of their own: a cut wakes all who subscribed
+SUBSCRIPTION_THREADS = 4  # of their own: a cut wakes all who subscribed
 MAX_SUBSCRIBERS = 1_000
 DEFAULT_WAIT_MS = 10_000
 MAX_WAIT_MS = 60_000
@@ -119,7 +119,9 @@ class _Reads:
         self._router = router
         self._lookups = ThreadPoolExecutor(READING_THREADS, thread_name_prefix="views-read")
         self._scans = ThreadPoolExecutor(SCANNING_THREADS, thread_name_prefix="views-scan")
-        self._telling = ThreadPoolExecutor(TELLING_THREADS, thread_name_prefix="views-tell")
+        self._subscription_threads = ThreadPoolExecutor(
+            SUBSCRIPTION_THREADS, thread_name_prefix="views-subscription"
+        )
         self._subscribers = 0
 
     # -- endpoints -------------------------------------------------------------------------------------------
@@ -143,7 +145,7 @@ class _Reads:
                 raise TransientError(
                     f"{MAX_SUBSCRIBERS:,} subscribers are connected, which is the most; try again"
                 )
-            await self._tell(served.store.newest)  # what is not to be had is said at once
+            await self._for_subscription(served.store.newest)  # what is not to be had is said at once
         except SuiroError as error:
             return _error(error)
         is_pinned = question.text("version") is not None
@@ -153,7 +155,7 @@ class _Reads:
                 return self._router.version(served.view, served.version)
             return self._router.serving(served.view, caller)
 
-        events = self._counted(Subscription(served, after, follows, self._tell).events())
+        events = self._counted(Subscription(served, after, follows, self._for_subscription).events())
         headers = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
         return StreamingResponse(events, media_type="text/event-stream", headers=headers)
 
@@ -230,8 +232,10 @@ class _Reads:
                 raise
             raise UnknownViewError(f"{error}; begin again at the first page, without after=") from None
 
-    async def _tell(self, question: Callable[..., T], *arguments: Any) -> T:
-        return await asyncio.get_running_loop().run_in_executor(self._telling, question, *arguments)
+    async def _for_subscription(self, question: Callable[..., T], *arguments: Any) -> T:
+        return await asyncio.get_running_loop().run_in_executor(
+            self._subscription_threads, question, *arguments
+        )
 
 
 def _look_up(served: Served, request: Request, question: _Question, token: PageToken | None) -> str:

@@ -152,7 +152,7 @@ class PostgresStore(TableStore):
 
     @contextmanager
     def _snapshot(self, *, limited: bool = False) -> Iterator[Read]:
-        with self._told():
+        with self._translated_errors():
             connection = self._reader()
             try:
                 connection.execute(b"BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
@@ -190,14 +190,14 @@ class PostgresStore(TableStore):
 
     @contextmanager
     def _transaction(self) -> Iterator[psycopg.Connection[Any]]:
-        with self._writing, self._told():
+        with self._writing, self._translated_errors():
             if self._writer is None or self._writer.closed:
                 self._writer = self._connect()
             with self._writer.transaction():
                 yield self._writer
 
     @contextmanager
-    def _told(self) -> Iterator[None]:
+    def _translated_errors(self) -> Iterator[None]:
         """Postgres' errors as ours."""
         name = f"the store of view {self.spec.view!r} in Postgres"
         try:

@@ -100,7 +100,7 @@ class SqliteStore(TableStore):
         self._writing = threading.Lock()
         self._is_closed = False
         path.parent.mkdir(parents=True, exist_ok=True)
-        with self._told():
+        with self._translated_errors():
             self._writer = self._connect(WRITER_CACHE_KIB)
             try:
                 self._make()
@@ -148,7 +148,7 @@ class SqliteStore(TableStore):
 
     @contextmanager
     def _snapshot(self, *, limited: bool = False) -> Iterator[Read]:
-        with self._told():
+        with self._translated_errors():
             try:
                 connection = self._readers.get_nowait()
             except queue.Empty:
@@ -179,7 +179,7 @@ class SqliteStore(TableStore):
 
     @contextmanager
     def _transaction(self) -> Iterator[sqlite3.Connection]:
-        with self._writing, self._told():
+        with self._writing, self._translated_errors():
             self._writer.execute("BEGIN IMMEDIATE")
             try:
                 yield self._writer
@@ -191,7 +191,7 @@ class SqliteStore(TableStore):
                 raise
 
     @contextmanager
-    def _told(self) -> Iterator[None]:
+    def _translated_errors(self) -> Iterator[None]:
         """SQLite's errors as ours."""
         try:
             yield

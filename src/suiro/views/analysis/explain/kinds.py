@@ -80,7 +80,7 @@ def sort_records(
     """`places` in the order of the input."""
     read = [place for place in places if place not in old and place not in new]
     acted = [place for place in places if place in old or place in new]
-    columns = _telling(acted, old, new)
+    columns = _distinguishing(acted, old, new)
     parted = [place for place in acted if not _alike(old.get(place), new.get(place), columns)]
     if not parted:
         columns = sorted(
@@ -108,7 +108,7 @@ def sort_records(
     )
 
 
-def _telling(
+def _distinguishing(
     places: Sequence[Place], old: Mapping[Place, RowEffect], new: Mapping[Place, RowEffect]
 ) -> list[str]:
     """The columns by which one can tell whether a record was treated alike."""
