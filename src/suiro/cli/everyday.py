@@ -204,7 +204,7 @@ def usage(message: str) -> NoReturn:
 
 
 def note(message: str) -> None:
-    """One line for people, beside the output."""
+    """One line for people, next to the output."""
     from suiro.console.text import printable
 
     print(f"suiro: {printable(message)}", file=sys.stderr)

@@ -63,7 +63,7 @@ def _compile_modules(folder: Path) -> None:
 
 
 def _compile(module: str) -> None:
-    """In a process of its own: compiling holds the lock of Python's interpreter."""
+    """In a separate process: compiling holds the lock of Python's interpreter."""
     subprocess.run([sys.executable, "-c", f"import {module}"], check=True)
 
 

@@ -208,7 +208,7 @@ def until_stopped(streams: Any, until_done: bool) -> int:
 
 
 def _await_end(streams: Any, stopping: Stopping) -> None:
-    """On a thread of its own, so that a signal is heard. What ended the query is asked for afterwards."""
+    """On a separate thread, so that a signal is heard. What ended the query is asked for afterwards."""
     try:
         streams.await_termination()
     except Exception as error:
@@ -218,7 +218,7 @@ def _await_end(streams: Any, stopping: Stopping) -> None:
 
 
 def _process_all(streams: Any, done: Future[None], stopping: Stopping) -> None:
-    """On a thread of its own, so that a signal stops the wait."""
+    """On a separate thread, so that a signal stops the wait."""
     try:
         streams.process_all_available()
     except BaseException as error:

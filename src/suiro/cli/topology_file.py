@@ -56,7 +56,7 @@ def forgotten() -> Iterator[None]:
 
 
 def load_module(path: Path) -> ModuleType:
-    """Runs the file as a module of its own name; modules beside it can be imported, here and in workers."""
+    """Runs the file as a module with its own name; modules next to it can be imported, here and in workers."""
     path = path.resolve()
     if path.stem in sys.modules:
         raise ConfigError(

@@ -309,7 +309,7 @@ def _found(client: Client) -> list[TopicInfo]:
 
 
 Seen = Callable[[DeadLetter], DeadLetter]
-"""A dead letter as whoever asks may see it: what they cannot see they cannot choose by either."""
+"""A dead letter as the user may see it: what they cannot see they cannot choose by either."""
 
 
 def _as_it_is(letter: DeadLetter) -> DeadLetter:

@@ -167,7 +167,7 @@ class Session:
 
 
 class Child(Session):
-    """`python -m MODULE ARGUMENTS` in a session of its own. Each JSON line on its stdout is one of its `events`; its
+    """`python -m MODULE ARGUMENTS` in a separate session. Each JSON line on its stdout is one of its `events`; its
     stderr goes to `log_path`."""
 
     def __init__(

@@ -1,6 +1,6 @@
 """Counts what the pipeline has committed so far, for the screen and for the moments to kill.
 
-A read_committed consumer on a thread of its own; it lives through restarts of the log. The final check does not
+A read_committed consumer on a separate thread; it lives through restarts of the log. The final check does not
 trust it: that one reads everything again.
 """
 

@@ -66,7 +66,7 @@ class ConflictError(UsageError):
 
 
 class ForbiddenError(UsageError):
-    """Not for whoever asks."""
+    """Not for the user."""
 
 
 class Body(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):

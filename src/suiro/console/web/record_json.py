@@ -83,11 +83,11 @@ class RecordView:
         return self._masked + self._masks.of(origin)
 
     def headers(self, record: LogRecord) -> tuple[tuple[str, bytes | None], ...]:
-        """As whoever asks may see them."""
+        """As the user may see them."""
         return without_error(record.headers, MASKED) if self.hidden_paths(record) else record.headers
 
     def key_and_value(self, record: LogRecord) -> tuple[Decoded, Decoded]:
-        """As whoever asks may see them."""
+        """As the user may see them."""
         value = self._value(record.value)
         paths = self.hidden_paths(record)
         return self._key(record.key), _hidden(value, paths) if paths else value
@@ -96,7 +96,7 @@ class RecordView:
         return self._key(record.key).value
 
     def value_for_a_filter(self, record: LogRecord) -> Any:
-        """As whoever asks may see it."""
+        """As the user may see it."""
         paths = self.hidden_paths(record)
         return _hidden(self._value(record.value), paths).value if paths else self._value_of(record.value)
 

@@ -35,7 +35,7 @@ LIST_TIMEOUT_S = 4.0
 """A list waits so long for all of its servers together."""
 ANSWER_BYTES_MAX = 32 * 1024 * 1024
 AT_ONCE, WAITING = 2, 2
-"""Questions to one server, beside those of lists."""
+"""Questions to one server, in addition to those of lists."""
 FAILURE_KEPT_MS = 15_000
 """How long a list believes that a server that was away is still away, before it waits for it again."""
 LONG_AT_ONCE = 4

@@ -226,7 +226,7 @@ class Host:
         schema_registry_url: str | None = None,
         throttle: int | None = None,
     ) -> dict[str, Any]:
-        """Checked first, in a process of its own: that the code loads, that its topology can work, that its inputs
+        """Checked first, in a separate process: that the code loads, that its topology can work, that its inputs
         still have their beginning. Only then is anything written."""
         check_throttle(throttle)
         sha256 = hashlib.sha256(code).hexdigest()

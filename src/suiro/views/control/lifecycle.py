@@ -131,7 +131,7 @@ def check_deploy(view: View, key: Sequence[str]) -> None:
 
 
 def deploy(view: View, *, key: Sequence[str], spec: Mapping[str, Any]) -> Change:
-    """A version is built beside the serving one, or as the first."""
+    """A version is built next to the serving one, or as the first."""
     check_deploy(view, key)
     number = next_number(view)
     version = Version(number=number, state="building", key=tuple(key), spec=spec)

@@ -60,7 +60,7 @@ class _CurrentShare:
 
 
 class Reconciler:
-    """`compare(view, old, new)` gives the share of rows that differ; it is called on a thread of its own."""
+    """`compare(view, old, new)` gives the share of rows that differ; it is called on a separate thread."""
 
     def __init__(
         self,
@@ -263,7 +263,7 @@ class Reconciler:
                 self._journal.change(self.name, partial(lifecycle.caught_up, number=version.number), who=WHO)
 
     def _tend_pace(self, view: View) -> None:
-        """What is built beside the serving version waits where that one falls behind."""
+        """What is built next to the serving version waits where that one falls behind."""
         now_ms = self._clock.monotonic_ms()
         for version in view.live:
             running = self.running(version.number)

@@ -2,14 +2,14 @@
 
     python -m suiro.views.pipeline.applying    # what to follow: JSON, the first line of stdin; ends at stdin's end
 
-It runs in a process of its own, because it runs the user's code and is busy while a version is built, and look-ups
+It runs in a separate process, because it runs the user's code and is busy while a version is built, and look-ups
 should notice neither. `follower` starts it and reads what it says, a JSON object a line.
 
 The store goes from one cut to the next: rows of the output topic below the cut's `outputs`, and the cut, in one
 transaction. That is exact for a cut whose rows are all still in the topic. The topic is compacted, so a row may be
 gone once a later one of its key is old enough (`min.compaction.lag.ms`): cuts older than half of that are not applied
 one by one but together with the first that is younger, whose state is exact again. And a deletion may be gone after
-`delete.retention.ms`: a store that fell further behind than half of that is made anew from the topic's beginning.
+`delete.retention.ms`: a store that fell further behind than half of that is rebuilt from the topic's beginning.
 """
 
 from __future__ import annotations
@@ -118,7 +118,7 @@ class Applier:
         self._pending = deque((*(self._pending or ()), *newer))
 
     def _next(self, pending: deque[Cut], at: Cut | None) -> tuple[Cut, bool]:
-        """The cut to go to, and whether the store is made anew."""
+        """The cut to go to, and whether the store is rebuilt."""
         now_ms = self._clock.wall_ms()
         keeps_rows_ms = self._setting("min.compaction.lag.ms", 0)
         keeps_deletions_ms = self._setting("delete.retention.ms", 0)

@@ -1,4 +1,4 @@
-"""The code of a version: a zip of the user's file and of the modules beside it that it imports, so that version 1 goes
+"""The code of a version: a zip of the user's file and of the modules next to it that it imports, so that version 1 goes
 on with its own code when the file has long been changed.
 
 Equal code gives equal bytes. What is imported is found by reading the import statements, at any depth of the code;
@@ -65,7 +65,7 @@ def archive_of(path: Path) -> bytes:
 
 
 def _reached(path: Path) -> dict[str, bytes]:
-    """Name in the archive -> content: the file, and every module beside it that is reached by imports."""
+    """Name in the archive -> content: the file, and every module next to it that is reached by imports."""
     root = path.parent
     found: dict[str, bytes] = {}
     pending = [path]

@@ -60,7 +60,7 @@ class InputLag:
 
 
 class Pace:
-    """Of the version in `folder`, while it is built; made anew, it is not paused."""
+    """Of the version in `folder`, while it is built; after a restart it is not paused."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder

@@ -235,7 +235,7 @@ def _shown(view: RecordView, record: LogRecord, *, whole: bool = False) -> Recor
 
 
 def _seen_by(call: Call) -> Seen:
-    """Where fields are hidden from whoever asks, so is what an error says of them: it may quote the record."""
+    """Where fields are hidden from the user, so is what an error says of them: it may quote the record."""
     masks = call.console.settings.masks
 
     def seen(letter: DeadLetter) -> DeadLetter:

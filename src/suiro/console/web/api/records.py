@@ -173,7 +173,7 @@ def _entry(client: Client, topic: str, partition: int, offset: int) -> Any:
 
 @dataclass(slots=True)
 class _Matching:
-    """Which records are looked for, as whoever asks may see them. A rule may ask what a record does not have: such
+    """Which records are looked for, as the user may see them. A rule may ask what a record does not have: such
     records are `unclear`."""
 
     view: RecordView
