@@ -7,16 +7,8 @@ from itertools import count
 from typing import Any
 from uuid import UUID
 
-from suiro.broker.coordination.groups.group import (
-    Effect,
-    Group,
-    GroupLimits,
-    GroupState,
-    JoinReply,
-    JoinRequest,
-    Persist,
-    SyncReply,
-)
+from suiro.broker.coordination.groups.group import Group, GroupLimits, GroupState
+from suiro.broker.coordination.groups.group_messages import Effect, JoinReply, JoinRequest, Persist, SyncReply
 from suiro.broker.coordination.groups.records import (
     GroupKey,
     OffsetKey,

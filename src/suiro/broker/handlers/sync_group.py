@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from suiro.broker.context import BrokerContext
-from suiro.broker.coordination.groups.group import SyncReply
+from suiro.broker.coordination.groups.group_messages import SyncReply
 from suiro.broker.exchange import Exchange
 from suiro.broker.handlers import NO_THROTTLE
 from suiro.broker.security import Operation, ResourceType

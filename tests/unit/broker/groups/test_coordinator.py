@@ -14,7 +14,8 @@ import uvloop
 from suiro.broker import Broker, BrokerConfig
 from suiro.broker.coordination.groups.consumer_group import ConsumerGroup
 from suiro.broker.coordination.groups.consumer_messages import Heartbeat
-from suiro.broker.coordination.groups.group import Group, GroupState, JoinReply, JoinRequest, SyncReply
+from suiro.broker.coordination.groups.group import Group, GroupState
+from suiro.broker.coordination.groups.group_messages import JoinReply, JoinRequest, SyncReply
 from suiro.broker.coordination.groups.records import OffsetValue
 from suiro.broker.coordination.groups.refusals import GroupRefusal
 from suiro.broker.coordination.transactions.state import V1

@@ -7,8 +7,9 @@ from dataclasses import replace
 import pytest
 
 from suiro.broker.coordination.groups.consumer_member import ClassicMember, ConsumerMember
-from suiro.broker.coordination.groups.group import Group, GroupLimits, JoinRequest
+from suiro.broker.coordination.groups.group import Group, GroupLimits
 from suiro.broker.coordination.groups.group_memory import A_MEMBER, A_NAME, ConsumerSizes, GroupMemory
+from suiro.broker.coordination.groups.group_messages import JoinRequest
 from suiro.broker.coordination.groups.pending_members import PendingMembers, size_of
 from suiro.config import NodeSettings
 

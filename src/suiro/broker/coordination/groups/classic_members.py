@@ -19,7 +19,8 @@ from suiro.broker.coordination.groups.consumer_member import (
 from suiro.broker.coordination.groups.consumer_messages import Moment
 from suiro.broker.coordination.groups.consumer_records import ConsumerRecord
 from suiro.broker.coordination.groups.embedded import decode_subscription, encode_assignment
-from suiro.broker.coordination.groups.group import CONSUMER_PROTOCOL, JoinRequest
+from suiro.broker.coordination.groups.group import CONSUMER_PROTOCOL
+from suiro.broker.coordination.groups.group_messages import JoinRequest
 from suiro.broker.coordination.groups.migration import by_id, by_name
 from suiro.broker.coordination.groups.refusals import GroupRefusal
 from suiro.protocol.messages import ErrorCode

@@ -17,17 +17,9 @@ from suiro.broker.coordination.groups import consumer_records, records
 from suiro.broker.coordination.groups.consumer_edge import ConsumerGroups
 from suiro.broker.coordination.groups.consumer_group import ConsumerGroup
 from suiro.broker.coordination.groups.consumer_records import ConsumerRecord, GroupEpoch
-from suiro.broker.coordination.groups.group import (
-    Effect,
-    Group,
-    GroupLimits,
-    GroupState,
-    JoinReply,
-    JoinRequest,
-    Persist,
-    SyncReply,
-)
+from suiro.broker.coordination.groups.group import Group, GroupLimits, GroupState
 from suiro.broker.coordination.groups.group_memory import GroupMemory
+from suiro.broker.coordination.groups.group_messages import Effect, JoinReply, JoinRequest, Persist, SyncReply
 from suiro.broker.coordination.groups.offset_edge import GroupOffsets
 from suiro.broker.coordination.groups.offsets import CommittedOffset
 from suiro.broker.coordination.groups.owner import AnyGroup, KeyedRecord

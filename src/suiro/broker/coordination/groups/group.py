@@ -21,16 +21,21 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import TypeAlias
 
-from suiro.broker.coordination.groups.group_memory import classic_size
+from suiro.broker.coordination.groups.group_member import Member
+from suiro.broker.coordination.groups.group_messages import (
+    Effect,
+    JoinReply,
+    JoinRequest,
+    Persist,
+    SyncReply,
+    Token,
+)
 from suiro.broker.coordination.groups.pending_members import PendingMembers, size_of
 from suiro.protocol.fields import FieldReader
 from suiro.protocol.messages import ErrorCode
 
-Token: TypeAlias = object
 CONSUMER_PROTOCOL = "consumer"
-NO_GENERATION = -1
 
 
 class GroupState(Enum):
@@ -49,91 +54,6 @@ class GroupLimits:
     max_session_timeout_ms: int = 1_800_000
     initial_rebalance_delay_ms: int = 0
     max_size: int = 2**31 - 1
-
-
-@dataclass(slots=True, kw_only=True)
-class Member:
-    """One consumer. `instance_id` makes it static: it may be away for its session timeout without a rebalance."""
-
-    member_id: str
-    instance_id: str | None
-    client_id: str
-    client_host: str
-    session_timeout_ms: int
-    rebalance_timeout_ms: int
-    protocols: tuple[tuple[str, bytes], ...]
-    assignment: bytes = b""
-    session_deadline: int = 0
-    join_token: Token | None = None
-    sync_token: Token | None = None
-    size: int = field(init=False)
-    """Bytes that it keeps (`group_memory`), without its assignment."""
-
-    def __post_init__(self) -> None:
-        self.measure()
-
-    def measure(self) -> None:
-        self.size = classic_size(self.protocols, self.member_id, self.instance_id, self.client_id)
-
-    def metadata(self, protocol: str | None) -> bytes:
-        return next((data for name, data in self.protocols if name == protocol), b"")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class JoinRequest:
-    member_id: str
-    instance_id: str | None = None
-    client_id: str = ""
-    client_host: str = ""
-    session_timeout_ms: int
-    rebalance_timeout_ms: int
-    protocol_type: str
-    protocols: tuple[tuple[str, bytes], ...]
-    needs_known_member_id: bool = False
-    may_skip_assignment: bool = False
-
-    @property
-    def size(self) -> int:
-        """Of the member that it makes."""
-        return classic_size(self.protocols, self.member_id, self.instance_id, self.client_id)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class JoinReply:
-    token: Token
-    code: ErrorCode
-    member_id: str = ""
-    generation: int = NO_GENERATION
-    protocol_type: str | None = None
-    protocol: str | None = None
-    leader: str = ""
-    members: tuple[tuple[str, str | None, bytes], ...] = ()
-    skip_assignment: bool = False
-
-    def failed(self, code: ErrorCode) -> JoinReply:
-        """The same answer if what it depends on could not be written down."""
-        return JoinReply(token=self.token, code=code, member_id=self.member_id)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SyncReply:
-    token: Token
-    code: ErrorCode
-    protocol_type: str | None = None
-    protocol: str | None = None
-    assignment: bytes = b""
-
-    def failed(self, code: ErrorCode) -> SyncReply:
-        """The same answer if what it depends on could not be written down."""
-        return SyncReply(token=self.token, code=code)
-
-
-@dataclass(frozen=True, slots=True)
-class Persist:
-    """Write the group's metadata now, before the answers that follow."""
-
-
-Effect: TypeAlias = JoinReply | SyncReply | Persist
 
 
 @dataclass(slots=True, kw_only=True)

@@ -30,7 +30,8 @@ from suiro.broker.coordination.groups.embedded import (
     decode_subscription,
     encode_assignment,
 )
-from suiro.broker.coordination.groups.group import CONSUMER_PROTOCOL, Group, GroupLimits, GroupState, Member
+from suiro.broker.coordination.groups.group import CONSUMER_PROTOCOL, Group, GroupLimits, GroupState
+from suiro.broker.coordination.groups.group_member import Member
 from suiro.broker.coordination.groups.refusals import GroupRefusal
 from suiro.broker.coordination.groups.targets import hash_topics
 from suiro.protocol.messages import ErrorCode

@@ -7,7 +7,8 @@ from typing import Protocol, TypeAlias
 
 from suiro.broker.coordination.groups.consumer_group import ConsumerGroup
 from suiro.broker.coordination.groups.consumer_records import ConsumerRecord
-from suiro.broker.coordination.groups.group import Effect, Group, GroupLimits
+from suiro.broker.coordination.groups.group import Group, GroupLimits
+from suiro.broker.coordination.groups.group_messages import Effect
 from suiro.broker.storage.topics import Partition
 from suiro.foundation.types import TopicPartition
 

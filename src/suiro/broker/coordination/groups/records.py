@@ -10,7 +10,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from uuid import UUID
 
-from suiro.broker.coordination.groups.group import Group, Member
+from suiro.broker.coordination.groups.group import Group
+from suiro.broker.coordination.groups.group_member import Member
 from suiro.protocol.fields import FieldReader, FieldWriter
 
 _OFFSET_KEY = 1
