@@ -61,7 +61,7 @@ class Transactions:
 
 
 class SnapshotProgress(Protocol):
-    """What the snapshots of tables have read and will read."""
+    """Progress of the snapshots: what they have read and will read."""
 
     def trusted_from(self, table: str) -> Mapping[int, int]:
         """The offsets in its topic from which values are those of the table."""
@@ -76,7 +76,7 @@ class SnapshotProgress(Protocol):
         """Whether the stream may bring an older schema of the table and then the one that the catalogue has already."""
 
     def on_reselect_limit(self, table: str) -> None:
-        """More keys are owed than may be."""
+        """Called when there are more keys to select again than the limit."""
 
 
 class Changes:
@@ -123,7 +123,7 @@ class Changes:
             values.close()
 
     def reset(self) -> None:
-        """Another way to read begins behind the position: it announces every table again."""
+        """Must be called before reading in another way: relation messages of all tables follow again."""
         self._parser.reset()
         self._tables.forget_announcements()
         self._carried = (0, 0, 0)
@@ -362,7 +362,7 @@ class Changes:
             self._on_new_form(announced[0])
 
     def _truncate(self, schema: TableSchema, block: Block, transactions: Transactions, index: int) -> None:
-        """A tombstone for every key that is alive in the topic."""
+        """Writes a tombstone for every live key of the topic."""
         of = int(transactions.of[index])
         values = self._last_values.get(schema.topic)
         live = values or self._load_last_values(schema)
@@ -393,7 +393,7 @@ class Changes:
         logger.info("TRUNCATE of %s: %d tombstones", schema.relation.full_name, tombstones)
 
     def _load_last_values(self, schema: TableSchema) -> KeyedValues:
-        """From the topic, and kept up to date from here on."""
+        """Loads the last values from the topic; they are updated from here on."""
         since = self._progress.trusted_from(schema.relation.full_name)
         self._delivery.flush()
         values = KeyedValues(

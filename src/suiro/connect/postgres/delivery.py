@@ -56,7 +56,7 @@ def binary_column(values: Sequence[bytes | None]) -> pa.Array:
 
 
 class Delivery:
-    """One source's way into Kafka. Not for several threads at once."""
+    """Writes the records of one capture to Kafka. Not thread-safe."""
 
     def __init__(
         self,
@@ -136,7 +136,7 @@ class Delivery:
             self._send_in_background(ends=False)
 
     def flush(self) -> None:
-        """All that was added is in Kafka, though nobody may see it before `commit`."""
+        """Sends all added records to Kafka. They become visible with `commit`."""
         self.wait_for_send()
         self._send(self._take_pending(), ends=False)
 
@@ -158,7 +158,7 @@ class Delivery:
             self._send_in_background(ends=True)
 
     def wait_for_send(self) -> None:
-        """Waits for what is sent on the thread, and raises what went wrong there."""
+        """Waits for the request on the sending thread, and raises its error."""
         if self._sent is not None:
             sent, self._sent = self._sent, None
             sent.result()
@@ -173,7 +173,7 @@ class Delivery:
         return taken
 
     def _send(self, batches: list[TransactionalBatch], *, ends: bool) -> None:
-        """On either thread, never on both."""
+        """Called on either thread, never on both at once."""
         if batches:
             new = {(batch.topic, batch.partition) for batch in batches} - self._added_partitions
             if new:
@@ -186,7 +186,7 @@ class Delivery:
             self.identity = self._transactions.renew()
 
     def close(self) -> None:
-        """At the end of a session: what is open is aborted, or readers would wait for it until its timeout."""
+        """Ends the session and aborts the open transaction; otherwise readers would wait for its timeout."""
         try:
             try:
                 self.wait_for_send()

@@ -12,7 +12,7 @@ __all__ = ["request_snapshot"]
 
 
 def request_snapshot(dsn: str, *, topic_prefix: str, table: str, slot: str = "") -> None:
-    """The table is read again beside its changes; keys that the topic has and the table has not get tombstones."""
+    """Requests a new snapshot of the table while changes flow. Keys that the table no longer has get tombstones."""
     options = CaptureOptions(
         dsn=dsn, bootstrap_servers="", registry="", topic_prefix=topic_prefix, slot=slot, tables=(table,)
     )

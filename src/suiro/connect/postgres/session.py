@@ -42,7 +42,7 @@ class Stopped(Exception):
 
 
 class Session:
-    """Made when the position is known; `close` when it ends, however it does."""
+    """Created when the position is known. Must be closed."""
 
     def __init__(
         self,
@@ -152,7 +152,7 @@ class Session:
     # -- the stream --------------------------------------------------------------------------------------------
 
     def stream(self, on_ready: Callable[[Session], None]) -> None:
-        """Ends with `Stopped`, or an error."""
+        """Processes changes until it raises `Stopped` or an error."""
         self._snapshots.track_open_transactions(self._changes)
         self._catch_up()
         engine.load()
@@ -198,7 +198,7 @@ class Session:
         return self._stream
 
     def _fell_keys_after(self) -> bool:
-        """Asked once a second: whether reading by SQL is worth the change."""
+        """Whether the backlog is large enough to read it by SQL. Checked once a second."""
         now_ms = self._clock.monotonic_ms()
         if self._is_standby or self._changes.open or now_ms - self._lag_checked_ms < LAG_INTERVAL_MS:
             return False
@@ -206,7 +206,7 @@ class Session:
         return self._database.wal_position() - self._changes.position > self._options.catch_up_bytes
 
     def _catch_up(self) -> None:
-        """By SQL, until little is left."""
+        """Reads the backlog by SQL until less than `catch_up_bytes` is left."""
         options, changes = self._options, self._changes
 
         def take(block: Block) -> None:
@@ -280,7 +280,7 @@ class Session:
                 self._on_event({"event": "snapshot_refused", "table": name, "reason": "it is not captured"})
 
     def commit(self, *, wait: bool = True) -> None:
-        """What was written and where we are, in one transaction."""
+        """Commits the written records and the position in one transaction."""
         self._delivery.commit(
             self._source | {"lsn": lsn_text(self._changes.position)},
             self._snapshots.drain_changed(),
@@ -323,7 +323,7 @@ class Session:
         self._snapshots.restart_replaced_table(relation)
 
     def _check_periodically(self, stream: ReplicationStream) -> None:
-        """Heartbeat, lag, and tables that changed without a row telling."""
+        """Emits the heartbeat, updates the lag, and finds tables that changed without a row change."""
         now_ms = self._clock.monotonic_ms()
         interval_ms = int(self._options.heartbeat_s * 1000)
         if now_ms - self._checked_ms < interval_ms:

@@ -83,7 +83,7 @@ class Tables:
         return not self._options.tables or f"{schema}.{name}" in self._options.tables
 
     def refresh_table(self, schema: str, name: str, database: Database | None = None) -> Table:
-        """`database`: where it has locked the table; another connection would wait behind whoever waits for it."""
+        """`database`: the connection that has locked the table; another one would wait behind queued lock requests."""
         table = read_table(database or self._database, self._options.publication, schema, name, self._version)
         self.published[table.full_name] = table
         return table

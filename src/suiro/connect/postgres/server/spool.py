@@ -50,7 +50,7 @@ class _Spool:
 
 
 class Spools:
-    """One file for each transaction that is being streamed, in a directory that nobody else uses."""
+    """One file for each transaction that is being streamed, in a private directory."""
 
     def __init__(self, directory: Path) -> None:
         self._directory = directory

@@ -78,7 +78,7 @@ class ReselectKeys:
         self.remove(table, list(self.of(table)))
 
     def drain_changed(self) -> dict[str, Any]:
-        """Parts for the next position."""
+        """Returns the changed parts of the position, and resets the changes."""
         parts: dict[str, Any] = {}
         for table, key in self._changed:
             texts = self.of(table).get(key)

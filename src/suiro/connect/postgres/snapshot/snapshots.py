@@ -116,7 +116,7 @@ class Snapshots:
         return [name for name, state in self.states.items() if state.running]
 
     def drain_changed(self) -> dict[str, Any]:
-        """Parts for the next position."""
+        """Returns the changed parts of the position, and resets the changes."""
         found = {
             PART + name: asdict(self.states[name]) if name in self.states else None for name in self._changed
         }
@@ -167,7 +167,7 @@ class Snapshots:
         self._on_begin(schema.topic)
 
     def restart(self, full_name: str, *, lost_changes: bool) -> bool:
-        """False: the table is not captured any more."""
+        """Returns False if the table is no longer captured."""
         table = self._tables.published.get(full_name)
         try:
             if table is not None:
@@ -265,7 +265,7 @@ class Snapshots:
             return [False] * len(keys)
 
     def on_reselect_limit(self, table: str) -> None:
-        """Begins the table again, which covers whatever is owed."""
+        """Reads the table again, which includes all rows to select again."""
         limit = self._options.owed_keys_max
         if self._options.snapshot == "never":
             raise DataLossError(
@@ -375,7 +375,7 @@ class Snapshots:
         return None
 
     def _pause(self, name: str, error: LockNotAvailableError) -> None:
-        """The stream goes on meanwhile."""
+        """Retries the table later; the stream continues."""
         pause_ms = min(2 * self._locked.get(name, (0, FIRST_PAUSE_MS // 2))[1], LONGEST_PAUSE_MS)
         self._locked[name] = (self._clock.monotonic_ms() + pause_ms, pause_ms)
         logger.warning("%s. It is tried again: %s", error, self._database.lock_holders())

@@ -61,7 +61,7 @@ class Window:
         self._kept = np.ones(len(rows), np.bool_)
 
     def __contains__(self, key: bytes) -> bool:
-        """Whether its row was read."""
+        """Whether the window has a row with this key."""
         return key in self._places
 
     def value(self, key: bytes) -> bytes | None:
@@ -82,7 +82,7 @@ class Window:
         return row is not None and not self._kept[row]
 
     def remove(self, keys: Iterable[bytes]) -> None:
-        """There are newer changes of these."""
+        """Removes rows that have newer changes."""
         for key in keys:
             self.reselect.discard(key)
             row = self._places.get(key)
@@ -95,5 +95,5 @@ class Window:
             self._kept[:] = False
 
     def remaining(self) -> Int64s:
-        """The rows to write."""
+        """Returns the indices of the rows to write."""
         return np.flatnonzero(self._kept)
