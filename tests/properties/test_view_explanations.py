@@ -13,6 +13,7 @@ from suiro.views.analysis.compare.values import Comparator, columns_of
 from suiro.views.analysis.explain.replay import Side
 from suiro.views.analysis.explain.result import Explanation
 from suiro.views.analysis.explain.rows import explain_from
+from suiro.views.analysis.explain.text import text_of
 
 OUT = "p.out"
 KEYS_EXPLAINED = 3
@@ -48,7 +49,7 @@ def test_named_records_alone_make_both_rows(case: Drawn, other: Drawn, with_rows
             assert alone(side, log, found).get(found.key) == wanted.get(found.key)
         assert found.is_explained
         assert Explanation.from_json(found.to_json()) is not None
-        assert found.text(full=True)
+        assert text_of(found, full=True)
 
 
 def alone(side: Side, log: MemoryLog, found: Explanation) -> dict[Any, str | None]:
