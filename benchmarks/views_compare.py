@@ -38,6 +38,7 @@ from suiro.streams import StreamsBuilder, serdes
 from suiro.views.analysis.compare.comparison import compare
 from suiro.views.analysis.explain.replay import Side
 from suiro.views.analysis.explain.rows import explain
+from suiro.views.analysis.explain.text import text_of
 from suiro.views.cuts import Cut
 from suiro.views.definition import RowCodec, topology_of, view
 from suiro.views.store import open_store
@@ -171,7 +172,7 @@ def explained(bootstrap_servers: str, records: int) -> tuple[float, float, int, 
     with Client(bootstrap_servers) as client:
         sides = version(1, leaves_out=False), version(2, leaves_out=True)
         (found,) = explain([("UA",)], *sides, client, {("flights", 0): records})
-    assert found.is_explained, found.text()
+    assert found.is_explained, text_of(found)
     return (
         time.monotonic() - begun,
         time.process_time() - spent,
