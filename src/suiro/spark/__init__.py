@@ -28,8 +28,6 @@ from typing import TYPE_CHECKING, Any
 from suiro.extras import require
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
-
     from suiro.spark.adoption import adopt
     from suiro.spark.avro import from_avro, to_avro
     from suiro.spark.checkpoint import PlannedOffsets, read_planned
@@ -45,7 +43,7 @@ if TYPE_CHECKING:
     from suiro.spark.planning import Allowance, OffsetRange, Pace
     from suiro.spark.reading import ReadSettings, read_columns
     from suiro.spark.reports import PackedReport, commit_of, pack_commit
-    from suiro.spark.session import java_started_early, require_classic, spark_session
+    from suiro.spark.session import java_started_early, register, require_classic, spark_session
     from suiro.spark.sink import CommitMessage, FooterOf, MicroBatchIdentity, commit_micro_batch
     from suiro.spark.source import PlanningReader
     from suiro.spark.stage import StageOfTask
@@ -136,23 +134,11 @@ _HOMES = {
     "given_up_when_stopped": "stopping",
     "evenly_limited": "offsets",
     "lease": "connections",
+    "register": "session",
     "require_classic": "session",
     "read_columns": "reading",
     "read_planned": "checkpoint",
 }
-
-
-def register(spark: SparkSession) -> None:
-    """Makes format "suiro" known to a session, for `read`, `readStream`, `write` and `writeStream`.
-
-    Raises `UsageError` where the session's workers on this machine run another Python, or one without suiro.
-    """
-    require("spark")
-    from suiro.spark.source import SuiroDataSource
-    from suiro.spark.workers import require_same_python
-
-    require_same_python(spark)
-    spark.dataSource.register(SuiroDataSource)
 
 
 def __getattr__(name: str) -> Any:

@@ -49,6 +49,18 @@ LOCAL_SETTINGS: Mapping[str, str] = {
 }
 
 
+def register(spark: SparkSession) -> None:
+    """Make format "suiro" known to a session, for `read`, `readStream`, `write` and `writeStream`.
+
+    Raises `UsageError` if the workers on this machine run another Python, or one without suiro.
+    """
+    from suiro.spark.source import SuiroDataSource
+    from suiro.spark.workers import require_same_python
+
+    require_same_python(spark)
+    spark.dataSource.register(SuiroDataSource)
+
+
 def spark_session(
     app_name: str, *, master: str = "local[2]", settings: Mapping[str, str] | None = None
 ) -> SparkSession:
@@ -64,8 +76,6 @@ def spark_session(
         )
     from pyspark.sql import SparkSession
 
-    import suiro.spark
-
     with _launch_settings(master, settings) as chosen, python_for_spark():
         early_java.take(chosen, os.environ)
         builder = SparkSession.builder.appName(app_name)
@@ -76,7 +86,7 @@ def spark_session(
     _without_checksum_files(spark)
     # PySpark logs every failed call as one line of JSON with the JVM stack, beside raising it.
     logging.getLogger("SQLQueryContextLogger").setLevel(logging.CRITICAL)
-    suiro.spark.register(spark)
+    register(spark)
     return spark
 
 

@@ -8,14 +8,14 @@ maps of its stores, and keeps the maps' changes when the task is done with a bat
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable, Collection, Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Protocol
 
 from suiro.errors import ConfigError, RegistryError
 from suiro.streams.calls import Caller
 from suiro.streams.errors import ProcessingError
 from suiro.streams.operators import Rule, rule_of
+from suiro.streams.operators.context import Context, TaskSettings
 from suiro.streams.punctuation import Punctuators
 from suiro.streams.records import Origin, Record
 from suiro.streams.stores import OrderedMap, open_store
@@ -54,101 +54,6 @@ class Outputs(Protocol):
 
     def emit(self, node: Node, record: Record) -> None: ...
     def dead_letter(self, topic: str, record: Record, origin: Origin | None, error: Exception) -> None: ...
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TaskSettings:
-    """`on_processing_error`: "fail", "skip" or "dead-letter:<topic>". `coalesces`: one update per key and batch leaves
-    a table, as with Kafka Streams' record cache; else every update does."""
-
-    on_processing_error: str = "fail"
-    coalesces: bool = False
-    application_id: str = "app"
-
-
-class Context:
-    """What a rule sees of its task; also, through the Processor API, what users see (`processor_api`)."""
-
-    __slots__ = ("_children", "_task", "forward", "node", "time")
-
-    def __init__(
-        self,
-        task: Task,
-        node: Node,
-        time: OperatorTime,
-        forward: Callable[[Record], None],
-        children: Mapping[str, Callable[[Record], None]],
-    ) -> None:
-        self.node = node
-        self.time = time
-        self.forward = forward
-        """To every child, in the order they were built."""
-        self._task = task
-        self._children = children
-
-    def forward_to(self, child: str, record: Record) -> None:
-        self._children[child](record)
-
-    @property
-    def children(self) -> Collection[str]:
-        return self._children
-
-    def store(self, name: str) -> Any:
-        return self._task.stores[name]
-
-    def drop(self, reason: str) -> None:
-        """Counts a record that is left out."""
-        self._task.drop(reason)
-
-    def next_number(self) -> int:
-        """Grows with each call of this operator in this task, also over restarts."""
-        return self._task.next_number(self.node.name)
-
-    def attempt(self, record: Record, step: Callable[[Record], None]) -> None:
-        """Does for a record that waited what `process` does for one that comes: if it fails, it alone is left out."""
-        self._task.attempt(self.node, record, step)
-
-    def carry(self, carried: int) -> None:
-        """For a record that waited for the batch's end: what `time.carried` was when it came."""
-        self._task.carry(carried)
-
-    @property
-    def is_settled(self) -> bool:
-        """At the end of a batch: nothing is on its way to this task from other tasks."""
-        return self._task.is_settled
-
-    @property
-    def origin(self) -> Origin | None:
-        return self._task.origin
-
-    @property
-    def partition(self) -> int:
-        return self._task.partition
-
-    @property
-    def caller(self) -> Caller:
-        return self._task.caller
-
-    @property
-    def settings(self) -> TaskSettings:
-        return self._task.settings
-
-    @property
-    def sub_topology(self) -> SubTopology:
-        return self._task.sub_topology
-
-    @property
-    def stream_time(self) -> int:
-        """The task's: the latest timestamp of all records it was fed."""
-        return self._task.stream_time
-
-    @property
-    def wall_clock_time(self) -> int:
-        return self._task.wall_clock_time
-
-    @property
-    def punctuators(self) -> Punctuators:
-        return self._task.punctuators
 
 
 class Task:

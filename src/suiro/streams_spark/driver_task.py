@@ -14,7 +14,8 @@ from collections.abc import Iterator
 from suiro.spark import MicroBatchIdentity, given_up_when_stopped, read_planned
 from suiro.streams_spark.program import Program
 from suiro.streams_spark.shuffle_message import STAGED
-from suiro.streams_spark.source import TopologyReader, Work
+from suiro.streams_spark.source import TopologyReader
+from suiro.streams_spark.work import Work
 
 __all__ = ["DriverTask"]
 

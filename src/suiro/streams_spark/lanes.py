@@ -37,9 +37,9 @@ from suiro.streams_spark.plan import IN_SOURCE_TASKS, SubPlan, may_punctuate
 from suiro.streams_spark.program import Program
 from suiro.streams_spark.record_readers import TopicReader
 from suiro.streams_spark.shuffle_message import Lane, Row, ShuffleMessage
-from suiro.streams_spark.source import LaneRange, Work
 from suiro.streams_spark.taking import Letters, all_taken
 from suiro.streams_spark.twins import twins_of
+from suiro.streams_spark.work import LaneRange, Work
 
 __all__ = ["lane_rows", "work_rows"]
 

@@ -33,7 +33,7 @@ class TaskProcessor(StatefulProcessor):
         # What a task works with is imported where one runs: Spark also makes a processor to learn of its state.
         from suiro.spark import StageOfTask
         from suiro.streams_spark.outputs import Topics
-        from suiro.streams_spark.stream_task import run_task
+        from suiro.streams_spark.run_task import run_task
 
         number, partition = int(key[0]), int(key[1])
         messages = [bytes(data) for frame in rows for data in frame.iloc[:, -1]]

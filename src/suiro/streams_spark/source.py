@@ -9,7 +9,7 @@ Spark starts several processes that only plan, so nothing that tasks work with i
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
@@ -19,12 +19,13 @@ from pyspark.sql.types import StructType
 from suiro.clock import SystemClock
 from suiro.spark import Idling, OffsetRange, PlanningReader, Positions, SourceOptions
 from suiro.streams_spark.program import Program, load
-from suiro.streams_spark.shuffle_message import SPARK_SCHEMA, Lane
+from suiro.streams_spark.shuffle_message import SPARK_SCHEMA
+from suiro.streams_spark.work import LaneRange, Work
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["LaneRange", "TopologyReader", "TopologySource", "Work", "shared_out"]
+__all__ = ["TopologyReader", "TopologySource", "shared_out"]
 
 FORMAT = "suiro-topology"
 WAITS = "waits"
@@ -45,32 +46,6 @@ class TopologySource(DataSource):
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
         return TopologyReader(self.options["program"], waits=self.options.get(WAITS) == "true")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LaneRange:
-    """What to read of one topic partition. `tells`: it is behind now or was before, so its task must hear of it.
-    `paused`: see `shuffle_message`; such a lane may have nothing to read, and only tells."""
-
-    records: OffsetRange
-    behind: bool = False
-    tells: bool = False
-    paused: int | None = None
-
-    @property
-    def lane(self) -> Lane:
-        return Lane(self.records.topic, self.records.partition)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Work:
-    """One task's. `ticks`: it is also the one to send the clock to the tasks that wait for it. `muted`: only state
-    is wanted."""
-
-    lanes: tuple[LaneRange, ...]
-    clock: int | None = None
-    ticks: bool = False
-    muted: bool = False
 
 
 class WorkPartition(InputPartition):

@@ -26,35 +26,11 @@ from suiro.streams_spark.record_queue import RecordQueue
 from suiro.streams_spark.record_readers import CarriedReader, RecordReader, TopicReader
 from suiro.streams_spark.reports import pack_report
 from suiro.streams_spark.shuffle_message import STAGED, Lane, Row, ShuffleMessage
-from suiro.streams_spark.state_log import StateLog, TaskState
+from suiro.streams_spark.state_log import TaskState
 from suiro.streams_spark.taking import Letters
 from suiro.streams_spark.twins import twins_of
 
-__all__ = ["run_task"]
-
-
-def run_task(
-    program: Program, number: int, partition: int, messages: Sequence[bytes], log: StateLog, topics: Topics
-) -> list[Row]:
-    """One micro-batch of one task."""
-    from suiro.streams_spark.column_task import ColumnTask
-
-    twin = twins_of(program.run, program.plan.topology, program.settings).of(number)
-    if twin is None or twin.kind == "stateless":
-        running = StreamTask(program, number, partition, log.load(), topics)
-    else:
-        running = ColumnTask(program, number, partition, log.load({twin.store: twin.new_rows}), topics, twin)
-    unpacked = [ShuffleMessage.unpack(data) for data in messages]
-    if any(item.muted for item in unpacked):
-        topics.mute(program.plan.changelogs)
-    running.take(unpacked)
-    rows = running.finish()
-    changes = log.save()
-    for spec in running.logged:
-        if spec in changes:
-            running.outputs.changelog(spec, changes[spec], running.now)
-    rows += topics.finish()
-    return rows
+__all__ = ["StreamTask"]
 
 
 class StreamTask:

@@ -23,11 +23,11 @@ from suiro.streams_spark.outputs import Topics
 from suiro.streams_spark.plan import plan
 from suiro.streams_spark.program import Program
 from suiro.streams_spark.reports import DroppedRecords, unpack_reports
+from suiro.streams_spark.run_task import run_task
 from suiro.streams_spark.shuffle_message import STAGED
-from suiro.streams_spark.source import LaneRange
 from suiro.streams_spark.state_log import StateCache, StateLog, read_columns
-from suiro.streams_spark.stream_task import run_task
 from suiro.streams_spark.twins import twins_of
+from suiro.streams_spark.work import LaneRange
 
 PARTITIONS = 2
 KAFKA = {"kafka.bootstrap.servers": "nowhere:1"}

@@ -20,9 +20,9 @@ from suiro.streams.topology.topology import Topology
 from suiro.streams_spark.global_tables import GlobalTable
 from suiro.streams_spark.outputs import Topics
 from suiro.streams_spark.reports import DroppedRecords, unpack_reports
+from suiro.streams_spark.run_task import run_task
 from suiro.streams_spark.shuffle_message import STAGED, Lane, ShuffleMessage
 from suiro.streams_spark.state_log import StateLog, read_columns
-from suiro.streams_spark.stream_task import run_task
 from tests.unit.streams_spark.test_column_task import PARTITIONS, Engine, Handle, Stage
 
 calls: Counter[str] = Counter()

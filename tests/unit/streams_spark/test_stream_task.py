@@ -16,9 +16,9 @@ from suiro.spark.encoding import encode_rows
 from suiro.spark.staging import StagingWriter
 from suiro.streams import EmitStrategy, StreamsBuilder, TimeWindows, record_value, serdes
 from suiro.streams_spark.outputs import Topics
+from suiro.streams_spark.run_task import run_task
 from suiro.streams_spark.shuffle_message import Lane, ShuffleMessage
 from suiro.streams_spark.state_log import StateLog
-from suiro.streams_spark.stream_task import run_task
 from tests.unit.streams_spark.test_column_task import PARTITIONS, Batch, Engine, Handle, Row, Stage
 
 

@@ -1,8 +1,9 @@
-"""What a step sees of its task."""
+"""A step's view of its task."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, Protocol
 
 from suiro.streams.blocks.old_values import needs_old
 from suiro.streams.topology.topology import SubTopology, Topology
@@ -10,19 +11,35 @@ from suiro.streams.topology.topology import SubTopology, Topology
 if TYPE_CHECKING:
     from suiro.streams.blocks.block import Block
     from suiro.streams.blocks.plan import Edge
-    from suiro.streams.blocks.task import BlockTask
     from suiro.streams.calls import Caller
-    from suiro.streams.task import TaskSettings
+    from suiro.streams.operators.context import TaskSettings
     from suiro.streams.times import OperatorTime
     from suiro.streams.topology.nodes import Node
 
 __all__ = ["BlockContext"]
 
 
+class _Task(Protocol):
+    """The members of `blocks.task.BlockTask` that steps may use."""
+
+    settings: TaskSettings
+    sub_topology: SubTopology
+
+    @property
+    def times(self) -> Mapping[str, OperatorTime]: ...
+    @property
+    def stores(self) -> Mapping[str, Any]: ...
+    @property
+    def caller(self) -> Caller: ...
+    def deliver(self, edge: Edge, block: Block) -> None: ...
+    def drop(self, reason: str, count: int = 1) -> None: ...
+    def failed_row(self, node: Node, block: Block, row: int, error: Exception) -> None: ...
+
+
 class BlockContext:
     """As `Context` is for rules. `needs_old`: somebody below reads the old values of changes."""
 
-    def __init__(self, task: BlockTask, topology: Topology, node: Node, edges: tuple[Edge, ...]) -> None:
+    def __init__(self, task: _Task, topology: Topology, node: Node, edges: tuple[Edge, ...]) -> None:
         self.node = node
         self.time: OperatorTime = task.times[node.name]
         self.needs_old = needs_old(topology, node)

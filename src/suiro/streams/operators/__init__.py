@@ -14,7 +14,7 @@ from suiro.streams.records import Record
 from suiro.streams.topology.nodes import Operator
 
 if TYPE_CHECKING:
-    from suiro.streams.task import Context
+    from suiro.streams.operators.context import Context
 
 __all__ = ["Rule", "rule_of"]
 

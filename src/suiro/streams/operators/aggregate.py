@@ -14,7 +14,7 @@ from suiro.streams.records import Change, Record
 from suiro.streams.topology.nodes import Aggregation, StreamAggregate
 
 if TYPE_CHECKING:
-    from suiro.streams.task import Context
+    from suiro.streams.operators.context import Context
 
 __all__ = ["StreamAggregateRule", "update_of"]
 

@@ -9,7 +9,7 @@ from suiro.streams.records import Record
 from suiro.streams.topology.nodes import AsyncCall
 
 if TYPE_CHECKING:
-    from suiro.streams.task import Context
+    from suiro.streams.operators.context import Context
 
 __all__ = ["AsyncCallRule"]
 

@@ -32,7 +32,7 @@ from suiro.streams.records import Change, Record
 from suiro.streams.topology.nodes import ForeignKeyResolve, ForeignKeyRespond, ForeignKeySubscribe
 
 if TYPE_CHECKING:
-    from suiro.streams.task import Context
+    from suiro.streams.operators.context import Context
 
 __all__ = [
     "ForeignKeyResolveRule",

@@ -23,7 +23,7 @@ from suiro.streams.topology.nodes import SessionAggregate
 from suiro.streams.windows import EmitStrategy
 
 if TYPE_CHECKING:
-    from suiro.streams.task import Context
+    from suiro.streams.operators.context import Context
 
 __all__ = ["SessionAggregateRule"]
 

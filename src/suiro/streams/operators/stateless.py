@@ -18,7 +18,7 @@ from suiro.streams.topology.nodes import (
 )
 
 if TYPE_CHECKING:
-    from suiro.streams.task import Context
+    from suiro.streams.operators.context import Context
 
 __all__ = [
     "BranchRule",

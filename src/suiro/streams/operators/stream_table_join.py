@@ -17,7 +17,7 @@ from suiro.streams.times import UNKNOWN
 from suiro.streams.topology.nodes import StreamGlobalTableJoin, StreamTableJoin
 
 if TYPE_CHECKING:
-    from suiro.streams.task import Context
+    from suiro.streams.operators.context import Context
 
 __all__ = ["StreamGlobalTableJoinRule", "StreamTableJoinRule"]
 

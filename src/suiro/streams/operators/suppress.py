@@ -18,8 +18,8 @@ from suiro.streams.serdes import SessionWindowedSerde, TimeWindowedSerde
 from suiro.streams.topology.nodes import StoreSpec, Suppress
 
 if TYPE_CHECKING:
+    from suiro.streams.operators.context import Context
     from suiro.streams.stores.buffer import TimeOrderedBuffer
-    from suiro.streams.task import Context
 
 __all__ = ["SuppressRule"]
 

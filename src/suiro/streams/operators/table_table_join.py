@@ -17,7 +17,7 @@ from suiro.streams.records import Change, Record
 from suiro.streams.topology.nodes import TableTableJoin
 
 if TYPE_CHECKING:
-    from suiro.streams.task import Context
+    from suiro.streams.operators.context import Context
 
 __all__ = ["TableTableJoinRule"]
 

@@ -1,0 +1,37 @@
+"""Runs one micro-batch of one task, on columns if the whole task has columnar operators."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from suiro.streams_spark.column_task import ColumnTask
+from suiro.streams_spark.outputs import Topics
+from suiro.streams_spark.program import Program
+from suiro.streams_spark.shuffle_message import Row, ShuffleMessage
+from suiro.streams_spark.state_log import StateLog
+from suiro.streams_spark.stream_task import StreamTask
+from suiro.streams_spark.twins import twins_of
+
+__all__ = ["run_task"]
+
+
+def run_task(
+    program: Program, number: int, partition: int, messages: Sequence[bytes], log: StateLog, topics: Topics
+) -> list[Row]:
+    """One micro-batch of one task."""
+    twin = twins_of(program.run, program.plan.topology, program.settings).of(number)
+    if twin is None or twin.kind == "stateless":
+        running = StreamTask(program, number, partition, log.load(), topics)
+    else:
+        running = ColumnTask(program, number, partition, log.load({twin.store: twin.new_rows}), topics, twin)
+    unpacked = [ShuffleMessage.unpack(data) for data in messages]
+    if any(item.muted for item in unpacked):
+        topics.mute(program.plan.changelogs)
+    running.take(unpacked)
+    rows = running.finish()
+    changes = log.save()
+    for spec in running.logged:
+        if spec in changes:
+            running.outputs.changelog(spec, changes[spec], running.now)
+    rows += topics.finish()
+    return rows
