@@ -157,7 +157,7 @@ def _serve(
         try:
             broker.start()
             gc.freeze()  # Topics and logs stay; a collection need not look at them.
-        except BaseException as error:
+        except BaseException as error:  # noqa: BLE001 - the caller of the thread gets it
             fail(error)
             return
         ready: dict[str, Any] = {
@@ -366,7 +366,7 @@ class InProcessNode:
         def run() -> None:
             try:
                 broker.start()
-            except BaseException as error:
+            except BaseException as error:  # noqa: BLE001 - the caller of the thread gets it
                 failure.append(error)
                 started.set()
                 return
@@ -391,7 +391,7 @@ class InProcessNode:
         def run() -> None:
             try:
                 result.set_result(action())
-            except BaseException as error:
+            except BaseException as error:  # noqa: BLE001 - the caller of the thread gets it
                 result.set_exception(error)
 
         self._loop.call_soon_threadsafe(run)

@@ -87,7 +87,7 @@ class Dispatcher:
                 f"{api.name} version {version} in {len(frame)} bytes has more than "
                 f"socket.request.max.elements = {most} topics, partitions and the like"
             ) from None
-        except Exception as error:
+        except Exception as error:  # noqa: BLE001 - the codec raises many kinds for bad bytes
             raise BadFrameError(
                 f"{api.name} version {version} in {len(frame)} bytes does not parse: {error!r}"
             ) from None

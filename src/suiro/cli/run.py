@@ -211,7 +211,7 @@ def _await_end(streams: Any, stopping: Stopping) -> None:
     """On a separate thread, so that a signal is heard. What ended the query is asked for afterwards."""
     try:
         streams.await_termination()
-    except Exception as error:
+    except Exception as error:  # noqa: BLE001 - the caller asks the query for it
         _log.debug("the query ended: %s", error)
     finally:
         stopping.set()
@@ -221,7 +221,7 @@ def _process_all(streams: Any, done: Future[None], stopping: Stopping) -> None:
     """On a separate thread, so that a signal stops the wait."""
     try:
         streams.process_all_available()
-    except BaseException as error:
+    except BaseException as error:  # noqa: BLE001 - the future has it
         done.set_exception(error)
     else:
         done.set_result(None)

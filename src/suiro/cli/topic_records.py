@@ -285,7 +285,7 @@ def _print(
             if wanted is not None:
                 try:
                     holds = wanted(value_of(record.value).value, key_of(record.key).value, record.timestamp)
-                except Exception as error:  # of the record: the expression asks what its value does not have
+                except Exception as error:  # noqa: BLE001 - of the record: the expression asks what its value does not have
                     unclear += 1
                     if unclear == 1:  # the only one that is said: a read may never end
                         first_unclear = f"{record.topic}-{record.partition} offset {record.offset}: {error}"

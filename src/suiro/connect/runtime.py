@@ -192,7 +192,7 @@ class _Supervised:
                 self._connector.task.run(self._context)
             except Ended:
                 pass
-            except BaseException as error:  # a connector is anybody's code; nothing of it may end the others
+            except BaseException as error:  # noqa: BLE001 - a connector is anybody's code; nothing of it may end the others
                 failure = error
             if self._progress.commits > commits:
                 self._backoff_ms = self._first_backoff_ms

@@ -69,7 +69,7 @@ class SourceSettings:
                 raise SettingError(key, f"must be at least 1, got {number}")
         try:
             compression.codec_id(self.compression)
-        except Exception as error:
+        except Exception as error:  # noqa: BLE001 - it becomes an error of the setting
             raise SettingError("compression", str(error)) from None
 
 

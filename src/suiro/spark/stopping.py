@@ -46,7 +46,7 @@ def is_active(query_id: str) -> bool:
         key = session._jvm.java.util.UUID.fromString(query_id)  # type: ignore[union-attr]
         query = shared.activeStreamingQueries().get(key)
         return query is None or bool(query.isActive())
-    except Exception as error:
+    except Exception as error:  # noqa: BLE001 - py4j and Spark raise many kinds when a session ends
         _log.debug("Spark does not say whether query %s runs: %s", query_id, error)
         return True
 

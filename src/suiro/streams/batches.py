@@ -64,7 +64,7 @@ class BatchFunction:
             made = self._made(*(column[first:end] for column in columns))
         except BatchAnswerError:
             raise
-        except Exception as error:
+        except Exception as error:  # noqa: BLE001 - a user's function raises anything
             if end - first == 1:
                 yield Failed(error)
                 return

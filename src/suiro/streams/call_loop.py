@@ -176,7 +176,7 @@ class _Batch:
                     self._stop_behind(row)
         except asyncio.CancelledError:
             pass
-        except BaseException as error:  # such as SystemExit, which would end the loop
+        except BaseException as error:  # noqa: BLE001 - such as SystemExit, which would end the loop
             self._broken = error
             self._stop_behind(-1)
         finally:
@@ -210,7 +210,7 @@ class _Batch:
                     raise
                 failure: Exception = RuntimeError(f"{self.title} was cancelled by something that it awaited")
                 failure.__cause__ = error
-            except Exception as error:
+            except Exception as error:  # noqa: BLE001 - a user's function raises anything
                 failure = error
             if attempt == settings.retries or not _is_retried(failure, settings.retry_on):
                 return Failed(failure)
@@ -253,7 +253,7 @@ def _comparable(key: Any) -> Any:
             return key
     try:
         return natural.serialize("", key)
-    except Exception:
+    except Exception:  # noqa: BLE001 - a key that has no natural serde; all such keys are one
         return _Batch  # no telling: all such keys are taken for one
 
 
@@ -291,7 +291,7 @@ class _LoopThread:
         while not self._is_ending:
             try:
                 self.loop.run_forever()
-            except BaseException:  # asyncio lets SystemExit of a task through; the others must go on
+            except BaseException:  # noqa: BLE001 - asyncio lets SystemExit of a task through; the others must go on
                 _log.exception("an asyncio task that a function began ended the event loop, which goes on")
         self._end_tasks()
         self.loop.close()
@@ -333,7 +333,7 @@ class _LoopThread:
                     sent = yield awaited
                 except GeneratorExit:
                     raise
-                except BaseException as error:
+                except BaseException as error:  # noqa: BLE001 - it is thrown into the coroutine
                     thrown = error
         finally:
             coroutine.close()

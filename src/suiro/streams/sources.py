@@ -91,7 +91,7 @@ class SourceReader:
             read_value = None if value is None else self._value.deserialize(topic, value)
         except (RegistryError, ConfigError):
             raise  # nothing is wrong with the record: the registry is down, or was not named
-        except Exception as error:
+        except Exception as error:  # noqa: BLE001 - a user's serde raises anything
             self._undecodable(error, topic, partition, offset, timestamp, key, value, headers)
             return None
         if extracted is None:

@@ -231,7 +231,7 @@ class Task:
                 process(record, port)
             except ProcessingError:
                 raise  # a node further down said it already
-            except Exception as error:
+            except Exception as error:  # noqa: BLE001 - a user's function raises anything
                 self._failed(node, record, error)
 
         return step
@@ -241,7 +241,7 @@ class Task:
             step(record)
         except ProcessingError:
             raise
-        except Exception as error:
+        except Exception as error:  # noqa: BLE001 - a user's function raises anything
             # Where a waiting record came from is not known any more; it is not where the one in hand came from.
             origin, self.origin = self.origin, None
             self._failed(node, record, error)

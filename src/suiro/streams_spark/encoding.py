@@ -31,7 +31,7 @@ def encoded_for(
     for row, (key, value) in enumerate(zip(block.keys, block.values, strict=True)):
         try:
             topic = choose(key, value, None)
-        except Exception as error:
+        except Exception as error:  # noqa: BLE001 - a user's function raises anything
             failed(row, error)
             continue
         rows.setdefault(topic, []).append(row)
@@ -92,7 +92,7 @@ def _partitions(
             if row not in wrong:
                 try:
                     chosen = sink.partitioner(topic, key, value, partition_count(topic))
-                except Exception as error:
+                except Exception as error:  # noqa: BLE001 - a user's function raises anything
                     wrong[row] = error
             found.append(chosen)
         return found
@@ -118,7 +118,7 @@ def carried_columns(
             if change is not None and row not in wrong:
                 try:
                     data = write_change(cut.value, topic, change)
-                except Exception as error:
+                except Exception as error:  # noqa: BLE001 - a user's function raises anything
                     wrong_values[row] = error
             values.append(data)
     else:

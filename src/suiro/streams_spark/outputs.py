@@ -473,7 +473,7 @@ class _Carrier:
         for row in at:
             try:
                 chosen = partitioner(self._topic, block.keys[row], block.values[row], tasks)
-            except Exception as error:
+            except Exception as error:  # noqa: BLE001 - a user's function raises anything
                 failed(row, error)
                 continue
             found.append(_anywhere(keys[row], values[row], tasks) if chosen is None else chosen)

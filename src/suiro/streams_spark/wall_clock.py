@@ -50,7 +50,7 @@ def _scheduled(topology: Topology, sub: SubTopology, settings: TaskSettings) -> 
                 name: open_store(topology.store(name), OrderedMap()) for name in sub.global_tables
             },
         )
-    except Exception as error:
+    except Exception as error:  # noqa: BLE001 - a user's function raises anything
         # It may well work where it will run; if not, the worker says so.
         names = ", ".join(node.name for node in sub.nodes if isinstance(node.operator, Process))
         _log.warning("processors of %s cannot be made on the driver: %s", names, error)

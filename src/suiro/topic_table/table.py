@@ -140,7 +140,7 @@ class TopicTable(Generic[S, R]):
                     self._client = client
                 while not self.is_stopping:
                     self._attempt(client)
-        except Exception as error:  # callers get it
+        except Exception as error:  # noqa: BLE001 - callers get it
             with self.changed:
                 self.state = self._loading = self._new_state()
                 self.is_current, self.failure = False, error

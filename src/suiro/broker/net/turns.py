@@ -113,7 +113,7 @@ class Steps:
     def go_on(self) -> None:
         try:
             response = self.run()
-        except Exception:
+        except Exception:  # noqa: BLE001 - `_fail` logs it and closes the connection
             self._fail()
             return
         if response is not None:

@@ -61,7 +61,7 @@ class Workers:
             outcome: tuple[Any, BaseException | None]
             try:
                 outcome = call(), None
-            except BaseException as error:
+            except BaseException as error:  # noqa: BLE001 - the caller of the thread gets it
                 outcome = None, error
             try:
                 self._loop.call_soon_threadsafe(_settle, future, *outcome)

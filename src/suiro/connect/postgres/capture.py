@@ -209,7 +209,7 @@ class PostgresCapture:
         def create() -> None:
             try:
                 made.append(create_slot(replication, self.options.slot))
-            except BaseException as error:
+            except BaseException as error:  # noqa: BLE001 - the waiting thread raises it
                 failed.append(error)
 
         thread = threading.Thread(target=create, name="suiro-create-slot", daemon=True)

@@ -325,7 +325,7 @@ class FilesSource:
             ended = True
         except FileNotFoundError:
             raise
-        except Exception as error:  # pyarrow says in many ways that a file is not whole, or not Parquet
+        except Exception as error:  # noqa: BLE001 - pyarrow says in many ways that a file is not whole, or not Parquet
             if not settled:
                 self._open.pop(key, None)
                 return state, []

@@ -128,7 +128,7 @@ class Peer:
                 with self._client(timeout_s) as http:
                     made = self._ask(http, "POST", path, body, self._for(user), extensions={"trace": trace})
                 answer.set_result(made)
-            except BaseException as error:
+            except BaseException as error:  # noqa: BLE001 - the callers that wait get it
                 answer.set_exception(error)
 
         with _LONG.taken(gone):
@@ -196,7 +196,7 @@ class Peer:
         content, failure = b"", None
         try:
             content = _json(self, self._ask(self._http, "GET", path))
-        except BaseException as error:
+        except BaseException as error:  # noqa: BLE001 - the callers that wait get it
             failure = error
         with self._lock:
             self._asking.pop(path, None)

@@ -58,7 +58,7 @@ class AvroCodec:
             value = fastavro.schemaless_reader(stream, writer, self.reader_schema)
         except RegistryError:
             raise
-        except Exception as error:  # fastavro raises whatever the bytes run into
+        except Exception as error:  # noqa: BLE001 - fastavro raises whatever the bytes run into
             raise Undecodable(f"not of schema {schema_id}: {what_is_wrong(error)}") from None
         left = len(data) - stream.tell()
         if left:
@@ -105,7 +105,7 @@ class AvroCodec:
         out.write(PREFIX.pack(0, schema_id))
         try:
             fastavro.schemaless_writer(out, parsed, value, strict_allow_default=True)
-        except Exception as error:
+        except Exception as error:  # noqa: BLE001 - fastavro raises many kinds for values that do not fit
             raise Unencodable(
                 f"it does not fit the schema (id {schema_id}): {type(error).__name__}: {error}"
             ) from None

@@ -127,7 +127,7 @@ class ColumnDecoder:
                 if self._limits is not None:
                     self._limits.check(stream.getvalue(), 0)
                 values.append(fastavro.schemaless_reader(stream, self._writer, self._reader))
-            except Exception as error:
+            except Exception as error:  # noqa: BLE001 - fastavro raises many kinds for bad bytes
                 raise Undecodable(f"not of schema {self._id}: {what_is_wrong(error)}", row) from None
             left = end - start - stream.tell()
             if left:

@@ -120,7 +120,7 @@ def _load(text: str) -> Any:
     if isinstance(schema, dict) and "$schema" in schema:
         try:
             specification_with(str(schema["$schema"]))
-        except Exception:
+        except Exception:  # noqa: BLE001 - the library raises many kinds for what it does not know
             raise InvalidSchema(f"$schema {schema['$schema']!r} is not a draft we know") from None
     return schema
 

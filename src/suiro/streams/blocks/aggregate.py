@@ -56,7 +56,7 @@ class StreamAggregateStep:
                 if new is old and old is not None and needs_old:
                     old = row_at(raw)[0]  # the aggregator may have changed it in place
                 put_at(raw, new, timestamp)
-            except Exception as error:
+            except Exception as error:  # noqa: BLE001 - a user's function raises anything
                 self._context.failed(block, row, error)
                 continue
             rows.append(row)
@@ -116,7 +116,7 @@ class TimeWindowAggregateStep:
                 self._put(made, row, raw, failed, update, key, value, timestamp)
                 if time.current > time.closed:
                     self._close(made, row)
-            except Exception as error:
+            except Exception as error:  # noqa: BLE001 - a user's function raises anything
                 self._context.failed(block, row, error)
         self._context.drop("null key", null_keys)
         if made.rows:

@@ -49,7 +49,7 @@ class AsyncCallStep:
                             rows.append(row)
                             found.append(value)
                         continue
-            except Exception as error:
+            except Exception as error:  # noqa: BLE001 - a user's function raises anything
                 context.failed(block, row, error)
                 continue
             rows.append(row)

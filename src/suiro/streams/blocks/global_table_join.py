@@ -40,7 +40,7 @@ class StreamGlobalTableJoinStep:
                 if found is None and not is_left:
                     continue
                 values.append(joiner(value, None if found is None else found[0]))
-            except Exception as error:
+            except Exception as error:  # noqa: BLE001 - a user's function raises anything
                 self._context.failed(block, row, error)
                 continue
             rows.append(row)

@@ -59,7 +59,7 @@ class FilterStep:
             try:
                 if bool(predicate(key, value)) is wanted:
                     rows.append(row)
-            except Exception as error:
+            except Exception as error:  # noqa: BLE001 - a user's function raises anything
                 self._context.failed(block, row, error)
         self._context.forward(block.made(rows))
 
@@ -77,7 +77,7 @@ class MapStep:
         for row, (key, value) in enumerate(zip(block.keys, block.values, strict=True)):
             try:
                 made_key, made_value = mapper(key, value)
-            except Exception as error:
+            except Exception as error:  # noqa: BLE001 - a user's function raises anything
                 self._context.failed(block, row, error)
                 continue
             rows.append(row)
@@ -98,7 +98,7 @@ class MapValuesStep:
         for row, value in enumerate(block.values):
             try:
                 values.append(mapper(value))
-            except Exception as error:
+            except Exception as error:  # noqa: BLE001 - a user's function raises anything
                 self._context.failed(block, row, error)
                 continue
             rows.append(row)
@@ -121,7 +121,7 @@ class FlatMapStep:
                     rows.append(row)
                     keys.append(made_key)
                     values.append(made_value)
-            except Exception as error:
+            except Exception as error:  # noqa: BLE001 - a user's function raises anything
                 self._context.failed(block, row, error)
         self._context.forward(block.made(rows, keys=keys, values=values, several=True))
 
@@ -140,7 +140,7 @@ class FlatMapValuesStep:
                 for made in mapper(value):
                     rows.append(row)
                     values.append(made)
-            except Exception as error:
+            except Exception as error:  # noqa: BLE001 - a user's function raises anything
                 self._context.failed(block, row, error)
         self._context.forward(block.made(rows, values=values, several=True))
 
@@ -154,7 +154,7 @@ def called(
     for row, (key, value) in enumerate(zip(block.keys, block.values, strict=True)):
         try:
             results.append(function(key, value))
-        except Exception as error:
+        except Exception as error:  # noqa: BLE001 - a user's function raises anything
             context.failed(block, row, error)
             continue
         rows.append(row)
@@ -198,7 +198,7 @@ class BranchStep:
                     if predicate is None or predicate(key, value):
                         add(row)
                         break
-            except Exception as error:
+            except Exception as error:  # noqa: BLE001 - a user's function raises anything
                 self._context.failed(block, row, error)
         for child, rows in found.items():
             self._context.forward_to(child, block.made(rows))

@@ -44,7 +44,7 @@ class TableSourceStep:
                     if needs_old and (found := store.row_at(raw)) is not None:
                         old = found[0]
                     store.put_at(raw, new, timestamp)
-                except Exception as error:
+                except Exception as error:  # noqa: BLE001 - a user's function raises anything
                     self._context.failed(block, row, error)
                     continue
             rows.append(row)
@@ -81,7 +81,7 @@ class _TableStep:
                     continue
                 if store is not None:
                     store.put(key, new, timestamp)
-            except Exception as error:
+            except Exception as error:  # noqa: BLE001 - a user's function raises anything
                 self._context.failed(block, row, error)
                 continue
             rows.append(row)

@@ -71,7 +71,7 @@ def _rows(
             return block(items, topic), {}
         except (RegistryError, ConfigError):
             raise
-        except Exception:
+        except Exception:  # noqa: BLE001 - a user's serde raises anything
             pass  # one by one says which
     found: list[Any] = []
     failed: Failed = {}
@@ -82,7 +82,7 @@ def _rows(
                 made = one(topic, item)
             except (RegistryError, ConfigError):
                 raise
-            except Exception as error:
+            except Exception as error:  # noqa: BLE001 - a user's serde raises anything
                 failed[row] = error
         found.append(made)
     return found, failed

@@ -227,7 +227,7 @@ def main(task: str, host: int) -> int:
     except SuiroError as error:
         kind = next((name for name, cls in KINDS.items() if isinstance(error, cls)), "fatal")
         answer = {"error": str(error), "kind": kind}
-    except Exception as error:
+    except Exception as error:  # noqa: BLE001 - a user's code raises anything; the answer has it
         traceback.print_exc()
         answer = {"error": f"{type(error).__name__}: {error}{_place(error)}", "kind": "usage"}
     answers.write(json.dumps(answer).encode())

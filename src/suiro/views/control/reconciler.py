@@ -349,7 +349,7 @@ class Reconciler:
     def _compare_for(self, held: _CurrentShare, serving: int, candidate: int) -> None:
         try:
             held.difference = self._compare(self.name, serving, candidate)
-        except Exception as error:
+        except Exception as error:  # noqa: BLE001 - the comparison is repeated
             logger.warning("view %s: the guard's comparison is tried again: %r", self.name, error)
             self._stopping.wait(1.0)
             held.is_comparing = False

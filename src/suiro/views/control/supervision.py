@@ -115,7 +115,7 @@ class Supervisor:
             self._starts += 1
         try:
             child = self._start()
-        except Exception as error:
+        except Exception as error:  # noqa: BLE001 - the start is repeated; the status has it
             with self._lock:
                 self._error = str(error)
             return str(error), True

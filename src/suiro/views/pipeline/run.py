@@ -78,7 +78,7 @@ def main(folder: Path) -> int:
                     stopping,
                     say,
                 )
-    except Exception as error:
+    except Exception as error:  # noqa: BLE001 - a user's code raises anything; the host gets it
         kind = "" if isinstance(error, SuiroError) else f"{type(error).__name__}: "
         say("failed", error=f"{kind}{error}", is_transient=_is_transient(error))
         return 1

@@ -175,7 +175,7 @@ class CompiledRows:
         """The error of the plain rules for a row that a kernel refuses."""
         try:
             self._plain.encode([rows.read(row)], binary=rows.binary, fills={})
-        except Exception as error:
+        except Exception as error:  # noqa: BLE001 - it is the result
             return error
         return CorruptMessageError(f"row {row} of {self._relation.full_name} is truncated")
 

@@ -79,5 +79,5 @@ def _import() -> None:
         from suiro.protocol import columnar as batches
 
         _loaded = (rows, batches)
-    except BaseException as error:
+    except BaseException as error:  # noqa: BLE001 - the first caller raises it
         _failure = error

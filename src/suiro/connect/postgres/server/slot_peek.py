@@ -134,7 +134,7 @@ class _Reader:
             self.asked.set()
             self._database.copy(self._statement, sink, what=self._what)
             sink.flush()
-        except BaseException as error:
+        except BaseException as error:  # noqa: BLE001 - the reading thread raises it
             self._queue.put(error)
         else:
             self._queue.put(None)

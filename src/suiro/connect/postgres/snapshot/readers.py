@@ -74,9 +74,9 @@ class SnapshotReaders:
                         future.set_result(
                             schema.encoder.encode_copy(read_range(database, table, schema.selected, wanted))
                         )
-                    except BaseException as error:
+                    except BaseException as error:  # noqa: BLE001 - the future or the next call raises it
                         self._failure = error
                         future.set_exception(error)
                         return
-        except BaseException as error:
+        except BaseException as error:  # noqa: BLE001 - the future or the next call raises it
             self._failure = error

@@ -195,7 +195,7 @@ class _Matching:
         try:
             if self.matches(view.value_for_a_filter(record), key, record.timestamp):
                 return view.key_and_value(record)
-        except Exception as error:
+        except Exception as error:  # noqa: BLE001 - the filter does not fit the record; it is counted
             self.unclear += 1
             if self.first_unclear is None:
                 self.first_unclear = f"{record.topic}-{record.partition} offset {record.offset}: {error}"

@@ -348,7 +348,7 @@ class _Case:
             if node is not None and isinstance(node.operator, Source):
                 try:
                     return getattr(node.operator, part).deserialize(record.topic, data)
-                except Exception:  # what the version could not read either, or was told to skip
+                except Exception:  # noqa: BLE001 - what the version could not read either, or was told to skip
                     continue
         return data.decode("utf-8", "backslashreplace")
 
