@@ -1,4 +1,4 @@
-"""Writes the pages of the reference that are made from the code: `make reference`. A test keeps them current."""
+"""Writes the reference pages that are generated from the code: `make reference`. A test keeps them current."""
 
 from __future__ import annotations
 
@@ -42,11 +42,11 @@ def settings() -> str:
     lines = [
         "# Settings of the node",
         "",
-        "Given with `--set NAME=VALUE`, in a file with `--config`, or as `settings=` in Python. Names are Kafka's. An",
-        "unknown name is an error, and so is a setting of Kafka that the node does not have.",
+        "Set them with `--set NAME=VALUE`, in a file with `--config`, or as `settings=` in Python. Names are Kafka's.",
+        "An unknown name is an error, and so is a Kafka setting that the node does not support.",
         "",
-        "What is said of listeners may be said of one, `listener.name.inside.ssl.keystore.location`, or of one of its",
-        "SASL mechanisms, `listener.name.inside.plain.sasl.jaas.config` ([guide](../guides/security.md)).",
+        "A setting of listeners can be set for one listener, `listener.name.inside.ssl.keystore.location`, or for one",
+        "of its SASL mechanisms, `listener.name.inside.plain.sasl.jaas.config` ([guide](../guides/security.md)).",
         "",
         "| setting | default | for a topic | meaning |",
         "|---|---|---|---|",
@@ -59,11 +59,11 @@ def settings() -> str:
         lines.append(f"| `{field.name.replace('_', '.')}` | {default} | {topic} | {field.metadata['doc']} |")
     lines += [
         "",
-        "## Settings of Kafka that only admin clients give",
+        "## Kafka settings that only admin clients set",
         "",
-        "Apache Kafka lets admin clients alter these while a broker runs. The node takes them in the same way",
-        "(AlterConfigs and IncrementalAlterConfigs), keeps them, shows them with their source, and logs that they have",
-        "no effect. Where another value would promise what the node does not do, it is refused.",
+        "Admin clients of Apache Kafka can alter these while a broker runs. The node accepts them in the same way",
+        "(AlterConfigs and IncrementalAlterConfigs), stores them, shows them with their source, and logs that they",
+        "have no effect. It refuses a value that would promise something that the node does not do.",
         "",
         "| setting | Kafka's default | meaning |",
         "|---|---|---|",
@@ -75,12 +75,12 @@ def settings() -> str:
 
 def apis() -> str:
     lines = [
-        "# What the node answers",
+        "# APIs of the node",
         "",
-        "Kafka APIs and their versions, as the node tells clients in ApiVersions. Whatever is not here is refused.",
+        "The Kafka APIs and versions that the node announces in ApiVersions. It refuses all others.",
         "",
-        "They are those of Apache Kafka 4.3, but for share groups, delegation tokens, Streams groups, client telemetry",
-        "and what brokers say among themselves.",
+        "They are those of Apache Kafka 4.3, except for share groups, delegation tokens, Streams groups, client",
+        "telemetry and requests between brokers.",
         "",
         "| key | API | versions | notes |",
         "|---|---|---|---|",
@@ -93,7 +93,7 @@ def apis() -> str:
 
 
 def _first_sentence(module: str, name: str) -> str:
-    """What the handler says of itself, without its name."""
+    """The first sentence of the handler's docstring, without its name."""
     said = import_module(f"suiro.broker.handlers.{module}").__doc__ or ""
     sentence = " ".join(said.split("\n\n")[0].split()).removeprefix(name).lstrip(" :.,").split(". ")[0]
     return sentence[0].upper() + sentence[1:].rstrip(".") + "."
@@ -109,7 +109,7 @@ STAGES = (
             "socket.request.max.bytes",
         ),
         ("connection_count", "connection_refused_total"),
-        "The next client waits outside, or is closed; too large a request closes its connection.",
+        "The next client waits to be accepted, or is disconnected. A request that is too large closes its connection.",
     ),
     (
         "login",
@@ -119,20 +119,21 @@ STAGES = (
             "queued.max.unauthenticated.bytes",
         ),
         ("unauthenticatedconnections",),
-        "The oldest of the address that has the most, the one that takes too long, or holds the most, is closed.",
+        "Closes the oldest connection of the address with the most, one that takes too long, or the one that uses the "
+        "most memory.",
     ),
     (
         "request queue",
         ("queued.max.request.bytes", "queued.max.requests"),
         ("requestqueuesize", "memorypoolused", "requestqueuetimems", "stalledconnectionsclosed_total"),
-        "Nothing more is read from who holds nothing yet; TCP slows the clients down. After 10 s of that the largest "
-        "requests that are not whole end with their connections.",
+        "The node reads no new requests; TCP slows the clients down. After 10 s, it closes the connections with the "
+        "largest incomplete requests.",
     ),
     (
         "handlers",
         (),
         ("requesthandleravgidle_percent", "localtimems"),
-        "One handler at a time, one request of a connection at a time.",
+        "One handler runs at a time, and one request of a connection.",
     ),
     (
         "purgatory",
@@ -144,43 +145,44 @@ STAGES = (
         "response queue",
         ("queued.max.response.bytes",),
         ("responsequeuesize", "responsebytes", "responsesendtimems", "slowconnectionsclosed_total"),
-        "The connection that has taken nothing for the longest is closed.",
+        "Closes the connection that has read nothing for the longest time.",
     ),
 )
-"""(stage, settings that limit it, ends of the metrics' names, what happens when it is full)"""
+"""(stage, settings that limit it, suffixes of its metrics, what happens when it is full)"""
 
 METRICS = """# Metrics
 
-A node that is started with `--metrics HOST:PORT` (the setting `metrics.listen`) has them at `/metrics`, in Prometheus'
-text format, for everybody who can reach that address: bind it where only Prometheus is. Where Apache Kafka has the
-metric, it has Kafka's name as the JMX exporter's sample rules write it; names that begin with `suiro_` are our own.
+A node that is started with `--metrics HOST:PORT` (the setting `metrics.listen`) serves its metrics at `/metrics`, in
+Prometheus' text format. Everyone who can reach that address can read them, so bind it to a network that only Prometheus
+uses. A metric that Apache Kafka also has uses Kafka's name, as the sample rules of the JMX exporter write it. Names of
+other metrics begin with `suiro_`.
 
 ```
 suiro node --metrics 127.0.0.1:9404
 ```
 
-A histogram has `_count`, `_sum` and the quantiles 0.5 to 0.999 of the last two and a half to five minutes, each within
-3 % of the truth. The empty topic is the sum over all topics, those that were deleted included.
+A histogram has `_count`, `_sum` and the quantiles 0.5 to 0.999 of the last two and a half to five minutes, with an
+error of at most 3 %. The empty topic is the sum of all topics, including deleted ones.
 
-## The way of a request
+## Stages of a request
 
 ```text
 read -> request queue -> handler -> purgatory -> response queue -> sent
 ```
 
-Requests of one connection are handled one at a time, in order. Each stage has a limit:
+The node handles the requests of a connection one at a time, in order. Each stage has a limit:
 
-| stage | limited by | seen by | when it is full |
+| stage | limited by | metrics | when it is full |
 |---|---|---|---|
 """
 
 
 QUERY_METRICS = """
-## Of a query
+## Metrics of a query
 
-What runs on Spark is asked in its driver: `suiro run --metrics HOST:PORT`, or `suiro.spark.serve_metrics` in a program
-of your own. Every metric has the label `query`; those of transactions `transactional_id` too, and the lag `topic` and
-`partition`.
+The driver of a query on Spark serves its metrics: `suiro run --metrics HOST:PORT`, or `suiro.spark.serve_metrics` in
+your own program. Every metric has the label `query`. Metrics of transactions also have `transactional_id`, and those of
+lag have `topic` and `partition`.
 
 ```
 suiro run delays.py --metrics 127.0.0.1:9405
@@ -197,7 +199,7 @@ def metrics() -> str:
     for stage, limits, ends, full in STAGES:
         assert set(limits) <= known, f"{stage}: no settings {set(limits) - known}"
         names = [next(name for name in FAMILIES if name.endswith(f"_{end}")) for end in ends]
-        lines.append(f"| {stage} | {_code(limits) or 'its nature'} | {_code(names)} | {full} |")
+        lines.append(f"| {stage} | {_code(limits) or 'design'} | {_code(names)} | {full} |")
     lines += ["", "## All of them", "", "| metric | kind | labels | meaning |", "|---|---|---|---|"]
     for family in FAMILIES.values():
         kind = "summary" if family.kind == "histogram" else family.kind
@@ -287,12 +289,13 @@ def postgres_types() -> str:
     return f"# Types of Postgres in Avro\n\n{inspect.getdoc(types)}\n"
 
 
-VIEWS = """# Views: where they stand, and what leads where
+VIEWS = """# Positions of a view and its commands
 
-What a command leaves is here or nowhere: the rules refuse everything else, and the message says what can be done. The
-[guide](../guides/views.md) tells the story. `caught up`, `fail` and `trip` (a guard) are the host's own.
+The table lists every position that a command can lead to. The host refuses any other command, with a message that says
+which ones are possible. The [guide](../guides/views.md) shows them in use. The host itself issues `caught up`, `fail`
+and `trip` (a rollback condition).
 
-| position | means |
+| position | meaning |
 |---|---|
 """
 
@@ -310,8 +313,8 @@ def views() -> str:
         lines.append(f"| {command} | {' | '.join(cells)} |")
     lines += [
         "",
-        "A version is `building`, then `ready` or `failed`, and at last `retired`. A failed one can be retired from",
-        "any position; it was never served.",
+        "A version is `building`, then `ready` or `failed`, and finally `retired`. A failed version can be retired in",
+        "every position, because it was never served.",
     ]
     return "\n".join(lines) + "\n"
 
@@ -320,10 +323,11 @@ def tasks() -> str:
     lines = [
         "# Conditions of a stream task",
         "",
-        "Made from `suiro.streams_spark.condition`. After each micro-batch a task of a topology on Spark is in one of",
-        "these, by what it saw; those below are the tasks that get its records over a repartition.",
+        "After each micro-batch, a task of a topology on Spark is in one of these conditions. Downstream tasks",
+        "are those that receive its records over a repartition.",
+        "The page is generated from `suiro.streams_spark.condition`.",
         "",
-        "| it saw | it is then | means | those below are told |",
+        "| the task saw | condition | meaning | sent to downstream tasks |",
         "|---|---|---|---|",
     ]
     for saw, condition in CONDITION_OF.items():
@@ -332,48 +336,48 @@ def tasks() -> str:
     return "\n".join(lines) + "\n"
 
 
-MOVING = """# Moving over from Spark's own Kafka connector
+MOVING = """# Migration from Spark's Kafka connector
 
-A job moves over by its format name, `kafka` to `suiro`, and one more option where it writes: `application.id`. Every
-option of the connector is here: supported, taken without effect, or refused with an error that says what to do. Any
-other option is an error that names the nearest known one. What suiro adds is in [spark.md](spark.md).
+To migrate a job, change its format from `kafka` to `suiro`, and add the option `application.id` where it writes. This
+page lists every option of the connector: supported, accepted without effect, or refused with an error that says what to
+do. Any other option is an error that names the most similar known one. [spark.md](spark.md) lists the options that
+suiro adds.
 
-## The checkpoint goes on, too
+## The checkpoint
 
-Stop the old job, then
+Stop the old job. Run
 
 ```text
 suiro spark adopt CHECKPOINT --application-id NAME --bootstrap-servers HOST:PORT
 ```
 
-and start it with format suiro and the same `checkpointLocation`: it reads on at the very offset, and state such as that
-of `dropDuplicates` or of an aggregation is still there. The checkpoint is only read by this command. Where the old job
-died inside of a micro-batch, run it once more until it stops, or have that micro-batch written again with
-`--rewrite-last`: the connector's sink may have written part of it, and nobody can tell which.
+and start the job with format suiro and the same `checkpointLocation`. It continues at the same offset, and keeps its
+state, for example that of `dropDuplicates` or of an aggregation. The command only reads the checkpoint. If the old job
+ended in the middle of a micro-batch, run it once more until it stops, or let the new job write that micro-batch again
+with `--rewrite-last`: the connector's sink may have written a part of it, and it is not known which.
 
-## What else is another
+## Other differences
 
-- **Output modes.** Append and complete go to the sink as they are. Update does not, since Spark lets no sink in Python
-  have it; [the guide](../guides/spark.md#a-running-aggregation) has the way by `foreachBatch`.
-- **A batch write says `.mode("append")`.** Spark's default mode (`errorifexists`) is for the connector alone.
-  `overwrite` is refused, as by the connector.
-- **Columns** are the same in both directions, those of a row's own `topic`, `partition` and `headers` included. One
-  that the connector's sink would pass over, such as `offset`, is refused by name; a column `timestamp` becomes the
-  record's time.
-- **`subscribePattern`** is a regular expression of Python's, whose notation is Java's but for rarities such as
+- **Output modes.** The sink supports append and complete. It does not support update, because Spark has no update mode
+  for sinks in Python; use `foreachBatch` as in [the guide](../guides/spark.md#a-running-aggregation).
+- **A batch write needs `.mode("append")`.** Spark allows its default mode (`errorifexists`) only for the connector.
+  `overwrite` is refused, as in the connector.
+- **Columns** are the same for reading and writing, including `topic`, `partition` and `headers` of a row. A column that
+  the connector's sink would ignore, such as `offset`, is refused. A column `timestamp` becomes the record's timestamp.
+- **`subscribePattern`** is a Python regular expression. The syntax is that of Java except for rare constructs such as
   `\\p{Alpha}`.
 """
 
 
 def moving() -> str:
-    lines = [MOVING, "## Options", "", "| option | of | is | note |", "|---|---|---|---|"]
+    lines = [MOVING, "## Options", "", "| option | for | support | note |", "|---|---|---|---|"]
     lines += _entries(connector.OPTIONS)
     lines += ["", "## Settings of Kafka's Java clients", "", "Names without their `kafka.`.", ""]
-    lines += ["| setting | of | is | note |", "|---|---|---|---|", *_entries(connector.SETTINGS)]
+    lines += ["| setting | for | support | note |", "|---|---|---|---|", *_entries(connector.SETTINGS)]
     lines += [
         "",
         "Settings of the session, `spark.kafka.consumer.cache.*` and `spark.kafka.producer.cache.*`, have no effect:",
-        "there are no Java clients to keep. Delegation tokens (`spark.kafka.clusters.*`) are not used.",
+        "suiro has no Java clients to cache. Delegation tokens (`spark.kafka.clusters.*`) are not used.",
     ]
     return "\n".join(lines) + "\n"
 
