@@ -1,4 +1,4 @@
-"""A micro-batch whose records its tasks send themselves, all at once, in the one transaction that the driver commits.
+"""A micro-batch whose tasks send their records themselves, in the one transaction that the driver commits.
 
 For output that is too much for one driver. What `committer` does in one process is spread over three parts here:
 

@@ -1,4 +1,4 @@
-"""An archive of the classes that Spark loads, which halves what the start of its JVM costs.
+"""An archive of the classes that Spark loads. It halves the start time of Spark's JVM.
 
 Java reads and checks some 20,000 classes of Spark at every start. Its class data sharing (JEP 350) writes them down
 once, as they are in memory, and maps them from then on. `recorded` makes the archive, `archive_options` uses it.

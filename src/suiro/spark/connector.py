@@ -1,4 +1,4 @@
-"""What becomes of the options of Spark's own Kafka connector, and of the settings of Kafka's Java clients behind
+"""How the options of Spark's Kafka connector are treated, and the settings of Kafka's Java clients behind
 `kafka.`: each is supported, taken without effect, or refused by name. One table; the reference is made from it.
 
 A job moves over by changing its format name. So what has no meaning here but does no harm is taken; what would change

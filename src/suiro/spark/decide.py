@@ -1,4 +1,4 @@
-"""What to do with a micro-batch, given the marker that the last committed transaction left. Pure.
+"""Decides how to handle a micro-batch from the marker of the last committed transaction. Pure.
 
 The marker travels inside the transaction, as metadata of a committed offset: it is there exactly if the records are.
 

@@ -1,4 +1,4 @@
-"""Spark's Java, started before Python has imported what it needs for Spark: both take seconds, and need not wait.
+"""Starts Spark's JVM while Python still imports the modules for Spark: both take seconds.
 
 `started_early` starts it; `spark_session` takes it if it is what it would start itself, and otherwise starts its own.
 It is what PySpark's own `launch_gateway` starts, in the same environment, and PySpark connects to it.

@@ -1,4 +1,4 @@
-"""A task's rows to final record batches: Arrow columns in, bytes per partition out, no Python object per record.
+"""Encodes a task's Arrow columns to record batches per partition, without a Python object per record.
 
 Columns are those of Spark's Kafka sink: `value` (binary or string), and if wanted `key`, `topic`, `partition`,
 `headers`, and also `timestamp`. Rows with a key go where Kafka's own producers send that key (murmur2); rows without

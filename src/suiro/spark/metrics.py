@@ -1,4 +1,4 @@
-"""What a query does, in numbers: lag and rows as Spark tells them, and its transactions as the committer counts them.
+"""The metrics of a query: lag and rows from Spark, and transactions from the committer.
 
 Spark commits a Python sink's micro-batches in a process of its own, so the counts of each sink are in a small file in
 the driver's temporary directory, which `query_metrics` and `serve_metrics` read in the driver. A file that cannot be

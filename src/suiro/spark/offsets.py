@@ -1,4 +1,4 @@
-"""Positions of many partitions, as Spark keeps them in its checkpoint. Pure.
+"""Positions of many partitions, as stored in the checkpoint of Spark. Pure.
 
 The JSON is that of Spark's Kafka connector, `{"flights": {"0": 12, "1": 7}}`, and three members beside the topics,
 whose names no topic can have:

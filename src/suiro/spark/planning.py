@@ -1,4 +1,4 @@
-"""Which records a micro-batch or a batch reads: resolves bounds, limits them, and notices lost data.
+"""Plans the records that a micro-batch or a batch reads: resolves and limits bounds, and detects lost data.
 
 Loss is: a position below the log's start, beyond its end, in a topic that vanished or was made again, in a partition
 that is gone. It raises `DataLossError` before anything runs, or, with failOnDataLoss=false, is logged and the range

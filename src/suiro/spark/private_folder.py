@@ -1,4 +1,4 @@
-"""A folder in the temporary directory that all processes of one user find by its name, and that nobody else may enter.
+"""A folder in the temporary directory that is shared by the processes of one user and closed to other users.
 
 The name is known to everybody, and others may write to the directory that it is in: they could make it first, or put a
 link there. So it is believed only if it is a directory of this user, and is given the mode 0700.

@@ -1,4 +1,4 @@
-"""A Python that has imported what Spark's Python processes need, and from which they are forked.
+"""A Python process that has imported the modules of Spark's Python processes, which are forked from it.
 
 A query's start takes seven Python processes, one after the other: to look up the data source, to make it, to plan its
 reading, to plan the state, to read, and a daemon for each kind of worker. Each imports the same for 0.5 to 2 s, while

@@ -1,4 +1,4 @@
-"""What Spark on this machine starts in Python's place, as `python -I -S python_stub.py PYTHON ARGUMENTS...`.
+"""Spark starts this program instead of Python: `python -I -S python_stub.py PYTHON ARGUMENTS...`.
 
 It asks `python_server` for a process that has everything imported, and stays beside it, for Spark to wait for and to
 kill; that process ends with Spark. Where there is no server, or it refuses, this one becomes the Python that was meant.

@@ -1,4 +1,4 @@
-"""One task's reading: an offset range in, Arrow record batches in the source's schema out.
+"""Reads the offset range of one task, and returns Arrow record batches in the schema of the source.
 
 Bytes are fetched and decoded one step ahead of what Spark takes, in a second thread. No Python object per record.
 """

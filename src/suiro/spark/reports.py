@@ -1,4 +1,4 @@
-"""What a task reports to the driver, as bytes: a head, a JSON object, and bytes beside it.
+"""The report of a task to the driver: a header, a JSON object, and bytes.
 
 Head: the format's version (one byte) and the length of the JSON object (four, big-endian). The object says what kind of
 report it is, its fields, and under `attached` how many bytes each of the attachments has, which follow it.

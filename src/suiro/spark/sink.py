@@ -1,4 +1,4 @@
-"""What Spark calls to write: tasks encode and stage, the driver commits one Kafka transaction per micro-batch.
+"""Spark's sink: tasks encode and stage records, and the driver commits one Kafka transaction per micro-batch.
 
 `write` runs in tasks, any number of times; nothing of it reaches Kafka. `commit` runs once per micro-batch and attempt
 in a worker process of the driver, which Spark usually keeps: what `_committers` remembers is a short cut only, since

@@ -1,4 +1,4 @@
-"""Staging for tasks that make their records bit by bit, instead of being given them by Spark.
+"""Staging for tasks that produce records step by step instead of receiving them from Spark.
 
 Used like the sink's `write`, which it shares everything with: the records are encoded and staged in the task, and the
 commit message goes to the driver, whoever carries it there.

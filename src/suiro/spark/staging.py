@@ -1,4 +1,4 @@
-"""Encoded records on their way from tasks to the driver: a file that both can see, else inside the commit message.
+"""Carries encoded records from tasks to the driver: in a file that both can see, otherwise in the commit message.
 
 A file costs 0.02 s for 100 MB where a message costs 0.35 to 0.85 s. In local mode there is always such a directory;
 on a cluster the option `staging.dir` names one. Files are named after micro-batch and task attempt: the driver reads

@@ -1,4 +1,4 @@
-"""A query that is stopped does not wait any longer: what it waits for in the driver's process is given up.
+"""Ends the waits in the driver's process when a query is stopped.
 
 Spark ends the worker processes of a stopped query by itself. What runs in the driver's own Python (`foreachBatch`, a
 topology) it cannot end, and `StreamingQuery.stop` returns only when that has returned. One thread of the process looks

@@ -1,4 +1,4 @@
-"""Waiting for a log that is away: a micro-batch waits as long as it takes, and goes on by itself.
+"""Waits for a log that cannot be reached: a micro-batch waits without limit and then continues.
 
 Waited for is what time may mend: no broker answers, none leads or coordinates, one cannot write (a full disk). What it
 cannot mend (no permission, another driver, a topic that is gone) passes through at once. Each wait is told to the log,

@@ -1,4 +1,4 @@
-"""PySpark's daemon with our imports done once: every worker is forked from it, and forking costs 5 ms, not 1 s.
+"""PySpark's daemon with our imports done once. Workers are forked from it in 5 ms instead of 1 s.
 
 Spark starts it as `python -m suiro.spark.worker_daemon pyspark.worker` (setting `spark.python.daemon.module`). It
 imports only; nothing here may open a connection or start a thread, since the workers would share it.

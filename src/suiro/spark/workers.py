@@ -1,4 +1,4 @@
-"""Whether Spark's workers can run what the driver gives them: the same Python version, with suiro installed.
+"""Checks that Spark's workers run the driver's Python version with suiro installed.
 
 Spark takes `PYSPARK_PYTHON`, else whatever `python3` is on the path. Where a virtual environment is not activated that
 is another Python, and the first query ends with "No module named 'suiro'" from a worker.

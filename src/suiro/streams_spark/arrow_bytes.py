@@ -1,4 +1,4 @@
-"""Columns behind a head of bytes, as Arrow IPC: what `shuffle_message` sends and `held_records` keeps."""
+"""Arrow columns after a header of bytes: the format of `shuffle_message` and `held_records`."""
 
 from __future__ import annotations
 

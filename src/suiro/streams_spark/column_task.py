@@ -1,4 +1,4 @@
-"""Tasks whose sub-topology has a twin on columns: what `stream_task` does record by record, for whole columns.
+"""Tasks whose sub-topology has columnar operators: they process whole columns instead of blocks of records.
 
 Their state is the rules' own, so a task may go over to the rules and back: it does for a micro-batch whose data the
 columns cannot do.

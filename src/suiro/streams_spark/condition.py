@@ -1,4 +1,4 @@
-"""In what condition a stream task leaves a micro-batch. Pure.
+"""The condition of a stream task after a micro-batch. Pure.
 
 What a task saw in the micro-batch decides (`TABLE`); what it was in before decides only whether those below are told
 once more. One thing is remembered, with the state: whether those below were told that the task is not running.

@@ -1,4 +1,4 @@
-"""What the state in a checkpoint was written by, compared at every start before anything is written.
+"""Describes the topology that wrote the state of a checkpoint. Each start compares it before it writes anything.
 
 `<checkpoint>/suiro-topology.json` lists the stores, the operators that use them, and where both run: operators without
 state may come, go and change. A difference in what is listed would have a store read as something it is not, or begin

@@ -1,4 +1,4 @@
-"""A small micro-batch of a topology without state, worked on in the driver's own Python instead of by a Spark task.
+"""Runs a small micro-batch of a stateless topology in the driver's Python instead of in a Spark task.
 
 Planning a Spark job, sending its one task to a worker and collecting what it reports takes longer than the work itself
 where there are some thousand records: half of the time from a record's coming in to its results' going out. So on one

@@ -1,4 +1,4 @@
-"""Blocks of records become bytes: for the topic of a sink, or for the task behind a repartition."""
+"""Encodes blocks of records, for the topic of a sink or for the task after a repartition."""
 
 from __future__ import annotations
 

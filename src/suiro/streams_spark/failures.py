@@ -1,4 +1,4 @@
-"""What ended a query, found in what Spark says about it."""
+"""Finds the error that ended a query in Spark's report of it."""
 
 from __future__ import annotations
 

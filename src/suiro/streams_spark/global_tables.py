@@ -1,4 +1,4 @@
-"""What a worker process knows of global tables. Every task has the whole of a table in its state; but a record of the
+"""The global tables of a worker process. Every task has the whole of a table in its state; but a record of the
 table's topic is read once in a process, and a row decoded once, however many tasks of whichever sub-topologies ask.
 
 Nothing of this is a task's state. Rows are known by their bytes: where a task has other bytes, as a task has that is a

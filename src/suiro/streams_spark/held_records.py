@@ -1,4 +1,4 @@
-"""Records that wait in a task's state for another lane: the map `$held`, columns of many records in one row.
+"""Records buffered in a task's state until another input catches up: the map `$held`, many records in one row.
 
 Key: the queue (topic or task, partition, input; each ends with a zero byte) and a number of eight bytes, big-endian,
 which gives the order. Row, format 1: the format's number in one byte, seven zero bytes, and one batch of columns as

@@ -1,4 +1,4 @@
-"""What a source task does: reads its lanes one after another, and makes rows with messages of them.
+"""The source task: reads its input partitions (lanes) one after another and produces rows with messages.
 
 Sub-topologies of level 0 run right here; of their records only those for a repartition travel on.
 """

@@ -1,4 +1,4 @@
-"""What a task gives, on its way out: records for topics are encoded and staged, those for other tasks are packed.
+"""The output of a task: encodes and stages records for topics, and packs records for other tasks.
 
 Records are collected as columns. `Outputs` is what a task forwards blocks into; one serves all tasks of one Spark task
 that share a lane. No record of a sink ever reaches the JVM: what leaves is one row that says where the encoded records

@@ -1,4 +1,4 @@
-"""A task's queues, and the order in which it takes their records: as Kafka Streams takes them from its partitions.
+"""The record queues of a task, and the order in which it takes records from them: that of Kafka Streams.
 
 The earliest head comes first, ties by topic and partition. Where a lane has more records in the log than this
 micro-batch reads, the others wait for it, so that any cut of the log into micro-batches gives one order. Pure.

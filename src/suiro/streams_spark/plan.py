@@ -1,4 +1,4 @@
-"""Where a topology's work is done: which sub-topologies run in source tasks, which in tasks, and at which level.
+"""Plans a topology: which sub-topologies run in source tasks, which in stream tasks, and at which level.
 
 A task is what Kafka Streams calls a task: one sub-topology, one partition. Level 0 is the source task itself, for
 sub-topologies without state whose inputs are all topics; a task's level is one more than the highest above it.

@@ -1,4 +1,4 @@
-"""The stateful operator that Spark runs for all tasks of one level; `stream_task` is what it does."""
+"""The stateful operator that Spark runs for all tasks of one level. `run_task` does its work."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What every worker process must know of a running topology, as text that Spark carries to it.
+"""A running topology as text, which Spark sends to each worker process.
 
 Functions of the user's main program travel by value (cloudpickle); those of modules are imported by workers, from
 where the driver has them if there is such a folder on the worker's machine. A worker unpacks a program once and keeps

@@ -1,4 +1,4 @@
-"""Where an application was, asked of the log: when its checkpoint is gone, state can be rebuilt and nothing is lost.
+"""Reads the committed position of an application from the log, to rebuild its state if the checkpoint is lost.
 
 The group's committed offsets say which records of the sources were processed: all below them, none from them on. A
 rebuild reads everything again; up to there, the boundary, micro-batches are muted: they fill state and changelogs, and

@@ -1,4 +1,4 @@
-"""What one lane has for one input of a task: records that waited before, then those of this micro-batch.
+"""The records of one partition for one input of a task: buffered records first, then those of this micro-batch.
 
 Pure: records are columns that `held_records` keeps between micro-batches; `record_readers` makes records of their rows.
 """

@@ -1,4 +1,4 @@
-"""Rows of a lane become records: a block of rows at once where nothing is wrong with any, else row by row."""
+"""Decodes rows to records: a whole block of rows at once if all are valid, otherwise row by row."""
 
 from __future__ import annotations
 

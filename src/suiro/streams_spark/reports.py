@@ -1,4 +1,4 @@
-"""What a stream task reports to the driver, in the rows of sub `STAGED`: see `suiro.spark.reports` for the bytes."""
+"""The report of a stream task to the driver, in the rows of sub-topology `STAGED`; see `suiro.spark.reports`."""
 
 from __future__ import annotations
 

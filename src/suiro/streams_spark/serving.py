@@ -1,4 +1,4 @@
-"""A running application over HTTP: how it stands, and rows of its stores. It changes nothing.
+"""Serves the status and store rows of a running application over HTTP. Read-only.
 
 | request | gives |
 |---|---|

@@ -1,4 +1,4 @@
-"""What travels between the tasks of a micro-batch: many records in one value, so that Spark moves few, fat rows.
+"""The messages between the tasks of a micro-batch: many records in one value, so that Spark moves few large rows.
 
 A row is `(sub int, bucket int, cargo binary)`: the sub-topology and partition it is for. Sub `STAGED` is a finished
 task's report to the driver (`reports`). ShuffleMessage is a head (`_HEAD`, then lane and input as UTF-8, then zeros up

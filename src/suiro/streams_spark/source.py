@@ -1,4 +1,4 @@
-"""The topology's source in Spark: ranges of topic partitions in, rows with messages out (`shuffle_message`).
+"""The source of a topology in Spark: reads ranges of topic partitions and produces rows with messages.
 
 Planning is that of format "suiro", and a few things more: which partitions are behind, and the wall clock, stand in
 the offsets that Spark writes down before a micro-batch runs. A task reads one or more ranges (`lanes`).

@@ -1,4 +1,4 @@
-"""Tasks over Spark's shuffle partitions, evenly: hashes alone would put three of four into one.
+"""Distributes tasks evenly over Spark's shuffle partitions. Hashing alone would put three of four into one.
 
 Spark hashes the columns that it groups by. A third one beside sub-topology and task, the salt, is chosen so that the
 hash falls where the task should be, for any number of partitions that divides `MODULUS`. A salt depends on nothing

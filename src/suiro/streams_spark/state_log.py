@@ -1,4 +1,4 @@
-"""The state of a task, as Spark keeps it: a log of segments, one more for each micro-batch that changed anything.
+"""The state of a task in Spark's store: a log of segments, one for each micro-batch that changed something.
 
 A state call from Python costs 20 to 60 µs whatever it moves, so a micro-batch makes few of them and writes what
 changed, never what is there:

@@ -1,4 +1,4 @@
-"""How a running application stands, for its page: the graph with rates, micro-batches, lag, stores and their rows.
+"""The status of a running application for its page: graph with rates, micro-batches, lag, stores and their rows.
 
 All of it is known to the driver: tasks report how many rows came to each unit of theirs with what they did, and Spark
 keeps its last micro-batches. Rows of stores are read from a copy that follows the changelog topic; a copy that nobody

@@ -1,4 +1,4 @@
-"""Tasks: one task of the topology each, run by Spark's stateful operator once in every micro-batch that concerns it.
+"""`StreamTask`: one task of the topology. Spark's stateful operator runs it in each micro-batch that has input for it.
 
 `run_task` is the whole of it: messages in, rows out, the state changed by one segment. `partition_group` says in which
 order records of several lanes are taken. Records of global tables come before all others.

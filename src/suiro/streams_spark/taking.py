@@ -1,4 +1,4 @@
-"""Records in the order in which a task takes them become the blocks that it is fed (`streams.blocks.Taken`)."""
+"""Builds the blocks for a task from records in the order in which it takes them (`streams.blocks.Taken`)."""
 
 from __future__ import annotations
 

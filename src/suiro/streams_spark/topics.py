@@ -1,4 +1,4 @@
-"""The topics that a topology reads and writes: its own are made, the user's must be there or are made on request."""
+"""The topics of a topology. Internal topics are created; the user's must exist, or are created on request."""
 
 from __future__ import annotations
 

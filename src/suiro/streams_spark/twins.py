@@ -1,4 +1,4 @@
-"""Which sub-topologies of a program run on columns. Decided once in each process, from the program alone."""
+"""Selects the sub-topologies that run on columnar operators (twins), once per process and from the program alone."""
 
 from __future__ import annotations
 

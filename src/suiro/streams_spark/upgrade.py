@@ -1,4 +1,4 @@
-"""What becomes of an application's state when its topology changes: told before anything is stopped or started.
+"""Reports the effect of a changed topology on the state of its application, without starting or stopping anything.
 
 It compares as a start does (`description`), and says of every store and operator with state whether it goes on. Nothing
 is asked of a cluster: how many partitions the sources have is the same for both.

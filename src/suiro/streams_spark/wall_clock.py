@@ -1,4 +1,4 @@
-"""How often the wall clock must come by: what the topology's processors schedule by it."""
+"""The interval at which tasks need the wall clock, from the schedules of the topology's processors."""
 
 from __future__ import annotations
 
