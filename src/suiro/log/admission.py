@@ -1,4 +1,4 @@
-"""Which bytes may become part of a log (the checks that need no knowledge of it), and what is changed in them.
+"""Checks batches before they are appended, as far as that needs no knowledge of the log, and sets their fields.
 
 Kafka's LogValidator as far as it can be had from the header and the CRC. Records are not looked at one
 by one: the CRC says that they are what the producer made, and a batch whose records contradict its

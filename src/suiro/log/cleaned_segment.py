@@ -1,4 +1,4 @@
-"""What both ways of cleaning share: pieces of a segment are read, the files of a new one are written.
+"""Shared by both implementations of cleaning: reads parts of a segment, and writes the files of a new one.
 
 Always true: only files ending in `.cleaned` are written, and what is not finished is removed.
 """

@@ -1,4 +1,4 @@
-"""Cleaning one log: read the dirty part's keys into a map, write what stays of each group of segments.
+"""Cleans one log: reads the keys of the dirty part into a map, and writes the remaining records of each segment group.
 
 Always true: only files ending in `.cleaned` are written, and whoever asked puts them in place (`LogCleaning.
 replace_segments`), so that a death at any moment leaves the log as it was. Each batch keeps its offsets, epochs

@@ -1,4 +1,4 @@
-"""What the node and its cleaning process tell each other: pickled, each behind a length of four bytes.
+"""The messages between the node and its cleaning process: pickled, each after a length of four bytes.
 
 Nothing of it is defined in `cleaning_process`: that module is `__main__` there, and a pickle of what it defined could
 not be read here.

@@ -1,4 +1,4 @@
-"""What compaction does to a log, as rules: which log is the dirtiest, how far it may be cleaned, in which groups.
+"""The rules of compaction: which log is the dirtiest, how far it may be cleaned, and in which segment groups.
 
 Kafka's LogCleanerManager and Cleaner. Pure: facts in, decisions out. The work itself is in `cleaning`, which
 runs in a process of its own; a `CleaningJob` is what it is told. What becomes of a log is that

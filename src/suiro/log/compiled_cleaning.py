@@ -1,4 +1,4 @@
-"""Cleaning by compiled loops: what happens once per 512 KB, and once per compressed batch.
+"""Cleaning with compiled loops: the work for each 512 KB and for each compressed batch.
 
 The work per record is in `cleaning_kernels`. `plain_cleaning` does the same where numba and NumPy are not installed,
 and the tests hold both to the same bytes.

@@ -1,4 +1,4 @@
-"""A data folder for Apache Kafka: partitions' files copied into it, and the small files that vouch for them.
+"""Copies the files of partitions into a data folder for Apache Kafka, and writes its metadata files.
 
 Kafka takes the folder for one that it has left by a clean stop itself: its broker shows the epoch that
 `.kafka_cleanshutdown` names, every log is synced to its end, and every record is acknowledged.

@@ -1,4 +1,4 @@
-"""Damaged bytes are kept aside: what recovery takes out of a log, and small files that cannot be read.
+"""Keeps damaged bytes: those that recovery removes from a log, and small files that cannot be read.
 
 They stay in the partition's folder, or beside the checkpoint, under names that end in `.damaged`, which neither this
 node nor Apache Kafka reads. The node's log names each. Nobody needs them but the operator, who may remove them. What

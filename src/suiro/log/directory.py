@@ -1,4 +1,4 @@
-"""A node's data directory: who owns it, which partitions lie in it, and how it was left.
+"""A node's data directory: its owner, its partitions, and whether it was closed cleanly.
 
 Kafka's files: `.lock`, `meta.properties`, `recovery-point-offset-checkpoint`,
 `log-start-offset-checkpoint`, `cleaner-offset-checkpoint` and `.kafka_cleanshutdown`, which exists only

@@ -1,4 +1,4 @@
-"""What a log refuses, and why. Each class is one Kafka error code, so a handler answers `error.code`.
+"""The errors of a log. Each class is one Kafka error code, so a handler answers `error.code`.
 
 The classes sit in the tree of `suiro.errors`: a producer that hears `UsageError` mends its call,
 `TransientError` may be repeated, `FatalError` must not be.

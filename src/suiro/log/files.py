@@ -1,4 +1,4 @@
-"""File handles that live as long as anything still sends from them, and whole-file writes.
+"""File handles that stay open while data is sent from them.
 
 A read answers with `(fd, position, length)` and the bytes go out later, by sendfile, when the socket
 has room. Meanwhile retention may drop the segment or the log may be closed. Were the descriptor

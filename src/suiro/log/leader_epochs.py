@@ -1,4 +1,4 @@
-"""Which leader epoch began at which offset: `leader-epoch-checkpoint`, in Kafka's text format.
+"""The start offset of each leader epoch: `leader-epoch-checkpoint`, in Kafka's text format.
 
 A consumer that comes back after a restart asks where its epoch ended (KIP-320); the answer is the
 start of the next one. A log that this node began has one epoch, 0: there is no other leader that could have

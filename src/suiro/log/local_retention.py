@@ -1,4 +1,4 @@
-"""Which segments of a tiered log need not stay on the local disk. Pure: facts in, a count out."""
+"""Counts the segments of a tiered log that may be deleted from the local disk. Pure."""
 
 from __future__ import annotations
 

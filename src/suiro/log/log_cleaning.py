@@ -1,4 +1,4 @@
-"""The cleaning of one log as its owner sees it: finds what there is to clean, and puts cleaned segments in place.
+"""Cleaning, on the side of the log: finds the part to clean, and replaces segments by cleaned ones.
 
 All methods are called on the thread of the log. The work between `begin` and `end` is `cleaning.clean`, in a process
 of its own.

@@ -1,4 +1,4 @@
-"""Cleaning in plain Python, for where numba and NumPy are not installed: the same bytes, some twenty times as slow.
+"""Cleaning in plain Python, if numba and NumPy are not installed: the same bytes, about twenty times slower.
 
 Always true: what becomes of a log, and what is refused as damaged, is what `compiled_cleaning` makes of it; only the
 map of keys takes more memory for each key, so that a round may end earlier. No record becomes an object.

@@ -1,4 +1,4 @@
-"""What a partition remembers of each producer, and the rules an append has to pass. No I/O.
+"""The state of each producer of a partition, and the checks of an append against it. No I/O.
 
 Always true:
 - a batch equal to one of the producer's last five (same epoch, same first and last sequence) is a

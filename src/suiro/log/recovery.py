@@ -1,4 +1,4 @@
-"""Opening what is on disk: a clean log as it stands, any other one scanned and mended.
+"""Opens a log on disk: a cleanly closed log as it is, any other log after a scan and repair.
 
 After a clean stop the newest snapshot stands at the log's end: nothing is scanned but the headers
 behind the last index entry, which tell the end offset. After a crash every segment from the recovery

@@ -1,4 +1,4 @@
-"""Which of a log's oldest segments may go. Pure: facts in, a count out."""
+"""Counts the oldest segments of a log that may be deleted. Pure."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One segment: a `.log` file of record batches and the three indexes beside it.
+"""One segment: a `.log` file of record batches and its three indexes.
 
 Always true of a sound one: `size` bytes of the file are whole batches (a failed write is cut off
 again before the error is raised), offsets rise, and the indexes know nothing that the log does not

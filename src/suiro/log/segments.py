@@ -1,4 +1,4 @@
-"""The segments of one partition in order, and which of their bytes a read takes.
+"""The segments of one partition in order, and the byte ranges of a read.
 
 Always true: there is at least one segment, base offsets rise, and the last one takes the appends. Of
 the others only those read last keep their files open.

@@ -1,4 +1,4 @@
-"""An append held against the producer state: may it be written, or has it been already?
+"""Compares an append with the producer state: new, duplicate, or out of order.
 
 The rules are in `producer_state`; here is what they need of the log.
 """

@@ -1,4 +1,4 @@
-"""Cleaned segments put in the place of the old ones, so that a crash at any file operation loses nothing.
+"""Replaces segments by cleaned ones, so that a crash at any file operation loses nothing.
 
 Kafka's three steps, by file names. All files of the new segment lose `.cleaned` for `.swap`: from then on it
 counts, and a start completes what follows. The old segments' files get `.deleted`. The new ones lose `.swap`.

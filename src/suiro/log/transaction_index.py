@@ -1,4 +1,4 @@
-"""The `.txnindex` of a segment: the transactions whose abort marker lies in it, in order of the markers.
+"""The `.txnindex` of a segment: the transactions whose abort marker is in the segment, in order of the markers.
 
 Kafka's entry, version 0: version i16, producer id i64, first offset i64, last offset (the marker's)
 i64, and the last stable offset after the marker i64. A read_committed fetch answers with the entries

@@ -1,4 +1,4 @@
-"""Snappy, LZ4 and Zstandard: by PyArrow where it is installed, else by the small library of each.
+"""Snappy, LZ4 and Zstandard, with PyArrow if it is installed, otherwise with a small library for each.
 
 What is always true: both read what the other writes, and refuse the same bytes (the tests hold them to it). PyArrow is
 140 MB, which a node can do without. Whatever the bytes are, what goes wrong is an `OSError` or a `ValueError`.

@@ -1,4 +1,4 @@
-"""Record batches <-> Arrow columns, compiled: what the Spark source reads and the sink writes with.
+"""Converts record batches to Arrow columns and back, compiled. Used by the Spark source and sink.
 
 `decode` turns a fetch response into columns and leaves out what a reader must not see; `encode` turns columns
 into batches per partition; `partitions_of` says where keys belong. The work per record is done in `kernels`;

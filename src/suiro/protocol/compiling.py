@@ -1,4 +1,4 @@
-"""How kernels are compiled: once for each written-out signature, without the GIL, kept on disk.
+"""Compiles kernels: once for each declared signature, without the GIL, cached on disk.
 
 What is always true: a kernel is compiled (or loaded from numba's cache) when its module is imported, never in the
 middle of a query. Inputs are read-only arrays, so that there is one compiled form of each kernel. Loops that a

@@ -1,4 +1,4 @@
-"""The five codecs of record batch v2. Libraries do the work (`codec_libraries`), imported when they have to.
+"""The five codecs of record batch v2. The libraries (`codec_libraries`) are imported on first use.
 
 Snappy is read in both forms that exist in logs: the xerial framing of Java producers and raw blocks; raw is
 written, which every client reads. LZ4 frames are written block by block with the "independent" flag, because

@@ -1,4 +1,4 @@
-"""Readers and writers of Kafka's primitive fields, big-endian, wherever no generated message is used.
+"""Readers and writers of Kafka's primitive fields, big-endian, where no generated message is used.
 
 The older structures have strings with a 16-bit length; the flexible ones (KIP-482) have compact lengths, where 0 is
 null and otherwise the length plus one, and end each structure with tagged fields.

@@ -1,4 +1,4 @@
-"""What kio's parser must not be given: counts and lengths that cannot be true, and tagged fields of later versions.
+"""Rejects frames that kio's parser must not see: impossible counts and lengths, and tagged fields of later versions.
 
 kio makes room for as many elements as an array claims. A claim of billions in a frame of a few bytes would end the
 process, not raise. Here nothing is read but counts and lengths; each must fit into what is left of the frame, and all

@@ -1,4 +1,4 @@
-"""Kafka's murmur2: which partition a key belongs to, so that all clients agree.
+"""Kafka's murmur2, which maps a key to its partition as all clients do.
 
 This is the plain version, one key at a time; `columnar.partitions_of` is the compiled one.
 """

@@ -1,4 +1,4 @@
-"""Loops over the records of a batch in plain Python, for where the compiled ones of `kernels` are not installed.
+"""Loops over the records of a batch in plain Python, if the compiled ones of `kernels` are not installed.
 
 What is always true: they find, and refuse, what the kernels of the same names do, and make no object of a record.
 """

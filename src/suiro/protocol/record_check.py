@@ -1,4 +1,4 @@
-"""Whether the records of a batch are whole, and which of them a topic refuses, without an object for each.
+"""Checks that the records of a batch are valid and allowed in their topic, without an object for each record.
 
 A batch may hold hundreds of thousands of records in a few hundred bytes. Many are gone over by a compiled loop, which
 lets other threads run; few are not worth the second that it takes to load. Where it is not installed, all are gone

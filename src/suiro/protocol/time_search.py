@@ -1,4 +1,4 @@
-"""The first record of a batch that is at least so late, without making an object of each record.
+"""Finds the first record of a batch at or after a timestamp, without an object for each record.
 
 A batch that comes from a client may hold millions of records in a few kilobytes, and its header may promise a
 timestamp that none of them has. So its records are decompressed a part at a time and gone over by a compiled loop,

@@ -1,4 +1,4 @@
-"""Functions of `map_batches`: records to a table or frame, the function's answer to values again.
+"""Calls the functions of `map_batches`: converts records to a table or frame, and the result back to values.
 
 The columns have the types that the topology names, for every batch: what is inferred from the records of a batch would
 depend on where it is cut. Which record a failure is of is found by halving the batch; so a function may see records

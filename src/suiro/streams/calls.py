@@ -1,4 +1,4 @@
-"""What rules see of calls of `async` functions. Who makes them is `call_loop`; here is no asyncio."""
+"""Calls of `async` functions, as rules see them. `call_loop` makes the calls; this module does not use asyncio."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Durations as users write them, turned into whole milliseconds.
+"""Converts the durations that users write to whole milliseconds.
 
 A duration is text ("5 minutes", "1.5 s", "500 ms"), a `timedelta`, or an int that counts milliseconds.
 Nothing is rounded: a duration that is not a whole number of milliseconds is an error.

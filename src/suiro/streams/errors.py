@@ -1,4 +1,4 @@
-"""What can go wrong while a topology is built or runs. All picklable: Spark sends them between processes."""
+"""The errors of building and running a topology. All can be pickled, because Spark sends them between processes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How a topology runs on Spark: what on columns, what over blocks of values, what record by record, and why."""
+"""Explains how a topology runs on Spark: which nodes on columns, over blocks or record by record, and why."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Timestamp extractors: which of a record's times is its event time. Given as `timestamp=` to `stream` and `table`.
+"""Timestamp extractors: they return the event time of a record. Pass one as `timestamp=` to `stream` or `table`.
 
 An extractor is an object with `extract(record, partition_time) -> int`, or a callable with these parameters; ms since
 the epoch. `partition_time` is the latest event time of the partition before this record, -1 at first. A record with a

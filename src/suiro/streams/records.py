@@ -1,4 +1,4 @@
-"""What flows through a topology: records, table changes, windowed keys. Values only; nothing here knows of Spark."""
+"""The values of a topology: records, table changes, windowed keys. Independent of Spark."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Bytes of a log become records: deserialised, stamped with event time, or left out (Kafka Streams' `RecordQueue`).
+"""Converts bytes of a log to records: deserializes, extracts the event time, or skips (Kafka Streams' `RecordQueue`).
 
 The timestamp extractor is given the partition's time before the record. A record with a negative timestamp, and one
 that cannot be deserialised where the policy is to skip, is dropped and counted; both do not move any time.

@@ -1,4 +1,4 @@
-"""Operator time: how far event time has come for one operator of one task (`observedStreamTime` in Kafka Streams).
+"""Operator time: the latest event time that an operator of a task has seen (`observedStreamTime` in Kafka Streams).
 
 It is the latest timestamp of the records that reached the operator, and what closes windows. Unlike Kafka Streams' it
 survives restarts: a runner keeps `state()` with the stores.

@@ -1,4 +1,4 @@
-"""Windows: which ones a timestamp falls into, when they close. Pure rules over ms (KIP-63, KIP-328, KIP-450, KIP-633).
+"""Windows: those that contain a timestamp, and when they close. Pure rules over ms (KIP-63, KIP-328, KIP-450, KIP-633).
 
 A window is closed, for acceptance, `suppress` and emit-final alike, when operator time T has passed its end and grace:
 `end + grace <= T` for time windows (end exclusive), `end + grace < T` for sliding and session windows (end inclusive).

@@ -1,4 +1,4 @@
-"""A partition's segments in a remote store (KIP-405): what is there, how it gets there, how it is read. Enter here.
+"""A partition's segments in a remote store (KIP-405): listing, copying and reading them. Enter here.
 
 `segment_metadata` and `remote_log` are the rules: records of the metadata topic in, readable segments out. `store`
 and `s3_store` are the edges; `copying` and `reading` go between, in threads. Who copies when is the broker's.

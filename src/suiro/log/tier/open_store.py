@@ -1,4 +1,4 @@
-"""Which remote store a URI names."""
+"""Opens the remote store of a URI."""
 
 from __future__ import annotations
 

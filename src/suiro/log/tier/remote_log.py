@@ -1,4 +1,4 @@
-"""One partition's segments in the remote tier: which are read, which are garbage, which may go. Pure rules.
+"""One partition's segments in the remote tier: which are live, which are garbage, which have expired. Pure rules.
 
 Always true: of the segments that are read no two overlap. A finished copy takes the place of every older segment
 that lies within its offsets (a compacted topic's segments are merged and cleaned again); the order of the records

@@ -1,4 +1,4 @@
-"""What is known of one segment in the remote tier, and how that is written into `__remote_log_metadata`.
+"""The metadata of a segment in the remote tier, and its format in `__remote_log_metadata`.
 
 A value is Kafka's RemoteLogSegmentMetadataRecord (API key 0, version 0), read by Kafka's own decoder. Kafka
 writes a shorter record where only the state changes; here every record holds everything, so that the last one of

@@ -1,4 +1,4 @@
-"""Where copied segments go: a remote store keeps named objects. And the simplest one, a directory.
+"""The interface of a remote store, which keeps named objects, and the simplest one, a directory.
 
 Always true of every store: a `put` that returned has stored the whole object (one that raised may have left a part
 of it: whoever asked removes it); objects are written once, under names that are never used again; removing one that

@@ -1,4 +1,4 @@
-"""Sub-topologies over blocks of records: what runs them on Spark. The interpreter is the reference it is held to."""
+"""Runs sub-topologies over blocks of records, on Spark. Tests compare it with the interpreter."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`StreamAggregateRule` and `TimeWindowAggregateRule` over blocks. What they do is said there."""
+"""`StreamAggregateRule` and `TimeWindowAggregateRule` over blocks. The rules are documented there."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The rule of `operators.async_call` over blocks: the calls of a block overlap, its results go on in its order."""
+"""The rule of `operators.async_call` over blocks: the calls of a block overlap, and its results keep the order."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Records of one micro-batch as columns: what operators take and give on Spark, see `blocks.task`."""
+"""Records of one micro-batch as columns, the input and output of operators on Spark. See `blocks.task`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`StreamGlobalTableJoinRule` over blocks. What it does is said there."""
+"""`StreamGlobalTableJoinRule` over blocks. The rule is documented there."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What leaves a task that runs over blocks, as its runner takes it."""
+"""The output of a task that runs over blocks, in the form that its runner takes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Who reads the old value of a change: where nobody does, none is looked up."""
+"""Finds the nodes that read the old value of a change. Other nodes do not look it up."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where a row of a block stands among all rows of the same micro-batch, as the interpreter would have come to it.
+"""The position of a row of a block in the order in which the interpreter would process the micro-batch.
 
 The interpreter goes depth first: a record runs down every path before the next one is taken. A block goes through one
 operator after the other. Both are the same where paths do not meet again. Where they do, rows are merged by their

@@ -1,4 +1,4 @@
-"""In which units a sub-topology runs over blocks: a pure function of the topology.
+"""Divides a sub-topology into units that run over blocks. A pure function of the topology.
 
 A unit is one operator with a block form (a step), or an island: operators that go record by record, depth first, as in
 the interpreter. Islands are

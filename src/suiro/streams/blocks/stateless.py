@@ -1,4 +1,4 @@
-"""The rules of `operators.stateless` over blocks. What they do is said there.
+"""The rules of `operators.stateless` over blocks. The rules are documented there.
 
 A function is called once for a row. One that fails is told (`Context.failed`), and the rows behind it go on.
 """

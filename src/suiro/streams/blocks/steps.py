@@ -1,4 +1,4 @@
-"""Which operators have a block form, and which class it is. The others run by their rules, record by record."""
+"""The operators with a block form, and their classes. The others run by their rules, record by record."""
 
 from __future__ import annotations
 

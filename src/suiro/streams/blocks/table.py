@@ -1,4 +1,4 @@
-"""The rules of `operators.table` over blocks. What they do is said there. Versioned tables have no block form."""
+"""The rules of `operators.table` over blocks. The rules are documented there. Versioned tables have no block form."""
 
 from __future__ import annotations
 

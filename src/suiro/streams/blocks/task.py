@@ -1,4 +1,4 @@
-"""A task that runs a sub-topology over blocks: on Spark, in place of `Task`, whose answers it gives.
+"""A task that runs a sub-topology over blocks, on Spark. Its results are those of `Task`.
 
 A block goes through one unit after the other (`plan`), all its rows through each: through a step in one loop, through
 an island record by record, by the rules. What comes to a unit by several ways is put in the order in which the

@@ -1,1 +1,1 @@
-"""What users build topologies with: streams, tables, groups, joins, and Kafka Streams' names for what they build."""
+"""The DSL for topologies: streams, tables, groups and joins, with Kafka Streams' names for nodes and stores."""

@@ -1,4 +1,4 @@
-"""Where a topology begins: `StreamsBuilder` opens streams and tables and, when all is said, gives the topology."""
+"""`StreamsBuilder`, the start of a topology: opens streams and tables, and builds the topology."""
 
 from __future__ import annotations
 

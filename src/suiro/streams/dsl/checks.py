@@ -1,4 +1,4 @@
-"""What is refused while a topology is built, and what only a runner can know: partition counts."""
+"""Checks of a topology while it is built, and of partition counts, which only a runner knows."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a builder and its streams and tables write into: nodes and stores by name, and the counter of names.
+"""The graph that a builder, its streams and its tables write to: nodes and stores by name, and the name counter.
 
 Parents are added before their children. An operator is replaced in place when its table turns out to need a store:
 only tables that are named, joined, grouped or suppressed keep their rows, as in Kafka Streams.

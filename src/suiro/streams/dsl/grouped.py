@@ -1,4 +1,4 @@
-"""Groups of records with one key, and what is made of them: tables of counts, sums and whatever else can be folded.
+"""Streams and tables grouped by key, and their aggregations: counts, sums and any other fold.
 
 Windows, retention and serdes of an aggregate's store are settled here; the folding itself is `operators`' business.
 """

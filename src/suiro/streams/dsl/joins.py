@@ -1,4 +1,4 @@
-"""How joins are built: the stores they need, the repartitions before them, and Kafka Streams' names for all of it.
+"""Builds joins: their stores, the repartitions before them, and Kafka Streams' names for both.
 
 What a join does with records is in `operators`; here both sides are made to meet by key.
 """

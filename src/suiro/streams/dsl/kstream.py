@@ -1,4 +1,4 @@
-"""Streams of records: everything `builder.stream()` gives and what can be done with it.
+"""`KStream`: a stream of records, and its operators.
 
 A stream knows the node it comes from, the serdes of its keys and values as far as they are known, and whether its
 keys were changed since the records were last brought together by key.

@@ -1,4 +1,4 @@
-"""Tables: a row for each key, and changes of rows that travel from table to table.
+"""`KTable`: a table with one row for each key, and its operators.
 
 A table keeps rows only when it must: it is named, joined, grouped or suppressed. Otherwise it passes changes on.
 """

@@ -1,4 +1,4 @@
-"""What users say beside an operator's functions: names, serdes, stores. Frozen objects, as in Kafka Streams.
+"""The names, serdes and stores of an operator, as frozen objects with Kafka Streams' class names.
 
 Wherever an operation takes one of them it also takes the parts as keyword arguments (`name=`, `key=`, `value=`); a
 keyword argument wins over the object's part.

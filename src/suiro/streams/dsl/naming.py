@@ -1,4 +1,4 @@
-"""Names of operators, stores and internal topics: those Kafka Streams would give.
+"""Names of operators, stores and internal topics, as Kafka Streams generates them.
 
 One counter for a whole topology. Whatever is built takes its numbers in Kafka Streams' order, also where a user's name
 makes the generated one unnecessary, so that naming one operator renames no other one.

@@ -1,4 +1,4 @@
-"""Which registry a topology's serdes ask, and where they ask none.
+"""Finds the schema registry of a topology's serdes, and serdes without one.
 
 `with_serdes_placed` is done when a topology is built: serdes of a registry learn whether they are a key's, and where
 nobody but the topology reads (stores, topics between tasks) they give way to forms that need no schema.

@@ -1,4 +1,4 @@
-"""When `suppress` lets a table's updates go."""
+"""`Suppressed`: when `suppress` emits the updates of a table."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Column expressions: what is to be computed, as data. `col("amount") > 0` computes nothing, it is a tree.
+"""Column expressions: a computation as data. `col("amount") > 0` is a tree and computes nothing.
 
 A tree has two evaluators that agree on every value: Python values (`python_expressions.py`; `evaluate` and
 `as_callable` here) and Arrow columns (`arrow_expressions.py`). The rules for null, overflow, division and

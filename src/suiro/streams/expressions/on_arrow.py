@@ -1,4 +1,4 @@
-"""Expressions on Arrow columns: the same results as `python_expressions.py`, for every input, a column at a time.
+"""Evaluates expressions on Arrow columns, a column at a time, with the same results as `on_python` for every input.
 
 `supports` says for given types whether an expression can run here. It can only where the types settle every
 rule in advance, so nothing here fails for a wrong type. What is left to fail is a whole number beyond 64 bits:

@@ -1,4 +1,4 @@
-"""Expressions on Python values: each node becomes a closure once, then a record costs a few calls.
+"""Evaluates expressions on Python values. Each node is compiled to a closure once, so a record costs a few calls.
 
 These are the rules; `arrow_expressions.py` must give the same for whole columns, and gives rows to this module
 where it meets an error. The page docs/reference/expressions.md says them in words.

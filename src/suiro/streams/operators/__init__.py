@@ -1,4 +1,4 @@
-"""The rules: what each operator does with a record. Written once; every runner runs these.
+"""The rules: how each operator processes a record. Every runner follows them.
 
 A rule is a class made from the operator and a `Context`; `process(record, port)` forwards through the context, uses
 the context's stores and time, and does no I/O. A rule may have `end_of_batch()`, called when a runner has fed all it

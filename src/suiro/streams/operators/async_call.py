@@ -1,4 +1,4 @@
-"""An `async def` function for each record: the result goes on as that of the plain operator would."""
+"""Calls an `async def` function for each record, and forwards the result as the plain operator would."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Joins of two tables by a key that the left rows name (KIP-213), in three steps with repartitions between them.
+"""Joins two tables by a foreign key in the left rows (KIP-213), in three steps with repartitions between them.
 
     left change -> Subscribe -> [Subscription, by foreign key] -> Respond -> [Response, by left key] -> Resolve
 

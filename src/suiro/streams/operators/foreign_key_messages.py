@@ -1,4 +1,4 @@
-"""What the steps of a foreign-key join tell each other, and how it is written into the internal topics between them."""
+"""The messages between the steps of a foreign-key join, and their format in the internal topics."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Functions of operators, as plain callables: an expression becomes one, a callable is one."""
+"""Converts the functions of operators, expressions or callables, to plain callables."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Keys in dicts: 1, 1.0 and True are one key there, and three in a topic."""
+"""Keys for dicts: 1, 1.0 and True are one key in a dict, and three in a topic."""
 
 from __future__ import annotations
 

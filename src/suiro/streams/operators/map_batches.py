@@ -1,4 +1,4 @@
-"""A function of a table of records: here of one record, for that is what is in hand."""
+"""Calls the function of `map_batches` with a table of one record."""
 
 from __future__ import annotations
 

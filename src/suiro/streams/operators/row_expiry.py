@@ -1,4 +1,4 @@
-"""When the rows of windowed tables go: with their retention, but not while a table they are joined with needs them.
+"""Expires rows of windowed tables after their retention, unless a table that they are joined with needs them.
 
 A windowed table may lag behind the one it is joined with. Its updates meet the other's rows, so those stay until the
 slower of the two has passed them; at the most a day longer than their retention, lest the rows of a table whose

@@ -1,4 +1,4 @@
-"""A table's row by key, whatever kind of store it is in. Joins read the other side through this."""
+"""Reads a table's row by key from any kind of store. Joins read the other side with it."""
 
 from __future__ import annotations
 

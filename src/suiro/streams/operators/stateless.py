@@ -1,4 +1,4 @@
-"""Operators that look at one record and remember nothing. Null keys and values reach the user's functions."""
+"""Stateless operators. Null keys and values are passed to the user's functions."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Joins of two streams: records of the same key whose times are close enough. Each pair is joined once.
+"""Joins two streams: records with the same key whose timestamps are close enough. Each pair is joined once.
 
 A record joins those that the other side's store still has, whenever it comes itself; there is no other lateness. In
 left and outer joins a record that meets none waits until its window and grace have passed, and leaves with a null for

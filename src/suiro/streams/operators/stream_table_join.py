@@ -1,4 +1,4 @@
-"""Joins of a stream with a table: each stream record meets the row of that moment; the table's updates wake nothing.
+"""Joins a stream with a table: each stream record with the current row. Updates of the table produce no results.
 
 With a versioned table the row is the one that was valid at the record's timestamp. With a grace period records wait in
 a buffer, until rows that come late for them can no longer be expected, and leave it in the order of their timestamps.

@@ -1,4 +1,4 @@
-"""`suppress`: a table's updates wait, and only the last one of each key goes on.
+"""`suppress`: buffers the updates of a table, and forwards only the last one of each key.
 
 Until its window closes (the key is `Windowed`), or until a time after the key's first waiting update; sooner if the
 buffer is full and may emit early. What goes on is the last update with its timestamp and headers, changed from the

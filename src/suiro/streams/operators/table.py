@@ -1,4 +1,4 @@
-"""Tables: rows from a stream, filtered, mapped, and back to a stream. Between these operators travel `Change`s."""
+"""Operators of tables: from a stream, filter, map, and to a stream. They exchange `Change`s."""
 
 from __future__ import annotations
 

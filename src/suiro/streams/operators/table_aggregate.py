@@ -1,4 +1,4 @@
-"""Aggregation of a re-grouped table: the old row's share is taken out, then the new row's put in.
+"""Aggregates a re-grouped table: subtracts the old row, then adds the new one.
 
 `TableGroupByRule` sends both sides of a change; on their way through a repartition they are one message if both sides
 have the same new key, else two, the old one first. Results are stamped with the later one of record and row.

@@ -1,4 +1,4 @@
-"""Joins of two tables with the same keys: a result for each update of either side, from the rows as they are then.
+"""Joins two tables with the same keys: each update of either side produces a result from the current rows.
 
 An update meets the other side's row of that moment, and its result is stamped with the later one of both. A side
 that may stand alone (the left one of a left join, both of an outer join) also gives results where the other has no

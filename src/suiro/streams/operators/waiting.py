@@ -1,4 +1,4 @@
-"""Records that wait in a `TimeOrderedBuffer`: value and headers as one payload."""
+"""Records in a `TimeOrderedBuffer`: value and headers as one payload."""
 
 from __future__ import annotations
 

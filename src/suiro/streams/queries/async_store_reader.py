@@ -1,4 +1,4 @@
-"""`AsyncReadOnlyStore`: the questions of a `ReadOnlyStore` for programs that run on asyncio."""
+"""`AsyncReadOnlyStore`: the queries of a `ReadOnlyStore` for programs on asyncio."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How keys and values become the bytes of a topic and back: `from suiro.streams import serdes`, `serdes.string`.
+"""Serializers and deserializers for keys and values: `from suiro.streams import serdes`, `serdes.string`.
 
 A serde never sees None: a null key or value stays null. Every serde here is picklable and compares by value.
 `bytes string int long double boolean json` are Kafka's formats; `time_windowed` and `session_windowed` wrap

@@ -1,4 +1,4 @@
-"""A serde over a block of values: `decode_rows` and `encode_rows`, for every serde there is.
+"""`decode_rows` and `encode_rows`: any serde over a block of values.
 
 A serde may have block forms of its own (`BlockSerde`), which give what the forms for one value give, faster, or raise
 and have done nothing. Then, and for a serde without them, the values go one by one, and each one that fails is told

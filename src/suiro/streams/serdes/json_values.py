@@ -1,4 +1,4 @@
-"""Python values to JSON and back: always what the standard library's `json` gives, by msgspec where that is the same.
+"""Python values to JSON and back, as the standard library's `json`, with msgspec where the result is the same.
 
 Keys and rows of state are found, and records are sent to partitions, by these bytes, so they must not change. msgspec
 writes numbers beyond 1e16 and below 1e-4 another way, NaN as null, and takes dates, bytes, sets and more, which are

@@ -1,4 +1,4 @@
-"""What a serde is, for one value and for a whole Arrow column, and the errors that serdes raise.
+"""The interface of a serde, for one value and for an Arrow column, and the errors that serdes raise.
 
 `Serde` is all a user has to write. `ColumnarSerde` is the optional fast way: the same bytes and the same
 values, a column at a time. Null is never given to a serde; in a column it stays null.

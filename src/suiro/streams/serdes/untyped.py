@@ -1,4 +1,4 @@
-"""Serdes for where none was given: `natural` writes topics, `tagged` keeps state.
+"""The default serdes: `natural` for topics, `tagged` for state.
 
 `natural` writes a value the way a reader would expect it and cannot be read back, because its bytes do not
 say what they were. `tagged` reads back exactly what it wrote: one byte says what follows.

@@ -1,4 +1,4 @@
-"""The buffer of records that wait for time to pass: entries in the order of (time, key bytes), each some bytes.
+"""The buffer of records that wait for stream time to advance: entries of bytes, ordered by (time, key bytes).
 
 For `suppress`, for stream records that wait for late rows of a table, and for unmatched records of outer joins. Every
 entry is a row of the ordered map, `time ‖ key ‖ sequence`; what is derived from the rows is built when it is opened.

@@ -1,4 +1,4 @@
-"""Rows as values: each is decoded once and encoded once in a micro-batch, however often it is read and written.
+"""Rows as values: each is decoded and encoded at most once in a micro-batch.
 
 `Cells` stands between a store and its ordered map. Who asks for a row gets a value of their own, as if it had just been
 read from its bytes: an aggregator may change it in place, and what was put may be changed by those below. So a value is

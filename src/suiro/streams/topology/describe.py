@@ -1,4 +1,4 @@
-"""A topology in words, as Kafka Streams prints one (`TopologyDescription`), and as a Mermaid picture.
+"""Describes a topology as text, in the format of Kafka Streams (`TopologyDescription`), and as a Mermaid diagram.
 
 The processors are those that Kafka Streams makes of a topology: some of our operators are several of them, whose
 further names are the node's aliases. Their order is Kafka Streams' too: within a sub-topology what has more below it

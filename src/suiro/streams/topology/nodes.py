@@ -1,4 +1,4 @@
-"""A topology as data: frozen nodes, each with an operator that says what it does and never how.
+"""A topology as data: frozen nodes, each with an operator that names a rule but has no code.
 
 The DSL builds them (`builder`, `kstream`, `ktable`); `task` runs them one record at a time by the rules in
 `operators/`; `describe` prints them. A node's parents are ordered: a record from `parents[i]` comes in by port i, which

@@ -1,4 +1,4 @@
-"""Numbers per key: put together in the source task (`combine`), then into the rows of a store (`NumberRows`).
+"""Aggregates numbers by key: first in the source task (`combine`), then into the rows of a store (`NumberRows`).
 
 What leaves a source task is one row per key and chunk, in the order of the keys' last records. Sums of doubles, numbers
 that may exceed 64 bits together and null numbers are not put together but travel one by one, for there the order of

@@ -1,4 +1,4 @@
-"""The rules over a piece of a topology, for the chunks that columns cannot do: they decide what is right there."""
+"""Runs a part of a topology by the rules, for chunks that columnar operators cannot process."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Records of one lane as columns, in the order of their offsets.
+"""Records of one input partition as columns, in the order of their offsets.
 
 A key or value column is bytes as a serde wrote them, or the values, or both; each is made from the other when it is
 asked for. Values are those the rules would see: where a serde has no column for some data, an error says so and the

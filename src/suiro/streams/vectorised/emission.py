@@ -1,4 +1,4 @@
-"""What leaves a sub-topology as columns: records for a `Sink` or a `Repartition`, as their serdes write them."""
+"""The output of a sub-topology as columns: serialized records for a `Sink` or a `Repartition`."""
 
 from __future__ import annotations
 

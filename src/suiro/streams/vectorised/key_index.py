@@ -1,4 +1,4 @@
-"""Which slot a key has: a hash table over binary keys, filled and asked a column at a time.
+"""Maps keys to slots: a hash table over binary keys, filled and queried a column at a time.
 
 Slots are dense and in the order in which keys were first seen. A key stays until the index is dropped; what belongs to
 a slot is kept by its user, in arrays.

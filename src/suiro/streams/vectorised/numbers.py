@@ -1,4 +1,4 @@
-"""What aggregations of numbers are recognised: count, and sums, minima, maxima, first and last given as expressions.
+"""Recognizes aggregations of numbers: count, and sum, minimum, maximum, first and last as expressions.
 
 `reduce(left() + right())`, `aggregate(lambda: 0, aggregate() + col("amount"))`, `least`, `greatest`, `left()`,
 `right()`; over long or double stores.

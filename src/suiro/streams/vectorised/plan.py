@@ -1,4 +1,4 @@
-"""Which sub-topologies run on columns, and how: `twin_of` gives a twin of the rules, or the reason why there is none.
+"""Selects the sub-topologies that run on columns: `twin_of` returns columnar operators, or the reason why not.
 
 A twin of an aggregation has two sides: in the source task it turns a lane's columns into a payload, in the task it
 puts payloads into the state and gives what leaves. A twin of a sub-topology without state has only the first.

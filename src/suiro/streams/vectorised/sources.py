@@ -1,4 +1,4 @@
-"""A lane's columns as a chunk of records: what `SourceReader` does record by record, for data that is as it should be.
+"""Converts columns of an input partition to a chunk of records, as `SourceReader` does for single records.
 
 Data that is not (bytes the serde cannot read, a negative timestamp) raises one of `FALLBACK`; the rules then decide,
 record by record, what is left out and what stops the application.

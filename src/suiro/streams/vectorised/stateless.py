@@ -1,4 +1,4 @@
-"""Chains of operators that remember nothing, a chunk at a time: filter, map_values, select_key, branch, merge.
+"""Chains of stateless operators, a chunk at a time: filter, map_values, select_key, branch, merge.
 
 Functions must be expressions. A chunk that the columns cannot do (data without a common type, a sum beyond 64 bits)
 raises one of `FALLBACK`, and the rules run on it, record by record; they say what is wrong, if anything is.

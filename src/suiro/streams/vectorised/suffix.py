@@ -1,4 +1,4 @@
-"""What comes after a stateful operator, to the sinks: on columns, or by the rules where columns cannot."""
+"""Runs the nodes after a stateful operator, up to the sinks: on columns, or by the rules if that is not possible."""
 
 from __future__ import annotations
 

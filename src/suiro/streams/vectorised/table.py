@@ -1,4 +1,4 @@
-"""The rows of a table by slot: what `KeyValueStore` holds, as one buffer of bytes and where each row lies in it.
+"""The rows of a table by slot: one buffer of bytes, and the position of each row. Its content is as in `KeyValueStore`.
 
 A row is its timestamp (int64) and the value as the store's serde writes it.
 """

@@ -1,4 +1,4 @@
-"""Numbers per key and time window: what `aggregate` does, after the windows of each record are found.
+"""Aggregates numbers by key and time window: finds the windows of each record, then works as `aggregate`.
 
 A source task drops what is late by the records it has seen itself and puts the rest together per key and window; the
 task, which knows the lane's time before, drops the windows that had closed by then. Both together drop what the rule
