@@ -78,7 +78,7 @@ def test_a_registry_that_cannot_run_ends_the_node(tmp_path: Path) -> None:
         timeout=60,
     )
     assert done.returncode == 1
-    assert f"suiro registry: the file of users {tmp_path / 'nobody'}: No such file" in done.stderr
+    assert f"suiro registry: cannot read the file of users {tmp_path / 'nobody'}: No such file" in done.stderr
     assert "suiro node: the registry beside this process ended with code 1" in done.stderr
 
 

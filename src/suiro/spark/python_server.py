@@ -40,7 +40,7 @@ from suiro.foundation.process import wait_or_kill
 from suiro.spark import python_stub
 from suiro.spark.java import cache_directory, write_script
 from suiro.spark.python_stub import NUMBER_BYTES, SERVER
-from suiro.spark.worker_daemon import PRELOADED
+from suiro.spark.worker_daemon import PRELOADED, ends_with_its_task
 
 __all__ = ["python_for_spark"]
 
@@ -301,7 +301,7 @@ class _Asked:
         sys.modules.pop(self.arguments[1], None)  # it runs as the main module
         if "numpy.random" in sys.modules:
             sys.modules["numpy.random"].seed()  # Python's own `random` is seeded anew by itself
-        runpy.run_module(self.arguments[1], run_name="__main__", alter_sys=True)
+        ends_with_its_task(runpy.run_module)(self.arguments[1], run_name="__main__", alter_sys=True)
 
 
 def _name(module: str) -> None:

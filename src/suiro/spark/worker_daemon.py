@@ -11,7 +11,10 @@ import importlib
 import os
 import sys
 from collections.abc import Callable
-from typing import Any
+from typing import ParamSpec, TypeVar
+
+P = ParamSpec("P")
+T = TypeVar("T")
 
 PRELOADED = (
     "pandas",  # PySpark's Arrow serializers import it
@@ -37,13 +40,13 @@ COLLECTED_AT = (50_000, 20, 20)
 looking at them every 700 objects, as Python does, takes a fifth of a task's time."""
 
 
-def ends_with_its_task(worker: Callable[..., int]) -> Callable[..., int]:
-    """Spark closes a worker's connection when a query stops. PySpark's daemon prints a traceback then, in the middle of
-    what the user reads; the worker only has to end."""
+def ends_with_its_task(run: Callable[P, T]) -> Callable[P, T]:
+    """Spark closes the connection of a Python process when a query stops. PySpark prints a traceback then, in the
+    middle of what the user reads; the process only has to end."""
 
-    def quietly(*arguments: Any) -> int:
+    def quietly(*arguments: P.args, **named: P.kwargs) -> T:
         try:
-            return worker(*arguments)
+            return run(*arguments, **named)
         except (BrokenPipeError, ConnectionResetError):
             os._exit(1)
 

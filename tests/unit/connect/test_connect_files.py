@@ -155,7 +155,7 @@ def test_a_folder_that_is_gone_is_no_empty_folder(lines: Folder) -> None:
     lines.write("a", "one\n")
     lines.values()
     (lines.path / "in").rename(lines.path / "elsewhere")
-    with pytest.raises(TransientError, match="is gone"):
+    with pytest.raises(TransientError, match="no longer exists"):
         lines.poll()
     with pytest.raises(TransientError, match="there is no folder"):
         lines.restart()

@@ -32,8 +32,11 @@ WAITS = "import os, sys, time\nprint(os.getpid(), flush=True)\nwhile True: time.
 
 
 @pytest.fixture(scope="module")
-def environment() -> Iterator[dict[str, str]]:
-    """That of a JVM which a session starts."""
+def environment(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]]:
+    """That of a JVM which a session starts, once the server has imported all: on a busy machine a stub does not wait
+    that long."""
+    folder = tmp_path_factory.mktemp("first")
+    (folder / "tells.py").write_text(TELLS)
     with pytest.MonkeyPatch.context() as patch:
         for name in ("PYSPARK_PYTHON", "PYSPARK_DRIVER_PYTHON", "SPARK_HOME"):
             patch.delenv(name, raising=False)
@@ -41,7 +44,12 @@ def environment() -> Iterator[dict[str, str]]:
             inside = dict(os.environ)
         assert os.environ["PYSPARK_PYTHON"] == sys.executable  # for who starts Spark without us
         assert SERVER not in os.environ
-        yield {**inside, "PYTHONHASHSEED": "0"}
+        inside["PYTHONHASHSEED"] = "0"
+        wait_until(
+            lambda: json.loads(started(inside, folder, "tells").communicate()[0])["is_forked"],
+            what="a server that forks",
+        )
+        yield inside
 
 
 @pytest.fixture
@@ -137,6 +145,15 @@ def test_it_ends_with_its_stub(environment: dict[str, str], modules: Path) -> No
     process.kill()
     process.wait()
     wait_until(lambda: not is_there(pid), what="the end of the process")
+
+
+@pytest.mark.parametrize("error", ["BrokenPipeError", "ConnectionResetError"])
+def test_who_writes_to_a_stopped_query_ends_without_a_word(
+    environment: dict[str, str], modules: Path, error: str
+) -> None:
+    (modules / "writes.py").write_text(f"raise {error}()")
+    process = started(environment, modules, "writes")
+    assert (process.communicate(), process.returncode) == ((b"", b""), 1)
 
 
 def test_two_processes_draw_different_numbers(environment: dict[str, str], modules: Path) -> None:
