@@ -54,6 +54,7 @@ SECTIONS: list[Section] = [
                     "guides/security.md",
                     "guides/operations.md",
                     "guides/deploy.md",
+                    "guides/telemetry.md",
                     "guides/tiering.md",
                     "guides/grow.md",
                 ],

@@ -77,6 +77,15 @@ _Console = Annotated[
         help="Serve what `suiro console --app` and `suiro app` ask, for this machine.",
     ),
 ]
+_OpenLineage = Annotated[
+    str | None,
+    typer.Option(
+        "--openlineage",
+        metavar="URL-OR-FILE",
+        envvar="OPENLINEAGE_URL",
+        help="Send OpenLineage events there: the run, its topics and their columns.",
+    ),
+]
 _UntilDone = Annotated[
     bool, typer.Option("--until-done", help="End when all that is there now is processed.")
 ]
@@ -101,6 +110,7 @@ def run(
     create_topics: _CreateTopics = False,
     metrics: _Metrics = None,
     console: _Console = None,
+    openlineage: _OpenLineage = None,
     until_done: _UntilDone = False,
     explain: _Explain = False,
 ) -> None:
@@ -114,6 +124,7 @@ def run(
         with java_started_early():
             module, topology = load_topology(app)
             from suiro.streams import KafkaStreams
+            from suiro.streams_spark import lineage_report
 
             streams = KafkaStreams(
                 topology,
@@ -131,8 +142,10 @@ def run(
             )
             if metrics is not None:
                 _serve(metrics, streams)
-            with _console(console, streams):
+            with _console(console, streams), lineage_report(streams, openlineage) as lineage:
                 code = until_stopped(streams, until_done)
+                if code and lineage is not None and streams.exception is None:
+                    lineage.abort()  # it was stopped before all was processed
     except UserCodeError as error:
         print(error, file=sys.stderr)
         code = 1

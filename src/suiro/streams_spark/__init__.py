@@ -19,12 +19,17 @@ from suiro.extras import require
 
 if TYPE_CHECKING:
     from suiro.streams_spark.kafka_streams import KafkaStreams
+    from suiro.streams_spark.reported_datasets import lineage_report
     from suiro.streams_spark.serving import ApplicationServer
 
-__all__ = ["ApplicationServer", "KafkaStreams"]
+__all__ = ["ApplicationServer", "KafkaStreams", "lineage_report"]
 
 # Loaded when it is used: a worker has no need of it.
-_MODULES = {"ApplicationServer": "serving", "KafkaStreams": "kafka_streams"}
+_MODULES = {
+    "ApplicationServer": "serving",
+    "KafkaStreams": "kafka_streams",
+    "lineage_report": "reported_datasets",
+}
 
 
 def __getattr__(name: str) -> Any:

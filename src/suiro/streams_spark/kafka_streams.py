@@ -24,6 +24,7 @@ from suiro.foundation.types import TopicPartition
 from suiro.spark import Positions, SinkOptions, SourceOptions
 from suiro.streams.dsl.registries import registry_for_run
 from suiro.streams.task import TaskSettings
+from suiro.streams.topology.nodes import Source
 from suiro.streams.topology.topology import Topology
 from suiro.streams_spark.reports import RunCounts
 
@@ -235,6 +236,16 @@ class KafkaStreams:
     @property
     def dropped_records_total(self) -> int:
         return self._counts.dropped.total()
+
+    @property
+    def dead_letter_topics(self) -> tuple[str, ...]:
+        """Topics that get records which cannot be decoded or processed."""
+        policies = [self._task_settings.on_processing_error, self._on_deserialization_error]
+        for node in self.topology.nodes:
+            if isinstance(node.operator, Source):
+                policies.append(node.operator.on_deserialization_error or "")
+        found = [one.removeprefix("dead-letter:") for one in policies if one.startswith("dead-letter:")]
+        return tuple(dict.fromkeys(found))
 
     @property
     def rows_at_nodes(self) -> Mapping[str, int]:

@@ -1,0 +1,52 @@
+"""What suiro tells others about its work: OpenLineage events of jobs and their datasets.
+
+- `openlineage`: the events of a run, as data. `columns`: the columns of a schema's text.
+- `sending`: a bounded queue, and a thread that writes events to a file or an HTTP endpoint. `runs`: the life of a run.
+
+Packages above describe their own datasets. Nothing here blocks or fails the work that it reports.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from suiro.telemetry.columns import columns_of
+    from suiro.telemetry.openlineage import Column, ColumnOrigin, Dataset, Datasets, Job, kafka_namespace
+    from suiro.telemetry.runs import LineageRun, job_namespace
+    from suiro.telemetry.sending import EventSender, sender_to
+
+__all__ = [
+    "Column",
+    "ColumnOrigin",
+    "Dataset",
+    "Datasets",
+    "EventSender",
+    "Job",
+    "LineageRun",
+    "columns_of",
+    "job_namespace",
+    "kafka_namespace",
+    "sender_to",
+]
+
+_MODULES = {
+    "Column": "openlineage",
+    "ColumnOrigin": "openlineage",
+    "Dataset": "openlineage",
+    "Datasets": "openlineage",
+    "EventSender": "sending",
+    "Job": "openlineage",
+    "LineageRun": "runs",
+    "columns_of": "columns",
+    "job_namespace": "runs",
+    "kafka_namespace": "openlineage",
+    "sender_to": "sending",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _MODULES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(f"{__name__}.{_MODULES[name]}"), name)
