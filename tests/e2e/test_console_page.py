@@ -398,7 +398,8 @@ def test_a_view_is_shifted_rolled_back_compared_and_retired(open_page: Open, con
     page.get_by_role("link", name="Differences").click()
     expect(page.get_by_text(str(BEYOND))).to_be_visible()
     page.get_by_role("button", name="Explain the examples").click()
-    expect(page.get_by_text("flights-4 at offset 20871")).to_be_visible()
+    record = page.get_by_role("link", name="flights-4@20871")
+    expect(record).to_have_attribute("href", "#/topics/flights/records?at=4%3A20871")
     page.get_by_role("link", name="History").click()
     expect(page.get_by_role("list", name="Decisions")).to_contain_text("from: 100, to: 1000")
 

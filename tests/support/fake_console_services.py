@@ -302,7 +302,14 @@ def explanation() -> dict[str, Any]:
         "view": "carrier_delays",
         "old": 2,
         "new": 3,
-        "text": "Record flights-4 at offset 20871 parts the rows: version 2 leaves it out at the node `only-flown` "
+        "causes": [
+            {
+                "text": "dep_delay is null",
+                "rows": 64.0,
+                "examples": [[["B6", "2013-07-04"], "flights-4@20871"]],
+            }
+        ],
+        "text": "Record flights-4@20871 parts the rows: version 2 leaves it out at the node `only-flown` "
         "(dep_delay is null), version 3 counts it as 0.\n\n7 records of 412 were treated in this way; of the others, "
         "none has dep_delay null.",
     }

@@ -50,8 +50,8 @@ CALL_THREADS = 16
 STREAM_THREADS = 32
 MAX_STREAMS = 200
 AUDIT_CHARS = 500
-_SECRET = frozenset({"password", "salt", "value", "key", "headers"})
-"""Fields of requests that are not noted: passwords, and what is in records."""
+_SECRET = frozenset({"password", "salt", "value", "key", "headers", "files"})
+"""Fields of requests that are not noted: passwords, what is in records, and code."""
 
 HEADERS = {
     "content-security-policy": (

@@ -214,7 +214,7 @@ class Peer:
                 self._failures[path] = error, self._clock.monotonic_ms()
 
 
-_LONG = Turns("comparisons and explanations", at_once=LONG_AT_ONCE, waiting=0)
+_LONG = Turns("comparisons, explanations and deploys", at_once=LONG_AT_ONCE, waiting=0)
 _peers: WeakKeyDictionary[Console, dict[Remote, Peer]] = WeakKeyDictionary()
 _peers_lock = threading.Lock()
 

@@ -29,7 +29,7 @@ from typing import Any
 from suiro.errors import UsageError
 from suiro.views.definition import ViewDefinition
 
-__all__ = ["Code", "archive_of", "code_id"]
+__all__ = ["Code", "archive_of", "archive_of_files", "code_id"]
 
 _EPOCH = (1980, 1, 1, 0, 0, 0)  # the earliest that a zip can say
 MAX_FILES_BYTES = 64 * 1024 * 1024
@@ -48,12 +48,29 @@ def archive_of(path: Path) -> bytes:
         raise UsageError(
             f"{path} is not a Python file; give the file that has the view, app.py:carrier_delays"
         )
-    if path.stem in sys.stdlib_module_names or not path.stem.isidentifier():
+    _check_name(path.name)
+    return _zipped(_reached(path))
+
+
+def archive_of_files(files: Mapping[str, str]) -> bytes:
+    """Of files that lie beside each other, by name; all of them are taken. Raises `UsageError`."""
+    for name in files:
+        if PurePosixPath(name).name != name or not name.endswith(".py"):
+            raise UsageError(f"{name[:200]!r} is not a Python file: choose files whose names end with .py")
+        _check_name(name)
+    return _zipped({name: text.encode("utf-8", "surrogatepass") for name, text in files.items()})
+
+
+def _check_name(name: str) -> None:
+    stem = name.removesuffix(".py")
+    if stem in sys.stdlib_module_names or not stem.isidentifier():
         raise UsageError(
-            f"{path.name} cannot be imported under this name (it is not an identifier, or a module of Python's own); "
+            f"{name} cannot be imported under this name (it is not an identifier, or a module of Python's own); "
             "give the file another name"
         )
-    files = _reached(path)
+
+
+def _zipped(files: Mapping[str, bytes]) -> bytes:
     out = io.BytesIO()
     with zipfile.ZipFile(out, "w", zipfile.ZIP_DEFLATED) as archive:
         for name in sorted(files):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import socket
 import threading
 from collections.abc import Callable, Iterator
@@ -25,6 +26,7 @@ from suiro.console.web import Masks, Remote, remotes
 from suiro.errors import TransientError
 from suiro.foundation.http import HttpServer, Users, listen_on
 from suiro.views.control.operations import application as views_application
+from suiro.views.pipeline.archive import Code
 from suiro.views.state import RefusedChangeError, UnknownViewError
 
 BEYOND = 9007199254740993  # no double has it
@@ -234,6 +236,39 @@ def test_changes_arrive_with_who_asks(
     named.pop("guards", None)
     expected = {key: least if value == "{}" else value for key, value in told.items()}
     assert (name, named) == (path, expected)
+
+
+def test_a_version_is_deployed_by_an_admin(
+    api: Api, host: ToldHost, caplog: pytest.LogCaptureFixture
+) -> None:
+    body = {"entry": "delays.py:delays", "files": {"delays.py": "import helpers", "helpers.py": "SECRET = 1"}}
+    assert "for the role admin" in api.post("/views/0", body, role="operator", status=403)
+    assert host.calls == []
+    with caplog.at_level(logging.INFO, logger="suiro.console.audit"):
+        assert api.post("/views/0", body)["revision"] == BEYOND
+    name, (code, entry), told = host.calls.pop()
+    assert (name, entry, told["who"]) == ("deploy", "delays.py:delays", "admin")
+    assert Code(code).files == {name: text.encode() for name, text in body["files"].items()}  # type: ignore[attr-defined]
+    assert "delays.py:delays" in caplog.text
+    assert "SECRET" not in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("entry", "files", "said"),
+    [
+        ("delays.py:delays", {}, "APP.PY among the files"),
+        ("delays", {"delays.py": ""}, "APP.PY among the files"),
+        ("../delays.py:f", {"../delays.py": ""}, "is not a Python file"),
+        ("delays.py:f", {"delays.py": "", "notes.txt": ""}, "is not a Python file"),
+        ("delays.py:f", {"delays.py": "", "a/b.py": ""}, "is not a Python file"),
+        ("json.py:f", {"json.py": ""}, "give the file another name"),
+    ],
+)
+def test_files_that_are_no_version(
+    api: Api, host: ToldHost, entry: str, files: dict[str, str], said: str
+) -> None:
+    assert said in api.post("/views/0", {"entry": entry, "files": files}, status=400)
+    assert host.calls == []
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -19,6 +20,8 @@ __all__ = ["ENDPOINTS"]
 LONG_TIMEOUT_MS = 10 * 60_000
 """Of a comparison or an explanation, where nothing shorter is asked for."""
 LONGEST_TIMEOUT_MS = 60 * 60_000
+DEPLOY_TIMEOUT_S = 180.0
+"""The host checks the code in a process of its own, for two minutes at most."""
 ROWS = "rows of views"
 SLACK_S = 30.0  # the host ends it; this is for its answer
 
@@ -36,6 +39,17 @@ class ViewsHost:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ViewsHosts:
     hosts: tuple[ViewsHost, ...]
+
+
+class DeployBody(Body):
+    """`files`: the text of each by its name; they lie beside each other. `entry`: APP.PY:FUNCTION, one of them and the
+    function in it that has `@view`."""
+
+    entry: str
+    files: dict[str, str]
+    settings: dict[str, str] | UnsetType = UNSET
+    registry: str | UnsetType = UNSET
+    throttle: int | UnsetType = UNSET
 
 
 class CompareBody(Body):
@@ -107,6 +121,18 @@ def _looking(what: str) -> Callable[[Call], bytes]:
     return look
 
 
+def _deploy(call: Call) -> bytes:
+    from suiro.views.pipeline.archive import archive_of_files
+
+    said = _said(call)
+    files, entry = said.pop("files"), said["entry"]
+    if entry.rpartition(":")[0] not in files:
+        raise UsageError(f'"entry" is {entry[:200]!r}: expected APP.PY:FUNCTION, and APP.PY among the files')
+    said["code"] = base64.b64encode(archive_of_files(files)).decode()
+    peer = peer_of(call, call.console.settings.views, "host of views")
+    return peer.long("/views", said, call.gone, user=call.user, timeout_s=DEPLOY_TIMEOUT_S)
+
+
 def _doing(what: str) -> Callable[[Call], bytes]:
     def do(call: Call) -> bytes:
         peer = peer_of(call, call.console.settings.views, "host of views")
@@ -150,6 +176,14 @@ ENDPOINTS = (
         handle=_list,
         summary="All views, by the host that serves them",
         answer=ViewsHosts,
+    ),
+    Endpoint(
+        method="POST",
+        path="/views/{host}",
+        role=Role.ADMIN,
+        handle=_deploy,
+        summary="Deploy a version of a view: its code runs on the host",
+        body=DeployBody,
     ),
     *(
         Endpoint(

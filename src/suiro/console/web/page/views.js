@@ -8,7 +8,8 @@ import { count, duration, percent, plural, rate, Time } from './format.js';
 import { Icon } from './icons.js';
 import { may } from './live.js';
 import { Badge, Empty, Facts, Field, Head, Loading, Panel, say, State, Tabs } from './parts.js';
-import { href, route, setQuery } from './router.js';
+import { go, href, route, setQuery } from './router.js';
+import { Deploy } from './deploy.js';
 
 const REFRESH_MS = 2_000;
 const ALL = 10_000;
@@ -34,6 +35,7 @@ export function Views({ parts }) {
 function List() {
   const { data, error, loading, reload } = useLoad(url(['views']), { everyMs: REFRESH_MS });
   const hosts = data?.hosts ?? [];
+  const [host, setHost] = useState(/** @type {number|null} */ (null));
   return html`
     <${Head} title="Views" note="Data derived from the log, served in versions" />
     <div class="content">
@@ -41,7 +43,8 @@ function List() {
       ${loading && html`<${Loading} />`}
       ${data && hosts.length === 0 && html`<${Empty} title="No host of views was named" command="suiro console --views http://127.0.0.1:8085">Start one with <code>suiro view serve</code>, and name it to the console.<//>`}
       ${hosts.map((/** @type {any} */ host) => html`<section key=${host.host} class="host">
-        <h2 class="host-name"><span class="mono">${host.url}</span></h2>
+        <div class="host-head"><h2 class="host-name"><span class="mono">${host.url}</span></h2>
+          ${!host.error && may('admin') && html`<button type="button" class="small" onClick=${() => setHost(host.host)}>Deploy…</button>`}</div>
         <${Failure} error=${host.error} />
         ${!host.error && host.views.length === 0 && html`<${Empty} title="No views yet" command="suiro view deploy carrier_delays.py" />`}
         <div class="cards">${host.views.map((/** @type {any} */ view) => html`<a key=${view.view} class="card" href=${href(['views', host.host, view.view])}>
@@ -51,6 +54,7 @@ function List() {
         </a>`)}</div>
       </section>`)}
     </div>
+    ${host !== null && html`<${Deploy} host=${host} onClose=${() => setHost(null)} onDone=${(/** @type {any} */ made) => go(href(['views', host, made.view]))} />`}
   `;
 }
 
@@ -77,6 +81,7 @@ function View({ host, name, tab }) {
   const can = (/** @type {string[]} */ ...positions) => may('operator') && positions.includes(position);
   return html`
     <${Head} title=${html`<span class="mono">${name}</span>`} trail=${[{ text: 'Views', to: '#/views' }]} note=${view && POSITIONS[position]}>
+      ${view && may('admin') && ['none', 'alone'].includes(position) && html`<button type="button" onClick=${() => setDialog('deploy')}>Deploy…</button>`}
       ${can('rolled back') && html`<button type="button" onClick=${() => setDialog('forward')}>Forward…</button>`}
       ${can('ready', 'shifting', 'shifted', 'rolled back', 'building') && position !== 'building' && html`<button type="button" class="primary" onClick=${() => setDialog('shift')}>Shift…</button>`}
       ${can('shifting', 'shifted') && html`<button type="button" class="danger" onClick=${() => setDialog('rollback')}>Roll back</button>`}
@@ -98,6 +103,7 @@ function View({ host, name, tab }) {
       ${view && tab === 'differences' && html`<${Differences} parts=${parts} />`}
       ${view && tab === 'history' && html`<${History} parts=${parts} />`}
     </div>
+    ${dialog === 'deploy' && html`<${Deploy} host=${host} view=${name} onClose=${() => setDialog(null)} onDone=${(/** @type {any} */ made) => { say(`Version ${made.deployed} is being built.`); if (made.view === name) reload(); else go(href(['views', host, made.view])); }} />`}
     ${dialog === 'shift' && html`<${Shift} parts=${parts} view=${view} onClose=${() => setDialog(null)} onDone=${() => { say('The shift has begun.'); reload(); }} />`}
     ${dialog === 'throttle' && html`<${Throttle} parts=${parts} onClose=${() => setDialog(null)} onDone=${() => { say('The limit counts at the next micro-batch.'); reload(); }} />`}
     ${dialog === 'rollback' && html`<${Sure} title="Roll back" action="Roll back" onClose=${() => setDialog(null)} onSure=${() => command('rollback', {}, 'All callers are back on the serving version.')}>
@@ -250,22 +256,24 @@ function Retire({ parts, view, number, onClose, onDone }) {
 
 // -- differences -------------------------------------------------------------------------------------------------------
 
+const NOTHING = { busy: '', error: null, text: null, places: new Set() };
+
 /** @param {{parts: string[]}} props */
 function Differences({ parts }) {
   const { data, error, loading, reload } = useLoad(url([...parts, 'comparisons']));
-  const [state, setState] = useState(/** @type {{busy: string, error: string|null, text: string|null}} */ ({ busy: '', error: null, text: null }));
+  const [state, setState] = useState(/** @type {{busy: string, error: string|null, text: string|null, places: Set<string>}} */ (NOTHING));
   const kept = Object.entries(data ?? {}).sort((left, right) => Number(right[0]) - Number(left[0])).map(([, one]) => one);
   const { comparison } = route.value.query;
   const shown = kept.find((one) => one.id === comparison) ?? kept[0];
-  useEffect(() => setState({ busy: '', error: null, text: null }), [shown?.id]);
+  useEffect(() => setState(NOTHING), [shown?.id]);
   const ask = async (/** @type {string} */ path, /** @type {any} */ body) => {
-    setState({ busy: path, error: null, text: null });
+    setState({ ...NOTHING, busy: path });
     try {
       const found = await post(url([...parts, path]), body);
-      setState({ busy: '', error: null, text: path === 'explain' ? (found.text ?? texts(found)) : null });
+      setState(path === 'explain' ? { ...NOTHING, text: found.text ?? texts(found), places: placesOf(found) } : NOTHING);
       if (path === 'compare') reload();
     } catch (failed) {
-      setState({ busy: '', error: /** @type {Error} */ (failed).message, text: null });
+      setState({ ...NOTHING, error: /** @type {Error} */ (failed).message });
     }
   };
   return html`
@@ -278,12 +286,27 @@ function Differences({ parts }) {
     ${loading && html`<${Loading} />`}
     ${data && !shown && html`<${Empty} title="No comparison yet">Both versions are compared at the newest offsets that both have.<//>`}
     ${shown && html`<${Comparison} made=${shown} onExplain=${(/** @type {any} */ body) => ask('explain', { old: shown.old, new: shown.new, ...body })} busy=${state.busy === 'explain'} />`}
-    ${state.text && html`<${Panel} title="Why"><pre class="code" tabindex="0">${state.text}</pre><//>`}
+    ${state.text && html`<${Panel} title="Why"><pre class="code" tabindex="0">${withRecords(state.text, state.places)}</pre><//>`}
   `;
 }
 
 /** @param {any} found */
 const texts = (found) => (found.explanations ?? []).map((/** @type {any} */ one) => one.text).join('\n\n') || JSON.stringify(found, (_, each) => (typeof each === 'bigint' ? String(each) : each), 2);
+
+/** The records that an explanation shows, as its text names them. @param {any} found */
+function placesOf(found) {
+  const decided = (found.explanations ?? []).flatMap((/** @type {any} */ one) => [one.parting, ...one.kinds.flatMap((/** @type {any} */ kind) => kind.examples)]);
+  const named = (found.causes ?? []).flatMap((/** @type {any} */ cause) => cause.examples.map((/** @type {any} */ [, where]) => where.split(' ')[0]));
+  return new Set([...decided.filter(Boolean).map(({ place: [topic, partition, offset] }) => `${topic}-${partition}@${offset}`), ...named]);
+}
+
+/** A text with links at those records. @param {string} text @param {Set<string>} places */
+function withRecords(text, places) {
+  return text.split(/([\w.-]+-\d+@\d+)/).map((part, at) => {
+    const [, topic, partition, offset] = (places.has(part) && /^(.+)-(\d+)@(\d+)$/.exec(part)) || [];
+    return topic === undefined ? part : html`<a key=${at} href=${href(['topics', topic, 'records'], { at: `${partition}:${offset}` })}>${part}</a>`;
+  });
+}
 
 /** @param {{made: any, onExplain: (body: any) => void, busy: boolean}} props */
 function Comparison({ made, onExplain, busy }) {
