@@ -8,7 +8,7 @@ from typing import Any
 from hypothesis import given, reject, settings
 from hypothesis import strategies as st
 from support.block_runs import Fed, Ran, run_both
-from support.drawn_graphs import graphs
+from support.drawn_graphs import JOINS, graphs
 
 from suiro.streams import StreamsBuilder
 from suiro.streams.errors import TopologyError
@@ -40,6 +40,37 @@ SENT = st.lists(
     st.booleans(),
 )
 def test_the_answers_are_those_of_the_reference(
+    build: Callable[[StreamsBuilder], None],
+    sent: list[tuple[str, str | None, int | None, int, int, bool]],
+    cuts: list[int],
+    every: int,
+    policy: str,
+    coalesces: bool,
+) -> None:
+    compare(build, sent, cuts, every, policy, coalesces)
+
+
+@settings(max_examples=120, deadline=None)
+@given(
+    graphs(JOINS),
+    SENT,
+    st.lists(st.integers(1, 9), min_size=1, max_size=4),
+    st.integers(1, 4),
+    st.sampled_from(["skip", "dead-letter:letters"]),
+    st.booleans(),
+)
+def test_joins_find_what_the_reference_finds(
+    build: Callable[[StreamsBuilder], None],
+    sent: list[tuple[str, str | None, int | None, int, int, bool]],
+    cuts: list[int],
+    every: int,
+    policy: str,
+    coalesces: bool,
+) -> None:
+    compare(build, sent, cuts, every, policy, coalesces)
+
+
+def compare(
     build: Callable[[StreamsBuilder], None],
     sent: list[tuple[str, str | None, int | None, int, int, bool]],
     cuts: list[int],

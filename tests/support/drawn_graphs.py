@@ -63,24 +63,34 @@ def _number(value: Any) -> Any:
     return value if isinstance(value, int) else 1
 
 
+KINDS = (
+    *("filter", "map", "map_values", "flat_map", "flat_map_values", "select_key", "peek", "branch"),
+    *("merge", "merge", "merge", "to", "to", "to", "to_chosen", "global_join", "process"),
+    *("process_values", "aggregate", "windowed", "final", "hopping", "table_join", "table", "shared"),
+    *("stream_join", "group", "session", "map_values_async", "map_async", "filter_async"),
+    *("flat_map_values_async", "peek_async", "map_batches"),
+)
+JOINS = (
+    *("filter", "flat_map_values", "select_key", "branch", "merge", "to", "map_values", "process_values"),
+    *("table", "to_table", "table_filter", "table_values", "table_stream", "to_table", "table_filter"),
+    *("table_join", "shared", "shared", "shared", "shared", "aggregate", "flat_map"),
+)
+"""Tables, and joins with them."""
+
+
 @st.composite
-def graphs(draw: st.DrawFn) -> Callable[[StreamsBuilder], None]:
+def graphs(draw: st.DrawFn, kinds: tuple[str, ...] = KINDS) -> Callable[[StreamsBuilder], None]:
     """Each step: which stream it is on, what it does, a second stream for what takes two."""
-    kinds = st.sampled_from(
-        [
-            *("filter", "map", "map_values", "flat_map", "flat_map_values", "select_key", "peek", "branch"),
-            *("merge", "merge", "merge", "to", "to", "to", "to_chosen", "global_join", "process"),
-            *("process_values", "aggregate", "windowed", "final", "hopping", "table_join", "table", "shared"),
-            *("stream_join", "group", "session", "map_values_async", "map_async", "filter_async"),
-            *("flat_map_values_async", "peek_async", "map_batches"),
-        ]
+    steps = draw(
+        st.lists(
+            st.tuples(st.sampled_from(kinds), st.integers(0, 30), st.integers(0, 30)), min_size=2, max_size=12
+        )
     )
-    steps = draw(st.lists(st.tuples(kinds, st.integers(0, 30), st.integers(0, 30)), min_size=2, max_size=12))
     two_inputs = draw(st.booleans())
 
     def build(builder: StreamsBuilder) -> None:
         json = serdes.json
-        table = builder.global_table("global", key=serdes.string, value=json)
+        tables: list[Any] = [builder.global_table("global", key=serdes.string, value=json)]
         streams: list[Any] = [builder.stream("in", key=serdes.string, value=json)]
         if two_inputs:
             streams.append(builder.stream("in1", key=serdes.string, value=json))
@@ -89,7 +99,7 @@ def graphs(draw: st.DrawFn) -> Callable[[StreamsBuilder], None]:
             stream = streams[first % len(streams)]
             other = streams[second % len(streams)]
             name = f"{kind}-{number}".replace("_", "-")
-            _STEPS[kind](builder, streams, stream, other, name, table, stores, second)
+            _STEPS[kind](builder, streams, stream, other, name, tables, stores, second)
         streams[-1].to("one", key=serdes.string, value=json)
 
     return build
@@ -97,7 +107,7 @@ def graphs(draw: st.DrawFn) -> Callable[[StreamsBuilder], None]:
 
 def _add(function: Callable[..., Any]) -> Callable[..., None]:
     def step(
-        builder: Any, streams: list[Any], stream: Any, other: Any, name: str, table: Any, stores: Any, n: int
+        builder: Any, streams: list[Any], stream: Any, other: Any, name: str, tables: Any, stores: Any, n: int
     ) -> None:
         streams.append(function(stream, name))
 
@@ -105,7 +115,7 @@ def _add(function: Callable[..., Any]) -> Callable[..., None]:
 
 
 def _branch(
-    builder: Any, streams: Any, stream: Any, other: Any, name: str, table: Any, stores: Any, n: int
+    builder: Any, streams: Any, stream: Any, other: Any, name: str, tables: Any, stores: Any, n: int
 ) -> None:
     ways = (
         stream.split(name=name)
@@ -117,19 +127,19 @@ def _branch(
 
 
 def _merge(
-    builder: Any, streams: Any, stream: Any, other: Any, name: str, table: Any, stores: Any, n: int
+    builder: Any, streams: Any, stream: Any, other: Any, name: str, tables: Any, stores: Any, n: int
 ) -> None:
     streams.append(stream.merge(other))
 
 
 def _to(
-    builder: Any, streams: Any, stream: Any, other: Any, name: str, table: Any, stores: Any, n: int
+    builder: Any, streams: Any, stream: Any, other: Any, name: str, tables: Any, stores: Any, n: int
 ) -> None:
     stream.to(TOPICS[n % len(TOPICS)], key=serdes.string, value=serdes.json)
 
 
 def _to_chosen(
-    builder: Any, streams: Any, stream: Any, other: Any, name: str, table: Any, stores: Any, n: int
+    builder: Any, streams: Any, stream: Any, other: Any, name: str, tables: Any, stores: Any, n: int
 ) -> None:
     stream.to(
         lambda key, value, origin: TOPICS[_number(_bad(value)) % 2], key=serdes.string, value=serdes.json
@@ -137,14 +147,14 @@ def _to_chosen(
 
 
 def _global(
-    builder: Any, streams: Any, stream: Any, other: Any, name: str, table: Any, stores: Any, n: int
+    builder: Any, streams: Any, stream: Any, other: Any, name: str, tables: Any, stores: Any, n: int
 ) -> None:
     join = stream.left_join if n % 2 else stream.join
-    streams.append(join(table, lambda key, value: _bad(key), lambda left, right: [left, right]))
+    streams.append(join(tables[0], lambda key, value: _bad(key), lambda left, right: [left, right]))
 
 
 def _process(
-    builder: Any, streams: Any, stream: Any, other: Any, name: str, table: Any, stores: Any, n: int
+    builder: Any, streams: Any, stream: Any, other: Any, name: str, tables: Any, stores: Any, n: int
 ) -> None:
     if n % 3 == 0:
         streams.append(
@@ -165,7 +175,7 @@ def _process(
 
 
 def _process_values(
-    builder: Any, streams: Any, stream: Any, other: Any, name: str, table: Any, stores: Any, n: int
+    builder: Any, streams: Any, stream: Any, other: Any, name: str, tables: Any, stores: Any, n: int
 ) -> None:
     class Noting:
         def init(self, context: Any) -> None:
@@ -257,15 +267,57 @@ def _table(stream: Any, name: str) -> Any:
     )
 
 
+def _to_table(
+    builder: Any, streams: Any, stream: Any, other: Any, name: str, tables: Any, stores: Any, n: int
+) -> None:
+    if n % 3:
+        tables.append(stream.to_table(key=serdes.string, value=serdes.json, materialized=_kept(name)))
+    else:
+        tables.append(
+            _grouped(stream, name).aggregate(list, _append, value=serdes.json, materialized=_kept(name))
+        )
+
+
+def _a_table(stream: Any, name: str, tables: Any, n: int) -> Any:
+    """One that was drawn before; else one of this stream."""
+    if len(tables) == 1:
+        tables.append(stream.to_table(key=serdes.string, value=serdes.json, materialized=_kept(name)))
+    return tables[1 + n % (len(tables) - 1)]
+
+
+def _of_table(function: Callable[..., Any]) -> Callable[..., None]:
+    def step(
+        builder: Any, streams: Any, stream: Any, other: Any, name: str, tables: Any, stores: Any, n: int
+    ) -> None:
+        tables.append(function(_a_table(other, name, tables, n), _kept(f"{name}-made") if n % 2 else None))
+
+    return step
+
+
+def _table_stream(
+    builder: Any, streams: Any, stream: Any, other: Any, name: str, tables: Any, stores: Any, n: int
+) -> None:
+    streams.append(_a_table(other, name, tables, n).to_stream())
+
+
 def _table_join(
-    builder: Any, streams: Any, stream: Any, other: Any, name: str, table: Any, stores: Any, n: int
+    builder: Any, streams: Any, stream: Any, other: Any, name: str, tables: Any, stores: Any, n: int
 ) -> None:
     right = other.to_table(key=serdes.string, value=serdes.json, materialized=_kept(name))
+    tables.append(right)
     streams.append(stream.left_join(right, lambda left, row: [left, row]))
 
 
+def _shared(
+    builder: Any, streams: Any, stream: Any, other: Any, name: str, tables: Any, stores: Any, n: int
+) -> None:
+    """With a table that others may read."""
+    join = stream.left_join if n % 3 else stream.join
+    streams.append(join(_a_table(other, name, tables, n), lambda left, row: [_bad(left), row]))
+
+
 def _stream_join(
-    builder: Any, streams: Any, stream: Any, other: Any, name: str, table: Any, stores: Any, n: int
+    builder: Any, streams: Any, stream: Any, other: Any, name: str, tables: Any, stores: Any, n: int
 ) -> None:
     from suiro.streams import JoinWindows
 
@@ -368,6 +420,16 @@ _STEPS: dict[str, Callable[..., None]] = {
     "session": _add(_session),
     "table": _add(_table),
     "table_join": _table_join,
-    "shared": _table_join,
+    "shared": _shared,
+    "to_table": _to_table,
+    "table_filter": _of_table(
+        lambda table, kept: table.filter(lambda key, value: _number(_bad(value)) % 2 == 0, materialized=kept)
+    ),
+    "table_values": _of_table(
+        lambda table, kept: table.map_values(
+            lambda value: [_bad(value)], value=serdes.json, materialized=kept
+        )
+    ),
+    "table_stream": _table_stream,
     "stream_join": _stream_join,
 }

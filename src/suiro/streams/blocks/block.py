@@ -9,7 +9,7 @@ from suiro.streams.blocks.order import Domain, Order
 from suiro.streams.records import Headers, Record
 from suiro.streams.times import UNKNOWN
 
-__all__ = ["Block", "Row", "merged"]
+__all__ = ["Block", "Row", "merged", "together"]
 
 Row = tuple[Any, Any, int, Headers, int]
 """A row by itself: key, value, timestamp (ms), headers, and what its lane had come to (`UNKNOWN` if not carried)."""
@@ -114,6 +114,13 @@ class Block:
     def at_the_end(cls, keys: Sequence[Any], values: Sequence[Any], timestamps: Sequence[int]) -> Block:
         """Of rows that an operator lets go of at the end of the micro-batch."""
         return cls(keys, values, timestamps, order=Order(Domain(is_the_end=True), range(len(keys)), 0))
+
+
+def together(blocks: Sequence[Block]) -> Block | None:
+    """One block of the rows of any number, in their order."""
+    if len(blocks) > 1:
+        return merged(blocks)[0]
+    return blocks[0] if blocks else None
 
 
 def merged(blocks: Sequence[Block]) -> tuple[Block, list[int]]:

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Protocol
 
 from suiro.streams.blocks.old_values import needs_old
+from suiro.streams.blocks.table_rows import TableRows
 from suiro.streams.topology.topology import SubTopology, Topology
 
 if TYPE_CHECKING:
@@ -33,6 +34,7 @@ class _Task(Protocol):
     def caller(self) -> Caller: ...
     def deliver(self, edge: Edge, block: Block) -> None: ...
     def drop(self, reason: str, count: int = 1) -> None: ...
+    def watch(self, store: Any) -> None: ...
     def failed_row(self, node: Node, block: Block, row: int, error: Exception) -> None: ...
 
 
@@ -59,6 +61,12 @@ class BlockContext:
 
     def store(self, name: str) -> Any:
         return self._task.stores[name]
+
+    def table(self, name: str) -> TableRows:
+        """The store of a table that this operator joins, see `table_rows`."""
+        store = self._task.stores[name]
+        self._task.watch(store)
+        return TableRows(store)
 
     def drop(self, reason: str, count: int = 1) -> None:
         """Counts records that are left out."""

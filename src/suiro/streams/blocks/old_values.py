@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from suiro.streams.topology.nodes import Node, TableFilter, TableMapValues, ToStream
+from suiro.streams.topology.nodes import Node, StreamTableJoin, TableFilter, TableMapValues, ToStream
 from suiro.streams.topology.topology import Topology
 
 __all__ = ["needs_old"]
@@ -15,7 +15,7 @@ def needs_old(topology: Topology, node: Node) -> bool:
 
 def _reads(child: Node) -> bool:
     match child.operator:
-        case ToStream():
+        case ToStream() | StreamTableJoin():
             return False
         case TableFilter(sends_old=sends_old) | TableMapValues(sends_old=sends_old):
             return sends_old

@@ -9,9 +9,10 @@ row begins with the key of the row that it was made of.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
-__all__ = ["Domain", "Key", "Order"]
+__all__ = ["Domain", "Key", "Order", "ranks"]
 
 Key = tuple[int, ...]
 
@@ -111,3 +112,15 @@ class Order:
         if self._places is None:
             return Order(self.domain, None, moved, base=self._base, rows=self._rows)
         return Order(self.domain, self._places, moved)
+
+
+def ranks(orders: Sequence[Order]) -> list[Callable[[int], Any]]:
+    """By order, a function of a row. What it gives can be compared with that of rows of the other orders."""
+    if all(order.domain is orders[0].domain for order in orders):
+        return [_short_rank(order) for order in orders]
+    return [order.key for order in orders]
+
+
+def _short_rank(order: Order) -> Callable[[int], Any]:
+    places, visit = order.places, order.visit
+    return lambda row: (places[row], visit(row))

@@ -4,7 +4,8 @@ A unit is one operator with a block form (a step), or an island: operators that 
 the interpreter. Islands are
 
 - operators without a block form, each for itself;
-- operators that share a store which is written: each record must see what those before it left there;
+- operators that share a store which is written: each record must see what those before it left there (but see
+  `shared_stores` for joins with a table);
 - processors and all below them: a processor may change what it forwarded, or give the same object again;
 - what lies between operators of an island.
 
@@ -19,7 +20,8 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 
-from suiro.streams.topology.nodes import Node, Process, Repartition, Sink
+from suiro.streams.blocks.shared_stores import pairs_of
+from suiro.streams.topology.nodes import Node, Process, Repartition, Sink, StreamTableJoin
 from suiro.streams.topology.topology import SubTopology, Topology, stores_of
 
 __all__ = ["PATHS_MAX", "BlockPlan", "Edge", "Unit", "plan_of"]
@@ -108,14 +110,14 @@ def _children_of_input(topology: Topology, sub: SubTopology, node: Node) -> list
 def _children(topology: Topology, sub: SubTopology) -> dict[str, list[tuple[str, int]]]:
     """By node, in the order in which a record goes to them. Below a repartition another task goes on."""
     inside = {each.name for each in sub.nodes}
-    return {
-        node.name: []
-        if isinstance(node.operator, Sink | Repartition)
-        else _together(
-            (child.name, port) for child, port in topology.children(node.name) if child.name in inside
-        )
-        for node in sub.nodes
-    }
+    found: dict[str, list[tuple[str, int]]] = {}
+    for node in sub.nodes:
+        ways = [] if isinstance(node.operator, Sink | Repartition) else topology.children(node.name)
+        below = [(child, port) for child, port in ways if child.name in inside]
+        # Changes that wake nothing go first: so they come to a stream-table join before all that the change sets off.
+        below.sort(key=lambda way: not (isinstance(way[0].operator, StreamTableJoin) and way[1] == 1))
+        found[node.name] = _together((child.name, port) for child, port in below)
+    return found
 
 
 def _together(ways: Iterable[tuple[str, int]]) -> list[tuple[str, int]]:
@@ -198,18 +200,33 @@ def _groups(
     for node in sub.nodes:
         if not has_step(node, len(ports.get(node.name, ())) > 1):
             unite([node.name], f"{type(node.operator).__name__} has no block form")
+    joined: list[tuple[str, str, str]] = []
     for spec in sub.stores:
-        users = [node.name for node in sub.nodes if spec.name in stores_of(node)]
+        users = [node for node in sub.nodes if spec.name in stores_of(node)]
         if len(users) > 1:
-            unite(users, f"they share store {spec.name}")
+            pairs = pairs_of(spec.name, users)
+            if pairs is None:
+                unite([node.name for node in users], f"they share store {spec.name}")
+            else:
+                joined += [(spec.name, writer, reader) for writer, reader in pairs]
     below = _below([node.name for node in sub.nodes if isinstance(node.operator, Process)], children)
     if len(below) > 1:
         unite(below, "a processor may change what it forwarded")
     while True:
         circle = _circle(sub, children, group)
-        if circle is None:
+        if circle is not None:
+            unite(circle, "they lie between operators of one island")
+            continue
+        # A join that goes record by record reads the store as it is, so it goes with who writes it.
+        apart = [
+            (store, writer, reader)
+            for store, writer, reader in joined
+            if group[reader].why and group[reader] is not group[writer]
+        ]
+        if not apart:
             break
-        unite(circle, "they lie between operators of one island")
+        for store, writer, reader in apart:
+            unite([writer, reader], f"they share store {store}")
     order = {node.name: place for place, node in enumerate(sub.nodes)}
     found = {id(each): each for each in group.values()}
     for each in found.values():

@@ -9,6 +9,7 @@ from suiro.streams.blocks.aggregate import StreamAggregateStep, TimeWindowAggreg
 from suiro.streams.blocks.async_call import AsyncCallStep
 from suiro.streams.blocks.global_table_join import StreamGlobalTableJoinStep
 from suiro.streams.blocks.map_batches import MapBatchesStep
+from suiro.streams.blocks.stream_table_join import StreamTableJoinStep
 from suiro.streams.topology.nodes import (
     AsyncCall,
     Branch,
@@ -27,6 +28,7 @@ from suiro.streams.topology.nodes import (
     Source,
     StreamAggregate,
     StreamGlobalTableJoin,
+    StreamTableJoin,
     TableFilter,
     TableMapValues,
     TableSource,
@@ -39,13 +41,21 @@ if TYPE_CHECKING:
     from suiro.streams.blocks.block import Block
     from suiro.streams.blocks.context import BlockContext
 
-__all__ = ["Step", "has_step", "step_of"]
+__all__ = ["PortsStep", "Step", "has_step", "step_of"]
 
 
 class Step(Protocol):
     """`process` forwards through its context. A step may have `end_of_batch()`, as rules have."""
 
     def process(self, block: Block, port: int) -> None: ...
+
+
+class PortsStep(Protocol):
+    """A step that takes the blocks of all its ports at once. It must regard their order, see `order.ranks`."""
+
+    def process_ports(self, deliveries: list[tuple[Block, int]]) -> None:
+        """`deliveries`: blocks, and the port of each."""
+        ...
 
 
 _ANY_PORT: dict[type, Any] = {Source: stateless.PassOn, Merge: stateless.PassOn}
@@ -68,12 +78,18 @@ _ONE_PORT: dict[type, Any] = {
     TableMapValues: table.TableMapValuesStep,
     ToStream: table.ToStreamStep,
 }
+_SEVERAL_PORTS: dict[type, Any] = {StreamTableJoin: StreamTableJoinStep}
 
 
 def has_step(topology: Topology, node: Node, has_several_ports: bool) -> bool:
     kind = type(node.operator)
     if kind in _ANY_PORT or kind in (Sink, Repartition):
         return True
+    if isinstance(node.operator, StreamTableJoin):
+        return (
+            node.operator.buffer_store is None
+            and topology.store(node.operator.table_store).kind == "key-value"
+        )
     if kind not in _ONE_PORT or has_several_ports:
         return False
     if isinstance(node.operator, TableSource):
@@ -86,5 +102,5 @@ def has_step(topology: Topology, node: Node, has_several_ports: bool) -> bool:
 def step_of(node: Node, context: BlockContext) -> Step:
     """Of a node that `has_step`, but for those by which records leave the task."""
     kind = type(node.operator)
-    step: Step = (_ANY_PORT.get(kind) or _ONE_PORT[kind])(node.operator, context)
+    step: Step = (_ANY_PORT.get(kind) or _SEVERAL_PORTS.get(kind) or _ONE_PORT[kind])(node.operator, context)
     return step

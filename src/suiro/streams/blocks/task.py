@@ -15,12 +15,12 @@ from itertools import accumulate
 from typing import Any, cast
 
 from suiro.errors import ConfigError, RegistryError
-from suiro.streams.blocks.block import Block, merged
+from suiro.streams.blocks.block import Block, merged, together
 from suiro.streams.blocks.context import BlockContext
 from suiro.streams.blocks.leaving import BlockOutputs, Parcel, merged_parcels
 from suiro.streams.blocks.order import Domain, Key, Order
 from suiro.streams.blocks.plan import BlockPlan, Edge
-from suiro.streams.blocks.steps import Step, step_of
+from suiro.streams.blocks.steps import PortsStep, Step, step_of
 from suiro.streams.calls import Caller
 from suiro.streams.errors import ProcessingError
 from suiro.streams.operators import Rule
@@ -87,6 +87,7 @@ class BlockTask(Task):
         self._moment: Key | None = None  # of what a record's time set off
         self._sequence = 0
         self._carried = UNKNOWN
+        self._watched: list[Any] = []
         self.rows: dict[str, int] = {}
         """How many came to each unit, by the node that they came to."""
         super().__init__(
@@ -119,7 +120,7 @@ class BlockTask(Task):
                 run = partial(self._leave, nodes[0])
             else:
                 step: Any = self._rules[nodes[0].name]
-                run = partial(self._whole, nodes[0], step)
+                run = partial(self._joined if hasattr(step, "process_ports") else self._whole, nodes[0], step)
             self._running.append(run)
 
     # -- running -----------------------------------------------------------------------------------------
@@ -169,20 +170,26 @@ class BlockTask(Task):
                 run(inbox.pop(index))
             elif index == self._punctuating and self._taken is not None and self.punctuators:
                 run([])
+        for store in self._watched:
+            store.replaced.clear()
 
     def _whole(self, node: Node, step: Step, deliveries: list[tuple[Block, Edge]]) -> None:
-        block, edge = deliveries[0]
-        if len(deliveries) > 1:
-            block, _ = merged([block for block, _ in deliveries])
+        block = together([block for block, _ in deliveries])
+        assert block is not None
         try:
-            step.process(block, edge.port)
+            step.process(block, deliveries[0][1].port)
         except _NO_RECORDS_FAULT as error:
             self.failed_row(node, block, 0, error)
 
+    def _joined(self, node: Node, step: PortsStep, deliveries: list[tuple[Block, Edge]]) -> None:
+        try:
+            step.process_ports([(block, edge.port) for block, edge in deliveries])
+        except _NO_RECORDS_FAULT as error:
+            self.failed_row(node, deliveries[0][0], 0, error)
+
     def _leave(self, node: Node, deliveries: list[tuple[Block, Edge]]) -> None:
-        block = deliveries[0][0]
-        if len(deliveries) > 1:
-            block, _ = merged([block for block, _ in deliveries])
+        block = together([block for block, _ in deliveries])
+        assert block is not None
         failed = partial(self.failed_row, node, block)
         parcels: list[Parcel] = []
         try:
@@ -252,6 +259,12 @@ class BlockTask(Task):
         self._flush_all_exits()
         self._run()
         self._send()
+
+    def watch(self, store: Any) -> None:
+        """Lets the store say which rows were replaced while blocks run."""
+        store.replaced = []
+        if store not in self._watched:
+            self._watched.append(store)
 
     def carry(self, carried: int) -> None:
         self._carried = carried

@@ -30,7 +30,7 @@ from suiro.streams.serdes import (
 from suiro.streams.stores.ordered import OrderedMap
 from suiro.streams.topology.nodes import StoreSpec
 
-__all__ = ["Cells", "Copy", "copier_of", "reader_of"]
+__all__ = ["Cells", "Copy", "Snapshot", "copier_of", "reader_of"]
 
 Copy = Callable[[Any], Any]
 """Gives a value of the caller's own."""
@@ -63,10 +63,7 @@ class Cells:
         if row is None:
             return None
         if isinstance(row, _Row):
-            copy = row.copy
-            if copy is None:
-                copy = row.copy = copier_of(row.value) or _copied
-            return copy(row.value), row.timestamp
+            return row.taken()
         assert isinstance(row, bytes)
         value, timestamp = self.decoded(row)
         if (made := copier_of(value)) is not None:
@@ -88,6 +85,21 @@ class Cells:
                     self._rows.put(key, _Row(self, own, timestamp))
                 return
         self._rows.put(key, self.encoded(value, timestamp))
+
+    def snapshot(self, key: bytes) -> Snapshot:
+        """The row as it is now, for `row_of`."""
+        row = self._rows.held(key)
+        if not isinstance(row, _Row):
+            assert row is None or isinstance(row, bytes)
+            return row
+        # A later put changes the held row, but not its value.
+        return _Row(self, row.value, row.timestamp, row.data, row.copy)
+
+    def row_of(self, snapshot: Snapshot) -> tuple[Any, int] | None:
+        """What `get` would have given; the value is the caller's."""
+        if isinstance(snapshot, _Row):
+            return snapshot.taken()
+        return None if snapshot is None else self.decoded(snapshot)
 
     def decoded(self, row: bytes) -> tuple[Any, int]:
         if self._start:
@@ -114,10 +126,21 @@ class _Row:
         self.copy = copy
         self.is_change = read is None
 
+    def taken(self) -> tuple[Any, int]:
+        """Value and timestamp; the value is the caller's."""
+        copy = self.copy
+        if copy is None:
+            copy = self.copy = copier_of(self.value) or _copied
+        return copy(self.value), self.timestamp
+
     def encoded(self) -> bytes:
         if self.data is None:
             self.data = self._cells.encoded(self.value, self.timestamp)
         return self.data
+
+
+Snapshot = _Row | bytes | None
+"""A row as it was; None where there was none."""
 
 
 # -- copies of values that were read -------------------------------------------------------------------------

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from suiro.streams.serdes.block_forms import Failed, encode_rows
-from suiro.streams.stores.decoded import Cells
+from suiro.streams.stores.decoded import Cells, Snapshot
 from suiro.streams.stores.ordered import OrderedMap
 from suiro.streams.topology.nodes import StoreSpec
 
@@ -24,6 +24,9 @@ class KeyValueStore:
         self._rows = rows
         self._cells = cells or Cells(spec, rows, stamped=True, keeps=keeps)
         self._topic = f"{spec.name}-changelog"
+        self.replaced: list[tuple[bytes, Snapshot]] | None = None
+        """If it is a list: for each put its key and the row before it, in the order of the puts. Who reads the list
+        empties it."""
 
     def get(self, key: Any) -> Any:
         """None where there is no row."""
@@ -45,10 +48,17 @@ class KeyValueStore:
         return self._cells.get(raw)
 
     def put_at(self, raw: bytes, value: Any, timestamp: int) -> None:
+        before = None if self.replaced is None else self._cells.snapshot(raw)
         if value is None:
             self._rows.put(raw, None)
         else:
             self._cells.put(raw, value, timestamp)
+        if self.replaced is not None:
+            self.replaced.append((raw, before))
+
+    def row_of(self, snapshot: Snapshot) -> tuple[Any, int] | None:
+        """A row that was replaced, as `row_at` gave it then."""
+        return self._cells.row_of(snapshot)
 
     def put_if_absent(self, key: Any, value: Any, timestamp: int = UNKNOWN_TIMESTAMP) -> Any:
         found = self.get(key)

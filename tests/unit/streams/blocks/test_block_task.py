@@ -86,19 +86,22 @@ def test_what_a_sink_cannot_write_follows_the_policy() -> None:
 
 
 def test_operators_that_share_a_store_are_an_island() -> None:
+    class Processor:
+        def process(self, record: Record) -> None: ...
+
     builder = StreamsBuilder()
-    table = builder.table("table", key=serdes.string, value=serdes.json)
-    _in(builder).filter(lambda key, value: True, name="before").join(
-        table, lambda left, right: left, name="join"
-    ).map_values(lambda value: value, name="behind").to("out", name="sink")
+    builder.add_state_store("seen", key=serdes.string, value=serdes.json)
+    stream = _in(builder).filter(lambda key, value: True, name="before")
+    for name in ("first", "second"):
+        stream.process(Processor, "seen", key=serdes.string, value=serdes.json, name=name)
+    stream.map_values(lambda value: value, name="beside").to("out", name="sink")
     units = _plan(builder).units
     (island,) = [unit for unit in units if unit.is_island]
-    assert "join" in island.nodes
-    assert len(island.nodes) == 2
-    assert "they share store" in island.why
-    assert [unit.nodes for unit in units if unit.nodes[0] in ("before", "behind", "sink")] == [
+    assert island.nodes == ("first", "second")
+    assert "they share store seen" in island.why
+    assert [unit.nodes for unit in units if unit.nodes[0] in ("before", "beside", "sink")] == [
         ("before",),
-        ("behind",),
+        ("beside",),
         ("sink",),
     ]
 
