@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from support.admin import ask
 from support.batches import batch_of
-from support.logs import NOW_MS, batch, open_log, read_all
+from support.logs import NOW_MS, batch, first_found, open_log, read_all
 from support.waiting import wait_until
 from support.wire import Wire
 
@@ -209,7 +209,7 @@ def test_a_folder_that_kafka_wrote_opens_here(
         result = log.read(committed["aborted"][0][0], max_bytes=1 << 20, read_committed=True)
         assert result.last_stable_offset == log.log_end_offset
         assert [first for _, first in result.aborted] == [committed["aborted"][0][0]]
-        assert log.offset_for_timestamp(0) == (0, 1000)
+        assert first_found(log.lookups_by_time(0)) == (0, 1000)
     assert crashed.log_end_offset == closed.log_end_offset
     (entry,) = closed.producer_states()
     assert entry.transaction_first_offset == -1

@@ -68,14 +68,14 @@ class World:
             case "tier":
                 node.until_idle()
             case "retain":
-                node.log.apply_retention()
+                node.log.retention.apply()
             case "time":
                 node.clock.advance(DELETE_RETENTION_MS + 1)
             case "settle":  # only the tier has what was written so far
                 self.do("fill", 0)
                 self.clean()
                 node.until_idle()
-                node.log.apply_retention()
+                node.log.retention.apply()
                 node.until_idle()
             case "kill":
                 node.tier.work()
@@ -96,7 +96,7 @@ class World:
     def clean(self) -> None:
         """What the broker's cleaner does, here and now."""
         log = self.node.log
-        if self.node.tier.holds_cleaning(log) or not log.has_sealed_segments:
+        if self.node.tier.holds_cleaning(log) or len(log.kept_segments) < 2:
             return
         found = dirtiness(
             log.cleaning.facts(),

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from uuid import UUID
 
 from suiro.clock import ManualClock
 from suiro.log import LogConfig, PartitionLog, ReadResult
+from suiro.log.lookup import TimeLookup
 from suiro.protocol.record_batch import iter_headers
 from suiro.protocol.records import Record, control_type, decode_batch, encode_batch
 
@@ -109,9 +110,14 @@ def state_of(log: PartitionLog) -> dict[str, object]:
         ),
         "aborted": [entry for segment in log.segments for entry in segment.transaction_index.entries],
         "offsets": [_entries(segment.offset_index) for segment in log.segments],
-        "latest": log.offset_of_max_timestamp(),
+        "latest": first_found(log.lookups_of_max_timestamp()),
         "epochs": [entry for entry in log.leader_epochs.entries if entry[1] < log.log_end_offset],
     }
+
+
+def first_found(lookups: Iterator[TimeLookup]) -> tuple[int, int] | None:
+    """(offset, timestamp) of what the first look-up finds that finds anything."""
+    return next((found for one in lookups if (found := one.run()) is not None), None)
 
 
 def _entries(index: object) -> list[tuple[int, ...]]:

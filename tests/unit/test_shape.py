@@ -23,7 +23,6 @@ LONG_FILES = {
     "broker/coordination/groups/consumer_group.py": WHOLE,
     "config/table.py": "the table of settings",
     "log/cleaning_kernels.py": KERNEL,
-    "log/partition.py": WHOLE,
     "protocol/kernels.py": KERNEL,
     "streams/dsl/grouped.py": "the operators of groups, most of it their docstrings",
     "streams/expressions/expression.py": "every operator and function is a method, with its docstring",

@@ -491,7 +491,7 @@ class Broker:
         now = self.clock.wall_ms()
         for partition in self.topics.partitions():
             try:
-                if partition.log.apply_retention(now):
+                if partition.log.retention.apply(now):
                     partition.grown()  # Fetch sessions tell their clients the new start.
             except (LogError, OSError) as error:  # The others are not to fill the disk because of this one.
                 logger.warning("retention of %s-%d: %s", partition.topic, partition.index, error)

@@ -92,6 +92,21 @@ def write_partition_metadata(directory: Path, topic_id: UUID) -> None:
     replace_file(directory / PARTITION_METADATA, content.encode(), sync=False)
 
 
+def keep_topic_id(directory: Path, topic_id: UUID, topic: str) -> None:
+    """Write the topic id for a new partition. Raises `ConfigError` where the folder has another one; a damaged file is
+    set aside and written again."""
+    try:
+        found = read_partition_metadata(directory)
+    except DamagedFileError as error:
+        set_aside(directory / PARTITION_METADATA, f"{error}; it is written anew, for {topic_id} ({topic})")
+        found = None
+    if found is None:
+        directory.mkdir(parents=True, exist_ok=True)
+        write_partition_metadata(directory, topic_id)
+    elif found != topic_id:
+        raise ConfigError(f"{directory} belongs to topic id {found}, not to {topic_id} ({topic})")
+
+
 def read_properties(path: Path) -> dict[str, str]:
     """A Java properties file of plain `name=value` lines; {} where it is absent. Raises DamagedFileError."""
     try:

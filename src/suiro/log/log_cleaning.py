@@ -37,14 +37,21 @@ class CleanableLog(Protocol):
     def producer_states(self) -> tuple[ProducerEntry, ...]: ...
     def check_open(self) -> None: ...
     def take_offline(self, why: str) -> None: ...
-    def delete_files(self, segment: Segment) -> None: ...
 
 
 class LogCleaning:
     """`begin`, then `replace_segments` for each cleaned group, then `end`."""
 
-    def __init__(self, log: CleanableLog, *, clock: Clock, note_gaps: Callable[[], None]) -> None:
+    def __init__(
+        self,
+        log: CleanableLog,
+        *,
+        clock: Clock,
+        note_gaps: Callable[[], None],
+        delete_files: Callable[[Segment], None],
+    ) -> None:
         self._log = log
+        self._delete_files = delete_files
         self._clock = clock
         self._note_gaps = note_gaps
         self.is_running = False
@@ -121,7 +128,7 @@ class LogCleaning:
         try:
             begin_swap(self._log.directory, bases[0])
             for segment in self._log.kept_segments.at(bases):
-                self._log.delete_files(segment)
+                self._delete_files(segment)
             end_swap(self._log.directory, bases[0])
         except OSError as error:
             # Which names the files have now only the next start can tell.

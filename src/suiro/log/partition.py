@@ -22,17 +22,10 @@ from pathlib import Path
 from uuid import UUID
 
 from suiro.clock import Clock
-from suiro.errors import ConfigError
 from suiro.log import lookup, producer_snapshot
 from suiro.log.admission import Origin, admit, placed, stamped_with_time
-from suiro.log.checkpoints import (
-    PARTITION_METADATA,
-    DamagedFileError,
-    read_partition_metadata,
-    write_partition_metadata,
-)
+from suiro.log.checkpoints import keep_topic_id
 from suiro.log.config import LogConfig
-from suiro.log.damage import set_aside
 from suiro.log.deleted_files import DeletedFiles
 from suiro.log.errors import (
     DamagedLogError,
@@ -43,13 +36,13 @@ from suiro.log.errors import (
 )
 from suiro.log.flushing import Flushing
 from suiro.log.leader_epochs import LeaderEpochs
-from suiro.log.local_retention import locally_expired, removable
 from suiro.log.log_cleaning import LogCleaning
+from suiro.log.log_retention import LogRetention
 from suiro.log.lookup import TimeLookup
 from suiro.log.producer_state import ProducerEntry, ProducerStates
 from suiro.log.recovery import Opened, open_segments
 from suiro.log.results import Appended, FlushJob, ReadResult
-from suiro.log.retention import SegmentFacts, expired_segments
+from suiro.log.retention import SegmentFacts
 from suiro.log.segment import NO_TIMESTAMP, Segment
 from suiro.log.segments import Region, Segments, missing
 from suiro.log.sequencing import check_batch, check_together
@@ -59,8 +52,7 @@ from suiro.protocol.records import control_batch
 
 logger = logging.getLogger(__name__)
 
-
-_DAMAGES_TOLD = 100
+_REPORTED_MAX = 100
 
 Verify = Callable[[int, int], None]
 
@@ -99,8 +91,11 @@ class PartitionLog:
         self._flushing = Flushing(directory, clock=clock, recovery_point=min(recovery_point, end))
         self.gaps_below = end if gaps_below is None else gaps_below
         self.found_gaps = opened.gaps
-        self.cleaning = LogCleaning(self, clock=clock, note_gaps=note_gaps)
-        self._told: set[str] = set()
+        self.retention = LogRetention(self, clock=clock, flushing=self._flushing, deleted_files=deleted_files)
+        self.cleaning = LogCleaning(
+            self, clock=clock, note_gaps=note_gaps, delete_files=self.retention.delete_files
+        )
+        self._reported: set[str] = set()
         self.leader_epochs = leader_epochs
         self.leader_epochs.cut_end(end)
         self.leader_epochs.add(*opened.leader_epochs)
@@ -112,7 +107,7 @@ class PartitionLog:
         self._segments = Segments(opened.segments)
         self._producers = opened.producers
         self._closed_at = end if opened.as_closed else None
-        self._open = True
+        self.is_open = True
 
     @classmethod
     def open(
@@ -136,18 +131,7 @@ class PartitionLog:
         `gaps_below`: where cleaning may have left gaps in the offsets; None where nobody noted it, so that any gap
         that there is now counts as cleaning's. `note_gaps` is called when that has grown, to put it on the disk.
         """
-        try:
-            found_id = read_partition_metadata(directory)
-        except DamagedFileError as error:
-            set_aside(
-                directory / PARTITION_METADATA, f"{error}; it is written anew, for {topic_id} ({topic})"
-            )
-            found_id = None
-        if found_id is None:
-            directory.mkdir(parents=True, exist_ok=True)
-            write_partition_metadata(directory, topic_id)
-        elif found_id != topic_id:
-            raise ConfigError(f"{directory} belongs to topic id {found_id}, not to {topic_id} ({topic})")
+        keep_topic_id(directory, topic_id, topic)
         now_ms = clock.wall_ms()
         leader_epochs = LeaderEpochs(directory)
         opened = open_segments(
@@ -451,7 +435,7 @@ class PartitionLog:
                     gaps_below=self.gaps_below,
                 )
             except DamagedLogError as error:
-                self._tell(error)
+                self._report(error)
                 if offset < self.tiered_end_offset:
                     raise self._in_tier(offset) from error  # The copy there was verified when it was made.
                 raise
@@ -479,11 +463,11 @@ class PartitionLog:
             f"{self._segments.first_base} to {self.log_end_offset}"
         )
 
-    def _tell(self, error: DamagedLogError) -> None:
-        """Name damage in the node's log: once, and not each time a reader asks again."""
+    def _report(self, error: DamagedLogError) -> None:
+        """Log damage once, not at each read of it."""
         text = str(error)
-        if text not in self._told and len(self._told) < _DAMAGES_TOLD:
-            self._told.add(text)
+        if text not in self._reported and len(self._reported) < _REPORTED_MAX:
+            self._reported.add(text)
             logger.error("%s", text)
 
     def aborted_transactions(self, offset: int, upper: int) -> list[tuple[int, int]]:
@@ -502,14 +486,6 @@ class PartitionLog:
         largest = lookup.largest_timestamp(self._segments)
         return iter(()) if largest == NO_TIMESTAMP else self.lookups_by_time(largest)
 
-    def offset_for_timestamp(self, timestamp: int) -> tuple[int, int] | None:
-        """(offset, timestamp) of the first record at least this late, or None. Raises `CorruptBatchError`."""
-        return _first_found(self.lookups_by_time(timestamp))
-
-    def offset_of_max_timestamp(self) -> tuple[int, int] | None:
-        """(offset, timestamp) of the first record that has the largest timestamp, or None."""
-        return _first_found(self.lookups_of_max_timestamp())
-
     def end_offset_for_epoch(self, leader_epoch: int) -> tuple[int, int] | None:
         """(largest epoch at most this one, where it ended); None for one that has not begun."""
         return self.leader_epochs.end_offset(
@@ -520,49 +496,14 @@ class PartitionLog:
         """The leader epoch that an offset was written in, or will be."""
         return self.leader_epochs.epoch_of(offset, current=self.leader_epoch)
 
-    # Retire
-
-    def delete_records_before(self, offset: int) -> int:
-        """Move the log's start (-1: to the high watermark); segments before it go. The new start."""
-        self.check_open()
-        offset = self.log_end_offset if offset == -1 else offset
-        if not 0 <= offset <= self.log_end_offset:
-            raise OffsetOutOfRangeError(
-                f"cannot delete before {offset}: the log ends at {self.log_end_offset}"
-            )
-        if offset > self.log_start_offset:
-            self._start_at(offset)
-            self._drop_oldest(len(self._segments) - len(self._segments.from_offset(offset)))
-        return self.log_start_offset
-
-    def apply_retention(self, now_ms: int | None = None) -> int:
-        """Delete the segments that `retention.*` no longer asks for; how many.
-
-        Of a tiered log `local.retention.*` decide, and only what has been copied goes; it can still be read.
-        """
-        now_ms = self._clock.wall_ms() if now_ms is None else now_ms
-        if self.cleaning.is_running or self.offline is not None:
-            return 0
-        facts, start = self._segments.facts(self.log_end_offset), self.log_start_offset
-        tiered = self.config.copies_to_remote
-        decide = locally_expired if tiered else expired_segments
-        count = decide(facts, self.config, now_ms=now_ms, log_start_offset=start)
-        if count == len(self._segments):
-            self.roll()
-        if any(segment.check_times() for segment in self.segments[:count]):
-            return self.apply_retention(now_ms)  # A time index made them look older than they are.
-        if tiered:
-            count = removable(facts, count, safe_offset=max(self.tiered_end_offset, start))
-        self._drop_oldest(count)
-        return count
+    # The remote tier
 
     def found_in_tier(
         self, start_offset: int | None, end_offset: int, leader_epochs: Sequence[tuple[int, int]] = ()
     ) -> None:
-        """After a start: the remote tier has copies from the one offset to before the other (None: nothing).
+        """After a start: the remote tier has copies from `start_offset` (None: no copies) to before `end_offset`.
 
-        Where this disk lost its end to a crash and the tier has it, the log goes on behind the tier's end, in the
-        latest of the tier's leader epochs, (epoch, first offset).
+        Where a crash lost records that the tier has, the log continues at the tier's end, in its latest leader epoch.
         """
         self.tiered_end_offset = end_offset
         if self.config.compacted:
@@ -578,30 +519,10 @@ class PartitionLog:
             # What the producers did between is not known here. A transaction that was open where this disk ends
             # was over before the tier's end was copied; left open, it would hold the last stable offset for ever.
             self._producers = ProducerStates()
-            self._drop_oldest(len(self._segments) - 1)
+            self.retention.delete_oldest(len(self._segments) - 1)
         first = self._segments.first_base if start_offset is None else start_offset
         if first > self.log_start_offset and (start_offset is None or not self.config.compacted):
-            self._start_at(min(first, self._segments.first_base))
-
-    def _drop_oldest(self, count: int) -> None:
-        if count == 0 or self.cleaning.is_running:
-            return  # What is being cleaned must keep its files; the next check comes.
-        self._segments.drop_oldest(count, self.delete_files)
-        first = self._segments.first_base
-        self._flushing.flushed(first)
-        in_tier = self.config.remote_storage_enable and self.tiered_end_offset > self.log_start_offset
-        if first > self.log_start_offset and not in_tier:
-            self._start_at(first)
-        producer_snapshot.remove(self.directory, keep=self._segments.bases)
-
-    def delete_files(self, segment: Segment) -> None:
-        due_ms = self._clock.wall_ms() + self.config.file_delete_delay_ms
-        self._deleted_files.delete_segment(segment.path, due_ms=due_ms)
-
-    def _start_at(self, offset: int) -> None:
-        self.log_start_offset = offset
-        self._flushing.flushed(offset)
-        self.leader_epochs.cut_start(offset)
+            self.retention.start_at(min(first, self._segments.first_base))
 
     # Disk
 
@@ -630,9 +551,9 @@ class PartitionLog:
 
     def close(self) -> None:
         """Sync, and leave a snapshot at the log's end, so that the next open scans nothing."""
-        if not self._open:
+        if not self.is_open:
             return
-        self._open = False
+        self.is_open = False
         if self.offline is not None:
             return
         end = self.log_end_offset
@@ -647,26 +568,18 @@ class PartitionLog:
 
     def abandon(self) -> None:
         """Let go of the files without writing anything: what the death of the process would leave."""
-        self._open = False
+        self.is_open = False
         self._segments = Segments([])
 
     def delete(self) -> None:
         """Remove the partition: its directory is renamed now and removed after `file.delete.delay.ms`."""
-        self._open = False
+        self.is_open = False
         due_ms = self._clock.wall_ms() + self.config.file_delete_delay_ms
         self._deleted_files.delete_folder(self.directory, due_ms=due_ms)
         self._segments = Segments([])
 
     def _log_append_time(self, timestamp: int) -> int:
         return timestamp if self.config.message_timestamp_type == "LogAppendTime" else -1
-
-    @property
-    def is_open(self) -> bool:
-        return self._open
-
-    @property
-    def has_sealed_segments(self) -> bool:
-        return len(self._segments) > 1
 
     def take_offline(self, why: str) -> None:
         """After a failure that leaves open what is on the disk: nothing is read or appended until a new start.
@@ -678,14 +591,10 @@ class PartitionLog:
             logger.error("%s is offline until the next start: %s", self.directory, why)
 
     def check_open(self) -> None:
-        if not self._open:
+        if not self.is_open:
             raise StorageError(f"{self.topic}-{self.partition} is closed")
         if self.offline is not None:
             raise StorageError(
-                f"{self.topic}-{self.partition} is offline since its disk failed ({self.offline}); mend the disk "
-                "and start the node again"
+                f"{self.topic}-{self.partition} is offline since its disk failed ({self.offline}); fix the disk "
+                "and restart the node"
             )
-
-
-def _first_found(lookups: Iterator[TimeLookup]) -> tuple[int, int] | None:
-    return next((found for one in lookups if (found := one.run()) is not None), None)

@@ -238,7 +238,7 @@ def test_retention_of_one_partition_that_fails_holds_up_no_other(
         def broken(*_: object) -> int:
             raise OSError(errno.EIO, os.strerror(errno.EIO))
 
-        monkeypatch.setattr(topic.partitions[0].log, "apply_retention", broken)
+        monkeypatch.setattr(topic.partitions[0].log.retention, "apply", broken)
         broker._apply_retention()
         assert [partition.log.log_start_offset for partition in topic.partitions] == [0, 1, 1]
 

@@ -37,7 +37,7 @@ def source(path: Path, *names: str, topic_id: UUID | None = None) -> list[Path]:
         )
         for _ in range(10):
             log.append(batch(3))
-        log.delete_records_before(10)
+        log.retention.delete_records_before(10)
     directory.close()
     return [path / name for name in names]
 

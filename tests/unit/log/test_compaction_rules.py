@@ -132,9 +132,9 @@ def test_compacted_and_deleted_together(tmp_path: Path) -> None:
     assert (log.log_start_offset, log.log_end_offset, checkpoint) == (0, 12, 12)
     clock.advance(5000)
     log.append(keyed(1, 12, NOW_MS + 5000))
-    assert log.apply_retention() == 0
+    assert log.retention.apply() == 0
     clock.advance(1200)
-    assert log.apply_retention() > 0
+    assert log.retention.apply() > 0
     assert [record.value for record in committed_records(log)] == [b"12"]
     assert log.log_start_offset == 12  # and with it goes what the checkpoint says
     assert dirty(log, NOW_MS, checkpoint=3).first_dirty_offset == 12

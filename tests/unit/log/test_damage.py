@@ -12,7 +12,7 @@ from pathlib import Path
 from uuid import uuid4
 
 import pytest
-from support.logs import NOW_MS, batch, open_log, region_bytes
+from support.logs import NOW_MS, batch, first_found, open_log, region_bytes
 
 from suiro.clock import ManualClock
 from suiro.errors import ConfigError
@@ -151,13 +151,13 @@ def test_an_index_that_contradicts_its_segment_is_built_again(tmp_path: Path, ki
 
 def _answers(log: PartitionLog) -> list[object]:
     """All that the indexes have a part in: reads from everywhere, look-ups by time, aborted transactions, ages."""
-    times = [log.offset_for_timestamp(NOW_MS + number) for number in range(0, BATCHES, 3)]
+    times = [first_found(log.lookups_by_time(NOW_MS + number)) for number in range(0, BATCHES, 3)]
     reads = []
     for offset in range(0, log.log_end_offset, 3):
         result = log.read(offset, max_bytes=500, read_committed=True)
         reads.append((region_bytes(result)[:8], result.aborted))
-    log.apply_retention()
-    return [times, reads, log.offset_of_max_timestamp(), _read(log), log.log_start_offset]
+    log.retention.apply()
+    return [times, reads, first_found(log.lookups_of_max_timestamp()), _read(log), log.log_start_offset]
 
 
 def test_a_time_index_that_lies_deletes_nothing(tmp_path: Path) -> None:
@@ -166,7 +166,7 @@ def test_a_time_index_that_lies_deletes_nothing(tmp_path: Path) -> None:
         folder
     )
     log = open_log(folder, config=LogConfig(segment_bytes=4000, retention_ms=3_600_000), clean=True)
-    assert log.apply_retention() == 0
+    assert log.retention.apply() == 0
     assert _read(log)[1] is None
 
 
@@ -223,7 +223,7 @@ def test_damage_in_a_middle_segment_stops_the_reader_there(
     assert log.append(batch()).base_offset == end
     if kind in ("length", "magic", "zeros"):
         with pytest.raises(DamagedLogError):
-            log.offset_for_timestamp(lost_timestamp)
+            first_found(log.lookups_by_time(lost_timestamp))
 
 
 def open_log_end(folder: Path) -> int:

@@ -76,7 +76,7 @@ def test_checkpoints_are_kafkas_text_and_are_obeyed(tmp_path: Path) -> None:
     directory = DataDirectory.open(tmp_path)
     log = _open_partition(directory)
     log.append(batch(5))
-    log.delete_records_before(2)
+    log.retention.delete_records_before(2)
     log.flush()
     directory.checkpoint()
     assert (tmp_path / "recovery-point-offset-checkpoint").read_text() == "0\n1\nflights 0 5\n"

@@ -36,7 +36,7 @@ def test_a_failed_sync_takes_the_log_offline_until_the_next_start(
     for use in (
         lambda: log.append(batch()),
         lambda: log.read(0, max_bytes=100, read_committed=False),
-        lambda: log.delete_records_before(1),
+        lambda: log.retention.delete_records_before(1),
     ):
         with pytest.raises(StorageError, match="offline"):
             use()

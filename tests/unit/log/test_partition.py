@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 from kio.schema.errors import ErrorCode
-from support.logs import NOW_MS, batch, open_log, read_all, region_bytes
+from support.logs import NOW_MS, batch, first_found, open_log, read_all, region_bytes
 
 from suiro.clock import ManualClock
 from suiro.log import LogConfig, LogError, PartitionLog, files
@@ -275,17 +275,17 @@ def test_timestamp_look_ups_agree_with_a_list(tmp_path: Path, config: LogConfig,
         log = open_log(tmp_path / "t-0", config=config, clean=True)
     for wanted in range(0, 310, 3):
         expected = next(((n, t) for n, t in enumerate(times) if t >= wanted), None)
-        assert log.offset_for_timestamp(wanted) == expected, wanted
+        assert first_found(log.lookups_by_time(wanted)) == expected, wanted
     largest = max(times)
-    assert log.offset_of_max_timestamp() == (times.index(largest), largest)
-    log.delete_records_before(10)
-    assert log.offset_for_timestamp(0) == (10, times[10])
+    assert first_found(log.lookups_of_max_timestamp()) == (times.index(largest), largest)
+    log.retention.delete_records_before(10)
+    assert first_found(log.lookups_by_time(0)) == (10, times[10])
 
 
 def test_an_empty_log_has_no_timestamps(tmp_path: Path) -> None:
     log = open_log(tmp_path / "t-0")
-    assert log.offset_for_timestamp(0) is None
-    assert log.offset_of_max_timestamp() is None
+    assert first_found(log.lookups_by_time(0)) is None
+    assert first_found(log.lookups_of_max_timestamp()) is None
 
 
 def test_log_append_time_is_stamped_with_a_new_crc(tmp_path: Path) -> None:
@@ -295,7 +295,7 @@ def test_log_append_time_is_stamped_with_a_new_crc(tmp_path: Path) -> None:
     header = read_header(data)
     verify(data, 0, header)
     assert [record.timestamp for record in decode_batch(data)] == [NOW_MS, NOW_MS]
-    assert log.offset_for_timestamp(NOW_MS) == (0, NOW_MS)
+    assert first_found(log.lookups_by_time(NOW_MS)) == (0, NOW_MS)
 
 
 @pytest.mark.parametrize(
@@ -327,7 +327,7 @@ def _filled(directory: Path, config: LogConfig) -> PartitionLog:
 def test_retention_by_size_keeps_what_is_asked_for(tmp_path: Path) -> None:
     size = len(batch())
     log = _filled(tmp_path / "t-0", LogConfig(retention_bytes=3 * size, retention_ms=-1))
-    assert log.apply_retention() == 5
+    assert log.retention.apply() == 5
     assert (log.log_start_offset, log.log_end_offset) == (5, 8)
     assert len(read_all(log)) == 3
 
@@ -335,9 +335,9 @@ def test_retention_by_size_keeps_what_is_asked_for(tmp_path: Path) -> None:
 def test_retention_by_time_takes_the_active_segment_too(tmp_path: Path) -> None:
     log = _filled(tmp_path / "t-0", LogConfig(retention_ms=1000))
     log.append(batch(timestamp=NOW_MS + 8000))
-    assert log.apply_retention(NOW_MS + 5500) == 5
+    assert log.retention.apply(NOW_MS + 5500) == 5
     assert log.log_start_offset == 5
-    assert log.apply_retention(NOW_MS + 50_000) == 4
+    assert log.retention.apply(NOW_MS + 50_000) == 4
     assert (log.log_start_offset, log.log_end_offset) == (9, 9)
     assert log.append(batch()).base_offset == 9
     names = {path.suffix for path in (tmp_path / "t-0").iterdir()}
@@ -351,7 +351,7 @@ def test_retention_makes_room_on_a_full_disk(tmp_path: Path, monkeypatch: pytest
         log.append(batch())
     with monkeypatch.context() as patch:
         patch.setattr("suiro.log.checkpoints.replace_file", _no_space)
-        assert log.apply_retention() == 3
+        assert log.retention.apply() == 3
     assert log.log_start_offset == 6
     log.abandon()
     reopened = open_log(tmp_path / "t-0")
@@ -361,7 +361,7 @@ def test_retention_makes_room_on_a_full_disk(tmp_path: Path, monkeypatch: pytest
 
 def test_a_compacted_topic_keeps_everything(tmp_path: Path) -> None:
     log = _filled(tmp_path / "t-0", LogConfig(retention_ms=1, retention_bytes=0, cleanup_policy=("compact",)))
-    assert log.apply_retention(NOW_MS * 2) == 0
+    assert log.retention.apply(NOW_MS * 2) == 0
 
 
 def test_delete_records_moves_the_start_and_drops_whole_segments(tmp_path: Path) -> None:
@@ -369,16 +369,16 @@ def test_delete_records_moves_the_start_and_drops_whole_segments(tmp_path: Path)
     for _ in range(20):
         log.append(batch(2))
     before = len(log.segments)
-    assert log.delete_records_before(21) == 21
+    assert log.retention.delete_records_before(21) == 21
     assert len(log.segments) < before
-    assert log.delete_records_before(3) == 21
+    assert log.retention.delete_records_before(3) == 21
     assert read_all(log)[0] == "21:value"
     with pytest.raises(LogError):
-        log.delete_records_before(41)
+        log.retention.delete_records_before(41)
     log.close()
     reopened = open_log(tmp_path / "t-0", config=SMALL, clean=True, log_start_offset=21)
     assert read_all(reopened)[0] == "21:value"
-    assert reopened.delete_records_before(-1) == 40
+    assert reopened.retention.delete_records_before(-1) == 40
     assert read_all(reopened) == []
     assert reopened.append(batch()).base_offset == 40
 
@@ -386,14 +386,14 @@ def test_delete_records_moves_the_start_and_drops_whole_segments(tmp_path: Path)
 def test_snapshots_go_with_their_segments(tmp_path: Path) -> None:
     log = _filled(tmp_path / "t-0", LogConfig(retention_ms=1000))
     assert len(list((tmp_path / "t-0").glob("*.snapshot"))) == 8
-    log.apply_retention(NOW_MS + 5500)
+    log.retention.apply(NOW_MS + 5500)
     assert sorted(int(path.stem) for path in (tmp_path / "t-0").glob("*.snapshot")) == [5, 6, 7, 8]
 
 
 def test_records_deleted_in_the_middle_of_a_transaction(tmp_path: Path) -> None:
     log = open_log(tmp_path / "t-0")
     log.append(batch(5, producer_id=1, epoch=0, sequence=0, transactional=True))
-    log.delete_records_before(3)
+    log.retention.delete_records_before(3)
     assert log.last_stable_offset == 3
     assert read_all(log, read_committed=True) == []
     log.append_control(True, 1, 0, 0)
@@ -596,12 +596,12 @@ def test_new_settings_count_from_the_next_append_and_retention_on(tmp_path: Path
     for _ in range(3):
         log.append(batch(3))
     assert len(log.segments) == 1
-    assert log.apply_retention() == 0
+    assert log.retention.apply() == 0
     log.update_config(replace(SMALL, segment_bytes=200, retention_ms=1000))
     log.append(batch(3))
     assert len(log.segments) == 2
     clock.advance(5000)
-    assert log.apply_retention() == 2
+    assert log.retention.apply() == 2
     assert log.log_start_offset == log.log_end_offset == 12
 
 

@@ -57,7 +57,7 @@ def _delete(broker: BrokerContext, topic: str, index: int, offset: int) -> tuple
         return ErrorCode.offset_out_of_range, -1
     start = log.log_start_offset
     try:
-        log.delete_records_before(offset)
+        log.retention.delete_records_before(offset)
     except LogError as error:
         return error.code, -1
     if log.log_start_offset != start:

@@ -128,7 +128,7 @@ class Cleaner:
         worst: tuple[PartitionLog, Dirtiness] | None = None
         self.max_dirty_percent = 0
         for log in logs:
-            if log in self._uncleanable or log.offline is not None or not log.has_sealed_segments:
+            if log in self._uncleanable or log.offline is not None or len(log.kept_segments) < 2:
                 continue
             if self._host.tier is not None and self._host.tier.holds_cleaning(log):
                 continue

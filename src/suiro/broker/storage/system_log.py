@@ -95,4 +95,4 @@ def compact(partition: Partition, live: Sequence[tuple[bytes, bytes]], *, timest
         logger.warning("%s-%d is not compacted at this start: %s", partition.topic, partition.index, error)
         return
     log.flush()
-    log.delete_records_before(start)
+    log.retention.delete_records_before(start)

@@ -46,11 +46,11 @@ def test_local_retention_takes_only_what_was_copied_and_reads_go_on(node: Tiered
     node.produce(20)
     node.store.fail("put")
     node.until(lambda: node.store.operations, "an attempt")
-    assert node.log.apply_retention() == 0
+    assert node.log.retention.apply() == 0
     node.store.work_again()
     node.until_copied()
     count = len(node.log.segments)
-    assert node.log.apply_retention() == count - 1
+    assert node.log.retention.apply() == count - 1
     assert node.log.log_start_offset == 0 < node.log.local_log_start_offset
     with pytest.raises(InRemoteTierError):
         node.log.read(0, max_bytes=1, read_committed=False)
@@ -62,7 +62,7 @@ def test_total_retention_removes_remote_segments_and_moves_the_start(node: Tiere
     node.create(retention_bytes="2000", local_retention_ms="-2", local_retention_bytes="400")
     node.produce(60)
     node.until_copied()
-    node.log.apply_retention()
+    node.log.retention.apply()
     start = node.log.log_start_offset
     assert start > 0
     remote = sum((node.objects / name).stat().st_size for name in node.stored(".log"))
@@ -99,7 +99,7 @@ def test_delete_records_removes_what_lies_before(node: TieredNode) -> None:
     node.produce(20)
     node.until_copied()
     before = len(node.stored(".log"))
-    node.log.delete_records_before(9)
+    node.log.retention.delete_records_before(9)
     node.until(lambda: len(node.stored(".log")) < before, "the removal")
     node.until_idle()
     assert node.read_all() == expected(9, 20)
@@ -125,7 +125,7 @@ def test_turning_the_tier_off_deletes_what_is_only_there(node: TieredNode) -> No
     node.create()
     node.produce(20)
     node.until_copied()
-    node.log.apply_retention()
+    node.log.retention.apply()
     local = node.log.local_log_start_offset
     topic = node.broker.topics.topic(TOPIC)
     assert topic is not None
@@ -156,11 +156,11 @@ def test_turning_the_tier_off_and_on_copies_again_before_anything_goes(node: Tie
     start = node.log.log_start_offset
     node.store.fail("put")
     node.broker.topics.alter_configs(topic, {**on, "local.retention.ms": "0"})
-    node.log.apply_retention()
+    node.log.retention.apply()
     assert node.read_all() == expected(start, 20)
     node.store.work_again()
     node.until_copied()
-    node.log.apply_retention()
+    node.log.retention.apply()
     assert node.log.local_log_start_offset > start
     assert node.read_all() == expected(start, 20)
 
@@ -193,7 +193,7 @@ def test_an_open_transaction_holds_the_copy_back(node: TieredNode) -> None:
     node.log.append_control(False, 7, 0, 0)
     node.produce(10)
     node.until_copied()
-    node.log.apply_retention()
+    node.log.retention.apply()
     assert node.stored(".txnindex") != []
     result = node.read(open_from - 1, read_committed=True)
     assert result.aborted == [(7, open_from)]
@@ -204,7 +204,7 @@ def test_a_restart_knows_what_is_in_the_tier(node: TieredNode) -> None:
     node.create()
     node.produce(20)
     node.until_copied()
-    node.log.apply_retention()
+    node.log.retention.apply()
     node.restart()
     assert node.copied > 0
     assert node.read_all() == expected(0, 20)
@@ -223,7 +223,7 @@ def test_the_metadata_topic_is_compacted_and_written_again_when_deleted(node: Ti
     node.broker.delete_topic(topic)
     node.produce(20)
     node.until_copied()
-    node.log.apply_retention()
+    node.log.retention.apply()
     node.restart()
     assert node.read_all() == expected(0, 40)
 

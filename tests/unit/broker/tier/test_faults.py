@@ -22,14 +22,14 @@ def test_a_store_that_fails_stops_neither_appends_nor_loses_anything(tmp_path: P
     node.create()
     node.produce(20)
     node.until(lambda: len(node.store.operations) > 4, "some attempts")
-    node.log.apply_retention()
+    node.log.retention.apply()
     node.produce(20)
     assert node.copied == -1
     assert node.log.local_log_start_offset == 0
     assert node.read_all() == expected(0, 40)
     node.store.work_again()
     node.until_copied()
-    node.log.apply_retention()
+    node.log.retention.apply()
     assert node.read_all() == expected(0, 40)
     logs = node.stored(".log")  # once: more may come between two looks
     assert len(logs) == len({name.split("/")[-1][:20] for name in logs})
@@ -57,7 +57,7 @@ def test_half_an_object_is_no_copy(tmp_path: Path) -> None:
     assert node.copied == -1
     short.short = False
     node.until_copied()
-    node.log.apply_retention()
+    node.log.retention.apply()
     assert node.read_all() == expected(0, 20)
     node.stop()
 
@@ -77,7 +77,7 @@ def test_an_object_that_changed_in_the_store_is_an_error_and_never_records(
     node.create()
     node.produce(20)
     node.until_copied()
-    node.log.apply_retention()
+    node.log.retention.apply()
     victim = node.objects / node.stored(ending)[0]
     whole = victim.read_bytes()
     victim.write_bytes(damage(whole))
@@ -93,7 +93,7 @@ def test_a_read_that_fails_says_so_and_the_next_one_works(tmp_path: Path) -> Non
     node.create()
     node.produce(20)
     node.until_copied()
-    node.log.apply_retention()
+    node.log.retention.apply()
     node.store.fail("get")
     with pytest.raises(RemoteStoreError):
         node.read(0)
@@ -107,7 +107,7 @@ def test_consumers_of_the_same_old_records_are_one_request(tmp_path: Path) -> No
     node.create()
     node.produce(20)
     node.until_copied()
-    node.log.apply_retention()
+    node.log.retention.apply()
     node.read_all()
     once = node.gets
     assert once > 0
@@ -126,7 +126,7 @@ def test_the_caches_stay_within_their_limits(tmp_path: Path) -> None:
     node.create()
     node.produce(60)
     node.until_copied()
-    node.log.apply_retention()
+    node.log.retention.apply()
     assert node.read_all() == expected(0, 60)
     assert node.tier._reader._chunk_bytes <= 1000
     assert node.tier._reader._index_bytes <= 100
@@ -161,13 +161,13 @@ def test_a_death_at_any_step_of_copying_loses_nothing_and_leaves_nothing_behind(
         reached = node.store.stop_at(number)
         prepare(node)
         node.until(reached.is_set, f"call {number}")
-        node.log.apply_retention()
+        node.log.retention.apply()
         node.produce(2)
         node.kill()
         node.start()
         assert node.read_all() == expected(0, 14)
         node.until_copied()
-        node.log.apply_retention()
+        node.log.retention.apply()
         assert node.read_all() == expected(0, 14)
         node.until_copied()
         assert len(node.stored()) >= whole
@@ -183,7 +183,7 @@ def test_a_death_at_any_step_of_deleting_is_finished_by_the_next_start(tmp_path:
     node.produce(12)
     node.until_copied()
     begin = len(node.store.operations)
-    node.log.delete_records_before(12)
+    node.log.retention.delete_records_before(12)
     node.tier.work()
     node.until(lambda: node.stored() == [], "the deletion")
     node.until_idle()
@@ -195,9 +195,9 @@ def test_a_death_at_any_step_of_deleting_is_finished_by_the_next_start(tmp_path:
         node.create()
         node.produce(12)
         node.until_copied()
-        node.log.apply_retention()
+        node.log.retention.apply()
         reached = node.store.stop_at(number)
-        node.log.delete_records_before(12)
+        node.log.retention.delete_records_before(12)
         node.tier.work()
         node.until(reached.is_set, f"call {number}")
         node.kill()

@@ -21,7 +21,7 @@ def test_records_that_are_here_may_leave_no_room_for_those_in_the_store(tmp_path
         node.create()
         node.produce(20)
         node.until_copied()
-        assert node.log.apply_retention() > 0
+        assert node.log.retention.apply() > 0
         node.broker.create_topic("recent", partitions=1, configs={})
         recent = node.broker.topics.partition("recent", 0)
         assert recent is not None

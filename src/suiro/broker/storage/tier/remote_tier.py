@@ -394,7 +394,7 @@ class RemoteTier:
             log = partition.log
             tiered_still = log.config.remote_storage_enable
             start = expired[-1].next_offset if tiered_still else log.local_log_start_offset
-            log.delete_records_before(max(log.log_start_offset, min(start, log.log_end_offset)))
+            log.retention.delete_records_before(max(log.log_start_offset, min(start, log.log_end_offset)))
             partition.grown()  # Fetch sessions tell their clients the new start, as after local retention.
         for segment in expired:
             self._note(tiered, replace(segment, state=SegmentState.DELETE_STARTED))

@@ -1,0 +1,110 @@
+"""Retention, on the side of the log: moves its first offset, and deletes the segments before it.
+
+All methods are called on the thread of the log. The rules are in `retention` and `local_retention`.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Protocol
+
+from suiro.clock import Clock
+from suiro.log import producer_snapshot
+from suiro.log.config import LogConfig
+from suiro.log.deleted_files import DeletedFiles
+from suiro.log.errors import OffsetOutOfRangeError
+from suiro.log.flushing import Flushing
+from suiro.log.leader_epochs import LeaderEpochs
+from suiro.log.local_retention import locally_expired, removable
+from suiro.log.log_cleaning import LogCleaning
+from suiro.log.retention import expired_segments
+from suiro.log.segment import Segment
+from suiro.log.segments import Segments
+
+__all__ = ["LogRetention", "RetainedLog"]
+
+
+class RetainedLog(Protocol):
+    """The log whose segments are deleted."""
+
+    directory: Path
+    config: LogConfig
+    cleaning: LogCleaning
+    leader_epochs: LeaderEpochs
+    log_start_offset: int
+    log_end_offset: int
+    tiered_end_offset: int
+    offline: str | None
+
+    @property
+    def kept_segments(self) -> Segments: ...
+    def roll(self) -> Segment: ...
+    def check_open(self) -> None: ...
+
+
+class LogRetention:
+    def __init__(
+        self, log: RetainedLog, *, clock: Clock, flushing: Flushing, deleted_files: DeletedFiles
+    ) -> None:
+        self._log = log
+        self._clock = clock
+        self._flushing = flushing
+        self._deleted_files = deleted_files
+
+    def apply(self, now_ms: int | None = None) -> int:
+        """Delete the segments that `retention.*` does not keep. Returns their number.
+
+        For a tiered log `local.retention.*` decide, and only copied segments are deleted; they can still be read.
+        """
+        log = self._log
+        now_ms = self._clock.wall_ms() if now_ms is None else now_ms
+        if log.cleaning.is_running or log.offline is not None:
+            return 0
+        segments, start = log.kept_segments, log.log_start_offset
+        facts = segments.facts(log.log_end_offset)
+        tiered = log.config.copies_to_remote
+        decide = locally_expired if tiered else expired_segments
+        count = decide(facts, log.config, now_ms=now_ms, log_start_offset=start)
+        if count == len(segments):
+            log.roll()
+        if any(segment.check_times() for segment in tuple(segments)[:count]):
+            return self.apply(now_ms)  # A time index made them look older than they are.
+        if tiered:
+            count = removable(facts, count, safe_offset=max(log.tiered_end_offset, start))
+        self.delete_oldest(count)
+        return count
+
+    def delete_records_before(self, offset: int) -> int:
+        """Move the log's start (-1: to the high watermark) and delete the segments before it. Returns the start."""
+        log = self._log
+        log.check_open()
+        offset = log.log_end_offset if offset == -1 else offset
+        if not 0 <= offset <= log.log_end_offset:
+            raise OffsetOutOfRangeError(
+                f"cannot delete before {offset}: the log ends at {log.log_end_offset}"
+            )
+        if offset > log.log_start_offset:
+            self.start_at(offset)
+            self.delete_oldest(len(log.kept_segments) - len(log.kept_segments.from_offset(offset)))
+        return log.log_start_offset
+
+    def delete_oldest(self, count: int) -> None:
+        log = self._log
+        if count == 0 or log.cleaning.is_running:
+            return  # A cleaning needs its files. The next check deletes them.
+        log.kept_segments.drop_oldest(count, self.delete_files)
+        first = log.kept_segments.first_base
+        self._flushing.flushed(first)
+        in_tier = log.config.remote_storage_enable and log.tiered_end_offset > log.log_start_offset
+        if first > log.log_start_offset and not in_tier:
+            self.start_at(first)
+        producer_snapshot.remove(log.directory, keep=log.kept_segments.bases)
+
+    def delete_files(self, segment: Segment) -> None:
+        due_ms = self._clock.wall_ms() + self._log.config.file_delete_delay_ms
+        self._deleted_files.delete_segment(segment.path, due_ms=due_ms)
+
+    def start_at(self, offset: int) -> None:
+        self._log.log_start_offset = offset
+        self._flushing.flushed(offset)
+        self._log.leader_epochs.cut_start(offset)
