@@ -20,7 +20,6 @@ KERNEL = "a compiled loop; numba does not inline across its parts for free"
 WHOLE = "to be divided"
 
 LONG_FILES = {
-    "broker/coordination/groups/consumer_group.py": WHOLE,
     "config/table.py": "the table of settings",
     "log/cleaning_kernels.py": KERNEL,
     "protocol/kernels.py": KERNEL,

@@ -27,6 +27,7 @@ from suiro.broker.coordination.groups.consumer_member import (
     MemberState,
     Partitions,
     TopicImage,
+    has_all,
     without_epochs,
 )
 from suiro.broker.coordination.groups.consumer_messages import (
@@ -46,16 +47,16 @@ from suiro.broker.coordination.groups.consumer_records import (
     TargetEpoch,
     TopicMetadata,
 )
+from suiro.broker.coordination.groups.consumer_regexes import add_to, change_regex, regexes_to_resolve
 from suiro.broker.coordination.groups.group_memory import ConsumerSizes
 from suiro.broker.coordination.groups.java_order import hash_order, string_hash
 from suiro.broker.coordination.groups.member_timers import MemberTimers
 from suiro.broker.coordination.groups.reconciliation import reconcile
 from suiro.broker.coordination.groups.refusals import GroupRefusal
-from suiro.broker.coordination.groups.regexes import ResolvedRegex, check_regex
+from suiro.broker.coordination.groups.regexes import ResolvedRegex
 from suiro.broker.coordination.groups.targets import hash_topics, new_target, preferred_assignor, topic_ids
 from suiro.protocol.messages import ErrorCode
 
-_REGEX_PAUSE_MS = 10_000
 NO_EPOCH = -1
 
 
@@ -86,9 +87,7 @@ class ConsumerGroup:
     _name_counts: Counter[str] = field(default_factory=Counter)
     _regex_counts: Counter[str] = field(default_factory=Counter)
     _has_topic_metadata: bool = False
-    _seen: Mapping[str, tuple[UUID, int] | None] | None = (
-        None  # the group's topics as they were last looked at
-    )
+    _seen: Mapping[str, tuple[UUID, int] | None] | None = None  # the group's topics when it last looked
 
     # Look-ups
 
@@ -187,7 +186,7 @@ class ConsumerGroup:
         updated = _updated(member, request)
         at = Moment(image=image, limits=limits, now_ms=now_ms, topics_version=topics_version)
         reconciled, resolve = self.advance(member, updated, records, reported=request.owned, at=at)
-        is_told = (
+        is_sent = (
             request.member_epoch == JOINING_EPOCH
             or request.is_full
             or without_epochs(reconciled.assigned) != without_epochs(member.assigned)
@@ -195,7 +194,7 @@ class ConsumerGroup:
         reply = HeartbeatReply(
             member_id=reconciled.member_id,
             member_epoch=reconciled.member_epoch,
-            assignment=without_epochs(reconciled.assigned) if is_told else None,
+            assignment=without_epochs(reconciled.assigned) if is_sent else None,
         )
         return Outcome(records=tuple(records), reply=reply, resolve=resolve)
 
@@ -215,8 +214,14 @@ class ConsumerGroup:
         names_changed = updated.topic_names != member.topic_names
         if updated != member:
             records.append(Subscription(updated.member_id, updated))
-        regex_changed, regex_known = self._change_regex(member, updated, records)
-        resolve = self._to_resolve(member, updated, at.limits, at.now_ms, at.topics_version)
+        regex_changed, regex_known = change_regex(
+            member, updated, counts=self._regex_counts, resolved=self.regexes, records=records
+        )
+        resolve: frozenset[str] = frozenset()
+        if not self.is_resolving:
+            resolve = regexes_to_resolve(
+                member, updated, counts=self._regex_counts, resolved=self.regexes, at=at
+            )
 
         group_epoch = self.group_epoch
         if names_changed or regex_known or self._seen != self._see(at.image):
@@ -415,9 +420,9 @@ class ConsumerGroup:
         if member is None:
             return
         for name in member.topic_names:
-            _add(self._name_counts, name, by)
+            add_to(self._name_counts, name, by)
         if member.topic_regex:
-            _add(self._regex_counts, member.topic_regex, by)
+            add_to(self._regex_counts, member.topic_regex, by)
         for owned in (member.assigned, member.pending_revocation):
             for topic_id, epochs in owned.items():
                 for partition in epochs:
@@ -485,7 +490,7 @@ class ConsumerGroup:
                     "partitions and rejoin.",
                 )
             return
-        if request.member_epoch == member.previous_member_epoch < known and _has_all(member, request.owned):
+        if request.member_epoch == member.previous_member_epoch < known and has_all(member, request.owned):
             return  # the answer with the new epoch was lost
         size = "greater" if request.member_epoch > known else "smaller"
         raise GroupRefusal(
@@ -493,53 +498,6 @@ class ConsumerGroup:
             f"The consumer group member has a {size} member epoch ({request.member_epoch}) than the one known by "
             f"the group coordinator ({known}). The member must abandon all its partitions and rejoin.",
         )
-
-    # Regular expressions
-
-    def _change_regex(
-        self, member: ConsumerMember, updated: ConsumerMember, records: list[ConsumerRecord]
-    ) -> tuple[bool, bool]:
-        """(it is another one now, its topics are known)."""
-        old, new = member.topic_regex, updated.topic_regex
-        if old == new:
-            return False, False
-        if new and not self._regex_counts[new]:
-            check_regex(new)
-        if old and self._regex_counts[old] == 1:
-            records.append(Regex(old, None))
-        return True, (new in self.regexes and self._regex_counts[new] > 0) if new else bool(old)
-
-    def _to_resolve(
-        self,
-        member: ConsumerMember,
-        updated: ConsumerMember,
-        limits: ConsumerGroupLimits,
-        now_ms: int,
-        topics_version: int,
-    ) -> frozenset[str]:
-        """The group's regular expressions, if it is time to look for their topics."""
-        counts = Counter(self._regex_counts) if self._regex_counts or updated.topic_regex else Counter()
-        is_new = updated.topic_regex != member.topic_regex and bool(updated.topic_regex)
-        is_new = is_new and not counts[updated.topic_regex or ""]
-        if (not counts and not is_new) or self.is_resolving:
-            return frozenset()
-        any_known = next(iter(self.regexes.values()), None)
-        if any_known is not None and now_ms <= any_known.timestamp_ms + _REGEX_PAUSE_MS:
-            return frozenset()
-        if updated.topic_regex != member.topic_regex:
-            if member.topic_regex:
-                _add(counts, member.topic_regex, -1)
-            if updated.topic_regex:
-                _add(counts, updated.topic_regex, +1)
-        wanted = frozenset(regex for regex, count in counts.items() if count > 0)
-        is_due = (
-            is_new
-            or len(wanted) != len(self.regexes)
-            or any_known is None
-            or any_known.version < topics_version
-            or now_ms > any_known.timestamp_ms + limits.regex_refresh_ms
-        )
-        return wanted if is_due else frozenset()
 
     # Targets
 
@@ -615,12 +573,6 @@ class ConsumerGroup:
         )
 
 
-def _add(counts: Counter[str], name: str, by: int) -> None:
-    counts[name] += by
-    if counts[name] <= 0:
-        del counts[name]
-
-
 def _removal(member_id: str) -> list[ConsumerRecord]:
     return [Ownership(member_id, None), Target(member_id, None), Subscription(member_id, None)]
 
@@ -646,9 +598,3 @@ def _updated(member: ConsumerMember, request: Heartbeat) -> ConsumerMember:
         client_host=request.client_host,
         classic=None,
     )
-
-
-def _has_all(member: ConsumerMember, owned: Partitions | None) -> bool:
-    if owned is None:
-        return False
-    return all(partitions <= member.assigned.get(topic, {}).keys() for topic, partitions in owned.items())

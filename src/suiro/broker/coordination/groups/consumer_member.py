@@ -89,3 +89,10 @@ class TopicImage(Protocol):
 
 def without_epochs(assigned: PartitionEpochs) -> Partitions:
     return {topic_id: frozenset(partitions) for topic_id, partitions in assigned.items()}
+
+
+def has_all(member: ConsumerMember, owned: Partitions | None) -> bool:
+    """Whether the member reported partitions, and all of them are assigned to it."""
+    if owned is None:
+        return False
+    return all(partitions <= member.assigned.get(topic, {}).keys() for topic, partitions in owned.items())

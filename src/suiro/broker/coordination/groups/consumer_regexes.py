@@ -1,0 +1,76 @@
+"""The regular expressions of one group of the consumer protocol: pure functions of how many members have which, and of
+the topics that were found for each. The rules are Kafka's (GroupMetadataManager of 4.3)."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+
+from suiro.broker.coordination.groups.consumer_member import ConsumerMember
+from suiro.broker.coordination.groups.consumer_messages import Moment
+from suiro.broker.coordination.groups.consumer_records import ConsumerRecord, Regex
+from suiro.broker.coordination.groups.regexes import ResolvedRegex, check_regex
+
+__all__ = ["add_to", "change_regex", "regexes_to_resolve"]
+
+_REGEX_PAUSE_MS = 10_000
+
+
+def change_regex(
+    member: ConsumerMember,
+    updated: ConsumerMember,
+    *,
+    counts: Counter[str],
+    resolved: Mapping[str, ResolvedRegex],
+    records: list[ConsumerRecord],
+) -> tuple[bool, bool]:
+    """Returns whether the member's expression changed, and whether the topics of the new one are known. Removes an
+    expression that no other member has. Raises `GroupRefusal`."""
+    old, new = member.topic_regex, updated.topic_regex
+    if old == new:
+        return False, False
+    if new and not counts[new]:
+        check_regex(new)
+    if old and counts[old] == 1:
+        records.append(Regex(old, None))
+    return True, (new in resolved and counts[new] > 0) if new else bool(old)
+
+
+def regexes_to_resolve(
+    member: ConsumerMember,
+    updated: ConsumerMember,
+    *,
+    counts: Counter[str],
+    resolved: Mapping[str, ResolvedRegex],
+    at: Moment,
+) -> frozenset[str]:
+    """The group's regular expressions, if it is time to look for their topics."""
+    counts = Counter(counts) if counts or updated.topic_regex else Counter()
+    is_new = updated.topic_regex != member.topic_regex and bool(updated.topic_regex)
+    is_new = is_new and not counts[updated.topic_regex or ""]
+    if not counts and not is_new:
+        return frozenset()
+    any_known = next(iter(resolved.values()), None)
+    if any_known is not None and at.now_ms <= any_known.timestamp_ms + _REGEX_PAUSE_MS:
+        return frozenset()
+    if updated.topic_regex != member.topic_regex:
+        if member.topic_regex:
+            add_to(counts, member.topic_regex, -1)
+        if updated.topic_regex:
+            add_to(counts, updated.topic_regex, +1)
+    wanted = frozenset(regex for regex, count in counts.items() if count > 0)
+    is_due = (
+        is_new
+        or len(wanted) != len(resolved)
+        or any_known is None
+        or any_known.version < at.topics_version
+        or at.now_ms > any_known.timestamp_ms + at.limits.regex_refresh_ms
+    )
+    return wanted if is_due else frozenset()
+
+
+def add_to(counts: Counter[str], name: str, by: int) -> None:
+    """Names that nobody has are not kept."""
+    counts[name] += by
+    if counts[name] <= 0:
+        del counts[name]
