@@ -37,7 +37,7 @@ from suiro.foundation.settings import parse_address
 if TYPE_CHECKING:
     from asyncio import AbstractEventLoop
 
-    from suiro.broker import BrokerConfig, ScramUser
+    from suiro.broker import Broker, BrokerConfig, ScramUser
     from suiro.foundation.beside import Beside
 
 T = TypeVar("T")
@@ -160,25 +160,9 @@ def _serve(
         except BaseException as error:  # noqa: BLE001 - the caller of the thread gets it
             fail(error)
             return
-        ready: dict[str, Any] = {
-            "bootstrap": broker.bootstrap_servers,
-            "registry": None,
-            "pid": os.getpid(),
-        }
+        ready = _ready(broker)
         for name, at, options in listening:
-            from suiro.foundation.beside import Beside
-            from suiro.foundation.http import url_of
-
-            ready[name] = url_of(at)
-            option = {"registry": "--bootstrap"}.get(name, "--bootstrap-servers")
-            arguments = [name, option, broker.bootstrap_servers, *options]
-            if name == "console" and ready["registry"] is not None:
-                arguments += ["--registry", ready["registry"]]
-            children.append(Beside(name, at, arguments, failed=fail_from_thread))
-        if settings.listeners:
-            ready["listeners"] = {one.name: one.bootstrap_servers for one in broker.server.listeners}
-        if broker.metrics_url is not None:
-            ready["metrics"] = broker.metrics_url
+            children.append(_beside(name, at, options, ready, failed=fail_from_thread))
         if not insecure:
             for open_one in broker.open_listeners:
                 where = f"listener {open_one.name} on {open_one.host}:{open_one.port}"
@@ -198,6 +182,36 @@ def _serve(
         for child in children:
             child.stop()
         loop.close()
+
+
+def _ready(broker: Broker) -> dict[str, Any]:
+    """What the ready line says of the node; the addresses of the services beside it are added."""
+    ready: dict[str, Any] = {"bootstrap": broker.bootstrap_servers, "registry": None, "pid": os.getpid()}
+    if broker.settings.listeners:
+        ready["listeners"] = {one.name: one.bootstrap_servers for one in broker.server.listeners}
+    if broker.metrics_url is not None:
+        ready["metrics"] = broker.metrics_url
+    return ready
+
+
+def _beside(
+    name: str,
+    at: socket.socket,
+    options: Sequence[str],
+    ready: dict[str, Any],
+    *,
+    failed: Callable[[BaseException], None],
+) -> Beside:
+    """Start a service of this node, and put its address into `ready`."""
+    from suiro.foundation.beside import Beside
+    from suiro.foundation.http import url_of
+
+    ready[name] = url_of(at)
+    option = {"registry": "--bootstrap"}.get(name, "--bootstrap-servers")
+    arguments = [name, option, ready["bootstrap"], *options]
+    if name == "console" and ready["registry"] is not None:
+        arguments += ["--registry", ready["registry"]]
+    return Beside(name, at, arguments, failed=failed)
 
 
 def _scram_users(texts: Sequence[str]) -> tuple[ScramUser, ...]:

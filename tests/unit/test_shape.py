@@ -17,7 +17,6 @@ MAX_LINES = 600
 MAX_FUNCTION_LINES = 80
 
 KERNEL = "a compiled loop; numba does not inline across its parts for free"
-WHOLE = "to be divided"
 
 LONG_FILES = {
     "config/table.py": "the table of settings",
@@ -28,19 +27,16 @@ LONG_FILES = {
     "streams/vectorised/kernels.py": KERNEL,
 }
 LONG_FUNCTIONS = {
-    "broker/handover/stopped_node.py:handing_over": WHOLE,
     "cli/console.py:console_": "declares the options of the command",
     "connect/postgres/encoding/kernels/messages.py:parse": KERNEL,
     "connect/postgres/encoding/kernels/numbers.py:_float_bits": KERNEL,
     "connect/postgres/encoding/kernels/rows.py:encode_rows": KERNEL,
     "log/cleaning_kernels.py:filter_batches": KERNEL,
     "log/cleaning_kernels.py:scan": KERNEL,
-    "node.py:_serve": WHOLE,
     "protocol/kernels.py:read_records": KERNEL,
     "protocol/kernels.py:write_batches": KERNEL,
     "streams/dsl/joins.py:_foreign_key": "builds the chain of nodes of one join, in order",
     "streams/dsl/joins.py:_stream_stream": "builds the chain of nodes of one join, in order",
-    "views/analysis/explain/replay.py:replay": WHOLE,
 }
 CIRCLES = {
     frozenset(

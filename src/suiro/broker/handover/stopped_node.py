@@ -118,64 +118,30 @@ def handing_over(
         shutil.rmtree(staging, ignore_errors=True)
         for folder in (*folders.values(), scratch):
             folder.mkdir(parents=True)
-        state = ClusterState(data)
-        dynamic = DynamicSettings(settings, state)
-        registry = TopicRegistry(directory, settings=dynamic.effective, clock=clock)
-        try:
-            registry.load()
-            _check(registry)
-            topics, made = _lay_out(registry, scratch, coordinator_partitions, min_insync_replicas, clock)
-            brokers = [
-                BrokerIdentity(
-                    node_id=node_id, epoch=_BROKER_EPOCH, incarnation_id=uuid4(), directory_id=uuid4()
-                )
-                for node_id in folders
-            ]
-            next_id = producer_ids_from(data, registry)
-            records = [
-                *cluster_records(state, dynamic, brokers, min_insync_replicas=min_insync_replicas),
-                *_topic_records(topics, brokers),
-                metadata_records.next_producer_id(next_id, brokers[0]),
-            ]
-            open_producers = {
-                entry.producer_id
-                for topic in topics
-                for log in topic.logs
-                for entry in log.producer_states()
-                if entry.transaction_first_offset >= 0
-            }
-            left_out = tuple(topic.name for topic in registry if topic.name == _REMOTE_LOG_METADATA)
-            for log in (*directory.logs.values(), *made):
-                log.close()
-        finally:
-            registry.close()
-        checkpoint = metadata_records.checkpoint(records, timestamp=clock.wall_ms())
+        read = _read(
+            directory,
+            scratch,
+            node_ids=tuple(folders),
+            settings=settings,
+            coordinator_partitions=coordinator_partitions,
+            min_insync_replicas=min_insync_replicas,
+            clock=clock,
+        )
+        checkpoint = metadata_records.checkpoint(read.records, timestamp=clock.wall_ms())
         size = 0
-        for broker, folder in zip(brokers, folders.values(), strict=True):
+        for broker, folder in zip(read.brokers, folders.values(), strict=True):
             # The second name of a segment is for one broker only: no two of a cluster may share a file.
-            size = sum(
-                copy_partition(log.directory, folder, link=link and broker is brokers[0])
-                for topic in topics
-                for log in topic.logs
-            )
+            size = _fill(folder, broker, read.topics, directory, link=link and broker is read.brokers[0])
             replace_file(folder / metadata_records.FILE_NAME, checkpoint, mode=0o600)
-            finish_folder(
-                folder,
-                cluster_id=directory.cluster_id,
-                node_id=broker.node_id,
-                directory_id=broker.directory_id,
-                broker_epoch=broker.epoch,
-                logs=[_extent(log) for topic in topics for log in topic.logs],
-            )
         shutil.rmtree(scratch)
         yield HandedOver(
             cluster_id=directory.cluster_id,
-            topics=len(topics),
-            partitions=sum(topic.partitions for topic in topics),
+            topics=len(read.topics),
+            partitions=sum(topic.partitions for topic in read.topics),
             size=size,
-            open_transactions=len(open_producers),
-            next_producer_id=next_id,
-            left_out=left_out,
+            open_transactions=read.open_transactions,
+            next_producer_id=read.next_producer_id,
+            left_out=read.left_out,
         )
         replace_file(data / HANDED_OVER, f"in {destination}\n".encode())
     except BaseException:
@@ -183,6 +149,89 @@ def handing_over(
         directory.leave()
         raise
     directory.close()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _NodeRead:
+    """What Apache Kafka is to get: `records` of the cluster's metadata, and the closed logs of `topics`."""
+
+    topics: tuple[_TopicToGo, ...]
+    brokers: tuple[BrokerIdentity, ...]
+    records: tuple[bytes, ...]
+    open_transactions: int
+    next_producer_id: int
+    left_out: tuple[str, ...]
+
+
+def _read(
+    directory: DataDirectory,
+    scratch: Path,
+    *,
+    node_ids: Sequence[int],
+    settings: NodeSettings,
+    coordinator_partitions: Mapping[str, int],
+    min_insync_replicas: int,
+    clock: Clock,
+) -> _NodeRead:
+    state = ClusterState(directory.path)
+    dynamic = DynamicSettings(settings, state)
+    registry = TopicRegistry(directory, settings=dynamic.effective, clock=clock)
+    try:
+        registry.load()
+        _check(registry)
+        topics, made = _lay_out(registry, scratch, coordinator_partitions, min_insync_replicas, clock)
+        brokers = tuple(
+            BrokerIdentity(node_id=node_id, epoch=_BROKER_EPOCH, incarnation_id=uuid4(), directory_id=uuid4())
+            for node_id in node_ids
+        )
+        next_id = producer_ids_from(directory.path, registry)
+        records = (
+            *cluster_records(state, dynamic, brokers, min_insync_replicas=min_insync_replicas),
+            *_topic_records(topics, brokers),
+            metadata_records.next_producer_id(next_id, brokers[0]),
+        )
+        open_producers = {
+            entry.producer_id
+            for topic in topics
+            for log in topic.logs
+            for entry in log.producer_states()
+            if entry.transaction_first_offset >= 0
+        }
+        left_out = tuple(topic.name for topic in registry if topic.name == _REMOTE_LOG_METADATA)
+        for log in (*directory.logs.values(), *made):
+            log.close()
+    finally:
+        registry.close()
+    return _NodeRead(
+        topics=tuple(topics),
+        brokers=brokers,
+        records=records,
+        open_transactions=len(open_producers),
+        next_producer_id=next_id,
+        left_out=left_out,
+    )
+
+
+def _fill(
+    folder: Path,
+    broker: BrokerIdentity,
+    topics: Sequence[_TopicToGo],
+    directory: DataDirectory,
+    *,
+    link: bool,
+) -> int:
+    """One broker's folder. Returns the size of its partitions in bytes."""
+    logs = [log for topic in topics for log in topic.logs]
+    size = sum(copy_partition(log.directory, folder, link=link) for log in logs)
+    finish_folder(
+        folder,
+        cluster_id=directory.cluster_id,
+        node_id=broker.node_id,
+        directory_id=broker.directory_id,
+        broker_epoch=broker.epoch,
+        logs=[_extent(log) for log in logs],
+    )
+    return size
 
 
 def _check(registry: TopicRegistry) -> None:

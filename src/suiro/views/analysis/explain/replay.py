@@ -121,32 +121,9 @@ def replay(
         sees_time=points.sees_time,
         is_pure=bool(points.nodes) and points.above_is_stateless and not points.sees_time,
     )
-    of_key: dict[bytes, Traced | None] = {}
-
-    def on_result(emitted: Emitted, place: Place | None, link: Link) -> None:
-        if emitted.topic != side.output_topic or emitted.key is None:
-            return
-        traced = of_key.get(emitted.key, _UNKNOWN)
-        if traced is _UNKNOWN:
-            key = wanted.of_bytes(emitted.key)
-            traced = of_key[emitted.key] = None if key is None else found.traced[key]
-            if traced is not None:
-                traced.key_bytes = emitted.key
-        if traced is None:
-            return
-        state = _state_of(link)
-        if traced.steps and place is not None and traced.steps[-1].place == place:
-            before = traced.steps[-1].state
-            if state is not None and before is not None and state[0] == before[0]:
-                state = (state[0], before[1], state[2])
-            traced.steps[-1] = Step(place, emitted.value, state)
-        else:
-            traced.steps.append(Step(place, emitted.value, state))
-        traced.last = link
-
     interpreter = TracingInterpreter(
         side.topology,
-        on_result=on_result,
+        on_result=_Tracer(side.output_topic, wanted, found).on_result,
         kept_at=points.nodes,
         keep=wanted.is_wanted,
         settings=side.settings,
@@ -188,6 +165,40 @@ def replay(
     interpreter.end_of_batch()
     interpreter.close()
     return found
+
+
+class _Tracer:
+    """Notes the results of the keys in `Replay.traced`."""
+
+    def __init__(self, topic: str, wanted: _Wanted, found: Replay) -> None:
+        self._topic = topic
+        self._wanted = wanted
+        self._found = found
+        self._of_key: dict[bytes, Traced | None] = {}
+
+    def on_result(self, emitted: Emitted, place: Place | None, link: Link) -> None:
+        if emitted.topic != self._topic or emitted.key is None:
+            return
+        traced = self._traced(emitted.key)
+        if traced is None:
+            return
+        state = _state_of(link)
+        if traced.steps and place is not None and traced.steps[-1].place == place:
+            before = traced.steps[-1].state
+            if state is not None and before is not None and state[0] == before[0]:
+                state = (state[0], before[1], state[2])
+            traced.steps[-1] = Step(place, emitted.value, state)
+        else:
+            traced.steps.append(Step(place, emitted.value, state))
+        traced.last = link
+
+    def _traced(self, key_bytes: bytes) -> Traced | None:
+        if key_bytes not in self._of_key:
+            key = self._wanted.of_bytes(key_bytes)
+            traced = self._of_key[key_bytes] = None if key is None else self._found.traced[key]
+            if traced is not None:
+                traced.key_bytes = key_bytes
+        return self._of_key[key_bytes]
 
 
 def reproduces(side: Side, key: Key, row: bytes | None, records: Iterable[InputRecord]) -> bool:
@@ -278,9 +289,6 @@ class _Wanted:
             written = [self._serde.serialize(topic, key)]
         found = (self.of_bytes(each) for each in written)
         return tuple(each for each in found if each is not None)
-
-
-_UNKNOWN: Any = object()
 
 
 def _state_of(link: Link) -> tuple[str, bytes | None, bytes | None] | None:
