@@ -80,8 +80,32 @@ def _postgres(options: argparse.Namespace) -> int:
             raise ConfigError(f"--metrics {options.metrics}: expected HOST:PORT")
         url = serve_capture_metrics(capture.status, chosen.name, address[0] or "127.0.0.1", address[1])
         logging.getLogger(__name__).info("metrics: %s", url)
-    capture.run()
+    _run(capture, options.openlineage)
     return 0
+
+
+def _run(capture: PostgresCapture, openlineage: str | None) -> None:
+    from suiro.telemetry import Job, LineageRun, job_namespace, sender_to
+
+    sender = sender_to(openlineage)
+    if sender is None:
+        capture.run()
+        return
+    options = capture.options
+    file = None
+    if options.state_directory is not None:
+        options.state_directory.mkdir(parents=True, exist_ok=True)
+        file = options.state_directory / f"{options.name}.openlineage"
+    job = Job(namespace=job_namespace(), name=options.name, kind="CAPTURE")
+    run = LineageRun(sender, job, capture.datasets, file=file)
+    try:
+        capture.run()
+        run.complete()
+    except BaseException as error:
+        run.fail(error)
+        raise
+    finally:
+        sender.close()
 
 
 def _stop_by_signal(capture: PostgresCapture, stopping: Stopping) -> None:
@@ -173,12 +197,25 @@ def capture_parser() -> argparse.ArgumentParser:
     )
     postgres.add_argument("--metrics", metavar="HOST:PORT", help="serve /metrics there, for Prometheus")
     postgres.add_argument(
+        "--openlineage",
+        metavar="URL-OR-FILE",
+        help="send OpenLineage events there; default: OPENLINEAGE_URL of the environment",
+    )
+    postgres.add_argument(
         "--set",
         action="append",
         default=[],
         metavar="NAME=VALUE",
         help="a setting of the Kafka client; repeatable",
     )
+    snapshot = _snapshot_parser(commands)
+    parser.epilog = "\n".join(command.format_help() for command in (postgres, snapshot))
+    return parser
+
+
+def _snapshot_parser(
+    commands: argparse._SubParsersAction[argparse.ArgumentParser],
+) -> argparse.ArgumentParser:
     snapshot = commands.add_parser(
         "snapshot", help="ask a capture to read a table again", description=_SNAPSHOT, allow_abbrev=False
     )
@@ -188,5 +225,4 @@ def capture_parser() -> argparse.ArgumentParser:
         "--slot", default="", metavar="S", help="that of the capture, if it has one of its own"
     )
     snapshot.add_argument("--table", required=True, metavar="T", help="schema.table, or table of public")
-    parser.epilog = "\n".join(command.format_help() for command in (postgres, snapshot))
-    return parser
+    return snapshot

@@ -34,6 +34,7 @@ def run(file: _File) -> None:
     from suiro.errors import SuiroError
     from suiro.foundation.http import Tls, Users
     from suiro.foundation.stopping import Stopping
+    from suiro.telemetry import sender_to
 
     logging.basicConfig(
         level=logging.INFO, stream=sys.stderr, format="%(asctime)s %(levelname)s %(name)s: %(message)s"
@@ -43,7 +44,8 @@ def run(file: _File) -> None:
     stopping = Stopping()
     try:
         configuration = read_configuration(file)
-        runtime = Runtime(configuration)
+        lineage = sender_to(configuration.settings.openlineage_target(configuration.folder))
+        runtime = Runtime(configuration, lineage=lineage)
         host, port = configuration.settings.address
         settings = configuration.settings
         control = serve_control(
@@ -67,6 +69,8 @@ def run(file: _File) -> None:
     sys.stdout.flush()
     stopping.wait()
     stopped = runtime.stop()
+    if lineage is not None:
+        lineage.close()
     control.stop()
     if not stopped:
         typer.echo(

@@ -70,9 +70,15 @@ class ConnectSettings:
     tls_certificate: Path | None = None
     tls_key: Path | None = None
     registry: str | None = None
+    openlineage: str | None = None  # a URL or a file, for OpenLineage events; else OPENLINEAGE_URL
     client: dict[str, str | int] = field(
         default_factory=dict
     )  # settings of the Kafka client, in Kafka's names
+
+    def openlineage_target(self, folder: Path) -> str | None:
+        """A path is relative to the file of connectors."""
+        where = self.openlineage
+        return where if where is None or "://" in where else str(folder / where)
 
     @property
     def address(self) -> tuple[str, int]:

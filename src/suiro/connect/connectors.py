@@ -20,6 +20,7 @@ from typing import Any, Protocol, runtime_checkable
 from suiro.clock import Clock
 from suiro.errors import TransientError, UsageError
 from suiro.foundation.types import TopicPartition
+from suiro.telemetry import Dataset
 
 __all__ = [
     "About",
@@ -27,6 +28,7 @@ __all__ = [
     "HearsOfCommits",
     "HoldsOffsets",
     "KeepsParts",
+    "KnowsItsDatasets",
     "KnowsItsLag",
     "Polled",
     "Sink",
@@ -101,6 +103,13 @@ class HearsOfCommits(Protocol):
 class KeepsParts(Protocol):
     def open_parts(self, parts: dict[str, Any]) -> None:
         """Called before `open` with every part of the position that is stored."""
+        ...
+
+
+@runtime_checkable
+class KnowsItsDatasets(Protocol):
+    def datasets(self) -> Sequence[Dataset]:
+        """Returns what it reads or writes outside of Kafka, for OpenLineage. Called by other threads, at any time."""
         ...
 
 

@@ -21,8 +21,10 @@ from typing import Any
 
 from suiro.clock import Clock, SystemClock
 from suiro.connect.configuration import Configuration, Connector
+from suiro.connect.datasets import Report
 from suiro.connect.task import Ended, Progress, TaskContext
 from suiro.errors import FatalError, UsageError
+from suiro.telemetry import Datasets, EventSender
 
 __all__ = ["Runtime", "UnknownConnectorError"]
 
@@ -37,7 +39,7 @@ class UnknownConnectorError(UsageError):
 
 
 class Runtime:
-    """Runs the connectors of a configuration until `stop`."""
+    """Runs the connectors of a configuration until `stop`. `lineage` gets their OpenLineage events."""
 
     def __init__(
         self,
@@ -45,6 +47,7 @@ class Runtime:
         *,
         clock: Clock | None = None,
         first_backoff_ms: int = FIRST_BACKOFF_MS,
+        lineage: EventSender | None = None,
         reach: Callable[[str], None] = lambda point: None,
     ) -> None:
         settings = configuration.settings
@@ -62,7 +65,7 @@ class Runtime:
             )
 
         self._supervised = {
-            connector.name: _Supervised(connector, context, first_backoff_ms)
+            connector.name: _Supervised(connector, context, first_backoff_ms, lineage)
             for connector in configuration.connectors
         }
 
@@ -114,9 +117,11 @@ class _Supervised:
         connector: Connector,
         context: Callable[[str, Progress], TaskContext],
         first_backoff_ms: int,
+        lineage: EventSender | None,
     ) -> None:
         self._connector = connector
         self._make_context = context
+        self._report = Report(lineage, connector.name, connector.side, self._datasets)
         self._first_backoff_ms = first_backoff_ms
         self._backoff_ms = first_backoff_ms
         self._progress = Progress()
@@ -181,11 +186,19 @@ class _Supervised:
                 "retry_at_ms": self._retry_at_ms,
             }
 
+    def _datasets(self) -> Datasets:
+        known = getattr(self._connector.task, "datasets", None)
+        if known is None:
+            return Datasets()
+        found: Datasets = known(self._make_context(self._connector.name, self._progress))
+        return found
+
     # -- the thread ------------------------------------------------------------------------------------------
 
     def _work(self) -> None:
         while self._next_run():
             assert self._context is not None
+            self._report.begins()
             commits = self._progress.commits
             failure: BaseException | None = None
             try:
@@ -198,6 +211,9 @@ class _Supervised:
                 self._backoff_ms = self._first_backoff_ms
             with self._changed:
                 self._after(failure)
+                if self._state == "FAILED":
+                    self._report.ends(failure)
+        self._report.ends()
 
     def _next_run(self) -> bool:
         """Waits until there is one; false: never again."""
@@ -205,6 +221,7 @@ class _Supervised:
             while not self._closing:
                 if self._paused:
                     self._state, self._error, self._retry_at_ms = "PAUSED", None, None
+                    self._report.ends()
                     self._changed.wait()
                 elif self._state == "FAILED" and not self._again:
                     self._changed.wait()

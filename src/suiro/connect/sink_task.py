@@ -14,7 +14,15 @@ from typing import Any
 import pyarrow as pa
 
 from suiro.client import EARLIEST, LATEST, Client
-from suiro.connect.connectors import BadRecordError, HoldsOffsets, Sink, SinkBatch, SinkRecord
+from suiro.connect.connectors import (
+    BadRecordError,
+    HoldsOffsets,
+    KnowsItsDatasets,
+    Sink,
+    SinkBatch,
+    SinkRecord,
+)
+from suiro.connect.datasets import topics_of
 from suiro.connect.positions import transactional_id
 from suiro.connect.task import Ended, Outgoing, TaskContext, Topics, batches_of, one_transaction
 from suiro.connect.values import FORMATS, decoder
@@ -22,6 +30,7 @@ from suiro.errors import DataLossError, OffsetOutOfRangeError, UnknownTopicError
 from suiro.foundation.settings import SettingError
 from suiro.foundation.types import TopicPartition
 from suiro.protocol import columnar, compression
+from suiro.telemetry import Datasets
 
 __all__ = ["SinkSettings", "SinkTask"]
 
@@ -71,6 +80,14 @@ class SinkTask:
         settings.check()
         self._sink = sink
         self._settings = settings
+
+    def datasets(self, context: TaskContext) -> Datasets:
+        dead = [self._settings.dead_letter_topic] if self._settings.dead_letter_topic else []
+        outside = self._sink.datasets() if isinstance(self._sink, KnowsItsDatasets) else ()
+        return Datasets(
+            inputs=topics_of(context.bootstrap_servers, context.registry, self._settings.topics),
+            outputs=(*outside, *topics_of(context.bootstrap_servers, None, dead)),
+        )
 
     def run(self, context: TaskContext) -> None:
         with context.client() as client:

@@ -16,11 +16,13 @@ from suiro.connect.connectors import (
     BadRecordError,
     HearsOfCommits,
     KeepsParts,
+    KnowsItsDatasets,
     KnowsItsLag,
     Polled,
     Source,
     SourceRecord,
 )
+from suiro.connect.datasets import topics_of
 from suiro.connect.positions import (
     POSITIONS_TOPIC,
     create_positions_topic,
@@ -35,6 +37,7 @@ from suiro.connect.task import Outgoing, TaskContext, Topics, batches_of, one_tr
 from suiro.connect.values import FORMATS, Encoder, encoder
 from suiro.foundation.settings import SettingError
 from suiro.protocol import compression
+from suiro.telemetry import Datasets
 
 __all__ = ["SourceSettings", "SourceTask"]
 
@@ -81,6 +84,16 @@ class SourceTask:
         self._source = source
         self._settings = settings
         self._turn = 0
+
+    def datasets(self, context: TaskContext) -> Datasets:
+        written = [self._settings.topic] if self._settings.topic else []
+        dead = [self._settings.dead_letter_topic] if self._settings.dead_letter_topic else []
+        outside = self._source.datasets() if isinstance(self._source, KnowsItsDatasets) else ()
+        registry = context.registry if self._settings.format == "avro" else None
+        topics = topics_of(context.bootstrap_servers, registry, written)
+        return Datasets(
+            inputs=tuple(outside), outputs=(*topics, *topics_of(context.bootstrap_servers, None, dead))
+        )
 
     def run(self, context: TaskContext) -> None:
         with context.client() as client:

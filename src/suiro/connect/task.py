@@ -52,7 +52,9 @@ class TaskContext:
 
 
 class Task(Protocol):
-    """Runs one connector. `run` returns when `context.stopping` is set; an error restarts it."""
+    """Runs one connector. `run` returns when `context.stopping` is set; an error restarts it.
+
+    A task may have a method `datasets(context) -> Datasets`: what it reads and writes, for OpenLineage."""
 
     def run(self, context: TaskContext) -> None: ...
 

@@ -6,6 +6,7 @@
 - `registration`, `deletion`, `settings`, `compatibility`, `queries`, `merging`, `associations`: the rules, pure.
 - `state`: the state of the topic. `records`: its records. `storage`: reads and writes the topic.
 - `codecs`: values to bytes and back with schemas of a registry. `in_memory`: a registry for tests (`mock://name`).
+- `topic_columns`: the columns of a topic's values, for OpenLineage.
 - `formats`: Avro, JSON Schema and Protobuf: parser, canonical form and compatibility rules of each.
 """
 
@@ -38,6 +39,7 @@ if TYPE_CHECKING:
     )
     from suiro.registry.in_memory import registry_client
     from suiro.registry.server import InProcessRegistry, RegistryConfig, serve
+    from suiro.registry.topic_columns import columns_of_topic, schema_of_topic
 
 __all__ = [
     "MOCK_SCHEME",
@@ -58,7 +60,9 @@ __all__ = [
     "Undecodable",
     "Unencodable",
     "codec_of",
+    "columns_of_topic",
     "registry_client",
+    "schema_of_topic",
     "serve",
 ]
 
@@ -72,7 +76,9 @@ _MODULES = {
     "Undecodable": "codecs",
     "Unencodable": "codecs",
     "codec_of": "codecs",
+    "columns_of_topic": "topic_columns",
     "registry_client": "in_memory",
+    "schema_of_topic": "topic_columns",
     "InProcessRegistry": "server",
     "RegistryClient": "client",
     "RegistryConfig": "server",

@@ -8,12 +8,11 @@ expressions and operators that leave values alone lie between a sink and its sou
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from suiro.errors import SuiroError
 from suiro.streams.expressions.expression import Expression, Field, Root, RootName, Struct
 from suiro.streams.serdes.registered import ENVIRONMENT, RegisteredSerde
 from suiro.streams.topology.nodes import (
@@ -62,15 +61,15 @@ _LEAVES_VALUES = (
     Branch | Filter | Merge | Peek | Repartition | SelectKey | Suppress | TableFilter | TableSource
 ) | (ToStream | GlobalTableSource)
 _JOINS = StreamTableJoin | StreamGlobalTableJoin | TableTableJoin
-REGISTRY_TIMEOUT_S = 5.0
 
 
 @contextmanager
 def lineage_report(
-    streams: KafkaStreams, to: str | None = None, *, name: str | None = None
+    streams: KafkaStreams, to: str | None = None, *, name: str | None = None, table: Dataset | None = None
 ) -> Iterator[LineageRun | None]:
     """Reports a run of the application until the block ends. `to`: a URL or a file's path; None: OPENLINEAGE_URL of the
     environment; without both nothing is reported. `name`: of the job, in place of the application's id.
+    `table`: of a view, which is made of what the application writes.
 
     The run failed where the block raises or the application ended with an error; it is complete otherwise, unless
     `abort` of the run was called.
@@ -83,7 +82,10 @@ def lineage_report(
 
     bootstrap_servers, _ = streams.cluster
     datasets = TopologyDatasets(
-        streams.topology, bootstrap_servers, dead_letter_topics=streams.dead_letter_topics
+        streams.topology,
+        bootstrap_servers,
+        dead_letter_topics=streams.dead_letter_topics,
+        table=table,
     )
     file = streams.state_dir / f"{streams.application_id}.openlineage"
     file.parent.mkdir(parents=True, exist_ok=True)
@@ -92,7 +94,7 @@ def lineage_report(
         Job(
             namespace=job_namespace(),
             name=name or streams.application_id,
-            kind="APPLICATION",
+            kind="APPLICATION" if table is None else "VIEW",
             engine=("spark", pyspark.__version__),
         ),
         datasets.now,
@@ -135,11 +137,18 @@ _Shape = _Whole | _Struct | None
 
 class TopologyDatasets:
     def __init__(
-        self, topology: Topology, bootstrap_servers: str, *, dead_letter_topics: tuple[str, ...] = ()
+        self,
+        topology: Topology,
+        bootstrap_servers: str,
+        *,
+        dead_letter_topics: tuple[str, ...] = (),
+        table: Dataset | None = None,
     ) -> None:
+        """`table`: gets the columns of the outputs in addition to its own."""
         self._topology = topology
         self._namespace = kafka_namespace(bootstrap_servers)
         self._dead_letter_topics = dead_letter_topics
+        self._table = table
 
     def now(self) -> Datasets:
         """Asks the registry. A schema that it does not give is not known; it raises nothing for that."""
@@ -155,9 +164,10 @@ class TopologyDatasets:
         for node in self._topology.nodes:
             if isinstance(node.operator, Sink) and isinstance(node.operator.topic, str):
                 outputs[node.operator.topic] = self._output(node, node.operator, inputs)
+        tables = () if self._table is None else (_with_columns(self._table, outputs.values()),)
         for topic in self._dead_letter_topics:
             outputs.setdefault(topic, Dataset(namespace=self._namespace, name=topic))
-        return Datasets(inputs=tuple(inputs.values()), outputs=tuple(outputs.values()))
+        return Datasets(inputs=tuple(inputs.values()), outputs=(*tables, *outputs.values()))
 
     def _output(self, node: Node, sink: Sink, inputs: Mapping[str, Dataset]) -> Dataset:
         assert isinstance(sink.topic, str)
@@ -212,6 +222,15 @@ class TopologyDatasets:
         return None
 
 
+def _with_columns(table: Dataset, outputs: Iterable[Dataset]) -> Dataset:
+    columns = {one.name: one for one in table.columns}
+    origins: dict[str, tuple[ColumnOrigin, ...]] = {}
+    for output in outputs:
+        columns |= {one.name: one for one in output.columns}
+        origins |= output.origins
+    return replace(table, columns=tuple(columns.values()), origins=origins)
+
+
 def _mapped(mapper: object, shapes: Mapping[RootName, _Shape]) -> _Shape:
     if isinstance(mapper, Root) and mapper.name in shapes:
         return shapes[mapper.name]
@@ -242,14 +261,6 @@ def _columns_of_serde(serde: Serde, topic: str) -> tuple[Column, ...]:
     url = serde.registry or os.environ.get(ENVIRONMENT)
     if url is None or serde.subject_strategy != "topic":
         return ()
-    from suiro.registry import MOCK_SCHEME, RegistryClient, registry_client
+    from suiro.registry import columns_of_topic
 
-    try:
-        if url.startswith(MOCK_SCHEME):
-            latest = registry_client(url).latest(f"{topic}-value")
-        else:
-            with RegistryClient(url, timeout_s=REGISTRY_TIMEOUT_S, retries=0) as registry:
-                latest = registry.latest(f"{topic}-value")
-    except SuiroError:
-        return ()
-    return columns_of(latest.schema.type, latest.schema.text)
+    return columns_of_topic(url, topic)

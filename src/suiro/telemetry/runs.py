@@ -22,6 +22,8 @@ from suiro.telemetry.sending import EventSender
 __all__ = ["INTERVAL_S", "LineageRun", "job_namespace"]
 
 INTERVAL_S = 60.0
+FIRST_S = 5.0
+"""When the first RUNNING comes: some datasets are known only once the work has begun."""
 
 _log = logging.getLogger(__name__)
 
@@ -74,7 +76,9 @@ class LineageRun:
     # -- inside ----------------------------------------------------------------------------------------------------
 
     def _report(self, interval_s: float) -> None:
-        while not self._ended.wait(interval_s):
+        pause_s = min(FIRST_S, interval_s)
+        while not self._ended.wait(pause_s):
+            pause_s = interval_s
             failure = self._failure()
             if failure is not None:
                 self.fail(failure)

@@ -8,7 +8,7 @@ from suiro.registry import Schema, registry_client
 from suiro.streams import StreamsBuilder, Topology, col, left, record_value, right, serdes, struct
 from suiro.streams.dsl.registries import registry_for_run, with_registry
 from suiro.streams_spark.reported_datasets import TopologyDatasets
-from suiro.telemetry import ColumnOrigin, Dataset
+from suiro.telemetry import Column, ColumnOrigin, Dataset
 
 REGISTRY = "mock://lineage-report"
 SCHEMA = {
@@ -111,3 +111,14 @@ def test_a_registry_that_is_away_gives_no_columns() -> None:
     topology = registry_for_run(builder.build(), "http://127.0.0.1:9")
     found = TopologyDatasets(topology, "h:1").now()
     assert [one.columns for one in (*found.inputs, *found.outputs)] == [(), ()]
+
+
+def test_the_table_of_a_view_has_the_columns_of_the_output() -> None:
+    builder = StreamsBuilder()
+    flights = builder.table("flights", value=serdes.json)
+    flights.map_values(struct(who=col("carrier"))).to_stream().to("view.v1")
+    table = Dataset(namespace="suiro-views", name="view", columns=(Column(name="id"),))
+    found = TopologyDatasets(builder.build(), "h:9092", table=table).now()
+    assert [one.name for one in found.outputs] == ["view", "view.v1"]
+    assert names(found.outputs[0]) == [("id", None), ("who", None)]
+    assert found.outputs[0].origins == found.outputs[1].origins

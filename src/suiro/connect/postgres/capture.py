@@ -21,8 +21,11 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
+from psycopg2.extensions import parse_dsn
+
 from suiro.client import Client, ProducerIdentity
 from suiro.clock import SystemClock
+from suiro.connect.datasets import captured, postgres_namespace
 from suiro.connect.postgres.delivery import Delivery
 from suiro.connect.postgres.options import CaptureOptions
 from suiro.connect.postgres.server.database import LOCK_TIMEOUT_MS, Database, ServerInfo, connect_replication
@@ -44,6 +47,7 @@ from suiro.connect.postgres.status import CaptureStatus
 from suiro.connect.postgres.tables import Tables
 from suiro.errors import ConfigError, DataLossError, FencedError, TransientError
 from suiro.registry import RegistryClient
+from suiro.telemetry import Datasets
 
 __all__ = ["PostgresCapture"]
 
@@ -73,6 +77,8 @@ class PostgresCapture:
         self._clock = SystemClock()
         self._snapshot = options.snapshot
         self._is_ready = False
+        self._tables: Tables | None = None  # of the last session
+        self._database = ""
         # Of the last session: a rival that fenced it is left alone.
         self._identity: ProducerIdentity | None = None
         self._left_open = False
@@ -83,6 +89,19 @@ class PostgresCapture:
             self._wakeup_sender.send(b"\0")
         except (BlockingIOError, OSError):
             pass  # it rings already
+
+    def datasets(self) -> Datasets:
+        """The tables of the publication and their topics, for OpenLineage; none before the first session. Called by
+        other threads."""
+        options, tables = self.options, self._tables
+        published = [] if tables is None else list(tables.published.values())
+        return captured(
+            [(one.full_name, options.topic(one.schema, one.name)) for one in published],
+            postgres_namespace(parse_dsn(options.dsn)),
+            self._database,
+            options.bootstrap_servers,
+            options.registry,
+        )
 
     def run(self) -> None:
         """Returns after `stop`. Raises what no further attempt would hint."""
@@ -140,6 +159,7 @@ class PostgresCapture:
                 ensure_publication(database, options, facts.version)
             tables = Tables(database, registry, options, facts.version)
             tables.look()
+            self._tables, self._database = tables, facts.database
             if not tables.published:
                 raise ConfigError(
                     f"publication {options.publication} has none of the tables to capture "

@@ -25,10 +25,12 @@ from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
 from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundError
 
 from suiro.connect.connectors import About, SinkBatch, check_expected
+from suiro.connect.datasets import arrow_columns, store_dataset
 from suiro.connect.sinks.columns import FEW_LARGE_FILES, ColumnsSettings, settings_and_columns
 from suiro.errors import TransientError, UsageError
 from suiro.foundation.settings import SettingError
 from suiro.foundation.types import TopicPartition
+from suiro.telemetry import Dataset
 
 __all__ = ["DeltaSink"]
 
@@ -93,6 +95,9 @@ class DeltaSink:
             )
         self._columns.adopt(pa.schema(table.schema().to_arrow()))
         self._table = table
+
+    def datasets(self) -> Sequence[Dataset]:
+        return [store_dataset(self._uri, arrow_columns(self._columns.schema))]
 
     def close(self) -> None:
         self._table = None

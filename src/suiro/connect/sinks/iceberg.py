@@ -40,10 +40,12 @@ from pyiceberg.table import Table, TableProperties
 from pyiceberg.transforms import DayTransform, HourTransform, IdentityTransform, MonthTransform, YearTransform
 
 from suiro.connect.connectors import About, SinkBatch, check_expected
+from suiro.connect.datasets import arrow_columns, store_dataset
 from suiro.connect.sinks.columns import FEW_LARGE_FILES, ColumnsSettings, settings_and_columns
 from suiro.errors import TransientError, UsageError
 from suiro.foundation.settings import SettingError
 from suiro.foundation.types import TopicPartition
+from suiro.telemetry import Dataset
 
 __all__ = ["IcebergSink"]
 
@@ -95,6 +97,11 @@ class IcebergSink:
             )
         self._catalog: Catalog | None = None
         self._table: Table | None = None
+
+    def datasets(self) -> Sequence[Dataset]:
+        table = self._table
+        columns = arrow_columns(self._columns.schema)
+        return [] if table is None else [store_dataset(table.location(), columns)]
 
     def _partition(self, text: str) -> tuple[str, str]:
         """`day(at)` is the transform "day" of the column "at"; `carrier` is its identity."""

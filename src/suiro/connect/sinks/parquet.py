@@ -25,11 +25,13 @@ from uuid import uuid4
 import pyarrow.parquet as pq
 
 from suiro.connect.connectors import About, SinkBatch, check_expected
+from suiro.connect.datasets import arrow_columns, file_dataset
 from suiro.connect.sinks.columns import FEW_LARGE_FILES, ColumnsSettings, settings_and_columns
 from suiro.errors import DataLossError, TransientError
 from suiro.foundation.files import sync_folder
 from suiro.foundation.settings import SettingError
 from suiro.foundation.types import TopicPartition
+from suiro.telemetry import Dataset
 
 __all__ = ["ParquetSink"]
 
@@ -59,6 +61,9 @@ class ParquetSink:
         self._name = about.name
         self._folder = about.folder / self._settings.folder
         self._files: list[dict[str, Any]] = []
+
+    def datasets(self) -> Sequence[Dataset]:
+        return [file_dataset(self._folder, arrow_columns(self._columns.schema))]
 
     def open(self) -> None:
         self._folder.mkdir(parents=True, exist_ok=True)

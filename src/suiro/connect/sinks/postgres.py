@@ -27,11 +27,13 @@ import psycopg
 from psycopg import sql
 
 from suiro.connect.connectors import About, SinkBatch, SinkRecord, check_expected
+from suiro.connect.datasets import postgres_table
 from suiro.connect.values import plain_json
 from suiro.errors import TransientError, UsageError
 from suiro.foundation.nesting import parse_json
 from suiro.foundation.settings import SettingError, read_settings
 from suiro.foundation.types import TopicPartition
+from suiro.telemetry import Dataset
 
 __all__ = ["PostgresSink"]
 
@@ -82,6 +84,11 @@ class PostgresSink:
         offsets_schema = self._settings.offsets_schema or schema
         parts = (offsets_schema, OFFSETS_TABLE) if offsets_schema else (OFFSETS_TABLE,)
         self._offsets = sql.Identifier(*parts)
+
+    def datasets(self) -> Sequence[Dataset]:
+        settings = self._settings
+        connection = psycopg.conninfo.conninfo_to_dict(settings.dsn)
+        return [postgres_table(connection, settings.table, self._columns)]
 
     def open(self) -> None:
         try:

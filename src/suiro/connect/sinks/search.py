@@ -27,11 +27,13 @@ from typing import Any
 import httpx
 
 from suiro.connect.connectors import About, SinkBatch, SinkRecord
+from suiro.connect.datasets import http_dataset
 from suiro.connect.values import plain_json
 from suiro.errors import TransientError, UsageError
 from suiro.foundation.http import ask, is_temporary, retry_after_ms, summary_of
 from suiro.foundation.nesting import parse_json
 from suiro.foundation.settings import SettingError, read_settings
+from suiro.telemetry import Dataset
 
 __all__ = ["SearchSink"]
 
@@ -82,6 +84,10 @@ class SearchSink:
         self._settings.check()
         self._about = about
         self._http: httpx.Client | None = None
+
+    def datasets(self) -> Sequence[Dataset]:
+        of_server = http_dataset(self._settings.url)
+        return [Dataset(namespace=of_server.namespace, name=self._settings.index)]
 
     def open(self) -> None:
         settings = self._settings

@@ -24,19 +24,21 @@ import hmac
 import json
 import threading
 from collections import OrderedDict
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import httpx
 
 from suiro.connect.connectors import About, SinkBatch, SinkRecord
+from suiro.connect.datasets import http_dataset
 from suiro.connect.rules import rule
 from suiro.connect.values import plain_json
 from suiro.errors import TransientError
 from suiro.foundation.http import ask, is_temporary, retry_after_ms, summary_of
 from suiro.foundation.settings import SettingError, read_settings
 from suiro.streams.expressions.expression import ExpressionError
+from suiro.telemetry import Dataset
 
 __all__ = ["WebhookSink"]
 
@@ -80,6 +82,10 @@ class WebhookSink:
         self._about = about
         self._http: httpx.Client | None = None
         self._asked_ms: OrderedDict[bytes | None, int] = OrderedDict()
+
+    def datasets(self) -> Sequence[Dataset]:
+        """Without the path, which is often a secret."""
+        return [Dataset(namespace=http_dataset(self._settings.url).namespace, name="/")]
 
     def open(self) -> None:
         self._http = httpx.Client(timeout=self._settings.timeout_ms / 1_000)

@@ -20,13 +20,14 @@ import codecs
 import json
 import os
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from fnmatch import fnmatch
 from pathlib import Path
 from typing import Any
 
 from suiro.connect.connectors import About, Polled, SourceRecord
+from suiro.connect.datasets import file_dataset
 from suiro.connect.sources.file_formats import (
     CSV_TYPES,
     Item,
@@ -41,6 +42,7 @@ from suiro.connect.sources.file_formats import (
 from suiro.connect.sources.file_identity import FileInfo, FileState, file_info, fingerprints, fits
 from suiro.errors import TransientError
 from suiro.foundation.settings import SettingError, read_settings
+from suiro.telemetry import Column, Dataset
 
 __all__ = ["FilesSource"]
 
@@ -103,6 +105,9 @@ class FilesSource:
         self._whole = self._settings.format_of_files in WHOLE
         self._typed = Typed(self._settings.types, self._settings.null)
         self._forget()
+
+    def datasets(self) -> Sequence[Dataset]:
+        return [file_dataset(self._folder, [Column(name=one) for one in self._settings.columns])]
 
     def _forget(self) -> None:
         self._states: dict[str, FileState] = {}

@@ -23,6 +23,7 @@ from suiro.connect.postgres.capture import PostgresCapture
 from suiro.connect.postgres.options import CaptureOptions
 from suiro.connect.task import TaskContext
 from suiro.foundation.settings import SettingError, read_settings
+from suiro.telemetry import Datasets
 
 __all__ = ["PostgresCaptureTask"]
 
@@ -58,6 +59,7 @@ class PostgresCaptureTask:
     """A task with a loop of its own: the capture's."""
 
     def __init__(self, settings: Mapping[str, Any], about: About) -> None:
+        self._capture: PostgresCapture | None = None
         given = read_settings(_Settings, settings)
         self._options: dict[str, Any] = {
             item.name: getattr(given, item.name)
@@ -69,10 +71,13 @@ class PostgresCaptureTask:
             self._options["state_directory"] = about.folder / self._options["state_directory"]
         CaptureOptions(bootstrap_servers="", registry="", **self._options)  # says what is wrong
 
+    def datasets(self, context: TaskContext) -> Datasets:
+        return Datasets() if self._capture is None else self._capture.datasets()
+
     def run(self, context: TaskContext) -> None:
         if context.registry is None:
             raise SettingError("registry", "is missing in section [connect]: what is captured is Avro")
-        capture = PostgresCapture(
+        capture = self._capture = PostgresCapture(
             CaptureOptions(
                 bootstrap_servers=context.bootstrap_servers,
                 registry=context.registry,

@@ -28,7 +28,7 @@ from __future__ import annotations
 import hashlib
 import json
 import threading
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import urljoin, urlsplit
@@ -36,10 +36,12 @@ from urllib.parse import urljoin, urlsplit
 import httpx
 
 from suiro.connect.connectors import About, Polled, SourceRecord
+from suiro.connect.datasets import http_dataset
 from suiro.errors import UsageError
 from suiro.foundation.http import ask, is_temporary, retry_after_ms, summary_of
 from suiro.foundation.nesting import parse_json
 from suiro.foundation.settings import SettingError, read_settings
+from suiro.telemetry import Dataset
 
 __all__ = ["RestSource"]
 
@@ -87,6 +89,9 @@ class RestSource:
         self._hashes: dict[str, str] = {}
         self._not_before_ms = 0
         self._failures = 0
+
+    def datasets(self) -> Sequence[Dataset]:
+        return [http_dataset(self._settings.url)]
 
     def open_parts(self, parts: dict[str, Any]) -> None:
         self._hashes = parts

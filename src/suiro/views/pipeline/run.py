@@ -36,7 +36,9 @@ from suiro.foundation.stopping import Stopping
 from suiro.foundation.types import TopicPartition
 from suiro.spark import java_started_early
 from suiro.streams import KafkaStreams
+from suiro.streams_spark import lineage_report
 from suiro.streams_spark.rebuild import begins_anew
+from suiro.telemetry import Column, Dataset
 from suiro.views.cuts import Cut, CutLog, CutWriter, last_cut
 from suiro.views.definition import VersionSpec
 from suiro.views.pipeline.archive import definition_in, split_entry
@@ -130,17 +132,24 @@ def _run(
                 takes_more=settings.takes_more,
             ),
         )
-        try:
-            streams.start()
-            say("running")
-            watch = _Watch(client, spec, say)
-            while streams.state == "RUNNING" and not stopping.wait(LOOK_S):
-                with contextlib.suppress(TransientError):
-                    watch.look(_position(streams))
-            if streams.exception is not None:
-                raise streams.exception
-        finally:
-            streams.close()
+        with lineage_report(streams, name=spec.view, table=_table(spec)):
+            try:
+                streams.start()
+                say("running")
+                watch = _Watch(client, spec, say)
+                while streams.state == "RUNNING" and not stopping.wait(LOOK_S):
+                    with contextlib.suppress(TransientError):
+                        watch.look(_position(streams))
+                if streams.exception is not None:
+                    raise streams.exception
+            finally:
+                streams.close()
+
+
+def _table(spec: VersionSpec) -> Dataset:
+    """The table that readers see, for OpenLineage (OPENLINEAGE_URL of the host)."""
+    columns = tuple(Column(name=name) for name in spec.key)
+    return Dataset(namespace="suiro-views", name=spec.view, columns=columns)
 
 
 class _Watch:
