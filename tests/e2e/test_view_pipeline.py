@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from support.openlineage import events_of
 from support.waiting import wait_until
 
 from suiro.client import LATEST, Client, NewTopic
@@ -255,3 +256,27 @@ def test_lost_state_a_throttle_and_a_leader_that_is_gone(world: World) -> None:
     world.until_all_is_read(second, two)
     world.check(two)
     assert second.stop().state == "ended"
+
+
+def test_runs_of_a_version_are_reported_to_openlineage(
+    world: World, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("OPENLINEAGE_URL", str(tmp_path / "events"))
+    world.send(50)
+    spec, code = world.spec(1)
+    first = world.start(spec, code)
+    world.until_ready(first, spec)
+    first.kill()
+    second = world.start(spec, code)
+    world.until_ready(second, spec)
+    second.stop()
+    events = events_of((tmp_path / "events").read_text())
+    ends = [one for one in events if one["eventType"] != "RUNNING"]
+    assert [one["eventType"] for one in ends] == ["START", "ABORT", "START", "COMPLETE"]
+    assert ends[0]["run"]["runId"] == ends[1]["run"]["runId"] != ends[3]["run"]["runId"]
+    assert {one["job"]["name"] for one in events} == {world.name}
+    assert [one["name"] for one in ends[3]["inputs"]] == [world.topic]
+    table, topic = ends[3]["outputs"]
+    assert (table["namespace"], table["name"]) == ("suiro-views", world.name)
+    assert [one["name"] for one in table["facets"]["schema"]["fields"]] == ["word"]
+    assert topic["name"] == spec.output_topic
