@@ -447,6 +447,10 @@ def test_an_application_is_drawn_and_its_stores_have_rows(open_page: Open) -> No
     page.get_by_role("link", name="delays", exact=True).click()
     page.get_by_role("link", name='["UA", "2013-07-04"]').click()
     expect(page.get_by_role("heading", name="The row")).to_be_visible()
+    page.get_by_role("button", name="Look for them").click()
+    expect(page.locator("main")).to_contain_text("3 records of 336,776 that were read")
+    found = page.get_by_role("table", name="Input records of the row").get_by_role("link", name=str(BEYOND))
+    expect(found).to_have_attribute("href", f"#/topics/flights/records?at=0%3A{BEYOND}")
 
 
 # -- of all of it ------------------------------------------------------------------------------------------------
@@ -542,7 +546,7 @@ def test_a_viewer_sees_no_button_that_would_be_refused(open_page: Open) -> None:
     try:
         page = open_page(url=viewer.url)
         allowed = re.compile(
-            r"Go to|Keyboard|Live|Filter|Close|Copy the|Decoded|Text|Bytes|Check|Compare|Explain|Why|Look up|Newer|"
+            r"Go to|Keyboard|Live|Filter|Close|Copy the|Decoded|Text|Bytes|Check|Compare|Explain|Why|Look|Newer|"
             r"^(topic|processor|source|sink|repartition) "
         )
         for target in PAGES.values():

@@ -91,6 +91,13 @@ def test_an_application_is_seen_killed_and_seen_again(tmp_path: Path) -> None:
                             pytest.fail(f"last seen: {seen}, {application()}\n{log.read_text()[-4_000:]}")
 
                     wait_for_rows({"a": "2", "b": "1"}, tmp_path / "first.log")
+                    row = {"key": "a", "window": None}
+                    made = http.post("/apps/0/stores/counts/explain", json=row).json()
+                    assert [(one["topic"], one["partition"], one["offset"]) for one in made["records"]] == [
+                        ("orders", 0, 0),
+                        ("orders", 0, 2),
+                    ]
+                    assert (made["value"], made["proven"]) == ("2", True)
                     before = application()
                     assert (before["application_id"], before["state"], before["error"]) == (
                         "counting",

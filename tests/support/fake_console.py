@@ -290,7 +290,7 @@ def _outcome(action: str, body: Any) -> Any:
         case "compare":
             return services.comparison()
         case "explain":
-            return services.explanation()
+            return services.row_explanation(body) if "key" in body else services.explanation()
         case "records":
             return {"partition": 0, "offset": 5_000}
         case "acls":

@@ -297,6 +297,25 @@ def comparison() -> dict[str, Any]:
     }
 
 
+def row_explanation(body: dict[str, Any]) -> dict[str, Any]:
+    return {
+        "store": "delays",
+        "key": body["key"],
+        "window": body["window"],
+        "found": True,
+        "value": '{"flights": 3}',
+        "records": [
+            {"topic": "flights", "partition": 0, "offset": n, "timestamp": now_ms() - n}
+            for n in (7, 42, BEYOND)
+        ],
+        "earlier": 0,
+        "read": 336_776,
+        "stopped": None,
+        "proven": True,
+        "begin_later": [],
+    }
+
+
 def explanation() -> dict[str, Any]:
     return {
         "view": "carrier_delays",

@@ -7,13 +7,12 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from suiro.lineage import Place
+from suiro.lineage import InputRecord, Place, global_topics, merged
 from suiro.streams import StreamsBuilder
 from suiro.streams.interpreter import Interpreter
 from suiro.streams.serdes import Serde, SessionWindowedSerde, TimeWindowedSerde
 from suiro.streams.topology.nodes import Sink
 from suiro.streams.topology.topology import Topology
-from suiro.views.analysis.explain.inputs import InputRecord, global_topics, merged
 from suiro.views.analysis.explain.replay import OUTPUT, Side
 from support.drawn_topologies import Drawn
 from support.spark_streams import Sent, encoded

@@ -15,10 +15,12 @@ if TYPE_CHECKING:
 
 app = Group(
     "app",
-    "Applications: how they stand, their graph, rows of their stores; what a change keeps of their state.",
+    "Applications: how they stand, their graph, rows of their stores and what they are made of; what a change keeps of "
+    "their state.",
 )
 
 TIMEOUT_S = 10.0
+EXPLAIN_TIMEOUT_S = 120.0
 ANSWER_BYTES_MAX = 32 * 1024 * 1024
 PATH = "/api/v1/application"
 
@@ -127,13 +129,81 @@ def store(
     )
 
 
+@app.command
+def explain(
+    app: App,
+    name: Annotated[str, Argument("STORE", "Its name; `suiro app graph` has it.")],
+    key: Annotated[str, Argument("KEY", "The row's key, as `suiro app store` prints it.")],
+    window: Annotated[
+        str | None,
+        Option(
+            "--window",
+            "START-END",
+            "Of a row with a window: its times in ms, as `app store --json` has them.",
+        ),
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Show the input records that a row of a store is made of. The topology runs again, in a process beside the
+    application, over at most 1,000,000 records and for at most 60 s."""
+    from urllib.parse import quote
+
+    bounds = None
+    if window is not None:
+        start, dash, end = window.rpartition("-")
+        if not (dash and start.lstrip("-").isdigit() and end.isdigit()):
+            fail(f"--window {window[:80]!r}: expected START-END in ms, such as 1372636800000-1372640400000")
+        bounds = [int(start), int(end)]
+    path = f"{PATH}/stores/{quote(name, safe='')}/explain"
+    with reporting():
+        found = _ask(app, path, {"key": key, "window": bounds}, timeout_s=EXPLAIN_TIMEOUT_S)
+    if as_json:
+        print_json(found)
+        return
+    from suiro.console.text import iso_time
+
+    if found["found"]:
+        print_fields({"row": found["value"]})
+        print_table(
+            ("topic", "partition", "offset", "time"),
+            (
+                (one["topic"], one["partition"], one["offset"], iso_time(one["timestamp"]))
+                for one in found["records"]
+            ),
+        )
+    for line in _said_of(found):
+        note(line)
+
+
+def _said_of(found: dict[str, Any]) -> list[str]:
+    """What there is to know of an explanation besides its records."""
+    said = [f"{found['read']:,} records were read"]
+    if not found["found"]:
+        said.append("they make no such row")
+    elif found["earlier"]:
+        said.append(f"{found['earlier']:,} earlier records of the row are not shown")
+    if found["stopped"]:
+        said.append(f"it stopped early, because {found['stopped']}: later records are missing")
+    said += [
+        f"{one['topic']}-{one['partition']} begins at offset {one['offset']}: records before it are gone"
+        for one in found["begin_later"]
+    ]
+    if found["found"]:
+        said.append(
+            "these records alone make this row"
+            if found["proven"]
+            else "these records alone do not make this row: it depends on others, on time or on chance"
+        )
+    return said
+
+
 def _window(window: list[int] | None) -> str:
     from suiro.console.text import iso_time
 
     return "" if window is None else f"{iso_time(window[0])} to {iso_time(window[1])}"
 
 
-def _ask(url: str, path: str) -> Any:
+def _ask(url: str, path: str, body: Any = None, *, timeout_s: float = TIMEOUT_S) -> Any:
     """Raises `UsageError` and `TransientError`."""
     import httpx
 
@@ -142,8 +212,15 @@ def _ask(url: str, path: str) -> Any:
     from suiro.foundation.http import ask, summary_of
 
     try:
-        with httpx.Client(timeout=TIMEOUT_S) as http:
-            answer = ask(http, "GET", url.rstrip("/") + path, clock=SystemClock(), max_bytes=ANSWER_BYTES_MAX)
+        with httpx.Client(timeout=timeout_s) as http:
+            answer = ask(
+                http,
+                "GET" if body is None else "POST",
+                url.rstrip("/") + path,
+                clock=SystemClock(),
+                max_bytes=ANSWER_BYTES_MAX,
+                **({} if body is None else {"json": body}),
+            )
             body = json.loads(answer.content) if answer.content else None
     except httpx.InvalidURL as error:
         raise UsageError(f"{url[:200]!r} is no URL: {error}") from None

@@ -120,6 +120,12 @@ class TracingInterpreter(Interpreter):
                 found[reason] = found.get(reason, 0) + count
         return found
 
+    def rows(self, store: str) -> Iterator[tuple[Any, Any, Link | None]]:
+        """Keys and values of a store, each with what its row was made of."""
+        frame = self._frame = _Frame(Link(None), None)
+        for key, value in self.store(store).all():
+            yield key, value, frame.taken()
+
     # -- records in --------------------------------------------------------------------------------------
 
     def pipe(
@@ -250,6 +256,11 @@ class _Frame:
         if not self._rows or self._rows[-1] is not link:
             self._rows.append(link)
             self._result = None
+
+    def taken(self) -> Link | None:
+        """The row that was read last; it is not known any more."""
+        link, self._rows = self._rows[-1] if self._rows else None, []
+        return link
 
     def row(self, *, is_removal: bool) -> Link:
         """A row is written."""

@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from suiro.streams.queries.store_reader import ReadOnlyStore
     from suiro.streams_spark.plan import Plan
     from suiro.streams_spark.rebuild import Boundary
+    from suiro.streams_spark.row_trace import Traceable
 
 __all__ = ["KafkaStreams", "State"]
 
@@ -299,6 +300,18 @@ class KafkaStreams:
     def task_settings(self) -> TaskSettings:
         """What decides, with the topology, how records go through it."""
         return self._task_settings
+
+    @property
+    def traceable(self) -> Traceable:
+        """What a process needs that looks for the input records of rows."""
+        from suiro.streams_spark.row_trace import Traceable
+
+        return Traceable(
+            topology=self.topology,
+            settings=self._task_settings,
+            on_deserialization_error=self._on_deserialization_error,
+            connection=self.cluster,
+        )
 
     @property
     def cluster(self) -> tuple[str, Mapping[str, str]]:

@@ -23,7 +23,7 @@ from suiro.streams.topology.topology import Topology
 from suiro.streams_spark.plan import Plan
 from suiro.streams_spark.rebuild import Boundary
 
-__all__ = ["Program", "check_picklable", "load"]
+__all__ = ["Program", "check_picklable", "load", "packed", "unpacked"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,11 +50,21 @@ class Program:
         return self.source.bootstrap_servers, self.source.client_settings
 
     def pack(self) -> str:
-        from pyspark import cloudpickle
+        return packed(self)
 
-        program = cloudpickle.dumps(self)  # type: ignore[no-untyped-call]
-        packed = pickle.dumps((list(sys.path), program))
-        return base64.b85encode(packed).decode()
+
+def packed(value: Any) -> str:
+    """A value with functions of the user's program, for another process of this machine or of Spark."""
+    from pyspark import cloudpickle
+
+    data = cloudpickle.dumps(value)  # type: ignore[no-untyped-call]
+    return base64.b85encode(pickle.dumps((list(sys.path), data))).decode()
+
+
+def unpacked(text: str) -> Any:
+    places, data = pickle.loads(base64.b85decode(text))
+    sys.path += [place for place in places if place not in sys.path and Path(place).exists()]
+    return pickle.loads(data)
 
 
 _loaded: dict[str, Program] = {}
@@ -63,9 +73,7 @@ _loaded: dict[str, Program] = {}
 def load(text: str) -> Program:
     found = _loaded.get(text)
     if found is None:
-        places, data = pickle.loads(base64.b85decode(text))
-        sys.path += [place for place in places if place not in sys.path and Path(place).exists()]
-        found = pickle.loads(data)
+        found = unpacked(text)
         assert isinstance(found, Program)
         if len(_loaded) > 8:
             _loaded.clear()

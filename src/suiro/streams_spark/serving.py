@@ -4,6 +4,7 @@
 |---|---|
 | `GET /api/v1/application` | state, graph with rates, micro-batches, lag, stores |
 | `GET /api/v1/application/stores/{store}?first=&limit=&contains=` | rows |
+| `POST /api/v1/application/stores/{store}/explain`: `{"key": text, "window": [start, end] or null}` | input records |
 
 An error is `{"error_code": status, "message": what, and what to do}`. Few requests for rows are worked on at once, on
 threads of their own: how the application stands is told however long a copy of a store takes.
@@ -36,8 +37,18 @@ ROWS_AT_ONCE, ROWS_WAITING = 4, 4
 """Requests for rows; further ones are answered with 503."""
 LARGEST_NUMBER = 1 << 40
 PARAMETERS = ("first", "limit", "contains")
+MAX_BODY_BYTES = 64 * 1024
+EXPLAINING_THREADS = 2
+"""One looks for records, and another is told so."""
 
 logger = logging.getLogger(__name__)
+
+
+class _Row(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
+    """As `ApplicationStatus.rows` names it."""
+
+    key: str
+    window: tuple[int, int] | None = None
 
 
 class ApplicationServer:
@@ -53,18 +64,20 @@ class ApplicationServer:
         self._status = ApplicationStatus(streams)
         self._threads = ThreadPoolExecutor(THREADS, thread_name_prefix="application-page")
         self._rows_threads = ThreadPoolExecutor(ROWS_AT_ONCE, thread_name_prefix="application-rows")
+        self._explaining = ThreadPoolExecutor(EXPLAINING_THREADS, thread_name_prefix="application-explain")
         self._rows_asked = 0  # of the server's own thread
         application = Starlette(
             routes=[
                 Route("/api/v1/application", self._application),
                 Route("/api/v1/application/stores/{store}", self._rows),
+                Route("/api/v1/application/stores/{store}/explain", self._explain, methods=["POST"]),
             ],
             exception_handlers={HTTPException: _refused},
         )
         guard = Guard(
             application,
             origins=Origins(loopback_only=True, instead="ask a `suiro console` with users"),
-            max_body_bytes=1_024,
+            max_body_bytes=MAX_BODY_BYTES,
         )
         self._server = HttpServer(guard, listen_on(host, port, name="the application"), name="application")
         self.url = self._server.url
@@ -74,7 +87,7 @@ class ApplicationServer:
         """Safe to call again."""
         self._server.stop()
         self._status.stop()
-        for threads in (self._threads, self._rows_threads):
+        for threads in (self._threads, self._rows_threads, self._explaining):
             threads.shutdown(wait=False, cancel_futures=True)
 
     async def _application(self, request: Request) -> Response:
@@ -104,6 +117,18 @@ class ApplicationServer:
             return await self._answer(self._rows_threads, rows)
         finally:
             self._rows_asked -= 1
+
+    async def _explain(self, request: Request) -> Response:
+        body, name = await request.body(), request.path_params["store"]
+
+        def explain() -> Any:
+            try:
+                asked = msgspec.json.decode(body, type=_Row)
+            except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+                raise UsageError(f"the request's body is no row of a store: {error}") from None
+            return self._status.explain_row(name, asked.key, asked.window)
+
+        return await self._answer(self._explaining, explain)
 
     async def _answer(self, threads: ThreadPoolExecutor, make: Callable[[], Any]) -> Response:
         def made() -> Response:

@@ -7,7 +7,6 @@ asked for a while is closed.
 
 from __future__ import annotations
 
-import json
 import re
 import threading
 from collections import deque
@@ -29,6 +28,8 @@ from suiro.streams.topology.nodes import GlobalTableSource, Node, Repartition, S
 from suiro.streams.topology.topology import Topology, stores_of
 from suiro.streams.vectorised.plan import Reason, twin_of
 from suiro.streams_spark.kafka_streams import KafkaStreams
+from suiro.streams_spark.row_trace import RowTracer
+from suiro.streams_spark.store_text import TEXT_CHARS, row_of, text_of
 
 __all__ = ["ROWS_MAX", "ApplicationStatus", "UnknownStoreError"]
 
@@ -45,7 +46,6 @@ TOO_LARGE_KEPT_S = 60.0
 """A store that turned out too large is read again no sooner."""
 ROWS_MAX = 1_000
 _NUMBER = re.compile(r"-0+([0-9]+)")  # in the names of operators that nobody named
-TEXT_CHARS = 4 * 1024
 LOOKED_AT_MAX = 1_000_000
 """Rows of a store that one search passes."""
 
@@ -80,6 +80,7 @@ class ApplicationStatus:
         self._too_large: dict[str, tuple[str, int]] = {}
         self._looked_ms = 0
         self._progress: dict[str, Any] = {}
+        self._tracer: RowTracer | None = None
         self._thread = threading.Thread(target=self._sample, name="application-status", daemon=True)
 
     def start(self) -> None:
@@ -90,6 +91,8 @@ class ApplicationStatus:
         self._stopping.set()
         if self._thread.is_alive():
             self._thread.join()
+        if self._tracer is not None:
+            self._tracer.stop()
         with self._lock:
             copies, self._copies = list(self._copies.values()), {}
         for one in copies:
@@ -211,9 +214,7 @@ class ApplicationStatus:
         None at the end. Raises `UsageError`, `UnknownStoreError` and what the cluster says."""
         if limit < 1:
             raise UsageError(f"limit={limit}: expected a number from 1 on")
-        if all(one.name != name for one in self._streams.topology.stores):
-            names = ", ".join(sorted(one.name for one in self._streams.topology.stores))
-            raise UnknownStoreError(f"the topology has no store {name[:200]!r}; it has {names or 'none'}")
+        self._require(name)
         limit = min(limit, ROWS_MAX)
 
         def pick(found: Iterator[tuple[Any, Any]]) -> tuple[list[dict[str, Any]], int | None]:
@@ -223,8 +224,8 @@ class ApplicationStatus:
                 if len(picked) == limit:
                     return picked, place
                 place += 1
-                if contains in _text(key.key if isinstance(key, Windowed) else key):
-                    picked.append(_row(key, value))
+                if contains in text_of(key.key if isinstance(key, Windowed) else key):
+                    picked.append(row_of(key, value))
             return picked, place if place - first == LOOKED_AT_MAX else None
 
         with self._copy(name) as store:
@@ -235,6 +236,27 @@ class ApplicationStatus:
             "next": following,
             "offsets": {str(p): at for p, at in answer.offsets.items()},
         }
+
+    def explain_row(self, name: str, key: str, window: Sequence[int] | None) -> dict[str, Any]:
+        """The input records that a row of a store is made of; `key` and `window` as in `rows`. Raises `UsageError`,
+        `UnknownStoreError` and what the cluster says."""
+        self._require(name)
+        spec = self._streams.topology.store(name)
+        if spec.kind not in READABLE:
+            raise UsageError(
+                f"store {name!r} is a {spec.kind} store; rows that can be explained are those of "
+                f"{', '.join(READABLE)} stores"
+            )
+        with self._lock:
+            if self._tracer is None:
+                self._tracer = RowTracer(self._streams.traceable)
+            tracer = self._tracer
+        return tracer.trace(name, key, window)
+
+    def _require(self, name: str) -> None:
+        if all(one.name != name for one in self._streams.topology.stores):
+            names = ", ".join(sorted(one.name for one in self._streams.topology.stores))
+            raise UnknownStoreError(f"the topology has no store {name[:200]!r}; it has {names or 'none'}")
 
     @contextmanager
     def _copy(self, name: str) -> Iterator[ReadOnlyStore]:
@@ -292,32 +314,6 @@ class ApplicationStatus:
                 return made
         made.store.close()
         raise TransientError("the application is being stopped")
-
-
-def _row(key: Any, value: Any) -> dict[str, Any]:
-    window = None
-    if isinstance(key, Windowed):
-        key, window = key.key, [key.start, key.end]
-    return {"key": _text(key), "value": _text(value), "window": window}
-
-
-def _text(value: Any) -> str:
-    """JSON where it is that. Half of a surrogate pair, which JSON may have in it, is shown by its number: UTF-8 has no
-    form for it."""
-    if isinstance(value, bytes):
-        return value[: TEXT_CHARS // 2].hex()
-    try:
-        text = value if isinstance(value, str) else _json(value)
-    except RecursionError:
-        return f"({type(value).__name__}, nested too deeply to be shown)"
-    return text[:TEXT_CHARS].encode("utf-8", "backslashreplace").decode()
-
-
-def _json(value: Any) -> str:
-    try:
-        return json.dumps(value, default=str, ensure_ascii=False)
-    except (TypeError, ValueError):
-        return repr(value)
 
 
 def _micro_batch(progress: Any) -> dict[str, Any]:

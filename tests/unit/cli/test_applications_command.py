@@ -31,12 +31,21 @@ APPLICATION = {
     },
 }  # fmt: skip
 ROWS = {"rows": [{"key": "c0", "value": "34", "window": [0, 1000]}], "next": 1, "offsets": {"0": 18}}
+EXPLAINED = {
+    "store": "counts", "key": "c0", "window": [0, 1000], "found": True, "value": "34",
+    "records": [{"topic": "orders", "partition": 1, "offset": 7, "timestamp": 1_372_636_800_000}],
+    "earlier": 2, "read": 1_200, "stopped": "60 s were over", "proven": True,
+    "begin_later": [{"topic": "orders", "partition": 0, "offset": 4}],
+}  # fmt: skip
 ANSWERS: dict[str, tuple[int, bytes]] = {
     "/api/v1/application": (200, json.dumps(APPLICATION).encode()),
     "/api/v1/application/stores/my%2Fcounts": (200, json.dumps(ROWS).encode()),
     "/api/v1/application/stores/nothing": (400, b'{"error_code": 400, "message": "there is no such store"}'),
+    "/api/v1/application/stores/counts/explain": (200, json.dumps(EXPLAINED).encode()),
     "/odd/api/v1/application": (200, b"<html>"),
 }
+
+ASKED: list[Any] = []
 
 
 @pytest.fixture(scope="module")
@@ -48,6 +57,10 @@ def url() -> Iterator[str]:
             self.send_header("content-length", str(len(content)))
             self.end_headers()
             self.wfile.write(content)
+
+        def do_POST(self) -> None:
+            ASKED.append(json.loads(self.rfile.read(int(self.headers["content-length"]))))
+            self.do_GET()
 
         def log_message(self, *_: Any) -> None:
             pass
@@ -152,3 +165,24 @@ def test_an_error_of_a_file_of_an_upgrade_is_shown_with_its_lines(
     assert "AttributeError" in told
     assert files[1] in told
     assert "suiro/cli" not in told
+
+
+def test_the_input_records_of_a_row(url: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert app.main(["explain", "--app", url, "counts", "c0", "--window", "0-1000"]) == 0
+    said = capsys.readouterr()
+    assert ASKED.pop() == {"key": "c0", "window": [0, 1000]}
+    assert "orders\t1\t7\t2013-07-01" in said.out
+    for line in (
+        "1,200 records were read",
+        "2 earlier records of the row are not shown",
+        "it stopped early, because 60 s were over: later records are missing",
+        "orders-0 begins at offset 4: records before it are gone",
+        "these records alone make this row",
+    ):
+        assert line in said.err
+    assert app.main(["explain", "--app", url, "counts", "c0", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out) == EXPLAINED
+    assert ASKED.pop() == {"key": "c0", "window": None}
+    with pytest.raises(SystemExit):
+        app.main(["explain", "--app", url, "counts", "c0", "--window", "yesterday"])
+    assert "expected START-END in ms" in capsys.readouterr().err

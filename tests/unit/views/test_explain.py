@@ -12,11 +12,10 @@ import pytest
 from support.view_logs import MemoryLog, rows_of
 
 from suiro.errors import UsageError
-from suiro.lineage import TracingInterpreter
+from suiro.lineage import InputRecord, TracingInterpreter
 from suiro.streams import JoinWindows, StreamsBuilder, TimeWindows, serdes
 from suiro.streams.errors import ProcessingError
 from suiro.views.analysis.compare.values import Comparator, columns_of
-from suiro.views.analysis.explain.inputs import InputRecord
 from suiro.views.analysis.explain.path import shown
 from suiro.views.analysis.explain.replay import Side
 from suiro.views.analysis.explain.result import Explanation

@@ -12,9 +12,9 @@ from confluent_kafka.admin import AdminClient
 
 from suiro.client import Client, NewTopic
 from suiro.errors import DataLossError
+from suiro.lineage import Inputs
 from suiro.protocol.records import Record, encode_batch
 from suiro.streams import StreamsBuilder, serdes
-from suiro.views.analysis.explain.inputs import Inputs
 from suiro.views.analysis.explain.replay import Side
 from suiro.views.analysis.explain.rows import explain
 from suiro.views.definition import RowCodec, topology_of, view

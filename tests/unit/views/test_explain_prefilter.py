@@ -10,9 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from suiro.lineage import InputRecord, KeyPrefilter
 from suiro.streams import KStream, StreamsBuilder, col, record_key, serdes, struct
-from suiro.views.analysis.explain.inputs import InputRecord
-from suiro.views.analysis.explain.prefilter import KeyPrefilter
 
 GATE = "gate"
 WAYS: dict[str, Callable[[KStream], KStream]] = {

@@ -320,6 +320,9 @@ def test_values_that_masks_do_not_reach_are_for_admins(
         assert "for admins" in masked.post(path, {}, role="operator", status=403)
     assert "for admins" in masked.get("/views/0/delays/comparisons", role="operator", status=403)
     assert "for admins" in masked.get("/apps/0/stores/counts", role="operator", status=403)
+    row = {"key": "UA", "window": None}
+    assert "for admins" in masked.post("/apps/0/stores/counts/explain", row, role="operator", status=403)
+    assert "no answer from" in masked.post("/apps/0/stores/counts/explain", row, status=503)
     assert host.calls == []
     assert masked.get("/views/0/delays", role="viewer")["revision"] == BEYOND
     masked.post("/views/0/delays/compare", {}, role="admin")

@@ -8,18 +8,27 @@ from typing import Any
 
 import msgspec
 
-from suiro.console.web.endpoint import Call, Endpoint
+from suiro.console.web.endpoint import Body, Call, Endpoint
 from suiro.console.web.remotes import Peer, listed, peer_of, segment
 from suiro.foundation.http import Role
 
 __all__ = ["ENDPOINTS", "Related", "related_to"]
 
 PATH = "/api/v1/application"
+EXPLAIN_TIMEOUT_S = 120.0
+"""The application ends it earlier, and says so."""
 _ROWS = {
     "first": "how many rows to leave out",
     "limit": "how many rows at the most",
     "contains": "only rows whose key has this in its text",
 }
+
+
+class RowBody(Body):
+    """A row as `GET /apps/{app}/stores/{store}` names it."""
+
+    key: str
+    window: tuple[int, int] | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,6 +81,13 @@ def _rows(call: Call) -> bytes:
     return _peer(call).get(f"{PATH}/stores/{segment(call.path['store'])}?{query}", call.gone)
 
 
+def _explain(call: Call) -> bytes:
+    call.require_unmasked("rows of stores")
+    path = f"{PATH}/stores/{segment(call.path['store'])}/explain"
+    said = msgspec.to_builtins(call.body)
+    return _peer(call).long(path, said, call.gone, user=None, timeout_s=EXPLAIN_TIMEOUT_S)
+
+
 def _peer(call: Call) -> Peer:
     return peer_of(call, call.console.settings.apps, "application", named="app")
 
@@ -98,5 +114,13 @@ ENDPOINTS = (
         handle=_rows,
         summary="Rows of a store",
         query=_ROWS,
+    ),
+    Endpoint(
+        method="POST",
+        path="/apps/{app}/stores/{store}/explain",
+        role=Role.VIEWER,
+        handle=_explain,
+        summary="The input records that a row of a store is made of",
+        body=RowBody,
     ),
 )

@@ -1,9 +1,9 @@
 /** Applications: the topology with what happens at each node, micro-batches, stores and their rows. */
 
 import { html, useMemo, useReveal, useState } from './lib.js';
-import { Failure, url, useLoad } from './api.js';
+import { Failure, url, useCommand, useLoad } from './api.js';
 import { Chart } from './chart.js';
-import { count, duration, rate, short, Time } from './format.js';
+import { count, duration, plural, rate, short, Time } from './format.js';
 import { Graph, NodeTopics } from './graph.js';
 import { Icon } from './icons.js';
 import { Badge, Empty, Facts, Field, Head, Json, Loading, Panel, State, Tabs, Tile } from './parts.js';
@@ -165,6 +165,36 @@ function Store({ number, name }) {
       ]} /></div>
       ${data.next !== null && html`<p class="inset"><button type="button" class="small" onClick=${() => setQuery({ first: data.next, row: null })}>Further rows</button></p>`}
     <//>`}
-    ${chosen && html`<div key=${open} ref=${reveal}><${Panel} title="The row" aside=${html`<button type="button" class="plain" data-close aria-label="Close the row" onClick=${() => setQuery({ row: null })}><${Icon} name="close" /></button>`}><${Json} text=${chosen.value ?? ''} /><//></div>`}
+    ${chosen && html`<div key=${open} ref=${reveal} class="stack"><${Panel} title="The row" aside=${html`<button type="button" class="plain" data-close aria-label="Close the row" onClick=${() => setQuery({ row: null })}><${Icon} name="close" /></button>`}><${Json} text=${chosen.value ?? ''} /><//>
+      <${InputRecords} number=${number} store=${name} row=${chosen} /></div>`}
   `;
+}
+
+/** The input records that a row was made of, once they are asked for. @param {{number: string, store: string, row: any}} props */
+function InputRecords({ number, store, row }) {
+  const [found, setFound] = useState(/** @type {any} */ (null));
+  const command = useCommand(url(['apps', number, 'stores', store, 'explain']), setFound);
+  return html`<${Panel} title="Input records" flush=${found?.found} aside=${html`<button type="button" class="small" disabled=${command.busy} onClick=${() => { setFound(null); command.run({ key: row.key, window: row.window ?? null }); }}>${command.busy ? 'Looking…' : 'Look for them'}</button>`}>
+    ${!found && !command.error && html`<p class="muted">The topology runs once more over its input, beside the application. It takes a minute at most.</p>`}
+    <${Failure} error=${command.error} />
+    ${found && html`<${Outcome} found=${found} />`}
+    ${found?.found && html`<${DataTable} label="Input records of the row" rows=${found.records} rowKey=${(/** @type {any} */ one) => `${one.topic} ${one.partition} ${one.offset}`} columns=${[
+      { id: 'topic', title: 'Topic', className: 'clip mono', cell: (/** @type {any} */ one) => html`<a href=${href(['topics', one.topic])}>${one.topic}</a>` },
+      { id: 'partition', title: 'Partition', numeric: true, width: '100px', cell: (/** @type {any} */ one) => one.partition },
+      { id: 'offset', title: 'Offset', numeric: true, width: '140px', cell: (/** @type {any} */ one) => html`<a href=${href(['topics', one.topic, 'records'], { at: `${one.partition}:${one.offset}` })}>${one.offset}</a>` },
+      { id: 'timestamp', title: 'Time', cell: (/** @type {any} */ one) => html`<${Time} ms=${one.timestamp} />` },
+    ]} />`}
+  <//>`;
+}
+
+/** How far the records can be believed. @param {{found: any}} props */
+function Outcome({ found }) {
+  return html`<div class=${found.found ? 'inset' : ''}>
+    ${!found.found && html`<p>The ${plural(found.read, 'input record')} that were read make no such row.</p>`}
+    ${found.found && html`<p>${plural(found.records.length + Number(found.earlier), 'record')} of ${count(found.read)} that were read. ${found.proven
+      ? 'These records alone make this row.' : 'These records alone do not make this row: it depends on others, on time or on chance.'}</p>`}
+    ${found.earlier > 0 && html`<p class="muted">${plural(found.earlier, 'earlier record')} of the row are not shown.</p>`}
+    ${found.stopped && html`<p class="notice warn">It stopped early, because ${found.stopped}. Later records are missing.</p>`}
+    ${found.begin_later.map((/** @type {any} */ one) => html`<p key=${`${one.topic} ${one.partition}`} class="notice warn">${one.topic}-${one.partition} begins at offset ${one.offset}: records before it are gone.</p>`)}
+  </div>`;
 }

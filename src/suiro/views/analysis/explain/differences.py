@@ -13,10 +13,10 @@ from typing import Any
 
 from suiro.client import Client
 from suiro.foundation.types import TopicPartition
+from suiro.lineage import Inputs, Log
 from suiro.views.analysis.compare.comparison import PATTERNS_EXPLAINED, Comparison
 from suiro.views.analysis.compare.text import key_text, rows_text, share_text
 from suiro.views.analysis.compare.values import Comparator
-from suiro.views.analysis.explain.inputs import Inputs, Log
 from suiro.views.analysis.explain.replay import Key, Side
 from suiro.views.analysis.explain.result import Explanation
 from suiro.views.analysis.explain.rows import explain_from

@@ -10,13 +10,12 @@ from pathlib import PurePath
 from typing import Any
 from uuid import UUID
 
-from suiro.lineage import Link, Place, TracingInterpreter
+from suiro.lineage import InputRecord, Link, Place, TracingInterpreter
 from suiro.streams.expressions.expression import Expression
 from suiro.streams.interpreter import Emitted
 from suiro.streams.records import Change, Record, Windowed
 from suiro.streams.topology.nodes import Node, Process, Repartition, Sink, Source
 from suiro.views.analysis.compare.values import shortened
-from suiro.views.analysis.explain.inputs import InputRecord
 from suiro.views.analysis.explain.replay import Side, pipe
 
 __all__ = ["Path", "Stop", "function_of", "parted", "paths_of", "shown"]

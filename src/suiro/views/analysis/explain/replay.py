@@ -12,15 +12,24 @@ from dataclasses import dataclass, field
 from itertools import repeat
 from typing import Any, Protocol
 
-from suiro.lineage import Link, Place, RekeyPoints, TracingInterpreter, rekey_points_of, sources_of
+from suiro.lineage import (
+    InputRecord,
+    KeyPrefilter,
+    Link,
+    Log,
+    Place,
+    RekeyPoints,
+    TracingInterpreter,
+    global_topics,
+    rekey_points_of,
+    sources_of,
+)
 from suiro.streams.interpreter import Emitted, Interpreter
 from suiro.streams.records import Record, Windowed
 from suiro.streams.serdes import natural
 from suiro.streams.task import TaskSettings
 from suiro.streams.topology.nodes import Node, Sink
 from suiro.streams.topology.topology import Topology
-from suiro.views.analysis.explain.inputs import InputRecord, Log, global_topics
-from suiro.views.analysis.explain.prefilter import KeyPrefilter
 from suiro.views.store.places import place_of
 
 __all__ = ["OUTPUT", "Replay", "Side", "Step", "Traced", "pipe", "replay", "reproduces"]

@@ -14,12 +14,11 @@ from typing import Any, Literal
 from suiro.client import Client
 from suiro.errors import UsageError
 from suiro.foundation.types import TopicPartition
-from suiro.lineage import Place
+from suiro.lineage import InputRecord, Inputs, Log, Place, source_of
 from suiro.streams.task import TaskSettings
 from suiro.streams.topology.nodes import Source
 from suiro.streams.topology.topology import Topology
 from suiro.views.analysis.compare.values import ABSENT, Comparator, Tolerance, columns_of, plain
-from suiro.views.analysis.explain.inputs import InputRecord, Inputs, Log, source_of
 from suiro.views.analysis.explain.kinds import Group, RowEffect, Sorted, sort_records
 from suiro.views.analysis.explain.path import Path, Stop, parted, paths_of, shown
 from suiro.views.analysis.explain.replay import Key, Replay, Side, Traced, replay, reproduces

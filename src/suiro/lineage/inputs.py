@@ -1,4 +1,4 @@
-"""Reads the input of a view from the log, up to a cut, in the order in which its pipeline processes it.
+"""Reads the input of a topology from the log, up to given offsets, in the order in which its pipeline processes it.
 
 Global tables come first. Then the partition whose next record has the lowest timestamp is read next, with ties broken
 by topic and partition. Each partition keeps its order. The boundaries of micro-batches do not matter.
@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 from suiro.client import EARLIEST, Client
 from suiro.errors import DataLossError
 from suiro.foundation.types import TopicPartition
-from suiro.lineage import Place
+from suiro.lineage.provenance import Place
 from suiro.streams.records import Headers
 from suiro.streams.sources import SourceReader
 from suiro.streams.topology.nodes import GlobalTableSource, Node, Source
@@ -55,17 +55,22 @@ class Log(Protocol):
 class Inputs:
     """Reads again at every `read`, so that nothing has to be held."""
 
-    def __init__(self, client: Client, ends: Mapping[TopicPartition, int]) -> None:
-        """`ends`: the cut's `inputs`; nothing from there on is read."""
+    def __init__(
+        self, client: Client, ends: Mapping[TopicPartition, int], *, may_begin_later: bool = False
+    ) -> None:
+        """`ends`: nothing from there on is read. `may_begin_later`: a beginning that is gone by retention is no error,
+        but noted in `begin_later`."""
         self._client = client
         self._ends = dict(ends)
+        self._may_begin_later = may_begin_later
+        self.begin_later: dict[TopicPartition, int] = {}
 
     @property
     def ends(self) -> Mapping[TopicPartition, int]:
         return self._ends
 
     def read(self, topology: Topology) -> Iterator[InputRecord]:
-        """Raises `DataLossError` where the log does not hold its beginning any more."""
+        """Raises `DataLossError` where the log does not hold its beginning any more, unless `may_begin_later`."""
         ends = {
             place: end for place, end in self._ends.items() if place[0] in topology.source_topics and end > 0
         }
@@ -76,6 +81,9 @@ class Inputs:
         compacted = self._compacted(sorted({topic for topic, _ in ends}))
         for (topic, partition), start in starts.items():
             if start > 0 and topic not in compacted:
+                if self._may_begin_later:
+                    self.begin_later[topic, partition] = start
+                    continue
                 raise DataLossError(
                     f"{topic}-{partition} begins at offset {start}: what was before is gone by retention, and "
                     "rows that come from it cannot be explained. Keep the topic for longer (retention.ms=-1) or "

@@ -16,6 +16,7 @@ import numpy as np
 import pyarrow as pa
 
 from suiro.errors import UsageError
+from suiro.lineage.inputs import InputRecord
 from suiro.streams.expressions.expression import Expression
 from suiro.streams.operators.functions import callable_of
 from suiro.streams.topology.nodes import (
@@ -30,7 +31,6 @@ from suiro.streams.topology.nodes import (
 from suiro.streams.topology.topology import Topology
 from suiro.streams.vectorised.sources import check_input, read_chunk, types_of_input
 from suiro.streams.vectorised.stateless import Chain
-from suiro.views.analysis.explain.inputs import InputRecord
 
 __all__ = ["KeyPrefilter"]
 

@@ -1,0 +1,249 @@
+"""The input records of one row of a store: a topology replayed up to the ends of its input, within limits.
+
+Only nodes from which records reach the store run. Where a row can be made only of records with its own key, the others
+are skipped (`rekey_point`, `prefilter`). The records that are found are checked: alone, they must make the same row.
+
+A replay that reaches a limit says which. Its row is then that of the input so far.
+"""
+
+from __future__ import annotations
+
+import resource
+import sys
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from itertools import repeat
+from typing import Any
+
+from suiro.clock import Clock
+from suiro.errors import UsageError
+from suiro.lineage.inputs import InputRecord, Log, global_topics
+from suiro.lineage.prefilter import KeyPrefilter
+from suiro.lineage.provenance import Link, Place, TracingInterpreter, sources_of
+from suiro.lineage.rekey_point import RekeyPoints, rekey_points_of
+from suiro.streams.interpreter import Emitted, Interpreter
+from suiro.streams.records import Record
+from suiro.streams.task import TaskSettings
+from suiro.streams.topology.nodes import (
+    GlobalTableSource,
+    Node,
+    StreamAggregate,
+    StreamGlobalTableJoin,
+    StreamTableJoin,
+    TableAggregate,
+    TableSource,
+    TableTableJoin,
+)
+from suiro.streams.topology.topology import Topology, stores_of
+
+__all__ = ["Bounds", "RowSources", "sources_of_row", "topology_above"]
+
+LOOK_EVERY = 1_000  # records
+_KEYED = StreamAggregate | TableAggregate | TableSource
+"""Their rows have the keys of the records that come to them."""
+_READERS = StreamTableJoin | TableTableJoin | StreamGlobalTableJoin
+"""They only read the stores of others, but for one of their own, `store`."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Bounds:
+    records: int = 1_000_000
+    seconds: float = 60.0
+    bytes: int = 1024 * 1024 * 1024
+    """Of this process, as the system counts its memory."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RowSources:
+    """`value`: of the row as it was made again; None where there is none. `records`: what it was made of, in the order
+    in which they were read. `read`: how many records were read in all. `stopped`: the limit that was reached, as a
+    text; None: all was read. `is_proven`: these records alone make the row."""
+
+    found: bool
+    value: Any
+    records: tuple[InputRecord, ...]
+    read: int
+    stopped: str | None
+    is_proven: bool
+
+
+def topology_above(topology: Topology, store: str) -> Topology:
+    """The nodes that write a store, and all from which records reach them. Raises `UsageError`."""
+    names = {node.name for node in _writers(topology, store)}
+    if not names:
+        raise UsageError(f"no node of the topology writes store {store!r}")
+    tables = {
+        node.operator.store: node for node in topology.nodes if isinstance(node.operator, GlobalTableSource)
+    }
+    pending = list(names)
+    while pending:
+        node = topology.node(pending.pop())
+        more = {*node.parents, *(tables[one].name for one in stores_of(node) if one in tables)} - names
+        names |= more
+        pending += more
+    nodes = tuple(node for node in topology.nodes if node.name in names)
+    used = {one for node in nodes for one in stores_of(node)}
+    return Topology(nodes=nodes, stores=tuple(spec for spec in topology.stores if spec.name in used))
+
+
+def sources_of_row(
+    topology: Topology,
+    store: str,
+    log: Log,
+    *,
+    is_key: Callable[[Any], bool],
+    is_row: Callable[[Any], bool],
+    bounds: Bounds,
+    clock: Clock,
+    settings: TaskSettings | None = None,
+    on_deserialization_error: str = "fail",
+) -> RowSources:
+    """`is_key`: of a record's key; `is_row`: of a key of the store, which has a window in some."""
+    above = topology_above(topology, store)
+    replay = _Replay(above, store, log, is_row, bounds, clock, settings, on_deserialization_error)
+    points = _rekey_points(above, store)
+    found = replay.run(points, is_key)
+    if points.nodes and not found.is_proven and found.stopped is None:
+        return replay.run(RekeyPoints(), is_key)
+    return found
+
+
+def _writers(topology: Topology, store: str) -> list[Node]:
+    users = [node for node in topology.nodes if store in stores_of(node)]
+    return [
+        node
+        for node in users
+        if not isinstance(node.operator, _READERS) or getattr(node.operator, "store", None) == store
+    ] or users
+
+
+def _rekey_points(above: Topology, store: str) -> RekeyPoints:
+    """None where all records must run."""
+    writers = _writers(above, store)
+    if len(writers) == 1 and isinstance(writers[0].operator, _KEYED) and not global_topics(above):
+        points = rekey_points_of(above, writers[0].name)
+        if points.nodes and points.above_is_stateless and not points.sees_time and not points.is_windowed:
+            return points
+    return RekeyPoints()
+
+
+class _Replay:
+    def __init__(
+        self,
+        topology: Topology,
+        store: str,
+        log: Log,
+        is_row: Callable[[Any], bool],
+        bounds: Bounds,
+        clock: Clock,
+        settings: TaskSettings | None,
+        on_deserialization_error: str,
+    ) -> None:
+        self._topology = topology
+        self._store = store
+        self._log = log
+        self._is_row = is_row
+        self._bounds = bounds
+        self._clock = clock
+        self._ends_ms = clock.monotonic_ms() + int(bounds.seconds * 1_000)
+        self._settings = settings
+        self._on_deserialization_error = on_deserialization_error
+        self._stopped: str | None = None
+        self._read = 0
+        # Such a table reads its row before, only to see which of both is newer.
+        self._is_of_one_record = all(
+            isinstance(node.operator, TableSource) for node in _writers(topology, store)
+        )
+
+    def run(self, points: RekeyPoints, is_key: Callable[[Any], bool]) -> RowSources:
+        records: dict[Place, InputRecord] = {}
+
+        def keep(node: Node, record: Record) -> bool:
+            return record.key is not None and is_key(record.key)
+
+        interpreter = TracingInterpreter(
+            self._topology,
+            on_result=_nothing,
+            kept_at=points.nodes,
+            keep=keep,
+            settings=self._settings,
+            on_deserialization_error=self._on_deserialization_error,
+        )
+        read = self._bounded(self._log.read(self._topology))
+        checked: Iterable[tuple[InputRecord, bool]] = zip(read, repeat(True))
+        if points.nodes:
+            checked = KeyPrefilter(self._topology, points.nodes, is_key).filtered(read)
+        for record, passes in checked:
+            if passes:
+                record = record._replace(headers=tuple(record.headers))  # its whole batch is not kept
+                _pipe(interpreter, record)
+                if interpreter.was_kept or not points.nodes:
+                    records[record.place] = record
+        interpreter.end_of_batch()
+        row = self._row_of(interpreter)
+        interpreter.close()
+        if row is None:
+            return self._found(None, ())
+        places = sources_of(row[2]) if row[2] is not None else set()
+        named = tuple(record for place, record in records.items() if place in places)
+        if self._is_of_one_record and named and self._reproduces(row[1], named[-1:]):
+            named = named[-1:]
+        return self._found(row, named)
+
+    def _found(
+        self, row: tuple[Any, Any, Link | None] | None, records: tuple[InputRecord, ...]
+    ) -> RowSources:
+        return RowSources(
+            found=row is not None,
+            value=None if row is None else row[1],
+            records=records,
+            read=self._read,
+            stopped=self._stopped,
+            is_proven=row is not None and self._reproduces(row[1], records),
+        )
+
+    def _row_of(self, interpreter: TracingInterpreter) -> tuple[Any, Any, Link | None] | None:
+        return next((row for row in interpreter.rows(self._store) if self._is_row(row[0])), None)
+
+    def _reproduces(self, value: Any, records: Iterable[InputRecord]) -> bool:
+        interpreter = Interpreter(
+            self._topology, settings=self._settings, on_deserialization_error=self._on_deserialization_error
+        )
+        for record in records:
+            _pipe(interpreter, record)
+        interpreter.end_of_batch()
+        rows = interpreter.store(self._store).all()
+        found = next((one for key, one in rows if self._is_row(key)), None)
+        interpreter.close()
+        return bool(found == value)
+
+    def _bounded(self, records: Iterable[InputRecord]) -> Iterator[InputRecord]:
+        self._read = 0
+        bounds = self._bounds
+        for number, record in enumerate(records):
+            if number >= bounds.records:
+                self._stopped = f"{bounds.records:,} records were read"
+                return
+            if number % LOOK_EVERY == 0:
+                if self._clock.monotonic_ms() > self._ends_ms:
+                    self._stopped = f"{bounds.seconds:g} s were over"
+                    return
+                if _memory() > bounds.bytes:
+                    self._stopped = f"{bounds.bytes // 1024**2:,} MiB of memory were used"
+                    return
+            self._read = number + 1
+            yield record
+
+
+def _pipe(interpreter: Interpreter, record: InputRecord) -> None:
+    topic, partition, offset, timestamp, key, value, headers = record
+    interpreter.pipe(topic, timestamp, key, value, tuple(headers), place=(partition, offset))
+    interpreter.outputs.clear()
+
+
+def _memory() -> int:
+    """The largest that this process has had."""
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
+
+
+def _nothing(emitted: Emitted, place: Place | None, link: Link) -> None: ...

@@ -1,0 +1,196 @@
+"""Which input records a row of a running application's store is made of: a replay in a process of its own.
+
+The functions of the topology run in it once more, and nothing that they do can stop or slow the application. The
+process ends at its limits of records, time and memory, and says so; beyond them it is killed.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import threading
+import traceback
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from suiro.clock import SystemClock
+from suiro.errors import FatalError, SuiroError, TransientError, UsageError
+from suiro.streams.records import Windowed
+from suiro.streams.task import TaskSettings
+from suiro.streams.topology.topology import Topology
+from suiro.streams_spark.program import packed, unpacked
+from suiro.streams_spark.store_text import TEXT_CHARS, text_of
+
+__all__ = ["RowTracer", "Traceable"]
+
+RECORDS_MAX = 1_000
+"""Of one answer: the last ones of the row."""
+RECORDS, SECONDS, BYTES = 1_000_000, 60.0, 1024 * 1024 * 1024
+KILLED_AFTER_S = 30.0
+"""Beyond `SECONDS`: for its start, and what it does with what it has found."""
+KINDS: Mapping[str, type[SuiroError]] = {
+    "usage": UsageError,
+    "transient": TransientError,
+    "fatal": FatalError,
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Traceable:
+    """What a process needs to run the topology again."""
+
+    topology: Topology
+    settings: TaskSettings
+    on_deserialization_error: str
+    connection: tuple[str, Mapping[str, str]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Asked:
+    of: Traceable
+    store: str
+    key: str
+    window: tuple[int, int] | None
+
+
+class RowTracer:
+    """One row at a time. Thread-safe."""
+
+    def __init__(self, of: Traceable) -> None:
+        self._of = of
+        self._turn = threading.Lock()
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def trace(self, store: str, key: str, window: Sequence[int] | None) -> dict[str, Any]:
+        """`key` and `window` as `ApplicationStatus.rows` gives them. Raises `UsageError`, `TransientError` and
+        `FatalError`."""
+        if len(key) >= TEXT_CHARS:
+            raise UsageError(
+                f"a key of {TEXT_CHARS} characters or more is shown cut, and is no name of a row"
+            )
+        if not self._turn.acquire(blocking=False):
+            raise TransientError("the input records of another row are being looked for; try again")
+        try:
+            asked = _Asked(of=self._of, store=store, key=key, window=_window(window))
+            return self._run(packed(asked).encode())
+        finally:
+            self._turn.release()
+
+    def stop(self) -> None:
+        """Ends what runs."""
+        process = self._process
+        if process is not None:
+            process.kill()
+
+    def _run(self, asked: bytes) -> dict[str, Any]:
+        command = [sys.executable, "-m", "suiro.streams_spark.row_trace"]
+        process = subprocess.Popen(
+            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, start_new_session=True
+        )
+        self._process = process
+        try:
+            answer, _ = process.communicate(asked, timeout=SECONDS + KILLED_AFTER_S)
+        except subprocess.TimeoutExpired:
+            raise TransientError(
+                f"the records of this row were not found within {SECONDS + KILLED_AFTER_S:g} s; "
+                "a function of the topology may take long"
+            ) from None
+        finally:
+            self._process = None
+            process.kill()
+            process.wait()
+        try:
+            found = json.loads(answer)
+        except ValueError:
+            raise FatalError(
+                f"the process that looked for records ended with exit code {process.returncode}; "
+                "the application's log says why"
+            ) from None
+        if "error" in found:
+            raise KINDS[found["kind"]](found["error"])
+        ok: dict[str, Any] = found["ok"]
+        return ok
+
+
+def _window(window: Sequence[int] | None) -> tuple[int, int] | None:
+    return None if window is None else (window[0], window[1])
+
+
+# -- in the process of its own ---------------------------------------------------------------------------------------
+
+
+def _traced(asked: _Asked) -> dict[str, Any]:
+    from suiro.client import LATEST, Client
+    from suiro.lineage import Bounds, Inputs, sources_of_row, topology_above
+
+    of = asked.of
+    topology = topology_above(of.topology, asked.store)
+    servers, settings = of.connection
+
+    def is_key(key: Any) -> bool:
+        return text_of(key) == asked.key
+
+    def is_row(key: Any) -> bool:
+        if isinstance(key, Windowed):
+            return asked.window == (key.start, key.end) and is_key(key.key)
+        return asked.window is None and is_key(key)
+
+    with Client(servers, settings=settings) as client:
+        topics = client.metadata(list(topology.source_topics))
+        places = [(name, number) for name, topic in topics.items() for number in range(len(topic.partitions))]
+        ends = client.list_offsets(dict.fromkeys(places, LATEST), read_committed=True)
+        inputs = Inputs(client, {place: end.offset for place, end in ends.items()}, may_begin_later=True)
+        found = sources_of_row(
+            of.topology,
+            asked.store,
+            inputs,
+            is_key=is_key,
+            is_row=is_row,
+            bounds=Bounds(records=RECORDS, seconds=SECONDS, bytes=BYTES),
+            clock=SystemClock(),
+            settings=of.settings,
+            on_deserialization_error=of.on_deserialization_error,
+        )
+    return {
+        "store": asked.store,
+        "key": asked.key,
+        "window": asked.window,
+        "found": found.found,
+        "value": text_of(found.value) if found.found else None,
+        "records": [
+            {"topic": one.topic, "partition": one.partition, "offset": one.offset, "timestamp": one.timestamp}
+            for one in found.records[-RECORDS_MAX:]
+        ],
+        "earlier": max(len(found.records) - RECORDS_MAX, 0),
+        "read": found.read,
+        "stopped": found.stopped,
+        "proven": found.is_proven,
+        "begin_later": [
+            {"topic": topic, "partition": partition, "offset": offset}
+            for (topic, partition), offset in sorted(inputs.begin_later.items())
+        ],
+    }
+
+
+def main() -> int:
+    answers = os.fdopen(os.dup(1), "wb")
+    os.dup2(2, 1)  # what the user's functions print is not taken for the answer
+    sys.modules.setdefault("hypothesis", None)  # type: ignore[arg-type]  # kio looks for it, which takes long
+    try:
+        answer: dict[str, Any] = {"ok": _traced(unpacked(sys.stdin.read()))}
+    except SuiroError as error:
+        kind = next((name for name, cls in KINDS.items() if isinstance(error, cls)), "fatal")
+        answer = {"error": str(error), "kind": kind}
+    except Exception as error:  # noqa: BLE001 - a user's function raises anything; the answer has it
+        traceback.print_exc()
+        answer = {"error": f"{type(error).__name__}: {error}", "kind": "usage"}
+    answers.write(json.dumps(answer).encode())
+    answers.close()
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
