@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 import uvloop
 
-from suiro.broker.net.connection import INPUT_LIMIT, SCRATCH_BYTES, Connection, Piece, Surroundings
+from suiro.broker.net.connection import INPUT_LIMIT, SCRATCH_BYTES, Connection, ConnectionContext, Piece
 from suiro.broker.net.held_memory import LoginMemory, RequestMemory, ResponseMemory
 from suiro.broker.net.listeners import Listener, SecurityProtocol
 from suiro.broker.net.turns import Turns
@@ -45,7 +45,7 @@ class Peer:
         self.slow = 0
         self.requests = RequestMemory(self.loop, max_bytes=64 << 20, max_holders=100)
         self.responses = ResponseMemory(max_bytes=64 << 20)
-        surroundings = Surroundings(
+        context = ConnectionContext(
             loop=self.loop,
             scratch=memoryview(bytearray(SCRATCH_BYTES)),
             sink=self,
@@ -58,7 +58,7 @@ class Peer:
             max_login_bytes=1024,
         )
         self.connection = Connection(
-            theirs, PLAIN, surroundings, peer=("127.0.0.1", 1), local_address=("127.0.0.1", 2), now_ms=0
+            theirs, PLAIN, context, peer=("127.0.0.1", 1), local_address=("127.0.0.1", 2), now_ms=0
         )
 
     def closed(self, connection: Connection) -> None:

@@ -81,12 +81,12 @@ def test_half_sent_logins_take_only_the_memory_of_those_who_have_not_logged_in()
         logged_in(running) as old,
         Strangers(running) as strangers,
     ):
-        surroundings = running.broker.server._surroundings
+        context = running.broker.server._context
         socks = [strangers.half_sent(AUTHENTICATE, claims=524_000, sends=270_000) for _ in range(20)]
         closed = [sock for sock in socks[:15] if is_closed(sock)]
         assert len(closed) == 15, "each but the last holds more than what comes new"
-        assert surroundings.logins.used <= 2_000_000
-        assert surroundings.requests.used == 0
+        assert context.logins.used <= 2_000_000
+        assert context.requests.used == 0
         assert is_served(old)
         with logged_in(running) as new:
             assert is_served(new)
@@ -96,7 +96,7 @@ def test_what_is_only_claimed_does_not_count() -> None:
     """Twenty bytes each of a request that is said to have half a megabyte."""
     settings = {"listeners": "PLAINTEXT://127.0.0.1:0", "queued__max__request__bytes": "2000000"}
     with node(**settings) as running, Strangers(running) as strangers:
-        memory = running.broker.server._surroundings.requests
+        memory = running.broker.server._context.requests
         for _ in range(300):
             strangers.half_sent(API_VERSIONS, claims=500_000, sends=20)
         wait_until(lambda: memory.holders == 300)
@@ -203,7 +203,7 @@ def test_requests_that_are_never_whole_end_when_others_wait_for_their_memory(
 ) -> None:
     settings = {"listeners": "PLAINTEXT://127.0.0.1:0", "queued__max__request__bytes": "1000000"}
     with node(**settings) as running, Strangers(running) as strangers:
-        memory = running.broker.server._surroundings.requests
+        memory = running.broker.server._context.requests
         for _ in range(4):
             strangers.half_sent(API_VERSIONS, claims=400_000, sends=300_000)
         wait_until(lambda: memory.exhausted)

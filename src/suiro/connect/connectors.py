@@ -25,11 +25,11 @@ from suiro.telemetry import Dataset
 __all__ = [
     "About",
     "BadRecordError",
-    "HearsOfCommits",
-    "HoldsOffsets",
-    "KeepsParts",
-    "KnowsItsDatasets",
-    "KnowsItsLag",
+    "CommitListener",
+    "DatasetReporter",
+    "LagReporter",
+    "MultiPartSource",
+    "OffsetStoringSink",
     "Polled",
     "Sink",
     "SinkBatch",
@@ -70,7 +70,7 @@ class SourceRecord:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Polled:
     """What a source has next: records, and the position behind them (None: as it was). `rejected` go to the dead
-    letter topic. `parts` are the changed parts of the position of a source that `KeepsParts` (None: forget it)."""
+    letter topic. `parts` are the changed parts of the position of a source that `MultiPartSource` (None: forget it)."""
 
     records: Sequence[SourceRecord]
     position: Mapping[str, Any] | None = None
@@ -93,28 +93,28 @@ class Source(Protocol):
 
 
 @runtime_checkable
-class HearsOfCommits(Protocol):
+class CommitListener(Protocol):
     def committed(self) -> None:
         """Called after the result of the last `poll` was committed."""
         ...
 
 
 @runtime_checkable
-class KeepsParts(Protocol):
+class MultiPartSource(Protocol):
     def open_parts(self, parts: dict[str, Any]) -> None:
         """Called before `open` with every part of the position that is stored."""
         ...
 
 
 @runtime_checkable
-class KnowsItsDatasets(Protocol):
+class DatasetReporter(Protocol):
     def datasets(self) -> Sequence[Dataset]:
         """Returns what it reads or writes outside of Kafka, for OpenLineage. Called by other threads, at any time."""
         ...
 
 
 @runtime_checkable
-class KnowsItsLag(Protocol):
+class LagReporter(Protocol):
     def lag(self) -> int | None:
         """Returns the remaining amount, in units of the source. Called by other threads."""
         ...
@@ -166,7 +166,7 @@ class Sink(Protocol):
 
 
 @runtime_checkable
-class HoldsOffsets(Protocol):
+class OffsetStoringSink(Protocol):
     def offsets(self, partitions: Sequence[TopicPartition]) -> Mapping[TopicPartition, int]:
         """After `open`: the `next_offsets` stored with what is in the sink; absent where nothing was stored."""
         ...

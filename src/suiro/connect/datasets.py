@@ -1,6 +1,6 @@
 """What connectors and captures read and write, as datasets of OpenLineage, and their runs.
 
-A connector that `KnowsItsDatasets` says what it has outside of Kafka; its task adds the topics. Names go by the naming
+A connector that `DatasetReporter` says what it has outside of Kafka; its task adds the topics. Names go by the naming
 conventions of OpenLineage, without passwords.
 """
 

@@ -1,6 +1,6 @@
 """Runs one sink: committed records of its topics in batches, and the offsets behind each batch.
 
-A sink that `HoldsOffsets` stores them itself, in one step with the batch: exactly once. For all others they are
+A sink that `OffsetStoringSink` stores them itself, in one step with the batch: exactly once. For all others they are
 committed behind the batch as those of the group `suiro-connect-NAME`, by a transaction that also holds the dead
 letters: at least once, and a forerunner that still runs is fenced by its next commit.
 """
@@ -16,8 +16,8 @@ import pyarrow as pa
 from suiro.client import EARLIEST, LATEST, Client
 from suiro.connect.connectors import (
     BadRecordError,
-    HoldsOffsets,
-    KnowsItsDatasets,
+    DatasetReporter,
+    OffsetStoringSink,
     Sink,
     SinkBatch,
     SinkRecord,
@@ -83,7 +83,7 @@ class SinkTask:
 
     def datasets(self, context: TaskContext) -> Datasets:
         dead = [self._settings.dead_letter_topic] if self._settings.dead_letter_topic else []
-        outside = self._sink.datasets() if isinstance(self._sink, KnowsItsDatasets) else ()
+        outside = self._sink.datasets() if isinstance(self._sink, DatasetReporter) else ()
         return Datasets(
             inputs=topics_of(context.bootstrap_servers, context.registry, self._settings.topics),
             outputs=(*outside, *topics_of(context.bootstrap_servers, None, dead)),
@@ -158,7 +158,7 @@ class _Running:
         ]
 
     def _begin(self, partitions: list[TopicPartition]) -> None:
-        if isinstance(self._sink, HoldsOffsets):
+        if isinstance(self._sink, OffsetStoringSink):
             stored = dict(self._sink.offsets(partitions))
         else:
             committed = self._client.offset_fetch(self._group, partitions)
@@ -267,7 +267,7 @@ class _Running:
         self._context.reach("before put")
         self._sink.put(batch)
         self._context.reach("after put")
-        if isinstance(self._sink, HoldsOffsets):
+        if isinstance(self._sink, OffsetStoringSink):
             self._settle()  # nothing is left where the sink called it, as it should
         else:
             self._commit(next_offsets)

@@ -14,10 +14,10 @@ from pathlib import Path
 from suiro.client import Client, TransactionalProducer
 from suiro.connect.connectors import (
     BadRecordError,
-    HearsOfCommits,
-    KeepsParts,
-    KnowsItsDatasets,
-    KnowsItsLag,
+    CommitListener,
+    DatasetReporter,
+    LagReporter,
+    MultiPartSource,
     Polled,
     Source,
     SourceRecord,
@@ -88,7 +88,7 @@ class SourceTask:
     def datasets(self, context: TaskContext) -> Datasets:
         written = [self._settings.topic] if self._settings.topic else []
         dead = [self._settings.dead_letter_topic] if self._settings.dead_letter_topic else []
-        outside = self._source.datasets() if isinstance(self._source, KnowsItsDatasets) else ()
+        outside = self._source.datasets() if isinstance(self._source, DatasetReporter) else ()
         registry = context.registry if self._settings.format == "avro" else None
         topics = topics_of(context.bootstrap_servers, registry, written)
         return Datasets(
@@ -124,14 +124,14 @@ class _Running:
         self._positions = position_partition(self._client, name)
         producer = self._client.transaction(transactional_id(name), timeout_ms=TRANSACTION_TIMEOUT_MS)
         producer.init()
-        if isinstance(self._source, KeepsParts):
+        if isinstance(self._source, MultiPartSource):
             self._source.open_parts(read_parts(self._client, name))
         self._source.open(read_position(self._client, name))
         while not stopping.is_set():
             polled = self._source.poll()
             if polled is not None:
                 self._transact(producer, polled)
-            if isinstance(self._source, KnowsItsLag):
+            if isinstance(self._source, LagReporter):
                 self._context.progress.lag = self._source.lag()
 
     def _transact(self, producer: TransactionalProducer, polled: Polled) -> None:
@@ -153,7 +153,7 @@ class _Running:
         progress.commits += 1
         progress.records += data
         progress.rejected += len(polled.rejected) + len(rejected)
-        if isinstance(self._source, HearsOfCommits):
+        if isinstance(self._source, CommitListener):
             self._source.committed()
         producer.renew()
 

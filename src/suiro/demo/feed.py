@@ -12,22 +12,22 @@ import pyarrow as pa
 from suiro.clock import monotonic_s
 from suiro.demo.database import insert
 
-__all__ = ["Feed", "Pace"]
+__all__ = ["Feed", "FeedRate"]
 
 ROWS = 1_000  # in a transaction at the most: about a day of flights
-TRANSACTIONS_PER_SECOND = 2  # where the pace is set by time
+TRANSACTIONS_PER_SECOND = 2  # where the rate is set by time
 LOOK_EVERY_S = 0.05
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Pace:
+class FeedRate:
     """`until`: so many flights in all, of those that the feed has. `per_second`: none, as fast as they are taken."""
 
     until: int
     per_second: float | None = None
 
     def allowed(self, inserted: int, since: int, passed_s: float) -> int:
-        """How many go into the next transaction. `since`, `passed_s`: what was inserted when this pace began, and how
+        """How many go into the next transaction. `since`, `passed_s`: what was inserted when this rate began, and how
         long ago that was."""
         if self.per_second is None:
             return max(0, min(ROWS, self.until - inserted))
@@ -54,13 +54,13 @@ class Feed:
         self.inserted = 0
         self.transactions = 0
         self.failure: BaseException | None = None
-        self._pace = (Pace(until=0), 0, 0.0)
+        self._rate = (FeedRate(until=0), 0, 0.0)
 
     def __len__(self) -> int:
         return len(self._rows)
 
-    def go_on(self, pace: Pace) -> None:
-        self._pace = (pace, self.inserted, monotonic_s())
+    def go_on(self, rate: FeedRate) -> None:
+        self._rate = (rate, self.inserted, monotonic_s())
 
     def start(self) -> None:
         self._thread.start()
@@ -73,8 +73,8 @@ class Feed:
         try:
             with psycopg.connect(self._dsn, autocommit=True) as connection:
                 while self.inserted < len(self._rows) and not self._ended.is_set():
-                    pace, since, began = self._pace
-                    count = pace.allowed(self.inserted, since, monotonic_s() - began)
+                    rate, since, began = self._rate
+                    count = rate.allowed(self.inserted, since, monotonic_s() - began)
                     if not count or self._before + self.inserted - self._processed() > self._ahead:
                         self._ended.wait(LOOK_EVERY_S)
                         continue

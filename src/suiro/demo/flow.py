@@ -18,7 +18,7 @@ from suiro.demo.faults import (
     readable_end,
     unfinished_micro_batch,
 )
-from suiro.demo.feed import Feed, Pace
+from suiro.demo.feed import Feed, FeedRate
 from suiro.demo.looking import Looking, stopwatch
 from suiro.demo.names import APPLICATION, DELAYS, ENRICHED, RAW, REJECTED, VALIDATED
 from suiro.demo.processes import Child, RunningCluster, Session
@@ -119,7 +119,7 @@ class Flow:
         def enriched(share: float) -> Callable[[], bool]:
             return lambda: looking.progress.counts[ENRICHED] >= share * self._flights
 
-        self.feed.go_on(Pace(until=self._allowed))
+        self.feed.go_on(FeedRate(until=self._allowed))
         self.feed.start()
         self._show.doing("starting Spark")
         looking.wait(lambda: looking.processed > 0, "the first micro-batch")
@@ -133,7 +133,7 @@ class Flow:
         looking.wait(enriched(LOG_KILL_AT), "half of the flights enriched")
         self._kill_log()
         self._until = max(self._until, self._allowed)
-        self.feed.go_on(Pace(until=self._until))
+        self.feed.go_on(FeedRate(until=self._until))
         if not self.kills["capture"]:
             self._kill_capture_live()
         self._runs()
@@ -157,11 +157,11 @@ class Flow:
         """So much of what was kept back is inserted, in about so many seconds."""
         count = int(self._kept_back * share)
         self._until = min(len(self.feed), self._until + count)
-        self.feed.go_on(Pace(until=self._until, per_second=max(1.0, count / seconds)))
+        self.feed.go_on(FeedRate(until=self._until, per_second=max(1.0, count / seconds)))
 
     def finish(self) -> None:
         """All others, at once."""
-        self.feed.go_on(Pace(until=len(self.feed)))
+        self.feed.go_on(FeedRate(until=len(self.feed)))
 
     # -- the capture -------------------------------------------------------------------------------------------------
 
@@ -220,7 +220,7 @@ class Flow:
         """Where the pipeline has done all that there is, some more flights come."""
         if self._looking.processed >= self._in_snapshot + self._allowed:
             self._allowed = min(len(self.feed), self._allowed + self._bait)
-            self.feed.go_on(Pace(until=self._allowed))
+            self.feed.go_on(FeedRate(until=self._allowed))
 
     def _kill_driver(self) -> None:
         checkpoint = self._system.state_dir / APPLICATION

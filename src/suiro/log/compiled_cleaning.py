@@ -346,8 +346,8 @@ def _scan(data: _Bytes, judge: _Judge) -> tuple[int, _Int64s]:
 def _unpacked(data: _Bytes, rows: _Int64s) -> Iterator[tuple[_Int64s, _Bytes]]:
     """The rows, a share at a time, with the unpacked records of those that are compressed."""
     counts = rows[:, kernels.COUNT]
-    looked_into = (rows[:, kernels.VERDICT] == kernels.FILTER) & (counts > 0)
-    packed = looked_into & (rows[:, kernels.ATTRIBUTES] & 7 != NONE)
+    inspected = (rows[:, kernels.VERDICT] == kernels.FILTER) & (counts > 0)
+    packed = inspected & (rows[:, kernels.ATTRIBUTES] & 7 != NONE)
     parts: list[bytes] = []
     first = size = 0
     for row in np.flatnonzero(packed).tolist():

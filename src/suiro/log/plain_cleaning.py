@@ -52,7 +52,7 @@ class _Judged:
     header: BatchHeader
     position: int
     discarded: bool = False  # all its records
-    looked_into: bool = False
+    inspected: bool = False
     keep_empty: bool = False
     empty_transaction: bool = False
     marks: AbortedTransaction | None = None
@@ -142,7 +142,7 @@ class PlainCleaning:
     def _take_keys(self, data: memoryview, batch: _Judged) -> bool:
         """False where the map is full."""
         header, start = batch.header, self._job.first_dirty_offset
-        if batch.looked_into and header.last_offset >= start:
+        if batch.inspected and header.last_offset >= start:
             payload, at = _payload(data, batch), 0
             end = len(payload)
             for _ in range(header.count):
@@ -180,7 +180,7 @@ class PlainCleaning:
                 if at < 0:
                     raise _no_records(header)
                 offset = int64(header.base_offset + offset_delta)
-                if batch.looked_into and offset <= self._latest_offset:
+                if batch.inspected and offset <= self._latest_offset:
                     if key_size < 0:
                         continue
                     latest = self._offsets.get(self._hash(payload[key : key + key_size]))
@@ -303,7 +303,7 @@ class _Judge:
                 aborted = self._aborted_at(header.producer_id, header.last_offset)
                 batch.discarded = aborted is not None
                 self.seen.add((header.producer_id, batch.discarded))
-            batch.looked_into = not batch.discarded
+            batch.inspected = not batch.discarded
         batch.keep_empty = header.last_offset + 1 == self.round_end
         if header.producer_id >= 0 and header.producer_id in self.last_of_producers:
             offset, epoch = self.last_of_producers[header.producer_id]

@@ -15,7 +15,7 @@ from suiro.extras import is_installed
 from suiro.protocol.record_batch import BatchHeader
 from suiro.protocol.records import iter_records
 
-__all__ = ["MOST_NAMED", "Blamed", "Findings", "check_records"]
+__all__ = ["MOST_NAMED", "Findings", "RefusedRecord", "check_records"]
 
 FEW_RECORDS = 1000
 MOST_NAMED = 1000
@@ -23,7 +23,7 @@ MOST_NAMED = 1000
 _LEAST, _MOST = -(1 << 63), (1 << 63) - 1
 
 
-class Blamed(NamedTuple):
+class RefusedRecord(NamedTuple):
     """A record that is refused, by its place in the batch."""
 
     place: int
@@ -35,7 +35,7 @@ class Blamed(NamedTuple):
 @dataclass(frozen=True, slots=True)
 class Findings:
     count: int
-    first: tuple[Blamed, ...]
+    first: tuple[RefusedRecord, ...]
 
 
 def check_records(
@@ -73,7 +73,7 @@ def check_records(
         )
     count = int(result[1])
     rows = table[: min(count, MOST_NAMED)].tolist()
-    return Findings(count, tuple(Blamed(place, time, bool(a), bool(b)) for place, time, a, b in rows))
+    return Findings(count, tuple(RefusedRecord(place, time, bool(a), bool(b)) for place, time, a, b in rows))
 
 
 def _checked_one_by_one(
@@ -86,5 +86,5 @@ def _checked_one_by_one(
         if keyless or misdated:
             count += 1
             if count <= MOST_NAMED:
-                named.append(Blamed(place, record.timestamp, keyless, misdated))
+                named.append(RefusedRecord(place, record.timestamp, keyless, misdated))
     return Findings(count, tuple(named))

@@ -49,7 +49,7 @@ if TYPE_CHECKING:
     from suiro.spark.stage import StageOfTask
     from suiro.spark.staging import StagedRecords
     from suiro.spark.stopping import given_up_when_stopped
-    from suiro.spark.waiting import PatientClient, Waiting
+    from suiro.spark.waiting import RetryingClient, Waiting
 
 __all__ = [
     "MARKER_TOPIC",
@@ -63,11 +63,11 @@ __all__ = [
     "OffsetRange",
     "Pace",
     "PackedReport",
-    "PatientClient",
     "PlannedOffsets",
     "PlanningReader",
     "Positions",
     "ReadSettings",
+    "RetryingClient",
     "SinkOptions",
     "SourceOptions",
     "StageOfTask",
@@ -118,7 +118,7 @@ _HOMES = {
     "OffsetRange": "planning",
     "Pace": "planning",
     "PackedReport": "reports",
-    "PatientClient": "waiting",
+    "RetryingClient": "waiting",
     "PlannedOffsets": "checkpoint",
     "PlanningReader": "source",
     "Positions": "offsets",

@@ -13,7 +13,7 @@ from threading import Lock
 from suiro.client import Client
 from suiro.clock import Clock
 from suiro.spark.options import SinkOptions
-from suiro.spark.waiting import PatientClient, Waiting
+from suiro.spark.waiting import RetryingClient, Waiting
 
 __all__ = ["lease", "partition_counter", "partition_counts"]
 
@@ -58,7 +58,7 @@ def partition_counts(
     if known is not None and now_ms - known[1] < PARTITION_COUNT_MAX_AGE_MS:
         return known[0]
     with lease(bootstrap_servers, settings) as client:
-        info = PatientClient(client, waiting).metadata([topic]).get(topic)
+        info = RetryingClient(client, waiting).metadata([topic]).get(topic)
     if info is None:
         return None
     _counts[key] = (len(info.partitions), now_ms)

@@ -32,7 +32,7 @@ from suiro.errors import ConfigError, TransientError
 from suiro.spark.offsets import Positions
 from suiro.spark.options import SinkOptions, SourceOptions
 from suiro.spark.planning import OffsetRange, Planner
-from suiro.spark.waiting import PatientClient, Waiting
+from suiro.spark.waiting import RetryingClient, Waiting
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -181,7 +181,7 @@ class PlanningReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 limit_ms=self._options.waiting_limit_ms,
                 is_wanted=lambda: not self._is_given_up,
             )
-            patient = PatientClient(self._connected, waiting, waits_at_first=False)
+            patient = RetryingClient(self._connected, waiting, waits_at_first=False)
             self._plan = _planner(patient, self._options)
         return self._plan
 
@@ -267,7 +267,7 @@ def _read(
     with lease(options.bootstrap_servers, options.client_settings) as client:
         clock = SystemClock()
         waiting = Waiting(clock=clock, limit_ms=options.waiting_limit_ms if waits else 0)
-        yield from read_range(PatientClient(client, waiting), wanted, settings, clock)
+        yield from read_range(RetryingClient(client, waiting), wanted, settings, clock)
 
 
 def _require_own_schema(schema: StructType, options: SourceOptions) -> None:

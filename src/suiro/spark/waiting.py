@@ -23,7 +23,7 @@ from suiro.errors import (
 )
 from suiro.foundation.types import TopicPartition
 
-__all__ = ["AWAY", "WAITED_FOR", "PatientClient", "Waiting"]
+__all__ = ["AWAY", "WAITED_FOR", "RetryingClient", "Waiting"]
 
 WAITED_FOR = (TransientError, HostNotFoundError)
 """A broker's name may be gone while it is started again elsewhere."""
@@ -106,7 +106,7 @@ class Waiting:
             self._note(None)
 
 
-class PatientClient:
+class RetryingClient:
     """`suiro.client.Client`, as far as a source uses it; its failures are waited out. Without `waits_at_first` only
     after it has answered once."""
 

@@ -15,8 +15,8 @@ import pyarrow.compute as pc
 
 from suiro.clock import SystemClock
 from suiro.spark import (
-    PatientClient,
     ReadSettings,
+    RetryingClient,
     StageOfTask,
     Waiting,
     given_up_when_stopped,
@@ -73,7 +73,7 @@ def work_rows(
                     is_wanted=lambda: not client.is_abandoned,
                 )
                 with ends_with_query(client.abandon), ends_with_query(calls.give_up):
-                    chunks = read_columns(PatientClient(client, waiting), item.records, reading, clock)
+                    chunks = read_columns(RetryingClient(client, waiting), item.records, reading, clock)
                     yield from lane_rows(program, item, chunks, topics, work.clock, calls)
         yield list(topics.finish())
 

@@ -57,17 +57,17 @@ def test_out_of_descriptors_it_rests_and_takes_the_backlog_later(monkeypatch: py
         )
         listener = Listener(name="PLAINTEXT", protocol=SecurityProtocol.PLAINTEXT, host="127.0.0.1", port=0)
         server.listen([listener])
-        (door,) = server._doors.values()
-        assert door.socket is not None
-        full = Full(door.socket)
-        door.socket = full  # type: ignore[assignment]
+        (acceptor,) = server._acceptors.values()
+        assert acceptor.socket is not None
+        full = Full(acceptor.socket)
+        acceptor.socket = full  # type: ignore[assignment]
         with socket.create_connection((server.listeners[0].host, server.listeners[0].port)):
             for _ in range(TURNS):
                 await asyncio.sleep(0)
             assert full.refusals == 1
             assert not server.connections
             full.is_full = False
-            server._open(door)  # as its timer will do
+            server._open(acceptor)  # as its timer will do
             while not server.connections:
                 await asyncio.sleep(0)
         server.close()

@@ -12,7 +12,7 @@ from support.waiting import wait_until
 
 from suiro.demo.database import create_tables, insert
 from suiro.demo.dataset import REFERENCES, flights, references
-from suiro.demo.feed import ROWS, Feed, Pace
+from suiro.demo.feed import ROWS, Feed, FeedRate
 from suiro.demo.processes import Child
 from suiro.errors import FatalError
 
@@ -60,7 +60,7 @@ def test_the_feed_stays_close_to_the_pipeline(postgres: Child, connection: psyco
         ahead=ROWS + 500,
         processed=lambda: processed[0],
     )
-    feed.go_on(Pace(until=len(feed)))
+    feed.go_on(FeedRate(until=len(feed)))
     feed.start()
     wait_until(lambda: feed.inserted == 2 * ROWS, 30, "two transactions, as nothing is processed")
     processed[0] = len(wanted)

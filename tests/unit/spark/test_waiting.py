@@ -18,7 +18,7 @@ from suiro.errors import (
 from suiro.spark import connections
 from suiro.spark.options import SinkOptions, SourceOptions
 from suiro.spark.source import StreamReader
-from suiro.spark.waiting import TOLD_EVERY_MS, PatientClient, Waiting
+from suiro.spark.waiting import TOLD_EVERY_MS, RetryingClient, Waiting
 
 GONE = DeadlineExceededError("gave up to list offsets after 60000 ms")
 
@@ -47,7 +47,7 @@ class Flaky:
 @pytest.mark.parametrize("call", ["metadata", "list_offsets", "fetch"])
 def test_a_source_waits(call: str, caplog: pytest.LogCaptureFixture) -> None:
     clock = ManualClock()
-    client = PatientClient(
+    client = RetryingClient(
         Flaky(clock, [GONE, HostNotFoundError("h does not resolve")] * 60), Waiting(clock=clock)
     )
     arguments = {"metadata": (["t"],), "list_offsets": ({("t", 0): -1},), "fetch": ({("t", 0): 5},)}
@@ -63,7 +63,7 @@ def test_failures_that_come_at_once_are_not_asked_for_without_a_pause(
 ) -> None:
     clock = ManualClock()
     failures = [BrokenConnectionError("cannot connect to h:1")] * 1_000
-    PatientClient(Flaky(clock, failures, costs_ms=0), Waiting(clock=clock)).metadata(["t"])
+    RetryingClient(Flaky(clock, failures, costs_ms=0), Waiting(clock=clock)).metadata(["t"])
     assert clock.monotonic_ms() > 900_000
     assert len(caplog.records) <= 20
 
@@ -74,7 +74,7 @@ def test_failures_that_come_at_once_are_not_asked_for_without_a_pause(
 )
 def test_what_time_does_not_mend_is_raised_at_once(error: Exception) -> None:
     clock = ManualClock()
-    client = PatientClient(Flaky(clock, [GONE, error]), Waiting(clock=clock))
+    client = RetryingClient(Flaky(clock, [GONE, error]), Waiting(clock=clock))
     with pytest.raises(type(error)):
         client.metadata(["t"])
     assert clock.monotonic_ms() < 130_000
@@ -83,11 +83,11 @@ def test_what_time_does_not_mend_is_raised_at_once(error: Exception) -> None:
 def test_a_wrong_address_is_told_at_the_start() -> None:
     """Until it has answered once it is rather the address that is wrong."""
     clock = ManualClock()
-    client = PatientClient(Flaky(clock, [GONE]), Waiting(clock=clock), waits_at_first=False)
+    client = RetryingClient(Flaky(clock, [GONE]), Waiting(clock=clock), waits_at_first=False)
     with pytest.raises(DeadlineExceededError):
         client.metadata(["t"])
     assert client.metadata(["t"]) == {"t": "there"}
-    client = PatientClient(Flaky(clock, []), Waiting(clock=clock), waits_at_first=False)
+    client = RetryingClient(Flaky(clock, []), Waiting(clock=clock), waits_at_first=False)
     client.metadata(["t"])
     client._client = Flaky(clock, [GONE] * 3)
     assert client.metadata(["t"]) == {"t": "there"}

@@ -21,11 +21,11 @@ from suiro.broker.coordination.transactions.admission import admit_writes, is_op
 from suiro.broker.coordination.transactions.state import V1, V2
 from suiro.broker.exchange import Exchange, RawResponse
 from suiro.broker.handlers.shared.produced_records import (
-    Blamed,
-    blame,
+    RefusedBatch,
     costs_much,
-    is_looked_into,
+    is_inspected,
     is_misdated,
+    refusal_of,
 )
 from suiro.broker.handlers.shared.recompression import UnreadableBatchError, recompressed
 from suiro.broker.security import Operation, ResourceType
@@ -66,7 +66,7 @@ _WITHOUT_LOG_START = (ErrorCode.corrupt_message, *_TOO_LARGE, ErrorCode.kafka_st
 
 
 class _RefusedError(Exception):
-    """`records` names the records that are to blame, by their place in the batch (KIP-467)."""
+    """`records` names the records that were refused, by their place in the batch (KIP-467)."""
 
     def __init__(
         self,
@@ -83,10 +83,10 @@ class _RefusedError(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class _LookedInto:
-    """What a thread found in a batch: the records to blame; the batch as its topic wants it, or why it cannot be."""
+class _Inspected:
+    """The result of a thread: the refused records; the batch as its topic wants it, or why it cannot be."""
 
-    blamed: Blamed | None
+    refused: RefusedBatch | None
     batch: bytes | UnreadableBatchError
 
 
@@ -96,7 +96,7 @@ class _Write:
 
     partition: Partition
     records: bytes
-    looked_into: _LookedInto | None = None
+    inspected: _Inspected | None = None
     outcome: Appended | _RefusedError | None = field(default=None)
 
 
@@ -134,7 +134,7 @@ async def _look_into_and_write(
         now_ms = broker.clock.wall_ms()
         for write in costly:
             config = write.partition.log.config
-            write.looked_into = await broker.workers.run(partial(_look_into, write.records, config, now_ms))
+            write.inspected = await broker.workers.run(partial(_look_into, write.records, config, now_ms))
         _write(broker, exchange, request, _writes(answers))
         response = _answer(broker, exchange, request, answers)
         if response is not None:
@@ -153,17 +153,17 @@ def _costs_much(broker: BrokerContext, write: _Write, now_ms: int) -> bool:
     )
 
 
-def _look_into(batch: bytes, config: LogConfig, now_ms: int) -> _LookedInto:
+def _look_into(batch: bytes, config: LogConfig, now_ms: int) -> _Inspected:
     """In a thread."""
-    blamed = None
-    if is_looked_into(config) or is_misdated(batch, config, now_ms=now_ms):
-        blamed = blame(batch, config, now_ms=now_ms)
-        if blamed is not None and is_looked_into(config):
-            return _LookedInto(blamed, batch)
+    refused = None
+    if is_inspected(config) or is_misdated(batch, config, now_ms=now_ms):
+        refused = refusal_of(batch, config, now_ms=now_ms)
+        if refused is not None and is_inspected(config):
+            return _Inspected(refused, batch)
     try:
-        return _LookedInto(blamed, recompressed(batch, config))
+        return _Inspected(refused, recompressed(batch, config))
     except UnreadableBatchError as error:
-        return _LookedInto(blamed, error)
+        return _Inspected(refused, error)
 
 
 def _writes(answers: _Answers) -> list[_Write]:
@@ -320,8 +320,8 @@ def _append(broker: BrokerContext, write: _Write) -> Appended:
             f"{partition.topic} is written by the node only",
             log_start_offset=partition.log.log_start_offset,
         )
-    config, records, found = partition.log.config, write.records, write.looked_into
-    if is_looked_into(config):
+    config, records, found = partition.log.config, write.records, write.inspected
+    if is_inspected(config):
         _check_records(broker, write)
     if found is not None:
         records = _readable(partition, found.batch)
@@ -408,15 +408,15 @@ def _for_old_clients(code: ErrorCode, version: int) -> ErrorCode:
 
 
 def _check_records(broker: BrokerContext, write: _Write) -> None:
-    """Raises where single records are to blame."""
+    """Raises where single records were refused."""
     log = write.partition.log
-    if write.looked_into is not None:
-        blamed = write.looked_into.blamed
+    if write.inspected is not None:
+        refused = write.inspected.refused
     else:
-        blamed = blame(write.records, log.config, now_ms=broker.clock.wall_ms())
-    if blamed is not None:
+        refused = refusal_of(write.records, log.config, now_ms=broker.clock.wall_ms())
+    if refused is not None:
         raise _RefusedError(
-            blamed.code, blamed.message, log_start_offset=log.log_start_offset, records=blamed.records
+            refused.code, refused.message, log_start_offset=log.log_start_offset, records=refused.records
         )
 
 

@@ -86,7 +86,7 @@ class Owner(Protocol):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Surroundings:
+class ConnectionContext:
     """What all connections of a node share. `scratch` is where each receives first."""
 
     loop: AbstractEventLoop
@@ -109,7 +109,7 @@ class Connection:
         self,
         sock: socket.socket,
         listener: Listener,
-        surroundings: Surroundings,
+        context: ConnectionContext,
         *,
         peer: tuple[str, int],
         local_address: tuple[str, int],
@@ -120,15 +120,15 @@ class Connection:
         self._sock = sock
         self._tls = tls
         self._fd = sock.fileno() if tls is None else tls.fileno()
-        self._loop = surroundings.loop
-        self._scratch = surroundings.scratch
-        self._sink = surroundings.sink
-        self._owner = surroundings.owner
+        self._loop = context.loop
+        self._scratch = context.scratch
+        self._sink = context.sink
+        self._owner = context.owner
         is_known = tls is None and not listener.protocol.sasl
-        self._requests = surroundings.requests if is_known else surroundings.logins
-        self._responses = surroundings.responses
-        self.turns = surroundings.turns
-        self._surroundings = surroundings
+        self._requests = context.requests if is_known else context.logins
+        self._responses = context.responses
+        self.turns = context.turns
+        self._context = context
         self._recv_into = sock.recv_into if tls is None else tls.recv_into
         self._send_bytes = sock.send if tls is None else tls.send
         self._send_file = self._sendfile if tls is None else tls.send_file
@@ -275,13 +275,13 @@ class Connection:
     def _frame_size(self, view: memoryview, position: int) -> int:
         size = int.from_bytes(view[position : position + 4], "big", signed=True)
         if self.authenticated:
-            if 8 <= size <= self._surroundings.max_request_bytes:
+            if 8 <= size <= self._context.max_request_bytes:
                 return size
-            limit, setting = self._surroundings.max_request_bytes, "socket.request.max.bytes"
+            limit, setting = self._context.max_request_bytes, "socket.request.max.bytes"
         else:  # a login may send bare tokens, of any size
-            if 0 <= size <= self._surroundings.max_login_bytes:
+            if 0 <= size <= self._context.max_login_bytes:
                 return size
-            limit, setting = self._surroundings.max_login_bytes, "sasl.server.max.receive.size"
+            limit, setting = self._context.max_login_bytes, "sasl.server.max.receive.size"
         if size < 8:
             raise BadFrameError(f"a frame of {size} bytes cannot be a Kafka request")
         raise BadFrameError(f"a frame of {size} bytes is over {setting} = {limit}")
@@ -471,7 +471,7 @@ class Connection:
         """The client is known from now on: what it sends counts with what other clients send."""
         held, self._held = self._held, 0
         self._requests.forget(self)
-        self._requests = self._surroundings.requests
+        self._requests = self._context.requests
         if held:
             self._held = held
             self._requests.hold(self, held)

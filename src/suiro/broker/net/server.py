@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 from suiro import descriptors
 from suiro.broker.metrics.metrics import Counter, Metrics
-from suiro.broker.net.connection import SCRATCH_BYTES, Connection, RequestSink, Surroundings
+from suiro.broker.net.connection import SCRATCH_BYTES, Connection, ConnectionContext, RequestSink
 from suiro.broker.net.held_memory import LoginMemory, RequestMemory, ResponseMemory
 from suiro.broker.net.listeners import Listener
 from suiro.broker.net.turns import Turns
@@ -57,7 +57,7 @@ class Server:
         self._clock = clock
         self._metrics = metrics
         self._settings = settings
-        self._doors: dict[str, Door] = {}
+        self._acceptors: dict[str, Acceptor] = {}
         self._by_host: Tally[str] = Tally()
         self._rate = CreationRate()
         self._held_back: set[socket.socket] = set()
@@ -68,7 +68,7 @@ class Server:
         self.connections: dict[Connection, None] = {}  # in the order they came, also where all are closed
         self.killed_when_expired = 0
         own = settings()
-        self._surroundings = Surroundings(
+        self._context = ConnectionContext(
             loop=loop,
             scratch=memoryview(bytearray(SCRATCH_BYTES)),
             sink=sink,
@@ -89,7 +89,7 @@ class Server:
     @property
     def listeners(self) -> tuple[Listener, ...]:
         """With the addresses that they got, in the order of `listen`."""
-        return tuple(door.listener for door in self._doors.values())
+        return tuple(acceptor.listener for acceptor in self._acceptors.values())
 
     def listen(self, listeners: Iterable[Listener]) -> None:
         """Bind and accept from now on. Raises `ConfigError` if an address is taken or TLS is set wrongly."""
@@ -116,109 +116,109 @@ class Server:
             )
             bound = sock.getsockname()
             at = listener.bound(str(bound[0]), int(bound[1]))
-            door = Door(at, sock, tls, own=own, metrics=self._metrics)
-            self._doors[listener.name] = door
-            self._metrics.gauge(_SOCKET + "connection_count", door.count, listener=listener.name)
+            acceptor = Acceptor(at, sock, tls, own=own, metrics=self._metrics)
+            self._acceptors[listener.name] = acceptor
+            self._metrics.gauge(_SOCKET + "connection_count", acceptor.count, listener=listener.name)
             self._metrics.gauge(
                 "suiro_network_unauthenticatedconnections",
-                door.unauthenticated.__len__,
+                acceptor.unauthenticated.__len__,
                 listener=listener.name,
             )
-            self._open(door)
+            self._open(acceptor)
 
     # Accepting
 
-    def _open(self, door: Door) -> None:
+    def _open(self, acceptor: Acceptor) -> None:
         """Accept at this listener, unless that is so already or it is gone."""
-        if door.closed_until is not None:
-            door.closed_until.cancel()
-            door.closed_until = None
-        door.is_full = False
-        if not door.is_open and door.socket is not None:
-            door.is_open = True
-            self._loop.add_reader(door.socket.fileno(), self._accept, door)
+        if acceptor.closed_until is not None:
+            acceptor.closed_until.cancel()
+            acceptor.closed_until = None
+        acceptor.is_full = False
+        if not acceptor.is_open and acceptor.socket is not None:
+            acceptor.is_open = True
+            self._loop.add_reader(acceptor.socket.fileno(), self._accept, acceptor)
 
-    def _shut(self, door: Door) -> None:
-        if door.is_open and door.socket is not None:
-            door.is_open = False
-            self._loop.remove_reader(door.socket.fileno())
+    def _shut(self, acceptor: Acceptor) -> None:
+        if acceptor.is_open and acceptor.socket is not None:
+            acceptor.is_open = False
+            self._loop.remove_reader(acceptor.socket.fileno())
 
-    def _accept(self, door: Door) -> None:
-        assert door.socket is not None
+    def _accept(self, acceptor: Acceptor) -> None:
+        assert acceptor.socket is not None
         for _ in range(_ACCEPTS_PER_WAKEUP):
-            if not self._has_room(door):
+            if not self._has_room(acceptor):
                 return
             try:
-                sock, address = door.socket.accept()
+                sock, address = acceptor.socket.accept()
             except (BlockingIOError, InterruptedError, ConnectionAbortedError):
                 return
             except OSError as error:  # out of descriptors: asked again at once, it would fail at once
                 logger.error("cannot accept a connection: %s; trying again in %g s", error, ACCEPT_PAUSE_S)
-                self._shut(door)
-                door.closed_until = self._loop.call_later(ACCEPT_PAUSE_S, self._open, door)
+                self._shut(acceptor)
+                acceptor.closed_until = self._loop.call_later(ACCEPT_PAUSE_S, self._open, acceptor)
                 return
-            self._take(door, sock, (str(address[0]), int(address[1])))
+            self._take(acceptor, sock, (str(address[0]), int(address[1])))
 
-    def _has_room(self, door: Door) -> bool:
+    def _has_room(self, acceptor: Acceptor) -> bool:
         """Whether one more may come in. If not, the listener is shut until that may change."""
-        settings, own = self._settings(), door.own
+        settings, own = self._settings(), acceptor.own
         now_ms = self._clock.monotonic_ms()
         most = min(settings.max_connections, self._most_by_descriptors)
         if (
             len(self.connections) + len(self._held_back) >= most
-            or door.open >= own.max_connections
-            or len(door.unauthenticated) >= own.max_unauthenticated_connections
-        ) and not self._make_room(door, now_ms):
+            or acceptor.open >= own.max_connections
+            or len(acceptor.unauthenticated) >= own.max_unauthenticated_connections
+        ) and not self._make_room(acceptor, now_ms):
             return False
         wait_ms = max(
             self._rate.wait_ms(settings.max_connection_creation_rate, now_ms),
-            door.rate.wait_ms(own.max_connection_creation_rate, now_ms),
+            acceptor.rate.wait_ms(own.max_connection_creation_rate, now_ms),
         )
         if wait_ms:
-            self._shut(door)
-            door.closed_until = self._loop.call_later(wait_ms / 1000, self._open, door)
+            self._shut(acceptor)
+            acceptor.closed_until = self._loop.call_later(wait_ms / 1000, self._open, acceptor)
             return False
         return True
 
-    def _make_room(self, door: Door, now_ms: int) -> bool:
+    def _make_room(self, acceptor: Acceptor, now_ms: int) -> bool:
         """Who has not logged in gives way to who comes. If nobody may yet, the listener is shut until then."""
-        if door.unauthenticated:
-            wait_ms = door.unauthenticated.wait_ms(now_ms)
+        if acceptor.unauthenticated:
+            wait_ms = acceptor.unauthenticated.wait_ms(now_ms)
             if not wait_ms:
-                door.unauthenticated.let_one_go()
+                acceptor.unauthenticated.let_one_go()
                 return True
-            door.closed_until = self._loop.call_later(wait_ms / 1000, self._open, door)
-            door.is_full = True
+            acceptor.closed_until = self._loop.call_later(wait_ms / 1000, self._open, acceptor)
+            acceptor.is_full = True
         elif self._full_told_ms is None or now_ms - self._full_told_ms >= _FULL_TOLD_EVERY_MS:
             self._full_told_ms = now_ms
             logger.warning(
                 "listener %s: %d connections are open, %d in all, and the next ones wait (max.connections, or the "
                 "limit on open files: %d connections)",
-                door.listener.name,
-                door.open,
+                acceptor.listener.name,
+                acceptor.open,
                 len(self.connections),
                 self._most_by_descriptors,
             )
-        self._shut(door)  # `_has_space` opens it again
+        self._shut(acceptor)  # `_has_space` opens it again
         return False
 
     def _has_space(self) -> None:
         """A connection has gone or has logged in."""
-        for door in self._doors.values():
-            if not door.is_open and (door.closed_until is None or door.is_full):
-                self._open(door)
+        for acceptor in self._acceptors.values():
+            if not acceptor.is_open and (acceptor.closed_until is None or acceptor.is_full):
+                self._open(acceptor)
 
-    def _take(self, door: Door, sock: socket.socket, peer: tuple[str, int]) -> None:
+    def _take(self, acceptor: Acceptor, sock: socket.socket, peer: tuple[str, int]) -> None:
         settings, host = self._settings(), peer[0]
         limit = _limit_of_host(settings, host)
         if self._by_host[host] >= limit:
             logger.info("refusing a connection from %s: max.connections.per.ip = %d reached", host, limit)
-            door.refused.add()
+            acceptor.refused.add()
             sock.close()
             return
         throttle_ms = 0 if self.connection_quota is None else self.connection_quota(host)
         if throttle_ms:
-            door.refused.add()
+            acceptor.refused.add()
             if len(self._held_back) >= _MOST_HELD_BACK:
                 sock.close()
             else:
@@ -230,31 +230,31 @@ class Server:
             sock.setblocking(False)
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             local = sock.getsockname()
-            if door.tls is not None:
+            if acceptor.tls is not None:
                 from suiro.broker.net.tls import TlsStream
 
-                tls = TlsStream(sock, door.tls.context)
+                tls = TlsStream(sock, acceptor.tls.context)
         except OSError as error:
             logger.info("a connection from %s ended before it began: %s", host, error)
             sock.close()
             return
         self._rate.count()
-        door.rate.count()
-        door.created.add()
-        door.open += 1
+        acceptor.rate.count()
+        acceptor.created.add()
+        acceptor.open += 1
         self._by_host[host] += 1
         connection = Connection(
             sock,
-            door.listener,
-            self._surroundings,
+            acceptor.listener,
+            self._context,
             peer=peer,
             local_address=(str(local[0]), int(local[1])),
             tls=tls,
             now_ms=self._clock.monotonic_ms(),
         )
         self.connections[connection] = None
-        if tls is not None or door.listener.protocol.sasl:
-            door.unauthenticated.add(connection, connection.last_active_ms)
+        if tls is not None or acceptor.listener.protocol.sasl:
+            acceptor.unauthenticated.add(connection, connection.last_active_ms)
 
     def _let_go(self, sock: socket.socket) -> None:
         self._held_back.discard(sock)
@@ -265,51 +265,51 @@ class Server:
 
     def closed(self, connection: Connection) -> None:
         self.connections.pop(connection, None)
-        door = self._doors[connection.listener.name]
-        door.open -= 1
-        door.gone.add()
+        acceptor = self._acceptors[connection.listener.name]
+        acceptor.open -= 1
+        acceptor.gone.add()
         self._by_host[connection.host] -= 1
         if not self._by_host[connection.host]:
             del self._by_host[connection.host]
-        door.unauthenticated.remove(connection)
+        acceptor.unauthenticated.remove(connection)
         self._has_space()
 
     def _admit(self, connection: Connection) -> None:
         """It has logged in."""
-        if self._doors[connection.listener.name].unauthenticated.remove(connection):
+        if self._acceptors[connection.listener.name].unauthenticated.remove(connection):
             connection.admit()
             self._has_space()
 
     def secured(self, connection: Connection, certificate: bytes | None) -> None:
-        door = self._doors[connection.listener.name]
+        acceptor = self._acceptors[connection.listener.name]
         if connection.listener.protocol.sasl:
             return
         if certificate is not None:
             from suiro.broker.security.certificate_names import principal_of
 
-            principal = principal_of(certificate, door.own.ssl_principal_mapping_rules)
+            principal = principal_of(certificate, acceptor.own.ssl_principal_mapping_rules)
             if principal is None:
                 logger.warning(
                     "closing connection from %s: no rule of ssl.principal.mapping.rules fits its certificate",
                     connection.peer,
                 )
-                door.login_failures.add()
+                acceptor.login_failures.add()
                 connection.close()
                 return
             session = connection.session
             connection.session = Session(principal=principal, host=session.host, listener=session.listener)
-        door.logins.add()
+        acceptor.logins.add()
         self._admit(connection)
 
     def handshake_failed(self, connection: Connection, error: OSError) -> None:
-        self._doors[connection.listener.name].login_failures.add()
+        self._acceptors[connection.listener.name].login_failures.add()
         logger.warning("closing connection from %s: the TLS handshake failed: %s", connection.peer, error)
 
     def was_too_slow(self, connection: Connection) -> None:
         self._too_slow.add()
 
     def held_too_much(self, connection: Connection) -> None:
-        unauthenticated = self._doors[connection.listener.name].unauthenticated
+        unauthenticated = self._acceptors[connection.listener.name].unauthenticated
         if unauthenticated.remove(connection):
             unauthenticated.count_closed()
             return
@@ -323,35 +323,35 @@ class Server:
         """Of SASL; `again`: of a connection that was logged in."""
         if not failed:
             self._admit(connection)
-        door = self._doors[connection.listener.name]
+        acceptor = self._acceptors[connection.listener.name]
         if again:
-            (door.relogin_failures if failed else door.relogins).add()
+            (acceptor.relogin_failures if failed else acceptor.relogins).add()
         else:
-            (door.login_failures if failed else door.logins).add()
+            (acceptor.login_failures if failed else acceptor.logins).add()
 
     # From time to time
 
     def refresh_certificates(self) -> None:
         """Take up certificates that changed on disk or in the settings."""
-        for door in self._doors.values():
-            if door.tls is not None:
-                door.tls.refresh(self._settings())
+        for acceptor in self._acceptors.values():
+            if acceptor.tls is not None:
+                acceptor.tls.refresh(self._settings())
 
     def check_settings(self, settings: NodeSettings) -> None:
         """Raises `ConfigError` where a listener could not work by these settings."""
-        for door in self._doors.values():
-            if door.tls is not None:
+        for acceptor in self._acceptors.values():
+            if acceptor.tls is not None:
                 from suiro.broker.security.certificate_names import check_rules
 
-                door.tls.check(settings)
-                check_rules(settings.for_listener(door.listener.name).ssl_principal_mapping_rules)
+                acceptor.tls.check(settings)
+                check_rules(settings.for_listener(acceptor.listener.name).ssl_principal_mapping_rules)
 
     def settings_changed(self, settings: NodeSettings) -> None:
         """Limits may have been raised, certificates replaced."""
         self.refresh_certificates()
-        for door in self._doors.values():
-            door.own = settings.for_listener(door.listener.name)
-            self._open(door)
+        for acceptor in self._acceptors.values():
+            acceptor.own = settings.for_listener(acceptor.listener.name)
+            self._open(acceptor)
 
     def close_idle(self) -> None:
         """Close connections that have asked nothing for `connections.max.idle.ms`."""
@@ -363,11 +363,11 @@ class Server:
     def close_late(self) -> None:
         """Close who does not log in in time, and whose requests others have waited for too long to be whole."""
         now_ms = self._clock.monotonic_ms()
-        for door in self._doors.values():
-            door.unauthenticated.expire(
-                now_ms=now_ms, timeout_ms=door.own.connection_authentication_timeout_ms
+        for acceptor in self._acceptors.values():
+            acceptor.unauthenticated.expire(
+                now_ms=now_ms, timeout_ms=acceptor.own.connection_authentication_timeout_ms
             )
-        self._surroundings.requests.end_standstill(stopwatch_ns())
+        self._context.requests.end_standstill(stopwatch_ns())
 
     def let_go_of_named_files(self) -> None:
         """Whoever was told of files has opened them by now, or will find that it is too late."""
@@ -377,21 +377,21 @@ class Server:
                 connection.named_files = ()
 
     def close(self) -> None:
-        for door in self._doors.values():
-            self._shut(door)
-            if door.closed_until is not None:
-                door.closed_until.cancel()
-                door.closed_until = None
-            if door.socket is not None:
-                door.socket.close()
-                door.socket = None
+        for acceptor in self._acceptors.values():
+            self._shut(acceptor)
+            if acceptor.closed_until is not None:
+                acceptor.closed_until.cancel()
+                acceptor.closed_until = None
+            if acceptor.socket is not None:
+                acceptor.socket.close()
+                acceptor.socket = None
         for connection in list(self.connections):
             connection.close()
         for sock in list(self._held_back):
             self._let_go(sock)
 
     def _offer_gauges(self) -> None:
-        requests, responses = self._surroundings.requests, self._surroundings.responses
+        requests, responses = self._context.requests, self._context.responses
         gauge = self._metrics.gauge
         gauge("kafka_network_requestchannel_requestqueuesize", self._waiting_requests)
         gauge("kafka_network_requestchannel_responsequeuesize", lambda: responses.holders)
@@ -407,7 +407,7 @@ class Server:
         return sum(connection.waiting_requests() for connection in self.connections)
 
 
-class Door:
+class Acceptor:
     """One listening socket, and what is counted of it."""
 
     def __init__(

@@ -1,7 +1,7 @@
 """What a topic may refuse of single records: a missing key where it is compacted, a timestamp out of range.
 
 The one place of the node that looks into batches of producers: where a topic asks for it, and to say which records
-of a refused batch are to blame. The codecs are loaded when the first compressed batch comes here.
+of a refused batch were refused. The codecs are loaded when the first compressed batch comes here.
 
 What that costs is not to be seen from a batch's size, so `costs_much` says which ones belong into a thread.
 """
@@ -41,21 +41,21 @@ AT_ONCE_BYTES = 16 << 10
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Blamed:
-    """Why a batch is refused, and the records to blame for it by their place in the batch."""
+class RefusedBatch:
+    """Why a batch is refused, and the records that were refused, by their place in the batch."""
 
     code: ErrorCode
     message: str
     records: Mapping[int, str]
 
 
-def is_looked_into(config: LogConfig) -> bool:
+def is_inspected(config: LogConfig) -> bool:
     """Whether the topic asks for a look into every batch."""
     return config.compacted or config.message_timestamp_before_max_ms != MAX_LONG
 
 
 def is_misdated(batch: bytes, config: LogConfig, *, now_ms: int) -> bool:
-    """Whether the log will refuse the batch for its time, and somebody will ask which records are to blame."""
+    """Whether the log will refuse the batch for its time, and somebody will ask which records were refused."""
     if config.message_timestamp_type == "LogAppendTime":
         return bool(batch[_ATTRIBUTES] & LOG_APPEND_TIME_BIT)
     latest = now_ms + config.message_timestamp_after_max_ms
@@ -68,13 +68,13 @@ def costs_much(batch: bytes, config: LogConfig, *, now_ms: int) -> bool:
     if codec == 0 and len(batch) <= AT_ONCE_BYTES:
         return False
     return (
-        is_looked_into(config)
+        is_inspected(config)
         or config.compression_type not in ("producer", CODEC_NAMES.get(codec))
         or is_misdated(batch, config, now_ms=now_ms)
     )
 
 
-def blame(batch: bytes, config: LogConfig, *, now_ms: int) -> Blamed | None:
+def refusal_of(batch: bytes, config: LogConfig, *, now_ms: int) -> RefusedBatch | None:
     """None where nothing is wrong, or where the log will say better what is (a checksum that does not match)."""
     try:
         header = read_header(batch)
@@ -90,7 +90,7 @@ def blame(batch: bytes, config: LogConfig, *, now_ms: int) -> Blamed | None:
         findings = check_records(records, header, keyed=config.compacted, between=between)
     except (CorruptRecordError, UsageError) as error:
         return _garbled(batch, error)
-    return _blamed_stamp(header) if stamped else _blamed(findings, between)
+    return _refused_time(header) if stamped else _refused_records(findings, between)
 
 
 def _times(header: BatchHeader, config: LogConfig, now_ms: int) -> tuple[int, int] | None:
@@ -103,7 +103,7 @@ def _times(header: BatchHeader, config: LogConfig, now_ms: int) -> tuple[int, in
     return max(now_ms - config.message_timestamp_before_max_ms, -MAX_LONG), min(latest, MAX_LONG)
 
 
-def _blamed(findings: Findings, between: tuple[int, int] | None) -> Blamed | None:
+def _refused_records(findings: Findings, between: tuple[int, int] | None) -> RefusedBatch | None:
     if not findings.count:
         return None
     texts = {}
@@ -119,22 +119,22 @@ def _blamed(findings: Findings, between: tuple[int, int] | None) -> Blamed | Non
     code = ErrorCode.invalid_record
     if any(found.misdated for found in findings.first):
         code = ErrorCode.invalid_timestamp
-    return _told(code, findings.count, texts)
+    return _refusal(code, findings.count, texts)
 
 
-def _blamed_stamp(header: BatchHeader) -> Blamed:
+def _refused_time(header: BatchHeader) -> RefusedBatch:
     text = "only the log gives its time (message.timestamp.type)"
-    return _told(
+    return _refusal(
         ErrorCode.invalid_timestamp, header.count, dict.fromkeys(range(min(header.count, MOST_NAMED)), text)
     )
 
 
-def _told(code: ErrorCode, count: int, texts: Mapping[int, str]) -> Blamed:
+def _refusal(code: ErrorCode, count: int, texts: Mapping[int, str]) -> RefusedBatch:
     shown = "; ".join(f"record {place}: {text}" for place, text in list(texts.items())[:_SHOWN])
-    return Blamed(code=code, message=f"{count} records are refused: {shown}", records=texts)
+    return RefusedBatch(code=code, message=f"{count} records are refused: {shown}", records=texts)
 
 
-def _garbled(batch: bytes, error: Exception) -> Blamed | None:
+def _garbled(batch: bytes, error: Exception) -> RefusedBatch | None:
     """Records that contradict their batch, as the producer made them, which nobody could read or compact; or too
     many to look at, which a producer sends again in smaller batches when it is told so."""
     try:
@@ -142,10 +142,12 @@ def _garbled(batch: bytes, error: Exception) -> Blamed | None:
     except CorruptRecordError:
         return None
     if isinstance(error, TooMuchError):
-        return Blamed(
+        return RefusedBatch(
             code=ErrorCode.message_too_large,
             message=f"{error}, too many for a topic that looks into batches: send smaller ones, or set a higher "
             f"max.message.bytes (a batch may expand to {EXPANSION} times as much)",
             records={},
         )
-    return Blamed(code=ErrorCode.invalid_record, message=f"the batch cannot be read: {error}", records={})
+    return RefusedBatch(
+        code=ErrorCode.invalid_record, message=f"the batch cannot be read: {error}", records={}
+    )
