@@ -8,7 +8,7 @@ from typing import Any
 from hypothesis import given, reject, settings
 from hypothesis import strategies as st
 from support.block_runs import Fed, Ran, run_both
-from support.drawn_graphs import JOINS, graphs
+from support.drawn_graphs import JOINS, WINDOWS, graphs
 
 from suiro.streams import StreamsBuilder
 from suiro.streams.errors import TopologyError
@@ -52,14 +52,14 @@ def test_the_answers_are_those_of_the_reference(
 
 @settings(max_examples=120, deadline=None)
 @given(
-    graphs(JOINS),
+    st.one_of(graphs(JOINS), graphs(WINDOWS)),
     SENT,
     st.lists(st.integers(1, 9), min_size=1, max_size=4),
     st.integers(1, 4),
     st.sampled_from(["skip", "dead-letter:letters"]),
     st.booleans(),
 )
-def test_joins_find_what_the_reference_finds(
+def test_joins_and_windows_find_what_the_reference_finds(
     build: Callable[[StreamsBuilder], None],
     sent: list[tuple[str, str | None, int | None, int, int, bool]],
     cuts: list[int],

@@ -76,6 +76,11 @@ JOINS = (
     *("table_join", "shared", "shared", "shared", "shared", "aggregate", "flat_map"),
 )
 """Tables, and joins with them."""
+WINDOWS = (
+    *("filter", "flat_map_values", "select_key", "branch", "merge", "to", "process_values"),
+    *("session", "session", "windowed", "final", "hopping", "stream_join", "stream_join", "shared"),
+)
+"""What event time matters to."""
 
 
 @st.composite
@@ -249,13 +254,26 @@ def _final(stream: Any, name: str) -> Any:
     return _plain(counted.to_stream())
 
 
-def _session(stream: Any, name: str) -> Any:
-    from suiro.streams import SessionWindows
+def _session(
+    builder: Any, streams: Any, stream: Any, other: Any, name: str, tables: Any, stores: Any, n: int
+) -> None:
+    from suiro.streams import EmitStrategy, SessionWindows
 
-    counted = (
-        _grouped(stream, name).windowed_by(SessionWindows.of_gap(5, grace=3)).count(materialized=_kept(name))
-    )
-    return _plain(counted.to_stream())
+    windows = _grouped(stream, name).windowed_by(SessionWindows.of_gap(5, grace=n % 4))
+    if n % 5 == 0:
+        windows = windows.emit_strategy(EmitStrategy.on_window_close())
+    match n % 3:
+        case 0:
+            sessions = windows.count(materialized=_kept(name))
+        case 1:
+            sessions = windows.reduce(lambda old, new: _bad(new), materialized=_kept(name))
+        case _:
+            sessions = windows.aggregate(
+                list, _append, lambda key, one, two: one + two, value=serdes.json, materialized=_kept(name)
+            )
+    if n % 2:
+        sessions = sessions.filter(lambda key, value: _number(value) != 2, materialized=_kept(f"{name}-made"))
+    streams.append(_plain(sessions.to_stream()))
 
 
 def _table(stream: Any, name: str) -> Any:
@@ -417,7 +435,7 @@ _STEPS: dict[str, Callable[..., None]] = {
     "windowed": _add(_windowed),
     "hopping": _add(_hopping),
     "final": _add(_final),
-    "session": _add(_session),
+    "session": _session,
     "table": _add(_table),
     "table_join": _table_join,
     "shared": _shared,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from suiro.streams.blocks.block import Block
+from suiro.streams.blocks.results import Results
 from suiro.streams.operators.aggregate import Update, update_of
 from suiro.streams.operators.row_expiry import RowExpiry
 from suiro.streams.records import Change, Windowed
@@ -13,6 +13,7 @@ from suiro.streams.topology.nodes import StreamAggregate, TimeWindowAggregate
 from suiro.streams.windows import EmitStrategy
 
 if TYPE_CHECKING:
+    from suiro.streams.blocks.block import Block
     from suiro.streams.blocks.context import BlockContext
     from suiro.streams.serdes.block_forms import Failed
 
@@ -67,22 +68,6 @@ class StreamAggregateStep:
         self._context.forward(block.made(rows, values=changes, timestamps=timestamps))
 
 
-class _Windows:
-    """What windows give on: of which rows of a block, with which keys, changes and timestamps."""
-
-    def __init__(self) -> None:
-        self.rows: list[int] = []
-        self.keys: list[Windowed] = []
-        self.values: list[Change] = []
-        self.timestamps: list[int] = []
-
-    def add(self, row: int, key: Windowed, change: Change, timestamp: int) -> None:
-        self.rows.append(row)
-        self.keys.append(key)
-        self.values.append(change)
-        self.timestamps.append(timestamp)
-
-
 class TimeWindowAggregateStep:
     def __init__(self, operator: TimeWindowAggregate, context: BlockContext) -> None:
         ports = max(1, len(operator.aggregation.aggregators))
@@ -97,7 +82,7 @@ class TimeWindowAggregateStep:
         self._context = context
 
     def process(self, block: Block, port: int) -> None:
-        made = _Windows()
+        made = Results()
         update, time = self._updates[port], self._context.time
         raws, failed = self._store.keys_of(block.keys)
         carried = block.carried
@@ -112,26 +97,20 @@ class TimeWindowAggregateStep:
             if key is None:
                 null_keys += 1
                 continue
+            made.row = row
             try:
                 self._put(made, row, raw, failed, update, key, value, timestamp)
                 if time.current > time.closed:
-                    self._close(made, row)
+                    self._close(made)
             except Exception as error:  # noqa: BLE001 - a user's function raises anything
                 self._context.failed(block, row, error)
         self._context.drop("null key", null_keys)
         if made.rows:
-            given = block.made(
-                made.rows,
-                keys=made.keys,
-                values=made.values,
-                timestamps=made.timestamps,
-                several=self._gives_several,
-            )
-            self._context.forward(given)
+            self._context.forward(made.of(block, several=self._gives_several))
 
     def _put(
         self,
-        made: _Windows,
+        made: Results,
         row: int,
         raw: bytes | None,
         failed: Failed,
@@ -158,16 +137,16 @@ class TimeWindowAggregateStep:
                 old = store.row_at(raw, start)[0]  # the aggregator may have changed it in place
             store.put_at(raw, new, start, latest)
             if not self._emits_final:
-                made.add(row, Windowed(key, start, end), Change(new, old if needs_old else None), latest)
+                made.give(Windowed(key, start, end), Change(new, old if needs_old else None), latest)
 
     def end_of_batch(self) -> None:
-        made = _Windows()
+        made = Results()
         if self._context.time.current > self._context.time.closed:
-            self._close(made, 0)
+            self._close(made)
         if made.rows:
-            self._context.forward(Block.at_the_end(made.keys, made.values, made.timestamps))
+            self._context.forward(made.at_the_end())
 
-    def _close(self, made: _Windows, row: int) -> None:
+    def _close(self, made: Results) -> None:
         """Gives the results of the windows that closed since the last time, and lets go of old rows."""
         time = self._context.time
         before, now = time.closed, time.current
@@ -179,5 +158,5 @@ class TimeWindowAggregateStep:
             if now >= length:
                 first = max(0, before - length + 1)
                 for key, start, value, timestamp in self._store.rows_between(first, now - length):
-                    made.add(row, Windowed(key, start, start + size), Change(value), timestamp)
+                    made.give(Windowed(key, start, start + size), Change(value), timestamp)
         self._expiry.time_is(now)

@@ -9,6 +9,7 @@ from suiro.streams.blocks.aggregate import StreamAggregateStep, TimeWindowAggreg
 from suiro.streams.blocks.async_call import AsyncCallStep
 from suiro.streams.blocks.global_table_join import StreamGlobalTableJoinStep
 from suiro.streams.blocks.map_batches import MapBatchesStep
+from suiro.streams.blocks.session_aggregate import SessionAggregateStep
 from suiro.streams.blocks.stream_table_join import StreamTableJoinStep
 from suiro.streams.topology.nodes import (
     AsyncCall,
@@ -24,6 +25,7 @@ from suiro.streams.topology.nodes import (
     Peek,
     Repartition,
     SelectKey,
+    SessionAggregate,
     Sink,
     Source,
     StreamAggregate,
@@ -72,6 +74,7 @@ _ONE_PORT: dict[type, Any] = {
     MapBatches: MapBatchesStep,
     StreamAggregate: StreamAggregateStep,
     TimeWindowAggregate: TimeWindowAggregateStep,
+    SessionAggregate: SessionAggregateStep,
     StreamGlobalTableJoin: StreamGlobalTableJoinStep,
     TableSource: table.TableSourceStep,
     TableFilter: table.TableFilterStep,

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from suiro.streams.times import OperatorTime
     from suiro.streams.topology.topology import SubTopology
 
-__all__ = ["RowExpiry"]
+__all__ = ["Around", "RowExpiry"]
 
 _DAY_MS = 86_400_000
 
@@ -28,6 +28,8 @@ class Around(Protocol):
     time: OperatorTime
 
     def store(self, name: str) -> Any: ...
+
+    def drop(self, reason: str) -> None: ...
 
     @property
     def sub_topology(self) -> SubTopology: ...

@@ -24,66 +24,76 @@ from suiro.streams.windows import EmitStrategy
 
 if TYPE_CHECKING:
     from suiro.streams.operators.context import Context
+    from suiro.streams.operators.row_expiry import Around
+    from suiro.streams.stores.session import SessionStore
 
-__all__ = ["SessionAggregateRule"]
+__all__ = ["Give", "SessionAggregateRule", "Sessions"]
 
 
-class SessionAggregateRule:
-    def __init__(self, operator: SessionAggregate, context: Context) -> None:
+Give = Callable[[Windowed, Change, int], None]
+"""(key, change, timestamp) of a result."""
+
+
+class Sessions:
+    """What a record does to the sessions of its key; for `SessionAggregateRule`, and for blocks.
+
+    `reads_old`: somebody below reads the old values of changes.
+    """
+
+    def __init__(self, operator: SessionAggregate, context: Around, *, reads_old: bool = True) -> None:
         ports = max(1, len(operator.aggregation.aggregators))
         self._updates = [update_of(operator.aggregation, port) for port in range(ports)]
         self._merge = _merger_of(operator)
         self._windows = operator.windows
         self._emits_final = operator.emit is EmitStrategy.ON_WINDOW_CLOSE
-        self._store = context.store(operator.store)
+        self._reads_old = reads_old and not self._emits_final
+        self._store: SessionStore = context.store(operator.store)
         retention = max(self._store.spec.retention_ms or 0, operator.windows.retention_ms)
         self._expiry = RowExpiry(context, self._store, retention)
         self._time = context.time
-        self._context = context
-        self._forward = context.forward
+        self._drop = context.drop
+        self.keys_of = self._store.keys_of
 
-    def process(self, record: Record, port: int) -> None:
-        key, timestamp = record.key, record.timestamp
-        if key is None:
-            self._context.drop("null key")
-            return
+    def take(self, key: Any, raw: bytes | None, value: Any, timestamp: int, port: int, give: Give) -> None:
+        """`raw`: the bytes of the key; None: not known."""
         gap, delay, store = self._windows.gap_ms, self._windows.closing_delay_ms, self._store
         # What is later than the record came by records before it, of other tasks too.
         time_before = max(self._time.current, self._time.closed)
         if self._time.carried > timestamp:
             time_before = max(time_before, self._time.carried)
         time = max(self._time.observe(timestamp), self._time.closed)
-        earliest_end = max(timestamp - gap, time_before - delay + 1)
-        merged = list(store.find_sessions(key, earliest_end, timestamp + gap))
-        start = min([timestamp, *(session.start for session, _ in merged)])
-        end = max([timestamp, *(session.end for session, _ in merged)])
+        if raw is None:
+            raw = store.key_of(key)
+        merged = store.sessions_at(raw, max(timestamp - gap, time_before - delay + 1), timestamp + gap)
+        start = end = timestamp
+        for earlier, later, _ in merged:
+            if earlier < start:
+                start = earlier
+            if later > end:
+                end = later
         if self._windows.is_closed(end, time):
-            self._context.drop("late")
+            self._drop("late")
+            return
+        aggregate = self._merge(key, [found for _, _, found in merged])
+        old = None
+        if start == end:
+            old = store.value_at(raw, start, end) if self._reads_old else None
         else:
-            aggregate = self._merge(key, merged)
-            old = None
-            if start == end:
-                old = store.fetch_session(key, start, end)
-            else:
-                self._remove(merged, record.headers)
-            new = self._updates[port](key, record.value, aggregate)
-            store.put(key, new, start, end)
-            if not self._emits_final:
-                self._forward(Record(Windowed(key, start, end), Change(new, old), end, record.headers))
-        self._close(record.headers)
+            self._remove(key, raw, merged, give)
+        new = self._updates[port](key, value, aggregate)
+        store.put_at(raw, new, start, end)
+        if not self._emits_final:
+            give(Windowed(key, start, end), Change(new, old), end)
 
-    def end_of_batch(self) -> None:
-        self._close(())
-
-    def _remove(self, sessions: list[tuple[Windowed, Any]], headers: Headers) -> None:
-        for session, _ in sessions:
+    def _remove(self, key: Any, raw: bytes, sessions: list[tuple[int, int, Any]], give: Give) -> None:
+        for start, end, _ in sessions:
             # Read again: merging may have changed the value in place.
-            old = self._store.fetch_session(session.key, session.start, session.end)
-            self._store.remove(session.key, session.start, session.end)
+            old = self._store.value_at(raw, start, end) if self._reads_old else None
+            self._store.put_at(raw, None, start, end)
             if not self._emits_final:
-                self._forward(Record(session, Change(None, old), session.end, headers))
+                give(Windowed(key, start, end), Change(None, old), end)
 
-    def _close(self, headers: Headers) -> None:
+    def close(self, give: Give) -> None:
         """Gives the results of the sessions that closed since the last time, and lets go of old ones."""
         before, now = self._time.closed, self._time.current
         if now <= before:
@@ -93,22 +103,45 @@ class SessionAggregateRule:
             # Closed are the sessions that end before this; see `SessionWindows.is_closed`.
             delay = self._windows.closing_delay_ms
             for session, value in self._store.ending_between(before - delay, now - delay - 1):
-                self._forward(Record(session, Change(value), session.end, headers))
+                give(session, Change(value), session.end)
         self._expiry.time_is(now)
 
 
-def _merger_of(operator: SessionAggregate) -> Callable[[Any, list[tuple[Windowed, Any]]], Any]:
-    """(key, sessions) -> what the sessions amount to together; None for none."""
+class SessionAggregateRule:
+    def __init__(self, operator: SessionAggregate, context: Context) -> None:
+        self._sessions = Sessions(operator, context)
+        self._headers: Headers = ()
+        self._context = context
+        self._forward = context.forward
+
+    def process(self, record: Record, port: int) -> None:
+        if record.key is None:
+            self._context.drop("null key")
+            return
+        self._headers = record.headers
+        self._sessions.take(record.key, None, record.value, record.timestamp, port, self._give)
+        self._sessions.close(self._give)
+
+    def end_of_batch(self) -> None:
+        self._headers = ()
+        self._sessions.close(self._give)
+
+    def _give(self, key: Windowed, change: Change, timestamp: int) -> None:
+        self._forward(Record(key, change, timestamp, self._headers))
+
+
+def _merger_of(operator: SessionAggregate) -> Callable[[Any, list[Any]], Any]:
+    """(key, values of sessions) -> what the sessions amount to together; None for none."""
     aggregation = operator.aggregation
     match aggregation.kind:
         case "count":
-            return lambda key, sessions: sum(value for _, value in sessions) or None
+            return lambda key, values: sum(values) or None
         case "reduce":
             reducer = callable_of(aggregation.aggregators[0], "left_right")
 
-            def reduced(key: Any, sessions: list[tuple[Windowed, Any]]) -> Any:
+            def reduced(key: Any, values: list[Any]) -> Any:
                 found = None
-                for _, value in sessions:
+                for value in values:
                     found = value if found is None else reducer(found, value)
                 return found
 
@@ -122,11 +155,11 @@ def _merger_of(operator: SessionAggregate) -> Callable[[Any, list[tuple[Windowed
                 )
             merger = callable_of(operator.merger, "key_value_aggregate")
 
-            def merged(key: Any, sessions: list[tuple[Windowed, Any]]) -> Any:
-                if not sessions:
+            def merged(key: Any, values: list[Any]) -> Any:
+                if not values:
                     return None
                 found = initializer()
-                for _, value in sessions:
+                for value in values:
                     found = merger(key, found, value)
                 return found
 

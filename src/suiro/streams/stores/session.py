@@ -7,12 +7,14 @@ from the rows when the store is opened, so that old sessions are found without a
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterator
+from bisect import bisect_left, insort
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from sortedcontainers import SortedDict
 
 from suiro.streams.records import Windowed
+from suiro.streams.serdes.block_forms import Failed, encode_rows
 from suiro.streams.stores.decoded import Cells
 from suiro.streams.stores.ordered import OrderedMap
 from suiro.streams.topology.nodes import StoreSpec
@@ -37,6 +39,8 @@ class SessionStore:
         for row, _ in rows.range():
             self._by_end.setdefault(_bounds(row)[0], {})[row] = None
         self._oldest: int = self._by_end.peekitem(0)[0] if self._by_end else _LATEST
+        # Ends and starts of each key, in order. Only operators need it, so it is made when they first do.
+        self._of_key: dict[bytes, list[tuple[int, int]]] | None = None
 
     # -- what users call ---------------------------------------------------------------------------------
 
@@ -62,8 +66,7 @@ class SessionStore:
         return self.get(key, start, end)
 
     def get(self, key: Any, start: int, end: int) -> Any:
-        found = self._cells.get(self._row(key, start, end))
-        return None if found is None else found[0]
+        return self.value_at(self.key_of(key), start, end)
 
     def all(self) -> Iterator[tuple[Windowed, Any]]:
         """In the order of the keys' bytes, then of ends and starts."""
@@ -77,19 +80,53 @@ class SessionStore:
 
     def put(self, key: Any, value: Any, start: int, end: int) -> None:
         """A value of None removes the session."""
-        row = self._row(key, start, end)
+        self.put_at(self.key_of(key), value, start, end)
+
+    def remove(self, key: Any, start: int, end: int) -> None:
+        self.put_at(self.key_of(key), None, start, end)
+
+    def key_of(self, key: Any) -> bytes:
+        """The bytes of a key, for what ends in `_at`."""
+        return self.spec.key.serialize(self._topic, key)
+
+    def keys_of(self, keys: Sequence[Any]) -> tuple[list[bytes | None], Failed]:
+        return encode_rows(self.spec.key, keys, self._topic)
+
+    def sessions_at(self, raw: bytes, earliest_end: int, latest_start: int) -> list[tuple[int, int, Any]]:
+        """Start, end and value of the sessions that `find_sessions` gives."""
+        places = self._places().get(raw)
+        if places is None:
+            return []
+        found = []
+        for end, start in (
+            places[bisect_left(places, (earliest_end,)) :] if places[0][0] < earliest_end else places
+        ):
+            if (
+                start <= latest_start
+                and (row := self._cells.get(raw + _SESSION.pack(end, start))) is not None
+            ):
+                found.append((start, end, row[0]))
+        return found
+
+    def value_at(self, raw: bytes, start: int, end: int) -> Any:
+        found = self._cells.get(raw + _SESSION.pack(end, start))
+        return None if found is None else found[0]
+
+    def put_at(self, raw: bytes, value: Any, start: int, end: int) -> None:
+        """A value of None removes the session."""
+        row = raw + _SESSION.pack(end, start)
         if value is None:
             self._remove(row, end)
             return
+        is_new = self._of_key is not None and row not in self._rows
         self._cells.put(row, value)
         peers = self._by_end.get(end)
         if peers is None:
             peers = self._by_end[end] = {}
             self._oldest = min(self._oldest, end)
         peers[row] = None
-
-    def remove(self, key: Any, start: int, end: int) -> None:
-        self._remove(self._row(key, start, end), end)
+        if is_new and self._of_key is not None:
+            insort(self._of_key.setdefault(raw, []), (end, start))
 
     def ending_between(self, first: int, last: int) -> Iterator[tuple[Windowed, Any]]:
         """All keys' sessions with first <= end <= last, by end, then start, then key bytes."""
@@ -107,6 +144,7 @@ class SessionStore:
         while by_end and (oldest := by_end.peekitem(0)[0]) < end:
             for row in by_end.pop(oldest):
                 self._rows.put(row, None)
+                self._forget(row)
         self._oldest = by_end.peekitem(0)[0] if by_end else _LATEST
 
     # -- rows --------------------------------------------------------------------------------------------
@@ -115,14 +153,29 @@ class SessionStore:
         if row not in self._rows:
             return
         self._rows.put(row, None)
+        self._forget(row)
         peers = self._by_end[end]
         del peers[row]
         if not peers:
             del self._by_end[end]
             self._oldest = self._by_end.peekitem(0)[0] if self._by_end else _LATEST
 
-    def _row(self, key: Any, start: int, end: int) -> bytes:
-        return self.spec.key.serialize(self._topic, key) + _SESSION.pack(end, start)
+    def _places(self) -> dict[bytes, list[tuple[int, int]]]:
+        if self._of_key is None:
+            self._of_key = {}
+            for row in self._rows.keys():  # noqa: SIM118 - in their order, by end and then by start
+                self._of_key.setdefault(row[: -_SESSION.size], []).append(_bounds(row))
+        return self._of_key
+
+    def _forget(self, row: bytes) -> None:
+        if self._of_key is None:
+            return
+        raw = row[: -_SESSION.size]
+        places = self._of_key[raw]
+        if len(places) == 1:
+            del self._of_key[raw]
+        else:
+            del places[bisect_left(places, _bounds(row))]
 
     def _windowed(self, row: bytes) -> Windowed:
         end, start = _bounds(row)
