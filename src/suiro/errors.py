@@ -94,6 +94,10 @@ class FencedError(KafkaError, FatalError):
     """Another producer took over this transactional id (or the coordinator timed the transaction out)."""
 
 
+class ReplacedError(FencedError):
+    """Another start of the application, with another state directory, has taken its place. This one must not run."""
+
+
 class BrokerFailureError(KafkaError, FatalError):
     """The broker reports corrupt data or an unknown error; read its log."""
 

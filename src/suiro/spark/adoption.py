@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from suiro.client import Client, NewTopic
 from suiro.errors import UsageError
 from suiro.foundation.types import TopicPartition
-from suiro.spark.checkpoint import PlannedOffsets, names_in, read_planned, read_text
+from suiro.spark.checkpoint import PlannedOffsets, newest_in, query_id_of, read_planned
 from suiro.spark.committer import MARKER_TOPIC, Destination
 from suiro.spark.decide import Marker
 from suiro.spark.offsets import Positions
@@ -45,7 +45,7 @@ def adopt(
     did not finish, write everything again. May be said twice. Raises `UsageError` where the checkpoint is not one of
     the connector's, is in the middle of a micro-batch, or where the application id belongs to another query."""
     lineage = _query_id(checkpoint)
-    last, done = _newest(checkpoint, "offsets"), _newest(checkpoint, "commits")
+    last, done = newest_in(checkpoint, "offsets"), newest_in(checkpoint, "commits")
     if last < 0:
         raise UsageError(
             f"{checkpoint} has no offsets: its query has never run; start the new one with startingOffsets"
@@ -96,10 +96,10 @@ def _write_marker(
 
 
 def _query_id(checkpoint: str) -> str:
-    text = read_text(f"{checkpoint.rstrip('/')}/metadata")
-    if text is None:
+    found = query_id_of(checkpoint)
+    if found is None:
         raise UsageError(f"{checkpoint} is not a checkpoint of a streaming query: it has no file metadata")
-    return str(json.loads(text)["id"])
+    return found
 
 
 def _planned(checkpoint: str, batch_id: int) -> PlannedOffsets:
@@ -147,9 +147,3 @@ def _check_topics(client: Client, checkpoint: str, offsets: Mapping[TopicPartiti
             f"{checkpoint} reads {', '.join(missing)}, which this cluster does not have: name the cluster that the old "
             "job reads and writes"
         )
-
-
-def _newest(checkpoint: str, folder: str) -> int:
-    """The highest micro-batch in one of Spark's logs; -1 where there is none."""
-    numbers = [int(name) for name in names_in(f"{checkpoint.rstrip('/')}/{folder}") if name.isdigit()]
-    return max(numbers, default=-1)

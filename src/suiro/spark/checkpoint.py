@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import os
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 from urllib.parse import unquote, urlsplit
 
 from suiro.errors import ConfigError, FatalError
@@ -19,7 +19,15 @@ from suiro.spark.offsets import Positions, digest
 if TYPE_CHECKING:
     from pyarrow.fs import FileSystem
 
-__all__ = ["PlannedOffsets", "names_in", "read_planned", "read_text", "same_cluster_offsets"]
+__all__ = [
+    "PlannedOffsets",
+    "names_in",
+    "newest_in",
+    "query_id_of",
+    "read_planned",
+    "read_text",
+    "same_cluster_offsets",
+]
 
 _OF_HADOOP = {"s3a": "s3", "s3n": "s3"}  # the same store has another name there
 
@@ -106,6 +114,18 @@ def names_in(location: str) -> list[str]:
 
     system, path = _remote(location)
     return [str(info.base_name) for info in system.get_file_info(FileSelector(path, allow_not_found=True))]
+
+
+def query_id_of(checkpoint_location: str) -> str | None:
+    """Of the query whose checkpoint it is: what a marker's lineage is. None where there is no checkpoint."""
+    text = read_text(f"{checkpoint_location.rstrip('/')}/metadata")
+    return None if text is None else str(json.loads(text)["id"])
+
+
+def newest_in(checkpoint_location: str, log: Literal["offsets", "commits"]) -> int:
+    """The highest micro-batch in one of Spark's logs; -1 where there is none."""
+    numbers = [int(name) for name in names_in(f"{checkpoint_location.rstrip('/')}/{log}") if name.isdigit()]
+    return max(numbers, default=-1)
 
 
 def _local(location: str) -> str | None:

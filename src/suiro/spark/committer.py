@@ -21,7 +21,7 @@ from enum import Enum, auto
 from typing import Any, Protocol, assert_never
 
 from suiro.clock import Clock, SystemClock
-from suiro.errors import AbortableError, FatalError, FencedError, TransientError, UsageError
+from suiro.errors import AbortableError, FatalError, FencedError, ReplacedError, TransientError, UsageError
 from suiro.foundation.types import TopicPartition
 from suiro.spark.decide import (
     Fail,
@@ -50,6 +50,7 @@ __all__ = [
     "Writes",
     "offsets_with_marker",
     "read_marker",
+    "replaced",
     "taken_over",
 ]
 
@@ -336,6 +337,8 @@ class Committer:
             marker = self._waiting.run("see who fenced", lambda: self._read_marker(stable=False))
             if marker is not None and marker.run_id == plan.run_id:
                 return
+            if marker is not None and marker.lineage != plan.lineage:
+                raise replaced(self._destination.application_id, marker)
         raise taken_over(self._destination, plan)
 
     def _abort_by_fencing(self) -> None:
@@ -363,6 +366,17 @@ def offsets_with_marker(
     found = {place: (offset, notes.get(place, "")) for place, offset in offsets.items()}
     found[MARKER_TOPIC, 0] = (marker.offset, marker.to_metadata())
     return found
+
+
+def replaced(application_id: str, marker: Marker) -> ReplacedError:
+    """`marker`: of the query that is in this one's place."""
+    return ReplacedError(
+        f"application {application_id!r} was replaced: another start of it, with another state directory, writes its "
+        f"results now (query {marker.lineage}). This one wrote nothing after that, and must not run again: start the "
+        "application with the state directory of the other one. To come back to this topology, start it with "
+        "--replace and an empty state directory",
+        "PRODUCER_FENCED",
+    )
 
 
 def taken_over(destination: Destination, plan: Plan) -> FencedError:

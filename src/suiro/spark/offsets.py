@@ -8,11 +8,13 @@ whose names no topic can have:
 - `@start`: where it began, inside the end of its first micro-batch. Spark does not keep the initial offset of a
   Python source: after a crash in the first micro-batch "latest" would be another place, and records would be lost.
 
-And three that only the streams model asks for, so that a micro-batch that runs again is told the same:
+And four that only the streams model asks for, so that a micro-batch that runs again is told the same:
 
 - `@behind`: the partitions that this micro-batch does not read to their end, because of a limit;
 - `@clock`: the wall clock of the micro-batch, ms;
-- `@muted`: true where the micro-batch only rebuilds state: its records were processed before.
+- `@muted`: true where the micro-batch only rebuilds state: its records were processed before;
+- `@follows`: there where the micro-batch follows an application that still runs: the partitions that had more for it,
+  and the times of what waited there.
 """
 
 from __future__ import annotations
@@ -39,6 +41,7 @@ class Positions:
     behind: frozenset[TopicPartition] = frozenset()
     clock: int | None = None
     muted: bool = False
+    follows: Mapping[TopicPartition, int] | None = None
 
     def to_json(self) -> dict[str, Any]:
         value: dict[str, Any] = _nested(self.offsets)
@@ -54,12 +57,14 @@ class Positions:
             value["@clock"] = self.clock
         if self.muted:
             value["@muted"] = True
+        if self.follows is not None:
+            value["@follows"] = [[*place, time] for place, time in sorted(self.follows.items())]
         return value
 
     @classmethod
     def from_json(cls, value: Mapping[str, Any]) -> Positions:
         topics = {name: items for name, items in value.items() if not name.startswith("@")}
-        start = value.get("@start")
+        start, follows = value.get("@start"), value.get("@follows")
         return cls(
             offsets=_flat(topics),
             topic_ids=dict(value.get("@ids", {})),
@@ -68,6 +73,7 @@ class Positions:
             behind=frozenset((topic, partition) for topic, partition in value.get("@behind", ())),
             clock=value.get("@clock"),
             muted=bool(value.get("@muted", False)),
+            follows=None if follows is None else {(topic, partition): time for topic, partition, time in follows},
         )
 
     def true_start(self, end: Positions) -> Positions:

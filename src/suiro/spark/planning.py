@@ -138,14 +138,15 @@ class Planner:
         unlimited: Collection[str] = (),
         evenly: bool = False,
         boundary: Mapping[TopicPartition, int] | None = None,
+        follows: bool = False,
         pace: Pace | None = None,
     ) -> Positions:
         """Where the next micro-batch ends. `frozen`: go no further than this (Trigger.AvailableNow). `unlimited`:
         topics that `max_offsets` is not for; `evenly`: partitions get the same of it, not their share of the lag. The
         partitions that it stopped are noted as `behind`.
 
-        `boundary`: no micro-batch crosses it; until all its partitions are there, micro-batches are `muted`. `pace` has
-        its say in all others.
+        `boundary`: no micro-batch crosses it; until all its partitions are there, micro-batches are `muted`. With
+        `follows` it moves, and they all are. `pace` has its say in the others.
         """
         known = self._look(max_age_ms=METADATA_MAX_AGE_MS, missing_ok=True)
         continued = self._continued(start, known)
@@ -166,8 +167,8 @@ class Planner:
         fresh = [place for place in ends if place not in begins]
         if fresh:
             begins.update(self._list(fresh, EARLIEST))
-        is_muted = boundary is not None and any(
-            begins[place] < stop for place, stop in boundary.items() if place in ends
+        is_muted = boundary is not None and (
+            follows or any(begins[place] < stop for place, stop in boundary.items() if place in ends)
         )
         if boundary is not None and is_muted:
             # Those that are not of the boundary stand still until then.

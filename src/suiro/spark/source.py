@@ -118,6 +118,7 @@ class PlanningReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._given = given
         self._client: Any = None
         self._plan: Planner | None = None
+        self._patient_client: RetryingClient | None = None
         self._initial: dict[str, Any] | None = None
         self._frozen: Positions | None = None
         self._is_given_up = False
@@ -181,9 +182,16 @@ class PlanningReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 limit_ms=self._options.waiting_limit_ms,
                 is_wanted=lambda: not self._is_given_up,
             )
-            patient = RetryingClient(self._connected, waiting, waits_at_first=False)
-            self._plan = _planner(patient, self._options)
+            self._patient_client = RetryingClient(self._connected, waiting, waits_at_first=False)
+            self._plan = _planner(self._patient_client, self._options)
         return self._plan
+
+    @property
+    def _patient(self) -> RetryingClient:
+        """The planner's client."""
+        assert self._planner is not None
+        assert self._patient_client is not None
+        return self._patient_client
 
 
 class StreamReader(PlanningReader):

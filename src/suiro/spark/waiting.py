@@ -10,7 +10,7 @@ Each single call has its own deadline (`default.api.timeout.ms`, `delivery.timeo
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, TypeVar
 
 from suiro.clock import Clock
@@ -128,6 +128,14 @@ class RetryingClient:
     def fetch(self, offsets: Mapping[TopicPartition, int], **limits: Any) -> Mapping[TopicPartition, Any]:
         what = "fetch " + ", ".join(f"{topic}-{partition}" for topic, partition in offsets)
         return self._run(what, lambda: self._client.fetch(offsets, **limits))
+
+    def offset_fetch(
+        self, group: str, partitions: Iterable[TopicPartition] | None = None, *, require_stable: bool = True
+    ) -> Mapping[TopicPartition, Any]:
+        return self._run(
+            "ask for committed offsets",
+            lambda: self._client.offset_fetch(group, partitions, require_stable=require_stable),
+        )
 
     def _run(self, what: str, call: Callable[[], Mapping[Any, Any]]) -> Mapping[Any, Any]:
         found = self._waiting.run(what, call) if self._waits else call()

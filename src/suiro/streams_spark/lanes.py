@@ -59,9 +59,11 @@ def work_rows(
     with StageOfTask(program.sink, in_driver) as stage:
         topics = Topics(stage)
         if work.muted:
-            topics.mute(program.plan.changelogs)
+            topics.mute(program.kept_when_muted)
         if work.ticks:
             yield list(_clock_ticks(program, work.clock, muted=work.muted))
+        if work.rewrites:
+            yield list(_rewrite_ticks(program, muted=work.muted))
         for item in work.lanes:
             if item.records.start == item.records.end:
                 yield from lane_rows(program, item, (), topics, work.clock, calls)
@@ -232,6 +234,14 @@ def _clock_ticks(program: Program, clock: int | None, *, muted: bool) -> Iterato
     tick = ShuffleMessage(kind="tick", lane=None, clock=clock, muted=muted).pack()
     for sub in program.plan.topology.sub_topologies:
         if may_punctuate([sub]):
+            for partition in range(program.plan.subs[sub.number].tasks):
+                yield sub.number, partition, tick
+
+
+def _rewrite_ticks(program: Program, *, muted: bool) -> Iterator[Row]:
+    tick = ShuffleMessage(kind="tick", lane=None, muted=muted, rewrites=True).pack()
+    for sub in program.plan.topology.sub_topologies:
+        if any(spec.logged for spec in sub.stores):
             for partition in range(program.plan.subs[sub.number].tasks):
                 yield sub.number, partition, tick
 

@@ -31,6 +31,7 @@ class Program:
     """`run` is new at every start: what a worker cached for another run is not for this one.
 
     `clock_ms`: how often the wall clock must come by; None where nothing waits for it. `boundary`: of a rebuild.
+    `follows`: another process of the application, which writes the results (`replacement`).
     `pace`: has a say in where micro-batches end; picklable, since it is asked in another process.
     """
 
@@ -43,11 +44,17 @@ class Program:
     parallelism: int
     clock_ms: int | None = None
     boundary: Boundary | None = None
+    follows: bool = False
     pace: Pace | None = None
 
     @property
     def connection(self) -> tuple[str, Mapping[str, str]]:
         return self.source.bootstrap_servers, self.source.client_settings
+
+    @property
+    def kept_when_muted(self) -> frozenset[str]:
+        """Topics that also a muted micro-batch writes."""
+        return frozenset() if self.follows else self.plan.changelogs
 
     def pack(self) -> str:
         return packed(self)

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -23,7 +23,15 @@ from suiro.foundation.types import TopicPartition
 from suiro.spark import Positions, SinkOptions
 from suiro.streams.errors import CheckpointError
 
-__all__ = ["NOT_READ", "Boundary", "HeldFrom", "begins_anew", "boundary_of", "settled"]
+__all__ = [
+    "NOT_READ",
+    "Boundary",
+    "HeldFrom",
+    "begins_anew",
+    "boundary_of",
+    "committed_boundary",
+    "settled",
+]
 
 FILE = "suiro-rebuild.json"
 FORMAT_VERSION = 1
@@ -124,12 +132,27 @@ def boundary_of(
         # Whoever still writes with this application id is fenced, and what it left open is over.
         client.transaction(_transactional_id(sink), timeout_ms=sink.transaction_timeout_ms).init()
     committed = _committed(client, sink, is_stable=rebuild)
-    found = {place: item for place, item in committed.items() if place[0] in topics}
     if not committed:
         return None
     if not rebuild:
         raise CheckpointError(_gone(sink, checkpoint, committed))
-    boundary = Boundary(
+    boundary = _of_topics(committed, topics)
+    _check_log(client, boundary, sink.application_id)
+    boundary.save(checkpoint)
+    return boundary
+
+
+def committed_boundary(
+    client: Any, sink: SinkOptions, topics: Collection[str], *, is_stable: bool
+) -> Boundary | None:
+    """As the group has it now. `is_stable`: wait for a transaction that may change it. None: nothing is committed."""
+    committed = _committed(client, sink, is_stable=is_stable)
+    return _of_topics(committed, topics) if committed else None
+
+
+def _of_topics(committed: Mapping[TopicPartition, Any], topics: Collection[str]) -> Boundary:
+    found = {place: item for place, item in committed.items() if place[0] in topics}
+    return Boundary(
         offsets={place: item.offset for place, item in found.items()},
         waiting={
             place: int(item.metadata)
@@ -137,9 +160,6 @@ def boundary_of(
             if item.metadata.removeprefix("-").isdecimal()
         },
     )
-    _check_log(client, boundary, sink.application_id)
-    boundary.save(checkpoint)
-    return boundary
 
 
 def settled(

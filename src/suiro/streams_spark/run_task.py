@@ -26,7 +26,7 @@ def run_task(
         running = ColumnTask(program, number, partition, log.load({twin.store: twin.new_rows}), topics, twin)
     unpacked = [ShuffleMessage.unpack(data) for data in messages]
     if any(item.muted for item in unpacked):
-        topics.mute(program.plan.changelogs)
+        topics.mute(program.kept_when_muted)
     running.take(unpacked)
     rows = running.finish()
     changes = log.save()

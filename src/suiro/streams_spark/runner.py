@@ -7,7 +7,14 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from suiro.spark import CommitMessage, FooterOf, MicroBatchIdentity, StagedRecords, commit_micro_batch
+from suiro.spark import (
+    CommitMessage,
+    FooterOf,
+    MicroBatchIdentity,
+    StagedRecords,
+    commit_micro_batch,
+    read_planned,
+)
 from suiro.streams_spark.driver_task import DriverTask
 from suiro.streams_spark.processor import TaskProcessor
 from suiro.streams_spark.program import Program
@@ -84,6 +91,12 @@ def start_query(
     return writer.start()
 
 
+def _followed(program: Program, batch_id: int) -> bool:
+    assert program.sink.checkpoint_location is not None
+    planned = read_planned(program.sink.checkpoint_location, batch_id)
+    return planned is not None and any(one.follows is not None for one in planned.positions)
+
+
 def _commits(
     program: Program, counts: RunCounts, footer: FooterOf | None, small: DriverTask | None
 ) -> Callable[[DataFrame, int], None]:
@@ -107,6 +120,11 @@ def _commits(
         reports = unpack_reports(told)
         messages = [item for item in reports if isinstance(item, CommitMessage)]
         held = [item for item in reports if isinstance(item, HeldFrom)]
+        if program.follows:
+            counts.add(batch_id, reports)
+            return  # whom it follows writes the results; nothing is staged
+        if _followed(program, batch_id):
+            messages = []  # planned before the switch and run again after it
         commit_micro_batch(
             messages or [CommitMessage(StagedRecords(), identity, None)],
             batch_id,

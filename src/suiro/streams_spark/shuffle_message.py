@@ -46,8 +46,8 @@ _ARROW_SCHEMA = pa.schema([("sub", pa.int32()), ("bucket", pa.int32()), ("cargo"
 FORMAT_VERSION = 1
 _HEAD = struct.Struct(">BBBxiqqqqII")
 """Version, kind, flags, the lane's partition, sequence, time, clock, paused, lengths of the lane's group and input."""
-_HAS_LANE, _BEHIND, _MUTED, _HAS_CLOCK, _PAUSED = 1, 2, 4, 8, 16
-_FLAGS = _HAS_LANE | _BEHIND | _MUTED | _HAS_CLOCK | _PAUSED
+_HAS_LANE, _BEHIND, _MUTED, _HAS_CLOCK, _PAUSED, _REWRITES = 1, 2, 4, 8, 16, 32
+_FLAGS = _HAS_LANE | _BEHIND | _MUTED | _HAS_CLOCK | _PAUSED | _REWRITES
 
 Kind = Literal["raw", "carried", "combined", "tick"]
 _KINDS: tuple[Kind, ...] = get_args(Kind)
@@ -83,7 +83,8 @@ class ShuffleMessage:
     `clock`: the wall clock of this micro-batch, as planned; None where nobody needs it. `muted`: the micro-batch only
     rebuilds state. `paused`: the lane stands at the rebuild's boundary and had more records there: the time of the
     one that waited, -1 where it was not read yet; None where it is not so. Records of topics do not wait for such a
-    lane, for those that come now were all processed; records that are carried do, as they did then.
+    lane, for those that come now were all processed; records that are carried do, as they did then. `rewrites`: the
+    task writes all rows of its stores to their changelogs.
     """
 
     kind: Kind
@@ -95,6 +96,7 @@ class ShuffleMessage:
     clock: int | None = None
     muted: bool = False
     paused: int | None = None
+    rewrites: bool = False
     columns: pa.RecordBatch | None = None
 
     def pack(self) -> bytes:
@@ -106,6 +108,7 @@ class ShuffleMessage:
             | _MUTED * self.muted
             | _HAS_CLOCK * (self.clock is not None)
             | _PAUSED * (self.paused is not None)
+            | _REWRITES * self.rewrites
         )
         head = _HEAD.pack(
             FORMAT_VERSION,
@@ -154,6 +157,7 @@ class ShuffleMessage:
             clock=clock if flags & _HAS_CLOCK else None,
             muted=bool(flags & _MUTED),
             paused=paused if flags & _PAUSED else None,
+            rewrites=bool(flags & _REWRITES),
             columns=read_columns(data, end),
         )
         _check_columns(message)

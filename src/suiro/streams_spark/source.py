@@ -18,7 +18,9 @@ from pyspark.sql.types import StructType
 
 from suiro.clock import SystemClock
 from suiro.spark import Idling, OffsetRange, PlanningReader, Positions, SourceOptions
+from suiro.streams.errors import CheckpointError
 from suiro.streams_spark.program import Program, load
+from suiro.streams_spark.rebuild import Boundary, committed_boundary
 from suiro.streams_spark.shuffle_message import SPARK_SCHEMA
 from suiro.streams_spark.work import LaneRange, Work
 
@@ -30,6 +32,8 @@ __all__ = ["TopologyReader", "TopologySource", "shared_out"]
 FORMAT = "suiro-topology"
 WAITS = "waits"
 """An option: a look for new records may wait for some. Not where a trigger says when to look."""
+FOLLOW_MS = 200
+"""How often the committed offsets of an application are asked for that is followed."""
 RECORDS_PER_TASK_MIN = 20_000
 """Fewer are read by one task: a second one costs more than it saves."""
 
@@ -73,33 +77,55 @@ class TopologyReader(PlanningReader):
             if self._planner.wait_for_more(positions, wait_ms) or clock_ms is not None:
                 end = self._after(positions, limit)
         if end is None:
+            if self._program.follows:
+                SystemClock().sleep_ms(FOLLOW_MS)
             return start  # the very same value tells Spark that there is nothing new
         self._idling.found_something()
         return end.to_json()
 
     def _after(self, positions: Positions, limit: ReadLimit) -> Positions | None:
         """Where a micro-batch from `positions` on ends; None where there is nothing for one."""
+        boundary = self._boundary()
         end = self._planner.latest(
             positions,
             max_offsets=limit.max_rows if isinstance(limit, ReadMaxRows) else None,
             frozen=self._frozen,
             unlimited=self._program.plan.global_inputs,
             evenly=True,
-            boundary=None if self._program.boundary is None else self._program.boundary.offsets,
+            boundary=None if boundary is None else boundary.offsets,
+            follows=self._program.follows,
             pace=self._program.pace,
         )
         self._program.plan.require_known(end.offsets)
+        if self._program.follows and boundary is not None:
+            end = replace(end, follows=boundary.paused(end))
         clock = self._clock(positions)
-        is_new = end.offsets != positions.offsets or positions.initial
+        # The first micro-batch that writes again after the switch writes all changelogs, if it has a record or not.
+        has_switched = positions.follows is not None and end.follows is None
+        is_new = end.offsets != positions.offsets or positions.initial or has_switched
         if not is_new and (clock is None or clock == positions.clock):
             return None
         return replace(end, clock=clock)
+
+    def _boundary(self) -> Boundary | None:
+        """Of a rebuild; of an application that is followed, as it is now."""
+        program = self._program
+        if not program.follows:
+            return program.boundary
+        found = committed_boundary(self._patient, program.sink, program.plan.topics, is_stable=False)
+        if found is None:
+            raise CheckpointError(
+                f"the committed offsets of {program.sink.application_id!r} are gone: there is nothing to replace. Start "
+                "the application without --replace (in Python: replace=True) and with an empty state directory"
+            )
+        return found
 
     def _can_wait(self, positions: Positions) -> bool:
         """Only records that are not there yet are waited for, not those that a limit or a pace holds back."""
         newest = self._planner.newest
         return (
             self._waits
+            and not self._program.follows
             and self._frozen is None
             and newest is not None
             and newest.offsets == positions.offsets
@@ -108,8 +134,11 @@ class TopologyReader(PlanningReader):
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
         before, after = Positions.from_json(start), Positions.from_json(end)
         boundary = self._program.boundary
-        paused = {} if boundary is None else boundary.paused(after)
-        told = after.behind | before.behind | paused.keys()
+        paused = dict(after.follows or {})
+        if boundary is not None and after.follows is None:
+            paused = boundary.paused(after)
+        were_paused = (before.follows or {}).keys()
+        told = after.behind | before.behind | paused.keys() | were_paused
         lanes = [
             LaneRange(
                 records=item, behind=place in after.behind, tells=place in told, paused=paused.get(place)
@@ -118,11 +147,14 @@ class TopologyReader(PlanningReader):
             for place in [(item.topic, item.partition)]
         ]
         read = {(item.lane.group, item.lane.partition) for item in lanes}
-        for topic, partition in sorted(paused.keys() - read):
+        for topic, partition in sorted((paused.keys() | were_paused) - read):
             at = after.offsets[topic, partition]
             nothing = OffsetRange(topic=topic, partition=partition, start=at, end=at)
-            lanes.append(LaneRange(records=nothing, tells=True, paused=paused[topic, partition]))
+            lanes.append(LaneRange(records=nothing, tells=True, paused=paused.get((topic, partition))))
         shares = shared_out(lanes, after.clock, self._program.parallelism)
+        if before.follows is not None and after.follows is None:
+            first, *others = shares or [Work(lanes=(), clock=after.clock)]
+            shares = [replace(first, rewrites=True), *others]
         return [WorkPartition(replace(share, muted=after.muted)) for share in shares]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:

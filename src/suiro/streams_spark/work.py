@@ -27,10 +27,11 @@ class LaneRange:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Work:
-    """One task's. `ticks`: it is also the one to send the clock to the tasks that wait for it. `muted`: only state
-    is wanted."""
+    """One task's. `ticks`: it is also the one to send the clock to the tasks that wait for it, `rewrites`: to have all
+    tasks write their whole changelogs. `muted`: only state is wanted."""
 
     lanes: tuple[LaneRange, ...]
     clock: int | None = None
     ticks: bool = False
     muted: bool = False
+    rewrites: bool = False

@@ -1,0 +1,206 @@
+"""Takes the place of a running application without a stop: follows it muted, then switches at its committed offsets.
+
+Who may write is what the marker in Kafka says. It changes in one transaction (`switch`), after a fence; everything
+else, also what is in the state directory, only follows from it. See docs/decisions/0019.
+
+`<checkpoint>/suiro-replace.json` says that the state here was made while another process wrote the results. Until there
+is a boundary beside it (`rebuild`), it follows.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections import deque
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from suiro.errors import FatalError, FencedError
+from suiro.foundation.files import replace_file
+from suiro.foundation.types import TopicPartition
+from suiro.spark import (
+    Destination,
+    Marker,
+    Positions,
+    SinkOptions,
+    newest_in,
+    offsets_with_marker,
+    query_id_of,
+    read_marker,
+    read_planned,
+    replaced,
+)
+from suiro.streams.errors import CheckpointError
+from suiro.streams_spark.rebuild import Boundary, begins_anew, committed_boundary
+
+__all__ = ["Following", "begin_to_follow", "follows", "require_not_replaced", "switch"]
+
+FILE = "suiro-replace.json"
+FORMAT_VERSION = 1
+CAUGHT_UP_S = 10.0
+"""What the other one committed so long ago is processed here: the switch comes."""
+SAMPLES_MAX = 4_096
+RUN = "switch"
+"""The run in the marker that `switch` writes: no driver's."""
+
+_log = logging.getLogger(__name__)
+
+
+def begin_to_follow(client: Any, sink: SinkOptions, topics: tuple[str, ...], checkpoint: Path) -> None:
+    """Notes that this state directory is to follow, where it is empty. Raises `CheckpointError` where it has the state
+    of something else, and where there is nothing to follow."""
+    if (checkpoint / FILE).exists():
+        _check_version(checkpoint)
+        return
+    if not begins_anew(checkpoint):
+        raise CheckpointError(
+            f"{checkpoint} has the state of {sink.application_id!r} already. What replaces a running application "
+            "begins with none: name another, empty state directory (--state-dir, state_dir=)"
+        )
+    if committed_boundary(client, sink, topics, is_stable=False) is None:
+        raise CheckpointError(
+            f"there is nothing to replace: application {sink.application_id!r} has committed no offsets on "
+            f"{sink.bootstrap_servers}. Start it without --replace (in Python: replace=True)"
+        )
+    checkpoint.mkdir(parents=True, exist_ok=True)
+    replace_file(checkpoint / FILE, json.dumps({"version": FORMAT_VERSION}) + "\n")
+
+
+def follows(client: Any, sink: SinkOptions, topics: tuple[str, ...], checkpoint: Path) -> bool:
+    """Whether this state directory still follows. Ends a switch that was interrupted after its transaction."""
+    if not (checkpoint / FILE).exists() or Boundary.load(checkpoint) is not None:
+        return False
+    _check_version(checkpoint)
+    marker = read_marker(client, _destination(sink), stable=True)
+    if marker is None or marker.lineage != query_id_of(str(checkpoint)):
+        return True
+    _save_boundary(client, sink, topics, checkpoint)
+    return False
+
+
+def require_not_replaced(client: Any, sink: SinkOptions, checkpoint: Path) -> None:
+    """Raises `ReplacedError` where this state directory has written results, and another one was the last to do so.
+    Asks before anything is fenced: whoever writes now is left alone."""
+    lineage = query_id_of(str(checkpoint))
+    if lineage is None or newest_in(str(checkpoint), "commits") < 0:
+        return
+    assert sink.application_id is not None
+    marker = read_marker(client, _destination(sink), stable=True)
+    if marker is not None and marker.lineage != lineage:
+        raise replaced(sink.application_id, marker)
+
+
+def switch(
+    client: Any,
+    sink: SinkOptions,
+    topics: tuple[str, ...],
+    checkpoint: Path,
+    *,
+    reach: Callable[[str, int], None] = lambda point, batch_id: None,
+) -> bool:
+    """One attempt to take over; no query of this checkpoint may run. Afterwards the boundary is saved. False: the other
+    one fenced in between, and nothing has changed. Raises what the cluster says; then it may be said again."""
+    marker = _own_marker(checkpoint)
+    destination = _destination(sink)
+    reach("before_switch", marker.batch_id)
+    transactions = client.transaction(
+        destination.transactional_id, timeout_ms=destination.transaction_timeout_ms
+    )
+    transactions.init()
+    reach("after_switch_fence", marker.batch_id)
+    found = read_marker(client, destination, stable=True)
+    # It is there already where the answer to its transaction was lost.
+    if found is None or found.lineage != marker.lineage:
+        try:
+            transactions.add_offsets(destination.group)
+            transactions.commit_offsets(destination.group, offsets_with_marker(marker, {}, {}))
+            transactions.end(commit=True)
+        except FencedError as error:
+            _log.info("the running process of %r fenced: %s", sink.application_id, error)
+            return False
+    reach("after_switch", marker.batch_id)
+    _save_boundary(client, sink, topics, checkpoint)
+    reach("after_switch_boundary", marker.batch_id)
+    return True
+
+
+def _own_marker(checkpoint: Path) -> Marker:
+    """Says that the micro-batches up to here are done: they wrote nothing."""
+    place = str(checkpoint)
+    lineage, done = query_id_of(place), newest_in(place, "commits")
+    planned = read_planned(place, done) if done >= 0 else None
+    if lineage is None or planned is None:
+        raise FatalError(f"{checkpoint} has no micro-batch that is done, so it cannot take over")
+    return Marker(lineage=lineage, batch_id=done, end_digest=planned.digest, start_digest="", run_id=RUN)
+
+
+def _save_boundary(client: Any, sink: SinkOptions, topics: tuple[str, ...], checkpoint: Path) -> None:
+    boundary = committed_boundary(client, sink, topics, is_stable=True)
+    if boundary is None:
+        raise FatalError(
+            f"the committed offsets of {sink.application_id!r} are gone; they were there when it was followed"
+        )
+    boundary.save(checkpoint)
+
+
+def _destination(sink: SinkOptions) -> Destination:
+    assert sink.application_id is not None
+    return Destination(
+        application_id=sink.application_id,
+        sink_name=sink.sink_name,
+        transaction_timeout_ms=sink.transaction_timeout_ms,
+    )
+
+
+def _check_version(checkpoint: Path) -> None:
+    path = checkpoint / FILE
+    version = json.loads(path.read_text(encoding="utf-8")).get("version")
+    if version != FORMAT_VERSION:
+        raise CheckpointError(
+            f"{path} has format {version}, this version of suiro reads {FORMAT_VERSION}: use the version that wrote it"
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class _Sample:
+    at_ms: int
+    committed: Mapping[TopicPartition, int]
+
+
+class Following:
+    """How far behind the running application the one that follows is. Pure.
+
+    `lag_records`: offsets that the other one has committed and that are not processed here. `lag_ms`: how long ago the
+    oldest of them may have been committed; None before the first micro-batch.
+    """
+
+    def __init__(self) -> None:
+        self._samples: deque[_Sample] = deque(maxlen=SAMPLES_MAX)
+        self.lag_records: int | None = None
+        self.lag_ms: int | None = None
+
+    def see(self, now_ms: int, committed: Mapping[TopicPartition, int], done: Positions | None) -> None:
+        """`done`: where the last micro-batch that is done ended."""
+        self._samples.append(_Sample(now_ms, dict(committed)))
+        if done is None:
+            return
+        self.lag_records = sum(max(0, at - done.offsets.get(place, 0)) for place, at in committed.items())
+        reached = None
+        while self._samples and _has(done, self._samples[0].committed):
+            reached = self._samples.popleft()
+        if reached is not None:
+            # It counts again: the next look may find it the newest that is reached.
+            self._samples.appendleft(reached)
+            self.lag_ms = now_ms - reached.at_ms
+        else:
+            self.lag_ms = None if self.lag_ms is None else now_ms - self._samples[0].at_ms
+
+    @property
+    def has_caught_up(self) -> bool:
+        return self.lag_ms is not None and self.lag_ms <= CAUGHT_UP_S * 1_000
+
+
+def _has(done: Positions, committed: Mapping[TopicPartition, int]) -> bool:
+    return all(done.offsets.get(place, 0) >= at for place, at in committed.items())
