@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from suiro.cli.topology_file import UserCodeError, load_topology
-from suiro.errors import ConfigError, SuiroError
+from suiro.errors import ConfigError, ReplacedError, SuiroError
 from suiro.foundation.stopping import Stopping
 
 if TYPE_CHECKING:
@@ -24,6 +24,14 @@ __all__ = ["run"]
 
 _log = logging.getLogger(__name__)
 
+REPLACED = 3
+"""The exit code where another start has taken this one's place."""
+TELL_S = 0.2
+_PHASES = {
+    "following": "follows the running process; it writes nothing until it has caught up",
+    "switching": "has caught up with the running process and takes its place",
+    "switched": "has taken the place of the other process, and writes the results now",
+}
 
 _App = Annotated[
     Path,
@@ -61,6 +69,14 @@ _Rebuild = Annotated[
     typer.Option(
         "--rebuild",
         help="Where the state directory is lost: read the sources again for the state, and write only what is new.",
+    ),
+]
+_Replace = Annotated[
+    bool,
+    typer.Option(
+        "--replace",
+        help="Take the place of the running application, without a stop: rebuild the state next to it, in another "
+        "--state-dir, and switch when that has caught up.",
     ),
 ]
 _CreateTopics = Annotated[
@@ -107,6 +123,7 @@ def run(
     max_offsets_per_trigger: _MaxOffsetsPerTrigger = 2_000_000,
     set_: _Set = None,
     rebuild: _Rebuild = False,
+    replace: _Replace = False,
     create_topics: _CreateTopics = False,
     metrics: _Metrics = None,
     console: _Console = None,
@@ -114,7 +131,8 @@ def run(
     until_done: _UntilDone = False,
     explain: _Explain = False,
 ) -> None:
-    """Runs a topology. Started again, it goes on where it was. Ctrl-C or SIGTERM stop it."""
+    """Runs a topology. Started again, it goes on where it was. Ctrl-C or SIGTERM stop it. It ends with 3 where another
+    start of the application has taken its place (--replace, --rebuild): it must not be started again."""
     try:
         if explain:
             _explain(app, emit)
@@ -138,6 +156,7 @@ def run(
                 settings=settings_of(set_ or []),
                 schema_registry_url=registry,
                 rebuild=rebuild,
+                replace=replace,
                 create_topics=create_topics,
             )
             if metrics is not None:
@@ -153,7 +172,7 @@ def run(
         code = 130
     except SuiroError as error:
         print(f"suiro run: {error}", file=sys.stderr)
-        code = 1
+        code = code_of(error)
     raise typer.Exit(code)
 
 
@@ -203,6 +222,7 @@ def until_stopped(streams: Any, until_done: bool) -> int:
     )
     all_processed: Future[None] = Future()
     threading.Thread(target=_await_end, args=(streams, stopping), daemon=True).start()
+    threading.Thread(target=_tell_replacement, args=(streams, stopping), daemon=True).start()
     if until_done:
         threading.Thread(target=_process_all, args=(streams, all_processed, stopping), daemon=True).start()
     try:
@@ -213,11 +233,29 @@ def until_stopped(streams: Any, until_done: bool) -> int:
         streams.close()
     if failure is not None:
         print(f"suiro run: {streams.application_id} ended: {failure}", file=sys.stderr)
-        return 1
+        return code_of(failure)
     if until_done and not is_done:
         print("suiro run: stopped before all was processed; run it again to continue", file=sys.stderr)
         return 1
     return 0
+
+
+def code_of(failure: BaseException) -> int:
+    return REPLACED if isinstance(failure, ReplacedError) else 1
+
+
+def _tell_replacement(streams: Any, stopping: Stopping) -> None:
+    """On a separate thread: what comes of `--replace`, as it comes."""
+    told = ""
+    while not stopping.wait(TELL_S):
+        status = streams.replacement
+        if status is None:
+            return
+        if status.phase != told:
+            told = status.phase
+            print(f"suiro run: {streams.application_id} {_PHASES[told]}", file=sys.stderr, flush=True)
+        if told == "switched":
+            return
 
 
 def _await_end(streams: Any, stopping: Stopping) -> None:

@@ -30,10 +30,19 @@ from suiro.extras import require
 if TYPE_CHECKING:
     from suiro.spark.adoption import adopt
     from suiro.spark.avro import from_avro, to_avro
-    from suiro.spark.checkpoint import PlannedOffsets, read_planned
+    from suiro.spark.checkpoint import PlannedOffsets, newest_in, query_id_of, read_planned
     from suiro.spark.class_archive import recorded
-    from suiro.spark.committer import MARKER_TOPIC, Destination, Footer
+    from suiro.spark.committer import (
+        MARKER_TOPIC,
+        Destination,
+        Footer,
+        offsets_with_marker,
+        read_marker,
+        replaced,
+    )
     from suiro.spark.connections import lease
+    from suiro.spark.decide import Marker
+    from suiro.spark.faults import reach
     from suiro.spark.foreach_batch import exactly_once
     from suiro.spark.idling import Idling
     from suiro.spark.java import find_java
@@ -59,6 +68,7 @@ __all__ = [
     "Footer",
     "FooterOf",
     "Idling",
+    "Marker",
     "MicroBatchIdentity",
     "OffsetRange",
     "Pace",
@@ -83,12 +93,18 @@ __all__ = [
     "given_up_when_stopped",
     "java_started_early",
     "lease",
+    "newest_in",
+    "offsets_with_marker",
     "pack_commit",
+    "query_id_of",
     "query_metrics",
+    "reach",
     "read_columns",
+    "read_marker",
     "read_planned",
     "recorded",
     "register",
+    "replaced",
     "require_classic",
     "serve_metrics",
     "spark_session",
@@ -137,6 +153,7 @@ _HOMES = {
     "newest_in": "checkpoint",
     "offsets_with_marker": "committer",
     "query_id_of": "checkpoint",
+    "reach": "faults",
     "read_marker": "committer",
     "replaced": "committer",
     "lease": "connections",

@@ -73,7 +73,9 @@ class Positions:
             behind=frozenset((topic, partition) for topic, partition in value.get("@behind", ())),
             clock=value.get("@clock"),
             muted=bool(value.get("@muted", False)),
-            follows=None if follows is None else {(topic, partition): time for topic, partition, time in follows},
+            follows=None
+            if follows is None
+            else {(topic, partition): time for topic, partition, time in follows},
         )
 
     def true_start(self, end: Positions) -> Positions:

@@ -6,7 +6,8 @@
 
 Where it was, and all its state, is in `state_dir`. Started again with the same application id and directory, it goes
 on; killed at any point, no result is lost or written twice. Where the directory is lost, `rebuild=True` makes the state
-again out of the source topics, and writes nothing that is written already.
+again out of the source topics, and writes nothing that is written already. `replace=True` does so while the application
+runs elsewhere, and takes its place when it has caught up.
 """
 
 from __future__ import annotations
@@ -15,10 +16,11 @@ import json
 import logging
 import os
 import uuid
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
+from suiro.clock import monotonic_s
 from suiro.errors import ConfigError, UsageError
 from suiro.foundation.types import TopicPartition
 from suiro.spark import Positions, SinkOptions, SourceOptions
@@ -34,6 +36,7 @@ if TYPE_CHECKING:
 
     from suiro.spark import FooterOf, Pace
     from suiro.streams.queries.store_reader import ReadOnlyStore
+    from suiro.streams_spark.follower import Follower, Replacement
     from suiro.streams_spark.plan import Plan
     from suiro.streams_spark.rebuild import Boundary
     from suiro.streams_spark.row_trace import Traceable
@@ -59,6 +62,7 @@ class KafkaStreams:
     `schema_registry_url`: of the serdes that go by a registry and were given none of their own; without it
     `SUIRO_SCHEMA_REGISTRY_URL` of the environment.
     `rebuild`: begin without a checkpoint, though the application has run before (see `streams_spark.rebuild`).
+    `replace`: the same for an application that runs, with another `state_dir`: it takes its place (`replacement`).
     `create_topics`: topics that the topology reads or writes and that do not exist are created, instead of refused.
     `footer`: makes the last record of each micro-batch's transaction. `pace`: has a say in where micro-batches end.
     """
@@ -79,6 +83,7 @@ class KafkaStreams:
         settings: Mapping[str, str] | None = None,
         schema_registry_url: str | None = None,
         rebuild: bool = False,
+        replace: bool = False,
         create_topics: bool = False,
         footer: FooterOf | None = None,
         pace: Pace | None = None,
@@ -96,6 +101,10 @@ class KafkaStreams:
                     f"settings[{setting!r}] is for format suiro only: give `trigger` where micro-batches should wait; "
                     "progress is committed to the group of the application id"
                 )
+        if replace and trigger and not {"processingTime", "realTime"} & set(trigger):
+            raise ConfigError(
+                f"trigger={dict(trigger)!r} ends when all is processed; replace=True goes on until it has taken over"
+            )
         if "://" in str(state_dir):
             raise ConfigError(
                 f"state_dir={str(state_dir)!r} is a URL; it has to be a directory: one that driver and executors see "
@@ -118,12 +127,14 @@ class KafkaStreams:
         self._trigger = trigger
         self._settings = dict(settings or {})
         self._rebuild = rebuild
+        self._replace = replace
         self._create_topics = create_topics
         self._footer = footer
         self._pace = pace
         self._stores: dict[str, ReadOnlyStore] = {}
         self._counts = RunCounts()
         self._query: StreamingQuery | None = None
+        self._follower: Follower | None = None
         self._state: State = "CREATED"
         self._clock_ms: int | None = None
 
@@ -147,6 +158,7 @@ class KafkaStreams:
             )
         from suiro.spark import require_classic, spark_session
         from suiro.streams_spark.program import check_picklable
+        from suiro.streams_spark.rebuild import Boundary
         from suiro.streams_spark.runner import start_query
 
         require_classic(
@@ -156,26 +168,33 @@ class KafkaStreams:
             "SparkSession.builder.master(...), or none for this machine; or run `suiro run`",
         )
         check_picklable(self.topology)
-        plan, boundary = self._prepared()
+        plan, boundary, follows = self._prepared()
         _log.debug("the cluster was asked, and the topology planned")
         if plan.levels == 0:
             # This process works itself on small micro-batches (`driver_task`): with what, is loaded while Java starts.
             import suiro.streams_spark.lanes  # noqa: F401
         spark = self._spark or spark_session(self.application_id)
-        program = self._program(plan, boundary, spark.sparkContext.defaultParallelism)
-        self._query = start_query(
-            spark,
-            program,
-            checkpoint=self.checkpoint,
-            counts=self._counts,
-            trigger=self._trigger,
-            footer=self._footer,
-        )
+
+        def start(boundary: Boundary | None, *, follows: bool) -> None:
+            self._query = start_query(
+                spark,
+                self._program(plan, boundary, spark.sparkContext.defaultParallelism, follows=follows),
+                checkpoint=self.checkpoint,
+                counts=self._counts,
+                trigger=self._trigger,
+                footer=self._footer,
+            )
+
+        start(boundary, follows=follows)
         _log.debug("the query is started")
         self._state = "RUNNING"
+        if follows:
+            self._follow(plan, lambda: start(Boundary.load(self.checkpoint), follows=False))
 
     def process_all_available(self) -> None:
-        """Returns when everything that is in the source topics now is processed and committed."""
+        """Returns when everything that is in the source topics now is processed and committed. With `replace` that is
+        after it has taken over."""
+        self._wait_for_switch(None)
         query = self._running()
         try:
             if self._clock_ms is None:
@@ -188,6 +207,11 @@ class KafkaStreams:
 
     def await_termination(self, timeout: float | None = None) -> bool:
         """Seconds; False if it still runs then. Raises what ended it, if that was an error."""
+        self._running()
+        began = monotonic_s()
+        if not self._wait_for_switch(timeout):
+            return False
+        timeout = None if timeout is None else max(0.001, timeout - (monotonic_s() - began))
         query = self._running()
         try:
             ended = query.awaitTermination() if timeout is None else query.awaitTermination(timeout)  # type: ignore[arg-type]
@@ -198,6 +222,8 @@ class KafkaStreams:
 
     def close(self) -> None:
         """Stops after the micro-batch in hand. May be called more than once."""
+        if self._follower is not None:
+            self._follower.stop()
         if self._query is not None and self._query.isActive:
             self._state = "PENDING_SHUTDOWN"
             self._query.stop()
@@ -215,6 +241,11 @@ class KafkaStreams:
 
     @property
     def state(self) -> State:
+        if self._follower is not None and self._state == "RUNNING":
+            if self._follower.is_at_it:
+                return "RUNNING"
+            if self._follower.failure is not None:
+                return "ERROR"
         if self._state == "RUNNING" and self._query is not None and not self._query.isActive:
             return "ERROR" if self._query.exception() is not None else "NOT_RUNNING"
         return self._state
@@ -222,6 +253,8 @@ class KafkaStreams:
     @property
     def exception(self) -> BaseException | None:
         """What ended it: the error of the user's own function where it can be told out of Spark's."""
+        if self._follower is not None and self._follower.failure is not None:
+            return self._follower.failure
         failure = None if self._query is None else self._query.exception()
         if failure is None:
             return None
@@ -258,6 +291,11 @@ class KafkaStreams:
     def rows_of_micro_batches(self) -> Mapping[int, Mapping[str, int]]:
         """The same of each of the last micro-batches, by its number."""
         return {number: dict(rows) for number, rows in list(self._counts.last)}
+
+    @property
+    def replacement(self) -> Replacement | None:
+        """How the taking over of a running application stands; None where this start replaces none."""
+        return None if self._follower is None else self._follower.status
 
     @property
     def query(self) -> StreamingQuery:
@@ -326,6 +364,32 @@ class KafkaStreams:
             raise UsageError(f"{self.application_id} was not started; call start() first")
         return self._query
 
+    def _follow(self, plan: Plan, go_on: Callable[[], None]) -> None:
+        from suiro.client import Client
+        from suiro.streams_spark.follower import Follower
+
+        bootstrap_servers, settings = self.cluster
+        query = self._running()
+        self._follower = Follower(
+            connect=lambda: Client(bootstrap_servers, settings=settings),
+            sink=self._sink_options(),
+            topics=plan.topics,
+            checkpoint=self.checkpoint,
+            is_active=lambda: bool(query.isActive),
+            stop_query=query.stop,
+            go_on=go_on,
+        )
+        self._follower.start()
+
+    def _wait_for_switch(self, timeout: float | None) -> bool:
+        """Raises what ended it."""
+        if self._follower is None:
+            return True
+        is_over = self._follower.wait(timeout)
+        if self._follower.failure is not None:
+            raise self._follower.failure
+        return is_over
+
     def _raise_failure(self) -> None:
         found = self.exception
         if found is not None:
@@ -349,13 +413,15 @@ class KafkaStreams:
             if query.awaitTermination(POLL_S):  # type: ignore[arg-type]
                 return
 
-    def _prepared(self) -> tuple[Plan, Boundary | None]:
-        """Looks whether everything fits, and only then makes the topics that are the topology's own."""
+    def _prepared(self) -> tuple[Plan, Boundary | None, bool]:
+        """Looks whether everything fits, and only then makes the topics that are the topology's own. Whether it has
+        to follow a running process comes with it."""
         from suiro.client import Client
         from suiro.streams.dsl.checks import check_co_partitioned
         from suiro.streams_spark.description import check_description
         from suiro.streams_spark.plan import plan
         from suiro.streams_spark.rebuild import boundary_of
+        from suiro.streams_spark.replacement import begin_to_follow, follows, require_not_replaced
         from suiro.streams_spark.topics import create_internal_topics, require_topics
 
         options = self._source_options(self.topology.source_topics)
@@ -369,14 +435,18 @@ class KafkaStreams:
             counts = {topic: len(info.partitions) for topic, info in infos.items()}
             check_co_partitioned(self.topology, counts)
             made = plan(self.topology, self.application_id, counts)
-            boundary = boundary_of(
-                client, self._sink_options(), made.topics, self.checkpoint, rebuild=self._rebuild
-            )
+            sink = self._sink_options()
+            if self._replace:
+                begin_to_follow(client, sink, made.topics, self.checkpoint)
+            is_following, boundary = follows(client, sink, made.topics, self.checkpoint), None
+            if not is_following:
+                require_not_replaced(client, sink, self.checkpoint)
+                boundary = boundary_of(client, sink, made.topics, self.checkpoint, rebuild=self._rebuild)
             check_description(made, self.checkpoint)
             create_internal_topics(client, made.internal_topics)
-        return made, boundary
+        return made, boundary, is_following
 
-    def _program(self, plan: Plan, boundary: Boundary | None, parallelism: int) -> Any:
+    def _program(self, plan: Plan, boundary: Boundary | None, parallelism: int, *, follows: bool) -> Any:
         from suiro.streams_spark.program import Program
         from suiro.streams_spark.wall_clock import clock_interval
 
@@ -386,11 +456,12 @@ class KafkaStreams:
             plan=plan,
             settings=self._task_settings,
             on_deserialization_error=self._on_deserialization_error,
-            source=self._source_options(plan.topics, is_rebuild=boundary is not None),
+            source=self._source_options(plan.topics, is_rebuild=follows or boundary is not None),
             sink=self._sink_options(),
             parallelism=parallelism,
             clock_ms=self._clock_ms,
             boundary=boundary,
+            follows=follows,
             pace=self._pace,
         )
 

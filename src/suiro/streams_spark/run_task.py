@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from suiro.streams_spark.changelog_rewrite import rewritten
 from suiro.streams_spark.column_task import ColumnTask
 from suiro.streams_spark.outputs import Topics
 from suiro.streams_spark.program import Program
@@ -30,6 +31,11 @@ def run_task(
     running.take(unpacked)
     rows = running.finish()
     changes = log.save()
+    if any(item.rewrites for item in unpacked):
+        for spec in running.logged:
+            for part in rewritten(program, spec, partition, log):
+                running.outputs.changelog(spec, part, running.now)
+        changes = {}
     for spec in running.logged:
         if spec in changes:
             running.outputs.changelog(spec, changes[spec], running.now)

@@ -123,7 +123,7 @@ def _commits(
         if program.follows:
             counts.add(batch_id, reports)
             return  # whom it follows writes the results; nothing is staged
-        if _followed(program, batch_id):
+        if program.boundary is not None and _followed(program, batch_id):
             messages = []  # planned before the switch and run again after it
         commit_micro_batch(
             messages or [CommitMessage(StagedRecords(), identity, None)],

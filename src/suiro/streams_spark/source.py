@@ -115,8 +115,8 @@ class TopologyReader(PlanningReader):
         found = committed_boundary(self._patient, program.sink, program.plan.topics, is_stable=False)
         if found is None:
             raise CheckpointError(
-                f"the committed offsets of {program.sink.application_id!r} are gone: there is nothing to replace. Start "
-                "the application without --replace (in Python: replace=True) and with an empty state directory"
+                f"the committed offsets of {program.sink.application_id!r} are gone: there is nothing to replace. "
+                "Start the application without --replace (in Python: replace=True) and with an empty state directory"
             )
         return found
 

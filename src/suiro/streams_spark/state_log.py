@@ -199,6 +199,11 @@ class StateLog:
         self._cache.put(self._key, state)
         return changes
 
+    def rows_of(self, name: str) -> Changes:
+        """All rows of one map, as they are after `save`."""
+        columns = self._state.columns.get(name)
+        return dict(self._state.map(name).range()) if columns is None else columns.rows()
+
     def _append(self, changes: Mapping[str, Changes]) -> None:
         before = self._directory
         written = [self._write(data) for data in write_segments(changes)]

@@ -1,0 +1,58 @@
+"""Makes a changelog topic say what the store holds, after another topology wrote it: all rows, and tombstones.
+
+A topology that took the place of a running one (`replacement`) wrote no changelogs until then. The first micro-batch
+after the switch has every task do this, in the micro-batch's own transaction, so that readers of the topic see the rows
+of one topology or of the other, never of both.
+"""
+
+from __future__ import annotations
+
+import pyarrow as pa
+
+from suiro.clock import SystemClock
+from suiro.spark import OffsetRange, PatientClient, ReadSettings, Waiting, lease, read_columns
+from suiro.streams_spark.program import Program
+from suiro.streams_spark.state_log import Changes, StateLog
+
+__all__ = ["rewritten"]
+
+_NEVER_READ = "stream-join"
+"""No reader has a copy of such a store, and retention empties its topic."""
+
+
+def rewritten(program: Program, store: str, partition: int, log: StateLog) -> list[Changes]:
+    """The rows of a store, and deletions of what only its topic has."""
+    rows = log.rows_of(store)
+    if program.plan.topology.store(store).kind == _NEVER_READ:
+        return [rows]
+    there = _keys(program, program.plan.changelog(store), partition)
+    there.difference_update(rows[0].to_pylist() if isinstance(rows, tuple) else rows)
+    return [rows, dict.fromkeys(sorted(there))]
+
+
+def _keys(program: Program, topic: str, partition: int) -> set[bytes]:
+    """Of the partition's rows, as they are committed now."""
+    from suiro.client import EARLIEST, LATEST
+
+    place = (topic, partition)
+    bootstrap_servers, settings = program.connection
+    clock, found = SystemClock(), set[bytes]()
+    with lease(bootstrap_servers, settings) as client:
+        patient = PatientClient(client, Waiting(clock=clock, limit_ms=program.source.waiting_limit_ms))
+        first = patient.list_offsets({place: EARLIEST})[place].offset
+        end = patient.list_offsets({place: LATEST}, read_committed=True)[place].offset
+        if first >= end:
+            return found
+        wanted = OffsetRange(topic=topic, partition=partition, start=first, end=end)
+        # Its first records may be compacted away, or removed by retention, while they are read.
+        reading = ReadSettings(fail_on_data_loss=False, max_fetch_bytes=program.source.max_fetch_bytes)
+        for columns in read_columns(patient, wanted, reading, clock):
+            _apply(columns, found)
+    return found
+
+
+def _apply(columns: pa.RecordBatch, found: set[bytes]) -> None:
+    values = columns.column("value").is_valid().to_pylist()
+    for key, is_row in zip(columns.column("key").to_pylist(), values, strict=True):
+        if key is not None:
+            (found.add if is_row else found.discard)(key)

@@ -1,0 +1,122 @@
+"""A changed topology takes the place of a running one: every record's results come from one of them, and the changelogs
+say what the new one's stores hold."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+import pytest
+from support.spark_streams import Outputs, Running, Sent, by_key, interpreted, last_by_key, send
+
+from suiro.client import Client
+from suiro.errors import ReplacedError
+from suiro.streams import Materialized, Repartitioned, StreamsBuilder, serdes
+from suiro.streams.topology.topology import Topology
+
+pytestmark = pytest.mark.spark
+
+TEXT = {"key": serdes.string, "value": serdes.string}
+PARTITIONS = 2
+
+Run = Callable[..., Running]
+
+
+@pytest.fixture
+def run(spark: Any, suiro_node: Any) -> Iterator[Run]:
+    running: list[Running] = []
+
+    def start(topology: Topology, name: str, **options: Any) -> Running:
+        found = Running(
+            spark,
+            topology,
+            application_id=name,
+            bootstrap_servers=suiro_node.bootstrap_servers,
+            partitions=PARTITIONS,
+            emit="every",
+            # Two of one application in one process would share the connection that commits.
+            settings={"kafka.client.id": uuid4().hex},
+            **options,
+        )
+        running.append(found)
+        return found
+
+    yield start
+    for item in running:
+        item.close()
+
+
+@pytest.fixture
+def name() -> str:
+    return f"app-{uuid4().hex[:8]}"
+
+
+def counted(name: str, prefix: str, *, changed: bool) -> Topology:
+    """Counts of words over a repartition, and every word. Changed, words that begin with "x" are not counted, and
+    every word has a prefix."""
+    builder = StreamsBuilder()
+    words = builder.stream(f"{name}.in", **TEXT)
+    counts = words.filter(lambda key, value: not (changed and value.startswith("x")))
+    by_word = counts.select_key(lambda key, value: value).repartition(Repartitioned.as_("words"))
+    by_word.group_by_key().count(materialized=Materialized.as_("counts")).to_stream().to(f"{name}.counts")
+    words.map_values(lambda value: prefix + value).to(f"{name}.words")
+    return builder.build()
+
+
+def input_of(name: str, first: int, last: int) -> list[Sent]:
+    return [Sent(f"{name}.in", f"k{n % 7}", f"{'xyz'[n % 3]}{n % 5}", 1_000 + n) for n in range(first, last)]
+
+
+def changelog(server: str, name: str, store: str) -> dict[bytes | None, bytes]:
+    with Client(server) as client:
+        topic = f"{name}-{store}-changelog"
+        rows = last_by_key(Outputs(client, [topic], PARTITIONS).read()[topic])
+    return {key: value for key, (value, _) in rows.items() if value is not None}
+
+
+def test_the_new_topology_takes_over_at_the_offsets_of_the_old_one(
+    run: Run, name: str, tmp_path: Path, suiro_node: Any
+) -> None:
+    server = suiro_node.bootstrap_servers
+    old = run(
+        counted(name, "", changed=False), name, directory=tmp_path / "old", before=input_of(name, 0, 100)
+    )
+    old.finish()
+    new = run(counted(name, "new ", changed=True), name, directory=tmp_path / "new", replace=True)
+    send(old.client, old.topology, input_of(name, 100, 160), PARTITIONS)
+    new.streams.process_all_available()
+    assert new.streams.replacement is not None
+    assert (new.streams.replacement.phase, new.streams.state) == ("switched", "RUNNING")
+    assert new.streams.rows_at_nodes
+    # What comes now is the new one's; the old one hears of it with its next micro-batch.
+    found = new.send(input_of(name, 160, 200))
+    with pytest.raises(ReplacedError, match=f"application '{name}' was replaced"):
+        old.streams.await_termination(60)
+    every = interpreted(counted(name, "", changed=False), input_of(name, 0, 200))
+    words, counts = by_key(found[f"{name}.words"]), by_key(found[f"{name}.counts"])
+    for rows in words.values():
+        is_new = [value.startswith(b"new ") for value, _ in rows]
+        assert is_new == sorted(is_new)
+        assert is_new[-1]
+        assert not is_new[0]
+        rows[:] = [(value.removeprefix(b"new "), time) for value, time in rows]
+    assert words == by_key(every[f"{name}.words"])
+    for word, rows in by_key(every[f"{name}.counts"]).items():
+        values, wanted = [value for value, _ in counts[word]], [value for value, _ in rows]
+        if word.startswith(b"x"):
+            assert 0 < len(values) < len(wanted)
+            assert values == wanted[: len(values)]
+        else:
+            assert values == wanted
+    last = last_by_key(row for row in every[f"{name}.counts"] if not row.key.startswith(b"x"))
+    assert changelog(server, name, "counts") == {key: value for key, (value, _) in last.items()}
+    # The old state directory is refused, and the new one goes on with or without the option.
+    with pytest.raises(
+        ReplacedError, match="start the application with the state directory of the other one"
+    ):
+        run(counted(name, "", changed=False), name, directory=tmp_path / "old")
+    new.close()
+    again = run(counted(name, "new ", changed=True), name, directory=tmp_path / "new", replace=True)
+    assert len(again.send(input_of(name, 200, 210))[f"{name}.words"]) == 210
