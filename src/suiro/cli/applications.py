@@ -291,6 +291,7 @@ def _what_to_do(found: Upgrade, new: Path) -> str:
         return f"the state carries over once {new} has the names above"
     return (
         "the state does not carry over as a whole: stop the application, move its state directory away and start "
-        f"`suiro run {new} --rebuild`, which reads the sources again and writes only what is new; or take a new "
+        f"`suiro run {new} --rebuild`, which reads the sources again and writes only what is new; or let it run and "
+        f"start `suiro run {new} --replace --state-dir ANOTHER`, which does so and then takes its place; or take a new "
         "application id, which reads from the beginning and writes everything"
     )

@@ -34,6 +34,11 @@ _log = logging.getLogger(__name__)
 
 HELP: Mapping[str, tuple[Kind, str]] = {
     "lag_records": ("gauge", "Offsets between what the query has read and the end, when it last looked."),
+    "follows": (
+        "gauge",
+        "1: it follows a running application, to take its place, and writes nothing; its lag is to what that one has "
+        "committed.",
+    ),
     "input_rows": ("gauge", "Rows that the last micro-batch read."),
     "input_rows_per_second": ("gauge", "Rows that arrive in a second."),
     "processed_rows_per_second": ("gauge", "Rows that are processed in a second."),
@@ -161,6 +166,9 @@ def query_metrics(query: Any) -> QueryMetrics:
         "processed_rows_per_second": float(progress["processedRowsPerSecond"] or 0),
     }
     lag: dict[TopicPartition, int] = {}
+    values["follows"] = float(
+        any("@follows" in (source["endOffset"] or "") for source in progress["sources"])
+    )
     for source in progress["sources"]:
         lag |= _lag(source["endOffset"], source["latestOffset"])
     return QueryMetrics(query=query.name or query_id, values=values, lag=lag, sinks=sinks)

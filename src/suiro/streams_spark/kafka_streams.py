@@ -48,7 +48,7 @@ _log = logging.getLogger(__name__)
 MAX_OFFSETS_PER_TRIGGER = 2_000_000
 """Records in one micro-batch unless said otherwise: a long backlog must not have to fit into memory at once."""
 
-State = Literal["CREATED", "RUNNING", "PENDING_SHUTDOWN", "NOT_RUNNING", "ERROR"]
+State = Literal["CREATED", "FOLLOWING", "RUNNING", "PENDING_SHUTDOWN", "NOT_RUNNING", "ERROR"]
 Emit = Literal["micro-batch", "every"]
 
 
@@ -243,7 +243,7 @@ class KafkaStreams:
     def state(self) -> State:
         if self._follower is not None and self._state == "RUNNING":
             if self._follower.is_at_it:
-                return "RUNNING"
+                return "FOLLOWING"
             if self._follower.failure is not None:
                 return "ERROR"
         if self._state == "RUNNING" and self._query is not None and not self._query.isActive:

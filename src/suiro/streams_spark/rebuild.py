@@ -29,6 +29,7 @@ __all__ = [
     "HeldFrom",
     "begins_anew",
     "boundary_of",
+    "check_log",
     "committed_boundary",
     "settled",
 ]
@@ -137,7 +138,7 @@ def boundary_of(
     if not rebuild:
         raise CheckpointError(_gone(sink, checkpoint, committed))
     boundary = _of_topics(committed, topics)
-    _check_log(client, boundary, sink.application_id)
+    check_log(client, boundary, sink.application_id)
     boundary.save(checkpoint)
     return boundary
 
@@ -227,7 +228,8 @@ def _gone(sink: SinkOptions, checkpoint: Path, committed: Mapping[TopicPartition
     )
 
 
-def _check_log(client: Any, boundary: Boundary, application_id: str) -> None:
+def check_log(client: Any, boundary: Boundary, application_id: str) -> None:
+    """Raises `CheckpointError` where the log does not have what was read. Warns of what retention has removed."""
     from suiro.client import EARLIEST, LATEST
 
     places = list(boundary.offsets)

@@ -33,9 +33,9 @@ from suiro.spark import (
     replaced,
 )
 from suiro.streams.errors import CheckpointError
-from suiro.streams_spark.rebuild import Boundary, begins_anew, committed_boundary
+from suiro.streams_spark.rebuild import Boundary, begins_anew, check_log, committed_boundary
 
-__all__ = ["Following", "begin_to_follow", "follows", "require_not_replaced", "switch"]
+__all__ = ["Following", "begin_to_follow", "follows", "mark", "require_not_replaced", "switch"]
 
 FILE = "suiro-replace.json"
 FORMAT_VERSION = 1
@@ -59,11 +59,19 @@ def begin_to_follow(client: Any, sink: SinkOptions, topics: tuple[str, ...], che
             f"{checkpoint} has the state of {sink.application_id!r} already. What replaces a running application "
             "begins with none: name another, empty state directory (--state-dir, state_dir=)"
         )
-    if committed_boundary(client, sink, topics, is_stable=False) is None:
+    boundary = committed_boundary(client, sink, topics, is_stable=False)
+    if boundary is None:
         raise CheckpointError(
             f"there is nothing to replace: application {sink.application_id!r} has committed no offsets on "
             f"{sink.bootstrap_servers}. Start it without --replace (in Python: replace=True)"
         )
+    assert sink.application_id is not None
+    check_log(client, boundary, sink.application_id)
+    mark(checkpoint)
+
+
+def mark(checkpoint: Path) -> None:
+    """This state directory is to follow."""
     checkpoint.mkdir(parents=True, exist_ok=True)
     replace_file(checkpoint / FILE, json.dumps({"version": FORMAT_VERSION}) + "\n")
 

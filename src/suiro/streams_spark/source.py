@@ -63,6 +63,7 @@ class TopologyReader(PlanningReader):
         super().__init__(given)
         self._waits = waits
         self._idling = Idling()
+        self._followed: Boundary | None = None
 
     @property
     def _options(self) -> SourceOptions:
@@ -118,7 +119,15 @@ class TopologyReader(PlanningReader):
                 f"the committed offsets of {program.sink.application_id!r} are gone: there is nothing to replace. "
                 "Start the application without --replace (in Python: replace=True) and with an empty state directory"
             )
+        self._followed = found
         return found
+
+    def reportLatestOffset(self) -> dict[str, Any] | None:
+        """The lag of what follows is to what the other one has committed."""
+        newest = None if self._plan is None else self._plan.newest
+        if newest is None or self._followed is None:
+            return super().reportLatestOffset()
+        return replace(newest, offsets=self._followed.offsets).to_json()
 
     def _can_wait(self, positions: Positions) -> bool:
         """Only records that are not there yet are waited for, not those that a limit or a pace holds back."""

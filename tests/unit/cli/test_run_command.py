@@ -13,10 +13,10 @@ import pytest
 from typer.testing import CliRunner
 
 from suiro.cli.app import app
-from suiro.cli.run import settings_of, until_stopped
+from suiro.cli.run import REPLACED, settings_of, until_stopped
 from suiro.cli.topology_file import load_module, topology_of
 from suiro.client import Client, NewTopic
-from suiro.errors import ConfigError
+from suiro.errors import ConfigError, ReplacedError
 from suiro.node import InProcessNode
 
 
@@ -235,3 +235,17 @@ def test_java_is_not_asked_how_the_query_is_while_it_runs() -> None:
     for streams in (EndlessStreams(), Ending(is_told=False)):
         assert until_stopped(streams, until_done=False) == 0
         assert streams.asked == 0
+
+
+@pytest.mark.usefixtures("handlers")
+def test_an_application_that_was_replaced_ends_with_a_status_of_its_own(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    class Replaced(EndlessStreams):
+        application_id, exception = "app", ReplacedError("app was replaced", "PRODUCER_FENCED")
+
+        def await_termination(self) -> None:
+            """It ended by itself."""
+
+    assert until_stopped(Replaced(is_told=False), until_done=False) == REPLACED == 3
+    assert "app was replaced" in capsys.readouterr().err

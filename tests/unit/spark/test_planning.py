@@ -334,6 +334,18 @@ def test_a_muted_micro_batch_is_told_again() -> None:
     assert not made.latest(made.initial(), boundary={("a", 0): 0}).muted
 
 
+def test_what_follows_never_goes_beyond_the_moving_boundary() -> None:
+    log = Log({("a", 0): (0, 50), ("a", 1): (0, 50)})
+    made = planner(log, startingOffsets="earliest")
+    before = made.initial()
+    for stop in (10, 10, 30, 50):
+        found = made.latest(before, boundary={("a", 0): stop}, follows=True)
+        assert found.muted
+        assert found.offsets == {("a", 0): stop, ("a", 1): 0}
+        before = found
+    assert not found.behind
+
+
 def test_a_boundary_below_what_retention_left_is_passed_already() -> None:
     made = planner(Log({("a", 0): (6, 9)}), startingOffsets="earliest")
     found = made.latest(made.initial(), boundary={("a", 0): 5})

@@ -32,13 +32,14 @@ from suiro.streams.operators.foreign_key_messages import (
 from suiro.streams.records import Change
 from suiro.streams.stores import OrderedMap, open_store
 from suiro.streams.topology.nodes import StoreSpec
-from suiro.streams_spark import description, rebuild
+from suiro.streams_spark import description, rebuild, replacement
 from suiro.streams_spark.changes import read_change, write_change
 from suiro.streams_spark.description import check_description
 from suiro.streams_spark.held_records import pack_held, unpack_held
 from suiro.streams_spark.notes import LANE_TIME, note, noted
 from suiro.streams_spark.plan import plan
 from suiro.streams_spark.rebuild import Boundary, HeldFrom
+from suiro.streams_spark.replacement import mark
 from suiro.streams_spark.reports import DroppedRecords, NodeRows, pack_report, unpack_reports
 from suiro.streams_spark.shuffle_message import HEADERS, Lane, ShuffleMessage
 from suiro.streams_spark.state_log import Directory, Segment, read_columns, write_segments
@@ -85,6 +86,7 @@ POSITIONS = Positions(
     clock=6,
     muted=True,
 )
+FOLLOWING = replace(POSITIONS, started_at=None, behind=frozenset(), clock=None, follows={("a", 0): -1})
 MARKER = Marker(lineage="q", batch_id=3, end_digest="e", start_digest="s", run_id="r")
 SUBSCRIPTIONS = SubscriptionSerde(serdes.string)
 SUBSCRIPTION = Subscription("left", b"v", 5, Instruction.SUBSCRIBE_AND_ANSWER, 2)
@@ -276,6 +278,11 @@ FORMATS: dict[str, tuple[Callable[[], bytes], Callable[[bytes], Any], Any]] = {
         lambda data: Positions.from_json(json.loads(data)),
         POSITIONS,
     ),
+    "source-offsets-follows": (
+        lambda: json.dumps(FOLLOWING.to_json()).encode(),
+        lambda data: Positions.from_json(json.loads(data)),
+        FOLLOWING,
+    ),
     "marker": (
         lambda: MARKER.to_metadata().encode(),
         lambda data: Marker.from_metadata(data.decode()),
@@ -314,6 +321,11 @@ def test_the_boundary_of_a_rebuild(tmp_path: Path) -> None:
     assert Boundary.load(GOLDEN) == BOUNDARY
 
 
+def test_the_mark_of_a_replacement(tmp_path: Path) -> None:
+    mark(tmp_path)
+    assert (tmp_path / replacement.FILE).read_bytes() == (GOLDEN / replacement.FILE).read_bytes()
+
+
 def test_the_description_of_a_checkpoint(tmp_path: Path) -> None:
     builder = StreamsBuilder()
     builder.stream("in", key=serdes.string, value=serdes.long).group_by_key().count().to_stream().to("out")
@@ -326,6 +338,6 @@ def test_the_description_of_a_checkpoint(tmp_path: Path) -> None:
 def test_every_golden_file_is_in_the_table_of_formats() -> None:
     page = PAGE.read_text(encoding="utf-8")
     files = sorted(path.name for path in GOLDEN.iterdir())
-    tested = {f"{name}.bin" for name in FORMATS} | {rebuild.FILE, description.FILE}
+    tested = {f"{name}.bin" for name in FORMATS} | {rebuild.FILE, description.FILE, replacement.FILE}
     assert set(files) == tested
     assert [name for name in files if f"`{name}`" not in page] == []

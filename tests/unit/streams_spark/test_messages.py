@@ -51,6 +51,7 @@ def messages(draw: st.DrawFn) -> ShuffleMessage:
         clock=draw(st.none() | INT64),
         muted=draw(st.booleans()),
         paused=draw(st.none() | INT64),
+        rewrites=draw(st.booleans()),
         columns=None if kind == "tick" else draw(columns("offset" if kind == "raw" else "time")),
     )
 
@@ -82,7 +83,7 @@ def test_a_damaged_message_is_refused_or_is_another_message(message: ShuffleMess
         (b"\x02" + bytes(48), "format 02, this release reads 01"),
         (b"\x01" + bytes(5), "requires a buffer"),
         (b"\x01\x09" + bytes(46), "kind 9"),
-        (b"\x01\x03\x20" + bytes(45), "flags 0x20"),
+        (b"\x01\x03\x40" + bytes(45), "flags 0x40"),
         (b"\x01\x03" + bytes(38) + b"\xff\xff\xff\xff" + bytes(4), "cut off"),
         (b"\x01\x00" + bytes(46), "raw has no columns"),
         (b"\x01\x00" + bytes(46) + b"\xff" * 8, "cannot be read"),

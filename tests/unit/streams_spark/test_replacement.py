@@ -7,12 +7,14 @@ import json
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from suiro.client import EARLIEST
 from suiro.clock import ManualClock
 from suiro.errors import FatalError, FencedError, ReplacedError, TransientError
 from suiro.spark import MARKER_TOPIC, Destination, Positions, SinkOptions
@@ -49,6 +51,12 @@ class Kafka(KafkaDouble):
             return super().offset_fetch(group, partitions, require_stable=require_stable)
         self.call("offset_fetch")
         return {place: found for (name, place), found in self.offsets.items() if name == group}
+
+    def list_offsets(self, wanted: Mapping[Place, int]) -> Mapping[Place, Any]:
+        return {
+            place: SimpleNamespace(offset=0 if what == EARLIEST else self.end)
+            for place, what in wanted.items()
+        }
 
 
 class PowerCutError(BaseException):
@@ -333,6 +341,9 @@ def test_there_must_be_something_to_replace_and_an_empty_place_for_it(tmp_path: 
     with pytest.raises(CheckpointError, match=r"nothing to replace.*Start it without --replace"):
         begin_to_follow(kafka, SINK, TOPICS, tmp_path)
     kafka.offsets["app", IN] = Committed(3, "")
+    with pytest.raises(CheckpointError, match=r"in-0 ends at 0 and was read up to 3"):
+        begin_to_follow(kafka, SINK, TOPICS, tmp_path / "new")
+    kafka.end = 3
     (tmp_path / "offsets").mkdir()
     (tmp_path / "offsets" / "0").touch()
     with pytest.raises(

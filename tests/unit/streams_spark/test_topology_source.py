@@ -10,11 +10,12 @@ import pytest
 from pyspark.sql.streaming.datasource import ReadAllAvailable
 
 from suiro.clock import ManualClock
-from suiro.spark import Allowance, Pace, Positions, SourceOptions
+from suiro.spark import Allowance, Pace, Positions, SinkOptions, SourceOptions
 from suiro.spark.planning import Planner
 from suiro.streams import StreamsBuilder, serdes
 from suiro.streams_spark import source
 from suiro.streams_spark.plan import plan
+from suiro.streams_spark.rebuild import Boundary
 from suiro.streams_spark.source import TopologyReader
 
 Place = tuple[str, int]
@@ -84,7 +85,10 @@ class Running:
     source: SourceOptions
     pace: Pace | None = None
     clock_ms: int | None = None
-    boundary: None = None
+    boundary: Boundary | None = None
+    follows: bool = False
+    sink: SinkOptions | None = None
+    parallelism: int = 2
 
 
 class Held:
@@ -175,3 +179,52 @@ def test_the_wall_clock_comes_by_in_time(monkeypatch: pytest.MonkeyPatch) -> Non
     looks_of(found, log, start, until_ms=60_000)
     assert 1_000 <= clock.monotonic_ms() <= 1_000 + SPARK_POLLS_MS
     assert log.requests < 30
+
+
+SINK = SinkOptions.parse({"kafka.bootstrap.servers": "h:1", "application.id": "app"})
+
+
+def following(
+    monkeypatch: pytest.MonkeyPatch, log: Log, *committed: Boundary
+) -> tuple[TopologyReader, list[Boundary]]:
+    """What the group has committed, look after look."""
+    found = reader(monkeypatch, log, follows=True, sink=SINK)
+    found._patient_client = log  # type: ignore[assignment]
+    told = list(committed)
+    monkeypatch.setattr(
+        source, "committed_boundary", lambda *_, **__: told.pop(0) if len(told) > 1 else told[0]
+    )
+    return found, told
+
+
+def test_what_follows_goes_as_far_as_the_other_one_has_committed(monkeypatch: pytest.MonkeyPatch) -> None:
+    log = Log(ManualClock(), 50)
+    waits = Boundary(offsets={A0: 20}, waiting={A0: 900})
+    found, _ = following(monkeypatch, log, Boundary(offsets={A0: 10}), waits)
+    first = found.latestOffset(found.initialOffset() | {"a": {"0": 0}}, ReadAllAvailable())
+    assert (first["a"], first["@muted"], first["@follows"]) == ({"0": 10}, True, [])
+    second = found.latestOffset(first, ReadAllAvailable())
+    assert (second["a"], second["@follows"]) == ({"0": 20}, [["a", 0, 900]])
+    before = log.clock.monotonic_ms()
+    assert found.latestOffset(second, ReadAllAvailable()) == second
+    assert log.clock.monotonic_ms() - before == source.FOLLOW_MS
+    assert found.reportLatestOffset() is not None
+    assert found.reportLatestOffset()["a"] == {"0": 20}  # type: ignore[index]
+    # A repetition is told what its plan says, whatever is committed by now.
+    lanes = [lane for item in found.partitions(first, second) for lane in item.value.lanes]
+    assert [(lane.records.start, lane.records.end, lane.paused) for lane in lanes] == [(10, 20, 900)]
+
+
+def test_the_first_micro_batch_after_the_switch_rewrites_the_changelogs_once(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    log = Log(ManualClock(), 20)
+    found = reader(monkeypatch, log, boundary=Boundary(offsets={A0: 20}), sink=SINK)
+    followed = Positions(offsets={A0: 20}, muted=True, follows={}).to_json()
+    end = found.latestOffset(followed, ReadAllAvailable())
+    assert "@follows" not in end
+    assert [item.value.rewrites for item in found.partitions(followed, end)] == [True]
+    assert found.latestOffset(end, ReadAllAvailable()) == end
+    log.end = 30
+    later = found.latestOffset(end, ReadAllAvailable())
+    assert [item.value.rewrites for item in found.partitions(end, later)] == [False]
