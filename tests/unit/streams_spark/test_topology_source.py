@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from pyspark.sql.streaming.datasource import ReadAllAvailable
 
+from suiro.client import EARLIEST
 from suiro.clock import ManualClock
 from suiro.spark import Allowance, Pace, Positions, SinkOptions, SourceOptions
 from suiro.spark.planning import Planner
@@ -66,7 +67,7 @@ class Log:
         self, wanted: Mapping[Place, int], *, read_committed: bool = False
     ) -> Mapping[Place, Listed]:
         self._look()
-        return {A0: Listed(self.end)}
+        return {A0: Listed(0 if wanted[A0] == EARLIEST else self.end)}
 
     def fetch(self, offsets: Mapping[Place, int], **limits: Any) -> Mapping[Place, Fetched]:
         now_ms, until_ms = self.clock.monotonic_ms(), self.clock.monotonic_ms() + limits["max_wait_ms"]
