@@ -81,7 +81,8 @@ def follows(client: Any, sink: SinkOptions, topics: tuple[str, ...], checkpoint:
     if not (checkpoint / FILE).exists() or Boundary.load(checkpoint) is not None:
         return False
     _check_version(checkpoint)
-    marker = read_marker(client, _destination(sink), stable=True)
+    # Not the stable one: a transaction that nobody ends would be waited for, and the switch itself looks again.
+    marker = read_marker(client, _destination(sink), stable=False)
     if marker is None or marker.lineage != query_id_of(str(checkpoint)):
         return True
     _save_boundary(client, sink, topics, checkpoint)
@@ -95,7 +96,7 @@ def require_not_replaced(client: Any, sink: SinkOptions, checkpoint: Path) -> No
     if lineage is None or newest_in(str(checkpoint), "commits") < 0:
         return
     assert sink.application_id is not None
-    marker = read_marker(client, _destination(sink), stable=True)
+    marker = read_marker(client, _destination(sink), stable=False)
     if marker is not None and marker.lineage != lineage:
         raise replaced(sink.application_id, marker)
 
