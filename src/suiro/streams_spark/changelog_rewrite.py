@@ -10,7 +10,7 @@ from __future__ import annotations
 import pyarrow as pa
 
 from suiro.clock import SystemClock
-from suiro.spark import OffsetRange, PatientClient, ReadSettings, Waiting, lease, read_columns
+from suiro.spark import OffsetRange, ReadSettings, RetryingClient, Waiting, lease, read_columns
 from suiro.streams_spark.program import Program
 from suiro.streams_spark.state_log import Changes, StateLog
 
@@ -38,7 +38,7 @@ def _keys(program: Program, topic: str, partition: int) -> set[bytes]:
     bootstrap_servers, settings = program.connection
     clock, found = SystemClock(), set[bytes]()
     with lease(bootstrap_servers, settings) as client:
-        patient = PatientClient(client, Waiting(clock=clock, limit_ms=program.source.waiting_limit_ms))
+        patient = RetryingClient(client, Waiting(clock=clock, limit_ms=program.source.waiting_limit_ms))
         first = patient.list_offsets({place: EARLIEST})[place].offset
         end = patient.list_offsets({place: LATEST}, read_committed=True)[place].offset
         if first >= end:

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from suiro.clock import Clock, SystemClock
-from suiro.spark import PatientClient, Positions, SinkOptions, Waiting, newest_in, reach, read_planned
+from suiro.spark import Positions, RetryingClient, SinkOptions, Waiting, newest_in, reach, read_planned
 from suiro.streams_spark.rebuild import committed_boundary
 from suiro.streams_spark.replacement import Following, switch
 
@@ -92,7 +92,7 @@ class Follower:
 
     def _catch_up(self, client: Any) -> bool:
         """False where the query ended before."""
-        patient = PatientClient(client, self._waiting())
+        patient = RetryingClient(client, self._waiting())
         following = Following()
         while not self._stopping.wait(LOOK_S):
             if not self._is_active():
