@@ -10,6 +10,7 @@ A Python that is not there is skipped, and said so. Arguments behind `--` go to 
 
 from __future__ import annotations
 
+import re
 import shutil
 from pathlib import Path
 
@@ -58,16 +59,14 @@ def spark(session: nox.Session) -> None:
 def lowest(session: nox.Session) -> None:
     LOWEST.parent.mkdir(exist_ok=True)
     resolve = ["pip", "compile", "--quiet", "--no-header", "--resolution", "lowest-direct", "--all-extras"]
-    resolve += [
-        "--python-version",
-        PYTHONS[0],
-        "--output-file",
-        str(LOWEST),
-        str(_without_dev(LOWEST.parent)),
-    ]
-    session.run("uv", *resolve, external=True)
-    session.install("-r", str(LOWEST), "-c", str(LOWEST), *TOOLS)
-    session.install("--no-deps", "-e", ".")
+    resolve += ["--annotation-style", "line", "--python-version", PYTHONS[0]]
+    described = _without_dev(LOWEST.parent)
+    session.run("uv", *resolve, "--output-file", str(LOWEST), str(described), external=True)
+    # What the project itself requires is at its lowest. What that and the tools require in turn is of today.
+    lines = LOWEST.read_text(encoding="utf-8").splitlines()
+    direct = [line.split()[0] for line in lines if "suiro" in line.partition("#")[2]]
+    LOWEST.write_text("\n".join(re.sub(r"\[.*?\]", "", line) for line in direct), encoding="utf-8")
+    session.install("-c", str(LOWEST), "-e", ".[all]", *TOOLS)
     _pytest(session, "-m", "not soak and not spark and not kafka", *SUITES)
 
 

@@ -90,6 +90,7 @@ def tls_kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Any, P
         "-subj",
         "/CN=localhost",
     ]
+    command += ["-addext", "keyUsage=critical,digitalSignature,keyCertSign"]
     command += ["-addext", "subjectAltName=IP:127.0.0.1", "-keyout", str(key), "-out", str(certificate)]
     subprocess.run(command, check=True, capture_output=True)
     store.write_text(key.read_text() + certificate.read_text())

@@ -110,11 +110,13 @@ def first_line(process: Process, timeout_s: float) -> bytes:
     assert process.stdout is not None
     deadline = monotonic_s() + timeout_s
     line = b""
+    poll = select.poll()  # `select.select` takes no descriptor above 1,023
+    poll.register(process.stdout, select.POLLIN)
     while not line.endswith(b"\n"):
         left = deadline - monotonic_s()
         if left <= 0:
             raise TimeoutError(f"it said nothing within {timeout_s:g} s")
-        if select.select([process.stdout], [], [], left)[0]:
+        if poll.poll(left * 1_000):
             part = os.read(process.stdout.fileno(), READ_BYTES)
             if not part:
                 return b""

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import fcntl
+import os
+import resource
 import signal
 import sys
 import threading
@@ -29,6 +32,23 @@ def start(tmp_path: Path) -> Iterator[Start]:
     yield begin
     for one in started:
         process.kill(one)
+
+
+def test_a_line_is_read_from_any_descriptor(start: Start) -> None:
+    """`select.select` takes none above 1,023, which a process with many open files reaches."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if hard < 1_100:
+        pytest.skip("this process may not have so many open files")
+    resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, 1_100), hard))
+    try:
+        child = start("print('ready', flush=True)")
+        assert child.stdout is not None
+        with child.stdout as low:
+            child.stdout = os.fdopen(fcntl.fcntl(low, fcntl.F_DUPFD_CLOEXEC, 1_024), "rb")
+        assert process.first_line(child, DEADLINE_S) == b"ready\n"
+        process.kill(child)
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
 
 
 def test_events_are_the_objects_on_stdout(start: Start, tmp_path: Path) -> None:
