@@ -23,7 +23,19 @@ from dataclasses import dataclass
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
-EXTRAS = ("", "oauth", "console-oidc", "registry", "lake", "capture", "connect", "spark", "demo", "all")
+EXTRAS = (
+    "",
+    "telemetry",
+    "oauth",
+    "console-oidc",
+    "registry",
+    "lake",
+    "capture",
+    "connect",
+    "spark",
+    "demo",
+    "all",
+)
 PEERS = {
     "quixstreams": "quixstreams",
     "faust-streaming": "faust",

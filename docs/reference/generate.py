@@ -161,6 +161,9 @@ other metrics begin with `suiro_`.
 suiro node --metrics 127.0.0.1:9404
 ```
 
+`--otlp URL` (the setting `metrics.otlp.endpoint`) [pushes the same metrics](../guides/telemetry.md#metrics-by-otlp) to
+a collector of OpenTelemetry.
+
 A histogram has `_count`, `_sum` and the quantiles 0.5 to 0.999 of the last two and a half to five minutes, with an
 error of at most 3 %. The empty topic is the sum of all topics, including deleted ones.
 

@@ -21,6 +21,7 @@ EXTRAS: dict[str, tuple[str, ...]] = {
     "connect": ("pyarrow", "numpy", "numba", "psycopg", "typer"),
     "lake": ("deltalake", "pyiceberg", "pyarrow"),
     "console-oidc": ("authlib", "joserfc"),
+    "telemetry": ("opentelemetry.proto",),
     "oauth": ("jwt", "cryptography"),
     "demo": (
         "confluent_kafka",
@@ -44,6 +45,7 @@ _NAMES = {
     "pyiceberg": "PyIceberg",
     "authlib": "Authlib",
     "jwt": "PyJWT",
+    "opentelemetry.proto": "opentelemetry-proto",
     "typer": "Typer",
     "rich": "Rich",
 }

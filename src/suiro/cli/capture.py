@@ -47,7 +47,7 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def _postgres(options: argparse.Namespace) -> int:
-    from suiro.connect import CaptureOptions, PostgresCapture, serve_capture_metrics
+    from suiro.connect import CaptureOptions, PostgresCapture, push_capture_metrics, serve_capture_metrics
     from suiro.foundation.settings import host_and_port
     from suiro.foundation.stopping import Stopping
 
@@ -80,7 +80,12 @@ def _postgres(options: argparse.Namespace) -> int:
             raise ConfigError(f"--metrics {options.metrics}: expected HOST:PORT")
         url = serve_capture_metrics(capture.status, chosen.name, address[0] or "127.0.0.1", address[1])
         logging.getLogger(__name__).info("metrics: %s", url)
-    _run(capture, options.openlineage)
+    push = push_capture_metrics(capture.status, chosen.name, options.otlp)
+    try:
+        _run(capture, options.openlineage)
+    finally:
+        if push is not None:
+            push.stop()
     return 0
 
 
@@ -196,6 +201,9 @@ def capture_parser() -> argparse.ArgumentParser:
         "--catch-up-mb", type=int, default=16, metavar="MB", help="further behind, read by SQL; default: 16"
     )
     postgres.add_argument("--metrics", metavar="HOST:PORT", help="serve /metrics there, for Prometheus")
+    postgres.add_argument(
+        "--otlp", metavar="URL", help="push metrics there by OTLP; default: OTEL_EXPORTER_OTLP_ENDPOINT"
+    )
     postgres.add_argument(
         "--openlineage",
         metavar="URL-OR-FILE",

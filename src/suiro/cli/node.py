@@ -35,6 +35,8 @@ def main(arguments: Sequence[str]) -> int:
         settings = settings.with_settings(dict(_assignment(text) for text in options.set), source="--set")
         if options.metrics is not None:
             settings = settings.with_settings({"metrics.listen": options.metrics}, source="--metrics")
+        if options.otlp is not None:
+            settings = settings.with_settings({"metrics.otlp.endpoint": options.otlp}, source="--otlp")
         registry_options = []
         for name in ("auth_file", "client_config"):
             value = getattr(options, f"registry_{name}")
@@ -84,6 +86,9 @@ def _parser() -> argparse.ArgumentParser:
         help="default: 127.0.0.1:9092, or what the setting listeners says; port 0: a free one",
     )
     parser.add_argument("--metrics", metavar="HOST:PORT", help="serve /metrics there, for Prometheus")
+    parser.add_argument(
+        "--otlp", metavar="URL", help="push metrics there by OTLP; default: OTEL_EXPORTER_OTLP_ENDPOINT"
+    )
     parser.add_argument("--data", type=Path, metavar="DIR", help="default: temporary, removed at exit")
     parser.add_argument(
         "--registry",

@@ -93,6 +93,13 @@ _Console = Annotated[
         help="Serve what `suiro console --app` and `suiro app` ask, for this machine.",
     ),
 ]
+_Otlp = Annotated[
+    str | None,
+    typer.Option(
+        metavar="URL",
+        help="Push metrics there by OTLP over HTTP. Default: OTEL_EXPORTER_OTLP_ENDPOINT, where it is set.",
+    ),
+]
 _OpenLineage = Annotated[
     str | None,
     typer.Option(
@@ -127,6 +134,7 @@ def run(
     create_topics: _CreateTopics = False,
     metrics: _Metrics = None,
     console: _Console = None,
+    otlp: _Otlp = None,
     openlineage: _OpenLineage = None,
     until_done: _UntilDone = False,
     explain: _Explain = False,
@@ -161,7 +169,11 @@ def run(
             )
             if metrics is not None:
                 _serve(metrics, streams)
-            with _console(console, streams), lineage_report(streams, openlineage) as lineage:
+            with (
+                _console(console, streams),
+                _pushing(otlp, streams),
+                lineage_report(streams, openlineage) as lineage,
+            ):
                 code = until_stopped(streams, until_done)
                 if code and lineage is not None and streams.exception is None:
                     lineage.abort()  # it was stopped before all was processed
@@ -189,10 +201,26 @@ def _serve(address: str, streams: Any) -> None:
 
     host, port = parse_address(address, option="--metrics")
     try:
-        url = serve_metrics(lambda: [] if streams.state == "CREATED" else [streams.query], host, port)
+        url = serve_metrics(lambda: _queries(streams), host, port)
     except OSError as error:
         raise ConfigError(f"--metrics {address}: {error.strerror or error}") from error
     print(f"suiro run: metrics: {url}", file=sys.stderr, flush=True)
+
+
+def _queries(streams: Any) -> list[Any]:
+    return [] if streams.state == "CREATED" else [streams.query]
+
+
+@contextmanager
+def _pushing(otlp: str | None, streams: Any) -> Iterator[None]:
+    from suiro.spark import push_metrics
+
+    push = push_metrics(lambda: _queries(streams), otlp)
+    try:
+        yield
+    finally:
+        if push is not None:
+            push.stop()
 
 
 @contextmanager

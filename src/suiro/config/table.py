@@ -38,6 +38,10 @@ class SettingsTable:
     metrics_listen: str = setting(
         "", "`HOST:PORT` of `/metrics` in Prometheus' format; empty: none. (Not a Kafka setting.)"
     )
+    metrics_otlp_endpoint: str = setting(
+        "",
+        "URL to push metrics to by OTLP over HTTP; empty: as OTEL_EXPORTER_OTLP_ENDPOINT says. (Not a Kafka setting.)",
+    )
     socket_request_max_bytes: int = setting(104_857_600, "Largest request frame.", low=1024, high=MAX_INT)
     socket_request_max_elements: int = setting(
         50_000,

@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from suiro.connect.postgres.capture import PostgresCapture
     from suiro.connect.postgres.options import CaptureOptions
     from suiro.connect.postgres.requests import request_snapshot
+    from suiro.connect.postgres.status import push_metrics as push_capture_metrics
     from suiro.connect.postgres.status import serve_metrics as serve_capture_metrics
     from suiro.connect.rules import rule
     from suiro.connect.runtime import Runtime, UnknownConnectorError, summary
@@ -62,6 +63,7 @@ __all__ = [
     "UnknownConnectorError",
     "check_expected",
     "plain_json",
+    "push_capture_metrics",
     "read_configuration",
     "read_settings",
     "request_snapshot",
@@ -98,6 +100,7 @@ _PLACES = {
     "CaptureOptions": ("postgres.options", "CaptureOptions"),
     "PostgresCapture": ("postgres.capture", "PostgresCapture"),
     "request_snapshot": ("postgres.requests", "request_snapshot"),
+    "push_capture_metrics": ("postgres.status", "push_metrics"),
     "serve_capture_metrics": ("postgres.status", "serve_metrics"),
 }
 _NEEDS = {

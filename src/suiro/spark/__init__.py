@@ -46,7 +46,7 @@ if TYPE_CHECKING:
     from suiro.spark.foreach_batch import exactly_once
     from suiro.spark.idling import Idling
     from suiro.spark.java import find_java
-    from suiro.spark.metrics import query_metrics, serve_metrics
+    from suiro.spark.metrics import push_metrics, query_metrics, serve_metrics
     from suiro.spark.offsets import Positions, evenly_limited
     from suiro.spark.options import SinkOptions, SourceOptions
     from suiro.spark.planning import Allowance, OffsetRange, Pace
@@ -96,6 +96,7 @@ __all__ = [
     "newest_in",
     "offsets_with_marker",
     "pack_commit",
+    "push_metrics",
     "query_id_of",
     "query_metrics",
     "reach",
@@ -116,6 +117,7 @@ _HOMES = {
     "exactly_once": "foreach_batch",
     "find_java": "java",
     "from_avro": "avro",
+    "push_metrics": "metrics",
     "query_metrics": "metrics",
     "java_started_early": "session",
     "recorded": "class_archive",

@@ -23,11 +23,13 @@ from suiro.foundation.metrics import Kind, family
 from suiro.foundation.types import TopicPartition
 from suiro.spark.offsets import Positions
 from suiro.spark.private_folder import private_folder
+from suiro.telemetry import MetricsPush, exporter_to
+from suiro.telemetry import push_metrics as push
 
 if TYPE_CHECKING:
     from prometheus_client.core import Metric
 
-__all__ = ["HELP", "QueryMetrics", "SinkCounts", "query_metrics", "serve_metrics"]
+__all__ = ["HELP", "QueryMetrics", "SinkCounts", "push_metrics", "query_metrics", "serve_metrics"]
 
 ABANDONED_AFTER_S = 7 * 24 * 3600
 _log = logging.getLogger(__name__)
@@ -188,6 +190,13 @@ def serve_metrics(queries: Callable[[], Iterable[Any]], host: str, port: int) ->
     from suiro.foundation.http import serve_metrics_page
 
     return serve_metrics_page(lambda: _families(queries()), host, port)
+
+
+def push_metrics(queries: Callable[[], Iterable[Any]], otlp: str | None = None) -> MetricsPush | None:
+    """Pushes the same metrics by OTLP until `stop` of the result. `otlp`: the URL of the endpoint; None: as the
+    variables of OpenTelemetry say. None where nothing says where to."""
+    exporter = exporter_to(otlp, "metrics", "suiro")
+    return None if exporter is None else push(lambda: _families(queries()), exporter)
 
 
 def _families(queries: Iterable[Any]) -> Iterator[Metric]:

@@ -1,6 +1,7 @@
-"""What suiro tells others about its work: OpenLineage events of jobs and their datasets.
+"""What suiro tells others about its work: OpenLineage events of jobs and their datasets, and metrics by OTLP.
 
 - `openlineage`: the events of a run, as data. `columns`: the columns of a schema's text.
+- `otlp`: metrics as requests of OpenTelemetry's protocol.
 - `sending`: a bounded queue, and a thread that writes events to a file or an HTTP endpoint. `runs`: the life of a run.
 
 Packages above describe their own datasets. Nothing here blocks or fails the work that it reports.
@@ -14,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from suiro.telemetry.columns import columns_of
     from suiro.telemetry.openlineage import Column, ColumnOrigin, Dataset, Datasets, Job, kafka_namespace
+    from suiro.telemetry.otlp import Exporter, MetricsPush, exporter_to, push_metrics
     from suiro.telemetry.runs import LineageRun, job_namespace
     from suiro.telemetry.sending import EventSender, sender_to
 
@@ -23,11 +25,15 @@ __all__ = [
     "Dataset",
     "Datasets",
     "EventSender",
+    "Exporter",
     "Job",
     "LineageRun",
+    "MetricsPush",
     "columns_of",
+    "exporter_to",
     "job_namespace",
     "kafka_namespace",
+    "push_metrics",
     "sender_to",
 ]
 
@@ -37,11 +43,15 @@ _MODULES = {
     "Dataset": "openlineage",
     "Datasets": "openlineage",
     "EventSender": "sending",
+    "Exporter": "otlp",
     "Job": "openlineage",
     "LineageRun": "runs",
+    "MetricsPush": "otlp",
     "columns_of": "columns",
+    "exporter_to": "otlp",
     "job_namespace": "runs",
     "kafka_namespace": "openlineage",
+    "push_metrics": "otlp",
     "sender_to": "sending",
 }
 

@@ -125,6 +125,13 @@ class EventSender:
         if left:
             _log.warning("%s: %d events were not sent before the end", self._target.name, left)
 
+    def abandon(self) -> None:
+        """Ends at once, without the events that wait."""
+        with self._changed:
+            self._closing.set()
+            self._queue.clear()
+            self._changed.notify_all()
+
     # -- the thread ----------------------------------------------------------------------------------------------
 
     def _work(self) -> None:
@@ -211,12 +218,19 @@ class FileTarget:
 
 
 class HttpTarget:
-    """Posts each event as JSON."""
+    """Posts each event, as JSON unless `headers` say otherwise. `what`: for messages."""
 
-    def __init__(self, url: str, *, headers: Mapping[str, str], timeout_s: float = TIMEOUT_S) -> None:
+    def __init__(
+        self,
+        url: str,
+        *,
+        headers: Mapping[str, str],
+        timeout_s: float = TIMEOUT_S,
+        what: str = "OpenLineage events",
+    ) -> None:
         parts = urlsplit(url)
         shown = parts._replace(netloc=parts.netloc.rpartition("@")[2], query="", fragment="").geturl()
-        self.name = f"OpenLineage events to {shown}"
+        self.name = f"{what} to {shown}"
         self._url = url
         self._headers = {"Content-Type": "application/json", **headers}
         self._timeout_s = timeout_s
