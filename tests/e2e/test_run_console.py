@@ -98,6 +98,9 @@ def test_an_application_is_seen_killed_and_seen_again(tmp_path: Path) -> None:
                         ("orders", 0, 2),
                     ]
                     assert (made["value"], made["proven"]) == ("2", True)
+                    (store,) = application()["stores"]
+                    assert (store["rows"], store["bytes"] > 0) == (2, True)
+                    assert (application()["held"], application()["batches"][-1]["retries"]) == ([], 0)
                     before = application()
                     assert (before["application_id"], before["state"], before["error"]) == (
                         "counting",

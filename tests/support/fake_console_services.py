@@ -431,8 +431,34 @@ def application(rate: float = 1840.2) -> dict[str, Any]:
             ],
         },
         "stores": [
-            {"name": "delays", "kind": "key-value", "topic": "carrier-delays-delays-changelog"},
-            {"name": "weather-store", "kind": "stream-join", "topic": None},
+            {
+                "name": "delays",
+                "kind": "key-value",
+                "topic": "carrier-delays-delays-changelog",
+                "rows": 5_850,
+                "bytes": 1_204_000,
+                "tasks": 4,
+            },
+            {
+                "name": "weather-store",
+                "kind": "stream-join",
+                "topic": None,
+                "rows": None,
+                "bytes": None,
+                "tasks": 0,
+            },
+        ],
+        "held": [
+            {
+                "sub_topology": 1,
+                "partition": n,
+                "node": "weather",
+                "records": 412 + n,
+                "condition": "idling",
+                "why": "An input has more records in the log than the micro-batch read, and they may be earlier than "
+                "those of other inputs, which are buffered (Kafka Streams waits for `max.task.idle.ms`).",
+            }
+            for n in range(2)
         ],
         "dropped": {"late": 128},
         "batches": [
@@ -441,6 +467,7 @@ def application(rate: float = 1840.2) -> dict[str, Any]:
                 "at": now_ms() - (60 - n) * 2_000,
                 "duration_ms": 320 + (n * 53) % 240 + (1_400 if n == 41 else 0),
                 "rows": 3_600 + n * 17 % 400,
+                "retries": int(n == 41),
                 "phases": {"addBatch": 210, "latestOffset": 40, "walCommit": 16, "getBatch": 0},
             }
             for n in range(60)

@@ -53,7 +53,7 @@ if TYPE_CHECKING:
     from suiro.spark.reading import ReadSettings, read_columns
     from suiro.spark.reports import PackedReport, commit_of, pack_commit
     from suiro.spark.session import java_started_early, register, require_classic, spark_session
-    from suiro.spark.sink import CommitMessage, FooterOf, MicroBatchIdentity, commit_micro_batch
+    from suiro.spark.sink import CommitMessage, FooterOf, MicroBatchIdentity, commit_micro_batch, retries_of
     from suiro.spark.source import PlanningReader
     from suiro.spark.stage import StageOfTask
     from suiro.spark.staging import StagedRecords
@@ -107,6 +107,7 @@ __all__ = [
     "register",
     "replaced",
     "require_classic",
+    "retries_of",
     "serve_metrics",
     "spark_session",
     "to_avro",
@@ -148,6 +149,7 @@ _HOMES = {
     "StagedRecords": "staging",
     "Waiting": "waiting",
     "commit_micro_batch": "sink",
+    "retries_of": "sink",
     "commit_of": "reports",
     "pack_commit": "reports",
     "given_up_when_stopped": "stopping",

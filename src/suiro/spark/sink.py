@@ -197,6 +197,12 @@ def commit_micro_batch(
     return outcome
 
 
+def retries_of(options: SinkOptions) -> int:
+    """How often micro-batches of this sink were tried again, in the run under way."""
+    sink = _committers.get(_key(options))
+    return 0 if sink is None else sink.retries
+
+
 def commit_sent(
     options: SinkOptions,
     identity: MicroBatchIdentity,
@@ -365,6 +371,10 @@ class _Sink:
             counts.retries += committer.counts.retries - before.retries
             counts.save()
 
+    @property
+    def retries(self) -> int:
+        return 0 if self._counts is None else self._counts.retries
+
     def _forget_topics(self) -> None:
         """For a new run: between two of them topics may have been deleted, or made again."""
         self._has_marker_topic = False
@@ -407,7 +417,16 @@ _committers: dict[tuple[Any, ...], _Sink] = {}
 
 
 def _committer(options: SinkOptions, messages: Sequence[CommitMessage]) -> _Sink:
-    key = (
+    key = _key(options)
+    if key not in _committers:
+        _committers[key] = _Sink(options)
+        for directory in _staging_directories(messages):
+            StagingArea(directory).remove_abandoned(SystemClock().wall_ms())
+    return _committers[key]
+
+
+def _key(options: SinkOptions) -> tuple[Any, ...]:
+    return (
         os.getpid(),
         options.bootstrap_servers,
         tuple(sorted(options.client_settings.items())),
@@ -418,11 +437,6 @@ def _committer(options: SinkOptions, messages: Sequence[CommitMessage]) -> _Sink
         options.transaction_timeout_ms,
         options.producer_tasks,
     )
-    if key not in _committers:
-        _committers[key] = _Sink(options)
-        for directory in _staging_directories(messages):
-            StagingArea(directory).remove_abandoned(SystemClock().wall_ms())
-    return _committers[key]
 
 
 def _forget(sink: _Sink) -> None:

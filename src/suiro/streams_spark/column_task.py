@@ -172,6 +172,7 @@ class ColumnTask(StreamTask):
                 offset, time = columns.column("offset")[0].as_py(), columns.column("timestamp")[0].as_py()
                 self._waiting.append(HeldFrom(lane.lane.group, lane.lane.partition, offset, time))
             number = self._held.add(lane.lane, lane.input, number, columns)
+            self._held_records[lane.input] += columns.num_rows
             self._condition.see("records wait for an input")
 
 

@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from suiro.streams_spark.follower import Follower, Replacement
     from suiro.streams_spark.plan import Plan
     from suiro.streams_spark.rebuild import Boundary
+    from suiro.streams_spark.reports import TaskReport
     from suiro.streams_spark.row_trace import Traceable
 
 __all__ = ["KafkaStreams", "State"]
@@ -290,7 +291,17 @@ class KafkaStreams:
     @property
     def rows_of_micro_batches(self) -> Mapping[int, Mapping[str, int]]:
         """The same of each of the last micro-batches, by its number."""
-        return {number: dict(rows) for number, rows in list(self._counts.last)}
+        return {number: dict(rows) for number, rows, _ in list(self._counts.last)}
+
+    @property
+    def retries_of_micro_batches(self) -> Mapping[int, int]:
+        """How often each of the last micro-batches was tried again before it was committed, by its number."""
+        return {number: retries for number, _, retries in list(self._counts.last)}
+
+    @property
+    def task_reports(self) -> tuple[TaskReport, ...]:
+        """How each task stands, of those that have run since the start."""
+        return tuple(report for _, report in sorted(self._counts.tasks.copy().items()))
 
     @property
     def replacement(self) -> Replacement | None:

@@ -95,6 +95,15 @@ class PartitionGroup:
         return [(queue.lane, *queue.held_from) for queue in self._queues if queue.held_from is not None]
 
     @property
+    def held(self) -> dict[str, int]:
+        """Records that wait, by input. Asked for when the group is closed."""
+        found: dict[str, int] = {}
+        for queue in self._queues:
+            if queue.left:
+                found[queue.input] = found.get(queue.input, 0) + queue.left
+        return found
+
+    @property
     def is_behind(self) -> bool:
         return any(queue.behind for queue in self._queues)
 

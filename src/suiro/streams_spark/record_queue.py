@@ -42,6 +42,7 @@ class RecordQueue:
         "input",
         "is_carried",
         "lane",
+        "left",
         "paused",
         "tick",
         "timestamp",
@@ -62,6 +63,7 @@ class RecordQueue:
         self.paused: int | None = None
         self.is_carried = is_carried
         self.held_from: tuple[int, int] | None = None  # offset and time of a topic's first record that stays
+        self.left = 0  # records that stay, once it is closed
         self.timestamp = 0
         self._reader = reader
         self._held = held
@@ -161,6 +163,7 @@ class RecordQueue:
                 if number is not None and left is not columns:
                     self._held.put(self.lane, self.input, number, left)
                 columns = left
+            self.left += columns.num_rows
             if number is None:
                 following = self._held.add(self.lane, self.input, following, columns)
         return first < len(self._blocks)

@@ -5,12 +5,22 @@ from __future__ import annotations
 from collections import Counter, deque
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field
+from typing import Any
 
 from suiro.errors import FatalError
 from suiro.spark import CommitMessage, PackedReport, commit_of, pack_commit
+from suiro.streams_spark.condition import Condition
 from suiro.streams_spark.rebuild import HeldFrom
 
-__all__ = ["DroppedRecords", "NodeRows", "Report", "RunCounts", "pack_report", "unpack_reports"]
+__all__ = [
+    "DroppedRecords",
+    "NodeRows",
+    "Report",
+    "RunCounts",
+    "TaskReport",
+    "pack_report",
+    "unpack_reports",
+]
 
 
 LAST_MICRO_BATCHES = 200
@@ -30,27 +40,45 @@ class NodeRows:
     counts: Mapping[str, int]
 
 
-Report = CommitMessage | HeldFrom | DroppedRecords | NodeRows
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TaskReport:
+    """How a task stands after a micro-batch. `stores`: rows, and about how many bytes, by store. `held`: records that
+    are buffered, by input. `condition`: of `suiro.streams_spark.condition`."""
+
+    sub_topology: int
+    partition: int
+    stores: Mapping[str, tuple[int, int]]
+    held: Mapping[str, int]
+    condition: str
+
+
+Report = CommitMessage | HeldFrom | DroppedRecords | NodeRows | TaskReport
 
 
 @dataclass(slots=True)
 class RunCounts:
     """Of committed micro-batches since the start: what was left out, by reason, and what came to nodes; the latter also
-    of each of the last micro-batches, by its number."""
+    of each of the last micro-batches, by its number, and how often each was tried again. `tasks`: the last report of
+    each task that has run, by sub-topology and partition."""
 
     dropped: Counter[str] = field(default_factory=Counter)
     rows: Counter[str] = field(default_factory=Counter)
-    last: deque[tuple[int, Counter[str]]] = field(default_factory=lambda: deque(maxlen=LAST_MICRO_BATCHES))
+    last: deque[tuple[int, Counter[str], int]] = field(
+        default_factory=lambda: deque(maxlen=LAST_MICRO_BATCHES)
+    )
+    tasks: dict[tuple[int, int], TaskReport] = field(default_factory=dict)
 
-    def add(self, batch_id: int, reports: Iterable[Report]) -> None:
+    def add(self, batch_id: int, reports: Iterable[Report], *, retries: int = 0) -> None:
         rows: Counter[str] = Counter()
         for item in reports:
             if isinstance(item, DroppedRecords):
                 self.dropped.update(item.counts)
             elif isinstance(item, NodeRows):
                 rows.update(item.counts)
+            elif isinstance(item, TaskReport):
+                self.tasks[item.sub_topology, item.partition] = item
         self.rows.update(rows)
-        self.last.append((batch_id, rows))
+        self.last.append((batch_id, rows, retries))
 
 
 def pack_report(report: Report) -> bytes:
@@ -61,6 +89,8 @@ def pack_report(report: Report) -> bytes:
             return PackedReport("dropped", dict(report.counts)).pack()
         case NodeRows():
             return PackedReport("rows", dict(report.counts)).pack()
+        case TaskReport():
+            return PackedReport("task", asdict(report)).pack()
         case CommitMessage():
             return pack_commit(report)
 
@@ -72,15 +102,27 @@ def unpack_reports(told: Iterable[bytes]) -> list[Report]:
 
 def _unpack(data: bytes) -> Report:
     report = PackedReport.unpack(data)
-    if report.kind not in ("held", "dropped", "rows"):
+    if report.kind not in ("held", "dropped", "rows", "task"):
         return commit_of(report)
     try:
         if report.kind == "held":
             return HeldFrom(**report.fields)
+        if report.kind == "task":
+            return _task_report(report.fields)
         counts = {name: int(count) for name, count in report.fields.items()}
         return DroppedRecords(counts) if report.kind == "dropped" else NodeRows(counts)
-    except (TypeError, ValueError) as error:
+    except (TypeError, ValueError, KeyError, AttributeError) as error:
         raise FatalError(
             f"a task's report of {report.kind} records cannot be read: {error}. Driver and executors must run the same "
             "release of suiro"
         ) from error
+
+
+def _task_report(fields: Mapping[str, Any]) -> TaskReport:
+    return TaskReport(
+        sub_topology=int(fields["sub_topology"]),
+        partition=int(fields["partition"]),
+        stores={name: (int(rows), int(size)) for name, (rows, size) in fields["stores"].items()},
+        held={name: int(records) for name, records in fields["held"].items()},
+        condition=Condition(fields["condition"]).value,
+    )

@@ -8,7 +8,8 @@ from suiro.streams_spark.changelog_rewrite import rewritten
 from suiro.streams_spark.column_task import ColumnTask
 from suiro.streams_spark.outputs import Topics
 from suiro.streams_spark.program import Program
-from suiro.streams_spark.shuffle_message import Row, ShuffleMessage
+from suiro.streams_spark.reports import pack_report
+from suiro.streams_spark.shuffle_message import STAGED, Row, ShuffleMessage
 from suiro.streams_spark.state_log import StateLog
 from suiro.streams_spark.stream_task import StreamTask
 from suiro.streams_spark.twins import twins_of
@@ -40,4 +41,7 @@ def run_task(
         if spec in changes:
             running.outputs.changelog(spec, changes[spec], running.now)
     rows += topics.finish()
+    report = running.report()
+    if report is not None:
+        rows.append((STAGED, 0, pack_report(report)))
     return rows

@@ -14,6 +14,7 @@ from suiro.spark import (
     StagedRecords,
     commit_micro_batch,
     read_planned,
+    retries_of,
 )
 from suiro.streams_spark.driver_task import DriverTask
 from suiro.streams_spark.processor import TaskProcessor
@@ -125,6 +126,7 @@ def _commits(
             return  # whom it follows writes the results; nothing is staged
         if program.boundary is not None and _followed(program, batch_id):
             messages = []  # planned before the switch and run again after it
+        before = retries_of(sink)
         commit_micro_batch(
             messages or [CommitMessage(StagedRecords(), identity, None)],
             batch_id,
@@ -133,6 +135,6 @@ def _commits(
             footer=footer,
         )
         _log.debug("micro-batch %d is committed", batch_id)
-        counts.add(batch_id, reports)
+        counts.add(batch_id, reports, retries=max(retries_of(sink) - before, 0))
 
     return commit

@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 import threading
 from collections import deque
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime
@@ -27,7 +27,9 @@ from suiro.streams.task import TaskSettings
 from suiro.streams.topology.nodes import GlobalTableSource, Node, Repartition, Sink, Source
 from suiro.streams.topology.topology import Topology, stores_of
 from suiro.streams.vectorised.plan import Reason, twin_of
+from suiro.streams_spark.condition import CONDITIONS, Condition
 from suiro.streams_spark.kafka_streams import KafkaStreams
+from suiro.streams_spark.reports import TaskReport
 from suiro.streams_spark.row_trace import RowTracer
 from suiro.streams_spark.store_text import TEXT_CHARS, row_of, text_of
 
@@ -132,6 +134,7 @@ class ApplicationStatus:
             "graph": {"nodes": nodes, "edges": self._graph["edges"]},
             "stores": self._stores(),
             "dropped": dict(streams.dropped_records),
+            "held": self._held(),
             "processed_per_s": round(sum(rates.get(one, 0.0) for one in self._sources), 1) if rates else None,
             **progress,
         }
@@ -173,21 +176,39 @@ class ApplicationStatus:
 
     def _micro_batches(self, recent: Sequence[Any]) -> list[dict[str, Any]]:
         """Those that read records. Spark's rows hold many records each, so tasks have counted them."""
-        counted = self._streams.rows_of_micro_batches
+        counted, retries = self._streams.rows_of_micro_batches, self._streams.retries_of_micro_batches
         found = []
         for progress in recent:
             rows = counted.get(progress["batchId"], {})
             read = sum(rows.get(name, 0) for name in self._sources)
             if read:
-                found.append({**_micro_batch(progress), "rows": read})
+                number = progress["batchId"]
+                found.append({**_micro_batch(progress), "rows": read, "retries": retries.get(number, 0)})
         return found
+
+    def _held(self) -> list[dict[str, Any]]:
+        """Records that tasks buffer, and why."""
+        return [
+            {
+                "sub_topology": report.sub_topology,
+                "partition": report.partition,
+                "node": node,
+                "records": records,
+                "condition": report.condition,
+                "why": CONDITIONS[Condition(report.condition)].of,
+            }
+            for report in self._streams.task_reports
+            for node, records in report.held.items()
+        ]
 
     # -- stores --------------------------------------------------------------------------------------------------
 
     def _stores(self) -> list[dict[str, Any]]:
         streams = self._streams
+        sizes = _sizes(streams.topology, streams.task_reports)
         return [
             {
+                **sizes.get(spec.name, {"rows": None, "bytes": None, "tasks": 0}),
                 "name": spec.name,
                 "kind": spec.kind,
                 "topic": self._topic_of(spec.name) if self._is_readable(spec.name) else None,
@@ -314,6 +335,19 @@ class ApplicationStatus:
                 return made
         made.store.close()
         raise TransientError("the application is being stopped")
+
+
+def _sizes(topology: Topology, reports: Iterable[TaskReport]) -> dict[str, dict[str, int]]:
+    """Of each store in all tasks that have run. Each task has the whole of a global table."""
+    is_global = {spec.name for spec in topology.stores if spec.kind == "global"}
+    found: dict[str, dict[str, int]] = {}
+    for report in reports:
+        for name, (rows, size) in report.stores.items():
+            of_store = found.setdefault(name, {"rows": 0, "bytes": 0, "tasks": 0})
+            join = max if name in is_global else int.__add__
+            of_store["rows"], of_store["bytes"] = join(of_store["rows"], rows), join(of_store["bytes"], size)
+            of_store["tasks"] += 1
+    return found
 
 
 def _micro_batch(progress: Any) -> dict[str, Any]:

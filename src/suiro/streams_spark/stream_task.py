@@ -6,6 +6,7 @@ order records of several lanes are taken. Records of global tables come before a
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 
 from suiro.streams.blocks import BlockTask
@@ -24,7 +25,7 @@ from suiro.streams_spark.program import Program
 from suiro.streams_spark.rebuild import HeldFrom
 from suiro.streams_spark.record_queue import RecordQueue
 from suiro.streams_spark.record_readers import CarriedReader, RecordReader, TopicReader
-from suiro.streams_spark.reports import pack_report
+from suiro.streams_spark.reports import TaskReport, pack_report
 from suiro.streams_spark.shuffle_message import STAGED, Lane, Row, ShuffleMessage
 from suiro.streams_spark.state_log import TaskState
 from suiro.streams_spark.taking import Letters
@@ -60,6 +61,7 @@ class StreamTask:
         self._letters = Letters()
         self._condition = TaskCondition(self._notes.get(TOLD))
         self._waiting: list[HeldFrom] = []
+        self._held_records: Counter[str] = Counter()
 
     # -- a micro-batch ---------------------------------------------------------------------------------------
 
@@ -89,6 +91,7 @@ class StreamTask:
         if max(times.values(), default=NO_TIME) > NO_TIME:
             self._task.pass_to(times)
         is_held = group.close()
+        self._held_records.update(group.held)
         self._waiting += [
             HeldFrom(lane.group, lane.partition, offset, time) for lane, offset, time in group.held_from
         ]
@@ -117,6 +120,25 @@ class StreamTask:
             for (topic, partition), time in reader.state().items():
                 note(self._notes, PARTITION_TIME + f"{name}\0{topic}\0{partition}".encode(), time)
         return rows
+
+    def report(self) -> TaskReport | None:
+        """None where there is nothing to tell. Asked for when the state is saved."""
+        if not self._sub.stores and len(self._sub.inputs) < 2:
+            return None
+        sizes: dict[str, tuple[int, int]] = {}
+        for name in (*(spec.name for spec in self._sub.stores), *self._tables):
+            columns = self._state.columns.get(name)
+            rows = self._state.map(name) if columns is None else None
+            sizes[name] = (
+                (len(rows), rows.bytes_about) if rows is not None else (len(columns), columns.nbytes)  # type: ignore[arg-type,union-attr]
+            )
+        return TaskReport(
+            sub_topology=self._sub.number,
+            partition=self._partition,
+            stores=sizes,
+            held=dict(self._held_records),
+            condition=self._condition.now.value,
+        )
 
     @property
     def now(self) -> int:

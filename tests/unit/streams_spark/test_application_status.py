@@ -20,6 +20,7 @@ from suiro.streams.queries.store_reader import Answer, ReadOnlyStore, StoreTooLa
 from suiro.streams.task import TaskSettings
 from suiro.streams.topology.topology import Topology
 from suiro.streams_spark import ApplicationServer, status
+from suiro.streams_spark.reports import NodeRows, RunCounts, TaskReport
 from suiro.streams_spark.serving import ROWS_AT_ONCE, ROWS_WAITING
 from suiro.streams_spark.status import STORE_BYTES_MAX, STORE_COPIES, TOO_LARGE_KEPT_S, ApplicationStatus
 
@@ -73,6 +74,8 @@ class Streams:
     dropped_records: Mapping[str, int] = MappingProxyType({})
     rows_at_nodes: Mapping[str, int] = MappingProxyType({})
     rows_of_micro_batches: Mapping[int, Mapping[str, int]] = MappingProxyType({})
+    retries_of_micro_batches: Mapping[int, int] = MappingProxyType({})
+    task_reports: tuple[TaskReport, ...] = ()
     cluster = ("127.0.0.1:1", {})
     query = Query()
 
@@ -341,3 +344,59 @@ def test_the_limits_are_those_that_are_told() -> None:
     many = [(f"k{n:05}", n) for n in range(status.ROWS_MAX + 1)]
     answer = status_of(topology(), lambda name: Copy(*many)).rows("counts", limit=10**6)
     assert (len(answer["rows"]), answer["next"]) == (status.ROWS_MAX, status.ROWS_MAX)
+
+
+# -- what tasks tell -----------------------------------------------------------------------------------------------
+
+
+def report(partition: int, condition: str = "running", **more: Any) -> TaskReport:
+    given = {"stores": {"counts": (partition + 1, 100)}, "held": {}, **more}
+    return TaskReport(sub_topology=1, partition=partition, condition=condition, **given)
+
+
+def test_sizes_of_stores_are_those_of_all_tasks_that_have_run() -> None:
+    streams = Streams(topology("counts", "sums"))
+    streams.task_reports = (report(0), report(1))
+    stores = ApplicationStatus(streams).application()["stores"]  # type: ignore[arg-type]
+    sizes = [(one["name"], one["rows"], one["bytes"], one["tasks"]) for one in stores]
+    assert sizes == [("counts", 3, 200, 2), ("sums", None, None, 0)]
+
+
+def test_a_global_table_is_counted_once() -> None:
+    builder = StreamsBuilder()
+    table = builder.global_table(
+        "table", Consumed.with_(serdes.string, serdes.string), materialized=Materialized.as_("names")
+    )
+    words = builder.stream("in", Consumed.with_(serdes.string, serdes.string))
+    words.join(table, lambda key, value: key, lambda one, other: other).to("out")
+    streams = Streams(builder.build())
+    streams.task_reports = tuple(report(n, stores={"names": (7, 70)}) for n in range(3))
+    (store,) = ApplicationStatus(streams).application()["stores"]  # type: ignore[arg-type]
+    assert (store["rows"], store["bytes"], store["tasks"]) == (7, 70, 3)
+
+
+def test_records_held_back_say_why() -> None:
+    streams = Streams(topology())
+    streams.task_reports = (report(0), report(1, "idling", held={"in": 5}))
+    (held,) = ApplicationStatus(streams).application()["held"]  # type: ignore[arg-type]
+    assert (held["sub_topology"], held["partition"], held["node"], held["records"]) == (1, 1, "in", 5)
+    assert (held["condition"], "more records in the log" in held["why"]) == ("idling", True)
+
+
+def test_a_micro_batch_that_was_tried_again_says_so() -> None:
+    class Told(Query):
+        recentProgress = tuple(
+            {"batchId": n, "timestamp": "2013-07-01T00:00:00.000Z", "durationMs": {"triggerExecution": 5}}
+            for n in (6, 7)
+        )
+
+    streams = Streams(topology())
+    source = streams.topology.sub_topologies[0].inputs[0].name
+    counts = RunCounts()
+    for batch, retries in ((6, 0), (7, 2)):
+        counts.add(batch, [NodeRows({source: 3})], retries=retries)
+    streams.query = Told()
+    streams.rows_of_micro_batches = {number: rows for number, rows, _ in counts.last}
+    streams.retries_of_micro_batches = {number: retries for number, _, retries in counts.last}
+    batches = ApplicationStatus(streams).application()["batches"]  # type: ignore[arg-type]
+    assert [(one["batch"], one["rows"], one["retries"]) for one in batches] == [(6, 3, 0), (7, 3, 2)]

@@ -22,7 +22,7 @@ from suiro.streams_spark.lanes import lane_rows
 from suiro.streams_spark.outputs import Topics
 from suiro.streams_spark.plan import plan
 from suiro.streams_spark.program import Program
-from suiro.streams_spark.reports import DroppedRecords, unpack_reports
+from suiro.streams_spark.reports import DroppedRecords, TaskReport, unpack_reports
 from suiro.streams_spark.run_task import run_task
 from suiro.streams_spark.shuffle_message import STAGED
 from suiro.streams_spark.state_log import StateCache, StateLog, read_columns
@@ -98,6 +98,8 @@ class Engine:
         self.behind: set[tuple[str, int]] = set()
         self.offset = 0
         self.dropped: Counter[str] = Counter()
+        self.reports: list[TaskReport] = []
+        """Of the last micro-batch."""
 
     def only_rules(self, wanted: bool) -> None:
         numbers = range(len(self.plan.subs))
@@ -107,6 +109,7 @@ class Engine:
 
     def batch(self, batch: Batch, chunk: int) -> list[tuple[Any, ...]]:
         stage = Stage()
+        self.reports = []
         topics = Topics(stage)  # type: ignore[arg-type]
         rows: list[tuple[int, int, bytes]] = []
         told: Batch = {place: ([], False) for place in self.behind}
@@ -141,8 +144,13 @@ class Engine:
     def _told(self, rows: list[tuple[int, int, bytes]]) -> list[tuple[int, int, bytes]]:
         """Without what is for the driver, of which the counts of dropped records are kept."""
         for number, _, data in rows:
-            if number == STAGED and isinstance(message := unpack_reports([data])[0], DroppedRecords):
+            if number != STAGED:
+                continue
+            (message,) = unpack_reports([data])
+            if isinstance(message, DroppedRecords):
                 self.dropped.update(message.counts)
+            elif isinstance(message, TaskReport):
+                self.reports.append(message)
         return [row for row in rows if row[0] != STAGED]
 
     def stores(self) -> dict[tuple[int, int, str], dict[bytes, bytes]]:

@@ -40,7 +40,7 @@ from suiro.streams_spark.notes import LANE_TIME, note, noted
 from suiro.streams_spark.plan import plan
 from suiro.streams_spark.rebuild import Boundary, HeldFrom
 from suiro.streams_spark.replacement import mark
-from suiro.streams_spark.reports import DroppedRecords, NodeRows, pack_report, unpack_reports
+from suiro.streams_spark.reports import DroppedRecords, NodeRows, TaskReport, pack_report, unpack_reports
 from suiro.streams_spark.shuffle_message import HEADERS, Lane, ShuffleMessage
 from suiro.streams_spark.state_log import Directory, Segment, read_columns, write_segments
 from suiro.views.cuts import Cut
@@ -87,6 +87,7 @@ POSITIONS = Positions(
     muted=True,
 )
 FOLLOWING = replace(POSITIONS, started_at=None, behind=frozenset(), clock=None, follows={("a", 0): -1})
+TASK = TaskReport(sub_topology=1, partition=2, stores={"s": (3, 40)}, held={"in": 5}, condition="idling")
 MARKER = Marker(lineage="q", batch_id=3, end_digest="e", start_digest="s", run_id="r")
 SUBSCRIPTIONS = SubscriptionSerde(serdes.string)
 SUBSCRIPTION = Subscription("left", b"v", 5, Instruction.SUBSCRIBE_AND_ANSWER, 2)
@@ -243,6 +244,7 @@ FORMATS: dict[str, tuple[Callable[[], bytes], Callable[[bytes], Any], Any]] = {
         DroppedRecords({"late": 2}),
     ),
     "report-rows": (lambda: pack_report(NodeRows({"source": 3})), report_of, NodeRows({"source": 3})),
+    "report-task": (lambda: pack_report(TASK), report_of, TASK),
     "held-records": (lambda: pack_held(HELD), unpack_held, HELD),
     "note": (note_of, noted_of, 1_234),
     "state-directory": (DIRECTORY.pack, Directory.unpack, DIRECTORY),

@@ -16,7 +16,14 @@ from suiro.errors import FatalError
 from suiro.spark import CommitMessage, MicroBatchIdentity, PackedReport, StagedRecords
 from suiro.spark.reports import pack_commit, unpack_commit
 from suiro.streams_spark.rebuild import HeldFrom
-from suiro.streams_spark.reports import DroppedRecords, NodeRows, Report, pack_report, unpack_reports
+from suiro.streams_spark.reports import (
+    DroppedRecords,
+    NodeRows,
+    Report,
+    TaskReport,
+    pack_report,
+    unpack_reports,
+)
 from suiro.streams_spark.shuffle_message import HEADERS, Lane, ShuffleMessage
 
 INT64 = st.integers(-(1 << 63), (1 << 63) - 1)
@@ -116,6 +123,9 @@ REPORTS: dict[str, Report] = {
     "held": HeldFrom("topic", 3, 17, -1),
     "dropped": DroppedRecords({"null key": 2, "late": 1}),
     "rows": NodeRows({"KSTREAM-SOURCE-0000000000": 3}),
+    "task": TaskReport(
+        sub_topology=1, partition=2, stores={"counts": (3, 400)}, held={"in": 5}, condition="idling"
+    ),
 }
 
 

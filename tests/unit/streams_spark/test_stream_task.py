@@ -14,7 +14,7 @@ from suiro.protocol.records import decode_batch
 from suiro.spark import SinkOptions
 from suiro.spark.encoding import encode_rows
 from suiro.spark.staging import StagingWriter
-from suiro.streams import EmitStrategy, StreamsBuilder, TimeWindows, record_value, serdes
+from suiro.streams import EmitStrategy, Materialized, StreamsBuilder, TimeWindows, record_value, serdes
 from suiro.streams_spark.outputs import Topics
 from suiro.streams_spark.run_task import run_task
 from suiro.streams_spark.shuffle_message import Lane, ShuffleMessage
@@ -35,6 +35,35 @@ def test_a_count_at_a_rebuilds_boundary_is_paused_and_not_behind(rules: bool) ->
     rows = run_task(engine.program, 0, 0, [tick.pack()], log, Topics(Stage()))  # type: ignore[arg-type]
     told = [ShuffleMessage.unpack(data) for number, _, data in rows if number == 1]
     assert [(item.behind, item.paused) for item in told] == [(False, -1)] * PARTITIONS
+
+
+def test_a_task_tells_the_size_of_its_stores_and_which_records_wait() -> None:
+    builder = StreamsBuilder()
+    left, right = (builder.stream(name, key=serdes.string, value=serdes.long) for name in ("left", "right"))
+    left.merge(right).group_by_key().count(materialized=Materialized.as_("counts")).to_stream().to("out")
+    engine = Engine(builder.build(), "reports")
+    engine.only_rules(True)
+    rows = [("a", 1, 10), ("b", 2, 20), ("a", 3, 30)]
+    engine.batch({("left", 0): (rows, False), ("right", 0): ([("a", 1, 15)], True)}, 10)
+    (told,) = engine.reports
+    # What is behind may bring records from 15 on.
+    assert (told.stores["counts"][0], sum(told.held.values()), told.condition) == (1, 2, "idling")
+    assert told.stores["counts"][1] > len(b"a")
+    engine.batch({("right", 0): ([("c", 1, 40)], False)}, 10)
+    (told,) = engine.reports
+    assert (told.stores["counts"][0], told.held, told.condition) == (3, {}, "running")
+
+
+@pytest.mark.parametrize("rules", [False, True])
+def test_columns_and_rules_tell_the_same_rows(rules: bool) -> None:
+    builder = StreamsBuilder()
+    stream = builder.stream("stream", key=serdes.string, value=serdes.long)
+    stream.group_by_key().count(materialized=Materialized.as_("counts")).to_stream().to("out")
+    engine = Engine(builder.build(), f"sizes {rules}")
+    engine.only_rules(rules)
+    engine.batch({("stream", 0): ([("a", 1, 10), ("b", 2, 20), ("a", 3, 30)], False)}, 10)
+    (told,) = engine.reports
+    assert (told.stores["counts"][0], told.stores["counts"][1] > 0, told.held) == (2, True, {})
 
 
 def test_a_record_left_out_of_a_global_table_is_one_dead_letter() -> None:

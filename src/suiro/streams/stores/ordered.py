@@ -10,12 +10,14 @@ a row that changes many times in a micro-batch is encoded once (`decoded`).
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from itertools import islice
 from typing import Protocol
 
 from sortedcontainers import SortedList
 
 __all__ = ["HELD_ROWS_MAX", "OrderedMap", "Row", "after_prefix"]
 
+SAMPLE_ROWS = 100
 HELD_ROWS_MAX = 50_000
 """Rows of one map that are held otherwise than as bytes; one more, and all of them become bytes."""
 
@@ -40,6 +42,15 @@ class OrderedMap:
 
     def __contains__(self, key: bytes) -> bool:
         return key in self._rows
+
+    @property
+    def bytes_about(self) -> int:
+        """Of keys and rows, as the first rows have them. Asked for when the changes were taken."""
+        some = [
+            len(key) + (len(row) if type(row) is bytes else 0)
+            for key, row in islice(self._rows.items(), SAMPLE_ROWS)
+        ]
+        return sum(some) * len(self._rows) // max(len(some), 1)
 
     def get(self, key: bytes) -> bytes | None:
         row = self._rows.get(key)

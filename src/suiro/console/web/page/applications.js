@@ -3,7 +3,7 @@
 import { html, useMemo, useReveal, useState } from './lib.js';
 import { Failure, url, useCommand, useLoad } from './api.js';
 import { Chart } from './chart.js';
-import { count, duration, plural, rate, short, Time } from './format.js';
+import { bytes, count, duration, plural, rate, short, Time } from './format.js';
 import { Graph, NodeTopics } from './graph.js';
 import { Icon } from './icons.js';
 import { Badge, Empty, Facts, Field, Head, Json, Loading, Panel, State, Tabs, Tile } from './parts.js';
@@ -95,12 +95,27 @@ function Topology({ app }) {
         ...(node.topic || node.topics?.length ? [['Topics', html`<${NodeTopics} node=${node} />`]] : []),
         ...(node.store ?? node.stores?.[0] ? [['Store', html`<a class="mono" href=${href(['applications', route.value.parts[1], 'stores', node.store ?? node.stores[0]])}>${node.store ?? node.stores[0]}</a>`]] : []),
       ]} /><//></div>`}
+    ${(app.held ?? []).length > 0 && html`<${Held} app=${app} />`}
     ${(app.partitions ?? []).length > 0 && html`<${Panel} title="Input partitions" flush><${DataTable} label="Input partitions" rows=${app.partitions} first="-lag" rowKey=${(/** @type {any} */ row) => `${row.topic} ${row.partition}`} columns=${[
       { id: 'topic', title: 'Topic', className: 'clip', sort: (/** @type {any} */ row) => row.topic, cell: (/** @type {any} */ row) => html`<a class="mono" href=${href(['topics', row.topic])}>${row.topic}</a>` },
       { id: 'partition', title: 'Partition', numeric: true, width: '100px', sort: (/** @type {any} */ row) => row.partition, cell: (/** @type {any} */ row) => row.partition },
       { id: 'lag', title: 'Lag', numeric: true, sort: (/** @type {any} */ row) => row.lag, cell: (/** @type {any} */ row) => count(row.lag) },
     ]} /><//>`}
   `;
+}
+
+/** Records that tasks buffer until another input has caught up. @param {{app: any}} props */
+function Held({ app }) {
+  const names = Object.fromEntries((app.graph?.nodes ?? []).map((/** @type {any} */ node) => [node.id, node.name]));
+  const why = [...new Set(app.held.map((/** @type {any} */ row) => row.why))];
+  return html`<${Panel} title="Records held back" flush>
+    ${why.map((text) => html`<p key=${text} class="inset muted">${text}</p>`)}
+    <${DataTable} label="Records held back" rows=${app.held} first="-records" rowKey=${(/** @type {any} */ row) => `${row.sub_topology} ${row.partition} ${row.node}`} columns=${[
+      { id: 'node', title: 'Input', className: 'clip mono', sort: (/** @type {any} */ row) => row.node, cell: (/** @type {any} */ row) => names[row.node] ?? row.node },
+      { id: 'task', title: 'Task', width: '100px', sort: (/** @type {any} */ row) => `${row.sub_topology}_${row.partition}`, cell: (/** @type {any} */ row) => `${row.sub_topology}_${row.partition}` },
+      { id: 'condition', title: 'The task is', width: '140px', cell: (/** @type {any} */ row) => html`<${State} text=${row.condition} />` },
+      { id: 'records', title: 'Records', numeric: true, sort: (/** @type {any} */ row) => row.records, cell: (/** @type {any} */ row) => count(row.records) },
+    ]} /><//>`;
 }
 
 /** @param {{app: any}} props */
@@ -120,6 +135,7 @@ function Batches({ app }) {
       { id: 'at', title: 'Time', width: '190px', sort: (/** @type {any} */ row) => row.at, cell: (/** @type {any} */ row) => html`<${Time} ms=${row.at} />` },
       { id: 'duration', title: 'Duration', numeric: true, sort: (/** @type {any} */ row) => row.duration_ms, cell: (/** @type {any} */ row) => duration(row.duration_ms) },
       { id: 'rows', title: 'Rows', numeric: true, sort: (/** @type {any} */ row) => row.rows, cell: (/** @type {any} */ row) => count(row.rows) },
+      { id: 'retries', title: 'Retries', numeric: true, sort: (/** @type {any} */ row) => row.retries ?? 0, cell: (/** @type {any} */ row) => (row.retries ? html`<${Badge} tone="warn">${count(row.retries)}<//>` : '0') },
       { id: 'phases', title: 'Where the time went', className: 'clip muted', cell: (/** @type {any} */ row) => Object.entries(row.phases ?? {}).filter(([, took]) => Number(took) > 0).map(([name, took]) => `${name} ${duration(took)}`).join(', ') },
     ]} /><//>
   `;
@@ -132,6 +148,8 @@ function Stores({ app, parts }) {
   return html`<${Panel} flush><${DataTable} label="Stores" rows=${stores} first="name" rowKey=${(/** @type {any} */ row) => row.name} onOpen=${(/** @type {any} */ row) => go(href([...parts, 'stores', row.name]))} columns=${[
     { id: 'name', title: 'Store', sort: (/** @type {any} */ row) => row.name, cell: (/** @type {any} */ row) => html`<a class="mono" href=${href([...parts, 'stores', row.name])}>${row.name}</a>` },
     { id: 'kind', title: 'Kind', cell: (/** @type {any} */ row) => html`<${Badge}>${row.kind}<//>` },
+    { id: 'rows', title: 'Rows', numeric: true, sort: (/** @type {any} */ row) => row.rows ?? -1, cell: (/** @type {any} */ row) => count(row.rows) },
+    { id: 'bytes', title: 'Size, about', numeric: true, sort: (/** @type {any} */ row) => row.bytes ?? -1, cell: (/** @type {any} */ row) => bytes(row.bytes) },
     { id: 'topic', title: 'Changelog topic', className: 'clip', cell: (/** @type {any} */ row) => (row.topic ? html`<a class="mono" href=${href(['topics', row.topic])}>${row.topic}</a>` : html`<span class="muted">none</span>`) },
   ]} /><//>`;
 }
