@@ -14,7 +14,7 @@ from uuid import uuid4
 import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
-from support.drawn_topologies import Drawn, drawn
+from support.drawn_topologies import Drawn, drawn, is_varied
 from support.spark_streams import Got, Running, by_key, interpreted, last_by_key
 
 from suiro.streams import StreamsBuilder
@@ -34,8 +34,8 @@ one_draw = settings(
 many_draws = settings(
     one_draw, max_examples=max(1, int(os.environ.get("SUIRO_SOAK_SECONDS", "600")) // 2 // SECONDS_OF_A_DRAW)
 )
-lists_of_cases = st.lists(drawn(), min_size=TOPOLOGIES, max_size=TOPOLOGIES)
-lists_with_keys = st.lists(drawn(null_keys=False), min_size=TOPOLOGIES, max_size=TOPOLOGIES)
+lists_of_cases = st.lists(drawn(), min_size=TOPOLOGIES, max_size=TOPOLOGIES).filter(is_varied)
+lists_with_keys = st.lists(drawn(null_keys=False), min_size=TOPOLOGIES, max_size=TOPOLOGIES).filter(is_varied)
 limits = st.integers(20, 150)
 
 

@@ -12,7 +12,7 @@ from uuid import uuid4
 import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
-from support.drawn_topologies import Drawn, drawn
+from support.drawn_topologies import Drawn, drawn, is_varied
 from support.spark_streams import Got, Outputs, Running, Sent, by_key
 from support.waiting import wait_until
 
@@ -146,7 +146,9 @@ def test_a_rebuild_writes_what_an_uninterrupted_run_would(
 
 
 @settings(max_examples=1, deadline=None, phases=[Phase.generate], suppress_health_check=list(HealthCheck))
-@given(st.lists(drawn(), min_size=10, max_size=10), st.sampled_from(["every", "micro-batch"]))
+@given(
+    st.lists(drawn(), min_size=10, max_size=10).filter(is_varied), st.sampled_from(["every", "micro-batch"])
+)
 def test_drawn_topologies_are_rebuilt(
     spark: Any, suiro_node: Any, tmp_path_factory: Any, cases: list[Drawn], emit: str
 ) -> None:

@@ -4,11 +4,15 @@ say what the new one's stores hold."""
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
 import pytest
+from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import strategies as st
+from support.drawn_topologies import Drawn, drawn, is_varied
 from support.spark_streams import Outputs, Running, Sent, by_key, interpreted, last_by_key, send
 
 from suiro.client import Client
@@ -36,8 +40,7 @@ def run(spark: Any, suiro_node: Any) -> Iterator[Run]:
             bootstrap_servers=suiro_node.bootstrap_servers,
             partitions=PARTITIONS,
             emit="every",
-            # Two of one application in one process would share the connection that commits.
-            settings={"kafka.client.id": uuid4().hex},
+            settings=client_id(),
             **options,
         )
         running.append(found)
@@ -46,6 +49,11 @@ def run(spark: Any, suiro_node: Any) -> Iterator[Run]:
     yield start
     for item in running:
         item.close()
+
+
+def client_id() -> dict[str, str]:
+    """Two of one application in one process would share the connection that commits."""
+    return {"kafka.client.id": uuid4().hex}
 
 
 @pytest.fixture
@@ -69,10 +77,10 @@ def input_of(name: str, first: int, last: int) -> list[Sent]:
     return [Sent(f"{name}.in", f"k{n % 7}", f"{'xyz'[n % 3]}{n % 5}", 1_000 + n) for n in range(first, last)]
 
 
-def changelog(server: str, name: str, store: str) -> dict[bytes | None, bytes]:
+def changelog(server: str, name: str, store: str, partitions: int = PARTITIONS) -> dict[bytes | None, bytes]:
     with Client(server) as client:
         topic = f"{name}-{store}-changelog"
-        rows = last_by_key(Outputs(client, [topic], PARTITIONS).read()[topic])
+        rows = last_by_key(Outputs(client, [topic], partitions).read()[topic])
     # Keys of no serde have their type in front.
     return {key.removeprefix(b"s"): value for key, (value, _) in rows.items() if key and value is not None}
 
@@ -121,3 +129,52 @@ def test_the_new_topology_takes_over_at_the_offsets_of_the_old_one(
     new.close()
     again = run(counted(name, "new ", changed=True), name, directory=tmp_path / "new", replace=True)
     assert len(again.send(input_of(name, 200, 210))[f"{name}.words"]) == 210
+
+
+@settings(max_examples=1, deadline=None, phases=[Phase.generate], suppress_health_check=list(HealthCheck))
+@given(st.lists(drawn(), min_size=10, max_size=10).filter(is_varied))
+def test_drawn_topologies_are_replaced_by_themselves(
+    spark: Any, suiro_node: Any, tmp_path_factory: Any, cases: list[Drawn]
+) -> None:
+    """Nobody can tell by the outputs, nor by the rows in the changelogs."""
+    server = suiro_node.bootstrap_servers
+    outputs: list[dict[str, Any]] = []
+    changelogs: list[dict[str, Any]] = []
+    for is_replaced in (False, True):
+        prefixes = {f"{uuid4().hex[:6]}.{number}.": case for number, case in enumerate(cases)}
+        builder = StreamsBuilder()
+        for prefix, case in prefixes.items():
+            case.build(builder, prefix)
+        topology = builder.build()
+        sent = {prefix: case.sent(prefix) for prefix, case in prefixes.items()}
+        halves = [
+            [item for records in sent.values() for item in records[: len(records) // 2]],
+            [item for records in sent.values() for item in records[len(records) // 2 :]],
+        ]
+        directory = tmp_path_factory.mktemp("drawn")
+        app = f"drawn-{uuid4().hex[:6]}"
+
+        start = partial(
+            Running,
+            spark,
+            topology,
+            application_id=app,
+            bootstrap_servers=server,
+            emit="every",
+        )
+        with start(directory=directory, before=halves[0], settings=client_id()) as running:
+            running.finish()
+            if is_replaced:
+                directory = tmp_path_factory.mktemp("another")
+                with start(directory=directory, replace=True, settings=client_id()) as other:
+                    other.finish()
+        with start(directory=directory, before=halves[1], settings=client_id()) as running:
+            found = running.finish()
+        outputs.append({topic.split(".", 1)[1]: by_key(rows) for topic, rows in found.items()})
+        logged = sorted(spec.name for spec in topology.stores if spec.logged)
+        changelogs.append({store.split(".", 1)[-1]: changelog(server, app, store, 1) for store in logged})
+    for found in (outputs, changelogs):
+        differing = [name for name in found[0] if found[0][name] != found[1][name]]
+        assert found[0].keys() == found[1].keys()
+        assert not differing, [(name, found[0][name], found[1][name]) for name in differing]
+    assert any(changelogs[0].values())

@@ -46,6 +46,13 @@ def drawn(draw: st.DrawFn, *, size: int = 40, null_keys: bool = True) -> Drawn:
     return Drawn(text, topics, build, tuple(draw(records(topics, size=size, null_keys=null_keys))))
 
 
+def is_varied(cases: list[Drawn]) -> bool:
+    """The first list that hypothesis draws has the simplest case, as often as there are any: nothing is found by it."""
+    return len({case.text for case in cases}) > len(cases) // 2 and any(
+        case.topics != ("in",) for case in cases
+    )
+
+
 @st.composite
 def records(
     draw: st.DrawFn, topics: tuple[str, ...], *, size: int, null_keys: bool
