@@ -339,12 +339,13 @@ def _stream_join(
 ) -> None:
     from suiro.streams import JoinWindows
 
-    join = stream.left_join if n % 2 else stream.join
+    join = (stream.join, stream.left_join, stream.outer_join)[n % 3]
+    windows = JoinWindows(before_ms=5 - 5 * (n % 5 == 1), after_ms=5 - 4 * (n % 5 == 0), grace_ms=n % 4)
     streams.append(
         join(
             other,
-            lambda left, right: [left, right],
-            JoinWindows.of_time_difference(5, grace=2),
+            lambda left, right: [_bad(left), right],
+            windows,
             key=serdes.string,
             value=serdes.json,
             other_value=serdes.json,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Protocol
 
 from suiro.streams.blocks.old_values import needs_old
@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from suiro.streams.blocks.plan import Edge
     from suiro.streams.calls import Caller
     from suiro.streams.operators.context import TaskSettings
+    from suiro.streams.records import Record
     from suiro.streams.times import OperatorTime
     from suiro.streams.topology.nodes import Node
 
@@ -36,6 +37,10 @@ class _Task(Protocol):
     def drop(self, reason: str, count: int = 1) -> None: ...
     def watch(self, store: Any) -> None: ...
     def failed_row(self, node: Node, block: Block, row: int, error: Exception) -> None: ...
+    def attempt(self, node: Node, record: Record, step: Callable[[Record], None]) -> None: ...
+    def attempt_row(
+        self, node: Node, block: Block, row: int, record: Record, step: Callable[[Record], None]
+    ) -> None: ...
 
 
 class BlockContext:
@@ -76,6 +81,15 @@ class BlockContext:
     def failed(self, block: Block, row: int, error: Exception) -> None:
         """This row's function raised. Raises where the policy is to fail; else the row is left out."""
         self._task.failed_row(self.node, block, row, error)
+
+    def attempt(self, block: Block, row: int, record: Record, step: Callable[[Record], None]) -> None:
+        """For a record that waited, which this row lets go: if the step fails, the waiting record alone is left
+        out."""
+        self._task.attempt_row(self.node, block, row, record, step)
+
+    def attempt_at_the_end(self, record: Record, step: Callable[[Record], None]) -> None:
+        """The same at the end of the micro-batch."""
+        self._task.attempt(self.node, record, step)
 
     @property
     def caller(self) -> Caller:

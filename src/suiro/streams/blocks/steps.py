@@ -10,6 +10,7 @@ from suiro.streams.blocks.async_call import AsyncCallStep
 from suiro.streams.blocks.global_table_join import StreamGlobalTableJoinStep
 from suiro.streams.blocks.map_batches import MapBatchesStep
 from suiro.streams.blocks.session_aggregate import SessionAggregateStep
+from suiro.streams.blocks.stream_stream_join import StreamStreamJoinStep
 from suiro.streams.blocks.stream_table_join import StreamTableJoinStep
 from suiro.streams.topology.nodes import (
     AsyncCall,
@@ -30,6 +31,7 @@ from suiro.streams.topology.nodes import (
     Source,
     StreamAggregate,
     StreamGlobalTableJoin,
+    StreamStreamJoin,
     StreamTableJoin,
     TableFilter,
     TableMapValues,
@@ -81,12 +83,15 @@ _ONE_PORT: dict[type, Any] = {
     TableMapValues: table.TableMapValuesStep,
     ToStream: table.ToStreamStep,
 }
-_SEVERAL_PORTS: dict[type, Any] = {StreamTableJoin: StreamTableJoinStep}
+_SEVERAL_PORTS: dict[type, Any] = {
+    StreamTableJoin: StreamTableJoinStep,
+    StreamStreamJoin: StreamStreamJoinStep,
+}
 
 
 def has_step(topology: Topology, node: Node, has_several_ports: bool) -> bool:
     kind = type(node.operator)
-    if kind in _ANY_PORT or kind in (Sink, Repartition):
+    if kind in _ANY_PORT or kind in (Sink, Repartition, StreamStreamJoin):
         return True
     if isinstance(node.operator, StreamTableJoin):
         return (

@@ -366,6 +366,14 @@ class BlockTask(Task):
         self._failed(node, block.record(row), error)
         self._at = before
 
+    def attempt_row(
+        self, node: Node, block: Block, row: int, record: Record, step: Callable[[Record], None]
+    ) -> None:
+        """`attempt` for a record that this row lets go."""
+        before, self._at = self._at, (block, row)
+        self.attempt(node, record, step)
+        self._at = before
+
     @property
     def origin(self) -> Origin | None:
         """Of the record in hand."""

@@ -9,21 +9,24 @@ also passes by records that are dropped.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from suiro.streams.operators.functions import callable_of
 from suiro.streams.operators.waiting import pack, unpack
-from suiro.streams.records import Record
+from suiro.streams.records import Headers, Record
 from suiro.streams.stores.stream_join import StreamJoinStore
 from suiro.streams.topology.nodes import StreamStreamJoin
 
 if TYPE_CHECKING:
     from suiro.streams.operators.context import Context
+    from suiro.streams.operators.row_expiry import Around
 
-__all__ = ["StreamStreamJoinRule"]
+__all__ = ["Attempt", "StreamJoin", "StreamStreamJoinRule", "Written"]
+
+Attempt = Callable[[Record, Callable[[Record], None]], None]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,12 +49,20 @@ class _Side:
         """Until when an unmatched record waits, this time included."""
         return timestamp + self.after_ms + self.grace_ms
 
-    def raw_key(self, key: Any) -> bytes:
-        return self.mark + self.store.spec.key.serialize(f"{self.store.spec.name}-changelog", key)
+
+Give = Callable[[Any, Any, int, Headers], None]
+"""(key, value, timestamp, headers) of a result."""
+
+Written = tuple[bytes | None, bytes | None, bytes | None]
+"""The bytes of the key for this side's store and for the other's, and of the value for this side's; None: not known."""
+
+NOT_WRITTEN: Written = (None, None, None)
 
 
-class StreamStreamJoinRule:
-    def __init__(self, operator: StreamStreamJoin, context: Context) -> None:
+class StreamJoin:
+    """What a record does in the join; for `StreamStreamJoinRule`, and for blocks."""
+
+    def __init__(self, operator: StreamStreamJoin, context: Around) -> None:
         windows = operator.windows
         joiner = callable_of(operator.joiner, "left_right")
         left = _Side(
@@ -78,44 +89,73 @@ class StreamStreamJoinRule:
         self._retention_ms = max(1, windows.retention_ms)
         # Waiting records are kept by the time until which they wait; the two sides may wait differently long.
         self._unmatched = None if operator.outer_store is None else context.store(operator.outer_store)
-        self._context = context
         self._time = context.time
-        self._forward = context.forward
+        self._drop = context.drop
 
-    def process(self, record: Record, port: int) -> None:
+    def written(self, port: int, keys: Sequence[Any], values: Sequence[Any]) -> Iterator[Written]:
+        """For `take`, of many records that come by one port."""
         own, other = self._sides[port]
-        key, value, timestamp = record.key, record.value, record.timestamp
+        return zip(
+            own.store.keys_of(keys)[0],
+            other.store.keys_of(keys)[0],
+            own.store.all_data_of(values)[0],
+            strict=True,
+        )
+
+    def take(
+        self,
+        port: int,
+        key: Any,
+        written: Written,
+        value: Any,
+        timestamp: int,
+        headers: Headers,
+        give: Give,
+        attempt: Attempt,
+    ) -> None:
+        """`attempt` takes a record that waited, and what is to be done with it: if that fails, it alone is left out."""
+        own, other = self._sides[port]
         self._time.observe(timestamp)
         now = self._time.current
         if value is None:
-            self._context.drop("null value")
+            self._drop("null value")
             return
         if key is None:
             if own.waits_unmatched:
-                self._forward(record.with_value(own.joiner(value, None)))  # it can match nothing (KIP-962)
+                give(key, own.joiner(value, None), timestamp, headers)  # it can match nothing (KIP-962)
             else:
-                self._context.drop("null key")
+                self._drop("null key")
             return
-        own.store.put(key, value, timestamp)
+        raw, other_raw, data = written
+        if raw is None:
+            raw = own.store.key_of(key)
+        if data is None:
+            data = own.store.data_of(value)
+        own.store.put_at(raw, data, timestamp)
         if timestamp == now:
-            self._emit_unmatched(now)
+            self._emit_unmatched(now, give, attempt)
+        if other_raw is None:
+            other_raw = other.store.key_of(key)
         first = max(timestamp - own.before_ms, self._oldest(other, now))
-        matches = list(other.store.fetch(key, first, timestamp + own.after_ms))
+        matches = other.store.fetch_at(other_raw, first, timestamp + own.after_ms)
         for other_timestamp, other_value in matches:
             if self._unmatched is not None and other.waits_unmatched:
-                self._unmatched.remove(other.last_time(other_timestamp), other.raw_key(key))
+                self._unmatched.remove(other.last_time(other_timestamp), other.mark + other_raw)
             result = own.joiner(value, other_value)
-            self._forward(Record(key, result, max(timestamp, other_timestamp), record.headers))
+            give(key, result, max(timestamp, other_timestamp), headers)
         if not matches and own.waits_unmatched:
             if timestamp + own.after_ms < now:
-                self._forward(record.with_value(own.joiner(value, None)))
+                give(key, own.joiner(value, None), timestamp, headers)
             else:
-                self._wait(own, record)
+                assert self._unmatched is not None
+                payload = pack(data, headers)
+                self._unmatched.add(own.last_time(timestamp), own.mark + raw, payload)
 
-    def end_of_batch(self) -> None:
+    def close(self, give: Give, attempt: Attempt) -> None:
+        """At the end of a batch."""
         time = self._time.current
         if self._time.was_passed:
-            self._emit_unmatched(time)
+            self._emit_unmatched(time, give, attempt)
         for side, _ in self._sides:
             side.store.expire(self._oldest(side, time))
 
@@ -123,16 +163,11 @@ class StreamStreamJoinRule:
         """The first timestamp of a side that is still joined: by the side's own time, as in Kafka Streams."""
         return min(side.store.time, time) - self._retention_ms + 1
 
-    def _wait(self, side: _Side, record: Record) -> None:
-        assert self._unmatched is not None
-        spec = side.store.spec
-        value = spec.value.serialize(f"{spec.name}-changelog", record.value)
-        self._unmatched.add(
-            side.last_time(record.timestamp), side.raw_key(record.key), pack(value, record.headers)
-        )
-
-    def _emit_unmatched(self, time: int) -> None:
+    def _emit_unmatched(self, time: int, give: Give, attempt: Attempt) -> None:
         if self._unmatched is None:
+            return
+        first = self._unmatched.min_time
+        if first is None or first >= time:
             return
         due = []
         for order, (last_time, marked_key, payload) in enumerate(self._unmatched.evict_before(time)):
@@ -145,7 +180,33 @@ class StreamStreamJoinRule:
             topic = f"{spec.name}-changelog"
             data, headers = unpack(payload)
             key, value = spec.key.deserialize(topic, raw), spec.value.deserialize(topic, data)
-            self._context.attempt(Record(key, value, timestamp, headers), partial(self._stands_alone, side))
+            attempt(Record(key, value, timestamp, headers), partial(_stands_alone, side.joiner, give))
 
-    def _stands_alone(self, side: _Side, record: Record) -> None:
-        self._forward(record.with_value(side.joiner(record.value, None)))
+
+def _stands_alone(joiner: Callable[[Any, Any], Any], give: Give, record: Record) -> None:
+    give(record.key, joiner(record.value, None), record.timestamp, record.headers)
+
+
+class StreamStreamJoinRule:
+    def __init__(self, operator: StreamStreamJoin, context: Context) -> None:
+        self._join = StreamJoin(operator, context)
+        self._attempt = context.attempt
+        self._forward = context.forward
+
+    def process(self, record: Record, port: int) -> None:
+        self._join.take(
+            port,
+            record.key,
+            NOT_WRITTEN,
+            record.value,
+            record.timestamp,
+            record.headers,
+            self._give,
+            self._attempt,
+        )
+
+    def end_of_batch(self) -> None:
+        self._join.close(self._give, self._attempt)
+
+    def _give(self, key: Any, value: Any, timestamp: int, headers: Headers) -> None:
+        self._forward(Record(key, value, timestamp, headers))

@@ -85,6 +85,8 @@ class TimeOrderedBuffer:
 
     def remove(self, time: int, key: bytes) -> int:
         """Takes out all entries of this time and key; gives how many there were."""
+        if self._rows.get(_row(time, key, 0)) is None:  # the first one leaves first
+            return 0
         entries = list(self._entries_at(time, key))
         for row, _ in entries:
             self._erase(row)

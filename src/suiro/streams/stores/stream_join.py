@@ -7,17 +7,18 @@ outlives all others, so it needs no row of its own.
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterator
+from bisect import bisect_left, insort
+from collections.abc import Iterator, Sequence
 from heapq import heapify, heappop, heappush
 from typing import Any
 
+from suiro.streams.serdes.block_forms import Failed, encode_rows
 from suiro.streams.stores.ordered import OrderedMap
 from suiro.streams.topology.nodes import StoreSpec
 
 __all__ = ["StreamJoinStore"]
 
 _PLACE = struct.Struct(">qi")
-_LAST_SEQUENCE = (1 << 31) - 1
 _NO_TIME = -1
 
 
@@ -26,26 +27,64 @@ class StreamJoinStore:
         self.spec = spec
         self._rows = rows
         self._topic = f"{spec.name}-changelog"
-        # Derived from the rows; the first leaves first.
-        self._by_time = [(_PLACE.unpack(row[-_PLACE.size :])[0], row) for row, _ in rows.range()]
+        # Derived from the rows: the first leaves first; and each key's timestamps and sequences, in order.
+        self._by_time: list[tuple[int, bytes]] = []
+        self._of_key: dict[bytes, list[tuple[int, int]]] = {}
+        for row in rows.keys():  # noqa: SIM118 - in their order
+            place = _PLACE.unpack(row[-_PLACE.size :])
+            self._by_time.append((place[0], row))
+            self._of_key.setdefault(row[: -_PLACE.size], []).append(place)
         self.time: int = max((timestamp for timestamp, _ in self._by_time), default=_NO_TIME)
         """The latest timestamp put; -1 before the first."""
         heapify(self._by_time)
 
     def put(self, key: Any, value: Any, timestamp: int) -> None:
-        raw = self.spec.key.serialize(self._topic, key)
-        row = raw + _PLACE.pack(timestamp, 0)
-        if self._rows.get(row) is not None:
-            *_, (last, _) = self._rows_of(raw, timestamp, timestamp)
-            row = raw + _PLACE.pack(timestamp, _PLACE.unpack(last[-_PLACE.size :])[1] + 1)
-        self._rows.put(row, self.spec.value.serialize(self._topic, value))
-        heappush(self._by_time, (timestamp, row))
-        self.time = max(self.time, timestamp)
+        self.put_at(self.key_of(key), self.data_of(value), timestamp)
 
     def fetch(self, key: Any, first: int, last: int) -> Iterator[tuple[int, Any]]:
         """Timestamps and values of a key with `first <= timestamp <= last`, in the order of time, then of arrival."""
-        for row, value in self._rows_of(self.spec.key.serialize(self._topic, key), first, last):
-            yield _PLACE.unpack(row[-_PLACE.size :])[0], self.spec.value.deserialize(self._topic, value)
+        return iter(self.fetch_at(self.key_of(key), first, last))
+
+    def key_of(self, key: Any) -> bytes:
+        """The bytes of a key, for `put_at` and `fetch_at`."""
+        return self.spec.key.serialize(self._topic, key)
+
+    def keys_of(self, keys: Sequence[Any]) -> tuple[list[bytes | None], Failed]:
+        return encode_rows(self.spec.key, keys, self._topic)
+
+    def data_of(self, value: Any) -> bytes:
+        """The bytes of a value, for `put_at`."""
+        return self.spec.value.serialize(self._topic, value)
+
+    def all_data_of(self, values: Sequence[Any]) -> tuple[list[bytes | None], Failed]:
+        return encode_rows(self.spec.value, values, self._topic)
+
+    def put_at(self, raw: bytes, data: bytes, timestamp: int) -> None:
+        places = self._of_key.get(raw)
+        sequence = 0
+        if places is not None and raw + _PLACE.pack(timestamp, 0) in self._rows:
+            sequence = places[bisect_left(places, (timestamp + 1,)) - 1][1] + 1
+        row = raw + _PLACE.pack(timestamp, sequence)
+        self._rows.put(row, data)
+        if places is None:
+            self._of_key[raw] = [(timestamp, sequence)]
+        elif places[-1] < (timestamp, sequence):
+            places.append((timestamp, sequence))
+        else:
+            insort(places, (timestamp, sequence))
+        heappush(self._by_time, (timestamp, row))
+        self.time = max(self.time, timestamp)
+
+    def fetch_at(self, raw: bytes, first: int, last: int) -> list[tuple[int, Any]]:
+        places = self._of_key.get(raw)
+        if places is None or places[-1][0] < first:
+            return []
+        found = []
+        for place in places[bisect_left(places, (max(first, 0),)) : bisect_left(places, (last + 1,))]:
+            data = self._rows.get(raw + _PLACE.pack(*place))
+            assert data is not None  # `_of_key` says so
+            found.append((place[0], self.spec.value.deserialize(self._topic, data)))
+        return found
 
     def all(self) -> Iterator[tuple[Any, int, Any]]:
         """Keys, timestamps and values, in the order of rows."""
@@ -58,15 +97,11 @@ class StreamJoinStore:
         """Removes records with an earlier timestamp, but for the latest, which is the store's time."""
         before = min(before, self.time)
         while self._by_time and self._by_time[0][0] < before:
-            self._rows.put(heappop(self._by_time)[1], None)
-
-    def _rows_of(self, raw: bytes, first: int, last: int) -> Iterator[tuple[bytes, bytes]]:
-        first = max(first, 0)
-        if last < first:
-            return iter(())
-        found = self._rows.range(
-            raw + _PLACE.pack(first, 0), raw + _PLACE.pack(last, _LAST_SEQUENCE) + b"\x00"
-        )
-        # Rows of longer keys that begin with this one lie in between.
-        length = len(raw) + _PLACE.size
-        return (item for item in found if len(item[0]) == length)
+            row = heappop(self._by_time)[1]
+            self._rows.put(row, None)
+            raw = row[: -_PLACE.size]
+            places = self._of_key[raw]
+            if len(places) == 1:
+                del self._of_key[raw]
+            else:
+                del places[bisect_left(places, _PLACE.unpack(row[-_PLACE.size :]))]
