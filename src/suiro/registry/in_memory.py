@@ -13,6 +13,7 @@ import json
 import os
 import threading
 from collections.abc import Callable, Iterator
+from functools import cache
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import httpx
@@ -91,8 +92,16 @@ class MemoryStorage:
         self.log.append((key, value))
 
 
+@cache
+def _loop() -> asyncio.AbstractEventLoop:
+    """One for all registries in memory, on a thread of its own: callers may run in a loop too."""
+    loop = asyncio.new_event_loop()
+    threading.Thread(target=loop.run_forever, name="registry-in-memory", daemon=True).start()
+    return loop
+
+
 class _InMemory(httpx.BaseTransport):
-    """Requests go to the application itself, on a loop and a thread of their own: callers may run in a loop too."""
+    """Requests go to the application itself."""
 
     def __init__(self) -> None:
         require("registry")
@@ -100,11 +109,9 @@ class _InMemory(httpx.BaseTransport):
 
         storage: Any = MemoryStorage()
         self._transport = httpx.ASGITransport(app=RegistryApp(storage))
-        self._loop = asyncio.new_event_loop()
-        threading.Thread(target=self._loop.run_forever, name="registry-in-memory", daemon=True).start()
 
     def handle_request(self, request: httpx.Request) -> httpx.Response:
-        return asyncio.run_coroutine_threadsafe(self._answer(request), self._loop).result()
+        return asyncio.run_coroutine_threadsafe(self._answer(request), _loop()).result()
 
     async def _answer(self, request: httpx.Request) -> httpx.Response:
         asked = httpx.Request(request.method, request.url, headers=request.headers, content=request.read())
