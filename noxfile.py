@@ -32,9 +32,11 @@ TOOLS = (
         "grpcio-status",
         "hypothesis",
     ),
-    *("cyclonedx-python-lib[json-validation]", "kubernetes-validate", "license-expression", "twine", "build"),
-    *("hatchling", "import-linter", "moto[s3]", "pytest", "pytest-timeout", "pytest-xdist", "python-snappy"),
+    *("hatchling", "import-linter", "kubernetes-validate", "moto[s3]", "pytest", "pytest-timeout"),
+    *("pytest-xdist", "python-snappy"),
 )
+# Their tools require later versions of what the project requires, and a release is made with the latest anyway.
+OF_RELEASES = ("tests/unit/test_licences.py", "tests/unit/test_release.py")
 
 nox.options.default_venv_backend = "uv" if shutil.which("uv") else "virtualenv"
 nox.options.error_on_missing_interpreters = False
@@ -67,7 +69,8 @@ def lowest(session: nox.Session) -> None:
     direct = [line.split()[0] for line in lines if "suiro" in line.partition("#")[2]]
     LOWEST.write_text("\n".join(re.sub(r"\[.*?\]", "", line) for line in direct), encoding="utf-8")
     session.install("-c", str(LOWEST), "-e", ".[all]", *TOOLS)
-    _pytest(session, "-m", "not soak and not spark and not kafka", *SUITES)
+    without = [f"--ignore={name}" for name in OF_RELEASES]
+    _pytest(session, "-m", "not soak and not spark and not kafka", *without, *SUITES)
 
 
 def _without_dev(folder: Path) -> Path:
