@@ -10,6 +10,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
+import msgspec
+
 from suiro.client import EARLIEST, LATEST, Client, Fetched
 from suiro.clock import Clock, SystemClock
 from suiro.console.text import parse_time
@@ -42,9 +44,9 @@ PRODUCE_BATCH_RECORDS = 500
 PRODUCE_BATCH_BYTES = 512 * 1024
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LogRecord:
-    """A record as it stands in the log. `timestamp` in ms."""
+class LogRecord(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+    """A record as it stands in the log. `timestamp` in ms. A struct, because a search makes millions of them, and those of
+    dataclasses take ten times as long."""
 
     topic: str
     partition: int

@@ -154,14 +154,15 @@ def decode_records(payload: bytes, header: BatchHeader) -> tuple[Record, ...]:
 
 def iter_records(payload: bytes, header: BatchHeader) -> Iterator[Record]:
     """The same one by one."""
-    reader = _Reader(payload)
     if header.count < 0:
         raise CorruptRecordError(f"the batch at offset {header.base_offset} claims {header.count} records")
+    at = 0
     try:
         for _ in range(header.count):
-            yield _get_record(reader, header)
-        if reader.at != len(reader.data):
-            raise CorruptRecordError(f"{len(reader.data) - reader.at} bytes are left after the last record")
+            record, at = _get_record(payload, at, header)
+            yield record
+        if at != len(payload):
+            raise CorruptRecordError(f"{len(payload) - at} bytes are left after the last record")
     except CorruptRecordError as error:
         raise CorruptRecordError(f"the batch at offset {header.base_offset} is corrupt: {error}") from None
 
@@ -260,77 +261,102 @@ def _put_bytes(out: bytearray, value: bytes | None) -> None:
         out += value
 
 
-class _Reader:
-    __slots__ = ("at", "data")
-
-    def __init__(self, data: bytes) -> None:
-        self.data = data
-        self.at = 0
-
-    def varint(self, *, bits: int = 32) -> int:
-        value = shift = 0
-        while True:
-            if self.at >= len(self.data):
-                raise CorruptRecordError("it ends inside a number")
-            if shift >= bits:
-                raise CorruptRecordError(f"a number has more than {bits} bits")
-            byte = self.data[self.at]
-            self.at += 1
-            value |= (byte & 0x7F) << shift
-            if byte < 0x80:
-                value &= (1 << bits) - 1
-                return (value >> 1) ^ -(value & 1)
-            shift += 7
-
-    def bytes(self) -> bytes | None:
-        size = self.varint()
-        if size < 0:
-            return None
-        if size > len(self.data) - self.at:
-            raise CorruptRecordError(f"a length says {size}, {len(self.data) - self.at} bytes are left")
-        self.at += size
-        return self.data[self.at - size : self.at]
-
-
-def _get_record(reader: _Reader, header: BatchHeader) -> Record:
-    size = reader.varint()
-    end = reader.at + size
-    if size < 0 or end > len(reader.data):
-        raise CorruptRecordError(f"a record claims {size} bytes, {len(reader.data) - reader.at} are left")
-    reader.at += 1  # attributes
-    timestamp_delta = reader.varint(bits=64)
-    offset_delta = reader.varint()
-    key = reader.bytes()
-    value = reader.bytes()
-    headers = tuple(_get_header(reader) for _ in range(_header_count(reader)))
-    if reader.at != end:
-        raise CorruptRecordError(f"a record claims {size} bytes and has {size + reader.at - end}")
+def _get_record(data: bytes, at: int, header: BatchHeader) -> tuple[Record, int]:
+    """The record at a place, and the place behind it. Nearly all numbers have one byte, so it is looked at here."""
+    try:
+        size, at = _varint(data, at)
+        end = at + size
+        if size < 0 or end > len(data):
+            raise CorruptRecordError(f"a record claims {size} bytes, {len(data) - at} are left")
+        timestamp_delta, at = _varint(data, at + 1, 64)  # behind the attributes
+        offset_delta, at = _varint(data, at)
+        if (byte := data[at]) < 0x80:
+            length, at = (byte >> 1) ^ -(byte & 1), at + 1
+        else:
+            length, at = _varint(data, at)
+        key = None
+        if length >= 0:
+            stop = at + length
+            if stop > len(data):
+                raise _too_long(length, data, at)
+            key, at = data[at:stop], stop
+        if (byte := data[at]) < 0x80:
+            length, at = (byte >> 1) ^ -(byte & 1), at + 1
+        else:
+            length, at = _varint(data, at)
+        value = None
+        if length >= 0:
+            stop = at + length
+            if stop > len(data):
+                raise _too_long(length, data, at)
+            value, at = data[at:stop], stop
+        if data[at]:
+            headers, at = _get_headers(data, at)
+        else:
+            headers, at = (), at + 1
+    except IndexError:
+        raise CorruptRecordError("it ends inside a number") from None
+    if at != end:
+        raise CorruptRecordError(f"a record claims {size} bytes and has {size + at - end}")
     timestamp = (
         header.max_timestamp if header.is_log_append_time else _int64(header.base_timestamp + timestamp_delta)
     )
-    return Record(
+    record = Record(
         offset=_int64(header.base_offset + offset_delta),
         timestamp=timestamp,
         key=key,
         value=value,
         headers=headers,
     )
+    return record, at
+
+
+def _varint(data: bytes, at: int, bits: int = 32) -> tuple[int, int]:
+    """A number, and the place behind it. Raises `IndexError` where the data ends inside it."""
+    byte = data[at]
+    if byte < 0x80:
+        return (byte >> 1) ^ -(byte & 1), at + 1
+    value = shift = 0
+    while True:
+        byte = data[at]
+        if shift >= bits:
+            raise CorruptRecordError(f"a number has more than {bits} bits")
+        at += 1
+        value |= (byte & 0x7F) << shift
+        if byte < 0x80:
+            value &= (1 << bits) - 1
+            return (value >> 1) ^ -(value & 1), at
+        shift += 7
+
+
+def _piece(data: bytes, at: int, size: int) -> tuple[bytes, int]:
+    if at + size > len(data):
+        raise _too_long(size, data, at)
+    return data[at : at + size], at + size
+
+
+def _too_long(size: int, data: bytes, at: int) -> CorruptRecordError:
+    return CorruptRecordError(f"a length says {size}, {len(data) - at} bytes are left")
+
+
+def _get_headers(data: bytes, at: int) -> tuple[tuple[tuple[str, bytes | None], ...], int]:
+    count, at = _varint(data, at)
+    if not 0 <= count <= len(data) - at:
+        raise CorruptRecordError(f"a record claims {count} headers")
+    headers = []
+    for _ in range(count):
+        size, at = _varint(data, at)
+        if size < 0:
+            raise CorruptRecordError("a header has no name")
+        name, at = _piece(data, at, size)
+        size, at = _varint(data, at)
+        value, at = _piece(data, at, size) if size >= 0 else (None, at)
+        # Java reads names that are not UTF-8 with the replacement character; a reader must get past them.
+        headers.append((name.decode(errors="replace"), value))
+    return tuple(headers), at
 
 
 def _int64(value: int) -> int:
+    if -(1 << 63) <= value < 1 << 63:
+        return value
     return (value + (1 << 63)) % (1 << 64) - (1 << 63)
-
-
-def _header_count(reader: _Reader) -> int:
-    count = reader.varint()
-    if not 0 <= count <= len(reader.data) - reader.at:
-        raise CorruptRecordError(f"a record claims {count} headers")
-    return count
-
-
-def _get_header(reader: _Reader) -> tuple[str, bytes | None]:
-    name = reader.bytes()
-    if name is None:
-        raise CorruptRecordError("a header has no name")
-    # Java reads names that are not UTF-8 with the replacement character; a reader must get past them.
-    return name.decode(errors="replace"), reader.bytes()
