@@ -45,8 +45,8 @@ PRODUCE_BATCH_BYTES = 512 * 1024
 
 
 class LogRecord(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """A record as it stands in the log. `timestamp` in ms. A struct, because a search makes millions of them, and those of
-    dataclasses take ten times as long."""
+    """A record as it stands in the log. `timestamp` in ms. A struct, because a search makes millions of them, and a
+    dataclass takes ten times as long."""
 
     topic: str
     partition: int
