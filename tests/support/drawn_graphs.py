@@ -73,7 +73,7 @@ KINDS = (
 JOINS = (
     *("filter", "flat_map_values", "select_key", "branch", "merge", "to", "map_values", "process_values"),
     *("table", "to_table", "table_filter", "table_values", "table_stream", "to_table", "table_filter"),
-    *("table_join", "shared", "shared", "shared", "shared", "aggregate", "flat_map"),
+    *("table_join", "shared", "shared", "shared", "shared", "aggregate", "flat_map", "table_table"),
 )
 """Tables, and joins with them."""
 WINDOWS = (
@@ -318,6 +318,15 @@ def _table_stream(
     streams.append(_a_table(other, name, tables, n).to_stream())
 
 
+def _table_table(
+    builder: Any, streams: Any, stream: Any, other: Any, name: str, tables: Any, stores: Any, n: int
+) -> None:
+    left, right = (_a_table(other, name, tables, place) for place in (n, n // 2))
+    join = (left.join, left.left_join, left.outer_join)[n % 3]
+    kept = _kept(f"{name}-made") if n % 2 else None
+    tables.append(join(right, lambda left, right: [_bad(left), right], value=serdes.json, materialized=kept))
+
+
 def _table_join(
     builder: Any, streams: Any, stream: Any, other: Any, name: str, tables: Any, stores: Any, n: int
 ) -> None:
@@ -450,5 +459,6 @@ _STEPS: dict[str, Callable[..., None]] = {
         )
     ),
     "table_stream": _table_stream,
+    "table_table": _table_table,
     "stream_join": _stream_join,
 }
