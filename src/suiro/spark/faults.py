@@ -19,6 +19,7 @@ from __future__ import annotations
 
 import os
 import signal
+from contextlib import suppress
 from pathlib import Path
 
 from suiro.errors import TransientError, UsageError
@@ -80,7 +81,8 @@ def _act(action: str, where: str) -> None:
     if action == "kill-session":
         for process in _session_members():
             if process != os.getpid():
-                os.kill(process, signal.SIGKILL)
+                with suppress(ProcessLookupError):  # a worker of a query that was just stopped
+                    os.kill(process, signal.SIGKILL)
     os.kill(os.getpid(), signal.SIGKILL)
 
 
