@@ -169,6 +169,7 @@ class EndlessStreams:
     application_id = "endless"
     checkpoint = Path("nowhere")
     exception = None
+    replacement = None
 
     def __init__(self, failure: Exception | None = None, *, is_told: bool = True) -> None:
         self.asked = 0
