@@ -70,6 +70,10 @@ class Capture:
         assert event is not None
         return event
 
+    @property
+    def is_ready(self) -> bool:
+        return any(event["event"] == "ready" for event in self.events)
+
     def said(self) -> str:
         return self._log.read_text()
 
