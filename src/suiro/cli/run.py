@@ -19,6 +19,7 @@ from suiro.foundation.stopping import Stopping
 
 if TYPE_CHECKING:
     from suiro.streams import KafkaStreams
+    from suiro.telemetry import Traces
 
 __all__ = ["run"]
 
@@ -97,7 +98,7 @@ _Otlp = Annotated[
     str | None,
     typer.Option(
         metavar="URL",
-        help="Push metrics there by OTLP over HTTP. Default: OTEL_EXPORTER_OTLP_ENDPOINT, where it is set.",
+        help="Send metrics and traces there by OTLP over HTTP. Default: OTEL_EXPORTER_OTLP_ENDPOINT, where it is set.",
     ),
 ]
 _OpenLineage = Annotated[
@@ -151,7 +152,9 @@ def run(
             module, topology = load_topology(app)
             from suiro.streams import KafkaStreams
             from suiro.streams_spark import lineage_report
+            from suiro.telemetry import traces_to
 
+            traces = traces_to(otlp, "suiro")
             streams = KafkaStreams(
                 topology,
                 application_id=application_id or getattr(module, "application_id", None) or app.stem,
@@ -166,12 +169,13 @@ def run(
                 rebuild=rebuild,
                 replace=replace,
                 create_topics=create_topics,
+                traces=traces,
             )
             if metrics is not None:
                 _serve(metrics, streams)
             with (
                 _console(console, streams),
-                _pushing(otlp, streams),
+                _pushing(otlp, streams, traces),
                 lineage_report(streams, openlineage) as lineage,
             ):
                 code = until_stopped(streams, until_done)
@@ -212,7 +216,7 @@ def _queries(streams: Any) -> list[Any]:
 
 
 @contextmanager
-def _pushing(otlp: str | None, streams: Any) -> Iterator[None]:
+def _pushing(otlp: str | None, streams: Any, traces: Traces | None) -> Iterator[None]:
     from suiro.spark import push_metrics
 
     push = push_metrics(lambda: _queries(streams), otlp)
@@ -221,6 +225,8 @@ def _pushing(otlp: str | None, streams: Any) -> Iterator[None]:
     finally:
         if push is not None:
             push.stop()
+        if traces is not None:
+            traces.close()
 
 
 @contextmanager

@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     from suiro.streams_spark.rebuild import Boundary
     from suiro.streams_spark.reports import TaskReport
     from suiro.streams_spark.row_trace import Traceable
+    from suiro.telemetry import Traces
 
 __all__ = ["KafkaStreams", "State"]
 
@@ -66,6 +67,7 @@ class KafkaStreams:
     `replace`: the same for an application that runs, with another `state_dir`: it takes its place (`replacement`).
     `create_topics`: topics that the topology reads or writes and that do not exist are created, instead of refused.
     `footer`: makes the last record of each micro-batch's transaction. `pace`: has a say in where micro-batches end.
+    `traces`: where spans of records go (`suiro.telemetry.traces_to`); the caller closes it.
     """
 
     def __init__(
@@ -88,6 +90,7 @@ class KafkaStreams:
         create_topics: bool = False,
         footer: FooterOf | None = None,
         pace: Pace | None = None,
+        traces: Traces | None = None,
     ) -> None:
         if emit not in ("micro-batch", "every"):
             raise ConfigError(f'emit={emit!r} is neither "micro-batch" nor "every"')
@@ -132,6 +135,7 @@ class KafkaStreams:
         self._create_topics = create_topics
         self._footer = footer
         self._pace = pace
+        self._traces = traces
         self._stores: dict[str, ReadOnlyStore] = {}
         self._counts = RunCounts()
         self._query: StreamingQuery | None = None
@@ -184,6 +188,7 @@ class KafkaStreams:
                 counts=self._counts,
                 trigger=self._trigger,
                 footer=self._footer,
+                traces=self._traces,
             )
 
         start(boundary, follows=follows)
@@ -474,6 +479,7 @@ class KafkaStreams:
             boundary=boundary,
             follows=follows,
             pace=self._pace,
+            tracing=None if self._traces is None else self._traces.of(self.application_id),
         )
 
     def _source_options(self, topics: tuple[str, ...], *, is_rebuild: bool = False) -> SourceOptions:

@@ -36,6 +36,7 @@ from suiro.streams_spark.outputs import Outputs, Topics
 from suiro.streams_spark.plan import IN_SOURCE_TASKS, SubPlan, may_punctuate
 from suiro.streams_spark.program import Program
 from suiro.streams_spark.record_readers import TopicReader
+from suiro.streams_spark.record_spans import RecordTracer
 from suiro.streams_spark.shuffle_message import Lane, Row, ShuffleMessage
 from suiro.streams_spark.taking import Letters, all_taken
 from suiro.streams_spark.twins import twins_of
@@ -58,6 +59,9 @@ def work_rows(
     calls = Calls()
     with StageOfTask(program.sink, in_driver) as stage:
         topics = Topics(stage)
+        tracer = None
+        if program.tracing is not None and not work.muted:
+            tracer = RecordTracer(program.tracing, clock)
         if work.muted:
             topics.mute(program.kept_when_muted)
         if work.ticks:
@@ -76,8 +80,12 @@ def work_rows(
                 )
                 with ends_with_query(client.abandon), ends_with_query(calls.give_up):
                     chunks = read_columns(RetryingClient(client, waiting), item.records, reading, clock)
+                    if tracer is not None:
+                        chunks = tracer.traced(chunks, item.lane)
                     yield from lane_rows(program, item, chunks, topics, work.clock, calls)
         yield list(topics.finish())
+        if tracer is not None:
+            yield list(tracer.report())
 
 
 def _until_stopped(

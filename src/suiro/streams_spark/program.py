@@ -22,6 +22,7 @@ from suiro.streams.topology.nodes import Node
 from suiro.streams.topology.topology import Topology
 from suiro.streams_spark.plan import Plan
 from suiro.streams_spark.rebuild import Boundary
+from suiro.telemetry import Tracing
 
 __all__ = ["Program", "check_picklable", "load", "packed", "unpacked"]
 
@@ -33,6 +34,7 @@ class Program:
     `clock_ms`: how often the wall clock must come by; None where nothing waits for it. `boundary`: of a rebuild.
     `follows`: another process of the application, which writes the results (`replacement`).
     `pace`: has a say in where micro-batches end; picklable, since it is asked in another process.
+    `tracing`: of records.
     """
 
     run: str
@@ -46,6 +48,7 @@ class Program:
     boundary: Boundary | None = None
     follows: bool = False
     pace: Pace | None = None
+    tracing: Tracing | None = None
 
     @property
     def connection(self) -> tuple[str, Mapping[str, str]]:

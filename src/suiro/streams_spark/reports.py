@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter, deque
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
@@ -15,6 +15,8 @@ from suiro.streams_spark.rebuild import HeldFrom
 __all__ = [
     "DroppedRecords",
     "NodeRows",
+    "RecordSpan",
+    "RecordSpans",
     "Report",
     "RunCounts",
     "TaskReport",
@@ -52,7 +54,19 @@ class TaskReport:
     condition: str
 
 
-Report = CommitMessage | HeldFrom | DroppedRecords | NodeRows | TaskReport
+RecordSpan = tuple[str, str, str, str, int, int, int]
+"""Ids of trace, span and parent; topic, partition and offset; when the record was read, in ns."""
+
+
+@dataclass(frozen=True, slots=True)
+class RecordSpans:
+    """Records that a task has traced, and when it was done with them."""
+
+    spans: tuple[RecordSpan, ...]
+    processed_ns: int
+
+
+Report = CommitMessage | HeldFrom | DroppedRecords | NodeRows | TaskReport | RecordSpans
 
 
 @dataclass(slots=True)
@@ -91,6 +105,9 @@ def pack_report(report: Report) -> bytes:
             return PackedReport("rows", dict(report.counts)).pack()
         case TaskReport():
             return PackedReport("task", asdict(report)).pack()
+        case RecordSpans():
+            fields = {"spans": [list(one) for one in report.spans], "processed_ns": report.processed_ns}
+            return PackedReport("spans", fields).pack()
         case CommitMessage():
             return pack_commit(report)
 
@@ -102,13 +119,15 @@ def unpack_reports(told: Iterable[bytes]) -> list[Report]:
 
 def _unpack(data: bytes) -> Report:
     report = PackedReport.unpack(data)
-    if report.kind not in ("held", "dropped", "rows", "task"):
+    if report.kind not in ("held", "dropped", "rows", "task", "spans"):
         return commit_of(report)
     try:
         if report.kind == "held":
             return HeldFrom(**report.fields)
         if report.kind == "task":
             return _task_report(report.fields)
+        if report.kind == "spans":
+            return RecordSpans(tuple(map(_span, report.fields["spans"])), int(report.fields["processed_ns"]))
         counts = {name: int(count) for name, count in report.fields.items()}
         return DroppedRecords(counts) if report.kind == "dropped" else NodeRows(counts)
     except (TypeError, ValueError, KeyError, AttributeError) as error:
@@ -126,3 +145,8 @@ def _task_report(fields: Mapping[str, Any]) -> TaskReport:
         held={name: int(records) for name, records in fields["held"].items()},
         condition=Condition(fields["condition"]).value,
     )
+
+
+def _span(told: Sequence[Any]) -> RecordSpan:
+    trace, span, above, topic, partition, offset, started_ns = told
+    return str(trace), str(span), str(above), str(topic), int(partition), int(offset), int(started_ns)

@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from suiro.clock import SystemClock
 from suiro.spark import (
     CommitMessage,
     FooterOf,
@@ -20,6 +21,7 @@ from suiro.streams_spark.driver_task import DriverTask
 from suiro.streams_spark.processor import TaskProcessor
 from suiro.streams_spark.program import Program
 from suiro.streams_spark.rebuild import HeldFrom, settled
+from suiro.streams_spark.record_spans import NS_PER_MS, spans_of
 from suiro.streams_spark.reports import RunCounts, unpack_reports
 from suiro.streams_spark.shuffle_message import SPARK_SCHEMA, STAGED
 from suiro.streams_spark.source import FORMAT, WAITS, TopologySource
@@ -28,6 +30,8 @@ from suiro.streams_spark.spread import salts_expression
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
+
+    from suiro.telemetry import Traces
 
 __all__ = ["STATE_SETTINGS", "start_query"]
 
@@ -61,9 +65,11 @@ def start_query(
     counts: RunCounts,
     trigger: Mapping[str, Any] | None = None,
     footer: FooterOf | None = None,
+    traces: Traces | None = None,
 ) -> StreamingQuery:
     """`counts` gets what committed micro-batches tell. `trigger`: as
-    `DataStreamWriter.trigger` takes it. `footer`: the last record of each transaction. The session is left as it was.
+    `DataStreamWriter.trigger` takes it. `footer`: the last record of each transaction. `traces` gets
+    the spans of records. The session is left as it was.
     """
     session = spark.newSession()
     for name, value in STATE_SETTINGS.items():
@@ -85,7 +91,9 @@ def start_query(
             timeMode="None",
         )
     small = DriverTask.where_it_serves(program, text, master=spark.sparkContext.master or "")
-    writer = rows.writeStream.foreachBatch(_commits(program, counts, footer, small)).outputMode("append")
+    writer = rows.writeStream.foreachBatch(_commits(program, counts, footer, small, traces)).outputMode(
+        "append"
+    )
     writer = writer.queryName(program.plan.application_id).option("checkpointLocation", str(checkpoint))
     if trigger:
         writer = writer.trigger(**trigger)
@@ -99,7 +107,11 @@ def _followed(program: Program, batch_id: int) -> bool:
 
 
 def _commits(
-    program: Program, counts: RunCounts, footer: FooterOf | None, small: DriverTask | None
+    program: Program,
+    counts: RunCounts,
+    footer: FooterOf | None,
+    small: DriverTask | None,
+    traces: Traces | None,
 ) -> Callable[[DataFrame, int], None]:
     """One Kafka transaction: outputs, changelogs, the footer, source offsets."""
     sink = program.sink
@@ -136,5 +148,8 @@ def _commits(
         )
         _log.debug("micro-batch %d is committed", batch_id)
         counts.add(batch_id, reports, retries=max(retries_of(sink) - before, 0))
+        if traces is not None:
+            written_ns = SystemClock().wall_ms() * NS_PER_MS
+            traces.export(spans_of(reports, program.plan.application_id, written_ns))
 
     return commit

@@ -1,7 +1,7 @@
-"""What suiro tells others about its work: OpenLineage events of jobs and their datasets, and metrics by OTLP.
+"""What suiro tells others about its work: OpenLineage events of jobs and their datasets, metrics and traces by OTLP.
 
 - `openlineage`: the events of a run, as data. `columns`: the columns of a schema's text.
-- `otlp`: metrics as requests of OpenTelemetry's protocol.
+- `otlp`: metrics as requests of OpenTelemetry's protocol. `tracing`: spans of records, and the header `traceparent`.
 - `sending`: a bounded queue, and a thread that writes events to a file or an HTTP endpoint. `runs`: the life of a run.
 
 Packages above describe their own datasets. Nothing here blocks or fails the work that it reports.
@@ -18,8 +18,20 @@ if TYPE_CHECKING:
     from suiro.telemetry.otlp import Exporter, MetricsPush, exporter_to, push_metrics
     from suiro.telemetry.runs import LineageRun, job_namespace
     from suiro.telemetry.sending import EventSender, sender_to
+    from suiro.telemetry.tracing import (
+        TRACEPARENT,
+        Parent,
+        Span,
+        Traces,
+        Tracing,
+        parent_of,
+        span_id,
+        trace_id,
+        traces_to,
+    )
 
 __all__ = [
+    "TRACEPARENT",
     "Column",
     "ColumnOrigin",
     "Dataset",
@@ -29,12 +41,20 @@ __all__ = [
     "Job",
     "LineageRun",
     "MetricsPush",
+    "Parent",
+    "Span",
+    "Traces",
+    "Tracing",
     "columns_of",
     "exporter_to",
     "job_namespace",
     "kafka_namespace",
+    "parent_of",
     "push_metrics",
     "sender_to",
+    "span_id",
+    "trace_id",
+    "traces_to",
 ]
 
 _MODULES = {
@@ -53,6 +73,20 @@ _MODULES = {
     "kafka_namespace": "openlineage",
     "push_metrics": "otlp",
     "sender_to": "sending",
+    **dict.fromkeys(
+        (
+            "TRACEPARENT",
+            "Parent",
+            "Span",
+            "Traces",
+            "Tracing",
+            "parent_of",
+            "span_id",
+            "trace_id",
+            "traces_to",
+        ),
+        "tracing",
+    ),
 }
 
 

@@ -19,7 +19,7 @@ import suiro
 from suiro.clock import Clock, SystemClock
 from suiro.errors import ConfigError, MissingExtraError
 from suiro.extras import require
-from suiro.telemetry.sending import EventSender, HttpTarget
+from suiro.telemetry.sending import QUEUE_MAX, EventSender, HttpTarget
 
 if TYPE_CHECKING:
     from prometheus_client.core import Metric
@@ -43,9 +43,9 @@ class Exporter:
     headers: Mapping[str, str] = field(default_factory=dict)
     attributes: Mapping[str, str] = field(default_factory=dict)
 
-    def sender(self, what: str) -> EventSender:
+    def sender(self, what: str, *, queue_max: int = QUEUE_MAX) -> EventSender:
         headers = {**self.headers, "Content-Type": CONTENT_TYPE}
-        return EventSender(HttpTarget(self.url, headers=headers, what=what))
+        return EventSender(HttpTarget(self.url, headers=headers, what=what), queue_max=queue_max)
 
 
 def exporter_to(

@@ -76,8 +76,11 @@ class _Queued:
 class EventSender:
     """Thread-safe. `sent` and `dropped` count events since the start."""
 
-    def __init__(self, target: Target, *, first_pause_s: float = FIRST_PAUSE_S) -> None:
+    def __init__(
+        self, target: Target, *, first_pause_s: float = FIRST_PAUSE_S, queue_max: int = QUEUE_MAX
+    ) -> None:
         self._target = target
+        self._queue_max = queue_max
         self._first_pause_s = first_pause_s
         self._queue: deque[_Queued] = deque()
         self._changed = threading.Condition()
@@ -107,7 +110,7 @@ class EventSender:
                     if one.replaces == replaces:
                         one.make, one.sent = make, sent
                         return
-            if len(self._queue) >= QUEUE_MAX:
+            if len(self._queue) >= self._queue_max:
                 self._queue.popleft()
                 self._drop("the queue is full")
             self._queue.append(_Queued(make, replaces, sent))
