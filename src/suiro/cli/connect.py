@@ -34,7 +34,7 @@ def run(file: _File) -> None:
     from suiro.errors import SuiroError
     from suiro.foundation.http import Tls, Users
     from suiro.foundation.stopping import Stopping
-    from suiro.telemetry import sender_to
+    from suiro.telemetry import sender_to, traces_to
 
     logging.basicConfig(
         level=logging.INFO, stream=sys.stderr, format="%(asctime)s %(levelname)s %(name)s: %(message)s"
@@ -45,7 +45,8 @@ def run(file: _File) -> None:
     try:
         configuration = read_configuration(file)
         lineage = sender_to(configuration.settings.openlineage_target(configuration.folder))
-        runtime = Runtime(configuration, lineage=lineage)
+        traces = traces_to(configuration.settings.otlp, "suiro-connect")
+        runtime = Runtime(configuration, lineage=lineage, traces=traces)
         host, port = configuration.settings.address
         settings = configuration.settings
         control = serve_control(
@@ -69,8 +70,9 @@ def run(file: _File) -> None:
     sys.stdout.flush()
     stopping.wait()
     stopped = runtime.stop()
-    if lineage is not None:
-        lineage.close()
+    for telemetry in (lineage, traces):
+        if telemetry is not None:
+            telemetry.close()
     control.stop()
     if not stopped:
         typer.echo(

@@ -24,7 +24,7 @@ from suiro.connect.configuration import Configuration, Connector
 from suiro.connect.datasets import Report
 from suiro.connect.task import Ended, Progress, TaskContext
 from suiro.errors import FatalError, UsageError
-from suiro.telemetry import Datasets, EventSender
+from suiro.telemetry import Datasets, EventSender, Traces
 
 __all__ = ["Runtime", "UnknownConnectorError"]
 
@@ -39,7 +39,8 @@ class UnknownConnectorError(UsageError):
 
 
 class Runtime:
-    """Runs the connectors of a configuration until `stop`. `lineage` gets their OpenLineage events."""
+    """Runs the connectors of a configuration until `stop`. `lineage` gets their OpenLineage events, `traces` the
+    spans of records that sinks take."""
 
     def __init__(
         self,
@@ -48,6 +49,7 @@ class Runtime:
         clock: Clock | None = None,
         first_backoff_ms: int = FIRST_BACKOFF_MS,
         lineage: EventSender | None = None,
+        traces: Traces | None = None,
         reach: Callable[[str], None] = lambda point: None,
     ) -> None:
         settings = configuration.settings
@@ -60,6 +62,7 @@ class Runtime:
                 registry=settings.registry,
                 clock=clock or SystemClock(),
                 progress=progress,
+                traces=traces,
                 folder=Path(configuration.folder),
                 reach=reach,
             )

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import islice
 from typing import Any
 
 import pyarrow as pa
@@ -30,7 +31,7 @@ from suiro.errors import DataLossError, OffsetOutOfRangeError, UnknownTopicError
 from suiro.foundation.settings import SettingError
 from suiro.foundation.types import TopicPartition
 from suiro.protocol import columnar, compression
-from suiro.telemetry import Datasets
+from suiro.telemetry import Datasets, Span, sampled_parent, span_id
 
 __all__ = ["SinkSettings", "SinkTask"]
 
@@ -41,6 +42,8 @@ GATHER_BYTES = 32 * 1024 * 1024  # what lingers; decoded it is several times as 
 LARGEST_FETCH_BYTES = 1 << 30
 TRANSACTION_TIMEOUT_MS = 60_000
 LOOK_FOR_PARTITIONS_MS = 30_000
+SPANS_MAX = 2_000  # of a batch
+NS_PER_MS = 1_000_000
 FROM = {"earliest": EARLIEST, "latest": LATEST}
 
 
@@ -250,11 +253,39 @@ class _Running:
         self._put(batch)
 
     def _put(self, pieces: list[_Piece]) -> None:
+        began_ms = self._context.clock.wall_ms()
         records = [record for piece in pieces for record in self._decoded(piece)]
         self._store(records, {piece.target: piece.after for piece in pieces})  # the last of each partition
         progress = self._context.progress
         progress.records += sum(piece.rows.num_rows for piece in pieces)
         progress.commits += 1
+        if self._context.traces is not None:
+            self._context.traces.export(self._spans(records, began_ms))
+
+    def _spans(self, records: list[SinkRecord], began_ms: int) -> list[Span]:
+        """Of records in sampled traces: from when the batch was decoded until it was stored."""
+        name, ended_ms = self._context.name, self._context.clock.wall_ms()
+        parents = ((record, sampled_parent(record.headers)) for record in records if record.headers)
+        sampled = ((record, parent) for record, parent in parents if parent is not None)
+        return [
+            Span(
+                trace_id=parent.trace_id,
+                span_id=span_id(name, record.place, *parent),
+                parent_id=parent.span_id,
+                name=f"store {record.topic}",
+                start_ns=began_ms * NS_PER_MS,
+                end_ns=max(ended_ms, began_ms) * NS_PER_MS,
+                attributes={
+                    "messaging.system": "kafka",
+                    "messaging.operation.type": "process",
+                    "messaging.destination.name": record.topic,
+                    "messaging.destination.partition.id": str(record.partition),
+                    "messaging.kafka.offset": record.offset,
+                    "messaging.consumer.group.name": self._group,
+                },
+            )
+            for record, parent in islice(sampled, SPANS_MAX)
+        ]
 
     def _store(self, records: list[SinkRecord], next_offsets: dict[TopicPartition, int]) -> None:
         batch = SinkBatch(

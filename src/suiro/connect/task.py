@@ -17,6 +17,7 @@ from suiro.clock import Clock, SystemClock
 from suiro.connect.connectors import Headers
 from suiro.errors import FencedError, TransientError, UnknownTopicError
 from suiro.protocol import columnar
+from suiro.telemetry import Traces
 
 __all__ = ["Ended", "Outgoing", "Progress", "Task", "TaskContext", "Topics", "batches_of", "one_transaction"]
 
@@ -43,6 +44,7 @@ class TaskContext:
     clock: Clock = field(default_factory=SystemClock)
     stopping: threading.Event = field(default_factory=threading.Event)
     progress: Progress = field(default_factory=Progress)
+    traces: Traces | None = None
     folder: Path = field(default_factory=Path)  # paths of the configuration are relative to its file
     reach: Callable[[str], None] = lambda point: None  # for tests, which stop the process at a named point
 

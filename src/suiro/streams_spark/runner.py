@@ -21,7 +21,6 @@ from suiro.streams_spark.driver_task import DriverTask
 from suiro.streams_spark.processor import TaskProcessor
 from suiro.streams_spark.program import Program
 from suiro.streams_spark.rebuild import HeldFrom, settled
-from suiro.streams_spark.record_spans import NS_PER_MS, spans_of
 from suiro.streams_spark.reports import RunCounts, unpack_reports
 from suiro.streams_spark.shuffle_message import SPARK_SCHEMA, STAGED
 from suiro.streams_spark.source import FORMAT, WAITS, TopologySource
@@ -149,6 +148,8 @@ def _commits(
         _log.debug("micro-batch %d is committed", batch_id)
         counts.add(batch_id, reports, retries=max(retries_of(sink) - before, 0))
         if traces is not None:
+            from suiro.streams_spark.record_spans import NS_PER_MS, spans_of  # of no use to other drivers
+
             written_ns = SystemClock().wall_ms() * NS_PER_MS
             traces.export(spans_of(reports, program.plan.application_id, written_ns))
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from hashlib import blake2b
 from typing import NamedTuple
@@ -25,6 +25,7 @@ __all__ = [
     "Tracing",
     "encode_spans",
     "parent_of",
+    "sampled_parent",
     "span_id",
     "traces_to",
 ]
@@ -64,6 +65,16 @@ def parent_of(value: bytes | None) -> Parent | None:
     ):
         return None
     return Parent(*(part.decode() for part in found.groups()))
+
+
+def sampled_parent(headers: Iterable[tuple[str, bytes | None]]) -> Parent | None:
+    """Of a record. The last header of the name counts; None where its trace is not sampled."""
+    found: bytes | None = None
+    for name, value in headers:
+        if name == TRACEPARENT:
+            found = value
+    parent = parent_of(found)
+    return parent if parent is not None and parent.is_sampled else None
 
 
 def span_id(*facts: object) -> str:
