@@ -96,12 +96,13 @@ class StreamJoinStore:
     def expire(self, before: int) -> None:
         """Removes records with an earlier timestamp, but for the latest, which is the store's time."""
         before = min(before, self.time)
+        expired: dict[bytes, None] = {}
         while self._by_time and self._by_time[0][0] < before:
             row = heappop(self._by_time)[1]
             self._rows.put(row, None)
-            raw = row[: -_PLACE.size]
+            expired[row[: -_PLACE.size]] = None
+        for raw in expired:  # each list once: a key may have most of the records
             places = self._of_key[raw]
-            if len(places) == 1:
+            del places[: bisect_left(places, (before,))]
+            if not places:
                 del self._of_key[raw]
-            else:
-                del places[bisect_left(places, _PLACE.unpack(row[-_PLACE.size :]))]
