@@ -12,7 +12,7 @@ from uuid import uuid4
 from support.capturing import Capture
 from support.connecting import reaches, running, state
 from support.http_peer import Answer, HttpPeer
-from support.openlineage import check_event, events_of
+from support.openlineage import check_event, events_of, turns
 from support.postgres import Postgres
 from support.waiting import wait_until
 
@@ -55,7 +55,8 @@ folder = "in"
 kind = "{name}:Failing"
 topic = "{name}.other"
 """
-    sender = sender_to(str(tmp_path / "events"))
+    file = tmp_path / "events"
+    sender = sender_to(str(file))
     assert sender is not None
     with running(tmp_path, suiro_node.bootstrap_servers, text, lineage=sender) as runtime:
         reaches(runtime, "failing", lambda status: status["state"] == "FAILED", "FAILED")
@@ -67,9 +68,9 @@ topic = "{name}.other"
         reaches(runtime, "rows", lambda status: status["state"] == "PAUSED", "PAUSED")
         wait_until(lambda: state(runtime, "failing")["state"] == "RUNNING")
         runtime.resume("rows")
-        wait_until(lambda: sender.sent >= 6, what="six events")
+        wait_until(lambda: len(turns(events_of(file.read_text()))) == 6, what="six events")
     sender.close()
-    events = events_of((tmp_path / "events").read_text())
+    events = turns(events_of(file.read_text()))
     kinds = {
         job: [one["eventType"] for one in events if one["job"]["name"] == job] for job in ("rows", "failing")
     }

@@ -1,4 +1,5 @@
-"""`suiro run --openlineage`: an application that is killed and comes back; each of its runs gets an end."""
+"""`suiro run --openlineage --otlp`: an application that is killed and comes back; each of its runs gets an end, and a
+collector gets its metrics and the spans of its records."""
 
 from __future__ import annotations
 
@@ -9,15 +10,19 @@ import sys
 from pathlib import Path
 
 import pytest
+from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import ExportMetricsServiceRequest
+from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 
 from suiro.client import Client, NewTopic
 from suiro.node import NodeProcess
+from suiro.protocol.records import Record, encode_batch
 from tests.support.http_peer import Answer, HttpPeer
-from tests.support.openlineage import check_event
+from tests.support.openlineage import check_event, turns
 from tests.support.waiting import wait_until
 
 pytestmark = [pytest.mark.spark, pytest.mark.soak]
 
+PATHS = ("/api/v1/lineage", "/v1/traces", "/v1/metrics")
 APP = """
 from suiro.streams import serdes
 
@@ -44,9 +49,21 @@ def test_a_killed_run_is_ended_by_the_next(tmp_path: Path) -> None:
             killed.kill()
             killed.wait()
         environment["OPENLINEAGE_URL"] = peer.url
+        with Client(node.bootstrap_servers) as client:
+            headers = (("traceparent", f"00-{'a' * 32}-{'b' * 16}-01".encode()),)
+            record = Record(offset=0, timestamp=1_700_000_000_000, key=b"k", value=b"v", headers=headers)
+            client.produce({("in", 0): encode_batch([record])})
+        command += ["--otlp", peer.url]
         again = subprocess.run([*command, "--until-done"], env=environment, capture_output=True, timeout=300)
         assert again.returncode == 0, again.stderr
-        events = [check_event(json.loads(one.body)) for one in peer.asked[1:]]
+        by_path = {path: [one.body for one in peer.asked if one.path == path] for path in PATHS}
+        (traces,) = map(ExportTraceServiceRequest.FromString, by_path["/v1/traces"])
+        (span,) = traces.resource_spans[0].scope_spans[0].spans
+        assert (span.name, span.parent_span_id.hex()) == ("process in", "b" * 16)
+        pushed = ExportMetricsServiceRequest.FromString(by_path["/v1/metrics"][-1])
+        names = {metric.name for metric in pushed.resource_metrics[0].scope_metrics[0].metrics}
+        assert "suiro_query_micro_batch" in names
+        events = turns([check_event(json.loads(body)) for body in by_path["/api/v1/lineage"][1:]])
         assert [one["eventType"] for one in events] == ["START", "ABORT", "START", "COMPLETE"]
         first, aborted, second, completed = (one["run"]["runId"] for one in events)
         assert (first, second) == (aborted, completed)

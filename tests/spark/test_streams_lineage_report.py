@@ -8,7 +8,7 @@ from typing import Any
 from uuid import uuid4
 
 import pytest
-from support.openlineage import events_of
+from support.openlineage import events_of, turns
 from support.spark_streams import Running, Sent
 
 from suiro.streams import StreamsBuilder, serdes
@@ -39,7 +39,7 @@ def test_a_run_of_an_application(spark: Any, suiro_node: Any, tmp_path: Path, fa
     expected = pytest.raises(Exception, match="ZeroDivisionError") if fails else nullcontext()
     with expected, lineage_report(running.streams, str(events), name="reported"), running:
         running.finish()
-    first, last = events_of(events.read_text())
+    first, last = turns(events_of(events.read_text()))
     assert (first["eventType"], last["eventType"]) == ("START", "FAIL" if fails else "COMPLETE")
     assert first["job"]["name"] == "reported"
     assert [one["name"] for one in last["inputs"]] == [f"{run}.in"]

@@ -37,3 +37,8 @@ def check_event(event: dict[str, Any]) -> dict[str, Any]:
 def events_of(text: str) -> list[dict[str, Any]]:
     """The events of a file, each checked."""
     return [check_event(json.loads(line)) for line in text.splitlines()]
+
+
+def turns(events: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Without RUNNING, whose number depends on how long a run took."""
+    return [one for one in events if one["eventType"] != "RUNNING"]
