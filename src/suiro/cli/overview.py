@@ -26,7 +26,8 @@ COMMANDS = {
     "quota": "Quotas of users, client ids and addresses: list, set, remove.",
     "schema": "Schemas of a registry: list, get, register, check, diff, delete.",
     "dead-letter": "Records that were put aside: list, show, redrive.",
-    "app": "Applications: how they stand, their graph, rows of their stores; what a change keeps of their state.",
+    "app": "Applications: how they stand, their graph, rows of their stores and what they are made of; what a change "
+    "keeps of their state.",
     "kafka": "A real Apache Kafka, and the way from a node to one.",
     "log": "The files of a node that is not running.",
     "connect": "Sources and sinks beside the log: run them, look, pause, resume.",

@@ -1,8 +1,7 @@
 """OTLP over HTTP with Protobuf: where a process exports to, and metrics as an export request.
 
 The messages are those of `opentelemetry-proto`, which the OpenTelemetry project generates. OpenTelemetry's SDK and its
-exporter are not used. The exporter follows redirects with its headers and reads answers without a limit, and the SDK
-makes an object with locks for each span. Requests go through `sending`, with its queue and its limits.
+exporter are not used: they add eight packages, and requests go through `sending`, with its own queue and limits.
 """
 
 from __future__ import annotations
