@@ -280,3 +280,21 @@ def test_runs_of_a_version_are_reported_to_openlineage(
     assert (table["namespace"], table["name"]) == ("suiro-views", world.name)
     assert [one["name"] for one in table["facets"]["schema"]["fields"]] == ["word"]
     assert topic["name"] == spec.output_topic
+
+
+def test_a_record_that_cannot_be_processed_is_named_alike_each_time(world: World) -> None:
+    """So the host knows that another start would fail, too."""
+    world.send(50)
+    bad = Record(offset=0, timestamp=1_700_000_000_000, key=b"k", value=b"\xff")
+    world.client.produce({(world.topic, 0): encode_batch([bad])})
+    spec, code = world.spec(1)
+    said = []
+    for _ in range(2):
+        process = world.start(spec, code)
+        wait_until(lambda process=process: not process.is_alive, what="its end", deadline_s=DEADLINE_S)
+        status = process.kill()
+        assert (status.is_of_record, status.is_transient) == (True, False), status
+        said.append(status.error)
+    assert said[0] == said[1]
+    assert f"{world.topic}-0" in said[0] or "partition 0" in said[0]
+    assert "50" in said[0]

@@ -18,6 +18,7 @@ class Status:
     state: str = "running"
     error: str | None = None
     is_transient: bool = False
+    is_of_record: bool = False
 
 
 @dataclass
@@ -33,8 +34,15 @@ class Child:
     def is_alive(self) -> bool:
         return not self.ended.is_set()
 
-    def end(self, error: str | None = None, *, is_transient: bool = False) -> None:
-        self.status = Status(state="failed" if error else "ended", error=error, is_transient=is_transient)
+    def end(
+        self, error: str | None = None, *, is_transient: bool = False, is_of_record: bool = False
+    ) -> None:
+        self.status = Status(
+            state="failed" if error else "ended",
+            error=error,
+            is_transient=is_transient,
+            is_of_record=is_of_record,
+        )
         self.ended.set()
 
     def stop(self) -> None:
@@ -107,6 +115,33 @@ def test_who_serves_is_started_again_and_again(runs: Runs) -> None:
         runs.number(number).end("broken")
     assert runs.number(FAILURES + 3).is_alive
     assert runs.gave_up == ["broken"]
+    supervisor.stop()
+
+
+def test_who_serves_stops_at_a_record_that_always_fails(runs: Runs, caplog: pytest.LogCaptureFixture) -> None:
+    runs.goes_on = True
+    supervisor = runs.supervisor()
+    said = "in: topic t, partition 0, offset 7: ValueError"
+    runs.number(1).end(said, is_of_record=True)
+    runs.number(2).end("no broker answers", is_transient=True)
+    for number in range(3, 3 + FAILURES):
+        runs.number(number).end(said, is_of_record=True)
+    wait_until(lambda: "is not started again" in caplog.text, what="the end")
+    assert caplog.text.count(f"not started again: {said}") == 1
+    assert supervisor.status() == {"pid": None, "state": "failed", "restarts": 1 + FAILURES, "error": said}
+    supervisor.stop()
+    assert len(runs.children) == 2 + FAILURES
+
+
+def test_other_records_and_progress_begin_the_count_again(runs: Runs) -> None:
+    runs.goes_on = True
+    supervisor = runs.supervisor()
+    for number in range(1, 2 * FAILURES + 1):
+        runs.number(number).end(f"offset {number % 2}", is_of_record=True)
+    for number in range(2 * FAILURES + 1, 4 * FAILURES + 1):
+        runs.progress += 1
+        runs.number(number).end("offset 7", is_of_record=True)
+    assert runs.number(4 * FAILURES + 1).is_alive
     supervisor.stop()
 
 

@@ -2,7 +2,8 @@
 
 Progress is what `progress()` says, asked before each start and after each end: while it changes, the child is only
 unlucky. `FAILURES` ends in a row without any, and `gave_up` is called, once; whether the child is started again after
-that is its decision. An end that the child itself calls transient (its Kafka is away) does not count.
+that is its decision, except where all of them failed at the same record: then another start would fail, too. An end
+that the child itself calls transient (its Kafka is away) does not count.
 """
 
 from __future__ import annotations
@@ -30,6 +31,8 @@ class ChildStatus(Protocol):
     def error(self) -> str | None: ...
     @property
     def is_transient(self) -> bool: ...
+    @property
+    def is_of_record(self) -> bool: ...
 
 
 class Child(Protocol):
@@ -95,22 +98,29 @@ class Supervisor:
 
     def _keep(self) -> None:
         failures, backoff = 0, Backoff(FIRST_PAUSE_S, LONGEST_PAUSE_S)
+        at_record: list[str] = []  # errors in a row that name a record
         while not self._stopping.is_set():
             before = self._progress()
-            error, counts = self._run_once()
+            error, counts, is_of_record = self._run_once()
             if self._stopping.is_set():
                 return
             if self._progress() != before:
                 failures = 0
+                at_record.clear()
                 backoff.reset()
             failures += counts
-            logger.error("%s ended: %s; it is started again in %g s", self.name, error, backoff.pause_s)
-            if counts and failures == FAILURES and not self._gave_up(error):
+            if not is_of_record or error not in at_record:
+                at_record.clear()
+            at_record += [error] if is_of_record else []
+            is_given_up = counts and failures == FAILURES and not self._gave_up(error)
+            if is_given_up or len(at_record) == FAILURES:
+                logger.error("%s failed %d times and is not started again: %s", self.name, FAILURES, error)
                 return
+            logger.error("%s ended: %s; it is started again in %g s", self.name, error, backoff.pause_s)
             backoff.wait(self._stopping)
 
-    def _run_once(self) -> tuple[str, bool]:
-        """Until it ends: why, and whether that counts as a failure."""
+    def _run_once(self) -> tuple[str, bool, bool]:
+        """Until it ends: why, whether that counts as a failure, and whether it names a record."""
         with self._lock:
             self._starts += 1
         try:
@@ -118,16 +128,16 @@ class Supervisor:
         except Exception as error:  # noqa: BLE001 - the start is repeated; the status has it
             with self._lock:
                 self._error = str(error)
-            return str(error), True
+            return str(error), True, False
         with self._lock:
             self._child = child
         while child.is_alive:
             if self._stopping.wait(POLL_S):
                 child.stop()
-                return "stopped", False
+                return "stopped", False, False
         child.stop()  # what it left behind, and its last word
         status = child.status
         why = status.error or "it ended without a word; its log says more"
         with self._lock:
             self._error = why
-        return why, not status.is_transient
+        return why, not status.is_transient, status.is_of_record

@@ -29,11 +29,13 @@ STOP_S = 30.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PipelineStatus:
-    """`is_transient`: what ended it may be over at the next start. `cut`: number of its newest one."""
+    """`is_transient`: what ended it may be over at the next start. `is_of_record`: `error` names a record that cannot
+    be processed. `cut`: number of its newest one."""
 
     state: State = "starting"
     error: str | None = None
     is_transient: bool = False
+    is_of_record: bool = False
     progress: Progress | None = None
     cut: int | None = None
 
@@ -112,7 +114,11 @@ def _after(status: PipelineStatus, said: Mapping[str, Any]) -> PipelineStatus:
             return replace(status, state=state)
         case "failed":
             return replace(
-                status, state="failed", error=str(said["error"]), is_transient=bool(said["is_transient"])
+                status,
+                state="failed",
+                error=str(said["error"]),
+                is_transient=bool(said["is_transient"]),
+                is_of_record=bool(said["is_of_record"]),
             )
         case "progress":
             names = ("done", "total", "rate", "left_s")

@@ -9,7 +9,7 @@ output, one JSON object a line; what the user's code prints goes to the standard
 | `running` | the query runs |
 | `progress` | records read, there, a second; time left; the newest cut |
 | `ready` | it has caught up, said once |
-| `failed` | `error`, and whether it `is_transient`; the process ends |
+| `failed` | `error`, if it `is_transient`, and if it `is_of_record`: it names a record that failed; the process ends |
 | `ended` | it was told to end |
 
 Started again it goes on where it was. Where its state is lost, it makes it again out of the inputs, and writes nothing
@@ -36,6 +36,8 @@ from suiro.foundation.stopping import Stopping
 from suiro.foundation.types import TopicPartition
 from suiro.spark import java_started_early
 from suiro.streams import KafkaStreams
+from suiro.streams.errors import ProcessingError
+from suiro.streams.serdes import DeserializationError
 from suiro.streams_spark import lineage_report
 from suiro.streams_spark.rebuild import begins_anew
 from suiro.telemetry import Column, Dataset
@@ -82,7 +84,8 @@ def main(folder: Path) -> int:
                 )
     except Exception as error:  # noqa: BLE001 - a user's code raises anything; the host gets it
         kind = "" if isinstance(error, SuiroError) else f"{type(error).__name__}: "
-        say("failed", error=f"{kind}{error}", is_transient=_is_transient(error))
+        is_of_record = isinstance(error, ProcessingError | DeserializationError)
+        say("failed", error=f"{kind}{error}", is_transient=_is_transient(error), is_of_record=is_of_record)
         return 1
     say("ended")
     return 0
