@@ -434,7 +434,7 @@ def test_requests_that_come_in_slowly_share_a_limited_memory() -> None:
         frame = struct.pack(">hhih", 18, 0, 7, -1) + bytes(100_000)
         frame = struct.pack(">i", len(frame)) + frame
         clients = [connect(running) for _ in range(8)]
-        memory = running.broker.server._surroundings.requests
+        memory = running.broker.server._context.requests
         try:
             for client in clients:
                 client.sendall(frame[:50_000])
@@ -461,13 +461,13 @@ def test_who_takes_no_answers_is_closed_when_they_fill_the_memory(caplog: Any) -
             slow.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
             slow.connect((host, int(port)))
             slow.settimeout(TIMEOUT_S)
-            running.broker.server._surroundings.responses.max_bytes = 0  # any part of an answer may be left
+            running.broker.server._context.responses.max_bytes = 0  # any part of an answer may be left
             with pytest.raises(OSError):  # noqa: PT012
                 while True:
                     slow.sendall(asked)
         wait_until(lambda: number_of_connections(running) == 0)
         assert "too slowly" in caplog.text
-        assert running.broker.server._surroundings.responses.used == 0
+        assert running.broker.server._context.responses.used == 0
 
 
 # Metrics

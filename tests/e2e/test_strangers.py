@@ -111,7 +111,7 @@ def test_silent_connections_give_way_to_who_logs_in() -> None:
         logged_in(running) as old,
         Strangers(running) as strangers,
     ):
-        unauthenticated = running.broker.server._doors["SASL_PLAINTEXT"].unauthenticated
+        unauthenticated = running.broker.server._acceptors["SASL_PLAINTEXT"].unauthenticated
         first = strangers.connect()
         for _ in range(40):
             strangers.connect()
@@ -152,7 +152,7 @@ def test_a_tls_handshake_takes_only_so_long(tmp_path: Path) -> None:
     }
     context = ssl.create_default_context(cafile=str(authority.certificate))
     with node(**settings) as running, Strangers(running) as strangers:
-        unauthenticated = running.broker.server._doors["SSL"].unauthenticated
+        unauthenticated = running.broker.server._acceptors["SSL"].unauthenticated
         known = strangers.enter_context(context.wrap_socket(strangers.connect(), server_hostname="localhost"))
         frame = struct.pack(">hhih", 18, 0, 7, -1)
         known.sendall(struct.pack(">i", len(frame)) + frame)
@@ -187,7 +187,7 @@ def test_one_users_failing_logins_do_not_hold_others_up() -> None:
         ) as running,
         ExitStack() as stack,
     ):
-        failures = running.broker.server._doors["SASL_PLAINTEXT"].login_failures
+        failures = running.broker.server._acceptors["SASL_PLAINTEXT"].login_failures
         for _ in range(10):
             wire = stack.enter_context(Wire(running.bootstrap_servers))
             wire.call(request_class(API_KEYS["sasl_handshake"], 1)(mechanism="PLAIN"))
