@@ -540,6 +540,7 @@ def test_the_keyboard_is_enough(open_page: Open) -> None:
     page.keyboard.press("r")
     expect(page.locator(".tabs a[aria-current]")).to_have_text("Records")
     page.keyboard.press("Control+k")
+    expect(page.get_by_role("combobox", name="Name of a page")).to_be_focused()
     page.keyboard.type("events-00042")
     page.keyboard.press("Enter")
     expect(heading).to_have_text("tenant-000.events-00042")

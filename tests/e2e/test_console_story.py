@@ -16,6 +16,7 @@ from uuid import uuid4
 import pytest
 from support.views import fed, hosted, write_app
 
+from suiro.node import NodeProcess
 from suiro.views import Views
 
 sync_api = pytest.importorskip("playwright.sync_api")
@@ -67,12 +68,13 @@ def browsing(url: str) -> Iterator[Any]:
     assert wrong == []
 
 
-def test_two_versions_from_deploy_to_retire(suiro_node: Any, tmp_path: Path) -> None:
+def test_two_versions_from_deploy_to_retire(tmp_path: Path) -> None:
+    """On a node of its own: its views would be those of other tests, too."""
     expect.set_options(timeout=WAIT_MS)
     view = f"delays_{uuid4().hex[:8]}"
-    servers = suiro_node.bootstrap_servers
     with (
-        fed(servers) as feed,
+        NodeProcess.start(data=tmp_path / "log") as node,
+        fed(servers := node.bootstrap_servers) as feed,
         hosted(servers, tmp_path / "views") as host,
         console(servers, host.url, tmp_path / "console.log") as url,
         browsing(url) as page,

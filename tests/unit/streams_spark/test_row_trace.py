@@ -51,7 +51,8 @@ def streams_of(suiro_node: Any, topic: str, add: Any = None) -> KafkaStreams:
         value=serdes.json,
         materialized=Materialized.as_("rows"),
     )
-    return KafkaStreams(builder.build(), application_id="app", bootstrap_servers=suiro_node.bootstrap_servers)
+    # Of its own: what other tests committed under the same name would be the end of what is read.
+    return KafkaStreams(builder.build(), application_id=topic, bootstrap_servers=suiro_node.bootstrap_servers)
 
 
 @pytest.fixture
