@@ -10,7 +10,9 @@ import gc
 import importlib
 import os
 import sys
+import traceback
 from collections.abc import Callable
+from types import SimpleNamespace
 from typing import ParamSpec, TypeVar
 
 P = ParamSpec("P")
@@ -40,6 +42,10 @@ COLLECTED_AT = (50_000, 20, 20)
 looking at them every 700 objects, as Python does, takes a fifth of a task's time."""
 
 
+CLOSED = (ConnectionError, EOFError)
+"""What reading from or writing to a connection raises that Spark has closed."""
+
+
 def ends_with_its_task(run: Callable[P, T]) -> Callable[P, T]:
     """Spark closes the connection of a Python process when a query stops. PySpark prints a traceback then, in the
     middle of what the user reads; the process only has to end."""
@@ -47,16 +53,24 @@ def ends_with_its_task(run: Callable[P, T]) -> Callable[P, T]:
     def quietly(*arguments: P.args, **named: P.kwargs) -> T:
         try:
             return run(*arguments, **named)
-        except (BrokenPipeError, ConnectionResetError):
+        except CLOSED:
             os._exit(1)
 
     return quietly
+
+
+def print_other_exceptions() -> None:
+    """In place of `traceback.print_exc`, which the daemon calls where a forked worker cannot even answer."""
+    if not isinstance(sys.exception(), CLOSED):
+        traceback.print_exc()
 
 
 if __name__ == "__main__":
     from pyspark import daemon
 
     daemon.worker = ends_with_its_task(daemon.worker)
+    quiet = SimpleNamespace(print_exc=print_other_exceptions, format_exc=traceback.format_exc)
+    vars(daemon)["traceback"] = quiet
     for name in PRELOADED:
         importlib.import_module(name)
     # Each worker's first task forgets what every importer knows, and reads pyspark.zip again for each package in it.

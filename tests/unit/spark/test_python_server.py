@@ -147,7 +147,7 @@ def test_it_ends_with_its_stub(environment: dict[str, str], modules: Path) -> No
     wait_until(lambda: not is_there(pid), what="the end of the process")
 
 
-@pytest.mark.parametrize("error", ["BrokenPipeError", "ConnectionResetError"])
+@pytest.mark.parametrize("error", ["BrokenPipeError", "ConnectionResetError", "EOFError"])
 def test_who_writes_to_a_stopped_query_ends_without_a_word(
     environment: dict[str, str], modules: Path, error: str
 ) -> None:
