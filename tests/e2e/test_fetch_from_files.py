@@ -11,6 +11,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
@@ -166,11 +167,13 @@ def test_and_no_longer_than_for_some_seconds(node: NodeProcess, by_file: Client,
 
 def held(node: NodeProcess, topic: str) -> list[int]:
     """Descriptors of the node's of the topic's deleted log files."""
-    return [
-        int(entry.name)
-        for entry in Path(f"/proc/{node.pid}/fd").iterdir()
-        if f"/{topic}-0" in os.readlink(entry) and ".log" in os.readlink(entry)
-    ]
+    found = []
+    for entry in Path(f"/proc/{node.pid}/fd").iterdir():
+        with suppress(FileNotFoundError):  # it was closed since
+            name = os.readlink(entry)
+            if f"/{topic}-0" in name and ".log" in name:
+                found.append(int(entry.name))
+    return found
 
 
 def test_what_is_only_in_the_remote_tier_is_mapped_too(

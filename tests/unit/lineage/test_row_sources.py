@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
@@ -229,3 +231,11 @@ def test_it_stops_at_its_limits_and_says_so(build: Any, bounds: Bounds, read: in
     assert (found.read, found.stopped) == (read, said)
     if build is counted:
         assert len(found.records) == read
+
+
+def test_the_memory_of_the_parent_does_not_count() -> None:
+    """A driver that once had more than the limit can still ask for the records of a row."""
+    large = b"x" * (400 << 20)
+    code = "from suiro.lineage.row_sources import _memory; print(_memory())"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, check=True, text=True)
+    assert int(done.stdout) < len(large)
