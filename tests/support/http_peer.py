@@ -34,9 +34,9 @@ class Answer:
 
 
 class HttpPeer:
-    """`answer` makes the answers; `faults` come first, each for one request: CUT, LOSE or an Answer."""
+    """`answer` makes the answers, or says LOSE; `faults` come first, each for one request: CUT, LOSE or an Answer."""
 
-    def __init__(self, answer: Callable[[Asked], Answer]) -> None:
+    def __init__(self, answer: Callable[[Asked], Answer | str]) -> None:
         self.asked: list[Asked] = []
         self.faults: deque[str | Answer] = deque()
         self._answer = answer
@@ -77,7 +77,7 @@ class HttpPeer:
                 _reset(handler)
                 return
             answer = fault if isinstance(fault, Answer) else self._answer(asked)
-        if fault == LOSE:
+        if fault == LOSE or isinstance(answer, str):
             _reset(handler)
             return
         body = answer.body if isinstance(answer.body, bytes) else json.dumps(answer.body).encode()

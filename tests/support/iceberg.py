@@ -29,7 +29,10 @@ def metadata_of(catalog: Path, table: str) -> dict[str, Any]:
 
 def read_iceberg(catalog: Path, table: str) -> list[dict[str, Any]]:
     """The rows of the current snapshot."""
-    metadata = metadata_of(catalog, table)
+    return rows_of(metadata_of(catalog, table))
+
+
+def rows_of(metadata: dict[str, Any]) -> list[dict[str, Any]]:
     current = metadata.get("current-snapshot-id")
     rows: list[dict[str, Any]] = []
     for snapshot in metadata.get("snapshots", []):
