@@ -121,7 +121,7 @@ class RestCatalog:
         return rows_of(self.metadata_of(table))
 
     def lossy(self, faults: deque[str | Answer]) -> HttpPeer:
-        """A proxy. Each fault befalls one commit of a table. CUT: it does not arrive. LOSE, or an answer of a gateway: it
+        """A proxy. Each fault befalls one commit of a table. CUT: it does not arrive. LOSE or a gateway's answer: it
         is carried out."""
 
         def forward(asked: Asked) -> Answer | str:

@@ -123,7 +123,8 @@ class LagReporter(Protocol):
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SinkRecord:
     """A committed record; `key` and `value` decoded by the connector's formats, None is null. `raw_value` and
-    `raw_key` are its bytes."""
+    `raw_key` are its bytes. `fields`: of the schema of the value, with the types of `columns`; None where its format
+    has no schema."""
 
     topic: str
     partition: int
@@ -134,6 +135,7 @@ class SinkRecord:
     headers: Headers
     raw_key: bytes | None
     raw_value: bytes | None
+    fields: Mapping[str, str] | None = None
 
     @property
     def place(self) -> str:

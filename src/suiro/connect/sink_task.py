@@ -25,6 +25,7 @@ from suiro.connect.connectors import (
 )
 from suiro.connect.datasets import topics_of
 from suiro.connect.positions import transactional_id
+from suiro.connect.schema_fields import Fields, fields_reader
 from suiro.connect.task import Ended, Outgoing, TaskContext, Topics, batches_of, one_transaction
 from suiro.connect.values import FORMATS, decoder
 from suiro.errors import DataLossError, OffsetOutOfRangeError, UnknownTopicError
@@ -117,6 +118,7 @@ class _Running:
         self._client = client
         self._key = decoder("key_format", settings.key_format, context.registry)
         self._value = decoder("format", settings.format, context.registry)
+        self._fields = fields_reader(settings.format, context.registry)
         self._group = transactional_id(context.name)
         self._producer = client.transaction(self._group, timeout_ms=TRANSACTION_TIMEOUT_MS)
         self._topics = Topics(client, partitions=1)
@@ -313,10 +315,13 @@ class _Running:
         for offset, timestamp_ms, raw_key, raw_value, headers in zip(*columns, strict=True):
             key: Any = None
             value: Any = None
+            fields: Fields | None = None
             reason = ""
             try:
                 key = self._key(raw_key)
                 value = self._value(raw_value)
+                if self._fields is not None and raw_value is not None:
+                    fields = self._fields(raw_value)
             except (ValueError, RecursionError) as error:
                 reason = (
                     f"{'value' if raw_key is None or key is not None else 'key'} cannot be decoded: {error}"
@@ -331,6 +336,7 @@ class _Running:
                 headers=tuple((item["key"], item["value"]) for item in headers or ()),
                 raw_key=raw_key,
                 raw_value=raw_value,
+                fields=fields,
             )
             if reason:
                 self._reject(record, reason)

@@ -34,7 +34,7 @@ from suiro.connect.positions import (
     transactional_id,
 )
 from suiro.connect.task import Outgoing, TaskContext, Topics, batches_of, one_transaction
-from suiro.connect.values import FORMATS, Encoder, encoder
+from suiro.connect.values import FORMATS, SCHEMA_LANGUAGES, Encoder, encoder
 from suiro.foundation.settings import SettingError
 from suiro.protocol import compression
 from suiro.telemetry import Datasets
@@ -63,10 +63,12 @@ class SourceSettings:
         for key, value in (("format", self.format), ("key_format", self.key_format)):
             if value not in FORMATS:
                 raise SettingError(key, f"expected one of {', '.join(FORMATS)}, got {value!r}")
-        if self.key_format == "avro":
+        if self.key_format in SCHEMA_LANGUAGES:
             raise SettingError("key_format", "a source writes keys as json, string or bytes")
-        if self.format == "avro" and self.format_schema is None:
-            raise SettingError("format_schema", 'is missing: format "avro" needs the file of an Avro schema')
+        if self.format in SCHEMA_LANGUAGES and self.format_schema is None:
+            raise SettingError(
+                "format_schema", f'is missing: format "{self.format}" needs the file of a schema'
+            )
         for key, number in (("partitions", self.partitions), ("max_record_bytes", self.max_record_bytes)):
             if number < 1:
                 raise SettingError(key, f"must be at least 1, got {number}")
@@ -89,7 +91,7 @@ class SourceTask:
         written = [self._settings.topic] if self._settings.topic else []
         dead = [self._settings.dead_letter_topic] if self._settings.dead_letter_topic else []
         outside = self._source.datasets() if isinstance(self._source, DatasetReporter) else ()
-        registry = context.registry if self._settings.format == "avro" else None
+        registry = context.registry if self._settings.format in SCHEMA_LANGUAGES else None
         topics = topics_of(context.bootstrap_servers, registry, written)
         return Datasets(
             inputs=tuple(outside), outputs=(*topics, *topics_of(context.bootstrap_servers, None, dead))

@@ -1,14 +1,15 @@
-"""Formats of keys and values: json, string, bytes and avro (Confluent's wire format, schemas in the registry).
+"""Formats of keys and values: json, string, bytes, and avro, protobuf and json_schema (Confluent's wire format, schemas
+in the registry).
 
 | format | a source writes | a sink sees |
 |---|---|---|
 | `bytes` | bytes or str, as they are | bytes |
 | `string` | str in UTF-8 | str |
 | `json` | any JSON value; bytes count as JSON already | what `parse_json` gives |
-| `avro` | a dict or the bytes of a JSON object, by the schema file | the datum as fastavro reads it |
+| `avro`, `protobuf`, `json_schema` | a dict or the bytes of a JSON object, by the schema file | what the codec gives |
 
-`avro` is the codec of the serdes: a field that the schema does not have is refused, and one that is missing needs a
-default.
+The last three are the codecs of the serdes: a field that an Avro schema does not have is refused, and one that is
+missing needs a default.
 
 Null stays null in every format. What cannot be decoded raises `ValueError` with the reason.
 """
@@ -19,18 +20,23 @@ import datetime
 import decimal
 import json
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from suiro.foundation.nesting import parse_json
 from suiro.foundation.settings import SettingError
-from suiro.registry import Schema
+from suiro.registry import Schema, SchemaType
 from suiro.registry.codecs import CodecSettings, Undecodable, Unencodable, codec_of
 
-__all__ = ["FORMATS", "Decoder", "Encoder", "decoder", "encoder", "plain_json", "to_json"]
+__all__ = ["FORMATS", "SCHEMA_LANGUAGES", "Decoder", "Encoder", "decoder", "encoder", "plain_json", "to_json"]
 
-FORMATS = ("json", "string", "bytes", "avro")
+SCHEMA_LANGUAGES: Mapping[str, SchemaType] = MappingProxyType(
+    {"avro": "AVRO", "protobuf": "PROTOBUF", "json_schema": "JSON"}
+)
+"""Of the formats whose records name a schema."""
+FORMATS = ("json", "string", "bytes", *SCHEMA_LANGUAGES)
 
 Encoder = Callable[[Any], bytes | None]
 Decoder = Callable[[bytes | None], Any]
@@ -45,8 +51,8 @@ def decoder(key: str, name: str, registry: str | None) -> Decoder:
             return lambda data: None if data is None else data.decode()
         case "json":
             return lambda data: None if data is None else parse_json(data)
-        case "avro":
-            return _avro_decoder(_required(key, registry))
+        case _ if name in SCHEMA_LANGUAGES:
+            return _schema_decoder(SCHEMA_LANGUAGES[name], _required(key, name, registry))
     raise SettingError(key, f"expected one of {', '.join(FORMATS)}, got {name!r}")
 
 
@@ -58,12 +64,11 @@ def encoder(
             return _text
         case "json":
             return lambda value: None if value is None else to_json(value)
-        case "avro":
+        case _ if name in SCHEMA_LANGUAGES:
             if schema_file is None:
-                raise SettingError(
-                    f"{key}_schema", 'is missing: format "avro" needs the file of an Avro schema'
-                )
-            return _avro_encoder(_required(key, registry), subject, _read(f"{key}_schema", schema_file))
+                raise SettingError(f"{key}_schema", f'is missing: format "{name}" needs the file of a schema')
+            schema = Schema(_read(f"{key}_schema", schema_file), SCHEMA_LANGUAGES[name])
+            return _schema_encoder(_required(key, name, registry), subject, schema)
     raise SettingError(key, f"expected one of {', '.join(FORMATS)}, got {name!r}")
 
 
@@ -95,9 +100,9 @@ def _text(value: Any) -> bytes | None:
     raise ValueError(f"expected str or bytes, got {type(value).__name__}; choose the format json for it")
 
 
-def _required(key: str, registry: str | None) -> str:
+def _required(key: str, name: str, registry: str | None) -> str:
     if registry is None:
-        raise SettingError(key, 'format "avro" needs `registry` in section [connect]')
+        raise SettingError(key, f'format "{name}" needs `registry` in section [connect]')
     return registry
 
 
@@ -108,8 +113,8 @@ def _read(key: str, path: Path) -> str:
         raise SettingError(key, f"cannot read {path}: {error.strerror}") from None
 
 
-def _avro_decoder(registry: str) -> Decoder:
-    codec = codec_of("AVRO", CodecSettings(registry=registry))
+def _schema_decoder(language: SchemaType, registry: str) -> Decoder:
+    codec = codec_of(language, CodecSettings(registry=registry))
 
     def decode(data: bytes | None) -> Any:
         try:
@@ -120,8 +125,8 @@ def _avro_decoder(registry: str) -> Decoder:
     return decode
 
 
-def _avro_encoder(registry: str, subject: str, text: str) -> Encoder:
-    codec = codec_of("AVRO", CodecSettings(registry=registry, subject=subject, schema=Schema(text)))
+def _schema_encoder(registry: str, subject: str, schema: Schema) -> Encoder:
+    codec = codec_of(schema.type, CodecSettings(registry=registry, subject=subject, schema=schema))
 
     def encode(value: Any) -> bytes | None:
         if value is None:

@@ -3,7 +3,7 @@
 | type | takes |
 |---|---|
 | `string`, `long`, `int`, `double`, `boolean`, `binary` | values of that kind; no text is read as a number |
-| `timestamp` (UTC, microseconds) | ISO 8601 (without a zone: UTC), milliseconds since the epoch, a datetime |
+| `timestamp` (UTC, microseconds) | ISO 8601 (without a zone: UTC), ms since the epoch, a datetime, Protobuf's |
 | `date` | ISO 8601, a date |
 | `decimal(p,s)` | a number, its text, a Decimal |
 | `json` | anything, as its JSON text |
@@ -13,7 +13,7 @@ the settings there is one column `value`, the text of the value; bytes that are 
 a row whose columns are all null; `_key` identifies it.
 
 With `unknown_fields = "add"`, a field without a column becomes one. Its type is that of the table's column of the same
-name, or the type of its first value that is not null.
+name, else that of the schema which the record names, else that of its first value that is not null.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ import datetime
 import decimal
 import json
 import re
+import uuid
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
@@ -40,6 +41,7 @@ FEW_LARGE_FILES: Mapping[str, Any] = MappingProxyType({"linger_ms": 5_000, "max_
 MAX_COLUMNS = 1_000
 """With added ones: whoever writes to the topic could add columns without end."""
 
+_NO_FIELDS: Mapping[str, str] = MappingProxyType({})
 _UTC = datetime.UTC
 _TIMESTAMP = pa.timestamp("us", tz="UTC")
 _METADATA = [
@@ -88,6 +90,7 @@ class Columns:
         self.may_add = settings.unknown_fields == "add"
         self._types = dict(settings.columns)
         self._of_table: dict[str, str] = {}
+        self._last_fields = _NO_FIELDS
         self._converters: dict[str, Convert] = {}
         fields: list[pa.Field] = []
         for name, kind in settings.columns.items():
@@ -113,7 +116,7 @@ class Columns:
         kept: list[SinkRecord] = []
         for record in batch.records:
             try:
-                rows.append(self._row(record.value))
+                rows.append(self._row(record.value, record.fields or _NO_FIELDS))
                 kept.append(record)
             except (ValueError, TypeError, ArithmeticError, RecursionError) as error:
                 batch.reject(record, str(error))
@@ -125,7 +128,7 @@ class Columns:
             {item.name: pa.array(columns[item.name], item.type) for item in self.schema}, self.schema
         )
 
-    def _row(self, value: Any) -> dict[str, Any]:
+    def _row(self, value: Any, fields: Mapping[str, str]) -> dict[str, Any]:
         if value is None:
             return {}
         if not self._converters and not self.may_add:
@@ -134,7 +137,7 @@ class Columns:
             raise ValueError(f"the value is {type(value).__name__}, not an object")
         if self._settings.unknown_fields == "fail" and (unknown := value.keys() - self._converters.keys()):
             raise ValueError(f"columns has no {', '.join(sorted(unknown))}")
-        added = self._added(value) if self.may_add else {}
+        added = self._added(value, fields) if self.may_add else {}
         types = self._types | added if added else self._types
         row = {}
         for name, type_ in types.items():
@@ -149,13 +152,16 @@ class Columns:
             kind, self._converters[name] = _type(name, type_)
             self._types[name] = type_
             self.schema = self.schema.append(pa.field(name, kind))
+        self._last_fields = fields
         return row
 
-    def _added(self, value: Mapping[str, Any]) -> dict[str, str]:
-        """The new columns of a record, with their types. Raises `ValueError` for a field that cannot be a column."""
+    def _added(self, value: Mapping[str, Any], fields: Mapping[str, str]) -> dict[str, str]:
+        """The new columns of a record, with their types: a field of the schema becomes one also where it is null.
+        Raises `ValueError` for a field that cannot be a column."""
         added: dict[str, str] = {}
-        for name, item in value.items():
-            if name in self._types or item is None:
+        items = value if fields is self._last_fields else {**dict.fromkeys(fields), **value}
+        for name, item in items.items():
+            if name in self._types or (item is None and name not in fields):
                 continue
             if not _NAME.fullmatch(name):
                 raise ValueError(
@@ -168,7 +174,7 @@ class Columns:
                 raise ValueError(f"field {name!r} cannot be a column next to {same!r}")
             if len(self.schema) + len(added) >= MAX_COLUMNS:
                 raise ValueError(f"field {name!r} cannot be a column: the table has {MAX_COLUMNS}")
-            added[name] = self._of_table.get(name) or _type_of(name, item)
+            added[name] = self._of_table.get(name) or fields.get(name) or _type_of(name, item)
         return added
 
 
@@ -188,6 +194,8 @@ def _text(value: Any) -> str:
         return value
     if isinstance(value, bytes):
         return value.decode("utf-8", "backslashreplace")
+    if isinstance(value, datetime.date | datetime.time | decimal.Decimal | uuid.UUID):
+        return str(plain_json(value))
     return json.dumps(value, separators=(",", ":"), ensure_ascii=False, default=plain_json)
 
 
@@ -247,6 +255,9 @@ def _timestamp(value: Any) -> datetime.datetime:
         value = datetime.datetime.fromisoformat(value)
     elif type(value) is int:
         value = datetime.datetime.fromtimestamp(0, _UTC) + datetime.timedelta(milliseconds=value)
+    elif isinstance(value, dict) and value.keys() == {"seconds", "nanos"}:  # google.protobuf.Timestamp
+        since = datetime.timedelta(seconds=value["seconds"], microseconds=value["nanos"] // 1_000)
+        value = datetime.datetime.fromtimestamp(0, _UTC) + since
     if not isinstance(value, datetime.datetime):
         raise TypeError(f"it is {type(value).__name__}")
     return value if value.tzinfo is not None else value.replace(tzinfo=_UTC)

@@ -63,6 +63,10 @@ class JsonSchemaCodec:
                 raise Undecodable(f"not valid by {which}: {problem}")
         return value
 
+    def schema_of(self, data: bytes) -> str:
+        """The text of the schema that a value was written with. Raises `Undecodable`."""
+        return self._wire.schema(self._wire.split(data)).text
+
     def encode(self, topic: str, value: Any) -> bytes:
         schema_id, schema = self._wire.to_write(topic, self._title())
         found = self._by_id.get(schema_id)

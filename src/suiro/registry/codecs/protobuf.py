@@ -31,6 +31,28 @@ class ProtobufCodec:
 
     def decode(self, data: bytes) -> Any:
         schema_id = self._wire.split(data)
+        kind, start = self._kind_of(data)
+        try:
+            found = message_factory.GetMessageClass(kind).FromString(data[start:])
+        except message.DecodeError as error:
+            raise Undecodable(f"not a {kind.full_name} of schema {schema_id}: {error}") from None
+        return _to_dict(found)
+
+    def prefix(self, data: bytes) -> bytes:
+        """What stands in front of the message: the schema's id, and which of its messages it is."""
+        return data[: _read_path(data, PREFIX.size)[1]]
+
+    def message_of(self, data: bytes) -> Any:
+        """The descriptor of the message. Raises `Undecodable`."""
+        return self._kind_of(data)[0]
+
+    def first_message(self, schema: Schema) -> Any:
+        """The descriptor of what is written where no message is named. Raises `Unencodable`, `InvalidSchema` and
+        `TooComplex`."""
+        return self._kind(self._file(schema), None)
+
+    def _kind_of(self, data: bytes) -> tuple[Any, int]:
+        schema_id = self._wire.split(data)
         path, start = _read_path(data, PREFIX.size)
         try:
             file = self._file(self._wire.schema(schema_id))
@@ -39,11 +61,7 @@ class ProtobufCodec:
         kind = _at(file, path)
         if kind is None:
             raise Undecodable(f"schema {schema_id} has no message at {path}")
-        try:
-            found = message_factory.GetMessageClass(kind).FromString(data[start:])
-        except message.DecodeError as error:
-            raise Undecodable(f"not a {kind.full_name} of schema {schema_id}: {error}") from None
-        return _to_dict(found)
+        return kind, start
 
     def encode(self, topic: str, value: Any) -> bytes:
         schema_id, schema = self._wire.to_write(topic, self._message_name(value))

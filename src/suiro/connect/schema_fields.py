@@ -1,0 +1,154 @@
+"""The fields of the schema that a record's value was written with, in the types that sinks give columns.
+
+All whole numbers become `long` and all floating-point numbers `double`, so that a schema whose field was widened fits
+the column that the table has. Structs, lists, maps and unions of several types become `json`.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from suiro.connect.values import SCHEMA_LANGUAGES
+from suiro.registry import CodecSettings, codec_of
+
+__all__ = ["Fields", "FieldsReader", "fields_reader"]
+
+Fields = Mapping[str, str]
+FieldsReader = Callable[[bytes], Fields]
+
+SCHEMAS_MAX = 1_000
+"""Whose fields are kept. Who writes to the topic names the schemas."""
+PREFIX_BYTES = 5
+
+
+def fields_reader(format: str, registry: str | None) -> FieldsReader | None:
+    """Of values that could be decoded. None where the format has no schema."""
+    language = SCHEMA_LANGUAGES.get(format)
+    if language is None or registry is None:
+        return None
+    codec: Any = codec_of(language, CodecSettings(registry=registry))
+    if language == "PROTOBUF":
+        return _kept(codec.prefix, lambda data: _protobuf(codec.message_of(data)))
+    if language == "JSON":
+        return _kept(_prefix, lambda data: _json_schema(codec.schema_of(data)))
+    return _kept(_prefix, lambda data: _avro(codec.writer_schema(_id(data))))
+
+
+def _kept(identity: Callable[[bytes], bytes], read: FieldsReader) -> FieldsReader:
+    known: dict[bytes, Fields] = {}
+
+    def fields(data: bytes) -> Fields:
+        named = identity(data)
+        found = known.get(named)
+        if found is None:
+            if len(known) >= SCHEMAS_MAX:
+                known.clear()
+            found = known[named] = read(data)
+        return found
+
+    return fields
+
+
+def _prefix(data: bytes) -> bytes:
+    return data[:PREFIX_BYTES]
+
+
+def _id(data: bytes) -> int:
+    return int.from_bytes(data[1:PREFIX_BYTES], "big")
+
+
+# -- Avro ------------------------------------------------------------------------------------------------------------
+
+_AVRO = {
+    "boolean": "boolean",
+    "int": "long",
+    "long": "long",
+    "float": "double",
+    "double": "double",
+    "string": "string",
+    "bytes": "binary",
+    "fixed": "binary",
+    "enum": "string",
+}
+_AVRO_LOGICAL = {
+    "date": "date",
+    "timestamp-millis": "timestamp",
+    "timestamp-micros": "timestamp",
+    "local-timestamp-millis": "timestamp",
+    "local-timestamp-micros": "timestamp",
+    "time-millis": "json",
+    "time-micros": "json",
+    "uuid": "json",
+}
+
+
+def _avro(schema: Any) -> Fields:
+    """`schema` as fastavro has parsed it: a type that was defined before is its name."""
+    if not isinstance(schema, dict) or schema.get("type") not in ("record", "error"):
+        return {}
+    named = schema.get("__named_schemas", {})
+    return {one["name"]: _avro_type(one["type"], named) for one in schema["fields"]}
+
+
+def _avro_type(kind: Any, named: Mapping[str, Any]) -> str:
+    if isinstance(kind, list):
+        others = [one for one in kind if one != "null"]
+        return _avro_type(others[0], named) if len(others) == 1 else "json"
+    if isinstance(kind, str):
+        return _AVRO.get(kind) or (_avro_type(named[kind], named) if kind in named else "json")
+    logical = kind.get("logicalType")
+    if logical == "decimal":
+        precision, scale = kind.get("precision", 0), kind.get("scale", 0)
+        return f"decimal({precision},{scale})" if 1 <= precision <= 38 and scale <= precision else "json"
+    if isinstance(logical, str) and logical in _AVRO_LOGICAL:
+        return _AVRO_LOGICAL[logical]
+    base = kind["type"]
+    return _AVRO.get(base, "json") if isinstance(base, str) else _avro_type(base, named)
+
+
+# -- Protobuf --------------------------------------------------------------------------------------------------------
+
+_WHOLE = ("INT32", "INT64", "UINT32", "SINT32", "SINT64", "FIXED32", "SFIXED32", "SFIXED64")
+_PROTOBUF = {
+    **dict.fromkeys(_WHOLE, "long"),
+    **dict.fromkeys(("UINT64", "FIXED64"), "decimal(20,0)"),
+    **dict.fromkeys(("FLOAT", "DOUBLE"), "double"),
+    "BOOL": "boolean",
+    "STRING": "string",
+    "BYTES": "binary",
+}
+
+
+def _protobuf(message: Any) -> Fields:
+    return {field.name: _protobuf_type(field) for field in message.fields}
+
+
+def _protobuf_type(field: Any) -> str:
+    if field.is_repeated:
+        return "json"
+    if field.message_type is not None:
+        return "timestamp" if field.message_type.full_name == "google.protobuf.Timestamp" else "json"
+    names = {getattr(field, name): name for name in dir(field) if name.startswith("TYPE_")}
+    return _PROTOBUF.get(names[field.type].removeprefix("TYPE_"), "json")
+
+
+# -- JSON Schema -----------------------------------------------------------------------------------------------------
+
+_JSON = {"boolean": "boolean", "integer": "long", "number": "double", "string": "string"}
+
+
+def _json_schema(text: str) -> Fields:
+    """Those of `properties`: what other keywords allow is seen in the values."""
+    schema = json.loads(text)
+    properties = schema.get("properties") if isinstance(schema, dict) else None
+    return {name: _json_type(one) for name, one in properties.items()} if isinstance(properties, dict) else {}
+
+
+def _json_type(schema: Any) -> str:
+    kind = schema.get("type") if isinstance(schema, dict) else None
+    if isinstance(kind, list):
+        others = [one for one in kind if one != "null"]
+        kind = others[0] if len(others) == 1 else None
+    return _JSON.get(kind, "json") if isinstance(kind, str) else "json"
