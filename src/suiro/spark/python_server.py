@@ -63,6 +63,8 @@ _VARIABLES = ("PYSPARK_PYTHON", "PYSPARK_DRIVER_PYTHON")  # Spark asks for data 
 # What Python and libraries read when they start; another process's value of these cannot be had by a fork.
 _READ_AT_START = re.compile("PYTHON[A-Z]+|(ARROW|LD|MALLOC|MKL|NUMBA|OPENBLAS)_.+")
 _READ_LATER = ("PYTHONPATH", "PYTHONUNBUFFERED")
+# Spark starts the workers that plan with PySpark's own daemon, whatever `spark.python.daemon.module` says.
+_INSTEAD = {"pyspark.daemon": "suiro.spark.worker_daemon"}
 
 
 # -- in the driver ----------------------------------------------------------------------------------------
@@ -294,14 +296,15 @@ class _Asked:
         os.environ.update(self.environment)
         time.tzset()
         os.chdir(self.folder)
+        module = _INSTEAD.get(self.arguments[1], self.arguments[1])
         _name(self.arguments[1])
         sys.argv = ["-m", *self.arguments[2:]]
         path = [item for item in self.environment.get("PYTHONPATH", "").split(os.pathsep) if item]
         sys.path[:1] = [self.folder, *(item for item in path if item not in sys.path)]
-        sys.modules.pop(self.arguments[1], None)  # it runs as the main module
+        sys.modules.pop(module, None)  # it runs as the main module
         if "numpy.random" in sys.modules:
             sys.modules["numpy.random"].seed()  # Python's own `random` is seeded anew by itself
-        ends_with_its_task(runpy.run_module)(self.arguments[1], run_name="__main__", alter_sys=True)
+        ends_with_its_task(runpy.run_module)(module, run_name="__main__", alter_sys=True)
 
 
 def _name(module: str) -> None:

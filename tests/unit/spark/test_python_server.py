@@ -6,6 +6,7 @@ import json
 import os
 import signal
 import socket
+import struct
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -154,6 +155,23 @@ def test_who_writes_to_a_stopped_query_ends_without_a_word(
     (modules / "writes.py").write_text(f"raise {error}()")
     process = started(environment, modules, "writes")
     assert (process.communicate(), process.returncode) == ((b"", b""), 1)
+
+
+def test_workers_that_plan_end_without_a_word(environment: dict[str, str], tmp_path: Path) -> None:
+    """Spark starts them with PySpark's own daemon, and gives up on one that does not answer in time."""
+    process = started(
+        environment, tmp_path, "pyspark.daemon", PYTHON_WORKER_FACTORY_SECRET="secret", SPARK_REUSE_WORKER="1"
+    )
+    assert process.stdout is not None
+    (port,) = struct.unpack(">i", process.stdout.read(4))
+    with socket.create_connection(("127.0.0.1", port), timeout=60) as connection:
+        (worker,) = struct.unpack(">i", connection.recv(4, socket.MSG_WAITALL))
+        os.kill(worker, signal.SIGSTOP)
+        connection.sendall(struct.pack(">i", 6) + b"secret")
+        connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+    os.kill(worker, signal.SIGCONT)
+    wait_until(lambda: not is_there(worker), what="the end of the worker")
+    assert process.communicate(timeout=60)[1] == b""
 
 
 def test_two_processes_draw_different_numbers(environment: dict[str, str], modules: Path) -> None:
