@@ -11,6 +11,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
+from support.http_peer import Answer, HttpPeer
 from support.openlineage import events_of
 from support.waiting import wait_until
 
@@ -258,10 +260,21 @@ def test_lost_state_a_throttle_and_a_leader_that_is_gone(world: World) -> None:
     assert second.stop().state == "ended"
 
 
-def test_runs_of_a_version_are_reported_to_openlineage(
+def test_runs_and_records_of_a_version_are_reported(
     world: World, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setenv("OPENLINEAGE_URL", str(tmp_path / "events"))
+    with HttpPeer(lambda asked: Answer(200, b"")) as peer:
+        monkeypatch.setenv("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", f"{peer.url}/v1/traces")
+        monkeypatch.setenv("OTEL_TRACES_SAMPLER", "parentbased_always_on")
+        _a_run_that_is_killed_and_one_that_is_not(world, tmp_path)
+        requests = [ExportTraceServiceRequest.FromString(one.body) for one in peer.asked]
+    spans = [span for one in requests for span in one.resource_spans[0].scope_spans[0].spans]
+    assert {span.name for span in spans} == {f"process {world.topic}"}
+    assert len({span.span_id for span in spans}) == 50 * PARTITIONS
+
+
+def _a_run_that_is_killed_and_one_that_is_not(world: World, tmp_path: Path) -> None:
     world.send(50)
     spec, code = world.spec(1)
     first = world.start(spec, code)

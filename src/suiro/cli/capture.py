@@ -50,6 +50,7 @@ def _postgres(options: argparse.Namespace) -> int:
     from suiro.connect import CaptureOptions, PostgresCapture, push_capture_metrics, serve_capture_metrics
     from suiro.foundation.settings import host_and_port
     from suiro.foundation.stopping import Stopping
+    from suiro.telemetry import traces_to
 
     chosen = CaptureOptions(
         dsn=options.dsn,
@@ -72,7 +73,8 @@ def _postgres(options: argparse.Namespace) -> int:
         lag_alert_bytes=options.lag_alert_mb << 20,
         kafka_settings=dict(_assignment(text) for text in options.set),
     )
-    capture = PostgresCapture(chosen, on_event=_say)
+    traces = traces_to(options.otlp, "suiro-capture")
+    capture = PostgresCapture(chosen, on_event=_say, traces=traces)
     threading.Thread(target=_stop_by_signal, args=(capture, Stopping()), daemon=True).start()
     if options.metrics is not None:
         address = host_and_port(options.metrics, port_suffices=True)
@@ -86,6 +88,8 @@ def _postgres(options: argparse.Namespace) -> int:
     finally:
         if push is not None:
             push.stop()
+        if traces is not None:
+            traces.close()
     return 0
 
 
@@ -202,7 +206,9 @@ def capture_parser() -> argparse.ArgumentParser:
     )
     postgres.add_argument("--metrics", metavar="HOST:PORT", help="serve /metrics there, for Prometheus")
     postgres.add_argument(
-        "--otlp", metavar="URL", help="push metrics there by OTLP; default: OTEL_EXPORTER_OTLP_ENDPOINT"
+        "--otlp",
+        metavar="URL",
+        help="push metrics and traces there by OTLP; default: OTEL_EXPORTER_OTLP_ENDPOINT",
     )
     postgres.add_argument(
         "--openlineage",

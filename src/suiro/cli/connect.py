@@ -30,7 +30,7 @@ _DEFAULT_URL = "http://127.0.0.1:8083"
 @connect.command()
 def run(file: _File) -> None:
     """Run every connector of FILE until SIGTERM or SIGINT; one JSON line says where status is asked for."""
-    from suiro.connect import Runtime, read_configuration, serve_control
+    from suiro.connect import Runtime, push_connect_metrics, read_configuration, serve_control
     from suiro.errors import SuiroError
     from suiro.foundation.http import Tls, Users
     from suiro.foundation.stopping import Stopping
@@ -47,6 +47,7 @@ def run(file: _File) -> None:
         lineage = sender_to(configuration.settings.openlineage_target(configuration.folder))
         traces = traces_to(configuration.settings.otlp, "suiro-connect")
         runtime = Runtime(configuration, lineage=lineage, traces=traces)
+        push = push_connect_metrics(runtime, configuration.settings.otlp)
         host, port = configuration.settings.address
         settings = configuration.settings
         control = serve_control(
@@ -73,6 +74,8 @@ def run(file: _File) -> None:
     for telemetry in (lineage, traces):
         if telemetry is not None:
             telemetry.close()
+    if push is not None:
+        push.stop()
     control.stop()
     if not stopped:
         typer.echo(

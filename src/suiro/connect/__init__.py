@@ -30,6 +30,7 @@ if TYPE_CHECKING:
         SourceRecord,
         check_expected,
     )
+    from suiro.connect.control import push_metrics as push_connect_metrics
     from suiro.connect.control import serve_control
     from suiro.connect.postgres.capture import PostgresCapture
     from suiro.connect.postgres.options import CaptureOptions
@@ -64,6 +65,7 @@ __all__ = [
     "check_expected",
     "plain_json",
     "push_capture_metrics",
+    "push_connect_metrics",
     "read_configuration",
     "read_settings",
     "request_snapshot",
@@ -99,6 +101,7 @@ _PLACES = {
     "rule": ("rules", "rule"),
     "CaptureOptions": ("postgres.options", "CaptureOptions"),
     "PostgresCapture": ("postgres.capture", "PostgresCapture"),
+    "push_connect_metrics": ("control", "push_metrics"),
     "request_snapshot": ("postgres.requests", "request_snapshot"),
     "push_capture_metrics": ("postgres.status", "push_metrics"),
     "serve_capture_metrics": ("postgres.status", "serve_metrics"),

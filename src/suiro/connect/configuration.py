@@ -71,7 +71,7 @@ class ConnectSettings:
     tls_key: Path | None = None
     registry: str | None = None
     openlineage: str | None = None  # a URL or a file, for OpenLineage events; else OPENLINEAGE_URL
-    otlp: str | None = None  # the URL that traces go to; else OTEL_EXPORTER_OTLP_ENDPOINT
+    otlp: str | None = None  # the URL that metrics and traces go to; else OTEL_EXPORTER_OTLP_ENDPOINT
     client: dict[str, str | int] = field(
         default_factory=dict
     )  # settings of the Kafka client, in Kafka's names

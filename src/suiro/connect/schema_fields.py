@@ -130,8 +130,9 @@ def _protobuf_type(field: Any) -> str:
         return "json"
     if field.message_type is not None:
         return "timestamp" if field.message_type.full_name == "google.protobuf.Timestamp" else "json"
-    names = {getattr(field, name): name for name in dir(field) if name.startswith("TYPE_")}
-    return _PROTOBUF.get(names[field.type].removeprefix("TYPE_"), "json")
+    from google.protobuf.descriptor_pb2 import FieldDescriptorProto
+
+    return _PROTOBUF.get(FieldDescriptorProto.Type.Name(field.type).removeprefix("TYPE_"), "json")
 
 
 # -- JSON Schema -----------------------------------------------------------------------------------------------------

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from itertools import islice
 from typing import Any
 
 import pyarrow as pa
@@ -25,6 +24,7 @@ from suiro.connect.connectors import (
 )
 from suiro.connect.datasets import topics_of
 from suiro.connect.positions import transactional_id
+from suiro.connect.record_spans import sink_spans
 from suiro.connect.schema_fields import Fields, fields_reader
 from suiro.connect.task import Ended, Outgoing, TaskContext, Topics, batches_of, one_transaction
 from suiro.connect.values import FORMATS, decoder
@@ -32,7 +32,7 @@ from suiro.errors import DataLossError, OffsetOutOfRangeError, UnknownTopicError
 from suiro.foundation.settings import SettingError
 from suiro.foundation.types import TopicPartition
 from suiro.protocol import columnar, compression
-from suiro.telemetry import Datasets, Span, sampled_parent, span_id
+from suiro.telemetry import Datasets
 
 __all__ = ["SinkSettings", "SinkTask"]
 
@@ -43,8 +43,6 @@ GATHER_BYTES = 32 * 1024 * 1024  # what lingers; decoded it is several times as 
 LARGEST_FETCH_BYTES = 1 << 30
 TRANSACTION_TIMEOUT_MS = 60_000
 LOOK_FOR_PARTITIONS_MS = 30_000
-SPANS_MAX = 2_000  # of a batch
-NS_PER_MS = 1_000_000
 FROM = {"earliest": EARLIEST, "latest": LATEST}
 
 
@@ -261,33 +259,14 @@ class _Running:
         progress = self._context.progress
         progress.records += sum(piece.rows.num_rows for piece in pieces)
         progress.commits += 1
-        if self._context.traces is not None:
-            self._context.traces.export(self._spans(records, began_ms))
-
-    def _spans(self, records: list[SinkRecord], began_ms: int) -> list[Span]:
-        """Of records in sampled traces: from when the batch was decoded until it was stored."""
-        name, ended_ms = self._context.name, self._context.clock.wall_ms()
-        parents = ((record, sampled_parent(record.headers)) for record in records if record.headers)
-        sampled = ((record, parent) for record, parent in parents if parent is not None)
-        return [
-            Span(
-                trace_id=parent.trace_id,
-                span_id=span_id(name, record.place, *parent),
-                parent_id=parent.span_id,
-                name=f"store {record.topic}",
-                start_ns=began_ms * NS_PER_MS,
-                end_ns=max(ended_ms, began_ms) * NS_PER_MS,
-                attributes={
-                    "messaging.system": "kafka",
-                    "messaging.operation.type": "process",
-                    "messaging.destination.name": record.topic,
-                    "messaging.destination.partition.id": str(record.partition),
-                    "messaging.kafka.offset": record.offset,
-                    "messaging.consumer.group.name": self._group,
-                },
+        traces = self._context.traces
+        if traces is not None:
+            name, ended_ms = self._context.name, self._context.clock.wall_ms()
+            traces.export(
+                sink_spans(
+                    records, traces, name=name, group=self._group, began_ms=began_ms, ended_ms=ended_ms
+                )
             )
-            for record, parent in islice(sampled, SPANS_MAX)
-        ]
 
     def _store(self, records: list[SinkRecord], next_offsets: dict[TopicPartition, int]) -> None:
         batch = SinkBatch(

@@ -33,6 +33,7 @@ from suiro.connect.positions import (
     read_position,
     transactional_id,
 )
+from suiro.connect.record_spans import SourceSpans
 from suiro.connect.task import Outgoing, TaskContext, Topics, batches_of, one_transaction
 from suiro.connect.values import FORMATS, SCHEMA_LANGUAGES, Encoder, encoder
 from suiro.foundation.settings import SettingError
@@ -137,7 +138,9 @@ class _Running:
                 self._context.progress.lag = self._source.lag()
 
     def _transact(self, producer: TransactionalProducer, polled: Polled) -> None:
-        outgoing, rejected = self._encoded(polled)
+        traces, name = self._context.traces, self._context.name
+        spans = None if traces is None else SourceSpans(traces, name, self._context.clock)
+        outgoing, rejected = self._encoded(polled, spans)
         outgoing += self._dead_letters([*polled.rejected, *rejected])
         data = len(outgoing)
         outgoing += self._position(polled)
@@ -150,6 +153,8 @@ class _Running:
             producer.produce(batches)
             self._context.reach("before commit")
             producer.end()
+        if spans is not None:
+            spans.committed()
         self._context.reach("after commit")
         progress = self._context.progress
         progress.commits += 1
@@ -159,7 +164,9 @@ class _Running:
             self._source.committed()
         producer.renew()
 
-    def _encoded(self, polled: Polled) -> tuple[list[Outgoing], list[SourceRecord]]:
+    def _encoded(
+        self, polled: Polled, spans: SourceSpans | None
+    ) -> tuple[list[Outgoing], list[SourceRecord]]:
         outgoing: list[Outgoing] = []
         rejected: list[SourceRecord] = []
         now = self._context.clock.wall_ms()
@@ -179,7 +186,8 @@ class _Running:
                 rejected.append(replace(record, headers=(*record.headers, *reason)))
                 continue
             timestamp_ms = now if record.timestamp_ms is None else record.timestamp_ms
-            outgoing.append(Outgoing(topic, key, value, record.headers, timestamp_ms))
+            headers = record.headers if spans is None else spans.headers(topic, record.headers)
+            outgoing.append(Outgoing(topic, key, value, headers, timestamp_ms))
         return outgoing, rejected
 
     def _encoder(self, topic: str) -> Encoder:

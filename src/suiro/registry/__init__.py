@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     )
     from suiro.registry.in_memory import registry_client
     from suiro.registry.server import InProcessRegistry, RegistryConfig, serve
-    from suiro.registry.topic_columns import columns_of_topic, schema_of_topic
+    from suiro.registry.topic_columns import columns_of_schema, columns_of_topic, schema_of_topic
 
 __all__ = [
     "MOCK_SCHEME",
@@ -60,6 +60,7 @@ __all__ = [
     "Undecodable",
     "Unencodable",
     "codec_of",
+    "columns_of_schema",
     "columns_of_topic",
     "registry_client",
     "schema_of_topic",
@@ -76,6 +77,7 @@ _MODULES = {
     "Undecodable": "codecs",
     "Unencodable": "codecs",
     "codec_of": "codecs",
+    "columns_of_schema": "topic_columns",
     "columns_of_topic": "topic_columns",
     "registry_client": "in_memory",
     "schema_of_topic": "topic_columns",

@@ -1,14 +1,22 @@
-"""The columns of a topic's values, for OpenLineage: those of the latest schema of the topic's subject."""
+"""The columns of a topic's values, for OpenLineage: those of the latest schema of the topic's subject.
+
+Those of Avro and JSON Schema are read from the text. A Protobuf schema is compiled, once for each process.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from typing import Any
+
 from suiro.errors import SuiroError
+from suiro.extras import is_installed
 from suiro.registry.client import RegistryClient
 from suiro.registry.in_memory import registry_client
-from suiro.registry.schemas import MOCK_SCHEME, Schema
+from suiro.registry.schemas import MOCK_SCHEME, PROTOBUF, Schema
 from suiro.telemetry import Column, columns_of
+from suiro.telemetry.columns import COLUMNS_MAX, DEPTH_MAX
 
-__all__ = ["columns_of_topic", "schema_of_topic"]
+__all__ = ["columns_of_schema", "columns_of_topic", "schema_of_topic"]
 
 TIMEOUT_S = 5.0
 
@@ -16,7 +24,55 @@ TIMEOUT_S = 5.0
 def columns_of_topic(registry: str | None, topic: str) -> tuple[Column, ...]:
     """Empty where they are not known, or the registry does not give them."""
     schema = schema_of_topic(registry, topic)
-    return () if schema is None else columns_of(schema.type, schema.text)
+    return () if schema is None else columns_of_schema(registry, schema)
+
+
+def columns_of_schema(
+    registry: str | None, schema: Schema, message_name: str | None = None
+) -> tuple[Column, ...]:
+    """`registry`: has the schemas that this one refers to. `message_name`: of a Protobuf schema; None: its first."""
+    if schema.type != PROTOBUF:
+        return columns_of(schema.type, schema.text)
+    if not is_installed("google.protobuf"):
+        return ()
+    from suiro.registry.codecs import CodecSettings, codec_of
+    from suiro.registry.formats import InvalidSchema, TooComplex
+
+    try:
+        settings = CodecSettings(registry=registry or MOCK_SCHEME, message=message_name)
+        codec: Any = codec_of(PROTOBUF, settings)
+        message = codec.message_to_write(schema)
+    except (SuiroError, InvalidSchema, TooComplex):
+        return ()
+    return tuple(_protobuf(message, 0, [COLUMNS_MAX]))
+
+
+def _protobuf(message: Any, depth: int, left: list[int]) -> Iterator[Column]:
+    for field in message.fields if depth < DEPTH_MAX else ():
+        left[0] -= 1
+        if left[0] < 0:
+            return
+        inner = field.message_type
+        is_map = inner is not None and inner.GetOptions().map_entry
+        columns = () if inner is None or is_map else tuple(_protobuf(inner, depth + 1, left))
+        yield Column(name=field.name, type=_protobuf_type(field), columns=columns)
+
+
+def _protobuf_type(field: Any) -> str:
+    """As the schema's text has it."""
+    from google.protobuf.descriptor_pb2 import FieldDescriptorProto
+
+    inner = field.message_type
+    if inner is not None and inner.GetOptions().map_entry:
+        key, value = (_protobuf_type(inner.fields_by_name[name]) for name in ("key", "value"))
+        return f"map<{key}, {value}>"
+    if inner is not None:
+        name = str(inner.full_name)
+    elif field.enum_type is not None:
+        name = str(field.enum_type.full_name)
+    else:
+        name = FieldDescriptorProto.Type.Name(field.type).removeprefix("TYPE_").lower()
+    return f"repeated {name}" if field.is_repeated else name
 
 
 def schema_of_topic(registry: str | None, topic: str) -> Schema | None:

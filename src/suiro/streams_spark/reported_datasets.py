@@ -45,7 +45,6 @@ from suiro.telemetry import (
     Datasets,
     Job,
     LineageRun,
-    columns_of,
     job_namespace,
     kafka_namespace,
     sender_to,
@@ -256,11 +255,11 @@ def _origins(expression: Expression, shapes: Mapping[RootName, _Shape]) -> Itera
 def _columns_of_serde(serde: Serde, topic: str) -> tuple[Column, ...]:
     if not isinstance(serde, RegisteredSerde):
         return ()
-    if serde.schema is not None and not serde.use_latest_version:
-        return columns_of(serde.schema.type, serde.schema.text)
+    from suiro.registry import columns_of_schema, columns_of_topic
+
     url = serde.registry or os.environ.get(ENVIRONMENT)
+    if serde.schema is not None and not serde.use_latest_version:
+        return columns_of_schema(url, serde.schema, serde.message)
     if url is None or serde.subject_strategy != "topic":
         return ()
-    from suiro.registry import columns_of_topic
-
     return columns_of_topic(url, topic)

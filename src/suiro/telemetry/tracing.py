@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from hashlib import blake2b
 from typing import NamedTuple
 
@@ -25,7 +25,6 @@ __all__ = [
     "Tracing",
     "encode_spans",
     "parent_of",
-    "sampled_parent",
     "span_id",
     "traces_to",
 ]
@@ -67,16 +66,6 @@ def parent_of(value: bytes | None) -> Parent | None:
     return Parent(*(part.decode() for part in found.groups()))
 
 
-def sampled_parent(headers: Iterable[tuple[str, bytes | None]]) -> Parent | None:
-    """Of a record. The last header of the name counts; None where its trace is not sampled."""
-    found: bytes | None = None
-    for name, value in headers:
-        if name == TRACEPARENT:
-            found = value
-    parent = parent_of(found)
-    return parent if parent is not None and parent.is_sampled else None
-
-
 def span_id(*facts: object) -> str:
     return blake2b("\0".join(map(str, facts)).encode("utf-8", "backslashreplace"), digest_size=8).hexdigest()
 
@@ -96,7 +85,8 @@ class Tracing:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Span:
-    """A record that was taken from a topic. `events`: names and times of what happened meanwhile."""
+    """A record that was taken from a topic, or is written to one. `events`: names and times of what happened meanwhile.
+    `kind`: by default OTLP's CONSUMER."""
 
     trace_id: str
     span_id: str
@@ -106,6 +96,12 @@ class Span:
     end_ns: int
     attributes: Mapping[str, str | int] = field(default_factory=dict)
     events: tuple[tuple[str, int], ...] = ()
+    kind: int = _CONSUMER
+
+    def ended(self, at_ns: int, records: int) -> Span:
+        """With its end, and the number of records that name it."""
+        attributes = {**self.attributes, "messaging.batch.message_count": records}
+        return replace(self, end_ns=max(at_ns, self.start_ns), attributes=attributes)
 
 
 class Traces:
@@ -115,6 +111,11 @@ class Traces:
         self.ratio = ratio
         self._attributes = exporter.attributes
         self.sender = exporter.sender("OTLP traces", queue_max=REQUESTS_MAX)
+
+    def begins(self, trace: str) -> bool:
+        """Whether the sampler chooses a trace that would begin here: by the last bits of its id, as OpenTelemetry's
+        samplers do."""
+        return int(trace[-14:], 16) < self.ratio * (1 << 56)
 
     def of(self, application_id: str) -> Tracing:
         return Tracing(application_id=application_id, ratio=self.ratio)
@@ -166,7 +167,7 @@ def encode_spans(spans: Sequence[Span], attributes: Mapping[str, str]) -> bytes:
         made.trace_id, made.span_id = bytes.fromhex(span.trace_id), bytes.fromhex(span.span_id)
         made.parent_span_id = bytes.fromhex(span.parent_id)
         made.name = span.name
-        made.kind = _CONSUMER
+        made.kind = span.kind
         made.start_time_unix_nano, made.end_time_unix_nano = span.start_ns, span.end_ns
         add_attributes(made, span.attributes)
         for name, at_ns in span.events:

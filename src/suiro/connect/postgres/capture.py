@@ -47,7 +47,7 @@ from suiro.connect.postgres.status import CaptureStatus
 from suiro.connect.postgres.tables import Tables
 from suiro.errors import ConfigError, DataLossError, FencedError, TransientError
 from suiro.registry import RegistryClient
-from suiro.telemetry import Datasets
+from suiro.telemetry import Datasets, Traces
 
 __all__ = ["PostgresCapture"]
 
@@ -64,10 +64,14 @@ class PostgresCapture:
     """Runs until `stop`, which may be called from any thread or signal handler.
 
     `on_event` gets what the command prints: `{"event": "ready", ...}` once all tables are read and changes flow.
+    `traces` gets spans of captured transactions; the caller closes it.
     """
 
-    def __init__(self, options: CaptureOptions, *, on_event: Event | None = None) -> None:
+    def __init__(
+        self, options: CaptureOptions, *, on_event: Event | None = None, traces: Traces | None = None
+    ) -> None:
         self.options = options
+        self._traces = traces
         self.status = CaptureStatus()
         self._on_event = on_event or (lambda event: None)
         self._stop = threading.Event()
@@ -150,7 +154,9 @@ class PostgresCapture:
             system = identify_system(replication)
             client = stack.enter_context(Client(options.bootstrap_servers, settings=options.kafka_settings))
             registry = stack.enter_context(RegistryClient(options.registry))
-            delivery = Delivery(client, options, self._identity, left_open=self._left_open)
+            delivery = Delivery(
+                client, options, self._identity, left_open=self._left_open, traces=self._traces
+            )
             stack.callback(self._end_of, delivery)
             position, parts = delivery.fence()
             release_slot(database, options.slot)

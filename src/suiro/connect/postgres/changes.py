@@ -20,7 +20,7 @@ from suiro.client import Client
 from suiro.connect.postgres.delivery import Delivery, binary_column
 from suiro.connect.postgres.encoding.avro_rows import EncodedRows
 from suiro.connect.postgres.encoding.blocks import Block, Int64s
-from suiro.connect.postgres.encoding.headers import OPERATIONS, live_headers
+from suiro.connect.postgres.encoding.headers import OPERATIONS, live_headers, with_header
 from suiro.connect.postgres.encoding.pgoutput import Messages, Parser, RelationMessage
 from suiro.connect.postgres.encoding.plain_rows import completed
 from suiro.connect.postgres.snapshot.reselect import ReselectKeys
@@ -35,6 +35,7 @@ from suiro.connect.postgres.unchanged_toast import (
     fill_unchanged_toast,
 )
 from suiro.foundation.nesting import parse_json
+from suiro.telemetry import TRACEPARENT
 
 __all__ = ["MESSAGE_PREFIX", "Changes", "SnapshotProgress", "Transactions"]
 
@@ -310,10 +311,19 @@ class Changes:
             keys=rows.keys,
             values=rows.values,
             timestamps=transactions.commit_us[of] // 1000,
-            headers=live_headers(
-                block.lsns[sources], of, operations, transactions.xids, transactions.commit_us
+            headers=self._traced(
+                live_headers(block.lsns[sources], of, operations, transactions.xids, transactions.commit_us),
+                of,
+                transactions,
             ),
         )
+
+    def _traced(self, headers: pa.Array, of: Int64s, transactions: Transactions) -> pa.Array:
+        spans = self._delivery.spans
+        if spans is None:
+            return headers
+        rows, values = spans.traceparents(of, transactions.xids, transactions.commit_us, transactions.lsns)
+        return with_header(headers, TRACEPARENT, rows, values) if len(rows) else headers
 
     def _handle(
         self, block: Block, messages: Messages, transactions: Transactions, index: int, is_wanted: bool
@@ -379,12 +389,16 @@ class Changes:
                 keys=binary_column(keys),
                 values=pa.nulls(rows, pa.binary()),
                 timestamps=np.full(rows, transactions.commit_us[of] // 1000, np.int64),
-                headers=live_headers(
-                    same + block.lsns[index],
-                    same,
-                    same + _TRUNCATED,
-                    transactions.xids[of : of + 1],
-                    transactions.commit_us[of : of + 1],
+                headers=self._traced(
+                    live_headers(
+                        same + block.lsns[index],
+                        same,
+                        same + _TRUNCATED,
+                        transactions.xids[of : of + 1],
+                        transactions.commit_us[of : of + 1],
+                    ),
+                    same + of,
+                    transactions,
                 ),
             )
         live.clear()

@@ -33,9 +33,11 @@ from suiro.connect.positions import (
 )
 from suiro.connect.postgres.encoding.batches import Batch, Pair, batch_of, encode
 from suiro.connect.postgres.options import CaptureOptions
+from suiro.connect.postgres.transaction_spans import TransactionSpans
 from suiro.errors import SuiroError
 from suiro.foundation.types import TopicPartition
 from suiro.protocol.compression import codec_id
+from suiro.telemetry import Span, Traces
 
 __all__ = ["Delivery", "binary_column"]
 
@@ -65,6 +67,7 @@ class Delivery:
         identity: ProducerIdentity | None = None,
         *,
         left_open: bool = False,
+        traces: Traces | None = None,
     ) -> None:
         """`identity`: what an earlier session of this process had. Whoever fenced it since is the one to go on.
         `left_open`: it could not abort its transaction, which the coordinator's timeout or `fence` then does."""
@@ -86,6 +89,11 @@ class Delivery:
         self._waiting: list[TransactionalBatch] = []
         self._waiting_bytes = 0
         self.records = 0
+        self.spans = (
+            None
+            if traces is None or not traces.ratio
+            else TransactionSpans(traces, options.name, SystemClock())
+        )
 
     def fence(self) -> tuple[dict[str, Any] | None, dict[str, Any]]:
         """(position, parts) as the last committed transaction left them."""
@@ -153,7 +161,7 @@ class Delivery:
             self._wait(POSITIONS_TOPIC, batch)
         if wait:
             self.wait_for_send()
-            self._send(self._take_pending(), ends=True)
+            self._send(self._take_pending(), ends=True, spans=self._take_spans())
         else:
             self._send_in_background(ends=True)
 
@@ -165,14 +173,20 @@ class Delivery:
 
     def _send_in_background(self, *, ends: bool) -> None:
         self.wait_for_send()
-        self._sent = self._sender.submit(self._send, self._take_pending(), ends=ends)
+        spans = self._take_spans() if ends else ()
+        self._sent = self._sender.submit(self._send, self._take_pending(), ends=ends, spans=spans)
+
+    def _take_spans(self) -> Sequence[tuple[Span, int]]:
+        return () if self.spans is None else self.spans.take()
 
     def _take_pending(self) -> list[TransactionalBatch]:
         taken = self._waiting
         self._waiting, self._waiting_bytes = [], 0
         return taken
 
-    def _send(self, batches: list[TransactionalBatch], *, ends: bool) -> None:
+    def _send(
+        self, batches: list[TransactionalBatch], *, ends: bool, spans: Sequence[tuple[Span, int]] = ()
+    ) -> None:
         """Called on either thread, never on both at once."""
         if batches:
             new = {(batch.topic, batch.partition) for batch in batches} - self._added_partitions
@@ -182,6 +196,8 @@ class Delivery:
             self._transactions.produce(batches)
         if ends:
             self._transactions.end(commit=True)
+            if self.spans is not None and spans:
+                self.spans.export(spans)
             self._added_partitions.clear()
             self.identity = self._transactions.renew()
 

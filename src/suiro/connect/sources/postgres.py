@@ -83,7 +83,8 @@ class PostgresCaptureTask:
                 registry=context.registry,
                 kafka_settings={name: str(value) for name, value in context.client_settings.items()},
                 **self._options,
-            )
+            ),
+            traces=context.traces,
         )
         ended = threading.Event()
         watching = threading.Thread(target=self._watch, args=(capture, context, ended), daemon=True)

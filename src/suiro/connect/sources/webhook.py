@@ -43,6 +43,7 @@ from suiro.connect.connectors import About, Headers, Polled, SourceRecord
 from suiro.foundation.http import Guard, HttpLimits, HttpServer, Tls, listen_on
 from suiro.foundation.nesting import parse_json
 from suiro.foundation.settings import SettingError, host_and_port, read_settings
+from suiro.telemetry import TRACEPARENT
 
 __all__ = ["WebhookSource"]
 
@@ -241,7 +242,7 @@ class WebhookSource:
             key = _key(value, settings.key)
         headers: Headers = tuple(
             (name, request.headers[name].encode("latin-1"))
-            for name in settings.headers
+            for name in dict.fromkeys((*settings.headers, TRACEPARENT))  # a trace goes on, whoever exports it
             if name in request.headers
         )
         return SourceRecord(key=key, value=data, headers=headers)

@@ -46,9 +46,9 @@ class ProtobufCodec:
         """The descriptor of the message. Raises `Undecodable`."""
         return self._kind_of(data)[0]
 
-    def first_message(self, schema: Schema) -> Any:
-        """The descriptor of what is written where no message is named. Raises `Unencodable`, `InvalidSchema` and
-        `TooComplex`."""
+    def message_to_write(self, schema: Schema) -> Any:
+        """The descriptor of the message that the settings name, else of the first. Raises `Unencodable`, `InvalidSchema`
+        and `TooComplex`."""
         return self._kind(self._file(schema), None)
 
     def _kind_of(self, data: bytes) -> tuple[Any, int]:

@@ -40,7 +40,7 @@ from suiro.streams.errors import ProcessingError
 from suiro.streams.serdes import DeserializationError
 from suiro.streams_spark import lineage_report
 from suiro.streams_spark.rebuild import begins_anew
-from suiro.telemetry import Column, Dataset
+from suiro.telemetry import Column, Dataset, traces_to
 from suiro.views.cuts import Cut, CutLog, CutWriter, last_cut
 from suiro.views.definition import VersionSpec
 from suiro.views.pipeline.archive import definition_in, split_entry
@@ -112,6 +112,7 @@ def _run(
     ):
         make_topics(client, spec, settings)
         state_dir = folder / STATE
+        traces = traces_to(None, "suiro-views")
         streams = KafkaStreams(
             topology,
             application_id=spec.application_id,
@@ -126,6 +127,7 @@ def _run(
             | dict(settings.reading),
             schema_registry_url=spec.schema_registry_url,
             rebuild=begins_anew(state_dir / spec.application_id),
+            traces=traces,
             footer=CutWriter(committing, output_topic=spec.output_topic, cuts_topic=spec.cuts_topic),
             pace=VersionPace(
                 folder,
@@ -147,6 +149,8 @@ def _run(
                     raise streams.exception
             finally:
                 streams.close()
+                if traces is not None:
+                    traces.close()
 
 
 def _table(spec: VersionSpec) -> Dataset:

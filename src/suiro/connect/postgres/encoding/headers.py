@@ -18,7 +18,7 @@ import pyarrow as pa
 from suiro.connect.postgres.encoding import engine
 from suiro.connect.postgres.encoding.blocks import Int64s
 
-__all__ = ["OPERATIONS", "live_headers", "lsn_digits", "snapshot_headers"]
+__all__ = ["OPERATIONS", "live_headers", "lsn_digits", "snapshot_headers", "with_header"]
 
 OPERATIONS = ("insert", "update", "delete", "truncate")
 
@@ -97,6 +97,24 @@ def snapshot_headers(rows: int, *, lsn: int, read_us: int, operation: str = "rea
     )
     sizes = np.tile(np.array([len(value) for value in values], np.int32), rows)
     return _array(rows, sizes, np.tile(np.frombuffer(b"".join(values), np.uint8), rows))
+
+
+def with_header(headers: pa.Array, name: str, rows: Int64s, values: list[bytes]) -> pa.Array:
+    """One header more, behind the others, in the records `rows` (in order)."""
+    flat = headers.values
+    added = pa.StructArray.from_arrays(
+        [pa.array([name] * len(rows), pa.string()), pa.array(values, pa.binary())],
+        fields=list(HEADERS_TYPE.value_type),
+    )
+    ends = (rows + 1) * len(_NAMES)
+    order = np.insert(np.arange(len(flat)), ends, len(flat) + np.arange(len(rows)))
+    counts = np.full(len(headers), len(_NAMES), np.int32)
+    counts[rows] += 1
+    places = np.zeros(len(headers) + 1, np.int32)
+    np.cumsum(counts, out=places[1:])
+    return pa.ListArray.from_arrays(
+        pa.array(places), pa.concat_arrays([flat, added]).take(pa.array(order)), type=HEADERS_TYPE
+    )
 
 
 def lsn_digits(lsns: Int64s) -> _Bytes:
