@@ -271,7 +271,8 @@ def test_runs_and_records_of_a_version_are_reported(
         requests = [ExportTraceServiceRequest.FromString(one.body) for one in peer.asked]
     spans = [span for one in requests for span in one.resource_spans[0].scope_spans[0].spans]
     assert {span.name for span in spans} == {f"process {world.topic}"}
-    assert len({span.span_id for span in spans}) == 50 * PARTITIONS
+    # Those of the first process may be lost: it was killed, and spans are sent once the records are committed.
+    assert len({span.span_id for span in spans}) >= 50 * PARTITIONS
 
 
 def _a_run_that_is_killed_and_one_that_is_not(world: World, tmp_path: Path) -> None:
@@ -282,6 +283,8 @@ def _a_run_that_is_killed_and_one_that_is_not(world: World, tmp_path: Path) -> N
     first.kill()
     second = world.start(spec, code)
     world.until_ready(second, spec)
+    world.send(50)
+    world.until_all_is_read(second, spec)
     second.stop()
     events = events_of((tmp_path / "events").read_text())
     ends = [one for one in events if one["eventType"] != "RUNNING"]

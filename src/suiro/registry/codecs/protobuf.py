@@ -47,7 +47,7 @@ class ProtobufCodec:
         return self._kind_of(data)[0]
 
     def message_to_write(self, schema: Schema) -> Any:
-        """The descriptor of the message that the settings name, else of the first. Raises `Unencodable`, `InvalidSchema`
+        """The descriptor of the message that the settings name, or the first. Raises `Unencodable`, `InvalidSchema`
         and `TooComplex`."""
         return self._kind(self._file(schema), None)
 
