@@ -8,9 +8,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 from suiro.cli.command_groups import Argument, Group, Option
-from suiro.cli.everyday import AsJson, fail, note, print_fields, print_json, print_table, reporting
+from suiro.cli.everyday import AsJson, fail, note, print_fields, print_json, print_table, reporting, say
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
     from suiro.streams_spark.upgrade import Upgrade
 
 app = Group(
@@ -56,7 +58,7 @@ def _show_list(found: list[dict[str, Any]], as_json: bool) -> None:
         print_json(found)
         return
     print_table(
-        ("application", "state", "records/s", "lag", "stores", "url"),
+        ("application", "state", "records/s", "lag", "stores", "rows", "bytes", "held", "retries", "url"),
         (
             (
                 one["application_id"],
@@ -64,6 +66,10 @@ def _show_list(found: list[dict[str, Any]], as_json: bool) -> None:
                 one["processed_per_s"],
                 one["lag"],
                 len(one["stores"]),
+                _sum(one["stores"], "rows"),
+                _sum(one["stores"], "bytes"),
+                _sum(one.get("held", ()), "records"),
+                one.get("retries"),
                 one["url"],
             )
             for one in found
@@ -71,15 +77,31 @@ def _show_list(found: list[dict[str, Any]], as_json: bool) -> None:
     )
 
 
+def _sum(rows: Iterable[dict[str, Any]], name: str) -> int | None:
+    """None where no row has it."""
+    known = [row[name] for row in rows if row.get(name) is not None]
+    return sum(known) if known else None
+
+
 @app.command
 def graph(app: App, as_json: AsJson = False) -> None:
-    """Show an application's operators, how records go through each, and how many."""
+    """Show an application's operators, how records go through each, and how many; then the sizes of its stores, records
+    that tasks hold back with the reason, and micro-batches that were tried again."""
     with reporting():
         found = _ask(app, PATH)
+    retried = [one for one in found.get("batches", ()) if one.get("retries")]
     if as_json:
-        print_json(found["graph"])
+        more = {name: found.get(name) for name in ("stores", "held", "retries", "aborts")}
+        print_json({**found["graph"], **more, "retried": retried})
         return
-    print_fields({"application": found["application_id"], "state": found["state"], "error": found["error"]})
+    print_fields(
+        {
+            "application": found["application_id"],
+            "state": found["state"],
+            "error": found["error"],
+            "retries": found.get("retries"),
+        }
+    )
     children: dict[str, list[str]] = {}
     for edge in found["graph"]["edges"]:
         children.setdefault(edge["from"], []).append(edge["to"])
@@ -99,6 +121,46 @@ def graph(app: App, as_json: AsJson = False) -> None:
             for one in found["graph"]["nodes"]
         ),
     )
+    _show_stores(found["stores"])
+    _show_held(found)
+    if retried:
+        say()
+        print_table(
+            ("micro-batch", "retries", "rows", "ms"),
+            ((one["batch"], one["retries"], one["rows"], one["duration_ms"]) for one in retried),
+        )
+
+
+def _show_stores(stores: Sequence[dict[str, Any]]) -> None:
+    if not stores:
+        return
+    say()
+    names = ("kind", "rows", "bytes", "tasks", "topic")
+    print_table(
+        ("store", "kind", "rows", "bytes", "tasks", "changelog"),
+        ((one["name"], *(one.get(name) for name in names)) for one in stores),
+    )
+
+
+def _show_held(found: dict[str, Any]) -> None:
+    held = found.get("held") or ()
+    if not held:
+        return
+    names = {one["id"]: one["name"] for one in found["graph"]["nodes"]}
+    say()
+    print_table(
+        ("task", "input", "held", "condition", "why"),
+        (
+            (
+                f"{one['sub_topology']}_{one['partition']}",
+                names.get(one["node"], one["node"]),
+                one["records"],
+                one["condition"],
+                one["why"],
+            )
+            for one in held
+        ),
+    )
 
 
 @app.command
@@ -110,14 +172,16 @@ def store(
     contains: Annotated[str, Option("--contains", "TEXT", "Rows whose key's text has this in it.")] = "",
     as_json: AsJson = False,
 ) -> None:
-    """Show rows of a store, in the order of the keys' bytes, as they are committed."""
+    """Show rows of a store, in the order of the keys' bytes, as they are committed, and the size of the store."""
     from urllib.parse import quote, urlencode
 
     query = urlencode({"first": first, "limit": limit, "contains": contains})
     with reporting():
         found = _ask(app, f"{PATH}/stores/{quote(name, safe='')}?{query}")
+        stores = _ask(app, PATH)["stores"]
+    about = next((one for one in stores if one["name"] == name), {})
     if as_json:
-        print_json(found)
+        print_json({**found, "store": about})
         return
     windows = any(one["window"] for one in found["rows"])
     print_table(
@@ -127,6 +191,12 @@ def store(
             for one in found["rows"]
         ),
     )
+    if about.get("rows") is not None:
+        tasks = about["tasks"]
+        note(
+            f"{about['rows']:,} rows, about {about['bytes']:,} bytes, in {tasks} task{'s' * (tasks != 1)} that ran "
+            "since the start"
+        )
 
 
 @app.command

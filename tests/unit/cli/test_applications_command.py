@@ -19,7 +19,19 @@ APPLICATION = {
     "error": None,
     "processed_per_s": 12.5,
     "lag": 3,
-    "stores": [{"name": "counts"}],
+    "stores": [
+        {"name": "my/counts", "kind": "key-value", "topic": "billing-counts-changelog", "rows": 34, "bytes": 1_020,
+         "tasks": 2},
+        {"name": "windows", "kind": "window", "topic": None, "rows": None, "bytes": None, "tasks": 0},
+    ],
+    "held": [{"sub_topology": 1, "partition": 3, "node": "in", "records": 7, "condition": "idling",
+              "why": "An input has more records."}],
+    "retries": 2,
+    "aborts": 0,
+    "batches": [
+        {"batch": 4, "at": 0, "rows": 5, "duration_ms": 80, "retries": 2},
+        {"batch": 5, "at": 0, "rows": 6, "duration_ms": 90, "retries": 0},
+    ],
     "graph": {
         "nodes": [
             {"id": "in", "name": "in", "sub_topology": 0, "engine": "block", "records": 5, "records_per_s": 0.5,
@@ -30,6 +42,10 @@ APPLICATION = {
         "edges": [{"from": "in", "to": "sum"}],
     },
 }  # fmt: skip
+OLD = {
+    name: value for name, value in APPLICATION.items() if name not in ("held", "retries", "aborts", "batches")
+}
+OLD["stores"] = [{"name": "counts"}]
 ROWS = {"rows": [{"key": "c0", "value": "34", "window": [0, 1000]}], "next": 1, "offsets": {"0": 18}}
 EXPLAINED = {
     "store": "counts", "key": "c0", "window": [0, 1000], "found": True, "value": "34",
@@ -43,6 +59,8 @@ ANSWERS: dict[str, tuple[int, bytes]] = {
     "/api/v1/application/stores/nothing": (400, b'{"error_code": 400, "message": "there is no such store"}'),
     "/api/v1/application/stores/counts/explain": (200, json.dumps(EXPLAINED).encode()),
     "/odd/api/v1/application": (200, b"<html>"),
+    "/old/api/v1/application": (200, json.dumps(OLD).encode()),
+    "/old/api/v1/application/stores/counts": (200, json.dumps(ROWS).encode()),
 }
 
 ASKED: list[Any] = []
@@ -74,15 +92,40 @@ def url() -> Iterator[str]:
 
 def test_what_an_application_tells(url: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert app.main(["list", "--app", url]) == 0
-    assert "billing\tRUNNING\t12.5\t3\t1" in capsys.readouterr().out
+    assert f"billing\tRUNNING\t12.5\t3\t2\t34\t1020\t7\t2\t{url}" in capsys.readouterr().out
     assert app.main(["graph", "--app", url]) == 0
     shown = capsys.readouterr().out
-    assert "0\tin\tblock\t5\t0.5\torders\t\tsum" in shown
+    for line in (
+        "0\tin\tblock\t5\t0.5\torders\t\tsum",
+        "my/counts\tkey-value\t34\t1020\t2\tbilling-counts-changelog",
+        "windows\twindow\t\t\t0\t",
+        "1_3\tin\t7\tidling\tAn input has more records.",
+        "4\t2\t5\t80",
+    ):
+        assert line in shown.split("\n")
+    assert "\n5\t0" not in shown  # a micro-batch that came at once
     assert "\x1b" not in shown
     assert app.main(["graph", "--app", url, "--json"]) == 0
-    assert json.loads(capsys.readouterr().out) == APPLICATION["graph"]
+    told = json.loads(capsys.readouterr().out)
+    assert told.items() >= APPLICATION["graph"].items()
+    assert (told["held"], told["retried"]) == (APPLICATION["held"], APPLICATION["batches"][:1])
     assert app.main(["store", "my/counts", "--app", f"{url}/"]) == 0
-    assert "c0\t1970-01-01T00:00:00.000Z to 1970-01-01T00:00:01.000Z\t34" in capsys.readouterr().out
+    said = capsys.readouterr()
+    assert "c0\t1970-01-01T00:00:00.000Z to 1970-01-01T00:00:01.000Z\t34" in said.out
+    assert "34 rows, about 1,020 bytes, in 2 tasks" in said.err
+    assert app.main(["store", "my/counts", "--app", url, "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["store"] == APPLICATION["stores"][0]
+
+
+def test_an_application_of_an_older_suiro_is_shown_without_what_it_does_not_tell(
+    url: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert app.main(["list", "--app", f"{url}/old"]) == 0
+    assert f"billing\tRUNNING\t12.5\t3\t1\t\t\t\t\t{url}/old" in capsys.readouterr().out
+    assert app.main(["graph", "--app", f"{url}/old"]) == 0
+    assert "counts\t\t\t\t\t" in capsys.readouterr().out
+    assert app.main(["store", "counts", "--app", f"{url}/old"]) == 0
+    assert capsys.readouterr().err == ""
 
 
 @pytest.mark.parametrize(
@@ -113,7 +156,7 @@ def test_those_that_answer_are_listed_beside_one_that_does_not(
         app.main(["list", "--app", "http://127.0.0.1:1", "--app", url, "--app", f"{url}/none"])
     assert stopped.value.code == 1
     told = capsys.readouterr()
-    assert "billing\tRUNNING\t12.5\t3\t1" in told.out
+    assert "billing\tRUNNING\t12.5\t3\t2" in told.out
     assert "does not answer: " in told.err
     assert "404 Not Found" in told.err
     assert told.err.count("\n") == 2
