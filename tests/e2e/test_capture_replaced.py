@@ -24,7 +24,7 @@ from support.waiting import wait_until
 
 from suiro.connect.postgres.server.database import Database
 from suiro.connect.postgres.server.publication import read_table
-from suiro.connect.postgres.snapshot.ranges import FIRST_KEYS, read_keys, rows_per_chunk
+from suiro.connect.postgres.snapshot.ranges import FIRST_KEYS, chunk_size, read_keys
 from suiro.errors import BrokenConnectionError
 
 FOREVER_S = 3_600  # a heartbeat that never comes, so that no look at the catalogue helps
@@ -258,7 +258,7 @@ def test_ranges_of_a_table_that_was_never_analyzed(postgres: Postgres, connectio
     connection.execute("create publication few for table t")
     with Database(dsn_of(postgres, connection.info.dbname)) as database:
         table = read_table(database, "few", "public", "t", connection.info.server_version)
-        assert rows_per_chunk(database, table, 10_000) == 10_000
+        assert chunk_size(database, table, 10_000) == (10_000, 0)
 
 
 def test_a_standby_that_was_promoted_is_asked_as_one(postgres: Postgres, connection: Connection) -> None:

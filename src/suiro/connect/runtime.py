@@ -187,6 +187,7 @@ class _Supervised:
                 "restarts": self._restarts,
                 "error": self._error,
                 "retry_at_ms": self._retry_at_ms,
+                "capture": None if progress.capture is None else progress.capture(),
             }
 
     def _datasets(self) -> Datasets:

@@ -31,6 +31,9 @@ class Progress:
     commits: int = 0
     lag: int | None = None  # records of a sink's topics that it has not stored; what a source says of its own
     offsets: dict[str, int] = field(default_factory=dict)  # of a sink: {"topic-partition": next offset}
+    capture: Callable[[], Mapping[str, Any]] | None = (
+        None  # of a capture: its snapshots and changes of schemas
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

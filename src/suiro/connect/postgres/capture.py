@@ -18,6 +18,7 @@ import tempfile
 import threading
 from collections.abc import Callable
 from contextlib import ExitStack
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +29,7 @@ from suiro.clock import SystemClock
 from suiro.connect.datasets import captured, postgres_namespace
 from suiro.connect.postgres.delivery import Delivery
 from suiro.connect.postgres.options import CaptureOptions
+from suiro.connect.postgres.progress import SchemaChange, SchemaChanges
 from suiro.connect.postgres.server.database import LOCK_TIMEOUT_MS, Database, ServerInfo, connect_replication
 from suiro.connect.postgres.server.lsn import parse_lsn
 from suiro.connect.postgres.server.publication import ensure_publication
@@ -56,6 +58,8 @@ logger = logging.getLogger(__name__)
 SLOW_SLOT_S = 2.0
 FIRST_PAUSE_S = 0.1
 LONGEST_PAUSE_S = 5.0
+TABLES_SHOWN = 200
+"""Of the progress that is served; those that are not complete first."""
 
 Event = Callable[[dict[str, Any]], None]
 
@@ -79,9 +83,11 @@ class PostgresCapture:
         self._wakeup, self._wakeup_sender = socket.socketpair()
         self._wakeup_sender.setblocking(False)
         self._clock = SystemClock()
+        self._schema_changes = SchemaChanges(self._clock, self._note_schema_change)
         self._snapshot = options.snapshot
         self._is_ready = False
         self._tables: Tables | None = None  # of the last session
+        self._running: Session | None = None  # also of the last one
         self._database = ""
         # Of the last session: a rival that fenced it is left alone.
         self._identity: ProducerIdentity | None = None
@@ -106,6 +112,25 @@ class PostgresCapture:
             options.bootstrap_servers,
             options.registry,
         )
+
+    def progress(self) -> dict[str, Any]:
+        """What is read of each table, and how tables have changed, as JSON can hold it. Called by other threads."""
+        session, status = self._running, self.status
+        tables = () if session is None else session.progress
+        return {
+            "position": None if session is None else session.position_text,
+            "lag_bytes": status.lag_bytes,
+            "retained_bytes": status.retained_bytes,
+            "last_commit_ms": int(status.last_commit_seconds * 1_000) or None,
+            "tables_in_all": len(tables),
+            "tables_complete": sum(one.state == "complete" for one in tables),
+            "tables": [asdict(one) for one in tables[:TABLES_SHOWN]],
+            "schema_changes": [asdict(one) for one in self._schema_changes.newest_first()],
+        }
+
+    def _note_schema_change(self, change: SchemaChange) -> None:
+        logger.info("table %s changed: %s", change.table, "; ".join(change.changes))
+        self._on_event({"event": "schema_changed", **asdict(change)})
 
     def run(self) -> None:
         """Returns after `stop`. Raises what no further attempt would hint."""
@@ -163,7 +188,7 @@ class PostgresCapture:
             self._check_source(position, system, facts.database)
             if not facts.is_standby:
                 ensure_publication(database, options, facts.version)
-            tables = Tables(database, registry, options, facts.version)
+            tables = Tables(database, registry, options, facts.version, self._schema_changes)
             tables.look()
             self._tables, self._database = tables, facts.database
             if not tables.published:
@@ -190,6 +215,7 @@ class PostgresCapture:
                 on_event=self._on_event,
             )
             stack.callback(session.close)
+            self._running = session
             session.begin_snapshots(
                 self._snapshot if position is None or self._snapshot == "new" else "resume"
             )

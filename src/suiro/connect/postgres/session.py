@@ -15,6 +15,7 @@ from suiro.connect.postgres.delivery import Delivery
 from suiro.connect.postgres.encoding import engine
 from suiro.connect.postgres.encoding.blocks import Block
 from suiro.connect.postgres.options import CaptureOptions
+from suiro.connect.postgres.progress import TableProgress
 from suiro.connect.postgres.server.database import Database, LockNotAvailableError
 from suiro.connect.postgres.server.lsn import lsn_text
 from suiro.connect.postgres.server.slot import advance_slot, read_slot, release_slot
@@ -118,6 +119,11 @@ class Session:
     @property
     def topics(self) -> list[str]:
         return [self._options.topic(table.schema, table.name) for table in self._tables.published.values()]
+
+    @property
+    def progress(self) -> tuple[TableProgress, ...]:
+        """Of snapshots, by table. Read by any thread."""
+        return self._snapshots.progress()
 
     @property
     def snapshot_rows(self) -> int:

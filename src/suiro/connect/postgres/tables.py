@@ -25,6 +25,7 @@ from suiro.connect.postgres.encoding.schemas import (
 )
 from suiro.connect.postgres.encoding.types import TYPES_QUERY, Rules, types_of
 from suiro.connect.postgres.options import CaptureOptions
+from suiro.connect.postgres.progress import SchemaChanges, differences
 from suiro.connect.postgres.server.database import Database
 from suiro.connect.postgres.server.publication import Table, published_tables, read_table
 from suiro.errors import ConfigError, IncompatibleSchemaError, SchemaNotFoundError, UsageError
@@ -57,12 +58,18 @@ class Tables:
     """`published` are the tables that the catalogue has now, `live` the schemas that the stream has announced."""
 
     def __init__(
-        self, database: Database, registry: RegistryClient, options: CaptureOptions, version: int
+        self,
+        database: Database,
+        registry: RegistryClient,
+        options: CaptureOptions,
+        version: int,
+        schema_changes: SchemaChanges,
     ) -> None:
         self._database = database
         self._registry = registry
         self._options = options
         self._version = version
+        self._schema_changes = schema_changes
         self._rules = Rules(
             namespace=options.topic_prefix,
             numeric="string" if options.decimals == "string" else "decimal",
@@ -121,7 +128,7 @@ class Tables:
 
     def register_value(self, schema: TableSchema) -> int:
         """Now the stream has passed whatever forms came before."""
-        return self._register(f"{schema.topic}-value", schema.value_schema, schema.relation)
+        return self._register_value(schema.topic, schema.value_schema, schema.relation)
 
     def announce(self, message: RelationMessage) -> tuple[TableSchema, bool] | None:
         """The form from here on and whether it is another than the topic's last one; None for a table that nobody
@@ -167,8 +174,8 @@ class Tables:
     def _table_schema(self, relation: Relation, *, is_final: bool) -> TableSchema:
         topic = self._options.topic(relation.schema, relation.name)
         value = value_schema(relation, self._rules)
-        key_id = self._register(f"{topic}-key", key_schema(relation, self._rules), relation)
-        value_id = self._register(f"{topic}-value", value, relation) if is_final else 0
+        key_id, _ = self._register(f"{topic}-key", key_schema(relation, self._rules), relation)
+        value_id = self._register_value(topic, value, relation) if is_final else 0
         encoder = RowEncoder(relation, self._rules, key_schema_id=key_id, value_schema_id=value_id)
         return TableSchema(
             relation=relation,
@@ -180,35 +187,51 @@ class Tables:
             selected=copy_columns(relation, self._rules),
         )
 
-    def _register(self, subject: str, schema: dict[str, Any], relation: Relation) -> int:
+    def _register_value(self, topic: str, schema: dict[str, Any], relation: Relation) -> int:
+        schema_id, before = self._register(f"{topic}-value", schema, relation)
+        self._schema_changes.see(relation.full_name, topic, schema_id, schema, before)
+        return schema_id
+
+    def _register(
+        self, subject: str, schema: dict[str, Any], relation: Relation
+    ) -> tuple[int, dict[str, Any] | None]:
+        """The schema's id, and the subject's newest one before it where it is new there."""
         text = json.dumps(schema, separators=(",", ":"), ensure_ascii=False)
         try:
-            return self._registry.lookup(subject, Schema(text)).id
+            return self._registry.lookup(subject, Schema(text)).id, None
         except SchemaNotFoundError:
-            self._refuse_changed_meanings(subject, schema, relation)
+            before = self._latest(subject)
+        if before is not None:
+            _refuse_changed_meanings(subject, before, schema, relation)
         try:
-            return self._registry.register(subject, Schema(text))
+            return self._registry.register(subject, Schema(text)), before
         except IncompatibleSchemaError as error:
             before = json.loads(self._registry.latest(subject).schema.text)
             raise SchemaRefusedError(_refusal(subject, before, schema, relation, error)) from error
 
-    def _refuse_changed_meanings(self, subject: str, schema: dict[str, Any], relation: Relation) -> None:
-        """A new schema that the registry would take, and with which readers would get old values wrong."""
+    def _latest(self, subject: str) -> dict[str, Any] | None:
         try:
-            before = json.loads(self._registry.latest(subject).schema.text)
+            found: dict[str, Any] = json.loads(self._registry.latest(subject).schema.text)
         except SchemaNotFoundError:
-            return
-        old = {field["name"]: field.get("postgres.type") for field in before["fields"]}
-        new = {field["name"]: field.get("postgres.type") for field in schema["fields"]}
-        if wrong := changed_meanings(before, schema):
-            changes = "; ".join(f"column {name!r} was {old[name]} and is {new[name]}" for name in wrong)
-            raise SchemaRefusedError(
-                f"table {relation.full_name} changed: {changes}. Avro's rules let readers of subject {subject} take "
-                "the old values for new ones, and they would get them wrong. Choose: undo the change of the table; "
-                "capture into another topic prefix; or inform the subject's readers, register this schema "
-                "for it yourself and start the capture again: it continues with this change: "
-                + json.dumps(schema, ensure_ascii=False)
-            )
+            return None
+        return found
+
+
+def _refuse_changed_meanings(
+    subject: str, before: dict[str, Any], schema: dict[str, Any], relation: Relation
+) -> None:
+    """A new schema that the registry would take, and with which readers would get old values wrong."""
+    old = {field["name"]: field.get("postgres.type") for field in before["fields"]}
+    new = {field["name"]: field.get("postgres.type") for field in schema["fields"]}
+    if wrong := changed_meanings(before, schema):
+        changes = "; ".join(f"column {name!r} was {old[name]} and is {new[name]}" for name in wrong)
+        raise SchemaRefusedError(
+            f"table {relation.full_name} changed: {changes}. Avro's rules let readers of subject {subject} take "
+            "the old values for new ones, and they would get them wrong. Choose: undo the change of the table; "
+            "capture into another topic prefix; or inform the subject's readers, register this schema "
+            "for it yourself and start the capture again: it continues with this change: "
+            + json.dumps(schema, ensure_ascii=False)
+        )
 
 
 def _refusal(
@@ -220,13 +243,7 @@ def _refusal(
 ) -> str:
     old = {field["name"]: field for field in before["fields"]}
     new = {field["name"]: field for field in after["fields"]}
-    changes = [
-        f"column {name!r} was {old[name].get('postgres.type')} and is {field.get('postgres.type')}"
-        for name, field in new.items()
-        if name in old and old[name]["type"] != field["type"]
-    ]
-    changes += [f"column {name!r} is new" for name in new if name not in old]
-    changes += [f"column {name!r} was dropped" for name in old if name not in new]
+    changes = differences(before, after)
     first = next((name for name in new if name not in old or old[name]["type"] != new[name]["type"]), None)
     column = f"{relation.full_name}.{first}" if first else f"{relation.full_name}.<column>"
     return (

@@ -86,6 +86,7 @@ class PostgresCaptureTask:
             ),
             traces=context.traces,
         )
+        context.progress.capture = capture.progress
         ended = threading.Event()
         watching = threading.Thread(target=self._watch, args=(capture, context, ended), daemon=True)
         watching.start()

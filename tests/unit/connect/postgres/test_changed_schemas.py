@@ -11,7 +11,9 @@ import pytest
 from support.postgres import VERSION, Postgres
 from support.postgres_rows import Connection
 
+from suiro.clock import SystemClock
 from suiro.connect.postgres.options import CaptureOptions
+from suiro.connect.postgres.progress import SchemaChange, SchemaChanges
 from suiro.connect.postgres.server.database import Database
 from suiro.connect.postgres.server.publication import ensure_publication
 from suiro.connect.postgres.tables import SchemaRefusedError, Tables
@@ -48,8 +50,11 @@ def test_a_change_that_avro_would_get_wrong_stops_the_capture(
     try:
         ensure_publication(database, options, VERSION * 10_000)
 
+        seen: list[SchemaChange] = []
+        changes = SchemaChanges(SystemClock(), seen.append)  # those of the process; tables are of a session
+
         def form() -> Any:
-            tables = Tables(database, registry, options, VERSION * 10_000)
+            tables = Tables(database, registry, options, VERSION * 10_000, changes)
             return tables.schema_of(tables.refresh_table("public", "prices"), is_final=True)
 
         first = form()
@@ -70,6 +75,17 @@ def test_a_change_that_avro_would_get_wrong_stops_the_capture(
         # The stream may announce the table's older form again, after a restart.
         connection.execute("alter table prices alter price type numeric(10,2)")
         assert form().value_schema_id == added.value_schema_id
+        assert [(one.schema_id, one.changes) for one in seen] == [
+            (added.value_schema_id, ("column 'more' is new",)),
+            (accepted, ("column 'price' was numeric(10,2) and is numeric(10,4)",)),
+            (added.value_schema_id, ("column 'price' was numeric(10,4) and is numeric(10,2)",)),
+        ]
+        assert changes.newest_first() == tuple(reversed(seen))
+        # What changed while no capture ran: another process knows the topic's last form from the registry.
+        connection.execute("alter table prices add late integer, alter price type numeric(10,4)")
+        changes = SchemaChanges(SystemClock(), seen.append)
+        form()
+        assert seen[-1].changes == ("column 'late' is new",)
     finally:
         connection.execute("drop publication if exists prices")
         connection.execute("drop table prices")

@@ -10,6 +10,7 @@ from __future__ import annotations
 import io
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from suiro.connect.postgres.encoding.copy_binary import SIGNATURE
 from suiro.connect.postgres.encoding.names import quoted
@@ -19,14 +20,15 @@ from suiro.connect.postgres.server.publication import Table
 from suiro.errors import UsageError
 
 __all__ = [
+    "ChunkSize",
     "Range",
+    "chunk_size",
     "invalid_key",
     "keys_after",
     "next_range",
     "ranges",
     "read_keys",
     "read_range",
-    "rows_per_chunk",
 ]
 
 FIRST_ROWS = 2_000  # the first range is small: a capture shows soon that it works
@@ -55,8 +57,15 @@ class Range:
         return self.until is None and (self.blocks is None or self.blocks[1] == LAST_BLOCK)
 
 
-def rows_per_chunk(database: Database, table: Table, wanted: int) -> int:
-    """Fewer where rows are large: a chunk is in memory at once."""
+class ChunkSize(NamedTuple):
+    """`expected`: rows of the whole table, about."""
+
+    rows: int
+    expected: float
+
+
+def chunk_size(database: Database, table: Table, wanted: int) -> ChunkSize:
+    """Fewer rows than wanted where they are large: a chunk is in memory at once."""
     found = database.row(
         "select sum(pg_table_size(t.relid))::float8, sum(greatest(c.reltuples, 0))::float8 from (select relid from"
         " pg_partition_tree(%(oid)s) where isleaf union select %(oid)s::oid::regclass) t join pg_class c on"
@@ -68,8 +77,8 @@ def rows_per_chunk(database: Database, table: Table, wanted: int) -> int:
     if not rows:
         rows = _rows_of_a_new_table(database, table)
     if not rows or not size:
-        return wanted
-    return max(1, min(wanted, int(CHUNK_BYTES / (size / rows))))
+        return ChunkSize(wanted, rows)
+    return ChunkSize(max(1, min(wanted, int(CHUNK_BYTES / (size / rows)))), rows)
 
 
 def _rows_of_a_new_table(database: Database, table: Table) -> float:

@@ -33,17 +33,18 @@ from suiro.connect.postgres.encoding.headers import snapshot_headers
 from suiro.connect.postgres.encoding.names import quoted
 from suiro.connect.postgres.encoding.schemas import Relation
 from suiro.connect.postgres.options import CaptureOptions
+from suiro.connect.postgres.progress import ReadRows, TableProgress
 from suiro.connect.postgres.server.database import LOCK_TIMEOUT_MS, Database, LockNotAvailableError
 from suiro.connect.postgres.server.publication import Table
 from suiro.connect.postgres.snapshot.ranges import (
     Range,
+    chunk_size,
     invalid_key,
     keys_after,
     next_range,
     ranges,
     read_keys,
     read_range,
-    rows_per_chunk,
 )
 from suiro.connect.postgres.snapshot.readers import SnapshotReaders
 from suiro.connect.postgres.snapshot.reselect import ReselectKeys
@@ -103,6 +104,7 @@ class Snapshots:
         }
         self.reselect = ReselectKeys(parts, limit=options.owed_keys_max)
         self._changed: set[str] = set()
+        self._read_rows = ReadRows(self.states)
         self.rows = 0
 
     # -- which tables --------------------------------------------------------------------------------------
@@ -114,6 +116,10 @@ class Snapshots:
     @property
     def running(self) -> list[str]:
         return [name for name, state in self.states.items() if state.running]
+
+    def progress(self) -> tuple[TableProgress, ...]:
+        """By table. Called by any thread."""
+        return self._read_rows.progress(self.states, self._locked, self._topic)
 
     def drain_changed(self) -> dict[str, Any]:
         """Returns the changed parts of the position, and resets the changes."""
@@ -164,6 +170,7 @@ class Snapshots:
         )
         self.reselect.forget(table.full_name)  # all rows are read, these too
         self._changed.add(table.full_name)
+        self._read_rows.begin(table.full_name)
         self._on_begin(schema.topic)
 
     def restart(self, full_name: str, *, lost_changes: bool) -> bool:
@@ -296,7 +303,8 @@ class Snapshots:
                     self._start_reading(name)
                     table = self._tables.published[name]
                     schema = self._tables.schema_of(table, is_final=True)
-                    size = rows_per_chunk(splitter, table, self._options.chunk_rows)
+                    size, expected = chunk_size(splitter, table, self._options.chunk_rows)
+                    self._read_rows.expect(name, expected)
                     for read, rows in readers.read(table, schema, ranges(splitter, table, None, size)):
                         self._emit(
                             name, schema, read, rows, np.arange(len(rows)), lsn=lsn, read_us=self._now_us()
@@ -439,7 +447,8 @@ class Snapshots:
                     reselect = []
                     if not table.key_is_unique:
                         self._check_small_enough(database, table)
-                    size = rows_per_chunk(database, table, self._options.chunk_rows)
+                    size, expected = chunk_size(database, table, self._options.chunk_rows)
+                    self._read_rows.expect(name, expected)
                     after = None if state.after is None else tuple(state.after)
                     read = next_range(database, table, after, size) if table.key_is_unique else Range()
                     data = read_range(database, table, schema.selected, read)
@@ -555,6 +564,7 @@ class Snapshots:
         self.rows += count
         if read is None:
             return
+        self._read_rows.add(name, len(rows))
         state = self.states[name]
         state.after = list(read.until) if read.until is not None else state.after
         state.ranges_read = read.is_last

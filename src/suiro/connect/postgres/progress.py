@@ -1,0 +1,150 @@
+"""What a capture has read and seen: the progress of its snapshots by table, and the changes of tables' schemas.
+
+Written by the capture's thread, and read by others at any time. Nothing here decides anything: the position in Kafka
+says what is complete (`snapshot.table_state`).
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import Counter, deque
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from suiro.clock import Clock
+from suiro.connect.postgres.snapshot.table_state import TableState
+
+__all__ = ["ReadRows", "SchemaChange", "SchemaChanges", "TableProgress", "differences"]
+
+SCHEMA_CHANGES_KEPT = 50
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TableProgress:
+    """`state`: "waiting", "reading", "locked" by somebody else's transaction, or "complete". `rows`: that this session
+    has read. `expected`: how many rows the table has, about; None: not known yet. `is_resumed`: earlier sessions have
+    read rows of it, which are not in `rows`."""
+
+    table: str
+    topic: str
+    state: str
+    rows: int
+    expected: int | None
+    is_resumed: bool
+
+
+class ReadRows:
+    """Of the snapshots of one session."""
+
+    def __init__(self, states: Mapping[str, TableState]) -> None:
+        self._rows: Counter[str] = Counter()
+        self._expected: dict[str, int] = {}
+        self._resumed = {name for name, state in states.items() if state.running and state.after is not None}
+
+    def begin(self, table: str) -> None:
+        """From its first row."""
+        self._rows.pop(table, None)
+        self._expected.pop(table, None)
+        self._resumed.discard(table)
+
+    def expect(self, table: str, rows: float) -> None:
+        self._expected.setdefault(table, int(rows))
+
+    def add(self, table: str, rows: int) -> None:
+        self._rows[table] += rows
+
+    def progress(
+        self, states: Mapping[str, TableState], locked: Mapping[str, Any], topic_of: Callable[[str], str]
+    ) -> tuple[TableProgress, ...]:
+        """Tables that are being read first."""
+        found = [
+            TableProgress(
+                table=name,
+                topic=topic_of(name),
+                state=self._state(name, state, name in locked),
+                rows=self._rows[name],
+                expected=self._expected.get(name),
+                is_resumed=name in self._resumed,
+            )
+            for name, state in list(states.items())  # the capture's thread changes it
+        ]
+        return tuple(sorted(found, key=lambda one: (_ORDER.index(one.state), one.table)))
+
+    def _state(self, name: str, state: TableState, is_locked: bool) -> str:
+        if not state.running:
+            return "complete"
+        if is_locked:
+            return "locked"
+        return "reading" if name in self._expected else "waiting"
+
+
+_ORDER = ("reading", "locked", "waiting", "complete")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SchemaChange:
+    """A table has had another form from a place in the stream on."""
+
+    at_ms: int
+    table: str
+    topic: str
+    schema_id: int
+    changes: tuple[str, ...]
+
+
+class SchemaChanges:
+    """The last `SCHEMA_CHANGES_KEPT` since the process started. Thread-safe."""
+
+    def __init__(self, clock: Clock, on_change: Callable[[SchemaChange], None]) -> None:
+        self._clock = clock
+        self._on_change = on_change
+        self._lock = threading.Lock()
+        self._last: deque[SchemaChange] = deque(maxlen=SCHEMA_CHANGES_KEPT)
+        self._schemas: dict[str, Mapping[str, Any]] = {}
+
+    def see(
+        self,
+        table: str,
+        topic: str,
+        schema_id: int,
+        now: Mapping[str, Any],
+        registered: Mapping[str, Any] | None,
+    ) -> None:
+        """`registered`: the subject's newest schema before this one, where this one is new there."""
+        before = self._schemas.get(topic, registered)
+        self._schemas[topic] = now
+        if before is None or before == now:
+            return
+        change = SchemaChange(
+            at_ms=self._clock.wall_ms(),
+            table=table,
+            topic=topic,
+            schema_id=schema_id,
+            changes=tuple(differences(before, now)) or ("the order or the defaults of its columns",),
+        )
+        with self._lock:
+            self._last.append(change)
+        self._on_change(change)
+
+    def newest_first(self) -> tuple[SchemaChange, ...]:
+        with self._lock:
+            return tuple(reversed(self._last))
+
+
+def differences(before: Mapping[str, Any], after: Mapping[str, Any]) -> list[str]:
+    """Of two Avro schemas of a table's rows, in the words of Postgres."""
+    old = _by_name(before["fields"])
+    new = _by_name(after["fields"])
+    changes = [
+        f"column {name!r} was {old[name].get('postgres.type')} and is {field.get('postgres.type')}"
+        for name, field in new.items()
+        if name in old and old[name]["type"] != field["type"]
+    ]
+    changes += [f"column {name!r} is new" for name in new if name not in old]
+    changes += [f"column {name!r} was dropped" for name in old if name not in new]
+    return changes
+
+
+def _by_name(found: Iterable[Mapping[str, Any]]) -> dict[str, Mapping[str, Any]]:
+    return {field["name"]: field for field in found}
