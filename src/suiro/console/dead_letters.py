@@ -37,6 +37,7 @@ __all__ = [
     "dead_letter_of",
     "done_of",
     "find_topics",
+    "is_named_as_dead_letters",
     "origin_record",
     "origin_topic",
     "redrive_group",
@@ -280,6 +281,10 @@ class Selection:
         return self.reason in said or self.reason in _without_numbers(said)
 
 
+def is_named_as_dead_letters(topic: str) -> bool:
+    return _NAME.search(topic) is not None
+
+
 def find_topics(client: Client) -> tuple[str, ...]:
     """Those whose names say that they are of dead letters: with "dead" or "dlq" in them."""
     return tuple(one.name for one in _found(client))
@@ -303,7 +308,11 @@ def count_topics(client: Client) -> tuple[DeadLetterTopic, ...]:
 
 def _found(client: Client) -> list[TopicInfo]:
     return sorted(
-        (info for name, info in client.metadata().items() if _NAME.search(name) and not info.internal),
+        (
+            info
+            for name, info in client.metadata().items()
+            if is_named_as_dead_letters(name) and not info.internal
+        ),
         key=lambda info: info.name,
     )
 

@@ -134,6 +134,7 @@ class ApplicationStatus:
             "graph": {"nodes": nodes, "edges": self._graph["edges"]},
             "stores": self._stores(),
             "dropped": dict(streams.dropped_records),
+            "dead_letter_topics": list(streams.dead_letter_topics),
             "held": self._held(),
             "processed_per_s": round(sum(rates.get(one, 0.0) for one in self._sources), 1) if rates else None,
             **progress,

@@ -71,6 +71,7 @@ class Streams:
 
     application_id = "app"
     exception = None
+    dead_letter_topics: tuple[str, ...] = ()
     dropped_records: Mapping[str, int] = MappingProxyType({})
     rows_at_nodes: Mapping[str, int] = MappingProxyType({})
     rows_of_micro_batches: Mapping[int, Mapping[str, int]] = MappingProxyType({})

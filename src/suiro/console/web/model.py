@@ -26,12 +26,13 @@ import msgspec
 
 from suiro.client import EARLIEST, LATEST, Broker, Client, ListedGroup, TopicInfo
 from suiro.clock import Clock
+from suiro.console.dead_letters import is_named_as_dead_letters
 from suiro.console.groups import first_waits_since
 from suiro.console.web.events import event
 from suiro.errors import KafkaError, SuiroError, UnknownTopicError
 from suiro.foundation.types import TopicPartition
 
-__all__ = ["GroupNow", "Model", "Overview", "Problem", "TopicNow"]
+__all__ = ["GroupNow", "Model", "Overview", "Problem", "TopicNow", "new_dead_letters"]
 
 ROUND_S = 5.0
 SHARE = 5
@@ -200,6 +201,10 @@ class Model:
     def topic_history(self, topic: str) -> tuple[tuple[int, float], ...]:
         return tuple(self._topic_history.get(topic, ()))
 
+    def grew_lately(self, topic: str) -> bool:
+        """Within its history, which is of the last minutes."""
+        return any(rate for _, rate in self.topic_history(topic))
+
     def group_history(self, group: str) -> tuple[tuple[int, int, int | None], ...]:
         known = self._known.get(group)
         return () if known is None else tuple(known.history)
@@ -216,10 +221,10 @@ class Model:
                 self._whole_round(self._client)
                 error = None
             except SuiroError as failure:
-                error = f"the cluster does not answer: {failure}"
+                error = f"The cluster does not answer: {failure}"
             except Exception as failure:
                 logger.exception("a round of the console failed")
-                error = f"the console failed: {type(failure).__name__}; its log says more"
+                error = f"The console failed: {type(failure).__name__}; its log says more"
             if error is not None and not self._stopping.is_set():
                 self._close()
                 self._publish(error)
@@ -289,7 +294,8 @@ class Model:
         for name, rate in rates.items():
             history = self._topic_history.get(name)
             if history is None and rate:
-                history = self._topic_history[name] = deque(maxlen=TOPIC_HISTORY)
+                # It begins at the round before, with nothing.
+                history = self._topic_history[name] = deque([(self._ends_at_ms, 0.0)], maxlen=TOPIC_HISTORY)
             if history is not None:
                 history.append((now_ms, round(rate, 2)))
         for name in self._topic_history.keys() - rates.keys():
@@ -483,15 +489,24 @@ class Model:
                     "not in sync",
                     link=_link("topics", one.name),
                 )
+        for name in self._topic_history:
+            if is_named_as_dead_letters(name) and self.grew_lately(name) and not self._infos[name].internal:
+                yield Problem(
+                    severity="warning", text=new_dead_letters(name), link=_link("dead-letters", name)
+                )
         for group in self.groups.values():
             # Those that commit offsets without being members, as applications on Spark do, are always empty.
             is_of_members = self._listed[group.group].protocol_type == "consumer"
             if is_of_members and group.lag and group.state == "Empty" and _grows(group.trend):
                 yield Problem(
                     severity="warning",
-                    text=f"nobody reads for group {group.group}, and its lag grows: {group.lag} records",
+                    text=f"Nobody reads for group {group.group}, and its lag grows: {group.lag} records",
                     link=_link("groups", group.group),
                 )
+
+
+def new_dead_letters(topic: str) -> str:
+    return f"New dead letters in {topic} within the last minutes"
 
 
 _NO_CHANGE: dict[str, list[Any]] = {"changed": [], "removed": []}

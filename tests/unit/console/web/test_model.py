@@ -150,9 +150,22 @@ def test_what_is_wrong_is_named(model: Model, client: ToldClient) -> None:
         rounds(model, client)
     said = {one.link: one.text for one in model.overview.problems}
     assert "1 of 2 partitions of orders have no leader" in said["#/topics/orders"]
-    assert "nobody reads for group left, and its lag grows: 36 records" in said["#/groups/left"]
+    assert "Nobody reads for group left, and its lag grows: 36 records" in said["#/groups/left"]
     assert "#/groups/application" not in said  # it commits without being a member
     assert model.topics["orders"].records is None  # of a partition without a leader nobody can say
+
+
+def test_new_dead_letters_are_a_problem_for_some_minutes(model: Model, client: ToldClient) -> None:
+    client.ends["orders.dead-letters", 0] = 7
+    rounds(model, client, 2)
+    assert model.overview.problems == ()  # those that were there before
+    client.ends["orders.dead-letters", 0] = 8
+    rounds(model, client)
+    (found,) = model.overview.problems
+    assert found.text == "New dead letters in orders.dead-letters within the last minutes"
+    assert (found.severity, found.link) == ("warning", "#/dead-letters/orders.dead-letters")
+    rounds(model, client, modelling.TOPIC_HISTORY)
+    assert model.overview.problems == ()
 
 
 def test_a_topic_that_is_deleted_within_a_round(model: Model, client: ToldClient) -> None:

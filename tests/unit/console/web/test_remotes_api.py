@@ -157,6 +157,57 @@ def dead_url() -> str:
         return f"http://127.0.0.1:{taken.getsockname()[1]}"
 
 
+# -- what is wrong -------------------------------------------------------------------------------------------
+
+
+def test_what_is_wrong_in_what_runs_on_the_cluster(
+    console: Callable[..., Api], ends: ExitStack, dead_url: str
+) -> None:
+    application = {
+        "application_id": "billing",
+        "state": "ERROR",
+        "error": "a record cannot\n be read" + "!" * 1_000,
+        "dead_letter_topics": ["aside"],
+    }
+    fine = {"application_id": "fine", "state": "RUNNING", "error": None, "dead_letter_topics": []}
+    connectors = {
+        "a": {"status": {"name": "a", "state": "RUNNING", "error": None}},
+        "b": {"status": {"name": "b", "state": "RESTARTING", "error": "refused"}},
+    }
+    versions = [
+        {"version": 1, "state": "retired", "error": "long ago"},
+        {"version": 2, "state": "ready", "pipeline": {"state": "failed", "error": "KeyError: 'x'"}},
+        {"version": 3, "state": "ready", "pipeline": {"state": "running", "error": None}},
+    ]
+    answers = [application, fine, connectors, [{"view": "delays/1", "versions": versions}]]
+    urls = [answering(ends, msgspec.json.encode(one)) for one in answers]
+    api = console(
+        apps=(Remote(url=urls[0]), Remote(url=urls[1]), Remote(url=dead_url)),
+        connect=(Remote(url=urls[2]),),
+        views=(Remote(url=urls[3]),),
+    )
+    found = api.get("/problems")
+    said = {one["text"][:60]: one["link"] for one in found["problems"] if one["link"]}
+    assert found["left_out"] == 0
+    assert said.pop("View delays/1, version 2: KeyError: 'x'") == "#/views/0/delays%2F1"
+    assert said.pop("Connector b: refused") == "#/connectors"
+    assert said.pop(f"Application {dead_url}: no answer from {dead_url}"[:60]) == "#/applications/2"
+    ((text, link),) = said.items()
+    assert (text[:47], link) == ("Application billing: a record cannot be read!!!", "#/applications/0")
+    assert all(len(one["text"]) < 400 for one in found["problems"])
+
+
+def test_servers_that_answer_with_nonsense_break_no_list_of_problems(
+    console: Callable[..., Api], ends: ExitStack
+) -> None:
+    api = console(
+        apps=tuple(Remote(url=answering(ends, one)) for one in (b"[]", b'{"dead_letter_topics": 7}')),
+        connect=(Remote(url=answering(ends, b'{"a": {"status": {"name": 7, "error": {}}}}')),),
+        views=(Remote(url=answering(ends, b'[7, {"view": 7, "versions": [7, {"pipeline": []}]}]')),),
+    )
+    assert {one["link"] for one in api.get("/problems")["problems"]} >= {"#/applications/0", "#/connectors"}
+
+
 # -- connectors ----------------------------------------------------------------------------------------------
 
 

@@ -6,6 +6,7 @@ from suiro.console.web.api import (
     dead_letters,
     groups,
     overview,
+    problems,
     records,
     schemas,
     security,
@@ -18,6 +19,7 @@ __all__ = ["ENDPOINTS"]
 
 ENDPOINTS: tuple[Endpoint, ...] = (
     *overview.ENDPOINTS,
+    *problems.ENDPOINTS,
     *topics.ENDPOINTS,
     *records.ENDPOINTS,
     *groups.ENDPOINTS,

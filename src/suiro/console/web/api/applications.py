@@ -12,7 +12,7 @@ from suiro.console.web.endpoint import Body, Call, Endpoint
 from suiro.console.web.remotes import Peer, listed, peer_of, segment
 from suiro.foundation.http import Role
 
-__all__ = ["ENDPOINTS", "Related", "related_to"]
+__all__ = ["ENDPOINTS", "Related", "list_applications", "related_to"]
 
 PATH = "/api/v1/application"
 EXPLAIN_TIMEOUT_S = 120.0
@@ -41,7 +41,7 @@ class Related:
     link: str
 
 
-def _list(call: Call) -> Mapping[str, Any]:
+def list_applications(call: Call) -> Mapping[str, Any]:
     """Each as it tells of itself, with its number and address; `error`: why it tells nothing, or what ended it."""
     remotes = call.console.settings.apps
     found = listed(call, remotes, PATH, _application)
@@ -59,7 +59,7 @@ def _application(content: bytes) -> dict[str, Any]:
 
 def related_to(call: Call, topic: str) -> Iterator[Related]:
     """The applications whose topology reads or writes a topic, also as a changelog; those that answer."""
-    for one in _list(call)["apps"]:
+    for one in list_applications(call)["apps"]:
         name = str(one.get("application_id", ""))
         link = f"#/applications/{one['app']}"
         nodes = one.get("graph", {}).get("nodes", ())
@@ -97,7 +97,7 @@ ENDPOINTS = (
         method="GET",
         path="/apps",
         role=Role.VIEWER,
-        handle=_list,
+        handle=list_applications,
         summary="The applications that were named, and how they stand",
     ),
     Endpoint(

@@ -12,7 +12,7 @@ from suiro.console.web.endpoint import Body, Call, Endpoint
 from suiro.console.web.remotes import listed, peer_of, segment
 from suiro.foundation.http import Role
 
-__all__ = ["ENDPOINTS"]
+__all__ = ["ENDPOINTS", "list_connectors"]
 
 LIST = "/connectors?expand=status"
 METHODS = {"pause": "PUT", "resume": "PUT", "restart": "POST"}
@@ -37,7 +37,7 @@ class NothingBody(Body):
     """There is nothing to say."""
 
 
-def _list(call: Call) -> ConnectHosts:
+def list_connectors(call: Call) -> ConnectHosts:
     remotes = call.console.settings.connect
     return ConnectHosts(
         hosts=tuple(
@@ -87,7 +87,7 @@ ENDPOINTS = (
         method="GET",
         path="/connectors",
         role=Role.VIEWER,
-        handle=_list,
+        handle=list_connectors,
         summary="All connectors, by the process that runs them",
         answer=ConnectHosts,
     ),

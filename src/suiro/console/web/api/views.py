@@ -15,7 +15,7 @@ from suiro.console.web.remotes import listed, peer_of, segment
 from suiro.errors import UsageError
 from suiro.foundation.http import Role
 
-__all__ = ["ENDPOINTS"]
+__all__ = ["ENDPOINTS", "list_views"]
 
 LONG_TIMEOUT_MS = 10 * 60_000
 """Of a comparison or an explanation, where nothing shorter is asked for."""
@@ -95,7 +95,7 @@ class RetireBody(Body):
     last: bool | UnsetType = UNSET
 
 
-def _list(call: Call) -> ViewsHosts:
+def list_views(call: Call) -> ViewsHosts:
     remotes = call.console.settings.views
     return ViewsHosts(
         hosts=tuple(
@@ -173,7 +173,7 @@ ENDPOINTS = (
         method="GET",
         path="/views",
         role=Role.VIEWER,
-        handle=_list,
+        handle=list_views,
         summary="All views, by the host that serves them",
         answer=ViewsHosts,
     ),
