@@ -24,7 +24,7 @@ function number(digits) {
 
 /** For a request's body. @param {any} value */
 export function stringify(value) {
-  return JSON.stringify(value, (_, each) => (typeof each === 'bigint' ? JSON.rawJSON?.(`${each}`) ?? Number(each) : each));
+  return JSON.stringify(value, (_, each) => (typeof each === 'bigint' ? /** @type {any} */ (JSON).rawJSON?.(`${each}`) ?? Number(each) : each));
 }
 
 /** @typedef {{kind: 'key'|'text'|'number'|'word'|'mark', text: string}} Token */
