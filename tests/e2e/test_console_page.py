@@ -401,7 +401,37 @@ def test_a_view_is_shifted_rolled_back_compared_and_retired(open_page: Open, con
     record = page.get_by_role("link", name="flights-4@20871")
     expect(record).to_have_attribute("href", "#/topics/flights/records?at=4%3A20871")
     page.get_by_role("link", name="History").click()
-    expect(page.get_by_role("list", name="Decisions")).to_contain_text("from: 100, to: 1000")
+    expect(page.get_by_role("list", name="Decisions")).to_contain_text("from: 1 %, to: 10 %")
+
+
+def test_what_is_wrong_now_is_said_first_and_leads_there(open_page: Open) -> None:
+    page = open_page("#/overview")
+    wrong = page.get_by_role("region", name="Wrong now")
+    expect(wrong).to_contain_text("1 error, 3 warnings")
+    expect(wrong).to_contain_text("and 3 further problems")
+    expect(wrong).to_contain_text(HOSTILE)
+    expect(page.get_by_role("table", name="Applications, views and connectors")).to_contain_text(
+        "lag 1,204, 825 held back, 1 retry"
+    )
+    wrong.get_by_role("link", name="New dead letters in flights.dead-letters").click()
+    expect(page.get_by_role("heading", level=1)).to_have_text("flights.dead-letters")
+
+
+def test_a_capture_shows_its_snapshot_and_changed_tables(open_page: Open) -> None:
+    page = open_page("#/connectors")
+    capture = page.get_by_role("article", name="postgres-orders")
+    expect(capture).to_contain_text("2 of 6 tables complete")
+    row = capture.get_by_role("row", name="public.order_lines")
+    expect(row).to_contain_text("1.20 M of 3.10 M")
+    expect(row.get_by_role("img", name="39 % of the rows, about")).to_be_visible()
+    resumed = capture.get_by_role("row", name="public.events")
+    expect(resumed).to_contain_text("+ 81.0 k")
+    expect(resumed.get_by_role("img")).to_have_count(0)  # of what was read before nothing is known
+    expect(capture.get_by_role("row", name="public.prices")).to_contain_text("locked")
+    expect(capture).to_contain_text("column 'note' is new")
+    expect(capture.get_by_role("link", name="public.orders", exact=True).last).to_have_attribute(
+        "href", "#/schemas/shop.public.orders-value"
+    )
 
 
 def test_connectors_are_paused_and_restarted(open_page: Open, console: FakeConsole) -> None:
@@ -439,7 +469,7 @@ def test_an_application_is_drawn_and_its_stores_have_rows(open_page: Open) -> No
     expect(node).to_contain_text("/s")
     node.press("Enter")
     expect(node).to_have_attribute("aria-pressed", "true")
-    expect(page.locator("main")).to_contain_text("record, for it has no block form yet")
+    expect(page.locator("main")).to_contain_text("one by one: it has no block form yet")
     expect(page.locator("main")).to_contain_text("128 late")
     held = page.get_by_role("table", name="Records held back")
     expect(held).to_contain_text("413")

@@ -83,6 +83,7 @@ class FakeConsole:
                 "bootstrap": "broker-1.internal:9092",
             },
             "/overview": lambda request: cluster.overview(),
+            "/problems": lambda request: cluster.problems(),
             "/topics": lambda request: {"version": 1, "topics": cluster.topic_rows()},
             topic: lambda request: cluster.topic(request.path_params["topic"]),
             topic + "/records": self._records,

@@ -26,6 +26,25 @@ def now_ms() -> int:
     return int(time.time() * 1000)
 
 
+_PROBLEMS = [
+    {
+        "severity": "warning",
+        "text": "1 of 3 partitions of payments have replicas that are not in sync",
+        "link": "#/topics/payments",
+    },
+    {
+        "severity": "warning",
+        "text": "New dead letters in flights.dead-letters within the last minutes",
+        "link": "#/dead-letters/flights.dead-letters",
+    },
+    {
+        "severity": "warning",
+        "text": "Nobody reads for group fraud, and its lag grows: 81220 records",
+        "link": "#/groups/fraud",
+    },
+]
+
+
 @dataclass
 class FakeCluster:
     """`role` is what `/me` says; `topics` how many there are besides the named ones."""
@@ -115,26 +134,18 @@ class FakeCluster:
             "size_bytes": sum(row["size_bytes"] for row in topics[:9]),
             "busiest": sorted(topics[:9], key=lambda row: -row["in_per_s"])[:6],
             "lagging": sorted(groups, key=lambda row: -row["lag"])[:5],
-            "problems": [
-                {
-                    "severity": "error",
-                    "text": "Connector orders-to-postgres failed: connection refused (attempt 4)",
-                    "link": "#/connectors",
-                },
-                {
-                    "severity": "warning",
-                    "text": "Topic payments: 1 of 3 partitions is under-replicated",
-                    "link": "#/topics/payments",
-                },
-                {
-                    "severity": "warning",
-                    "text": "Group fraud has no members and is 31 min behind",
-                    "link": "#/groups/fraud",
-                },
-            ],
+            "problems": _PROBLEMS,
             "history": _history(self.started, 2600, 420),
             "error": self.overview_error,
         }
+
+    def problems(self) -> dict[str, Any]:
+        application = {
+            "severity": "error",
+            "text": f"Connector orders-to-postgres: connection to server at 10.0.0.7 refused {HOSTILE}",
+            "link": "#/connectors",
+        }
+        return {"problems": [application, *_PROBLEMS], "left_out": 3}
 
     def topic(self, name: str) -> dict[str, Any] | None:
         row = next((row for row in self.topic_rows() if row["name"] == name), None)

@@ -334,6 +334,51 @@ def explanation() -> dict[str, Any]:
     }
 
 
+def capture() -> dict[str, Any]:
+    def table(name: str, state: str, rows: int, expected: int | None, *, is_resumed: bool = False) -> Any:
+        return {
+            "table": f"public.{name}",
+            "topic": f"shop.public.{name}",
+            "state": state,
+            "rows": rows,
+            "expected": expected,
+            "is_resumed": is_resumed,
+        }
+
+    return {
+        "position": "0/1B7F2A8",
+        "lag_bytes": 81_920,
+        "retained_bytes": 16_777_216,
+        "last_commit_ms": now_ms() - 1_200,
+        "tables_in_all": 6,
+        "tables_complete": 2,
+        "tables": [
+            table("order_lines", "reading", 1_204_118, 3_100_000),
+            table("events", "reading", 81_000, 2_000_000, is_resumed=True),
+            table("prices", "locked", 100, 5_000),
+            table("refunds", "waiting", 0, None),
+            table("customers", "complete", 81_220, 81_220),
+            table("orders", "complete", 336_776, 336_776),
+        ],
+        "schema_changes": [
+            {
+                "at_ms": now_ms() - 480_000,
+                "table": "public.orders",
+                "topic": "shop.public.orders",
+                "schema_id": 17,
+                "changes": ["column 'note' is new"],
+            },
+            {
+                "at_ms": now_ms() - 7_200_000,
+                "table": "public.customers",
+                "topic": "shop.public.customers",
+                "schema_id": 16,
+                "changes": [f"column {HOSTILE!r} was dropped", "column 'score' was integer and is bigint"],
+            },
+        ],
+    }
+
+
 def connectors() -> dict[str, Any]:
     def status(name: str, side: str, kind: str, state: str, **more: Any) -> dict[str, Any]:
         return {
@@ -349,11 +394,12 @@ def connectors() -> dict[str, Any]:
             "restarts": 0,
             "error": None,
             "retry_at_ms": None,
+            "capture": None,
             **more,
         }
 
     found = [
-        status("postgres-orders", "source", "postgres", "RUNNING", lag=12),
+        status("postgres-orders", "source", "postgres", "RUNNING", lag=81_920, offsets={}, capture=capture()),
         status(
             "orders-to-postgres",
             "sink",

@@ -179,7 +179,7 @@ def store(
     with reporting():
         found = _ask(app, f"{PATH}/stores/{quote(name, safe='')}?{query}")
         stores = _ask(app, PATH)["stores"]
-    about = next((one for one in stores if one["name"] == name), {})
+    about: dict[str, Any] = next((one for one in stores if one["name"] == name), {})
     if as_json:
         print_json({**found, "store": about})
         return

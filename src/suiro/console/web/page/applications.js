@@ -6,12 +6,14 @@ import { Chart } from './chart.js';
 import { bytes, count, duration, plural, rate, short, Time } from './format.js';
 import { Graph, NodeTopics } from './graph.js';
 import { Icon } from './icons.js';
-import { Badge, Empty, Facts, Field, Head, Json, Loading, Panel, State, Tabs, Tile } from './parts.js';
+import { Badge, Empty, Facts, Field, Head, Json, Loading, Panel, Prose, State, Tabs, Tile } from './parts.js';
 import { go, href, route, setQuery } from './router.js';
 import { DataTable } from './table.js';
 
 const REFRESH_MS = 2_000;
 const ROWS = 100;
+/** @type {Record<string, string>} */
+const BY = { columns: 'by columns', block: 'by blocks', record: 'one by one' };
 
 /** @param {{parts: string[]}} props */
 export function Applications({ parts }) {
@@ -32,6 +34,9 @@ function List() {
   `;
 }
 
+/** @param {any[]|undefined} rows @param {string} name */
+const sum = (rows, name) => (rows ?? []).reduce((before, row) => before + Number(row[name] ?? 0), 0);
+
 /** @param {{app: any}} props */
 function Card({ app }) {
   const inside = html`
@@ -40,6 +45,8 @@ function Card({ app }) {
     ${app.error && html`<div class="notice error">${app.error}</div>`}
     ${!app.error && html`<${Facts} items=${[
       ['Processed', rate(app.processed_per_s)], ['Lag', count(app.lag)], ['Behind', duration(app.lag_ms)], ['Stores', count(app.stores?.length)],
+      ...(sum(app.held, 'records') > 0 ? [['Held back', plural(sum(app.held, 'records'), 'record')]] : []),
+      ...(app.retries > 0 ? [['Retries', count(app.retries)]] : []),
     ].filter(([, value]) => value !== '–')} />`}`;
   return app.error ? html`<div class="card failed">${inside}</div>` : html`<a class="card" href=${href(['applications', app.app])}>${inside}</a>`;
 }
@@ -67,10 +74,19 @@ function Application({ app, tab, store }) {
   `;
 }
 
+/** @param {any[]} rows @returns {Record<string, any[]>} */
+function byNode(rows) {
+  /** @type {Record<string, any[]>} */
+  const found = {};
+  for (const row of rows) (found[row.node] ??= []).push(row);
+  return found;
+}
+
 /** @param {{app: any}} props */
 function Topology({ app }) {
   const { node: chosen = '' } = route.value.query;
-  const graph = app.graph ?? { nodes: [], edges: [] };
+  const held = byNode(app.held ?? []);
+  const graph = { edges: app.graph?.edges ?? [], nodes: (app.graph?.nodes ?? []).map((/** @type {any} */ one) => ({ ...one, held_back: sum(held[one.id], 'records'), held_because: held[one.id]?.[0].why.replaceAll('`', '') })) };
   const node = graph.nodes.find((/** @type {any} */ one) => one.id === chosen);
   const dropped = Object.entries(app.dropped ?? {});
   const reveal = useReveal();
@@ -79,7 +95,7 @@ function Topology({ app }) {
       <${Tile} label="Processed" value=${rate(app.processed_per_s)} />
       <${Tile} label="Lag" value=${count(app.lag)} note="records" />
       <${Tile} label="Last micro-batch" value=${duration(app.batches?.at(-1)?.duration_ms)} note=${app.batches?.length ? `${count(app.batches.at(-1).rows)} rows` : ''} />
-      <${Tile} label="Left out" value=${count(dropped.reduce((sum, [, records]) => sum + Number(records), 0))} tone=${dropped.length > 0 ? 'warn' : ''} note=${dropped.map(([reason, records]) => `${count(records)} ${reason}`).join(', ')} />
+      <${Tile} label="Left out" value=${count(dropped.reduce((before, [, records]) => before + Number(records), 0))} tone=${dropped.length > 0 ? 'warn' : ''} note=${dropped.map(([reason, records]) => `${count(records)} ${reason}`).join(', ')} />
     </div>
     <${Panel} title="Topology" flush>
       ${graph.nodes.length === 0 ? html`<${Empty} title="The application tells no topology" />`
@@ -90,7 +106,7 @@ function Topology({ app }) {
       <${Facts} items=${[
         ['Kind', node.kind],
         ['Records', `${rate(node.records_per_s)}, ${count(node.records)} since the start`],
-        ...(node.engine ? [['Goes by', node.why ? `${node.engine}, for ${node.why}` : node.engine]] : []),
+        ...(node.engine ? [['Processed', node.why ? `${BY[node.engine] ?? node.engine}: ${node.why}` : (BY[node.engine] ?? node.engine)]] : []),
         ...(node.sub_topology !== undefined && node.sub_topology !== null ? [['Sub-topology', node.sub_topology]] : []),
         ...(node.topic || node.topics?.length ? [['Topics', html`<${NodeTopics} node=${node} />`]] : []),
         ...(node.store ?? node.stores?.[0] ? [['Store', html`<a class="mono" href=${href(['applications', route.value.parts[1], 'stores', node.store ?? node.stores[0]])}>${node.store ?? node.stores[0]}</a>`]] : []),
@@ -109,7 +125,7 @@ function Held({ app }) {
   const names = Object.fromEntries((app.graph?.nodes ?? []).map((/** @type {any} */ node) => [node.id, node.name]));
   const why = [...new Set(app.held.map((/** @type {any} */ row) => row.why))];
   return html`<${Panel} title="Records held back" flush>
-    ${why.map((text) => html`<p key=${text} class="inset muted">${text}</p>`)}
+    ${why.map((text) => html`<p key=${text} class="inset muted"><${Prose} text=${text} /></p>`)}
     <${DataTable} label="Records held back" rows=${app.held} first="-records" rowKey=${(/** @type {any} */ row) => `${row.sub_topology} ${row.partition} ${row.node}`} columns=${[
       { id: 'node', title: 'Input', className: 'clip mono', sort: (/** @type {any} */ row) => row.node, cell: (/** @type {any} */ row) => names[row.node] ?? row.node },
       { id: 'task', title: 'Task', width: '100px', sort: (/** @type {any} */ row) => `${row.sub_topology}_${row.partition}`, cell: (/** @type {any} */ row) => `${row.sub_topology}_${row.partition}` },
@@ -136,10 +152,13 @@ function Batches({ app }) {
       { id: 'duration', title: 'Duration', numeric: true, sort: (/** @type {any} */ row) => row.duration_ms, cell: (/** @type {any} */ row) => duration(row.duration_ms) },
       { id: 'rows', title: 'Rows', numeric: true, sort: (/** @type {any} */ row) => row.rows, cell: (/** @type {any} */ row) => count(row.rows) },
       { id: 'retries', title: 'Retries', numeric: true, sort: (/** @type {any} */ row) => row.retries ?? 0, cell: (/** @type {any} */ row) => (row.retries ? html`<${Badge} tone="warn">${count(row.retries)}<//>` : '0') },
-      { id: 'phases', title: 'Where the time went', className: 'clip muted', cell: (/** @type {any} */ row) => Object.entries(row.phases ?? {}).filter(([, took]) => Number(took) > 0).map(([name, took]) => `${name} ${duration(took)}`).join(', ') },
+      { id: 'phases', title: 'Where the time went', className: 'clip muted', cell: (/** @type {any} */ row) => html`<span title=${phases(row)}>${phases(row)}</span>` },
     ]} /><//>
   `;
 }
+
+/** The longest first. @param {any} batch */
+const phases = (batch) => Object.entries(batch.phases ?? {}).filter(([, took]) => Number(took) > 0).sort((left, right) => Number(right[1]) - Number(left[1])).map(([name, took]) => `${name} ${duration(took)}`).join(', ');
 
 /** @param {{app: any, parts: string[]}} props */
 function Stores({ app, parts }) {
@@ -167,7 +186,7 @@ function Store({ number, name }) {
   const windowed = rows.some((/** @type {any} */ row) => row.window);
   return html`
     <form class="toolbar inside" onSubmit=${search}>
-      <a href=${href(['applications', number, 'stores'])}>All stores</a><b class="mono">${name}</b>
+      <nav class="trail large" aria-label="Store"><a href=${href(['applications', number, 'stores'])}>All stores</a><span aria-hidden="true">/</span><b class="mono">${name}</b></nav>
       <span class="grow"></span>
       <${Field} label="Key contains"><input class="mono" value=${text} data-search onInput=${(/** @type {any} */ event) => setText(event.currentTarget.value)} spellcheck=${false} /><//>
       <button type="submit">Look up</button>

@@ -1,7 +1,9 @@
 /** Lines over time: uPlot for charts, a path of SVG for the small ones in tables. */
 
-import uPlot from './vendor/uplot.js';
+import Plot from './vendor/uplot.js';
 import { html, useEffect, useRef } from './lib.js';
+
+const uPlot = /** @type {any} */ (Plot);
 
 /** @param {string} name */
 const colour = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
@@ -64,7 +66,7 @@ function options(series, width, height, bars) {
     cursor: { points: { size: 6 }, drag: { x: false, y: false } },
     scales: { y: { range: (/** @type {any} */ _, /** @type {number} */ low, /** @type {number} */ high) => [Math.min(0, low ?? 0), (high || 1) * 1.1] } },
     axes: [
-      { ...axis, size: 28, space: 80, values: (/** @type {any} */ _, /** @type {number[]} */ marks) => marks.map(clock) },
+      { ...axis, size: 22, space: 80, values: (/** @type {any} */ _, /** @type {number[]} */ marks) => marks.map((mark) => clock(mark, marks.every((one) => one % 60 === 0))) },
       { ...axis, size: 62, values: (/** @type {any} */ _, /** @type {number[]} */ marks) => marks.map((mark) => series[0].format(mark)) },
     ],
     series: [
@@ -82,10 +84,10 @@ function options(series, width, height, bars) {
   };
 }
 
-/** @param {number} seconds */
-function clock(seconds) {
+/** @param {number} seconds @param {boolean} [brief] to the minute */
+function clock(seconds, brief = false) {
   const at = new Date(seconds * 1_000);
-  return [at.getHours(), at.getMinutes(), at.getSeconds()].map((part) => String(part).padStart(2, '0')).join(':');
+  return [at.getHours(), at.getMinutes(), ...(brief ? [] : [at.getSeconds()])].map((part) => String(part).padStart(2, '0')).join(':');
 }
 
 /** @param {{values: (number|bigint|null)[], label: string, tone?: string}} props */

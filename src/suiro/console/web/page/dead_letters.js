@@ -3,10 +3,10 @@
 import { html, useReveal, useState } from './lib.js';
 import { Failure, post, url, useLoad } from './api.js';
 import { Dialog } from './dialog.js';
-import { Ago, count, plural, Time } from './format.js';
+import { Ago, count, plural, rate, Time } from './format.js';
 import { Icon } from './icons.js';
-import { may } from './live.js';
-import { Badge, Empty, Head, Loading, Panel, say, State } from './parts.js';
+import { may, topics } from './live.js';
+import { Badge, Empty, Field, Head, Loading, Panel, say, State } from './parts.js';
 import { RecordContent, RecordLink } from './record.js';
 import { go, href, route, setQuery } from './router.js';
 import { DataTable } from './table.js';
@@ -20,18 +20,24 @@ export function DeadLetters({ parts }) {
 
 function List() {
   const { data, error, loading, reload } = useLoad(url(['dead-letters']), { everyMs: 10_000 });
+  const [name, setName] = useState('');
   return html`
     <${Head} title="Dead letters" note="Records that a topology or a connector put aside" />
     <div class="content">
       <${Failure} error=${error} retry=${reload} />
       ${loading && html`<${Loading} />`}
       ${data && (data.topics.length === 0
-        ? html`<${Empty} title="No topic of dead letters">Name one in a topology with <code>errors.dead.letter.queue.topic.name</code>, or in a connector's settings; it appears here by its headers.<//>`
+        ? html`<${Empty} title="No topic of dead letters">A topology writes them with <code>on_processing_error="dead-letter:TOPIC"</code>, a connector with <code>dead_letter_topic</code>. Topics with “dead” or “dlq” in their names appear here.<//>`
         : html`<${Panel} flush><${DataTable} label="Topics of dead letters" rows=${data.topics} first="-records" rowKey=${(/** @type {any} */ row) => row.name}
             onOpen=${(/** @type {any} */ row) => go(href(['dead-letters', row.name]))} columns=${[
               { id: 'name', title: 'Topic', sort: (/** @type {any} */ row) => row.name, cell: (/** @type {any} */ row) => html`<a class="mono" href=${href(['dead-letters', row.name])}>${row.name}</a>` },
-              { id: 'records', title: 'Records', numeric: true, width: '140px', sort: (/** @type {any} */ row) => row.records, cell: (/** @type {any} */ row) => count(row.records) },
+              { id: 'now', title: 'In', numeric: true, width: '140px', cell: (/** @type {any} */ row) => rate(topics.value?.get(row.name)?.in_per_s) },
+              { id: 'records', title: 'Records', numeric: true, width: '140px', sort: (/** @type {any} */ row) => row.records, cell: (/** @type {any} */ row) => (row.records > 0 ? html`<b>${count(row.records)}</b>` : count(row.records)) },
             ]} /><//>`)}
+      <form class="toolbar inside" onSubmit=${(/** @type {Event} */ event) => { event.preventDefault(); if (name.trim()) go(href(['dead-letters', name.trim()])); }}>
+        <${Field} label="Another topic"><input class="mono" value=${name} autocomplete="off" spellcheck=${false} onInput=${(/** @type {any} */ event) => setName(event.currentTarget.value)} /><//>
+        <button type="submit" disabled=${name.trim() === ''}>Open</button>
+      </form>
     </div>
   `;
 }

@@ -54,6 +54,7 @@ function place(nodes, edges, rankdir) {
   layout(graph);
   return {
     size: graph.graph(),
+    box: size,
     nodes: new Map(nodes.map(({ id }) => [id, graph.node(id)])),
     edges: graph.edges().map((/** @type {any} */ edge) => ({ key: `${edge.v} ${edge.w}`, points: graph.edge(edge).points })),
   };
@@ -76,6 +77,7 @@ export function Graph({ nodes, edges, label, selected, onSelect }) {
         <marker id="arrow" viewBox="0 0 8 8" refX="7" refY="4" markerWidth="7" markerHeight="7" orient="auto">
           <path d="M0,0.500 L7,4 L0,7.500" class="arrow-head" />
         </marker>
+        <clipPath id="node-clip"><rect width=${placed.box.width} height=${placed.box.height} rx="8" /></clipPath>
       </defs>
       ${placed.edges.map((/** @type {any} */ edge) => html`<path key=${edge.key} class="edge" d=${path(edge.points)} marker-end="url(#arrow)" />`)}
       ${nodes.map((node) => html`<${Drawn} key=${node.id} node=${node} at=${placed.nodes.get(node.id)}
@@ -96,7 +98,7 @@ function Drawn({ node, at, selected, onSelect }) {
     onKeyDown=${(/** @type {KeyboardEvent} */ event) => { if (event.key === 'Enter' || event.key === ' ') { event.preventDefault(); choose(); } }}>
     <title>${node.held_because ?? node.name}</title>
     <rect class="node-box" width=${width} height=${height} rx="8" />
-    <rect class="node-edge" width="4" height=${height} rx="2" />
+    <rect class="node-edge" width="5" height=${height} clip-path="url(#node-clip)" />
     <text x="15" y="22" class="node-name">${cut(node.name)}</text>
     <text x="15" y="40" class="node-under">${cut(under(node))}</text>
     <text x=${width - 11} y="40" class="node-rate" text-anchor="end">${node.records_per_s === null || node.records_per_s === undefined ? '' : rate(node.records_per_s)}</text>

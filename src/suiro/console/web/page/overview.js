@@ -3,7 +3,7 @@
 import { html, useMemo } from './lib.js';
 import { url, useLoad } from './api.js';
 import { Chart, Sparkline } from './chart.js';
-import { bytes, count, duration, rate, short } from './format.js';
+import { bytes, count, duration, plural, rate, short } from './format.js';
 import { Icon } from './icons.js';
 import { me, overview } from './live.js';
 import { Empty, Head, Loading, Panel, State, Tile } from './parts.js';
@@ -31,6 +31,9 @@ const LAGGING = [
 
 export function Overview() {
   const seen = overview.value;
+  const has = me.value?.has;
+  const runs = Boolean(has?.apps || has?.views || has?.connect);
+  const wrong = useLoad(runs ? url(['problems']) : null, { everyMs: REFRESH_MS }).data;
   const history = seen?.history ?? [];
   const times = useMemo(() => history.map((/** @type {any} */ point) => point[0]), [history]);
   const series = useMemo(
@@ -41,7 +44,7 @@ export function Overview() {
   return html`
     <${Head} title="Overview" note=${html`Cluster <span class="mono">${seen.cluster_id ?? 'of no name'}</span>`} />
     <div class="content">
-      <${Problems} problems=${seen.problems ?? []} />
+      <${Problems} problems=${wrong?.problems ?? seen.problems ?? []} more=${wrong?.left_out ?? 0} />
       <div class="tiles">
         <${Tile} label="Records in" value=${rate(seen.in_per_s)} />
         <${Tile} label="Topics" value=${count(seen.topics)} note=${`${count(seen.partitions)} partitions`} />
@@ -68,7 +71,7 @@ export function Overview() {
       <${Processing} />
       <${Panel} title="Brokers" flush>
         <${DataTable} label="Brokers" rows=${seen.brokers} rowKey=${(/** @type {any} */ row) => String(row.id)} columns=${[
-          { id: 'id', title: 'Id', width: '80px', numeric: true, cell: (/** @type {any} */ row) => row.id },
+          { id: 'id', title: 'Id', width: '80px', cell: (/** @type {any} */ row) => row.id },
           { id: 'host', title: 'Address', cell: (/** @type {any} */ row) => html`<span class="mono">${row.host}:${row.port}</span>` },
           { id: 'rack', title: 'Rack', cell: (/** @type {any} */ row) => row.rack ?? html`<span class="muted">none</span>` },
           { id: 'role', title: 'Role', cell: (/** @type {any} */ row) => (row.id === seen.controller ? 'controller' : '') },
@@ -89,7 +92,7 @@ function Processing() {
   const rows = [
     ...(apps?.apps ?? []).map((/** @type {any} */ app) => ({
       kind: 'application', icon: 'applications', name: app.application_id ?? app.url, to: href(['applications', app.app]),
-      state: app.state ?? 'unreachable', text: app.error ?? (app.lag === undefined || app.lag === null ? '' : `lag ${count(app.lag)}`),
+      state: app.state ?? 'unreachable', text: app.error ?? standing(app),
     })),
     ...(views?.hosts ?? []).flatMap((/** @type {any} */ host) => (host.error ? [{ kind: 'views', icon: 'views', name: host.url, to: '#/views', state: 'unreachable', text: host.error }]
       : host.views.map((/** @type {any} */ view) => ({
@@ -110,18 +113,32 @@ function Processing() {
   <//>`;
 }
 
-/** @param {{problems: {severity: string, text: string, link: string}[]}} props */
-function Problems({ problems }) {
+/** What is to be known of an application that runs. @param {any} app */
+function standing(app) {
+  const held = (app.held ?? []).reduce((/** @type {number} */ sum, /** @type {any} */ one) => sum + Number(one.records), 0);
+  return [
+    ...(app.lag === undefined || app.lag === null ? [] : [`lag ${count(app.lag)}`]),
+    ...(held > 0 ? [`${count(held)} held back`] : []),
+    ...(app.retries > 0 ? [`${plural(app.retries, 'retry').replace('retrys', 'retries')}`] : []),
+  ].join(', ');
+}
+
+/** @param {{problems: {severity: string, text: string, link: string}[], more: number}} props `more`: beyond these */
+function Problems({ problems, more }) {
   if (problems.length === 0) {
     return html`<div class="problems fine"><${Icon} name="ok" />Nothing is wrong as far as the console knows.</div>`;
   }
-  return html`<section class="problems" aria-label="Wrong now">
+  const errors = problems.filter(({ severity }) => severity === 'error').length;
+  const counts = [...(errors > 0 ? [plural(errors, 'error')] : []), ...(errors < problems.length ? [plural(problems.length - errors, 'warning')] : [])];
+  return html`<section class="problems panel flush" aria-labelledby="wrong">
+    <div class="panel-head"><h2 id="wrong">Wrong now</h2><div class="panel-aside muted">${counts.join(', ')}</div></div>
     <ul>
       ${problems.map((problem, at) => html`<li key=${at} class=${problem.severity === 'error' ? 'bad' : 'warn'}>
         <${Icon} name=${problem.severity === 'error' ? 'error' : 'warning'} />
         <span class="hidden">${problem.severity}:</span>
         <${SafeLink} to=${problem.link}>${problem.text}<//>
       </li>`)}
+      ${more > 0 && html`<li class="muted">and ${plural(more, 'further problem')}</li>`}
     </ul>
   </section>`;
 }

@@ -49,7 +49,7 @@ const TONES = {
   empty: 'quiet', paused: 'quiet', retired: 'quiet', dead: 'quiet', stopped: 'quiet', done: 'quiet', created: 'quiet',
   failed: 'bad', error: 'bad', aborted: 'bad', deny: 'bad',
   preparingrebalance: 'warn', completingrebalance: 'warn', assigning: 'warn', reconciling: 'warn', building: 'warn',
-  restarting: 'warn', rebalancing: 'warn', starting: 'warn', open: 'warn', shifting: 'accent', waiting: 'warn',
+  restarting: 'warn', reading: 'accent', locked: 'warn', complete: 'good', idling: 'warn', restoring: 'warn', rebalancing: 'warn', starting: 'warn', open: 'warn', shifting: 'accent', waiting: 'warn',
 };
 
 /** A state, as a word with a dot of its colour. @param {{text: string, tone?: string}} props */
@@ -172,6 +172,9 @@ export function Hex({ hex }) {
   return html`<pre class="code hex" tabindex="0">${lines.join('\n')}</pre>`;
 }
 
+/** A text in which `names` are marked. @param {{text: string}} props */
+export const Prose = ({ text }) => text.split('`').map((part, at) => (at % 2 === 1 ? html`<code key=${at}>${part}</code>` : part));
+
 /** Names and values. @param {{items: [any, any][]}} props */
 export function Facts({ items }) {
   return html`<dl class="facts">
@@ -181,7 +184,7 @@ export function Facts({ items }) {
 
 // -- messages that pass ----------------------------------------------------------------------------------------------
 
-/** @type {import('./vendor/signals.js').Signal<{id: number, text: string, tone: string}[]>} */
+/** @type {import('./lib.js').Signal<{id: number, text: string, tone: string}[]>} */
 const said = signal([]);
 let spoken = 0;
 

@@ -76,6 +76,7 @@ function Subject({ subject }) {
             options=${[['', 'none'], ...versions.filter((/** @type {any} */ one) => one !== shown).map((/** @type {any} */ one) => [String(one.version), `version ${one.version}`])]} onChange=${(/** @type {string} */ chosen) => setQuery({ old: chosen })} />`}
           <${Badge}>${shown.type}<//><span class="muted">id ${shown.id}</span>
           <span class="grow"></span>
+          ${data.topics.length > 0 && html`<span class="muted">${data.topics.length === 1 ? 'Topic' : 'Topics'}</span>`}
           ${data.topics.map((/** @type {string} */ topic) => html`<a key=${topic} class="mono" href=${href(['topics', topic])}>${topic}</a>`)}
         </div>
         ${before ? html`<${Diff} subject=${subject} old=${before.version} now=${shown.version} />`

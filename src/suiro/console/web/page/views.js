@@ -297,7 +297,7 @@ const texts = (found) => (found.explanations ?? []).map((/** @type {any} */ one)
 function placesOf(found) {
   const decided = (found.explanations ?? []).flatMap((/** @type {any} */ one) => [one.parting, ...one.kinds.flatMap((/** @type {any} */ kind) => kind.examples)]);
   const named = (found.causes ?? []).flatMap((/** @type {any} */ cause) => cause.examples.map((/** @type {any} */ [, where]) => where.split(' ')[0]));
-  return new Set([...decided.filter(Boolean).map(({ place: [topic, partition, offset] }) => `${topic}-${partition}@${offset}`), ...named]);
+  return new Set([...decided.filter(Boolean).map((/** @type {any} */ { place: [topic, partition, offset] }) => `${topic}-${partition}@${offset}`), ...named]);
 }
 
 /** A text with links at those records. @param {string} text @param {Set<string>} places */
@@ -322,11 +322,11 @@ function Comparison({ made, onExplain, busy }) {
     <${Panel} title="Patterns" aside=${unequal > 0 && html`<button type="button" class="small" disabled=${busy} onClick=${() => onExplain({})}>${busy ? 'Explaining…' : 'Explain the examples'}</button>`}>
       ${found.patterns.length === 0 && html`<p class="muted">No row of both differs.</p>`}
       ${found.patterns.map((/** @type {any} */ pattern, /** @type {number} */ at) => html`<section key=${at} class="pattern">
-        <h3>${pattern.columns.map((/** @type {any} */ [column, kind]) => html`<span key=${column}><span class="mono">${column}</span> ${kind}; </span>`)}<span class="muted">${plural(pattern.rows, 'row')}</span></h3>
+        <h3>${pattern.columns.map((/** @type {any} */ [column, kind], /** @type {number} */ at) => html`<span key=${column}>${at > 0 && ', '}<span class="mono">${column}</span> ${kind}</span>`)} <${Badge}>${plural(pattern.rows, 'row')}<//></h3>
         ${pattern.examples.map((/** @type {any} */ example, /** @type {number} */ number) => html`<div key=${number} class="example">
           <div class="example-key"><span class="mono">${example.key.map(String).join(', ')}</span>
             <button type="button" class="small" disabled=${busy} onClick=${() => onExplain({ keys: [example.key] })}>Why</button></div>
-          <div class="table-scroll" tabindex="0" role="region" aria-label="Differing columns"><table aria-label="Differing columns"><thead><tr><th scope="col">Column</th><th scope="col" class="num">Version ${made.old}</th><th scope="col" class="num">Version ${made.new}</th></tr></thead>
+          <div class="table-scroll" tabindex="0" role="region" aria-label="Differing columns"><table class="even" aria-label="Differing columns"><thead><tr><th scope="col">Column</th><th scope="col" class="num">Version ${made.old}</th><th scope="col" class="num">Version ${made.new}</th></tr></thead>
             <tbody>${Object.entries(example.columns).map(([column, [before, after]]) => html`<tr key=${column}><th scope="row" class="mono">${column}</th><td class="num mono">${plainText(before)}</td><td class="num mono"><b>${plainText(after)}</b></td></tr>`)}</tbody></table></div>
         </div>`)}
       </section>`)}
@@ -340,6 +340,12 @@ const plainText = (value) => (typeof value === 'object' && value !== null ? JSON
 
 // -- history -----------------------------------------------------------------------------------------------------------
 
+/** What is known of a decision; shares of callers are told in basis points. @param {any} event */
+function detail({ command, detail: told }) {
+  const share = (/** @type {string} */ name, /** @type {any} */ value) => command === 'shift' && ['from', 'to'].includes(name) && value !== null && Number.isFinite(Number(value));
+  return Object.entries(told).map(([name, value]) => `${name}: ${share(name, value) ? percent(Number(value) / ALL) : plainText(value)}`).join(', ');
+}
+
 /** @param {{parts: string[]}} props */
 function History({ parts }) {
   const { data, error, loading } = useLoad(url([...parts, 'history']), { everyMs: 5_000 });
@@ -351,8 +357,8 @@ function History({ parts }) {
     ${events.length > 0 && html`<ol class="timeline" aria-label="Decisions, the newest first">
       ${events.map((/** @type {any} */ event, /** @type {number} */ at) => html`<li key=${at} class=${event.command === 'trip' || event.command === 'fail' ? 'bad' : ''}>
         <div><b>${event.command}</b>${event.version !== null && event.version !== undefined && ` version ${event.version}`} <span class="muted">by</span> ${event.who ?? 'host'}</div>
-        <div class="muted"><${Time} ms=${event.time_ms ?? event.at ?? null} brief />, ${event.before} <${Icon} name="right" /> ${event.after}</div>
-        ${event.detail && Object.keys(event.detail).length > 0 && html`<div class="mono small-text">${Object.entries(event.detail).map(([name, value]) => `${name}: ${plainText(value)}`).join(', ')}</div>`}
+        <div class="muted"><${Time} ms=${event.time_ms ?? event.at ?? null} brief />${event.before !== event.after && html`, ${event.before} <${Icon} name="right" /> ${event.after}`}</div>
+        ${event.detail && Object.keys(event.detail).length > 0 && html`<div class="mono small-text">${detail(event)}</div>`}
       </li>`)}
     </ol>`}
   `;
