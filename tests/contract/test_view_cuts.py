@@ -18,7 +18,7 @@ from suiro.client import LATEST, Client, NewTopic
 from suiro.errors import FencedError, TransientError, UnknownTopicError, UsageError
 from suiro.protocol import columnar
 from suiro.protocol.records import Record, encode_batch
-from suiro.spark import MARKER_TOPIC, Destination, Footer, PlannedOffsets, Positions
+from suiro.spark import MARKER_TOPIC, Destination, PlannedOffsets, Positions, TrailingRecord
 from suiro.spark.committer import Committer, MicroBatch, Outcome
 from suiro.spark.decide import Plan
 from suiro.streams import serdes
@@ -76,10 +76,12 @@ class Version:
                 end_digest=f"end-{number}",
             )
             positions = Positions(offsets={("in", 0): 10 * (number + 1)}, topic_ids={"in": "ab"}, muted=muted)
-            footer: Footer | None = writer(PlannedOffsets(sources=(json.dumps(positions.to_json()),)))
+            trailing_record: TrailingRecord | None = writer(
+                PlannedOffsets(sources=(json.dumps(positions.to_json()),))
+            )
             partitions = () if muted else tuple({number % PARTITIONS, (number + 1) % PARTITIONS})
             rows = Rows(self.spec.output_topic, number, partitions)
-            return committer.process(MicroBatch(plan=plan, writes=rows, footer=footer))
+            return committer.process(MicroBatch(plan=plan, writes=rows, trailing_record=trailing_record))
 
         return commit
 
@@ -171,7 +173,9 @@ def test_each_micro_batch_has_one_cut_whatever_dies_and_comes_back(version: Call
     first = made.driver()
     assert first(0) is first(1) is Outcome.PRODUCED
     assert made.driver()(1, run="run-2") is Outcome.SUPPRESSED
-    for number, point in enumerate(["after_produce", "after_footer", "after_commit_offsets", "after_end"], 2):
+    for number, point in enumerate(
+        ["after_produce", "after_trailing_record", "after_commit_offsets", "after_end"], 2
+    ):
         made.driver(fails_at=point)(number, run=f"run-{number}")
     check(made, 6)
     with pytest.raises(FencedError):

@@ -195,7 +195,7 @@ def test_two_versions_meet_at_equal_offsets_and_a_kill_in_a_transaction_changes_
     world.send(500)
     one, code = world.spec(1)
     monkeypatch.setenv(
-        "SUIRO_FAULT", "after_footer@batch=1:kill-session"
+        "SUIRO_FAULT", "after_trailing_record@batch=1:kill-session"
     )  # its cut is written, not committed
     first = world.start(one, code)
     wait_until(lambda: not first.is_alive, what="version 1 to be killed", deadline_s=DEADLINE_S)

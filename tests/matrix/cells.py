@@ -22,7 +22,7 @@ from tests.support.waiting import wait_until
 PLANNING, TASKS, FENCING = ("planned",), ("task_start", "task_staged"), ("before_fence", "after_fence")
 OPEN = ("after_add_partitions", "after_first_produce", "after_produce", "after_commit_offsets")
 DECIDED, NOTED = ("after_end", "after_bump", "before_return"), ("noted",)
-FOOTER = ("after_footer",)  # with transactions that have one
+FOOTER = ("after_trailing_record",)  # with transactions that have one
 WORKER_POINTS = (*TASKS, *FENCING, *OPEN, *FOOTER, *DECIDED)
 POINTS = (*PLANNING, *WORKER_POINTS, *NOTED)  # those two are the driver's own
 BEGINS_ANEW = {"checkpoint.missing": "begin"}

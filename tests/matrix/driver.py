@@ -202,7 +202,9 @@ class Query:
             assert self._job.cuts is not None
             client = Client(self._job.bootstrap)
             self._cuts = CutWriter(client, output_topic=self._job.outputs[0], cuts_topic=self._job.cuts)
-        commit_micro_batch(messages, number, SinkOptions.parse(self._options).for_stream(), footer=self._cuts)
+        commit_micro_batch(
+            messages, number, SinkOptions.parse(self._options).for_stream(), trailing_record=self._cuts
+        )
 
     def _planned(self, number: int) -> str:
         positions = Positions(

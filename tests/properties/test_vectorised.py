@@ -1,4 +1,4 @@
-"""A twin on columns says what the rules say: records, stores, times, for any records, cuts and restarts."""
+"""A columnar form on columns says what the rules say: records, stores, times, for any records, cuts and restarts."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ from suiro.streams.sources import SourceReader
 from suiro.streams.stores import OrderedMap
 from suiro.streams.task import TIMES, Task
 from suiro.streams.vectorised.key_index import KeyIndex
-from suiro.streams.vectorised.plan import Reason, twin_of
+from suiro.streams.vectorised.plan import Reason, columnar_form_of
 
 KEYS = [b"a", b"b", b"", b"key-that-is-long", b"key-that-is-longer", None]
 
@@ -261,18 +261,18 @@ def test_chains_without_state(data: list[list[list[Row]]], prefix: str) -> None:
     stream.select_key(record_value() % 4, key=serdes.long).group_by_key().count()
     topology = builder.build()
     sub = topology.sub_topologies[0]
-    twin = twin_of(topology, sub, SETTINGS)
-    assert not isinstance(twin, Reason)
-    assert twin.kind == "stateless"
+    columnar = columnar_form_of(topology, sub, SETTINGS)
+    assert not isinstance(columnar, Reason)
+    assert columnar.kind == "stateless"
     wanted, found = Gathered(), Gathered()
     task = Task(topology, sub, partition=0, maps={TIMES: OrderedMap()}, outputs=wanted, settings=SETTINGS)
     for chunk in (chunk for batch in data for chunk in batch):
-        reader = SourceReader(sub.inputs[0], drop=lambda reason: None, dead_letter=wanted.bury)
+        reader = SourceReader(sub.inputs[0], drop=lambda reason: None, dead_letter=wanted.add_dead_letter)
         for key, value, timestamp, headers in chunk:
             record = reader.read(TOPIC, 0, 0, timestamp, key, value, headers)
             assert record is not None
             task.process(sub.inputs[0].name, record, Origin(TOPIC, 0, 0, timestamp, headers))
-        found.take(twin.run(sub.inputs[0].name, columns_of(chunk), topic=TOPIC))
+        found.take(columnar.run(sub.inputs[0].name, columns_of(chunk), topic=TOPIC))
     assert found.by_node == wanted.by_node
 
 
@@ -314,15 +314,17 @@ def test_a_stream_joined_with_a_table(
     by_rules: State = {}
     mixed: State = {}
     for pair, engine in zip(data, engines, strict=False):
-        lanes = [
+        input_partitions = [
             [chunk for batch in pair[0 if topic == "stream" else 1] for chunk in batch] for _, topic in inputs
         ]
-        rows = [[row for chunk in lane for row in chunk] for lane in lanes]
+        rows = [[row for chunk in input_partition for row in chunk] for input_partition in input_partitions]
         wanted = rules.merge(by_rules, inputs, rows)
         if engine == 0:
             found = rules.merge(mixed, inputs, rows)
         else:
-            found = (living if engine == 1 else JoinColumns(topology, sub)).merge(mixed, inputs, lanes)
+            found = (living if engine == 1 else JoinColumns(topology, sub)).merge(
+                mixed, inputs, input_partitions
+            )
         if engine != 1:
             living.rows = None
         assert found == wanted

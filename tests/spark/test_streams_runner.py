@@ -142,7 +142,8 @@ def in_windows(name: str) -> Topology:
 
 
 def test_late_records_are_late_for_every_cut(run: Run, name: str) -> None:
-    """Each lane runs far ahead of the others and back: what is late depends on its own lane's time alone."""
+    """Each input partition runs far ahead of the others and back: what is late depends on its own input partition's
+    time alone."""
     partitions = 3
     sent = []
     for n in range(300):

@@ -1,4 +1,4 @@
-"""One sub-topology two ways: by the rules, record by record, and by its twin, a chunk of columns at a time."""
+"""One sub-topology two ways: by the rules, record by record, and by its columnar form, a chunk of columns at a time."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from suiro.streams.stores import OrderedMap
 from suiro.streams.task import TIMES, Task, TaskSettings
 from suiro.streams.topology.nodes import Node, Repartition, Sink
 from suiro.streams.topology.topology import SubTopology, Topology
-from suiro.streams.vectorised.plan import Reason, Twin, twin_of
-from suiro.streams.vectorised.stream_table_join import LaneChunks
+from suiro.streams.vectorised.plan import ColumnarForm, Reason, columnar_form_of
+from suiro.streams.vectorised.stream_table_join import InputChunks
 
 SETTINGS = TaskSettings(coalesces=True)
 TOPIC = "in"
@@ -43,7 +43,7 @@ class Gathered:
     """What left, by node, as bytes."""
 
     by_node: dict[str, list[Row]] = field(default_factory=dict)
-    buried: list[Any] = field(default_factory=list)
+    dead_letters: list[Any] = field(default_factory=list)
 
     def emit(self, node: Node, record: Record) -> None:
         operator = node.operator
@@ -81,10 +81,10 @@ class Gathered:
                 self.by_node.setdefault(item.node.name, []).extend(rows)
 
     def dead_letter(self, topic: str, record: Record, origin: Origin | None, error: Exception) -> None:
-        self.buried.append((topic, record.key, record.value, record.timestamp))
+        self.dead_letters.append((topic, record.key, record.value, record.timestamp))
 
-    def bury(self, letter: Any) -> None:
-        self.buried.append((letter.topic, letter.key, letter.value, letter.timestamp))
+    def add_dead_letter(self, letter: Any) -> None:
+        self.dead_letters.append((letter.topic, letter.key, letter.value, letter.timestamp))
 
 
 @dataclass
@@ -92,7 +92,7 @@ class Result:
     outputs: dict[str, list[Row]]
     changes: dict[str, dict[bytes, bytes | None]]
     dropped: dict[str, int]
-    buried: list[Any]
+    dead_letters: list[Any]
 
 
 State = dict[str, dict[bytes, bytes]]
@@ -122,18 +122,18 @@ class Rules:
         changes = {name: dict(rows.take_changes()) for name, rows in maps.items()}
         for name, rows in maps.items():
             state[name] = dict(rows.range())
-        return Result(gathered.by_node, changes, dropped, gathered.buried)
+        return Result(gathered.by_node, changes, dropped, gathered.dead_letters)
 
 
 class Columns:
-    """The twin; `reloads`: its rows are made anew from the state's bytes in every batch."""
+    """The columnar form; `reloads`: its rows are made anew from the state's bytes in every batch."""
 
     def __init__(
         self, topology: Topology, sub: SubTopology, *, policy: str = "fail", reloads: bool = True
     ) -> None:
-        found = twin_of(topology, sub, SETTINGS)
+        found = columnar_form_of(topology, sub, SETTINGS)
         assert not isinstance(found, Reason), found
-        self.twin: Twin = found
+        self.columnar: ColumnarForm = found
         self.topology, self.sub, self.policy, self.reloads = topology, sub, policy, reloads
         self._rows: Any = None
 
@@ -141,15 +141,15 @@ class Columns:
         self._rows = None
 
     def batch(self, state: State, chunks: list[list[Row]]) -> Result:
-        twin = self.twin
-        assert twin.kind == "aggregate"
+        columnar = self.columnar
+        assert columnar.kind == "aggregate"
         gathered = Gathered()
         dropped: dict[str, int] = {}
         reader = reader_of(self.sub, self.policy, dropped, gathered)
         payloads, offset = [], 0
         for chunk in chunks:
             payloads.append(
-                twin.prepare(
+                columnar.prepare(
                     columns_of(chunk, offset),
                     topic=TOPIC,
                     partition=0,
@@ -160,95 +160,113 @@ class Columns:
             )
             offset += len(chunk)
         if self._rows is None or self.reloads:
-            self._rows = twin.new_rows()
-            stored = state.get(twin.store, {})
+            self._rows = columnar.new_rows()
+            stored = state.get(columnar.store, {})
             self._rows.load(pa.array(list(stored), pa.binary()), pa.array(list(stored.values()), pa.binary()))
         times = OrderedMap(state.get(TIMES, {}).items())
-        gathered.take(twin.run(payloads, self._rows, times, partition=0, failures=gathered, dropped=dropped))
+        gathered.take(
+            columnar.run(payloads, self._rows, times, partition=0, failures=gathered, dropped=dropped)
+        )
         changed = self._rows.take_changes()
-        changes = {TIMES: dict(times.take_changes()), twin.store: {}}
+        changes = {TIMES: dict(times.take_changes()), columnar.store: {}}
         if changed is not None:
-            changes[twin.store] = dict(zip(*(column.to_pylist() for column in changed), strict=True))
+            changes[columnar.store] = dict(zip(*(column.to_pylist() for column in changed), strict=True))
         state[TIMES] = dict(times.range())
-        state[twin.store] = dict(zip(*(column.to_pylist() for column in self._rows.rows()), strict=True))
-        return Result(gathered.by_node, changes, dropped, gathered.buried)
+        state[columnar.store] = dict(zip(*(column.to_pylist() for column in self._rows.rows()), strict=True))
+        return Result(gathered.by_node, changes, dropped, gathered.dead_letters)
 
 
 def reader_of(sub: SubTopology, policy: str, dropped: dict[str, int], gathered: Gathered) -> SourceReader:
     def drop(reason: str) -> None:
         dropped[reason] = dropped.get(reason, 0) + 1
 
-    return SourceReader(sub.inputs[0], on_deserialization_error=policy, drop=drop, dead_letter=gathered.bury)
+    return SourceReader(
+        sub.inputs[0], on_deserialization_error=policy, drop=drop, dead_letter=gathered.add_dead_letter
+    )
 
 
-def merged(lanes: list[list[Row]]) -> list[tuple[int, int, Row]]:
-    """(lane, offset, row) as a task takes them: the earliest head first, ties in the order of the lanes."""
-    places = [0] * len(lanes)
+def merged(input_partitions: list[list[Row]]) -> list[tuple[int, int, Row]]:
+    """(input partition, offset, row) as a task takes them: the earliest head first, ties in the order of the input
+    partitions."""
+    places = [0] * len(input_partitions)
     found = []
     while True:
         heads = [
-            (rows[place][2], lane)
-            for lane, (rows, place) in enumerate(zip(lanes, places, strict=True))
+            (rows[place][2], input_partition)
+            for input_partition, (rows, place) in enumerate(zip(input_partitions, places, strict=True))
             if place < len(rows)
         ]
         if not heads:
             return found
-        _, lane = min(heads)
-        found.append((lane, places[lane], lanes[lane][places[lane]]))
-        places[lane] += 1
+        _, input_partition = min(heads)
+        found.append(
+            (
+                input_partition,
+                places[input_partition],
+                input_partitions[input_partition][places[input_partition]],
+            )
+        )
+        places[input_partition] += 1
 
 
 class JoinRules(Rules):
-    """`topics`: of the lanes, in the order in which ties are settled; each lane is an input of its own."""
+    """`topics`: of the input partitions, in the order in which ties are settled; each input partition is an input of
+    its own."""
 
-    def merge(self, state: State, inputs: list[tuple[str, str]], lanes: list[list[Row]]) -> Result:
+    def merge(self, state: State, inputs: list[tuple[str, str]], input_partitions: list[list[Row]]) -> Result:
         names = [*(spec.name for spec in self.sub.stores), TIMES]
         maps = {name: OrderedMap(state.get(name, {}).items()) for name in names}
         gathered = Gathered()
         task = Task(self.topology, self.sub, partition=0, maps=maps, outputs=gathered, settings=SETTINGS)
         readers = [
-            SourceReader(self.topology.node(name), drop=lambda reason: None, dead_letter=gathered.bury)
+            SourceReader(
+                self.topology.node(name), drop=lambda reason: None, dead_letter=gathered.add_dead_letter
+            )
             for name, _ in inputs
         ]
-        for lane, offset, row in merged(lanes):
-            name, topic = inputs[lane]
-            record = readers[lane].read(topic, 0, offset, row[2], row[0], row[1], row[3])
+        for input_partition, offset, row in merged(input_partitions):
+            name, topic = inputs[input_partition]
+            record = readers[input_partition].read(topic, 0, offset, row[2], row[0], row[1], row[3])
             assert record is not None
             task.process(name, record, Origin(topic, 0, offset, row[2], row[3]))
         task.end_of_batch()
         changes = {name: dict(rows.take_changes()) for name, rows in maps.items()}
         for name, rows in maps.items():
             state[name] = dict(rows.range())
-        return Result(gathered.by_node, changes, dict(task.dropped), gathered.buried)
+        return Result(gathered.by_node, changes, dict(task.dropped), gathered.dead_letters)
 
 
 class JoinColumns:
     def __init__(self, topology: Topology, sub: SubTopology) -> None:
-        found = twin_of(topology, sub, SETTINGS)
+        found = columnar_form_of(topology, sub, SETTINGS)
         assert not isinstance(found, Reason), found
-        self.twin = found
+        self.columnar = found
         self.rows: Any = None
 
-    def merge(self, state: State, inputs: list[tuple[str, str]], lanes: list[list[list[Row]]]) -> Result:
-        twin = self.twin
-        assert twin.kind == "join"
+    def merge(
+        self, state: State, inputs: list[tuple[str, str]], input_partitions: list[list[list[Row]]]
+    ) -> Result:
+        columnar = self.columnar
+        assert columnar.kind == "join"
         gathered = Gathered()
         dropped: dict[str, int] = {}
         if self.rows is None:
-            self.rows = twin.new_rows()
-            stored = state.get(twin.store, {})
+            self.rows = columnar.new_rows()
+            stored = state.get(columnar.store, {})
             self.rows.load(pa.array(list(stored), pa.binary()), pa.array(list(stored.values()), pa.binary()))
         times = OrderedMap(state.get(TIMES, {}).items())
         chunks = [
-            LaneChunks(input=name, topic=topic, columns=[columns_of(rows) for rows in lane])
-            for (name, topic), lane in zip(inputs, lanes, strict=True)
+            InputChunks(input=name, topic=topic, columns=[columns_of(rows) for rows in input_partition])
+            for (name, topic), input_partition in zip(inputs, input_partitions, strict=True)
         ]
-        arrived = twin.arrive(chunks)
-        gathered.take(twin.run(arrived, self.rows, times, partition=0, failures=gathered, dropped=dropped))
+        arrived = columnar.arrive(chunks)
+        gathered.take(
+            columnar.run(arrived, self.rows, times, partition=0, failures=gathered, dropped=dropped)
+        )
         changed = self.rows.take_changes()
-        changes = {TIMES: dict(times.take_changes()), twin.store: {}}
+        changes = {TIMES: dict(times.take_changes()), columnar.store: {}}
         if changed is not None:
-            changes[twin.store] = dict(zip(*(column.to_pylist() for column in changed), strict=True))
+            changes[columnar.store] = dict(zip(*(column.to_pylist() for column in changed), strict=True))
         state[TIMES] = dict(times.range())
-        state[twin.store] = dict(zip(*(column.to_pylist() for column in self.rows.rows()), strict=True))
-        return Result(gathered.by_node, changes, dropped, gathered.buried)
+        state[columnar.store] = dict(zip(*(column.to_pylist() for column in self.rows.rows()), strict=True))
+        return Result(gathered.by_node, changes, dropped, gathered.dead_letters)

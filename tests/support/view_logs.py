@@ -47,14 +47,16 @@ class MemoryLog:
 
     def read(self, topology: Topology) -> Iterator[InputRecord]:
         tables = global_topics(topology)
-        lanes: dict[tuple[str, int], list[InputRecord]] = {}
+        input_partitions: dict[tuple[str, int], list[InputRecord]] = {}
         for record in self._records:
             if record.topic in topology.source_topics:
-                lanes.setdefault((record.topic, record.partition), []).append(record)
-        for place in sorted(lanes):
+                input_partitions.setdefault((record.topic, record.partition), []).append(record)
+        for place in sorted(input_partitions):
             if place[0] in tables:
-                yield from lanes.pop(place)
-        yield from merged(topology, {place: iter(lanes[place]) for place in sorted(lanes)})
+                yield from input_partitions.pop(place)
+        yield from merged(
+            topology, {place: iter(input_partitions[place]) for place in sorted(input_partitions)}
+        )
 
 
 def built(case: Drawn) -> Topology:

@@ -90,17 +90,26 @@ class Inputs:
                     "compact it"
                 )
         tables = global_topics(topology)
-        lanes = {place: self._lane(place, starts[place], ends[place]) for place in sorted(ends)}
-        for place, lane in lanes.items():
+        input_partitions = {
+            place: self._input_partition(place, starts[place], ends[place]) for place in sorted(ends)
+        }
+        for place, input_partition in input_partitions.items():
             if place[0] in tables:
-                yield from lane
-        yield from merged(topology, {place: lane for place, lane in lanes.items() if place[0] not in tables})
+                yield from input_partition
+        yield from merged(
+            topology,
+            {
+                place: input_partition
+                for place, input_partition in input_partitions.items()
+                if place[0] not in tables
+            },
+        )
 
     def _compacted(self, topics: list[str]) -> set[str]:
         configs = self._client.describe_configs(topics) if topics else {}
         return {topic for topic, config in configs.items() if config.get("cleanup.policy") == "compact"}
 
-    def _lane(self, place: TopicPartition, position: int, end: int) -> Iterator[InputRecord]:
+    def _input_partition(self, place: TopicPartition, position: int, end: int) -> Iterator[InputRecord]:
         topic, partition = place
         for batch in batches(self._client, place, position, end, compacted=False, headers=True):
             columns = [batch.column(name).to_pylist() for name in ("offset", "timestamp", "key", "value")]
@@ -109,26 +118,26 @@ class Inputs:
 
 
 def merged(
-    topology: Topology, lanes: Mapping[TopicPartition, Iterator[InputRecord]]
+    topology: Topology, input_partitions: Mapping[TopicPartition, Iterator[InputRecord]]
 ) -> Iterator[InputRecord]:
-    if len(lanes) == 1:
-        yield from next(iter(lanes.values()))
+    if len(input_partitions) == 1:
+        yield from next(iter(input_partitions.values()))
         return
     heap: list[tuple[int, TopicPartition, InputRecord, Iterator[InputRecord]]] = []
-    times = {topic: _times(topology, topic) for topic, _ in lanes}
-    for place, lane in lanes.items():
-        for record in lane:
-            heap.append((times[record.topic](record), place, record, lane))
+    times = {topic: _times(topology, topic) for topic, _ in input_partitions}
+    for place, input_partition in input_partitions.items():
+        for record in input_partition:
+            heap.append((times[record.topic](record), place, record, input_partition))
             break
     heapq.heapify(heap)
     while heap:
-        _, place, record, lane = heap[0]
+        _, place, record, input_partition = heap[0]
         yield record
-        following = next(lane, None)
+        following = next(input_partition, None)
         if following is None:
             heapq.heappop(heap)
         else:
-            heapq.heapreplace(heap, (times[following.topic](following), place, following, lane))
+            heapq.heapreplace(heap, (times[following.topic](following), place, following, input_partition))
 
 
 def global_topics(topology: Topology) -> set[str]:

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from suiro.spark.committer import (
         MARKER_TOPIC,
         Destination,
-        Footer,
+        TrailingRecord,
         offsets_with_marker,
         read_marker,
         replaced,
@@ -53,7 +53,13 @@ if TYPE_CHECKING:
     from suiro.spark.reading import ReadSettings, read_columns
     from suiro.spark.reports import PackedReport, commit_of, pack_commit
     from suiro.spark.session import java_started_early, register, require_classic, spark_session
-    from suiro.spark.sink import CommitMessage, FooterOf, MicroBatchIdentity, commit_micro_batch, retries_of
+    from suiro.spark.sink import (
+        CommitMessage,
+        MicroBatchIdentity,
+        TrailingRecordOf,
+        commit_micro_batch,
+        retries_of,
+    )
     from suiro.spark.source import PlanningReader
     from suiro.spark.stage import StageOfTask
     from suiro.spark.staging import StagedRecords
@@ -65,8 +71,6 @@ __all__ = [
     "Allowance",
     "CommitMessage",
     "Destination",
-    "Footer",
-    "FooterOf",
     "Idling",
     "Marker",
     "MicroBatchIdentity",
@@ -82,6 +86,8 @@ __all__ = [
     "SourceOptions",
     "StageOfTask",
     "StagedRecords",
+    "TrailingRecord",
+    "TrailingRecordOf",
     "Waiting",
     "adopt",
     "commit_micro_batch",
@@ -130,8 +136,8 @@ _HOMES = {
     "CommitMessage": "sink",
     "Destination": "committer",
     "Marker": "decide",
-    "Footer": "committer",
-    "FooterOf": "sink",
+    "TrailingRecord": "committer",
+    "TrailingRecordOf": "sink",
     "Idling": "idling",
     "MARKER_TOPIC": "committer",
     "MicroBatchIdentity": "sink",

@@ -42,10 +42,10 @@ __all__ = [
     "CommitCounts",
     "Committer",
     "Destination",
-    "Footer",
     "KafkaCluster",
     "MicroBatch",
     "Outcome",
+    "TrailingRecord",
     "Transactions",
     "Writes",
     "offsets_with_marker",
@@ -92,7 +92,7 @@ class Writes(Protocol):
     def batches(self) -> Iterator[Batch]: ...
 
 
-class Footer(Protocol):
+class TrailingRecord(Protocol):
     """The last record batch of a micro-batch's transaction. It is made when the brokers have all the others, for what
     only then is known: where they ended. Made anew for each attempt; none where the micro-batch is in Kafka already."""
 
@@ -111,7 +111,7 @@ class MicroBatch:
     writes: Writes
     source_offsets: Mapping[TopicPartition, int] = field(default_factory=dict)
     source_notes: Mapping[TopicPartition, str] = field(default_factory=dict)
-    footer: Footer | None = None
+    trailing_record: TrailingRecord | None = None
 
 
 class Outcome(Enum):
@@ -237,7 +237,7 @@ class Committer:
             case Suppress():
                 return Outcome.SUPPRESSED
             case Restore():
-                self._transact(replace(micro_batch, writes=_Nothing(), footer=None))
+                self._transact(replace(micro_batch, writes=_Nothing(), trailing_record=None))
                 return Outcome.SUPPRESSED
             case Produce():
                 self._transact(micro_batch)
@@ -278,8 +278,8 @@ class Committer:
         group = self._destination.group
         number = plan.batch_id
         self._began_ms = self._clock.monotonic_ms()
-        partitions, footer = micro_batch.writes.partitions, micro_batch.footer
-        added = list(partitions) if footer is None else [*partitions, footer.partition]
+        partitions, trailing_record = micro_batch.writes.partitions, micro_batch.trailing_record
+        added = list(partitions) if trailing_record is None else [*partitions, trailing_record.partition]
         if added:
             transactions.add_partitions(added)
         transactions.add_offsets(group)
@@ -287,9 +287,9 @@ class Committer:
         if partitions:
             transactions.produce(self._watched(micro_batch.writes.batches(), number))
         self._reach("after_produce", number)
-        if footer is not None:
-            transactions.produce([footer.batch(is_fresh=held.fresh)])
-            self._reach("after_footer", number)
+        if trailing_record is not None:
+            transactions.produce([trailing_record.batch(is_fresh=held.fresh)])
+            self._reach("after_trailing_record", number)
         marker = plan.marker()
         offsets = offsets_with_marker(marker, micro_batch.source_offsets, micro_batch.source_notes)
         transactions.commit_offsets(group, offsets)

@@ -9,10 +9,11 @@ for another one; `stop` stops this process (SIGSTOP) until somebody continues or
 `TransientError`.
 
 Points, in the order of a micro-batch: `task_start`, `task_staged`, `before_fence`, `after_fence`,
-`after_add_partitions`, `after_first_produce`, `after_produce`, `after_footer`, `after_commit_offsets`, `after_end`,
-`after_bump`, `before_return`. Where tasks send (`barrier`): `before_fence`, `after_fence` in task 0, `after_gather` and
-`after_add_partitions` to `after_produce` in every task, `all_sent` and what follows in the driver. Where a running
-application is replaced, in the driver: `before_switch`, `after_switch_fence`, `after_switch`, `after_switch_boundary`.
+`after_add_partitions`, `after_first_produce`, `after_produce`, `after_trailing_record`, `after_commit_offsets`,
+`after_end`, `after_bump`, `before_return`. Where tasks send (`barrier`): `before_fence`, `after_fence` in task 0,
+`after_gather` and `after_add_partitions` to `after_produce` in every task, `all_sent` and what follows in the driver.
+Where a running application is replaced, in the driver: `before_switch`, `after_switch_fence`, `after_switch`,
+`after_switch_boundary`.
 """
 
 from __future__ import annotations

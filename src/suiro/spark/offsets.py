@@ -40,7 +40,7 @@ class Positions:
     started_at: Mapping[TopicPartition, int] | None = None
     behind: frozenset[TopicPartition] = frozenset()
     clock: int | None = None
-    muted: bool = False
+    replayed: bool = False
     follows: Mapping[TopicPartition, int] | None = None
 
     def to_json(self) -> dict[str, Any]:
@@ -55,7 +55,7 @@ class Positions:
             value["@behind"] = [list(place) for place in sorted(self.behind)]
         if self.clock is not None:
             value["@clock"] = self.clock
-        if self.muted:
+        if self.replayed:
             value["@muted"] = True
         if self.follows is not None:
             value["@follows"] = [[*place, time] for place, time in sorted(self.follows.items())]
@@ -72,7 +72,7 @@ class Positions:
             started_at=None if start is None else _flat(start),
             behind=frozenset((topic, partition) for topic, partition in value.get("@behind", ())),
             clock=value.get("@clock"),
-            muted=bool(value.get("@muted", False)),
+            replayed=bool(value.get("@muted", False)),
             follows=None
             if follows is None
             else {(topic, partition): time for topic, partition, time in follows},

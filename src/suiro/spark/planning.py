@@ -145,7 +145,7 @@ class Planner:
         topics that `max_offsets` is not for; `evenly`: partitions get the same of it, not their share of the lag. The
         partitions that it stopped are noted as `behind`.
 
-        `boundary`: no micro-batch crosses it; until all its partitions are there, micro-batches are `muted`. With
+        `boundary`: no micro-batch crosses it; until all its partitions are there, micro-batches are `replayed`. With
         `follows` it moves, and they all are. `pace` has its say in the others.
         """
         known = self._look(max_age_ms=METADATA_MAX_AGE_MS, missing_ok=True)
@@ -167,16 +167,16 @@ class Planner:
         fresh = [place for place in ends if place not in begins]
         if fresh:
             begins.update(self._list(fresh, EARLIEST))
-        is_muted = boundary is not None and (
+        is_replayed = boundary is not None and (
             follows or any(begins[place] < stop for place, stop in boundary.items() if place in ends)
         )
-        if boundary is not None and is_muted:
+        if boundary is not None and is_replayed:
             # Those that are not of the boundary stand still until then.
             ends = {
                 place: min(end, max(begins[place], boundary.get(place, 0))) for place, end in ends.items()
             }
         available, behind = ends, None
-        if pace is not None and not is_muted:
+        if pace is not None and not is_replayed:
             allowed = pace.allowance(begins, ends, max_offsets, unlimited=unlimited)
             ends, max_offsets, behind = dict(allowed.ends), allowed.max_offsets, allowed.behind
         if behind is None:
@@ -193,7 +193,7 @@ class Planner:
             topic_ids=topic_ids,
             started_at=start.offsets if start.initial else None,
             behind=behind,
-            muted=is_muted,
+            replayed=is_replayed,
         )
 
     def wait_for_more(self, at: Positions, wait_ms: int) -> bool:

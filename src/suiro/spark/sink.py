@@ -27,7 +27,7 @@ from suiro.foundation.types import TopicPartition
 from suiro.spark import faults, staging
 from suiro.spark.barrier import BarrierCommitter, Report
 from suiro.spark.checkpoint import PlannedOffsets, names_in, read_planned, same_cluster_offsets, source_topics
-from suiro.spark.committer import MARKER_TOPIC, Committer, Destination, Footer, MicroBatch, Outcome
+from suiro.spark.committer import MARKER_TOPIC, Committer, Destination, MicroBatch, Outcome, TrailingRecord
 from suiro.spark.decide import Plan
 from suiro.spark.metrics import SinkCounts
 from suiro.spark.options import SinkOptions
@@ -41,10 +41,10 @@ if TYPE_CHECKING:
 __all__ = [
     "BatchWriter",
     "CommitMessage",
-    "FooterOf",
     "MicroBatchIdentity",
     "Settle",
     "StreamWriter",
+    "TrailingRecordOf",
     "commit_micro_batch",
     "commit_sent",
     "stage",
@@ -55,7 +55,7 @@ __all__ = [
 
 Settle = Callable[[PlannedOffsets, Mapping[TopicPartition, int]], Mapping[TopicPartition, tuple[int, str]]]
 """What was planned, and the source offsets that this gives -> the (offset, metadata) to commit instead."""
-FooterOf = Callable[[PlannedOffsets], Footer | None]
+TrailingRecordOf = Callable[[PlannedOffsets], TrailingRecord | None]
 """What was planned -> the last record of its transaction."""
 
 
@@ -180,7 +180,7 @@ def commit_micro_batch(
     options: SinkOptions,
     *,
     settle: Settle | None = None,
-    footer: FooterOf | None = None,
+    trailing_record: TrailingRecordOf | None = None,
 ) -> Outcome:
     """On the driver: one transaction with the records, the marker and the source offsets."""
     identity = next((item.identity for item in messages if item.identity is not None), None)
@@ -191,7 +191,7 @@ def commit_micro_batch(
     writes.check_inline_size()
     sink = _committer(options, messages)
     with _in_use(sink, identity):
-        outcome = sink.process(plan, writes, planned, settle=settle, footer=footer)
+        outcome = sink.process(plan, writes, planned, settle=settle, trailing_record=trailing_record)
     _sweep(messages, batch_id)
     faults.reach("before_return", batch_id)
     return outcome
@@ -309,7 +309,7 @@ class _Sink:
         planned: PlannedOffsets,
         *,
         settle: Settle | None,
-        footer: FooterOf | None,
+        trailing_record: TrailingRecordOf | None,
     ) -> Outcome:
         def process() -> tuple[Outcome, int, int]:
             offsets = self._source_offsets(planned)
@@ -320,7 +320,7 @@ class _Sink:
                     writes=writes,
                     source_offsets=offsets | {place: offset for place, (offset, _) in settled.items()},
                     source_notes={place: note for place, (_, note) in settled.items()},
-                    footer=None if footer is None else footer(planned),
+                    trailing_record=None if trailing_record is None else trailing_record(planned),
                 )
             )
             return outcome, writes.record_count, writes.size_bytes

@@ -34,7 +34,7 @@ PRELOADED = (
     "suiro.spark.source",
     # 0.2 s of CPU once for all workers, where each would pay it in the first micro-batch of a topology.
     "suiro.streams_spark.stream_task",
-    "suiro.streams_spark.lanes",
+    "suiro.streams_spark.source_task",
 )
 
 COLLECTED_AT = (50_000, 20, 20)

@@ -327,7 +327,7 @@ class _LoopThread:
                     self._step = None
                     took_ms = (stopwatch_ns() - step.began_ns) // 1_000_000
                     if took_ms >= BLOCKED_MS:
-                        self._tell_of_block(title, took_ms, "")
+                        self._report_block(title, took_ms, "")
                 sent = thrown = None
                 try:
                     sent = yield awaited
@@ -346,9 +346,9 @@ class _LoopThread:
         took_ms = (stopwatch_ns() - step.began_ns) // 1_000_000
         frame = sys._current_frames().get(self.thread.ident or 0)
         if took_ms >= BLOCKED_MS and frame is not None and self._step is step:
-            self._tell_of_block(step.title, took_ms, f", at {frame.f_code.co_filename}:{frame.f_lineno}")
+            self._report_block(step.title, took_ms, f", at {frame.f_code.co_filename}:{frame.f_lineno}")
 
-    def _tell_of_block(self, title: str, took_ms: int, where: str) -> None:
+    def _report_block(self, title: str, took_ms: int, where: str) -> None:
         if title not in self._told:
             self._told.add(title)
             _log.warning(

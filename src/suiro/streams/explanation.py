@@ -8,7 +8,7 @@ from suiro.streams.blocks import block_plan
 from suiro.streams.task import TaskSettings
 from suiro.streams.topology.nodes import AsyncCall, MapBatches, Node, Repartition, Sink, Source
 from suiro.streams.topology.topology import SubTopology, Topology
-from suiro.streams.vectorised.plan import Reason, twin_of
+from suiro.streams.vectorised.plan import Reason, columnar_form_of
 
 __all__ = ["explain"]
 
@@ -27,12 +27,12 @@ def explain(topology: Topology, *, emit: str = "micro-batch") -> str:
 
 
 def _lines(topology: Topology, sub: SubTopology, settings: TaskSettings) -> Iterator[str]:
-    twin = twin_of(topology, sub, settings)
-    if not isinstance(twin, Reason):
+    columnar = columnar_form_of(topology, sub, settings)
+    if not isinstance(columnar, Reason):
         yield f"sub-topology {sub.number}: on columns"
-        yield from (f"  {line}" for line in twin.explain())
+        yield from (f"  {line}" for line in columnar.explain())
         return
-    yield f"sub-topology {sub.number}: over blocks of values, not on columns, for {twin}"
+    yield f"sub-topology {sub.number}: over blocks of values, not on columns, for {columnar}"
     for node in sub.inputs:
         if isinstance(node.operator, Repartition):
             yield f"  {node.name}: bytes to values, a block at a time"

@@ -88,7 +88,7 @@ class Interpreter:
                     node,
                     on_deserialization_error=on_deserialization_error,
                     drop=self._count,
-                    dead_letter=self._bury,
+                    dead_letter=self._add_dead_letter,
                 )
                 table = self._global_stores.get(tables.get(node.name, ""))
                 for topic in node.operator.topics:
@@ -204,7 +204,7 @@ class Interpreter:
         if found.topic in self._inputs:
             self.pipe(found.topic, found.record.timestamp, found.key, found.value, found.record.headers)
 
-    def _bury(self, letter: DeadLetter) -> None:
+    def _add_dead_letter(self, letter: DeadLetter) -> None:
         record = Record(letter.key, letter.value, letter.timestamp, letter.headers)
         self._emitted(Emitted(letter.topic, record, letter.key, letter.value))
 

@@ -39,7 +39,7 @@ class DeadLetter:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReadBlock:
-    """Records of a lane, in its order. `rows`: which of those that were given they are; None: all."""
+    """Records of an input partition, in its order. `rows`: which of those that were given they are; None: all."""
 
     keys: list[Any]
     values: list[Any]
@@ -109,9 +109,9 @@ class SourceReader:
         *,
         takes_all: bool,
     ) -> tuple[list[Any], list[Any], Sequence[int | None]] | None:
-        """Keys, values and event times (None: left out) of the records of one lane, where all can be deserialised.
-        Otherwise None, and nothing has happened. `takes_all`: none of them will be read again; an extractor, which is
-        given the time that the records before came to, is asked for no others."""
+        """Keys, values and event times (None: left out) of the records of one input partition, where all can be
+        deserialised. Otherwise None, and nothing has happened. `takes_all`: none of them will be read again; an
+        extractor, which is given the time that the records before came to, is asked for no others."""
         timestamps = columns.column("timestamp").to_pylist()
         is_plain = self._are_times(timestamps)
         if not (is_plain or takes_all):
@@ -147,8 +147,9 @@ class SourceReader:
         headers: Sequence[Headers] | None = None,
         extracted: Sequence[int] | None = None,
     ) -> ReadBlock:
-        """What `read` gives for the records of one lane, one after the other. `columns`: offset, timestamp, key and
-        value. `headers`: None where no record has any. `extracted`: event times, of records that were read before."""
+        """What `read` gives for the records of one input partition, one after the other. `columns`: offset, timestamp,
+        key and value. `headers`: None where no record has any. `extracted`: event times, of records that were read
+        before."""
         offsets, timestamps = columns.column("offset").to_pylist(), columns.column("timestamp").to_pylist()
         raw_keys, raw_values = columns.column("key").to_pylist(), columns.column("value").to_pylist()
         keys, failed = decode_rows(self._key, raw_keys, topic)

@@ -318,8 +318,8 @@ def _inputs_of(sub: SubTopology) -> dict[str, set[str]]:
 
 
 def _held_up(sub: SubTopology) -> set[str]:
-    """Operators below those that keep records until time has passed. What comes to them is earlier than the lane it
-    came by, so only their own records move their time."""
+    """Operators below those that keep records until time has passed. What comes to them is earlier than the input
+    partition it came by, so only their own records move their time."""
     found: set[str] = set()
     for node in sub.nodes:
         for parent in node.parents:

@@ -1,7 +1,7 @@
 """Runs a topology on Spark: one query, one micro-batch at a time, one Kafka transaction for each.
 
 ```
-source task    fetch, decode; sub-topologies without state run here       source, lanes
+source task    fetch, decode; sub-topologies without state run here       source, input_partitions
 stream task    one sub-topology and partition: its operators, its state   stream_task, state_log
 driver         the micro-batch's transaction                              runner
 ```

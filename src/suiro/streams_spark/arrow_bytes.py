@@ -1,4 +1,4 @@
-"""Arrow columns after a header of bytes: the format of `shuffle_message` and `held_records`."""
+"""Arrow columns after a header of bytes: the format of `shuffle_message` and `buffered_records`."""
 
 from __future__ import annotations
 

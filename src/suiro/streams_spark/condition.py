@@ -66,13 +66,13 @@ TABLE: Mapping[Seen, Condition] = MappingProxyType(
 _TOLD = b""
 
 
-def seen(*, is_behind: bool, is_at_boundary: bool, is_held: bool) -> Seen:
-    """`is_behind`: an input has more records in the log. `is_held`: records are buffered at the end."""
+def seen(*, is_behind: bool, is_at_boundary: bool, is_buffered: bool) -> Seen:
+    """`is_behind`: an input has more records in the log. `is_buffered`: records are buffered at the end."""
     if is_behind:
         return "records wait for an input"
     if is_at_boundary:
         return "an input is at the restore boundary"
-    return "records wait for an input" if is_held else "all was taken"
+    return "records wait for an input" if is_buffered else "all was taken"
 
 
 class TaskCondition:

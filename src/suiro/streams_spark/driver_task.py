@@ -30,7 +30,7 @@ class DriverTask:
 
     @classmethod
     def where_it_serves(cls, program: Program, text: str, *, master: str) -> DriverTask | None:
-        """None where state is held, for that is Spark's, and where tasks run on other machines or in other JVMs."""
+        """None where state is kept, for that is Spark's, and where tasks run on other machines or in other JVMs."""
         is_here = master.startswith("local") and not master.startswith("local-cluster")
         return cls(program, text, master=master) if is_here and program.plan.levels == 0 else None
 
@@ -50,7 +50,7 @@ class DriverTask:
 
     def reports(self, work: Work, identity: MicroBatchIdentity) -> Iterator[bytes]:
         """The messages of sub `STAGED`: all that the rows of such a micro-batch are."""
-        from suiro.streams_spark.lanes import work_rows
+        from suiro.streams_spark.source_task import work_rows
 
         properties = {
             "spark.master": self._master,

@@ -19,7 +19,7 @@ from suiro.streams.stores import OrderedMap
 from suiro.streams.stores.decoded import Cells, Copy, copier_of
 from suiro.streams.stores.key_value import KeyValueStore
 from suiro.streams.topology.nodes import Node, StoreSpec
-from suiro.streams_spark.shuffle_message import Lane, headers_list
+from suiro.streams_spark.shuffle_message import InputPartition, headers_list
 
 __all__ = ["GlobalTable", "RowsRead", "global_table"]
 
@@ -72,7 +72,9 @@ class GlobalTable:
         self._read_bytes_max = read_bytes_max
         self._decoded_bytes_max = decoded_bytes_max
         self._keys_max = keys_max
-        self._read: OrderedDict[tuple[Lane, int, int], tuple[pa.RecordBatch, RowsRead]] = OrderedDict()
+        self._read: OrderedDict[tuple[InputPartition, int, int], tuple[pa.RecordBatch, RowsRead]] = (
+            OrderedDict()
+        )
         self._read_bytes = 0
         self._decoded: dict[bytes, tuple[bytes, Any, Copy, int]] = {}
         self._decoded_bytes = 0
@@ -85,17 +87,22 @@ class GlobalTable:
     # -- records of the table's topic ------------------------------------------------------------------------
 
     def read(
-        self, lane: Lane, columns: pa.RecordBatch, time: int, node: Node, on_deserialization_error: str
+        self,
+        input_partition: InputPartition,
+        columns: pa.RecordBatch,
+        time: int,
+        node: Node,
+        on_deserialization_error: str,
     ) -> RowsRead:
         """`time`: the partition's before these records. `node`: the table's source."""
         if columns.num_rows == 0:
             return RowsRead(time=time)
-        place = (lane, columns.column("offset")[0].as_py(), time)
+        place = (input_partition, columns.column("offset")[0].as_py(), time)
         known = self._read.get(place)
         if known is not None and known[0].equals(columns):
             self._read.move_to_end(place)
             return known[1]
-        found = self._made(lane, columns, time, node, on_deserialization_error)
+        found = self._made(input_partition, columns, time, node, on_deserialization_error)
         if known is not None:
             self._read_bytes -= self._read.pop(place)[0].nbytes
         self._read[place] = columns, found
@@ -106,7 +113,12 @@ class GlobalTable:
         return found
 
     def _made(
-        self, lane: Lane, columns: pa.RecordBatch, time: int, node: Node, on_deserialization_error: str
+        self,
+        input_partition: InputPartition,
+        columns: pa.RecordBatch,
+        time: int,
+        node: Node,
+        on_deserialization_error: str,
     ) -> RowsRead:
         found = RowsRead()
         reader = SourceReader(
@@ -115,15 +127,17 @@ class GlobalTable:
             drop=found.dropped.append,
             dead_letter=found.dead_letters.append,
         )
-        reader.restore([((lane.group, lane.partition), time)])
-        block = reader.read_block(lane.group, lane.partition, columns, headers_list(columns))
+        reader.restore([((input_partition.group, input_partition.partition), time)])
+        block = reader.read_block(
+            input_partition.group, input_partition.partition, columns, headers_list(columns)
+        )
         for key, value, timestamp in zip(block.keys, block.values, block.timestamps, strict=True):
             if key is None:
                 found.dropped.append("null key")
                 continue
             row = None if value is None else self._cells.encoded(value, timestamp)
             found.rows.append((self._spec.key.serialize(self._topic, key), row))
-        found.time = reader.state()[lane.group, lane.partition]
+        found.time = reader.state()[input_partition.group, input_partition.partition]
         return found
 
     # -- rows ------------------------------------------------------------------------------------------------

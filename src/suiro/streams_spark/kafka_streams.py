@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
 
-    from suiro.spark import FooterOf, Pace
+    from suiro.spark import Pace, TrailingRecordOf
     from suiro.streams.queries.store_reader import ReadOnlyStore
     from suiro.streams_spark.follower import Follower, Replacement
     from suiro.streams_spark.plan import Plan
@@ -58,16 +58,15 @@ class KafkaStreams:
     """`emit="micro-batch"`: a table's last update of each key and micro-batch, `"every"`: all of them.
 
     `on_processing_error`, `on_deserialization_error`: "fail", "skip" or "dead-letter:<topic>". `trigger`: as Spark's
-    `DataStreamWriter.trigger` takes it, `{"processingTime": "1 second"}`; as fast as possible otherwise. `settings`:
-    of the Kafka client and the reading, in the names of format "suiro" (`kafka.client.id`, `startingOffsets`, ...).
-    `max_offsets_per_trigger`: records in one micro-batch, about; None for all there are.
-    `schema_registry_url`: of the serdes that go by a registry and were given none of their own; without it
-    `SUIRO_SCHEMA_REGISTRY_URL` of the environment.
-    `rebuild`: begin without a checkpoint, though the application has run before (see `streams_spark.rebuild`).
-    `replace`: the same for an application that runs, with another `state_dir`: it takes its place (`replacement`).
-    `create_topics`: topics that the topology reads or writes and that do not exist are created, instead of refused.
-    `footer`: makes the last record of each micro-batch's transaction. `pace`: has a say in where micro-batches end.
-    `traces`: where spans of records go (`suiro.telemetry.traces_to`); the caller closes it.
+    `DataStreamWriter.trigger` takes it, `{"processingTime": "1 second"}`; as fast as possible otherwise. `settings`: of
+    the Kafka client and the reading, in the names of format "suiro" (`kafka.client.id`, `startingOffsets`, ...).
+    `max_offsets_per_trigger`: records in one micro-batch, about; None for all there are. `schema_registry_url`: of the
+    serdes that go by a registry and were given none of their own; without it `SUIRO_SCHEMA_REGISTRY_URL` of the
+    environment. `rebuild`: begin without a checkpoint, though the application has run before (see
+    `streams_spark.rebuild`). `replace`: the same for an application that runs, with another `state_dir`: it takes its
+    place (`replacement`). `create_topics`: topics that the topology reads or writes and that do not exist are created,
+    instead of refused. `trailing_record`: makes the last record of each micro-batch's transaction. `pace`: has a say in
+    where micro-batches end. `traces`: where spans of records go (`suiro.telemetry.traces_to`); the caller closes it.
     """
 
     def __init__(
@@ -88,7 +87,7 @@ class KafkaStreams:
         rebuild: bool = False,
         replace: bool = False,
         create_topics: bool = False,
-        footer: FooterOf | None = None,
+        trailing_record: TrailingRecordOf | None = None,
         pace: Pace | None = None,
         traces: Traces | None = None,
     ) -> None:
@@ -133,7 +132,7 @@ class KafkaStreams:
         self._rebuild = rebuild
         self._replace = replace
         self._create_topics = create_topics
-        self._footer = footer
+        self._trailing_record = trailing_record
         self._pace = pace
         self._traces = traces
         self._stores: dict[str, ReadOnlyStore] = {}
@@ -177,7 +176,7 @@ class KafkaStreams:
         _log.debug("the cluster was asked, and the topology planned")
         if plan.levels == 0:
             # This process works itself on small micro-batches (`driver_task`): with what, is loaded while Java starts.
-            import suiro.streams_spark.lanes  # noqa: F401
+            import suiro.streams_spark.source_task  # noqa: F401
         spark = self._spark or spark_session(self.application_id)
 
         def start(boundary: Boundary | None, *, follows: bool) -> None:
@@ -187,7 +186,7 @@ class KafkaStreams:
                 checkpoint=self.checkpoint,
                 counts=self._counts,
                 trigger=self._trigger,
-                footer=self._footer,
+                trailing_record=self._trailing_record,
                 traces=self._traces,
             )
 

@@ -1,7 +1,7 @@
 """The times that a task keeps between micro-batches in addition to its stores: the map `$notes`.
 
-A key is a kind, a zero byte and names; a value is eight bytes, big-endian. Kinds: `lane` (a repartition's name: the
-time this task reached at it), `tick` and `reached` (a queue, see `record_queue`), `partition` (source, topic,
+A key is a kind, a zero byte and names; a value is eight bytes, big-endian. Kinds: `lane` (a repartition's
+name: the time this task reached at it), `tick` and `reached` (a queue, see `record_queue`), `partition` (source, topic,
 partition: the partition time of its timestamp extractor), and `told` (no names), which `stream_task` writes.
 """
 
@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from suiro.streams.stores import OrderedMap
 
 __all__ = [
-    "LANE_TIME",
+    "INPUT_TIME",
     "NOTES",
     "NO_TIME",
     "PARTITION_TIME",
@@ -28,7 +28,7 @@ __all__ = [
 NOTES = "$notes"
 NO_TIME = -1
 
-LANE_TIME = b"lane\0"
+INPUT_TIME = b"lane\0"
 PARTITION_TIME = b"partition\0"
 REACHED = b"reached\0"
 TICK = b"tick\0"

@@ -1,8 +1,8 @@
 """The output of a task: encodes and stages records for topics, and packs records for other tasks.
 
 Records are collected as columns. `Outputs` is what a task forwards blocks into; one serves all tasks of one Spark task
-that share a lane. No record of a sink ever reaches the JVM: what leaves is one row that says where the encoded records
-are.
+that share an input partition. No record of a sink ever reaches the JVM: what leaves is one row that says where the
+encoded records are.
 """
 
 from __future__ import annotations
@@ -25,19 +25,19 @@ from suiro.streams.serdes import natural
 from suiro.streams.sources import DeadLetter, SourceReader, dead_letter_headers
 from suiro.streams.topology.nodes import Node, Repartition, Sink
 from suiro.streams.vectorised.emission import Emission, changelog_columns
+from suiro.streams_spark.columnar_forms import ColumnarForms
 from suiro.streams_spark.condition import Condition
 from suiro.streams_spark.encoding import Failing, carried_columns, encoded_for, one_record, parcel_of
 from suiro.streams_spark.plan import Plan
 from suiro.streams_spark.reports import DroppedRecords, NodeRows, pack_report
 from suiro.streams_spark.shuffle_message import (
     STAGED,
-    Lane,
+    InputPartition,
     Row,
     ShuffleMessage,
     headers_array,
 )
 from suiro.streams_spark.state_log import Changes
-from suiro.streams_spark.twins import Twins
 
 __all__ = ["Outputs", "Topics"]
 
@@ -69,12 +69,12 @@ class Topics:
         for node, count in counts.items():
             self.rows[node] = self.rows.get(node, 0) + count
 
-    def mute(self, kept: Collection[str]) -> None:
+    def replay(self, kept: Collection[str]) -> None:
         """From now on records for other topics than these are left out: they are there already."""
         self._kept = kept
 
     @property
-    def is_muted(self) -> bool:
+    def is_replayed(self) -> bool:
         return self._kept is not None
 
     def add(
@@ -157,26 +157,26 @@ class Topics:
 
 
 class Outputs:
-    """`suiro.streams.blocks.BlockOutputs` for one lane.
+    """`suiro.streams.blocks.BlockOutputs` for one input partition.
 
-    `lane_times`: the times of this lane at each repartition, as the micro-batch before left them.
+    `input_times`: the times of this input partition at each repartition, as the micro-batch before left them.
     """
 
     def __init__(
         self,
         plan: Plan,
         topics: Topics,
-        lane: Lane,
-        lane_times: Mapping[str, int] | None = None,
-        twins: Twins | None = None,
+        input_partition: InputPartition,
+        input_times: Mapping[str, int] | None = None,
+        columnar_forms: ColumnarForms | None = None,
     ) -> None:
         self._plan = plan
-        self._twins = twins
+        self._columnar_forms = columnar_forms
         self._topics = topics
-        self._lane = lane
+        self._input_partition = input_partition
         self._carriers: dict[str, _Carrier] = {}
         self._rows: list[Row] = []
-        self.lane_times: dict[str, int] = dict(lane_times or {})
+        self.input_times: dict[str, int] = dict(input_times or {})
 
     # -- what tasks call -----------------------------------------------------------------------------------
 
@@ -223,7 +223,7 @@ class Outputs:
     def dead_letter(self, topic: str, record: Record, origin: Origin | None, error: Exception) -> None:
         self.send(self.letter(topic, record, origin, error))
 
-    def bury(self, letter: DeadLetter) -> None:
+    def add_dead_letter(self, letter: DeadLetter) -> None:
         self.send(parcel_of(letter))
 
     def changelog(self, store: str, changes: Changes, now: int) -> None:
@@ -232,12 +232,12 @@ class Outputs:
         topic = self._plan.changelog(store)
         if isinstance(changes, tuple):
             keys, values, timestamps = changelog_columns(*changes, now)
-            partitions = pa.array(np.full(len(keys), self._lane.partition, np.int32))
+            partitions = pa.array(np.full(len(keys), self._input_partition.partition, np.int32))
             self._topics.add_columns(topic, keys, values, pa.array(timestamps), partitions=partitions)
             return
         kind = self._plan.topology.store(store).kind
         stamped, place = kind in _STAMPED_KINDS, _TIME_IN_KEY.get(kind)
-        partition, add = self._lane.partition, self._topics.add
+        partition, add = self._input_partition.partition, self._topics.add
         for key, data in changes.items():
             if data is None:
                 add(topic, key, None, max(now, 0), (), partition)
@@ -252,8 +252,8 @@ class Outputs:
     # -- what runners call ---------------------------------------------------------------------------------
 
     def finish(self, cuts: tuple[Node, ...], condition: Condition, *, tells: bool) -> Iterator[Row]:
-        """Messages for other tasks. `cuts`: repartitions this lane feeds. `tells`: the lane was or is not running, so
-        that also those who get no record must know."""
+        """Messages for other tasks. `cuts`: repartitions this input partition feeds. `tells`: the input partition was
+        or is not running, so that also those who get no record must know."""
         for carrier in self._carriers.values():
             yield from carrier.take()
         for node in cuts:
@@ -264,12 +264,12 @@ class Outputs:
             if tells or sub.follows_time:
                 tick = ShuffleMessage(
                     kind="tick",
-                    lane=self._lane,
+                    input_partition=self._input_partition,
                     input=node.name,
                     sequence=1 << 30,
                     behind=condition is Condition.IDLING,
-                    time=self.lane_times.get(node.name, -1),
-                    muted=self._topics.is_muted,
+                    time=self.input_times.get(node.name, -1),
+                    replayed=self._topics.is_replayed,
                     paused=-1 if condition is Condition.RESTORING else None,
                 ).pack()
                 for partition in range(sub.tasks):
@@ -291,11 +291,11 @@ class Outputs:
     ) -> ShuffleMessage:
         """What the sub-topology that gets this message wants done with it first. `reader`: of records as they are
         in a topic."""
-        twin = None if self._twins is None else self._twins.of(number)
-        if message.columns is None or twin is None or twin.kind != "aggregate":
+        columnar = None if self._columnar_forms is None else self._columnar_forms.of(number)
+        if message.columns is None or columnar is None or columnar.kind != "aggregate":
             return message
-        self._topics.note_rows({twin.source.name: message.columns.num_rows})
-        payload = twin.prepare(
+        self._topics.note_rows({columnar.source.name: message.columns.num_rows})
+        payload = columnar.prepare(
             message.columns,
             topic=topic,
             partition=partition,
@@ -311,7 +311,7 @@ class Outputs:
         found = self._carriers.get(node.name)
         if found is None:
             found = self._carriers[node.name] = _Carrier(
-                self._plan, self._topics, self._lane, node, self.lane_times, self
+                self._plan, self._topics, self._input_partition, node, self.input_times, self
             )
         return found
 
@@ -371,15 +371,15 @@ def _stamps(timestamps: pa.Array) -> pa.Array:
 
 
 class _Carrier:
-    """Records of one lane on their way through one `Repartition`."""
+    """Records of one input partition on their way through one `Repartition`."""
 
     def __init__(
         self,
         plan: Plan,
         topics: Topics,
-        lane: Lane,
+        input_partition: InputPartition,
         node: Node,
-        lane_times: dict[str, int],
+        input_times: dict[str, int],
         outputs: Outputs,
     ) -> None:
         assert isinstance(node.operator, Repartition)
@@ -387,14 +387,14 @@ class _Carrier:
         self._ready: list[tuple[pa.RecordBatch, np.ndarray]] = []
         self._cut = node.operator
         self._name = node.name
-        self._lane = lane
+        self._input_partition = input_partition
         self._topics = topics
         self._topic = plan.repartition_topic(node.operator)
         reader = plan.readers.get(node.name)
         self._reader = None if reader is None else plan.subs[reader]
         self._tasks = 1 if self._reader is None else self._reader.tasks
-        self._times = lane_times
-        self._time = lane_times.get(node.name, -1)
+        self._times = input_times
+        self._time = input_times.get(node.name, -1)
         self._sequence = 0
         self._clear()
 
@@ -516,10 +516,10 @@ class _Carrier:
                 self._reader.number,
                 ShuffleMessage(
                     kind="carried",
-                    lane=self._lane,
+                    input_partition=self._input_partition,
                     input=self._name,
                     sequence=self._sequence,
-                    muted=self._topics.is_muted,
+                    replayed=self._topics.is_replayed,
                     columns=part,
                 ),
                 partition,

@@ -1,7 +1,7 @@
 """The record queues of a task, and the order in which it takes records from them: that of Kafka Streams.
 
-The earliest head comes first, ties by topic and partition. Where a lane has more records in the log than this
-micro-batch reads, the others wait for it, so that any cut of the log into micro-batches gives one order. Pure.
+The earliest head comes first, ties by topic and partition. Where an input partition has more records in the log than
+this micro-batch reads, the others wait for it, so that any cut of the log into micro-batches gives one order. Pure.
 """
 
 from __future__ import annotations
@@ -12,10 +12,10 @@ from collections.abc import Iterator, Sequence
 from suiro.streams.blocks import Taken
 from suiro.streams.records import Origin, Record
 from suiro.streams.stores import OrderedMap
-from suiro.streams_spark.held_records import queue_of_prefix
+from suiro.streams_spark.buffered_records import queue_of_prefix
 from suiro.streams_spark.notes import NO_TIME, REACHED, times_of
 from suiro.streams_spark.record_queue import RecordQueue
-from suiro.streams_spark.shuffle_message import Lane
+from suiro.streams_spark.shuffle_message import InputPartition
 from suiro.streams_spark.taking import Letters, taken
 
 __all__ = ["PartitionGroup"]
@@ -35,7 +35,7 @@ class PartitionGroup:
         return taken(self._records(), letters)
 
     def _records(self) -> Iterator[tuple[str, Record, Origin, int]]:
-        """The input, the record, where it came from, its lane's time."""
+        """The input, the record, where it came from, its input partition's time."""
         heap: list[tuple[int, int, RecordQueue]] = []
         is_complete = is_open = True
         for index, queue in enumerate(self._queues):
@@ -64,8 +64,8 @@ class PartitionGroup:
                 is_open = is_open and not queue.stops_carried
 
     def times(self) -> dict[str, int]:
-        """How far each input has come by what lanes tell, not further than a lane has come of which there are more
-        records in the log. Asked for when `blocks` is exhausted."""
+        """How far each input has come by what input partitions tell, not further than an input partition has come of
+        which there are more records in the log. Asked for when `blocks` is exhausted."""
         limit = min(
             (q.reached for q in self._queues if q.behind or q.paused is not None or q.has_head), default=None
         )
@@ -73,29 +73,34 @@ class PartitionGroup:
         for queue in self._queues:
             time = queue.tick if limit is None else min(queue.tick, limit)
             found[queue.input] = max(time, found.get(queue.input, NO_TIME))
-        here = {(queue.lane, queue.input) for queue in self._queues}
+        here = {(queue.input_partition, queue.input) for queue in self._queues}
         for name, reached in times_of(self._notes, REACHED):
-            # A lane that tells nothing now is at its end; what it told while others were behind holds still.
-            lane, input_ = queue_of_prefix(name)
-            if (lane, input_) not in here:
+            # An input partition that tells nothing now is at its end; what it told while others were behind holds
+            # still.
+            input_partition, input_ = queue_of_prefix(name)
+            if (input_partition, input_) not in here:
                 time = reached if limit is None else min(reached, limit)
                 found[input_] = max(time, found.get(input_, NO_TIME))
         return found
 
     def close(self) -> bool:
         """Keeps what is left. True: some is."""
-        is_held = False
+        is_buffered = False
         for queue in self._queues:
-            is_held |= queue.close()
-        return is_held
+            is_buffered |= queue.close()
+        return is_buffered
 
     @property
-    def held_from(self) -> list[tuple[Lane, int, int]]:
-        """Lanes of topics whose records wait: offset and time of the first one."""
-        return [(queue.lane, *queue.held_from) for queue in self._queues if queue.held_from is not None]
+    def buffered_from(self) -> list[tuple[InputPartition, int, int]]:
+        """Input partitions of topics whose records wait: offset and time of the first one."""
+        return [
+            (queue.input_partition, *queue.buffered_from)
+            for queue in self._queues
+            if queue.buffered_from is not None
+        ]
 
     @property
-    def held(self) -> dict[str, int]:
+    def buffered(self) -> dict[str, int]:
         """Records that wait, by input. Asked for when the group is closed."""
         found: dict[str, int] = {}
         for queue in self._queues:
@@ -109,5 +114,5 @@ class PartitionGroup:
 
     @property
     def is_paused(self) -> bool:
-        """A lane stands at the rebuild's boundary, and had more records there."""
+        """An input partition stands at the rebuild's boundary, and had more records there."""
         return any(queue.paused is not None for queue in self._queues)

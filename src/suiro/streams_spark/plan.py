@@ -39,7 +39,8 @@ _DAY_MS = 24 * 3600 * 1000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SubPlan:
-    """`follows_time`: its operators may act as time advances, without a record; so lanes tell it their times."""
+    """`follows_time`: its operators may act as time advances, without a record; so input partitions tell it their
+    times."""
 
     number: int
     level: int

@@ -55,8 +55,8 @@ class Program:
         return self.source.bootstrap_servers, self.source.client_settings
 
     @property
-    def kept_when_muted(self) -> frozenset[str]:
-        """Topics that also a muted micro-batch writes."""
+    def kept_when_replayed(self) -> frozenset[str]:
+        """Topics that also a replayed micro-batch writes."""
         return frozenset() if self.follows else self.plan.changelogs
 
     def pack(self) -> str:

@@ -1,12 +1,13 @@
 """Reads the committed position of an application from the log, to rebuild its state if the checkpoint is lost.
 
 The group's committed offsets say which records of the sources were processed: all below them, none from them on. A
-rebuild reads everything again; up to there, the boundary, micro-batches are muted: they fill state and changelogs, and
-leave out what the topics have already. `<checkpoint>/suiro-rebuild.json` keeps the boundary, so that a rebuild that was
-interrupted goes on.
+rebuild reads everything again; up to there, the boundary, micro-batches are replayed: they fill state and changelogs,
+and leave out what the topics have already. `<checkpoint>/suiro-rebuild.json` keeps the boundary, so that a rebuild that
+was interrupted goes on.
 
-Records that were read but waited for another lane do not count as processed (`settled`). Beside the offset stands the
-time of the record that waited there, so that those carried over repartitions wait for it again at the boundary.
+Records that were read but waited for another input partition do not count as processed (`settled`). Beside the offset
+stands the time of the record that waited there, so that those carried over repartitions wait for it again at the
+boundary.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ from suiro.streams.errors import CheckpointError
 __all__ = [
     "NOT_READ",
     "Boundary",
-    "HeldFrom",
+    "BufferedFrom",
     "begins_anew",
     "boundary_of",
     "check_log",
@@ -52,8 +53,8 @@ class Boundary:
     waiting: Mapping[TopicPartition, int] = field(default_factory=dict)
 
     def paused(self, positions: Positions) -> dict[TopicPartition, int]:
-        """Those of `waiting` that stand at the boundary in a muted micro-batch."""
-        if not positions.muted:
+        """Those of `waiting` that stand at the boundary in a replayed micro-batch."""
+        if not positions.replayed:
             return {}
         return {
             place: time
@@ -95,9 +96,9 @@ class Boundary:
 
 
 @dataclass(frozen=True, slots=True)
-class HeldFrom:
-    """A task's word to the driver: of this partition, records from `offset` on wait for another lane. `time` is
-    that of the first."""
+class BufferedFrom:
+    """A task's word to the driver: of this partition, records from `offset` on wait for another input partition. `time`
+    is that of the first."""
 
     topic: str
     partition: int
@@ -166,18 +167,18 @@ def _of_topics(committed: Mapping[TopicPartition, Any], topics: Collection[str])
 def settled(
     positions: Sequence[Positions],
     offsets: Mapping[TopicPartition, int],
-    held: Iterable[HeldFrom],
+    buffered: Iterable[BufferedFrom],
     boundary: Boundary | None,
 ) -> dict[TopicPartition, tuple[int, str]]:
     """What to commit for the sources, so that a rebuild finds its boundary there."""
-    if boundary is not None and any(item.muted for item in positions):
+    if boundary is not None and any(item.replayed for item in positions):
         return {
             place: (boundary.offsets.get(place, offset), str(boundary.waiting.get(place, "")))
             for place, offset in offsets.items()
         }
     behind = {place for item in positions for place in item.behind}
     found = {place: (offset, NOT_READ if place in behind else "") for place, offset in offsets.items()}
-    for item in held:
+    for item in buffered:
         if (item.topic, item.partition) in found:
             found[item.topic, item.partition] = (item.offset, str(item.time))
     return found

@@ -1,6 +1,7 @@
 """The records of one partition for one input of a task: buffered records first, then those of this micro-batch.
 
-Pure: records are columns that `held_records` keeps between micro-batches; `record_readers` makes records of their rows.
+Pure: records are columns that `buffered_records` keeps between micro-batches; `record_readers` makes records of their
+rows.
 """
 
 from __future__ import annotations
@@ -12,10 +13,10 @@ import pyarrow as pa
 
 from suiro.streams.blocks import Taken
 from suiro.streams.stores import OrderedMap
-from suiro.streams_spark.held_records import HeldRecords, held_prefix
+from suiro.streams_spark.buffered_records import BufferedRecords, buffered_prefix
 from suiro.streams_spark.notes import NO_TIME, REACHED, TICK, note, noted
 from suiro.streams_spark.record_readers import Read, RecordReader, reads
-from suiro.streams_spark.shuffle_message import Lane
+from suiro.streams_spark.shuffle_message import InputPartition
 from suiro.streams_spark.taking import Letters, all_taken
 
 __all__ = ["RecordQueue"]
@@ -27,8 +28,8 @@ class RecordQueue:
     __slots__ = (
         "_block",
         "_blocks",
+        "_buffered",
         "_head",
-        "_held",
         "_is_exhausted",
         "_notes",
         "_reached",
@@ -38,10 +39,10 @@ class RecordQueue:
         "_tick_key",
         "_walking",
         "behind",
-        "held_from",
+        "buffered_from",
         "input",
+        "input_partition",
         "is_carried",
-        "lane",
         "left",
         "paused",
         "tick",
@@ -50,29 +51,31 @@ class RecordQueue:
 
     def __init__(
         self,
-        lane: Lane,
+        input_partition: InputPartition,
         input_: str,
         reader: RecordReader,
-        held: HeldRecords,
+        buffered: BufferedRecords,
         notes: OrderedMap,
         is_carried: bool,
     ) -> None:
-        self.lane = lane
+        self.input_partition = input_partition
         self.input = input_
         self.behind = False
         self.paused: int | None = None
         self.is_carried = is_carried
-        self.held_from: tuple[int, int] | None = None  # offset and time of a topic's first record that stays
+        self.buffered_from: tuple[int, int] | None = (
+            None  # offset and time of a topic's first record that stays
+        )
         self.left = 0  # records that stay, once it is closed
         self.timestamp = 0
         self._reader = reader
-        self._held = held
+        self._buffered = buffered
         self._notes = notes
-        self._tick_key = TICK + held_prefix(lane, input_)
-        self._reached_key = REACHED + held_prefix(lane, input_)
+        self._tick_key = TICK + buffered_prefix(input_partition, input_)
+        self._reached_key = REACHED + buffered_prefix(input_partition, input_)
         self._reached = noted(notes, self._reached_key)
         self.tick = max(self._reached, noted(notes, self._tick_key))
-        self._blocks: list[tuple[int | None, pa.RecordBatch]] = []  # and the number it is held under
+        self._blocks: list[tuple[int | None, pa.RecordBatch]] = []  # and the number it is buffered under
         self._block = self._row = 0  # of the item in hand
         self._walking: Iterator[Read | None] | None = None
         self._is_exhausted = False
@@ -80,13 +83,13 @@ class RecordQueue:
 
     # -- what is put into it ---------------------------------------------------------------------------------
 
-    def add_held(self, number: int, columns: pa.RecordBatch) -> None:
+    def add_buffered(self, number: int, columns: pa.RecordBatch) -> None:
         """What waited, in order, before what is new."""
         self._blocks.append((number, columns))
 
     def add(self, columns: pa.RecordBatch) -> None:
         if "time" in columns.schema.names:
-            # The lane had come further before this micro-batch than its first records say.
+            # The input partition had come further before this micro-batch than its first records say.
             times = np.maximum(columns.column("time").to_numpy(), self._reached)
             columns = columns.set_column(columns.schema.get_field_index("time"), "time", pa.array(times))
         if columns.num_rows:
@@ -95,7 +98,7 @@ class RecordQueue:
     # -- what is taken from it -------------------------------------------------------------------------------
 
     def blocks(self, letters: Letters) -> Iterator[Taken]:
-        """All, where there is no other lane to look at."""
+        """All, where there is no other input partition to look at."""
         for self._block, (_, columns) in enumerate(self._blocks):  # noqa: B020 — the place of what is in hand
             yield from all_taken(self._reader, self.input, columns, letters)
         self._is_exhausted = True
@@ -140,14 +143,14 @@ class RecordQueue:
 
     def close(self) -> bool:
         """Keeps what is left for the next micro-batch. True: some is."""
-        is_held = self._keep()
+        is_buffered = self._keep()
         if self.tick > self._reached:
             note(self._notes, self._reached_key, self.tick)
-        if self.tick > NO_TIME and is_held:
+        if self.tick > NO_TIME and is_buffered:
             note(self._notes, self._tick_key, self.tick)
         elif self._notes.get(self._tick_key) is not None:
             self._notes.put(self._tick_key, None)
-        return is_held
+        return is_buffered
 
     def _keep(self) -> bool:
         first = len(self._blocks) if self._is_exhausted else self._block
@@ -155,17 +158,17 @@ class RecordQueue:
         following = numbers[-1] + 1 if numbers else 0
         for number, _ in self._blocks[:first]:
             if number is not None:
-                self._held.remove(self.lane, self.input, number)
+                self._buffered.remove(self.input_partition, self.input, number)
         for index, (number, columns) in enumerate(self._blocks[first:], first):
             if index == first:
                 left = self._left(columns)
-                self.held_from = _first_of(left)
+                self.buffered_from = _first_of(left)
                 if number is not None and left is not columns:
-                    self._held.put(self.lane, self.input, number, left)
+                    self._buffered.put(self.input_partition, self.input, number, left)
                 columns = left
             self.left += columns.num_rows
             if number is None:
-                following = self._held.add(self.lane, self.input, following, columns)
+                following = self._buffered.add(self.input_partition, self.input, following, columns)
         return first < len(self._blocks)
 
     def _left(self, columns: pa.RecordBatch) -> pa.RecordBatch:

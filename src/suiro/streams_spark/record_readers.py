@@ -15,12 +15,13 @@ from suiro.streams.sources import SourceReader
 from suiro.streams.topology.nodes import Repartition
 from suiro.streams_spark.changes import read_change
 from suiro.streams_spark.notes import NO_TIME
-from suiro.streams_spark.shuffle_message import Lane, headers_list
+from suiro.streams_spark.shuffle_message import InputPartition, headers_list
 
 __all__ = ["CarriedReader", "Read", "ReadColumns", "RecordReader", "TopicReader", "items", "reads"]
 
 Read = tuple[Record, Origin, int]
-"""A record, where it came from, and its lane's time; `NO_TIME` where the record's own timestamp is the lane's."""
+"""A record, where it came from, and its input partition's time; `NO_TIME` where the record's own timestamp is the input
+partition's."""
 
 BLOCK_ROWS = 1024
 """Rows that are read at once. Those of a queue that are not taken then are read again in the next micro-batch."""
@@ -28,7 +29,8 @@ BLOCK_ROWS = 1024
 
 @dataclass(slots=True)
 class ReadColumns:
-    """`times`: None where the record is left out. `carried`: the times of their lane; None: those of the records."""
+    """`times`: None where the record is left out. `carried`: the times of their input partition; None: those of the
+    records."""
 
     keys: list[Any]
     values: list[Any]
@@ -57,9 +59,9 @@ class RecordReader(Protocol):
 class TopicReader:
     """Records as they are in a topic."""
 
-    def __init__(self, reader: SourceReader, lane: Lane) -> None:
+    def __init__(self, reader: SourceReader, input_partition: InputPartition) -> None:
         self._reader = reader
-        self._topic, self._partition = lane.group, lane.partition
+        self._topic, self._partition = input_partition.group, input_partition.partition
 
     def one(self, item: Any) -> Read | None:
         offset, timestamp, key, value, headers, extracted = item
@@ -136,7 +138,8 @@ def reads(reader: RecordReader, columns: pa.RecordBatch) -> Iterator[Read | None
 
 def items(columns: pa.RecordBatch) -> Iterator[Any]:
     """Rows as tuples: offset, timestamp, key, value, headers and the time its extractor gave (None: not asked yet) of
-    records of a topic; timestamp, the lane's time, key, value and headers of those carried over a repartition."""
+    records of a topic; timestamp, the input partition's time, key, value and headers of those carried over a
+    repartition."""
     names = columns.schema.names
     timestamps = columns.column("timestamp").to_pylist()
     keys, values = columns.column("key").to_pylist(), columns.column("value").to_pylist()

@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 
 from suiro.clock import Clock
 from suiro.streams_spark.reports import RecordSpan, RecordSpans, pack_report
-from suiro.streams_spark.shuffle_message import STAGED, Lane, Row
+from suiro.streams_spark.shuffle_message import STAGED, InputPartition, Row
 from suiro.telemetry import TRACEPARENT, Parent, Span, Tracing, parent_of, span_id, trace_id
 
 __all__ = ["RecordTracer", "spans_of"]
@@ -36,10 +36,12 @@ class RecordTracer:
         self._clock = clock
         self._spans: list[RecordSpan] = []
 
-    def traced(self, chunks: Iterator[pa.RecordBatch], lane: Lane) -> Iterator[pa.RecordBatch]:
+    def traced(
+        self, chunks: Iterator[pa.RecordBatch], input_partition: InputPartition
+    ) -> Iterator[pa.RecordBatch]:
         """The chunks, with other headers where a record is traced."""
         for columns in chunks:
-            yield self._traced(columns, lane)
+            yield self._traced(columns, input_partition)
 
     def report(self) -> Iterator[Row]:
         """What the driver must know of this task."""
@@ -49,7 +51,7 @@ class RecordTracer:
 
     # -- inside ----------------------------------------------------------------------------------------------------
 
-    def _traced(self, columns: pa.RecordBatch, lane: Lane) -> pa.RecordBatch:
+    def _traced(self, columns: pa.RecordBatch, input_partition: InputPartition) -> pa.RecordBatch:
         headers = columns.column("headers")
         flat = headers.flatten()
         ratio = self._tracing.ratio
@@ -60,18 +62,20 @@ class RecordTracer:
         places = np.flatnonzero(pc.equal(names, TRACEPARENT).to_numpy(zero_copy_only=False))
         rows = np.repeat(np.arange(len(columns)), lengths)[places]
         found = self._parents(values, places, rows)
-        begins = self._roots(columns, lane, rows) if ratio else ()
+        begins = self._roots(columns, input_partition, rows) if ratio else ()
         if not found and not len(begins):
             return columns
         offsets, stamps = columns.column("offset"), columns.column("timestamp")
         written: list[tuple[int, bytes]] = []
         for row, (place, parent) in found.items():
-            traceparent = self._begin(lane, offsets[row].as_py(), stamps[row].as_py(), parent)
+            traceparent = self._begin(input_partition, offsets[row].as_py(), stamps[row].as_py(), parent)
             if traceparent is not None:
                 written.append((place, traceparent))
         added: list[tuple[int, bytes]] = []
         for row in begins:
-            traceparent = self._begin(lane, offsets[int(row)].as_py(), stamps[int(row)].as_py(), None)
+            traceparent = self._begin(
+                input_partition, offsets[int(row)].as_py(), stamps[int(row)].as_py(), None
+            )
             if traceparent is not None:
                 added.append((int(row), traceparent))
         changed = _with_headers(headers.type, names, values, lengths, sorted(written), added)
@@ -94,10 +98,14 @@ class RecordTracer:
                 found[int(rows[at])] = int(places[at]), parent
         return found
 
-    def _roots(self, columns: pa.RecordBatch, lane: Lane, rows: np.ndarray) -> np.ndarray:
+    def _roots(
+        self, columns: pa.RecordBatch, input_partition: InputPartition, rows: np.ndarray
+    ) -> np.ndarray:
         """Records without a traceparent that the sampler chose: by a hash of their place, so a repetition chooses the
         same ones."""
-        place = f"{self._tracing.application_id}\0{lane.group}\0{lane.partition}".encode()
+        place = (
+            f"{self._tracing.application_id}\0{input_partition.group}\0{input_partition.partition}".encode()
+        )
         seed = np.uint64(int.from_bytes(blake2b(place, digest_size=8).digest()))
         mixed = columns.column("offset").to_numpy(zero_copy_only=False).astype(np.uint64) ^ seed
         with np.errstate(over="ignore"):
@@ -108,16 +116,26 @@ class RecordTracer:
         chosen[rows] = False
         return np.flatnonzero(chosen)
 
-    def _begin(self, lane: Lane, offset: int, stamp: int, parent: Parent | None) -> bytes | None:
+    def _begin(
+        self, input_partition: InputPartition, offset: int, stamp: int, parent: Parent | None
+    ) -> bytes | None:
         """The header from here on; None where there are enough spans."""
         if len(self._spans) >= SPANS_MAX:
             return None
-        facts = (self._tracing.application_id, lane.group, lane.partition, offset, stamp)
+        facts = (
+            self._tracing.application_id,
+            input_partition.group,
+            input_partition.partition,
+            offset,
+            stamp,
+        )
         trace = trace_id(*facts) if parent is None else parent.trace_id
         above = "" if parent is None else parent.span_id
         span = span_id(*facts, trace, above)
         started_ns = self._clock.wall_ms() * NS_PER_MS
-        self._spans.append((trace, span, above, lane.group, lane.partition, offset, started_ns))
+        self._spans.append(
+            (trace, span, above, input_partition.group, input_partition.partition, offset, started_ns)
+        )
         return f"00-{trace}-{span}-{'01' if parent is None else parent.flags}".encode()
 
 

@@ -10,7 +10,7 @@ from typing import Any
 from suiro.errors import FatalError
 from suiro.spark import CommitMessage, PackedReport, commit_of, pack_commit
 from suiro.streams_spark.condition import Condition
-from suiro.streams_spark.rebuild import HeldFrom
+from suiro.streams_spark.rebuild import BufferedFrom
 
 __all__ = [
     "DroppedRecords",
@@ -44,13 +44,13 @@ class NodeRows:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TaskReport:
-    """How a task stands after a micro-batch. `stores`: rows, and about how many bytes, by store. `held`: records that
-    are buffered, by input. `condition`: of `suiro.streams_spark.condition`."""
+    """How a task stands after a micro-batch. `stores`: rows, and about how many bytes, by store. `buffered`: records
+    that are buffered, by input. `condition`: of `suiro.streams_spark.condition`."""
 
     sub_topology: int
     partition: int
     stores: Mapping[str, tuple[int, int]]
-    held: Mapping[str, int]
+    buffered: Mapping[str, int]
     condition: str
 
 
@@ -66,7 +66,7 @@ class RecordSpans:
     processed_ns: int
 
 
-Report = CommitMessage | HeldFrom | DroppedRecords | NodeRows | TaskReport | RecordSpans
+Report = CommitMessage | BufferedFrom | DroppedRecords | NodeRows | TaskReport | RecordSpans
 
 
 @dataclass(slots=True)
@@ -97,14 +97,16 @@ class RunCounts:
 
 def pack_report(report: Report) -> bytes:
     match report:
-        case HeldFrom():
+        case BufferedFrom():
             return PackedReport("held", asdict(report)).pack()
         case DroppedRecords():
             return PackedReport("dropped", dict(report.counts)).pack()
         case NodeRows():
             return PackedReport("rows", dict(report.counts)).pack()
         case TaskReport():
-            return PackedReport("task", asdict(report)).pack()
+            fields = asdict(report)
+            fields["held"] = fields.pop("buffered")  # the name in the format
+            return PackedReport("task", fields).pack()
         case RecordSpans():
             fields = {"spans": [list(one) for one in report.spans], "processed_ns": report.processed_ns}
             return PackedReport("spans", fields).pack()
@@ -123,7 +125,7 @@ def _unpack(data: bytes) -> Report:
         return commit_of(report)
     try:
         if report.kind == "held":
-            return HeldFrom(**report.fields)
+            return BufferedFrom(**report.fields)
         if report.kind == "task":
             return _task_report(report.fields)
         if report.kind == "spans":
@@ -142,7 +144,7 @@ def _task_report(fields: Mapping[str, Any]) -> TaskReport:
         sub_topology=int(fields["sub_topology"]),
         partition=int(fields["partition"]),
         stores={name: (int(rows), int(size)) for name, (rows, size) in fields["stores"].items()},
-        held={name: int(records) for name, records in fields["held"].items()},
+        buffered={name: int(records) for name, records in fields["held"].items()},
         condition=Condition(fields["condition"]).value,
     )
 

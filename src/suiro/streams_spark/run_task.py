@@ -6,13 +6,13 @@ from collections.abc import Sequence
 
 from suiro.streams_spark.changelog_rewrite import rewritten
 from suiro.streams_spark.column_task import ColumnTask
+from suiro.streams_spark.columnar_forms import columnar_forms_of
 from suiro.streams_spark.outputs import Topics
 from suiro.streams_spark.program import Program
 from suiro.streams_spark.reports import pack_report
 from suiro.streams_spark.shuffle_message import STAGED, Row, ShuffleMessage
 from suiro.streams_spark.state_log import StateLog
 from suiro.streams_spark.stream_task import StreamTask
-from suiro.streams_spark.twins import twins_of
 
 __all__ = ["run_task"]
 
@@ -21,14 +21,16 @@ def run_task(
     program: Program, number: int, partition: int, messages: Sequence[bytes], log: StateLog, topics: Topics
 ) -> list[Row]:
     """One micro-batch of one task."""
-    twin = twins_of(program.run, program.plan.topology, program.settings).of(number)
-    if twin is None or twin.kind == "stateless":
+    columnar = columnar_forms_of(program.run, program.plan.topology, program.settings).of(number)
+    if columnar is None or columnar.kind == "stateless":
         running = StreamTask(program, number, partition, log.load(), topics)
     else:
-        running = ColumnTask(program, number, partition, log.load({twin.store: twin.new_rows}), topics, twin)
+        running = ColumnTask(
+            program, number, partition, log.load({columnar.store: columnar.new_rows}), topics, columnar
+        )
     unpacked = [ShuffleMessage.unpack(data) for data in messages]
-    if any(item.muted for item in unpacked):
-        topics.mute(program.kept_when_muted)
+    if any(item.replayed for item in unpacked):
+        topics.replay(program.kept_when_replayed)
     running.take(unpacked)
     rows = running.finish()
     changes = log.save()

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any
 from suiro.clock import SystemClock
 from suiro.spark import (
     CommitMessage,
-    FooterOf,
     MicroBatchIdentity,
     StagedRecords,
+    TrailingRecordOf,
     commit_micro_batch,
     read_planned,
     retries_of,
@@ -20,7 +20,7 @@ from suiro.spark import (
 from suiro.streams_spark.driver_task import DriverTask
 from suiro.streams_spark.processor import TaskProcessor
 from suiro.streams_spark.program import Program
-from suiro.streams_spark.rebuild import HeldFrom, settled
+from suiro.streams_spark.rebuild import BufferedFrom, settled
 from suiro.streams_spark.reports import RunCounts, unpack_reports
 from suiro.streams_spark.shuffle_message import SPARK_SCHEMA, STAGED
 from suiro.streams_spark.source import FORMAT, WAITS, TopologySource
@@ -63,11 +63,11 @@ def start_query(
     checkpoint: Path,
     counts: RunCounts,
     trigger: Mapping[str, Any] | None = None,
-    footer: FooterOf | None = None,
+    trailing_record: TrailingRecordOf | None = None,
     traces: Traces | None = None,
 ) -> StreamingQuery:
     """`counts` gets what committed micro-batches tell. `trigger`: as
-    `DataStreamWriter.trigger` takes it. `footer`: the last record of each transaction. `traces` gets
+    `DataStreamWriter.trigger` takes it. `trailing_record`: the last record of each transaction. `traces` gets
     the spans of records. The session is left as it was.
     """
     session = spark.newSession()
@@ -90,9 +90,9 @@ def start_query(
             timeMode="None",
         )
     small = DriverTask.where_it_serves(program, text, master=spark.sparkContext.master or "")
-    writer = rows.writeStream.foreachBatch(_commits(program, counts, footer, small, traces)).outputMode(
-        "append"
-    )
+    writer = rows.writeStream.foreachBatch(
+        _commits(program, counts, trailing_record, small, traces)
+    ).outputMode("append")
     writer = writer.queryName(program.plan.application_id).option("checkpointLocation", str(checkpoint))
     if trigger:
         writer = writer.trigger(**trigger)
@@ -108,11 +108,11 @@ def _followed(program: Program, batch_id: int) -> bool:
 def _commits(
     program: Program,
     counts: RunCounts,
-    footer: FooterOf | None,
+    trailing_record: TrailingRecordOf | None,
     small: DriverTask | None,
     traces: Traces | None,
 ) -> Callable[[DataFrame, int], None]:
-    """One Kafka transaction: outputs, changelogs, the footer, source offsets."""
+    """One Kafka transaction: outputs, changelogs, the trailing record, source offsets."""
     sink = program.sink
 
     def commit(rows: DataFrame, batch_id: int) -> None:
@@ -125,13 +125,13 @@ def _commits(
         )
         work = None if small is None else small.work(identity)
         if small is None or work is None:
-            told = [row.cargo for row in rows.collect() if row.sub == STAGED]
+            told = [row.message for row in rows.collect() if row.sub == STAGED]
         else:
             told = list(small.reports(work, identity))
         _log.debug("micro-batch %d is worked on", batch_id)
         reports = unpack_reports(told)
         messages = [item for item in reports if isinstance(item, CommitMessage)]
-        held = [item for item in reports if isinstance(item, HeldFrom)]
+        buffered = [item for item in reports if isinstance(item, BufferedFrom)]
         if program.follows:
             counts.add(batch_id, reports)
             return  # whom it follows writes the results; nothing is staged
@@ -142,8 +142,8 @@ def _commits(
             messages or [CommitMessage(StagedRecords(), identity, None)],
             batch_id,
             sink,
-            settle=lambda planned, offsets: settled(planned.positions, offsets, held, program.boundary),
-            footer=footer,
+            settle=lambda planned, offsets: settled(planned.positions, offsets, buffered, program.boundary),
+            trailing_record=trailing_record,
         )
         _log.debug("micro-batch %d is committed", batch_id)
         counts.add(batch_id, reports, retries=max(retries_of(sink) - before, 0))

@@ -1,16 +1,16 @@
 """The messages between the tasks of a micro-batch: many records in one value, so that Spark moves few large rows.
 
-A row is `(sub int, bucket int, cargo binary)`: the sub-topology and partition it is for. Sub `STAGED` is a finished
-task's report to the driver (`reports`). ShuffleMessage is a head (`_HEAD`, then lane and input as UTF-8, then zeros up
-to a multiple of eight bytes) and columns as an Arrow IPC stream of one batch:
+A row is `(sub int, bucket int, message binary)`: the sub-topology and partition it is for. Sub `STAGED` is a finished
+task's report to the driver (`reports`). ShuffleMessage is a head (`_HEAD`, then input partition and input as UTF-8,
+then zeros up to a multiple of eight bytes) and columns as an Arrow IPC stream of one batch:
 
 - raw: columns as they are in the topic: key, value, timestamp, offset, and headers where there are any;
-- carried over a repartition: key and value as its serdes give them, timestamp, `time` (the lane's time at that record,
-  running maximum over all its records), and headers where there are any;
-- combined: what the sub-topology's twin on columns made of raw or carried ones (`suiro.streams.vectorised`);
-- a tick: no columns; the lane's time, and whether it is behind.
+- carried over a repartition: key and value as its serdes give them, timestamp, `time` (the input partition's time at
+  that record, running maximum over all its records), and headers where there are any;
+- combined: what the sub-topology's columnar form on columns made of raw or carried ones (`suiro.streams.vectorised`);
+- a tick: no columns; the input partition's time, and whether it is behind.
 
-A lane is what keeps its own order and time: a topic partition, or a task of an earlier level.
+An input partition is what keeps its own order and time: a topic partition, or a task of an earlier level.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ __all__ = [
     "HEADERS",
     "SPARK_SCHEMA",
     "STAGED",
-    "Lane",
+    "InputPartition",
     "Row",
     "ShuffleMessage",
     "headers_array",
@@ -39,15 +39,16 @@ __all__ = [
 ]
 
 STAGED = -1
-SPARK_SCHEMA = "sub int, bucket int, cargo binary"
+SPARK_SCHEMA = "sub int, bucket int, message binary"
 HEADERS = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
 _ARROW_SCHEMA = pa.schema([("sub", pa.int32()), ("bucket", pa.int32()), ("cargo", pa.binary())])
 
 FORMAT_VERSION = 1
 _HEAD = struct.Struct(">BBBxiqqqqII")
-"""Version, kind, flags, the lane's partition, sequence, time, clock, paused, lengths of the lane's group and input."""
-_HAS_LANE, _BEHIND, _MUTED, _HAS_CLOCK, _PAUSED, _REWRITES = 1, 2, 4, 8, 16, 32
-_FLAGS = _HAS_LANE | _BEHIND | _MUTED | _HAS_CLOCK | _PAUSED | _REWRITES
+"""Version, kind, flags, the input partition's partition, sequence, time, clock, paused, lengths of the input
+partition's group and input."""
+_HAS_INPUT_PARTITION, _BEHIND, _REPLAYED, _HAS_CLOCK, _PAUSED, _REWRITES = 1, 2, 4, 8, 16, 32
+_FLAGS = _HAS_INPUT_PARTITION | _BEHIND | _REPLAYED | _HAS_CLOCK | _PAUSED | _REWRITES
 
 Kind = Literal["raw", "carried", "combined", "tick"]
 _KINDS: tuple[Kind, ...] = get_args(Kind)
@@ -60,14 +61,14 @@ Row = tuple[int, int, bytes]
 
 
 @dataclass(frozen=True, slots=True, order=True)
-class Lane:
+class InputPartition:
     """`group`: a topic, or "/" and a sub-topology's number; no topic's name has a slash in it."""
 
     group: str
     partition: int
 
     @classmethod
-    def of_task(cls, sub: int, partition: int) -> Lane:
+    def of_task(cls, sub: int, partition: int) -> InputPartition:
         return cls(f"/{sub}", partition)
 
     @property
@@ -77,35 +78,35 @@ class Lane:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ShuffleMessage:
-    """`input`: the node that it goes into; for a tick it is empty where the tick tells of no lane.
+    """`input`: the node that it goes into; for a tick it is empty where the tick tells of no input partition.
 
-    `sequence` orders what one lane sends to one task in a micro-batch, for a shuffle keeps no order.
-    `clock`: the wall clock of this micro-batch, as planned; None where nobody needs it. `muted`: the micro-batch only
-    rebuilds state. `paused`: the lane stands at the rebuild's boundary and had more records there: the time of the
-    one that waited, -1 where it was not read yet; None where it is not so. Records of topics do not wait for such a
-    lane, for those that come now were all processed; records that are carried do, as they did then. `rewrites`: the
-    task writes all rows of its stores to their changelogs.
+    `sequence` orders what one input partition sends to one task in a micro-batch, for a shuffle keeps no order.
+    `clock`: the wall clock of this micro-batch, as planned; None where nobody needs it. `replayed`: the micro-batch
+    only rebuilds state. `paused`: the input partition stands at the rebuild's boundary and had more records there: the
+    time of the one that waited, -1 where it was not read yet; None where it is not so. Records of topics do not wait
+    for such a input partition, for those that come now were all processed; records that are carried do, as they did
+    then. `rewrites`: the task writes all rows of its stores to their changelogs.
     """
 
     kind: Kind
-    lane: Lane | None
+    input_partition: InputPartition | None
     input: str = ""
     sequence: int = 0
     behind: bool = False
     time: int = -1
     clock: int | None = None
-    muted: bool = False
+    replayed: bool = False
     paused: int | None = None
     rewrites: bool = False
     columns: pa.RecordBatch | None = None
 
     def pack(self) -> bytes:
-        lane = self.lane or Lane("", 0)
-        group, input_ = lane.group.encode(), self.input.encode()
+        input_partition = self.input_partition or InputPartition("", 0)
+        group, input_ = input_partition.group.encode(), self.input.encode()
         flags = (
-            _HAS_LANE * (self.lane is not None)
+            _HAS_INPUT_PARTITION * (self.input_partition is not None)
             | _BEHIND * self.behind
-            | _MUTED * self.muted
+            | _REPLAYED * self.replayed
             | _HAS_CLOCK * (self.clock is not None)
             | _PAUSED * (self.paused is not None)
             | _REWRITES * self.rewrites
@@ -114,7 +115,7 @@ class ShuffleMessage:
             FORMAT_VERSION,
             _KINDS.index(self.kind),
             flags,
-            lane.partition,
+            input_partition.partition,
             self.sequence,
             self.time,
             self.clock or 0,
@@ -149,13 +150,15 @@ class ShuffleMessage:
             raise ValueError("it is cut off")
         message = cls(
             kind=_KINDS[kind],
-            lane=Lane(data[_HEAD.size : middle].decode(), partition) if flags & _HAS_LANE else None,
+            input_partition=InputPartition(data[_HEAD.size : middle].decode(), partition)
+            if flags & _HAS_INPUT_PARTITION
+            else None,
             input=data[middle:end].decode(),
             sequence=sequence,
             behind=bool(flags & _BEHIND),
             time=time,
             clock=clock if flags & _HAS_CLOCK else None,
-            muted=bool(flags & _MUTED),
+            replayed=bool(flags & _REPLAYED),
             paused=paused if flags & _PAUSED else None,
             rewrites=bool(flags & _REWRITES),
             columns=read_columns(data, end),

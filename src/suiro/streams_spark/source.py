@@ -1,7 +1,7 @@
 """The source of a topology in Spark: reads ranges of topic partitions and produces rows with messages.
 
 Planning is that of format "suiro", and a few things more: which partitions are behind, and the wall clock, stand in
-the offsets that Spark writes down before a micro-batch runs. A task reads one or more ranges (`lanes`).
+the offsets that Spark writes down before a micro-batch runs. A task reads one or more ranges (`input_partitions`).
 
 Spark starts several processes that only plan, so nothing that tasks work with is imported here.
 """
@@ -22,7 +22,7 @@ from suiro.streams.errors import CheckpointError
 from suiro.streams_spark.program import Program, load
 from suiro.streams_spark.rebuild import Boundary, committed_boundary
 from suiro.streams_spark.shuffle_message import SPARK_SCHEMA
-from suiro.streams_spark.work import LaneRange, Work
+from suiro.streams_spark.work import InputRange, Work
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -148,27 +148,29 @@ class TopologyReader(PlanningReader):
             paused = boundary.paused(after)
         were_paused = (before.follows or {}).keys()
         told = after.behind | before.behind | paused.keys() | were_paused
-        lanes = [
-            LaneRange(
+        input_partitions = [
+            InputRange(
                 records=item, behind=place in after.behind, tells=place in told, paused=paused.get(place)
             )
             for item in self._planner.ranges(before, after)
             for place in [(item.topic, item.partition)]
         ]
-        read = {(item.lane.group, item.lane.partition) for item in lanes}
+        read = {(item.input_partition.group, item.input_partition.partition) for item in input_partitions}
         for topic, partition in sorted((paused.keys() | were_paused) - read):
             at = after.offsets[topic, partition]
             nothing = OffsetRange(topic=topic, partition=partition, start=at, end=at)
-            lanes.append(LaneRange(records=nothing, tells=True, paused=paused.get((topic, partition))))
-        shares = shared_out(lanes, after.clock, self._program.parallelism)
+            input_partitions.append(
+                InputRange(records=nothing, tells=True, paused=paused.get((topic, partition)))
+            )
+        shares = shared_out(input_partitions, after.clock, self._program.parallelism)
         if before.follows is not None and after.follows is None:
-            first, *others = shares or [Work(lanes=(), clock=after.clock)]
+            first, *others = shares or [Work(input_partitions=(), clock=after.clock)]
             shares = [replace(first, rewrites=True), *others]
-        return [WorkPartition(replace(share, muted=after.muted)) for share in shares]
+        return [WorkPartition(replace(share, replayed=after.replayed)) for share in shares]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        from suiro.streams_spark.lanes import work_rows
         from suiro.streams_spark.shuffle_message import rows_batch
+        from suiro.streams_spark.source_task import work_rows
 
         work = partition.value
         if work is not None:
@@ -195,18 +197,18 @@ class TopologyReader(PlanningReader):
         return load(self._given)
 
 
-def shared_out(lanes: Sequence[LaneRange], clock: int | None, parallelism: int) -> list[Work]:
+def shared_out(input_partitions: Sequence[InputRange], clock: int | None, parallelism: int) -> list[Work]:
     """Ranges to tasks, so that all have about the same number of records; few records are one task's."""
-    total = sum(item.records.end - item.records.start for item in lanes)
-    count = max(1, min(parallelism, len(lanes), -(-total // RECORDS_PER_TASK_MIN)))
-    shares: list[list[LaneRange]] = [[] for _ in range(count)]
+    total = sum(item.records.end - item.records.start for item in input_partitions)
+    count = max(1, min(parallelism, len(input_partitions), -(-total // RECORDS_PER_TASK_MIN)))
+    shares: list[list[InputRange]] = [[] for _ in range(count)]
     sizes = [0] * count
-    for item in sorted(lanes, key=lambda item: item.records.start - item.records.end):
+    for item in sorted(input_partitions, key=lambda item: item.records.start - item.records.end):
         smallest = sizes.index(min(sizes))
         shares[smallest].append(item)
         sizes[smallest] += item.records.end - item.records.start
     return [
-        Work(lanes=tuple(share), clock=clock, ticks=index == 0 and clock is not None)
+        Work(input_partitions=tuple(share), clock=clock, ticks=index == 0 and clock is not None)
         for index, share in enumerate(shares)
         if share or clock is not None
     ]

@@ -26,7 +26,7 @@ from suiro.streams.records import Windowed
 from suiro.streams.task import TaskSettings
 from suiro.streams.topology.nodes import GlobalTableSource, Node, Repartition, Sink, Source
 from suiro.streams.topology.topology import Topology, stores_of
-from suiro.streams.vectorised.plan import Reason, twin_of
+from suiro.streams.vectorised.plan import Reason, columnar_form_of
 from suiro.streams_spark.condition import CONDITIONS, Condition
 from suiro.streams_spark.kafka_streams import KafkaStreams
 from suiro.streams_spark.reports import TaskReport
@@ -135,7 +135,7 @@ class ApplicationStatus:
             "stores": self._stores(),
             "dropped": dict(streams.dropped_records),
             "dead_letter_topics": list(streams.dead_letter_topics),
-            "held": self._held(),
+            "held": self._buffered(),
             "processed_per_s": round(sum(rates.get(one, 0.0) for one in self._sources), 1) if rates else None,
             **progress,
         }
@@ -187,7 +187,7 @@ class ApplicationStatus:
                 found.append({**_micro_batch(progress), "rows": read, "retries": retries.get(number, 0)})
         return found
 
-    def _held(self) -> list[dict[str, Any]]:
+    def _buffered(self) -> list[dict[str, Any]]:
         """Records that tasks buffer, and why."""
         return [
             {
@@ -199,7 +199,7 @@ class ApplicationStatus:
                 "why": CONDITIONS[Condition(report.condition)].of,
             }
             for report in self._streams.task_reports
-            for node, records in report.held.items()
+            for node, records in report.buffered.items()
         ]
 
     # -- stores --------------------------------------------------------------------------------------------------
@@ -418,11 +418,11 @@ def _engines(topology: Topology, settings: TaskSettings) -> dict[str, tuple[str,
     """As `suiro.streams.explanation` tells it."""
     found: dict[str, tuple[str, str]] = {}
     for sub in topology.sub_topologies:
-        twin = twin_of(topology, sub, settings)
-        if not isinstance(twin, Reason):
+        columnar = columnar_form_of(topology, sub, settings)
+        if not isinstance(columnar, Reason):
             found |= {node.name: ("columns", "") for node in sub.nodes}
             continue
         for unit in block_plan(topology, sub).units:
             kind = "record" if unit.is_island else "block"
-            found |= dict.fromkeys(unit.nodes, (kind, unit.why or str(twin)))
+            found |= dict.fromkeys(unit.nodes, (kind, unit.why or str(columnar)))
     return found

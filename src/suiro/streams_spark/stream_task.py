@@ -1,7 +1,7 @@
 """`StreamTask`: one task of the topology. Spark's stateful operator runs it in each micro-batch that has input for it.
 
 `run_task` is the whole of it: messages in, rows out, the state changed by one segment. `partition_group` says in which
-order records of several lanes are taken. Records of global tables come before all others.
+order records of several input partitions are taken. Records of global tables come before all others.
 """
 
 from __future__ import annotations
@@ -15,21 +15,21 @@ from suiro.streams.sources import SourceReader
 from suiro.streams.stores import open_store
 from suiro.streams.task import TIMES
 from suiro.streams.topology.nodes import GlobalTableSource, Node, Repartition, Source
+from suiro.streams_spark.buffered_records import BUFFERED, BufferedRecords
+from suiro.streams_spark.columnar_forms import columnar_forms_of
 from suiro.streams_spark.condition import TaskCondition, seen
 from suiro.streams_spark.global_tables import global_table
-from suiro.streams_spark.held_records import HELD, HeldRecords
-from suiro.streams_spark.notes import LANE_TIME, NO_TIME, NOTES, PARTITION_TIME, TOLD, note, noted, times_of
+from suiro.streams_spark.notes import INPUT_TIME, NO_TIME, NOTES, PARTITION_TIME, TOLD, note, noted, times_of
 from suiro.streams_spark.outputs import Outputs, Topics
 from suiro.streams_spark.partition_group import PartitionGroup
 from suiro.streams_spark.program import Program
-from suiro.streams_spark.rebuild import HeldFrom
+from suiro.streams_spark.rebuild import BufferedFrom
 from suiro.streams_spark.record_queue import RecordQueue
 from suiro.streams_spark.record_readers import CarriedReader, RecordReader, TopicReader
 from suiro.streams_spark.reports import TaskReport, pack_report
-from suiro.streams_spark.shuffle_message import STAGED, Lane, Row, ShuffleMessage
+from suiro.streams_spark.shuffle_message import STAGED, InputPartition, Row, ShuffleMessage
 from suiro.streams_spark.state_log import TaskState
 from suiro.streams_spark.taking import Letters
-from suiro.streams_spark.twins import twins_of
 
 __all__ = ["StreamTask"]
 
@@ -45,13 +45,13 @@ class StreamTask:
         self._topology = plan.topology
         self._sub = plan.topology.sub_topologies[number]
         self._partition = partition
-        self._held = HeldRecords(state.map(HELD))
+        self._buffered = BufferedRecords(state.map(BUFFERED))
         self._notes = state.map(NOTES)
         self._state = state
         self._topics = topics
-        times = {name.decode(): time for name, time in times_of(self._notes, LANE_TIME)}
-        twins = twins_of(program.run, plan.topology, program.settings)
-        self.outputs = Outputs(plan, topics, Lane.of_task(number, partition), times, twins)
+        times = {name.decode(): time for name, time in times_of(self._notes, INPUT_TIME)}
+        columnar_forms = columnar_forms_of(program.run, plan.topology, program.settings)
+        self.outputs = Outputs(plan, topics, InputPartition.of_task(number, partition), times, columnar_forms)
         self.logged = [spec.name for spec in self._sub.stores if spec.logged]
         self._cuts = tuple(node for node in self._sub.outputs if isinstance(node.operator, Repartition))
         self._tables = {
@@ -60,8 +60,8 @@ class StreamTask:
         self._readers: dict[str, SourceReader] = {}
         self._letters = Letters()
         self._condition = TaskCondition(self._notes.get(TOLD))
-        self._waiting: list[HeldFrom] = []
-        self._held_records: Counter[str] = Counter()
+        self._waiting: list[BufferedFrom] = []
+        self._buffered_records: Counter[str] = Counter()
 
     # -- a micro-batch ---------------------------------------------------------------------------------------
 
@@ -73,7 +73,9 @@ class StreamTask:
         self._task = BlockTask(
             self._topology,
             self._sub,
-            twins_of(self._program.run, self._topology, self._program.settings).block_plan(self._sub.number),
+            columnar_forms_of(self._program.run, self._topology, self._program.settings).block_plan(
+                self._sub.number
+            ),
             partition=self._partition,
             maps={name: self._state.map(name) for name in (*(spec.name for spec in self._sub.stores), TIMES)},
             outputs=self.outputs,
@@ -90,12 +92,15 @@ class StreamTask:
         times = group.times()
         if max(times.values(), default=NO_TIME) > NO_TIME:
             self._task.pass_to(times)
-        is_held = group.close()
-        self._held_records.update(group.held)
+        is_buffered = group.close()
+        self._buffered_records.update(group.buffered)
         self._waiting += [
-            HeldFrom(lane.group, lane.partition, offset, time) for lane, offset, time in group.held_from
+            BufferedFrom(input_partition.group, input_partition.partition, offset, time)
+            for input_partition, offset, time in group.buffered_from
         ]
-        self._condition.see(seen(is_behind=group.is_behind, is_at_boundary=group.is_paused, is_held=is_held))
+        self._condition.see(
+            seen(is_behind=group.is_behind, is_at_boundary=group.is_paused, is_buffered=is_buffered)
+        )
         if clock:
             self._task.advance_wall_clock(clock)
 
@@ -114,8 +119,8 @@ class StreamTask:
         rows += [(STAGED, 0, pack_report(item)) for item in self._waiting]
         if condition.has_changed and self._cuts:
             self._notes.put(TOLD, condition.memory)
-        for name, time in self.outputs.lane_times.items():
-            note(self._notes, LANE_TIME + name.encode(), time)
+        for name, time in self.outputs.input_times.items():
+            note(self._notes, INPUT_TIME + name.encode(), time)
         for name, reader in self._readers.items():
             for (topic, partition), time in reader.state().items():
                 note(self._notes, PARTITION_TIME + f"{name}\0{topic}\0{partition}".encode(), time)
@@ -136,7 +141,7 @@ class StreamTask:
             sub_topology=self._sub.number,
             partition=self._partition,
             stores=sizes,
-            held=dict(self._held_records),
+            buffered=dict(self._buffered_records),
             condition=self._condition.now.value,
         )
 
@@ -148,38 +153,43 @@ class StreamTask:
 
     def _queues(self, messages: Sequence[ShuffleMessage]) -> list[RecordQueue]:
         """In the order in which ties are settled. Fills global tables on the way."""
-        queues: dict[tuple[Lane, str], RecordQueue] = {}
+        queues: dict[tuple[InputPartition, str], RecordQueue] = {}
 
-        def queue_of(lane: Lane, input_: str) -> RecordQueue:
-            found = queues.get((lane, input_))
+        def queue_of(input_partition: InputPartition, input_: str) -> RecordQueue:
+            found = queues.get((input_partition, input_))
             if found is None:
                 node = self._topology.node(input_)
-                found = queues[lane, input_] = RecordQueue(
-                    lane,
+                found = queues[input_partition, input_] = RecordQueue(
+                    input_partition,
                     input_,
-                    self._record_reader(node, lane),
-                    self._held,
+                    self._record_reader(node, input_partition),
+                    self._buffered,
                     self._notes,
                     isinstance(node.operator, Repartition),
                 )
             return found
 
-        for lane, input_, number, columns in self._held.all():
-            queue_of(lane, input_).add_held(number, columns)
+        for input_partition, input_, number, columns in self._buffered.all():
+            queue_of(input_partition, input_).add_buffered(number, columns)
         tables = {
             node.parents[0]: node.operator.store
             for node in self._topology.nodes
             if isinstance(node.operator, GlobalTableSource) and node.operator.store in self._tables
         }
         for item in sorted(
-            messages, key=lambda item: (item.lane is None, item.lane or Lane("", 0), item.sequence)
+            messages,
+            key=lambda item: (
+                item.input_partition is None,
+                item.input_partition or InputPartition("", 0),
+                item.sequence,
+            ),
         ):
-            if item.lane is None:
+            if item.input_partition is None:
                 continue
             if item.input in tables:
                 self._fill(tables[item.input], item)
                 continue
-            queue = queue_of(item.lane, item.input)
+            queue = queue_of(item.input_partition, item.input)
             queue.behind |= item.behind
             queue.paused = queue.paused if item.paused is None else item.paused
             queue.tick = max(queue.tick, item.time)
@@ -188,12 +198,14 @@ class StreamTask:
         return [queues[key] for key in sorted(queues)]
 
     def _fill(self, name: str, message: ShuffleMessage) -> None:
-        lane, columns = message.lane, message.columns
-        if lane is None or columns is None:
+        input_partition, columns = message.input_partition, message.columns
+        if input_partition is None or columns is None:
             return
-        place = PARTITION_TIME + f"{message.input}\0{lane.group}\0{lane.partition}".encode()
+        place = (
+            PARTITION_TIME + f"{message.input}\0{input_partition.group}\0{input_partition.partition}".encode()
+        )
         found = self._tables[name].read(
-            lane,
+            input_partition,
             columns,
             noted(self._notes, place),
             self._topology.node(message.input),
@@ -205,13 +217,13 @@ class StreamTask:
         if found.time > NO_TIME:
             note(self._notes, place, found.time)
         # Every task has the whole table, so one of them says what is left out of it.
-        readers = self._program.plan.global_inputs[lane.group]
+        readers = self._program.plan.global_inputs[input_partition.group]
         first = next(sub for sub, node in readers if node.name == message.input)
         if (self._sub.number, self._partition) == (first.number, 0):
             for reason in found.dropped:
                 self._topics.drop(reason)
             for letter in found.dead_letters:
-                self.outputs.bury(letter)
+                self.outputs.add_dead_letter(letter)
 
     def _reader(self, node: Node) -> SourceReader:
         found = self._readers.get(node.name)
@@ -228,9 +240,9 @@ class StreamTask:
                 found.restore([((topic, int(partition)), time)])
         return found
 
-    def _record_reader(self, node: Node, lane: Lane) -> RecordReader:
+    def _record_reader(self, node: Node, input_partition: InputPartition) -> RecordReader:
         if isinstance(node.operator, Source):
-            return TopicReader(self._reader(node), lane)
+            return TopicReader(self._reader(node), input_partition)
         assert isinstance(node.operator, Repartition)
         return CarriedReader(
             node.operator, self._program.plan.repartition_topic(node.operator), self._partition

@@ -16,7 +16,7 @@ from suiro.streams_spark.record_readers import BLOCK_ROWS, ReadColumns, RecordRe
 __all__ = ["Letters", "all_taken", "taken"]
 
 TakenRecord = tuple[str, Record, Origin, int]
-"""The input, the record, where it came from, its lane's time."""
+"""The input, the record, where it came from, its input partition's time."""
 
 
 class Letters:

@@ -20,7 +20,7 @@ from suiro.clock import Clock, SystemClock
 from suiro.errors import FatalError, UnknownTopicError
 from suiro.foundation.types import TopicPartition
 from suiro.protocol.records import Record, encode_batch
-from suiro.spark import Footer, PlannedOffsets
+from suiro.spark import PlannedOffsets, TrailingRecord
 from suiro.topic_table import Pair, decode_pairs, slices_from_the_end
 
 __all__ = ["KEYS", "Cut", "CutLog", "CutWriter", "last_cut"]
@@ -142,7 +142,7 @@ class CutLog:
 
 
 class CutWriter:
-    """Makes the footer of each micro-batch: `suiro.spark.FooterOf`, called on the driver.
+    """Makes the trailing record of each micro-batch: `suiro.spark.TrailingRecordOf`, called on the driver.
 
     Where the output ended is asked of the brokers when they have all of it, so that nothing has to be remembered; the
     number is that of the last committed cut and one more. A micro-batch that only rebuilds state has no cut: what its
@@ -160,12 +160,12 @@ class CutWriter:
         self._last: tuple[int, int] | None = None  # number, time: of the last cut that this object made
         self._partitions = 0
 
-    def __call__(self, planned: PlannedOffsets) -> Footer | None:
+    def __call__(self, planned: PlannedOffsets) -> TrailingRecord | None:
         positions = planned.positions
-        if any(item.muted for item in positions):
+        if any(item.replayed for item in positions):
             return None
         inputs = {place: offset for item in positions for place, offset in item.offsets.items()}
-        return _CutFooter(self, inputs, frozenset(place for item in positions for place in item.behind))
+        return _CutRecord(self, inputs, frozenset(place for item in positions for place in item.behind))
 
     def made(
         self, inputs: Mapping[TopicPartition, int], behind: frozenset[TopicPartition], *, is_fresh: bool
@@ -188,7 +188,7 @@ class CutWriter:
 
 
 @dataclass(frozen=True, slots=True)
-class _CutFooter:
+class _CutRecord:
     writer: CutWriter
     inputs: Mapping[TopicPartition, int]
     behind: frozenset[TopicPartition]

@@ -76,7 +76,7 @@ def micro_batch(
     lineage: str = "q",
     rows: Rows | None = None,
     end: str | None = None,
-    footer: Foot | None = None,
+    trailing_record: Foot | None = None,
 ) -> MicroBatch:
     plan = Plan(
         batch_id=number,
@@ -89,7 +89,7 @@ def micro_batch(
         plan=plan,
         writes=rows_of(number) if rows is None else rows,
         source_offsets={("in", 0): 10 * (number + 1)},
-        footer=footer,
+        trailing_record=trailing_record,
     )
 
 
@@ -134,46 +134,48 @@ def test_an_empty_micro_batch_still_moves_the_marker() -> None:
     assert marker_of(kafka).batch_id == 0
 
 
-def test_the_footer_is_made_when_all_else_is_written_and_comes_last() -> None:
+def test_the_trailing_record_is_made_when_all_else_is_written_and_comes_last() -> None:
     kafka = KafkaDouble()
     committer, foot = Committer(kafka, APP, clock=ManualClock()), Foot(kafka)
-    committer.process(micro_batch(0, footer=foot))
+    committer.process(micro_batch(0, trailing_record=foot))
     assert held(kafka) == ["0a", "0b", "0c", "foot of 0a0b0c"]
-    committer.process(micro_batch(1, footer=foot))
+    committer.process(micro_batch(1, trailing_record=foot))
     assert held(kafka)[4:] == ["1a", "1b", "1c", "foot of 1a1b1c"]
     assert foot.fresh == [True, False], "told of a look at Kafka exactly where there was one"
 
 
-def test_a_micro_batch_without_records_still_has_its_footer() -> None:
+def test_a_micro_batch_without_records_still_has_its_trailing_record() -> None:
     kafka = KafkaDouble()
     assert (
-        Committer(kafka, APP, clock=ManualClock()).process(micro_batch(0, rows=Rows([]), footer=Foot(kafka)))
+        Committer(kafka, APP, clock=ManualClock()).process(
+            micro_batch(0, rows=Rows([]), trailing_record=Foot(kafka))
+        )
         is PRODUCED
     )
     assert held(kafka) == ["foot of "]
 
 
-def test_a_suppressed_micro_batch_makes_no_footer() -> None:
+def test_a_suppressed_micro_batch_makes_no_trailing_record() -> None:
     kafka = KafkaDouble()
     foot = Foot(kafka)
-    Committer(kafka, APP, clock=ManualClock()).process(micro_batch(0, footer=foot))
+    Committer(kafka, APP, clock=ManualClock()).process(micro_batch(0, trailing_record=foot))
     assert (
-        Committer(kafka, APP, clock=ManualClock()).process(micro_batch(0, run="run-2", footer=foot))
+        Committer(kafka, APP, clock=ManualClock()).process(micro_batch(0, run="run-2", trailing_record=foot))
         is SUPPRESSED
     )
     assert len(foot.fresh) == 1
     assert held(kafka) == ["0a", "0b", "0c", "foot of 0a0b0c"]
 
 
-def test_any_two_failed_calls_leave_one_footer_made_after_a_look_at_kafka() -> None:
+def test_any_two_failed_calls_leave_one_trailing_record_made_after_a_look_at_kafka() -> None:
     for faults in itertools.product(itertools.product(CALLS, ["lost request", "lost answer"]), repeat=2):
         kafka = KafkaDouble()
         committer, foot = Committer(kafka, APP, clock=ManualClock()), Foot(kafka)
-        committer.process(micro_batch(0, footer=foot))
+        committer.process(micro_batch(0, trailing_record=foot))
         kafka.faults += faults
-        committer.process(micro_batch(1, footer=foot))
+        committer.process(micro_batch(1, trailing_record=foot))
         kafka.faults.clear()
-        committer.process(micro_batch(2, footer=foot))
+        committer.process(micro_batch(2, trailing_record=foot))
         expected = [row for n in range(3) for row in (f"{n}a", f"{n}b", f"{n}c", f"foot of {n}a{n}b{n}c")]
         assert held(kafka) == expected, faults
         repeated = foot.fresh[2:] if len(foot.fresh) > 3 else []
@@ -259,8 +261,8 @@ def test_a_driver_killed_at_any_step_is_followed_by_one_that_ends_exactly(point:
     assert held(kafka) == expected(number + 1)
 
 
-@pytest.mark.parametrize("point", [*POINTS, "after_footer"])
-def test_with_a_footer_too(point: str) -> None:
+@pytest.mark.parametrize("point", [*POINTS, "after_trailing_record"])
+def test_with_a_trailing_record_too(point: str) -> None:
     kafka = KafkaDouble()
     foot = Foot(kafka)
 
@@ -269,15 +271,15 @@ def test_with_a_footer_too(point: str) -> None:
             raise PowerCutError
 
     with pytest.raises(PowerCutError):
-        Committer(kafka, APP, clock=ManualClock(), reach=die).process(micro_batch(0, footer=foot))
+        Committer(kafka, APP, clock=ManualClock(), reach=die).process(micro_batch(0, trailing_record=foot))
     successor = Committer(kafka, APP, clock=ManualClock())
-    outcome = successor.process(micro_batch(0, run="run-2", footer=foot))
+    outcome = successor.process(micro_batch(0, run="run-2", trailing_record=foot))
     assert outcome is (SUPPRESSED if point in ("after_end", "after_bump") else PRODUCED)
-    successor.process(micro_batch(1, run="run-2", footer=foot))
+    successor.process(micro_batch(1, run="run-2", trailing_record=foot))
     assert held(kafka) == ["0a", "0b", "0c", "foot of 0a0b0c", "1a", "1b", "1c", "foot of 1a1b1c"]
 
 
-def test_a_footer_that_cannot_be_made_fails_the_transaction_and_not_the_next() -> None:
+def test_a_trailing_record_that_cannot_be_made_fails_the_transaction_and_not_the_next() -> None:
     kafka = KafkaDouble()
     committer = Committer(kafka, APP, clock=ManualClock())
 
@@ -288,7 +290,7 @@ def test_a_footer_that_cannot_be_made_fails_the_transaction_and_not_the_next() -
                 raise TransientError("a leader moved")
             return super().batch(is_fresh=is_fresh)
 
-    assert committer.process(micro_batch(0, footer=Unmade(kafka))) is PRODUCED
+    assert committer.process(micro_batch(0, trailing_record=Unmade(kafka))) is PRODUCED
     assert held(kafka) == ["0a", "0b", "0c", "foot of 0a0b0c"]
 
 
@@ -558,7 +560,7 @@ def test_a_start_that_suppresses_without_a_marker_suppresses_that_micro_batch_on
     kafka.faults += [] if fault is None else [fault]
     committer = Committer(kafka, suppress)
     foot = Foot(kafka)
-    assert committer.process(micro_batch(5, footer=foot)) is SUPPRESSED
+    assert committer.process(micro_batch(5, trailing_record=foot)) is SUPPRESSED
     assert held(kafka) == []
     assert not foot.fresh
     assert marker_of(kafka).batch_id == 5

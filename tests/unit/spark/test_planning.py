@@ -315,23 +315,23 @@ def test_no_micro_batch_crosses_a_boundary() -> None:
     for _ in range(9):
         before = at
         at = made.latest(before, max_offsets=24, boundary=boundary)
-        seen.append(([at.offsets["a", partition] for partition in range(3)], at.muted))
+        seen.append(([at.offsets["a", partition] for partition in range(3)], at.replayed))
         if at.offsets["a", 0] > 40:
             break
-    muted = [ends for ends, is_muted in seen if is_muted]
-    assert muted == [[19, 5, 0], [38, 10, 0], [40, 10, 0]]
+    replayed = [ends for ends, is_replayed in seen if is_replayed]
+    assert replayed == [[19, 5, 0], [38, 10, 0], [40, 10, 0]]
     assert not seen[3][1]
     assert seen[3][0][2] > 0
     assert Positions.from_json(at.to_json()) == at
 
 
-def test_a_muted_micro_batch_is_told_again() -> None:
+def test_a_replayed_micro_batch_is_told_again() -> None:
     made = planner(Log({("a", 0): (0, 9)}), startingOffsets="earliest")
     ends = made.latest(made.initial(), boundary={("a", 0): 5})
-    assert Positions.from_json(ends.to_json()).muted
+    assert Positions.from_json(ends.to_json()).replayed
     assert ends.behind == frozenset()
-    assert not made.latest(ends, boundary={("a", 0): 5}).muted
-    assert not made.latest(made.initial(), boundary={("a", 0): 0}).muted
+    assert not made.latest(ends, boundary={("a", 0): 5}).replayed
+    assert not made.latest(made.initial(), boundary={("a", 0): 0}).replayed
 
 
 def test_what_follows_never_goes_beyond_the_moving_boundary() -> None:
@@ -340,7 +340,7 @@ def test_what_follows_never_goes_beyond_the_moving_boundary() -> None:
     before = made.initial()
     for stop in (10, 10, 30, 50):
         found = made.latest(before, boundary={("a", 0): stop}, follows=True)
-        assert found.muted
+        assert found.replayed
         assert found.offsets == {("a", 0): stop, ("a", 1): 0}
         before = found
     assert not found.behind
@@ -349,7 +349,7 @@ def test_what_follows_never_goes_beyond_the_moving_boundary() -> None:
 def test_a_boundary_below_what_retention_left_is_passed_already() -> None:
     made = planner(Log({("a", 0): (6, 9)}), startingOffsets="earliest")
     found = made.latest(made.initial(), boundary={("a", 0): 5})
-    assert (found.muted, dict(found.offsets)) == (False, {("a", 0): 9})
+    assert (found.replayed, dict(found.offsets)) == (False, {("a", 0): 9})
 
 
 class Steps:
@@ -393,7 +393,7 @@ def test_a_pace_is_not_asked_while_state_is_rebuilt() -> None:
     made = planner(Log({A0: (0, 90)}))
     pace = Steps(Allowance(ends={A0: 50}, max_offsets=None))
     end = made.latest(at({A0: 0}), boundary={A0: 40}, pace=pace)
-    assert (end.offsets, end.muted, pace.asked) == ({A0: 40}, True, [])
+    assert (end.offsets, end.replayed, pace.asked) == ({A0: 40}, True, [])
     assert made.latest(end, boundary={A0: 40}, pace=pace).offsets == {A0: 50}
 
 

@@ -119,7 +119,7 @@ def test_results_that_time_let_go_are_not_late_for_the_next_operator(build: Any)
 
 
 @pytest.mark.parametrize("cut", [False, True])
-def test_a_session_is_not_extended_once_its_lane_has_closed_it(cut: bool) -> None:
+def test_a_session_is_not_extended_once_its_input_partition_has_closed_it(cut: bool) -> None:
     builder = StreamsBuilder()
     windows = SessionWindows.of_gap(10, grace=990)
     _keyed(builder).windowed_by(windows).count().to_stream().to("out")

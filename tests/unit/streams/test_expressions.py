@@ -198,8 +198,8 @@ def test_python_words_cannot_build_expressions(use: Any) -> None:
 )
 def test_it_says_what_it_is(tree: Expression, text: str) -> None:
     assert tree.describe() == repr(tree) == text
-    for twin in (pickle.loads(pickle.dumps(tree)), copy.deepcopy(tree), eval(text, vars(e).copy())):
-        assert twin.same_as(tree)
+    for columnar in (pickle.loads(pickle.dumps(tree)), copy.deepcopy(tree), eval(text, vars(e).copy())):
+        assert columnar.same_as(tree)
     assert not tree.same_as(X)
     assert hash(tree) == hash(tree)
 

@@ -1,4 +1,5 @@
-"""A block of a lane is read as its records are, one by one: the same records, drops, dead letters and times."""
+"""A block of an input partition is read as its records are, one by one: the same records, drops, dead letters and
+times."""
 
 from __future__ import annotations
 

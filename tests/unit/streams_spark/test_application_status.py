@@ -351,7 +351,7 @@ def test_the_limits_are_those_that_are_told() -> None:
 
 
 def report(partition: int, condition: str = "running", **more: Any) -> TaskReport:
-    given = {"stores": {"counts": (partition + 1, 100)}, "held": {}, **more}
+    given = {"stores": {"counts": (partition + 1, 100)}, "buffered": {}, **more}
     return TaskReport(sub_topology=1, partition=partition, condition=condition, **given)
 
 
@@ -376,12 +376,17 @@ def test_a_global_table_is_counted_once() -> None:
     assert (store["rows"], store["bytes"], store["tasks"]) == (7, 70, 3)
 
 
-def test_records_held_back_say_why() -> None:
+def test_records_buffered_back_say_why() -> None:
     streams = Streams(topology())
-    streams.task_reports = (report(0), report(1, "idling", held={"in": 5}))
-    (held,) = ApplicationStatus(streams).application()["held"]  # type: ignore[arg-type]
-    assert (held["sub_topology"], held["partition"], held["node"], held["records"]) == (1, 1, "in", 5)
-    assert (held["condition"], "more records in the log" in held["why"]) == ("idling", True)
+    streams.task_reports = (report(0), report(1, "idling", buffered={"in": 5}))
+    (buffered,) = ApplicationStatus(streams).application()["held"]  # type: ignore[arg-type]
+    assert (buffered["sub_topology"], buffered["partition"], buffered["node"], buffered["records"]) == (
+        1,
+        1,
+        "in",
+        5,
+    )
+    assert (buffered["condition"], "more records in the log" in buffered["why"]) == ("idling", True)
 
 
 def test_a_micro_batch_that_was_tried_again_says_so() -> None:

@@ -18,16 +18,16 @@ from suiro.streams import StreamsBuilder, TimeWindows, left, record_key, record_
 from suiro.streams.task import TaskSettings
 from suiro.streams.topology.topology import Topology
 from suiro.streams.vectorised.plan import Reason
-from suiro.streams_spark.lanes import lane_rows
+from suiro.streams_spark.columnar_forms import columnar_forms_of
 from suiro.streams_spark.outputs import Topics
 from suiro.streams_spark.plan import plan
 from suiro.streams_spark.program import Program
 from suiro.streams_spark.reports import DroppedRecords, TaskReport, unpack_reports
 from suiro.streams_spark.run_task import run_task
 from suiro.streams_spark.shuffle_message import STAGED
+from suiro.streams_spark.source_task import input_rows
 from suiro.streams_spark.state_log import StateCache, StateLog, read_columns
-from suiro.streams_spark.twins import twins_of
-from suiro.streams_spark.work import LaneRange
+from suiro.streams_spark.work import InputRange
 
 PARTITIONS = 2
 KAFKA = {"kafka.bootstrap.servers": "nowhere:1"}
@@ -91,7 +91,7 @@ class Engine:
             sink=SinkOptions.parse(KAFKA),
             parallelism=1,
         )
-        self.twins = twins_of(run, topology, self.program.settings)
+        self.columnar_forms = columnar_forms_of(run, topology, self.program.settings)
         self.handles: dict[tuple[int, int], Handle] = defaultdict(Handle)
         self.cache = StateCache()
         self.runs_rules = False
@@ -103,7 +103,7 @@ class Engine:
 
     def only_rules(self, wanted: bool) -> None:
         numbers = range(len(self.plan.subs))
-        self.twins._found = {number: Reason("as asked") for number in numbers} if wanted else {}
+        self.columnar_forms._found = {number: Reason("as asked") for number in numbers} if wanted else {}
         self.runs_rules = wanted
         self.cache = StateCache()  # as after a start with another program
 
@@ -115,7 +115,7 @@ class Engine:
         told: Batch = {place: ([], False) for place in self.behind}
         for (topic, partition), (records, behind) in sorted({**told, **batch}.items()):
             place = (topic, partition)
-            item = LaneRange(
+            item = InputRange(
                 records=OffsetRange(topic=topic, partition=partition, start=0, end=len(records)),
                 behind=behind,
                 tells=behind or place in self.behind,
@@ -124,7 +124,7 @@ class Engine:
             if behind:
                 self.behind.add(place)
             chunks = [self._columns(records[at : at + chunk]) for at in range(0, len(records), chunk)]
-            for found in lane_rows(self.program, item, chunks, topics):
+            for found in input_rows(self.program, item, chunks, topics):
                 rows += found
         rows += topics.finish()
         for level in range(1, self.plan.levels + 1):
@@ -229,8 +229,8 @@ SHAPES: dict[str, Callable[[StreamsBuilder, Any], None]] = {
 }
 
 
-OF_SEVERAL_LANES = ("summed elsewhere", "counted elsewhere", "counted after a join")
-"""Rules let lanes wait for each other there; columns need not, for the order changes nothing in the end."""
+OF_SEVERAL_INPUTS = ("summed elsewhere", "counted elsewhere", "counted after a join")
+"""Rules let input partitions wait for each other there; columns need not, for the order changes nothing in the end."""
 
 
 @st.composite
@@ -266,7 +266,7 @@ def test_columns_and_rules_agree(shape: str, data: list[Batch], chunk: int, rule
     wanted, found = Engine(topology, f"{shape} rules"), Engine(topology, f"{shape} columns")
     wanted.only_rules(True)
     found.only_rules(False)
-    assert all(found.twins.of(number) for number in range(len(found.plan.subs)))
+    assert all(found.columnar_forms.of(number) for number in range(len(found.plan.subs)))
     topics = set(topology.source_topics)
     all_columns: dict[Any, Any] = {}
     all_rules: dict[Any, Any] = {}
@@ -275,7 +275,7 @@ def test_columns_and_rules_agree(shape: str, data: list[Batch], chunk: int, rule
             found.only_rules(by_rules)
         given = {place: rows for place, rows in batch.items() if place[0] in topics}
         from_columns, from_rules = by_key(found.batch(given, chunk)), by_key(wanted.batch(given, chunk))
-        if shape not in OF_SEVERAL_LANES:
+        if shape not in OF_SEVERAL_INPUTS:
             assert from_columns == from_rules
         all_columns.update((key, rows[-1]) for key, rows in from_columns.items())
         all_rules.update((key, rows[-1]) for key, rows in from_rules.items())

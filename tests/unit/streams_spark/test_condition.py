@@ -8,7 +8,7 @@ from suiro.streams_spark.condition import CONDITIONS, TABLE, Condition, TaskCond
 
 
 @pytest.mark.parametrize(
-    ("is_behind", "is_at_boundary", "is_held", "condition"),
+    ("is_behind", "is_at_boundary", "is_buffered", "condition"),
     [
         (False, False, False, Condition.RUNNING),
         (False, False, True, Condition.IDLING),
@@ -21,9 +21,9 @@ from suiro.streams_spark.condition import CONDITIONS, TABLE, Condition, TaskCond
     ],
 )
 def test_what_it_saw_decides(
-    is_behind: bool, is_at_boundary: bool, is_held: bool, condition: Condition
+    is_behind: bool, is_at_boundary: bool, is_buffered: bool, condition: Condition
 ) -> None:
-    found = seen(is_behind=is_behind, is_at_boundary=is_at_boundary, is_held=is_held)
+    found = seen(is_behind=is_behind, is_at_boundary=is_at_boundary, is_buffered=is_buffered)
     assert TABLE[found] is condition
 
 

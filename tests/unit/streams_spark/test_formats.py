@@ -33,15 +33,15 @@ from suiro.streams.records import Change
 from suiro.streams.stores import OrderedMap, open_store
 from suiro.streams.topology.nodes import StoreSpec
 from suiro.streams_spark import description, rebuild, replacement
+from suiro.streams_spark.buffered_records import pack_buffered, unpack_buffered
 from suiro.streams_spark.changes import read_change, write_change
 from suiro.streams_spark.description import check_description
-from suiro.streams_spark.held_records import pack_held, unpack_held
-from suiro.streams_spark.notes import LANE_TIME, note, noted
+from suiro.streams_spark.notes import INPUT_TIME, note, noted
 from suiro.streams_spark.plan import plan
-from suiro.streams_spark.rebuild import Boundary, HeldFrom
+from suiro.streams_spark.rebuild import Boundary, BufferedFrom
 from suiro.streams_spark.replacement import mark
 from suiro.streams_spark.reports import DroppedRecords, NodeRows, TaskReport, pack_report, unpack_reports
-from suiro.streams_spark.shuffle_message import HEADERS, Lane, ShuffleMessage
+from suiro.streams_spark.shuffle_message import HEADERS, InputPartition, ShuffleMessage
 from suiro.streams_spark.state_log import Directory, Segment, read_columns, write_segments
 from suiro.views.cuts import Cut
 from tests.unit.streams_spark.test_messages import REPORTS
@@ -65,15 +65,17 @@ def records(place: str) -> pa.RecordBatch:
 
 RAW = ShuffleMessage(
     kind="raw",
-    lane=Lane("topic", 2),
+    input_partition=InputPartition("topic", 2),
     input="KSTREAM-SOURCE-0000000000",
     sequence=3,
     behind=True,
     clock=5,
     columns=records("offset"),
 )
-TICK = ShuffleMessage(kind="tick", lane=Lane("/4", 0), input="cut", time=9, muted=True, paused=-1)
-HELD = records("offset").append_column("extracted", pa.array([11, None], pa.int64()))
+TICK = ShuffleMessage(
+    kind="tick", input_partition=InputPartition("/4", 0), input="cut", time=9, replayed=True, paused=-1
+)
+BUFFERED = records("offset").append_column("extracted", pa.array([11, None], pa.int64()))
 DIRECTORY = Directory((Segment(5, 100), Segment((1 << 62) + 1, 7)), 1)
 MAPS = {"store": {b"a": b"1", b"b": None}, "$notes": {b"told\0": b""}}
 CHANGES = [Change(1, 2), Change(3), Change(None, 4)]
@@ -84,10 +86,10 @@ POSITIONS = Positions(
     started_at={("a", 0): 1},
     behind=frozenset({("a", 0)}),
     clock=6,
-    muted=True,
+    replayed=True,
 )
 FOLLOWING = replace(POSITIONS, started_at=None, behind=frozenset(), clock=None, follows={("a", 0): -1})
-TASK = TaskReport(sub_topology=1, partition=2, stores={"s": (3, 40)}, held={"in": 5}, condition="idling")
+TASK = TaskReport(sub_topology=1, partition=2, stores={"s": (3, 40)}, buffered={"in": 5}, condition="idling")
 MARKER = Marker(lineage="q", batch_id=3, end_digest="e", start_digest="s", run_id="r")
 SUBSCRIPTIONS = SubscriptionSerde(serdes.string)
 SUBSCRIPTION = Subscription("left", b"v", 5, Instruction.SUBSCRIBE_AND_ANSWER, 2)
@@ -122,14 +124,14 @@ def staged_of(data: bytes) -> Any:
 
 def note_of() -> bytes:
     notes = OrderedMap()
-    note(notes, LANE_TIME + b"cut", 1_234)
+    note(notes, INPUT_TIME + b"cut", 1_234)
     (found,) = notes.range()
     return b"".join(found)
 
 
 def noted_of(data: bytes) -> int:
     notes = OrderedMap([(data[:-8], data[-8:])])
-    return noted(notes, LANE_TIME + b"cut")
+    return noted(notes, INPUT_TIME + b"cut")
 
 
 Kind = Literal["key-value", "window", "session", "versioned"]
@@ -237,7 +239,11 @@ FORMATS: dict[str, tuple[Callable[[], bytes], Callable[[bytes], Any], Any]] = {
     ),
     "shuffle-message-tick": (TICK.pack, ShuffleMessage.unpack, TICK),
     "report-commit": (lambda: pack_commit(REPORTS["file"]), unpack_commit, REPORTS["file"]),  # type: ignore[arg-type]
-    "report-held": (lambda: pack_report(HeldFrom("t", 1, 2, -1)), report_of, HeldFrom("t", 1, 2, -1)),
+    "report-held": (
+        lambda: pack_report(BufferedFrom("t", 1, 2, -1)),
+        report_of,
+        BufferedFrom("t", 1, 2, -1),
+    ),
     "report-dropped": (
         lambda: pack_report(DroppedRecords({"late": 2})),
         report_of,
@@ -245,7 +251,7 @@ FORMATS: dict[str, tuple[Callable[[], bytes], Callable[[bytes], Any], Any]] = {
     ),
     "report-rows": (lambda: pack_report(NodeRows({"source": 3})), report_of, NodeRows({"source": 3})),
     "report-task": (lambda: pack_report(TASK), report_of, TASK),
-    "held-records": (lambda: pack_held(HELD), unpack_held, HELD),
+    "held-records": (lambda: pack_buffered(BUFFERED), unpack_buffered, BUFFERED),
     "note": (note_of, noted_of, 1_234),
     "state-directory": (DIRECTORY.pack, Directory.unpack, DIRECTORY),
     "state-segment": (lambda: next(write_segments(MAPS)), segments_of, MAPS),

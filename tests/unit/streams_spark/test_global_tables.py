@@ -21,7 +21,7 @@ from suiro.streams_spark.global_tables import GlobalTable
 from suiro.streams_spark.outputs import Topics
 from suiro.streams_spark.reports import DroppedRecords, unpack_reports
 from suiro.streams_spark.run_task import run_task
-from suiro.streams_spark.shuffle_message import STAGED, Lane, ShuffleMessage
+from suiro.streams_spark.shuffle_message import STAGED, InputPartition, ShuffleMessage
 from suiro.streams_spark.state_log import StateLog, read_columns
 from tests.unit.streams_spark.test_column_task import PARTITIONS, Engine, Handle, Stage
 
@@ -140,7 +140,9 @@ def test_what_is_left_out_is_told_once_whichever_task_reads_first(backwards: boo
     ]
     assert len(places) == 2 * PARTITIONS
     for number, partition, input_ in reversed(places) if backwards else places:
-        message = ShuffleMessage(kind="raw", lane=Lane("table", 0), input=input_, columns=columns).pack()
+        message = ShuffleMessage(
+            kind="raw", input_partition=InputPartition("table", 0), input=input_, columns=columns
+        ).pack()
         log = StateLog(Handle(), engine.cache, (number, partition))
         rows = run_task(program, number, partition, [message], log, Topics(stage))  # type: ignore[arg-type]
         for sub, _, data in rows:
@@ -206,16 +208,16 @@ def test_records_that_were_read_are_kept_up_to_a_limit_and_made_anew_when_others
 
     table = GlobalTable(spec, read_bytes_max=columns(1).nbytes * 2)
     for partition in range(5):
-        rows = table.read(Lane("table", partition), columns(partition), -1, node, "fail")
+        rows = table.read(InputPartition("table", partition), columns(partition), -1, node, "fail")
         assert rows.rows == [(b"a", (3).to_bytes(8) + partition.to_bytes(8))]
         assert rows.time == 3
     assert len(table._read) == 2
     calls.clear()
-    assert table.read(Lane("table", 4), columns(4), -1, node, "fail").rows[0][1] == (3).to_bytes(8) + (
-        4
-    ).to_bytes(8)
+    assert table.read(InputPartition("table", 4), columns(4), -1, node, "fail").rows[0][1] == (3).to_bytes(
+        8
+    ) + (4).to_bytes(8)
     assert calls == {}
-    assert table.read(Lane("table", 4), columns(5), -1, node, "fail").rows[0][1] == (3).to_bytes(8) + (
-        5
-    ).to_bytes(8)
+    assert table.read(InputPartition("table", 4), columns(5), -1, node, "fail").rows[0][1] == (3).to_bytes(
+        8
+    ) + (5).to_bytes(8)
     assert table._read_bytes == sum(kept.nbytes for kept, _ in table._read.values())

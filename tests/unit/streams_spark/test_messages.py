@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from suiro.errors import FatalError
 from suiro.spark import CommitMessage, MicroBatchIdentity, PackedReport, StagedRecords
 from suiro.spark.reports import pack_commit, unpack_commit
-from suiro.streams_spark.rebuild import HeldFrom
+from suiro.streams_spark.rebuild import BufferedFrom
 from suiro.streams_spark.reports import (
     DroppedRecords,
     NodeRows,
@@ -24,7 +24,7 @@ from suiro.streams_spark.reports import (
     pack_report,
     unpack_reports,
 )
-from suiro.streams_spark.shuffle_message import HEADERS, Lane, ShuffleMessage
+from suiro.streams_spark.shuffle_message import HEADERS, InputPartition, ShuffleMessage
 
 INT64 = st.integers(-(1 << 63), (1 << 63) - 1)
 SOME_BYTES = st.none() | st.binary(max_size=8)
@@ -50,13 +50,15 @@ def messages(draw: st.DrawFn) -> ShuffleMessage:
     kind: Literal["raw", "carried", "tick"] = draw(st.sampled_from(["raw", "carried", "tick"]))
     return ShuffleMessage(
         kind=kind,
-        lane=draw(st.none() | st.builds(Lane, st.text(max_size=6), st.integers(0, (1 << 31) - 1))),
+        input_partition=draw(
+            st.none() | st.builds(InputPartition, st.text(max_size=6), st.integers(0, (1 << 31) - 1))
+        ),
         input=draw(st.text(max_size=6)),
         sequence=draw(st.integers(0, 1 << 30)),
         behind=draw(st.booleans()),
         time=draw(INT64),
         clock=draw(st.none() | INT64),
-        muted=draw(st.booleans()),
+        replayed=draw(st.booleans()),
         paused=draw(st.none() | INT64),
         rewrites=draw(st.booleans()),
         columns=None if kind == "tick" else draw(columns("offset" if kind == "raw" else "time")),
@@ -104,7 +106,7 @@ def test_why_a_message_is_refused(data: bytes, why: str) -> None:
 def test_columns_of_another_schema_are_refused() -> None:
     wrong = pa.RecordBatch.from_pydict({"key": pa.array([1])})
     with pytest.raises(FatalError, match="raw has the columns key"):
-        ShuffleMessage.unpack(ShuffleMessage(kind="raw", lane=None, columns=wrong).pack())
+        ShuffleMessage.unpack(ShuffleMessage(kind="raw", input_partition=None, columns=wrong).pack())
 
 
 IDENTITY = MicroBatchIdentity(query_id="q", run_id="r", batch_id=7)
@@ -120,11 +122,11 @@ REPORTS: dict[str, Report] = {
     "file": CommitMessage(STAGED_FILE, IDENTITY, "/s"),
     "inline": CommitMessage(StagedRecords(topics=("ü",), inline=b"\0\xff" * 9), IDENTITY, None),
     "nothing": CommitMessage(StagedRecords(), None, None),
-    "held": HeldFrom("topic", 3, 17, -1),
+    "held": BufferedFrom("topic", 3, 17, -1),
     "dropped": DroppedRecords({"null key": 2, "late": 1}),
     "rows": NodeRows({"KSTREAM-SOURCE-0000000000": 3}),
     "task": TaskReport(
-        sub_topology=1, partition=2, stores={"counts": (3, 400)}, held={"in": 5}, condition="idling"
+        sub_topology=1, partition=2, stores={"counts": (3, 400)}, buffered={"in": 5}, condition="idling"
     ),
 }
 

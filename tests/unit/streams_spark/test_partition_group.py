@@ -8,11 +8,11 @@ import pyarrow as pa
 
 from suiro.streams.records import Origin, Record
 from suiro.streams.stores import OrderedMap
-from suiro.streams_spark.held_records import HeldRecords
+from suiro.streams_spark.buffered_records import BufferedRecords
 from suiro.streams_spark.partition_group import PartitionGroup
 from suiro.streams_spark.record_queue import RecordQueue
 from suiro.streams_spark.record_readers import Read
-from suiro.streams_spark.shuffle_message import Lane
+from suiro.streams_spark.shuffle_message import InputPartition
 from suiro.streams_spark.taking import Letters
 
 
@@ -21,7 +21,7 @@ class State:
 
     def __init__(self) -> None:
         self.rows, self.notes = OrderedMap(), OrderedMap()
-        self.held = HeldRecords(self.rows)
+        self.buffered = BufferedRecords(self.rows)
         self.asked: list[int] = []
 
     def block(self, columns: pa.RecordBatch, *, takes_all: bool) -> None:
@@ -36,11 +36,11 @@ class State:
         return Record(key, value, timestamp), Origin("t", 0, offset, timestamp, headers), -1
 
     def queue(self, partition: int, times: list[int], *, start: int = 0, behind: bool = False) -> RecordQueue:
-        lane = Lane("t", partition)
-        found = RecordQueue(lane, "in", self, self.held, self.notes, False)
-        for held_lane, _, number, columns in self.held.all():
-            if held_lane == lane:
-                found.add_held(number, columns)
+        input_partition = InputPartition("t", partition)
+        found = RecordQueue(input_partition, "in", self, self.buffered, self.notes, False)
+        for buffered_input, _, number, columns in self.buffered.all():
+            if buffered_input == input_partition:
+                found.add_buffered(number, columns)
         count = len(times)
         found.add(
             pa.RecordBatch.from_pydict(
@@ -55,11 +55,11 @@ class State:
         found.behind = behind
         return found
 
-    def taken(self, *queues: RecordQueue) -> tuple[list[int], list[tuple[Lane, int, int]]]:
+    def taken(self, *queues: RecordQueue) -> tuple[list[int], list[tuple[InputPartition, int, int]]]:
         group = PartitionGroup(queues, self.notes)
         found = [time for block in group.blocks(Letters()) for time in block.timestamps]
-        assert group.close() == bool(group.held_from)
-        return found, group.held_from
+        assert group.close() == bool(group.buffered_from)
+        return found, group.buffered_from
 
 
 def test_the_earliest_head_comes_first_and_ties_go_by_partition() -> None:
@@ -78,13 +78,13 @@ def test_the_earliest_head_comes_first_and_ties_go_by_partition() -> None:
 
 def test_what_waits_is_taken_in_parts_and_read_once() -> None:
     state = State()
-    found, held = state.taken(state.queue(0, [1, 3, 5, 7]), state.queue(1, [2], behind=True))
-    assert (found, held) == ([1, 2], [(Lane("t", 0), 1, 3)])
-    found, held = state.taken(state.queue(0, [9], start=4), state.queue(1, [4], start=1, behind=True))
-    assert (found, held) == ([3, 4], [(Lane("t", 0), 2, 5)])
+    found, buffered = state.taken(state.queue(0, [1, 3, 5, 7]), state.queue(1, [2], behind=True))
+    assert (found, buffered) == ([1, 2], [(InputPartition("t", 0), 1, 3)])
+    found, buffered = state.taken(state.queue(0, [9], start=4), state.queue(1, [4], start=1, behind=True))
+    assert (found, buffered) == ([3, 4], [(InputPartition("t", 0), 2, 5)])
     assert len(list(state.rows.range())) == 2
-    found, held = state.taken(state.queue(0, []), state.queue(1, []))
-    assert (found, held) == ([5, 7, 9], [])
+    found, buffered = state.taken(state.queue(0, []), state.queue(1, []))
+    assert (found, buffered) == ([5, 7, 9], [])
     assert list(state.rows.range()) == []
     assert sorted(state.asked) == [
         0,
@@ -97,7 +97,7 @@ def test_what_waits_is_taken_in_parts_and_read_once() -> None:
     ]  # a record that was looked at is not asked for its time again
 
 
-def test_all_wait_for_a_lane_that_is_behind_and_has_nothing() -> None:
+def test_all_wait_for_a_input_partition_that_is_behind_and_has_nothing() -> None:
     state = State()
-    found, held = state.taken(state.queue(0, [1, 2]), state.queue(1, [], behind=True))
-    assert (found, held) == ([], [(Lane("t", 0), 0, 1)])
+    found, buffered = state.taken(state.queue(0, [1, 2]), state.queue(1, [], behind=True))
+    assert (found, buffered) == ([], [(InputPartition("t", 0), 0, 1)])

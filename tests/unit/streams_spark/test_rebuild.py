@@ -12,7 +12,7 @@ from suiro.client import Client, NewTopic
 from suiro.protocol.records import Record, encode_batch
 from suiro.spark import Positions, SinkOptions
 from suiro.streams.errors import CheckpointError
-from suiro.streams_spark.rebuild import NOT_READ, Boundary, HeldFrom, boundary_of, settled
+from suiro.streams_spark.rebuild import NOT_READ, Boundary, BufferedFrom, boundary_of, settled
 from suiro.testing import node
 
 A, B = ("a", 0), ("b", 1)
@@ -28,21 +28,21 @@ def test_a_boundary_is_kept_in_a_file(tmp_path: Path) -> None:
         Boundary.load(tmp_path)
 
 
-def test_lanes_pause_where_the_old_run_had_more() -> None:
+def test_input_partitions_pause_where_the_old_run_had_more() -> None:
     boundary = Boundary(offsets={A: 5, B: 7}, waiting={A: -1, B: 900})
-    assert boundary.paused(Positions(offsets={A: 5, B: 6}, muted=True)) == {A: -1}
+    assert boundary.paused(Positions(offsets={A: 5, B: 6}, replayed=True)) == {A: -1}
     assert boundary.paused(Positions(offsets={A: 5, B: 7})) == {}
 
 
 def test_records_that_wait_are_not_committed() -> None:
     planned = Positions(offsets={A: 9, B: 9}, behind=frozenset({A, B}))
-    found = settled([planned], {A: 9, B: 9}, [HeldFrom("a", 0, 4, 900)], None)
+    found = settled([planned], {A: 9, B: 9}, [BufferedFrom("a", 0, 4, 900)], None)
     assert found == {A: (4, "900"), B: (9, NOT_READ)}
 
 
-def test_muted_micro_batches_commit_the_boundary() -> None:
+def test_replayed_micro_batches_commit_the_boundary() -> None:
     boundary = Boundary(offsets={A: 5}, waiting={A: 900})
-    found = settled([Positions(offsets={A: 2, B: 1}, muted=True)], {A: 2, B: 1}, [], boundary)
+    found = settled([Positions(offsets={A: 2, B: 1}, replayed=True)], {A: 2, B: 1}, [], boundary)
     assert found == {A: (5, "900"), B: (1, "")}
     assert settled([Positions(offsets={A: 8})], {A: 8}, [], boundary) == {A: (8, "")}
 

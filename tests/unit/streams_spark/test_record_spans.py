@@ -12,13 +12,13 @@ from hypothesis import strategies as st
 from suiro.clock import ManualClock
 from suiro.streams_spark.record_spans import SPANS_MAX, RecordTracer, spans_of
 from suiro.streams_spark.reports import unpack_reports
-from suiro.streams_spark.shuffle_message import HEADERS, Lane
+from suiro.streams_spark.shuffle_message import HEADERS, InputPartition
 from suiro.telemetry import Tracing, parent_of
 
 TRACE, SPAN = "0af7651916cd43dd8448eb211c80319c", "b7ad6b7169203331"
 SAMPLED = f"00-{TRACE}-{SPAN}-01".encode()
 UNSAMPLED = f"00-{TRACE}-{SPAN}-00".encode()
-LANE = Lane("in", 3)
+INPUT_PARTITION = InputPartition("in", 3)
 
 Headers = list[tuple[str, bytes | None]]
 
@@ -46,8 +46,8 @@ def traced(
     columns: pa.RecordBatch, ratio: float = 0.0, tracer: RecordTracer | None = None
 ) -> tuple[pa.RecordBatch, list[Any]]:
     made = tracer or RecordTracer(Tracing(application_id="app", ratio=ratio), ManualClock())
-    (found,) = made.traced(iter([columns]), LANE)
-    reports = unpack_reports([cargo for _, _, cargo in made.report()])
+    (found,) = made.traced(iter([columns]), INPUT_PARTITION)
+    reports = unpack_reports([message for _, _, message in made.report()])
     return found, spans_of(reports, "app", 1_000_000_000_001 * 1_000_000)
 
 

@@ -133,10 +133,10 @@ class Process:
         if self.is_following:
             end = self.kafka.offsets["app", IN].offset
             follows = {} if end < self.kafka.end else None
-            return Positions(offsets={IN: end}, muted=True, follows=follows or {}) if end > at else None
+            return Positions(offsets={IN: end}, replayed=True, follows=follows or {}) if end > at else None
         stop = self.kafka.end if self.boundary is None else max(self.boundary.offsets[IN], at)
         if self.boundary is not None and at < stop:
-            return Positions(offsets={IN: stop}, muted=True)
+            return Positions(offsets={IN: stop}, replayed=True)
         if at == self.kafka.end and before.follows is None:
             return None
         return Positions(offsets={IN: self.kafka.end})
@@ -157,7 +157,7 @@ class Process:
                     start_digest="" if earlier is None else earlier.digest,
                     end_digest=planned.digest,
                 ),
-                writes=Rows([] if after.muted else [f"{self.name} {row}" for row in rows]),
+                writes=Rows([] if after.replayed else [f"{self.name} {row}" for row in rows]),
                 source_offsets={place: offset for place, (offset, _) in kept.items()},
             )
         )

@@ -17,7 +17,7 @@ from suiro.spark.staging import StagingWriter
 from suiro.streams import EmitStrategy, Materialized, StreamsBuilder, TimeWindows, record_value, serdes
 from suiro.streams_spark.outputs import Topics
 from suiro.streams_spark.run_task import run_task
-from suiro.streams_spark.shuffle_message import Lane, ShuffleMessage
+from suiro.streams_spark.shuffle_message import InputPartition, ShuffleMessage
 from suiro.streams_spark.state_log import StateLog
 from tests.unit.streams_spark.test_column_task import PARTITIONS, Batch, Engine, Handle, Row, Stage
 
@@ -30,7 +30,9 @@ def test_a_count_at_a_rebuilds_boundary_is_paused_and_not_behind(rules: bool) ->
     engine = Engine(builder.build(), f"paused {rules}")
     engine.only_rules(rules)
     source = engine.plan.topology.sub_topologies[0].inputs[0].name
-    tick = ShuffleMessage(kind="tick", lane=Lane("stream", 0), input=source, muted=True, paused=-1)
+    tick = ShuffleMessage(
+        kind="tick", input_partition=InputPartition("stream", 0), input=source, replayed=True, paused=-1
+    )
     log = StateLog(Handle(), engine.cache, "bucket")
     rows = run_task(engine.program, 0, 0, [tick.pack()], log, Topics(Stage()))  # type: ignore[arg-type]
     told = [ShuffleMessage.unpack(data) for number, _, data in rows if number == 1]
@@ -47,11 +49,11 @@ def test_a_task_tells_the_size_of_its_stores_and_which_records_wait() -> None:
     engine.batch({("left", 0): (rows, False), ("right", 0): ([("a", 1, 15)], True)}, 10)
     (told,) = engine.reports
     # What is behind may bring records from 15 on.
-    assert (told.stores["counts"][0], sum(told.held.values()), told.condition) == (1, 2, "idling")
+    assert (told.stores["counts"][0], sum(told.buffered.values()), told.condition) == (1, 2, "idling")
     assert told.stores["counts"][1] > len(b"a")
     engine.batch({("right", 0): ([("c", 1, 40)], False)}, 10)
     (told,) = engine.reports
-    assert (told.stores["counts"][0], told.held, told.condition) == (3, {}, "running")
+    assert (told.stores["counts"][0], told.buffered, told.condition) == (3, {}, "running")
 
 
 @pytest.mark.parametrize("rules", [False, True])
@@ -63,7 +65,7 @@ def test_columns_and_rules_tell_the_same_rows(rules: bool) -> None:
     engine.only_rules(rules)
     engine.batch({("stream", 0): ([("a", 1, 10), ("b", 2, 20), ("a", 3, 30)], False)}, 10)
     (told,) = engine.reports
-    assert (told.stores["counts"][0], told.stores["counts"][1] > 0, told.held) == (2, True, {})
+    assert (told.stores["counts"][0], told.stores["counts"][1] > 0, told.buffered) == (2, True, {})
 
 
 def test_a_record_left_out_of_a_global_table_is_one_dead_letter() -> None:
@@ -87,7 +89,9 @@ def test_a_record_left_out_of_a_global_table_is_one_dead_letter() -> None:
     stage = Stage()
     handles: dict[tuple[int, int], Handle] = defaultdict(Handle)
     for sub, node in engine.plan.global_inputs["table"]:
-        message = ShuffleMessage(kind="raw", lane=Lane("table", 0), input=node.name, columns=columns).pack()
+        message = ShuffleMessage(
+            kind="raw", input_partition=InputPartition("table", 0), input=node.name, columns=columns
+        ).pack()
         for partition in range(sub.tasks):
             topics = Topics(stage)  # type: ignore[arg-type]
             log = StateLog(handles[sub.number, partition], engine.cache, (sub.number, partition))
@@ -143,7 +147,7 @@ def test_times_beyond_what_spark_can_hold_are_written_as_they_are() -> None:
     assert found == times
 
 
-def test_time_that_a_lane_told_while_another_was_behind_passes_once_that_one_is_not() -> None:
+def test_time_that_an_input_partition_told_while_another_was_behind_passes_once_that_one_is_not() -> None:
     builder = StreamsBuilder()
     stream = builder.stream("stream", key=serdes.string, value=serdes.long)
     windows = TimeWindows.of_size(10, grace=0)
@@ -151,13 +155,13 @@ def test_time_that_a_lane_told_while_another_was_behind_passes_once_that_one_is_
     keyed.emit_strategy(EmitStrategy.on_window_close()).count().to_stream().to("out")
     engine = Engine(builder.build(), "told")
     log: list[Row] = [("x", 1, 1), ("x", 1, 2)]
-    # Keys 1 and 3 are in different tasks, so 1's hears of the time 50 by the lane's word alone.
+    # Keys 1 and 3 are in different tasks, so 1's hears of the time 50 by the input partition's word alone.
     found = engine.batch({("stream", 0): (log[:1], True), ("stream", 1): ([("y", 3, 50)], False)}, 100)
     found += engine.batch({("stream", 0): (log[1:], False)}, 100)
     assert [(row[2], row[3]) for row in found if row[0] == "out"] == [((2).to_bytes(8), 2000)]
 
 
-def test_a_lanes_time_does_not_go_back_with_its_next_micro_batch() -> None:
+def test_an_input_partitions_time_does_not_go_back_with_its_next_micro_batch() -> None:
     builder = StreamsBuilder()
     stream = builder.stream("stream", key=serdes.string, value=serdes.long)
     windows = TimeWindows.of_size(10, grace=0)

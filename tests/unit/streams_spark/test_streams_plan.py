@@ -11,7 +11,7 @@ from suiro.spark import OffsetRange
 from suiro.streams import JoinWindows, Materialized, StreamsBuilder, TimeWindows, TopologyError, serdes
 from suiro.streams_spark.plan import Plan, plan
 from suiro.streams_spark.source import shared_out
-from suiro.streams_spark.work import LaneRange
+from suiro.streams_spark.work import InputRange
 
 TEXT = {"key": serdes.string, "value": serdes.string}
 
@@ -133,23 +133,25 @@ def test_only_operators_that_look_at_time_are_told_of_it() -> None:
     assert [sub.follows_time for sub in planned(windowed, a=1).subs] == [True]
 
 
-def lanes(*sizes: int) -> list[LaneRange]:
+def input_partitions(*sizes: int) -> list[InputRange]:
     return [
-        LaneRange(records=OffsetRange(topic="a", partition=number, start=0, end=size))
+        InputRange(records=OffsetRange(topic="a", partition=number, start=0, end=size))
         for number, size in enumerate(sizes)
     ]
 
 
 def test_few_records_are_one_tasks_and_many_are_shared() -> None:
-    assert [len(work.lanes) for work in shared_out(lanes(10, 10, 10, 10), None, 4)] == [4]
-    work = shared_out(lanes(300_000, 100_000, 90_000, 110_000), None, 2)
-    assert [sum(item.records.end for item in one.lanes) for one in work] == [300_000, 300_000]
+    assert [len(work.input_partitions) for work in shared_out(input_partitions(10, 10, 10, 10), None, 4)] == [
+        4
+    ]
+    work = shared_out(input_partitions(300_000, 100_000, 90_000, 110_000), None, 2)
+    assert [sum(item.records.end for item in one.input_partitions) for one in work] == [300_000, 300_000]
     assert shared_out([], None, 2) == []
 
 
 def test_the_clock_comes_by_without_a_record() -> None:
     (work,) = shared_out([], 17, 2)
-    assert (work.lanes, work.clock, work.ticks) == ((), 17, True)
+    assert (work.input_partitions, work.clock, work.ticks) == ((), 17, True)
 
 
 def test_a_partition_that_came_later_has_no_state_and_is_refused() -> None:

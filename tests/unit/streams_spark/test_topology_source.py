@@ -92,7 +92,7 @@ class Running:
     parallelism: int = 2
 
 
-class Held:
+class Buffered:
     """A pace that lets nothing through."""
 
     def allowance(
@@ -158,7 +158,7 @@ def test_the_first_look_that_finds_nothing_returns_at_once(monkeypatch: pytest.M
 
 def test_what_a_pace_holds_back_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
     log = Log(ManualClock(), 9)
-    found = reader(monkeypatch, log, pace=Held())
+    found = reader(monkeypatch, log, pace=Buffered())
     for _ in range(5):
         assert found.latestOffset(all_read(7), ReadAllAvailable()) == all_read(7)
     assert log.clock.monotonic_ms() == 0
@@ -212,8 +212,15 @@ def test_what_follows_goes_as_far_as_the_other_one_has_committed(monkeypatch: py
     assert found.reportLatestOffset() is not None
     assert found.reportLatestOffset()["a"] == {"0": 20}  # type: ignore[index]
     # A repetition is told what its plan says, whatever is committed by now.
-    lanes = [lane for item in found.partitions(first, second) for lane in item.value.lanes]
-    assert [(lane.records.start, lane.records.end, lane.paused) for lane in lanes] == [(10, 20, 900)]
+    input_partitions = [
+        input_partition
+        for item in found.partitions(first, second)
+        for input_partition in item.value.input_partitions
+    ]
+    assert [
+        (input_partition.records.start, input_partition.records.end, input_partition.paused)
+        for input_partition in input_partitions
+    ] == [(10, 20, 900)]
 
 
 def test_the_first_micro_batch_after_the_switch_rewrites_the_changelogs_once(
@@ -221,7 +228,7 @@ def test_the_first_micro_batch_after_the_switch_rewrites_the_changelogs_once(
 ) -> None:
     log = Log(ManualClock(), 20)
     found = reader(monkeypatch, log, boundary=Boundary(offsets={A0: 20}), sink=SINK)
-    followed = Positions(offsets={A0: 20}, muted=True, follows={}).to_json()
+    followed = Positions(offsets={A0: 20}, replayed=True, follows={}).to_json()
     end = found.latestOffset(followed, ReadAllAvailable())
     assert "@follows" not in end
     assert [item.value.rewrites for item in found.partitions(followed, end)] == [True]

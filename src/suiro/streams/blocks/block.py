@@ -12,7 +12,8 @@ from suiro.streams.times import UNKNOWN
 __all__ = ["Block", "Row", "merged", "together"]
 
 Row = tuple[Any, Any, int, Headers, int]
-"""A row by itself: key, value, timestamp (ms), headers, and what its lane had come to (`UNKNOWN` if not carried)."""
+"""A row by itself: key, value, timestamp (ms), headers, and what its input partition had come to (`UNKNOWN` if not
+carried)."""
 
 
 class Block:

@@ -296,8 +296,8 @@ class BlockTask(Task):
             self.deliver(each.edge, each.take(domain))
 
     def note_exit(self) -> tuple[int, int, int]:
-        """Of a record that leaves an island now: its place among all that do, the row it was made of, what its lane
-        had come to."""
+        """Of a record that leaves an island now: its place among all that do, the row it was made of, what its input
+        partition had come to."""
         place = self._sequence
         self._sequence += 1
         return place, -1 if self._at is None else self._at[1], self._carried

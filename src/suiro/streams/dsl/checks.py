@@ -47,7 +47,7 @@ CoPartitioned = (
 """With several parents: operators that bring records with one key together."""
 
 WITH_ASYNC = ("filter", "filter_not", "flat_map_values", "map", "map_values", "peek")
-"""Operators on streams that have a twin for async functions."""
+"""Operators on streams that have a columnar form for async functions."""
 
 
 def function(given: Any, what: str) -> Function:

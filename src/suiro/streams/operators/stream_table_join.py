@@ -32,7 +32,8 @@ class StreamTableJoinRule:
         self._table = context.store(operator.table_store)
         self._grace_ms = operator.grace_ms or 0
         self._buffer: Any = None if operator.buffer_store is None else context.store(operator.buffer_store)
-        # How far the stream's lanes came while this rule was there: a lane of the table may be ahead of them.
+        # How far the stream's input partitions came while this rule was there: an input partition of the table may be
+        # ahead of them.
         self._reached = UNKNOWN
         self._context = context
         self._forward = context.forward

@@ -1,7 +1,8 @@
-"""Selects the sub-topologies that run on columns: `twin_of` returns columnar operators, or the reason why not.
+"""Selects the sub-topologies that run on columns: `columnar_form_of` returns columnar operators, or the reason why not.
 
-A twin of an aggregation has two sides: in the source task it turns a lane's columns into a payload, in the task it
-puts payloads into the state and gives what leaves. A twin of a sub-topology without state has only the first.
+A columnar form of an aggregation has two sides: in the source task it turns an input partition's columns into a
+payload, in the task it puts payloads into the state and gives what leaves. A columnar form of a sub-topology without
+state has only the first.
 """
 
 from __future__ import annotations
@@ -14,16 +15,16 @@ import pyarrow as pa
 from suiro.streams.task import TaskSettings
 from suiro.streams.topology.nodes import Node, Sink, StreamAggregate, StreamTableJoin, TimeWindowAggregate
 from suiro.streams.topology.topology import SubTopology, Topology
-from suiro.streams.vectorised.aggregate_twin import AggregateTwin, aggregate_twin
+from suiro.streams.vectorised.columnar_aggregate import ColumnarAggregate, columnar_aggregate
 from suiro.streams.vectorised.emission import Emission, emissions
 from suiro.streams.vectorised.sources import check_input, read_chunk, types_of_input
 from suiro.streams.vectorised.stateless import Chain, Reason
-from suiro.streams.vectorised.stream_table_join import JoinTwin, join_twin
+from suiro.streams.vectorised.stream_table_join import ColumnarJoin, columnar_join
 
-__all__ = ["Reason", "StatelessTwin", "Twin", "twin_of"]
+__all__ = ["ColumnarForm", "ColumnarStateless", "Reason", "columnar_form_of"]
 
 
-class StatelessTwin:
+class ColumnarStateless:
     kind: Literal["stateless"] = "stateless"
 
     def __init__(self, topology: Topology, chains: dict[str, Chain]) -> None:
@@ -31,8 +32,8 @@ class StatelessTwin:
         self._chains = chains
 
     def run(self, input_name: str, columns: pa.RecordBatch, *, topic: str) -> list[Emission]:
-        """What a chunk of a lane becomes. Raises one of `stateless.FALLBACK`: nothing has happened then, and the rules
-        must run on it."""
+        """What a chunk of an input partition becomes. Raises one of `stateless.FALLBACK`: nothing has happened then,
+        and the rules must run on it."""
         chunk = read_chunk(self._topology.node(input_name), columns, topic)
         return emissions(self._topology, self._chains[input_name].run(chunk))
 
@@ -41,10 +42,10 @@ class StatelessTwin:
         return [f"{name}: columns" for name in nodes]
 
 
-Twin: TypeAlias = StatelessTwin | AggregateTwin | JoinTwin
+ColumnarForm: TypeAlias = ColumnarStateless | ColumnarAggregate | ColumnarJoin
 
 
-def twin_of(topology: Topology, sub: SubTopology, settings: TaskSettings) -> Twin | Reason:
+def columnar_form_of(topology: Topology, sub: SubTopology, settings: TaskSettings) -> ColumnarForm | Reason:
     """A pure function of the topology and the settings."""
     topics = Counter(node.operator.topic for node in sub.outputs if isinstance(node.operator, Sink))
     twice = [topic for topic, count in topics.items() if count > 1]
@@ -58,14 +59,14 @@ def twin_of(topology: Topology, sub: SubTopology, settings: TaskSettings) -> Twi
         return Reason("a global table is joined")
     aggregates = [n for n in sub.nodes if isinstance(n.operator, StreamAggregate | TimeWindowAggregate)]
     if len(aggregates) == 1 and len(sub.stores) == 1:
-        return aggregate_twin(topology, sub, aggregates[0], settings)
+        return columnar_aggregate(topology, sub, aggregates[0], settings)
     joins = [n for n in sub.nodes if isinstance(n.operator, StreamTableJoin)]
     if len(joins) == 1 and len(sub.stores) == 1:
-        return join_twin(topology, sub, joins[0], settings)
+        return columnar_join(topology, sub, joins[0], settings)
     return Reason(f"{_stateful_names(sub)}: no form for columns")
 
 
-def _stateless(topology: Topology, sub: SubTopology) -> StatelessTwin | Reason:
+def _stateless(topology: Topology, sub: SubTopology) -> ColumnarStateless | Reason:
     inside = {node.name for node in sub.nodes}
     exits = {node.name for node in sub.outputs}
     chains = {}
@@ -77,7 +78,7 @@ def _stateless(topology: Topology, sub: SubTopology) -> StatelessTwin | Reason:
         if reason is not None:
             return reason
         chains[node.name] = chain
-    return StatelessTwin(topology, chains)
+    return ColumnarStateless(topology, chains)
 
 
 def _stateful_names(sub: SubTopology) -> str:

@@ -1,7 +1,8 @@
 """A stream joined with a table of the same sub-topology, on columns, in the task.
 
-Records and table rows are taken in the order in which a task takes them: of the lanes' heads the earliest, ties in the
-order of the lanes. That order is the one of each lane's latest timestamp so far, which is what makes it a sort.
+Records and table rows are taken in the order in which a task takes them: of the input partitions' heads the earliest,
+ties in the order of the input partitions. That order is the one of each input partition's latest timestamp so far,
+which is what makes it a sort.
 
 Data that columns cannot do raises one of `FALLBACK` before anything has changed; the rules then run the micro-batch.
 """
@@ -33,22 +34,24 @@ from suiro.streams.vectorised.stateless import FALLBACK, Chain, Reason, Types, j
 from suiro.streams.vectorised.suffix import leave, written_by_rules
 from suiro.streams.vectorised.table import TableRows
 
-__all__ = ["Arrived", "JoinTwin", "LaneChunks", "join_twin"]
+__all__ = ["Arrived", "ColumnarJoin", "InputChunks", "columnar_join"]
 
 _INT64 = struct.Struct(">q")
 _PLAIN = (str, bytes, int, float, bool)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class LaneChunks:
-    """What one lane has for one input in a micro-batch, in order."""
+class InputChunks:
+    """What one input partition has for one input in a micro-batch, in order."""
 
     input: str
     topic: str
     columns: Sequence[pa.RecordBatch]
 
 
-def join_twin(topology: Topology, sub: SubTopology, join: Node, settings: TaskSettings) -> JoinTwin | Reason:
+def columnar_join(
+    topology: Topology, sub: SubTopology, join: Node, settings: TaskSettings
+) -> ColumnarJoin | Reason:
     """`join` and the source of its table are the only stateful operators of the sub-topology."""
     operator = join.operator
     assert isinstance(operator, StreamTableJoin)
@@ -93,7 +96,7 @@ def join_twin(topology: Topology, sub: SubTopology, join: Node, settings: TaskSe
     covered |= {node.name for node in suffix.nodes}
     if covered != inside | {node.name for node in sub.inputs}:
         return Reason(f"{', '.join(sorted(inside - covered))} is beside the way through {join.name}")
-    return JoinTwin(topology, join, table, spec, chains, suffix, settings)
+    return ColumnarJoin(topology, join, table, spec, chains, suffix, settings)
 
 
 def _result_type(
@@ -113,7 +116,7 @@ def _result_type(
     return Reason(f"{join.name}: {joiner.describe()} has no form for columns") if found is None else found
 
 
-class JoinTwin:
+class ColumnarJoin:
     kind: Literal["join"] = "join"
 
     def __init__(
@@ -143,12 +146,12 @@ class JoinTwin:
     def new_rows(self) -> TableRows:
         return TableRows()
 
-    def arrive(self, lanes: Sequence[LaneChunks]) -> Arrived:
-        """`lanes` in the order in which ties are settled; none of them may have to wait for another.
+    def arrive(self, input_partitions: Sequence[InputChunks]) -> Arrived:
+        """`input_partitions` in the order in which ties are settled; none of them may have to wait for another.
 
         Raises one of `FALLBACK`: the rules must run the micro-batch then.
         """
-        return Arrived(self, lanes)
+        return Arrived(self, input_partitions)
 
     def run(
         self,
@@ -230,10 +233,10 @@ class JoinTwin:
 
 
 class Arrived:
-    """What came to both sides in a micro-batch, lane by lane."""
+    """What came to both sides in a micro-batch, input partition by input partition."""
 
-    def __init__(self, twin: JoinTwin, lanes: Sequence[LaneChunks]) -> None:
-        self._twin = twin
+    def __init__(self, columnar: ColumnarJoin, input_partitions: Sequence[InputChunks]) -> None:
+        self._columnar = columnar
         self.dropped: dict[str, int] = {}
         self._stream: list[Chunk] = []
         self._pieces: list[
@@ -242,18 +245,20 @@ class Arrived:
         self._order: npt.NDArray[np.int64] | None = None
         self._is_record: npt.NDArray[np.bool_] | None = None
         self.seen = UNKNOWN
-        for lane in lanes:
+        for input_partition in input_partitions:
             latest = UNKNOWN
-            for columns in lane.columns:
+            for columns in input_partition.columns:
                 if columns.num_rows == 0:
                     continue
-                chunk = read_chunk(twin._topology.node(lane.input), columns, lane.topic)
+                chunk = read_chunk(
+                    columnar._topology.node(input_partition.input), columns, input_partition.topic
+                )
                 reached = np.maximum(np.maximum.accumulate(chunk.timestamps), latest)
                 latest = int(reached[-1])
                 self.seen = max(self.seen, latest)
                 chunk = replace(chunk, places=np.arange(len(chunk)))
-                for end, piece in twin._chains[lane.input].run(chunk).items():
-                    if end == twin._join.name:
+                for end, piece in columnar._chains[input_partition.input].run(chunk).items():
+                    if end == columnar._join.name:
                         self._add_stream(piece, reached)
                     else:
                         self._add_table(piece, reached)
@@ -261,23 +266,23 @@ class Arrived:
         """The stream's records in the order of the join; None where there is none."""
 
     def _add_stream(self, chunk: Chunk, reached: Any) -> None:
-        twin = self._twin
+        columnar = self._columnar
         if chunk.value.null_count:
             chunk = _without(chunk, chunk.value.valid(), "null value", self.dropped)
-        if chunk.key.null_count and not twin._is_left:
+        if chunk.key.null_count and not columnar._is_left:
             chunk = _without(chunk, chunk.key.valid(), "null key", self.dropped)
         if len(chunk):
-            keys = chunk.key.bytes_for(twin._spec.key, twin._topic)
+            keys = chunk.key.bytes_for(columnar._spec.key, columnar._topic)
             self._pieces.append((keys, reached[chunk.places], chunk.timestamps, None))
             self._stream.append(chunk)
 
     def _add_table(self, chunk: Chunk, reached: Any) -> None:
-        twin = self._twin
+        columnar = self._columnar
         if chunk.key.null_count:
             chunk = _without(chunk, chunk.key.valid(), "null key", self.dropped)
         if len(chunk):
-            keys = chunk.key.bytes_for(twin._spec.key, twin._topic)
-            values = chunk.value.bytes_for(twin._spec.value, twin._topic)
+            keys = chunk.key.bytes_for(columnar._spec.key, columnar._topic)
+            values = chunk.value.bytes_for(columnar._spec.value, columnar._topic)
             self._pieces.append((keys, reached[chunk.places], chunk.timestamps, values))
 
     def _in_order(self) -> Chunk | None:

@@ -1,8 +1,8 @@
 """Aggregates numbers by key and time window: finds the windows of each record, then works as `aggregate`.
 
 A source task drops what is late by the records it has seen itself and puts the rest together per key and window; the
-task, which knows the lane's time before, drops the windows that had closed by then. Both together drop what the rule
-drops, because a window that takes a record at time T is one that neither time has closed.
+task, which knows the input partition's time before, drops the windows that had closed by then. Both together drop what
+the rule drops, because a window that takes a record at time T is one that neither time has closed.
 """
 
 from __future__ import annotations

@@ -128,7 +128,7 @@ def _run(
             schema_registry_url=spec.schema_registry_url,
             rebuild=begins_anew(state_dir / spec.application_id),
             traces=traces,
-            footer=CutWriter(committing, output_topic=spec.output_topic, cuts_topic=spec.cuts_topic),
+            trailing_record=CutWriter(committing, output_topic=spec.output_topic, cuts_topic=spec.cuts_topic),
             pace=VersionPace(
                 folder,
                 bootstrap_servers=bootstrap_servers,

@@ -59,7 +59,7 @@ def test_sessions_of_a_block_are_those_of_the_interpreter(is_final: bool) -> Non
     assert (b"a@4-9", b"[4,null]") in results if not is_final else (b"b@1-1", b"[2]") in results
 
 
-def test_a_record_is_late_by_what_its_lane_had_come_to() -> None:
+def test_a_record_is_late_by_what_its_input_partition_had_come_to() -> None:
     builder = StreamsBuilder()
     _sessions(builder)
     topology = builder.build()

@@ -1,4 +1,5 @@
-"""Selects the sub-topologies that run on columnar operators (twins), once per process and from the program alone."""
+"""Selects the sub-topologies that run on columnar operators (columnar forms), once per process and from the program
+alone."""
 
 from __future__ import annotations
 
@@ -7,43 +8,43 @@ from dataclasses import dataclass, field
 from suiro.streams.blocks import BlockPlan, block_plan
 from suiro.streams.task import TaskSettings
 from suiro.streams.topology.topology import Topology
-from suiro.streams.vectorised.plan import Reason, Twin, twin_of
+from suiro.streams.vectorised.plan import ColumnarForm, Reason, columnar_form_of
 
-__all__ = ["Twins", "twins_of"]
+__all__ = ["ColumnarForms", "columnar_forms_of"]
 
-_known: dict[str, Twins] = {}
+_known: dict[str, ColumnarForms] = {}
 
 
 @dataclass(slots=True)
-class Twins:
+class ColumnarForms:
     topology: Topology
     settings: TaskSettings
-    _found: dict[int, Twin | Reason] = field(default_factory=dict)
+    _found: dict[int, ColumnarForm | Reason] = field(default_factory=dict)
     _plans: dict[int, BlockPlan] = field(default_factory=dict)
 
-    def of(self, number: int) -> Twin | None:
-        """The twin of a sub-topology, by its number; None: the rules run it."""
+    def of(self, number: int) -> ColumnarForm | None:
+        """The columnar form of a sub-topology, by its number; None: the rules run it."""
         found = self.found(number)
         return None if isinstance(found, Reason) else found
 
     def block_plan(self, number: int) -> BlockPlan:
-        """How a sub-topology runs that has no twin, or whose data its twin cannot do."""
+        """How a sub-topology runs that has no columnar form, or whose data its columnar form cannot do."""
         if number not in self._plans:
             self._plans[number] = block_plan(self.topology, self.topology.sub_topologies[number])
         return self._plans[number]
 
-    def found(self, number: int) -> Twin | Reason:
+    def found(self, number: int) -> ColumnarForm | Reason:
         if number not in self._found:
             sub = self.topology.sub_topologies[number]
-            self._found[number] = twin_of(self.topology, sub, self.settings)
+            self._found[number] = columnar_form_of(self.topology, sub, self.settings)
         return self._found[number]
 
 
-def twins_of(run: str, topology: Topology, settings: TaskSettings) -> Twins:
+def columnar_forms_of(run: str, topology: Topology, settings: TaskSettings) -> ColumnarForms:
     """Of the program with this `run`."""
     found = _known.get(run)
     if found is None:
         if len(_known) > 8:
             _known.clear()
-        found = _known[run] = Twins(topology, settings)
+        found = _known[run] = ColumnarForms(topology, settings)
     return found

@@ -15,9 +15,9 @@ from hypothesis import strategies as st
 
 from suiro.errors import FatalError
 from suiro.streams.stores import OrderedMap
-from suiro.streams_spark import held_records
-from suiro.streams_spark.held_records import HeldRecords, pack_held, unpack_held
-from suiro.streams_spark.shuffle_message import Lane
+from suiro.streams_spark import buffered_records
+from suiro.streams_spark.buffered_records import BufferedRecords, pack_buffered, unpack_buffered
+from suiro.streams_spark.shuffle_message import InputPartition
 from tests.unit.streams_spark.test_column_task import Engine, Handle, by_key
 from tests.unit.streams_spark.test_messages import columns
 from tests.vectors.checkpoints.make_held_records import AFTER, BEFORE, TOPOLOGIES, of
@@ -26,7 +26,7 @@ PICKLED = Path(__file__).parents[2] / "vectors" / "checkpoints" / "held-records-
 SOME_BYTES = st.none() | st.binary(max_size=300)
 INT64 = st.integers(-(1 << 63), (1 << 63) - 1)
 HEADER = st.tuples(st.text(max_size=4), SOME_BYTES)
-LANE = Lane("topic", 3)
+INPUT_PARTITION = InputPartition("topic", 3)
 
 
 @pytest.mark.parametrize("rules", [False, True])
@@ -38,7 +38,7 @@ def test_a_checkpoint_of_the_release_before_is_gone_on_with(name: str, rules: bo
     wanted.only_rules(rules)
     all_rows = by_key(wanted.batch(before, 100))
     behind = set(wanted.behind)
-    # All of it before the other engine is made: a process knows the twins of some runs only.
+    # All of it before the other engine is made: a process knows the columnar forms of some runs only.
     others, stores = by_key(wanted.batch(after, 100)), wanted.stores()
     kept = json.loads(PICKLED.read_text(encoding="utf-8"))[name]
     found = Engine(topology, f"{name} {rules} found")
@@ -65,7 +65,7 @@ def test_a_checkpoint_of_the_release_before_is_gone_on_with(name: str, rules: bo
     )
 )
 def test_every_record_that_was_pickled_is_read(item: tuple[Any, ...]) -> None:
-    (row,) = unpack_held(pickle.dumps(item, protocol=5)).to_pylist()
+    (row,) = unpack_buffered(pickle.dumps(item, protocol=5)).to_pylist()
     first = ("offset", "timestamp") if len(item) == 6 else ("timestamp", "time")
     headers = tuple((each["key"], each["value"]) for each in row.get("headers") or ())
     found = (*(row[name] for name in (*first, "key", "value")), headers)
@@ -80,7 +80,7 @@ def test_nothing_in_a_pickle_is_called() -> None:
             return called.append, (1,)
 
     with pytest.raises(ValueError, match="is not of a record"):
-        unpack_held(pickle.dumps(print, protocol=5))
+        unpack_buffered(pickle.dumps(print, protocol=5))
     for what in (
         b"\x80\x05cos\nsystem\n(S'true'\ntR.",
         pickle.dumps([1], protocol=5),
@@ -88,13 +88,13 @@ def test_nothing_in_a_pickle_is_called() -> None:
         b"\x80",
     ):
         with pytest.raises(ValueError, match="pickled record"):
-            unpack_held(what)
+            unpack_buffered(what)
     assert called == []
 
 
 @given(batch=st.sampled_from(["offset", "time"]).flatmap(columns).filter(lambda batch: batch.num_rows > 0))
 def test_columns_come_back(batch: pa.RecordBatch) -> None:
-    assert unpack_held(pack_held(batch)) == batch
+    assert unpack_buffered(pack_buffered(batch)) == batch
 
 
 @pytest.mark.parametrize(
@@ -105,19 +105,19 @@ def test_columns_come_back(batch: pa.RecordBatch) -> None:
         (b"\x01" + bytes(7), "has no records"),
         (b"\x01\x01" + bytes(6), "not padded"),
         (b"\x01" + bytes(7) + b"\xff\xff\xff\xff\x10\0\0\0", "cannot be read"),
-        (pack_held(pa.RecordBatch.from_pydict({"key": pa.array([b"k"])})), "has the columns key"),
+        (pack_buffered(pa.RecordBatch.from_pydict({"key": pa.array([b"k"])})), "has the columns key"),
     ],
     ids=["empty", "later", "none", "padding", "cut", "schema"],
 )
 def test_a_damaged_row_is_refused_with_what_to_do(data: bytes, why: str) -> None:
     rows = OrderedMap()
-    rows.put(held_records.held_prefix(LANE, "in") + bytes(8), data)
+    rows.put(buffered_records.buffered_prefix(INPUT_PARTITION, "in") + bytes(8), data)
     with pytest.raises(FatalError, match=rf"topic-3 that wait for in .*{why}.* rebuild"):
-        list(HeldRecords(rows).all())
+        list(BufferedRecords(rows).all())
 
 
 def test_many_records_are_kept_in_rows_of_some_and_taken_in_order(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(held_records, "ROWS_MAX", 10)
+    monkeypatch.setattr(buffered_records, "ROWS_MAX", 10)
     count = 95
     batch = pa.RecordBatch.from_pydict(
         {
@@ -128,12 +128,12 @@ def test_many_records_are_kept_in_rows_of_some_and_taken_in_order(monkeypatch: p
         }
     )
     rows = OrderedMap()
-    held = HeldRecords(rows)
-    following = held.add(LANE, "in", 7, batch)
-    found = list(held.all())
+    buffered = BufferedRecords(rows)
+    following = buffered.add(INPUT_PARTITION, "in", 7, batch)
+    found = list(buffered.all())
     assert [number for _, _, number, _ in found] == list(range(7, following))
     assert all(columns.num_rows <= 10 for *_, columns in found)
     assert pa.Table.from_batches([columns for *_, columns in found]).to_pydict() == batch.to_pydict()
-    monkeypatch.setattr(held_records, "BYTES_MAX", 1)
-    held.clear()
-    assert held.add(LANE, "in", 0, batch) == count
+    monkeypatch.setattr(buffered_records, "BYTES_MAX", 1)
+    buffered.clear()
+    assert buffered.add(INPUT_PARTITION, "in", 0, batch) == count

@@ -44,7 +44,7 @@ from suiro.streams.vectorised.suffix import leave
 from suiro.streams.vectorised.time_window_aggregate import combine_windows
 from suiro.streams.windows import EmitStrategy
 
-__all__ = ["AggregateTwin", "Payload", "aggregate_twin"]
+__all__ = ["ColumnarAggregate", "Payload", "columnar_aggregate"]
 
 _INT64 = struct.Struct(">q")
 _OPAQUE = pa.dictionary(pa.int8(), pa.null())
@@ -53,7 +53,7 @@ _OPAQUE = pa.dictionary(pa.int8(), pa.null())
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Payload:
-    """What a source task sends to a task for one chunk of a lane.
+    """What a source task sends to a task for one chunk of an input partition.
 
     `seen`: the latest timestamp of all records, `reached`: of those that came to the aggregate.
     """
@@ -78,9 +78,9 @@ class Payload:
         )
 
 
-def aggregate_twin(
+def columnar_aggregate(
     topology: Topology, sub: SubTopology, aggregate: Node, settings: TaskSettings
-) -> AggregateTwin | Reason:
+) -> ColumnarAggregate | Reason:
     """`aggregate` is the only stateful operator of the sub-topology."""
     operator = aggregate.operator
     assert isinstance(operator, StreamAggregate | TimeWindowAggregate)
@@ -113,7 +113,7 @@ def aggregate_twin(
         return Reason(f"{aggregate.name} emits when windows close")
     single = isinstance(source.operator, Source) and len(source.operator.topics) == 1
     if not single and (is_windowed or numbers.needs_order):
-        return Reason(f"{aggregate.name} takes records of several lanes, whose order counts")
+        return Reason(f"{aggregate.name} takes records of several input partitions, whose order counts")
     suffixes: list[Chain] = []
     exits = {node.name for node in sub.outputs}
     key_type = _OPAQUE if is_windowed else types.key
@@ -133,7 +133,7 @@ def aggregate_twin(
         return Reason(
             f"{', '.join(sorted(unreached))} is beside the way from {source.name} to {aggregate.name}"
         )
-    return AggregateTwin(topology, source, aggregate, spec, numbers, prefix, suffixes, settings)
+    return ColumnarAggregate(topology, source, aggregate, spec, numbers, prefix, suffixes, settings)
 
 
 def _check_windowed_sinks(
@@ -150,7 +150,7 @@ def _check_windowed_sinks(
     return None
 
 
-class AggregateTwin:
+class ColumnarAggregate:
     kind: Literal["aggregate"] = "aggregate"
 
     def __init__(
@@ -190,7 +190,7 @@ class AggregateTwin:
         failures: Failures,
         dropped: dict[str, int] | None = None,
     ) -> pa.RecordBatch:
-        """A chunk of a lane as one payload. `columns` as they are in the topic, or as they were carried."""
+        """A chunk of an input partition as one payload. `columns` as they are in the topic, or as they were carried."""
         counts: dict[str, int] = {} if dropped is None else dropped
         try:
             chunk = read_chunk(self.source, columns, topic)
@@ -288,7 +288,7 @@ class AggregateTwin:
         failures: Failures,
         dropped: dict[str, int] | None = None,
     ) -> list[Emission]:
-        """Payloads of one micro-batch, each lane's in order, into the rows; gives what leaves."""
+        """Payloads of one micro-batch, each input partition's in order, into the rows; gives what leaves."""
         clock = _Times(times, self._aggregate.name, is_windowed=self._windows is not None)
         for payload in map(Payload.unpacked, payloads):
             if self._windows is None:

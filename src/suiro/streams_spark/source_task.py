@@ -1,4 +1,4 @@
-"""The source task: reads its input partitions (lanes) one after another and produces rows with messages.
+"""The source task: reads its input partitions (input partitions) one after another and produces rows with messages.
 
 Sub-topologies of level 0 run right here; of their records only those for a repartition travel on.
 """
@@ -31,18 +31,18 @@ from suiro.streams.stores import OrderedMap
 from suiro.streams.task import TIMES
 from suiro.streams.topology.nodes import Node, Repartition
 from suiro.streams.vectorised.stateless import FALLBACK
+from suiro.streams_spark.columnar_forms import columnar_forms_of
 from suiro.streams_spark.condition import TABLE, seen
 from suiro.streams_spark.outputs import Outputs, Topics
 from suiro.streams_spark.plan import IN_SOURCE_TASKS, SubPlan, may_punctuate
 from suiro.streams_spark.program import Program
 from suiro.streams_spark.record_readers import TopicReader
 from suiro.streams_spark.record_spans import RecordTracer
-from suiro.streams_spark.shuffle_message import Lane, Row, ShuffleMessage
+from suiro.streams_spark.shuffle_message import InputPartition, Row, ShuffleMessage
 from suiro.streams_spark.taking import Letters, all_taken
-from suiro.streams_spark.twins import twins_of
-from suiro.streams_spark.work import LaneRange, Work
+from suiro.streams_spark.work import InputRange, Work
 
-__all__ = ["lane_rows", "work_rows"]
+__all__ = ["input_rows", "work_rows"]
 
 
 def work_rows(
@@ -60,17 +60,17 @@ def work_rows(
     with StageOfTask(program.sink, in_driver) as stage:
         topics = Topics(stage)
         tracer = None
-        if program.tracing is not None and not work.muted:
+        if program.tracing is not None and not work.replayed:
             tracer = RecordTracer(program.tracing, clock)
-        if work.muted:
-            topics.mute(program.kept_when_muted)
+        if work.replayed:
+            topics.replay(program.kept_when_replayed)
         if work.ticks:
-            yield list(_clock_ticks(program, work.clock, muted=work.muted))
+            yield list(_clock_ticks(program, work.clock, replayed=work.replayed))
         if work.rewrites:
-            yield list(_rewrite_ticks(program, muted=work.muted))
-        for item in work.lanes:
+            yield list(_rewrite_ticks(program, replayed=work.replayed))
+        for item in work.input_partitions:
             if item.records.start == item.records.end:
-                yield from lane_rows(program, item, (), topics, work.clock, calls)
+                yield from input_rows(program, item, (), topics, work.clock, calls)
                 continue
             with lease(bootstrap_servers, settings) as client:
                 waiting = Waiting(
@@ -81,8 +81,8 @@ def work_rows(
                 with ends_with_query(client.abandon), ends_with_query(calls.give_up):
                     chunks = read_columns(RetryingClient(client, waiting), item.records, reading, clock)
                     if tracer is not None:
-                        chunks = tracer.traced(chunks, item.lane)
-                    yield from lane_rows(program, item, chunks, topics, work.clock, calls)
+                        chunks = tracer.traced(chunks, item.input_partition)
+                    yield from input_rows(program, item, chunks, topics, work.clock, calls)
         yield list(topics.finish())
         if tracer is not None:
             yield list(tracer.report())
@@ -97,26 +97,26 @@ def _until_stopped(
     return partial(given_up_when_stopped, in_driver["sql.streaming.queryId"])
 
 
-def lane_rows(
+def input_rows(
     program: Program,
-    item: LaneRange,
+    item: InputRange,
     chunks: Iterable[pa.RecordBatch],
     topics: Topics,
     clock: int | None = None,
     caller: Caller | None = None,
 ) -> Iterator[list[Row]]:
-    """The records of one lane, as columns, to messages and staged records: all that a source task does."""
-    lane = item.lane
+    """The records of one input partition, as columns, to messages and staged records: all that a source task does."""
+    input_partition = item.input_partition
     plan = program.plan
-    inputs = plan.inputs.get(lane.group, [])
-    tables = plan.global_inputs.get(lane.group, [])
+    inputs = plan.inputs.get(input_partition.group, [])
+    tables = plan.global_inputs.get(input_partition.group, [])
     here = [
-        _Here(program, sub, node, lane, topics, caller)
+        _Here(program, sub, node, input_partition, topics, caller)
         for sub, node in inputs
         if sub.level == IN_SOURCE_TASKS
     ]
     away = [
-        (sub, node, _combining(program, sub, node, lane, topics))
+        (sub, node, _combining(program, sub, node, input_partition, topics))
         for sub, node in inputs
         if sub.level != IN_SOURCE_TASKS
     ]
@@ -124,11 +124,11 @@ def lane_rows(
         columns = _without_empty_headers(columns)
         message = ShuffleMessage(
             kind="raw",
-            lane=lane,
+            input_partition=input_partition,
             sequence=sequence,
             behind=item.behind,
             clock=clock,
-            muted=topics.is_muted,
+            replayed=topics.is_replayed,
             paused=item.paused,
             columns=columns,
         )
@@ -137,7 +137,9 @@ def lane_rows(
             data = replace(message, input=node.name, behind=False, paused=None).pack()
             rows += [(sub.number, partition, data) for partition in range(sub.tasks)]
         for sub, node, combined in away:
-            rows.append((sub.number, lane.partition, combined(replace(message, input=node.name)).pack()))
+            rows.append(
+                (sub.number, input_partition.partition, combined(replace(message, input=node.name)).pack())
+            )
         for task in here:
             rows += task.feed(columns)
         yield rows
@@ -145,45 +147,48 @@ def lane_rows(
     if item.tells:
         tick = ShuffleMessage(
             kind="tick",
-            lane=lane,
+            input_partition=input_partition,
             sequence=1 << 30,
             behind=item.behind,
             clock=clock,
-            muted=topics.is_muted,
+            replayed=topics.is_replayed,
             paused=item.paused,
         )
-        rows += [(sub.number, lane.partition, replace(tick, input=node.name).pack()) for sub, node, _ in away]
+        rows += [
+            (sub.number, input_partition.partition, replace(tick, input=node.name).pack())
+            for sub, node, _ in away
+        ]
     for task in here:
         rows += task.finish(item)
     yield rows
 
 
 class _Here:
-    """A sub-topology without state, run in the source task for one lane."""
+    """A sub-topology without state, run in the source task for one input partition."""
 
     def __init__(
         self,
         program: Program,
         sub: SubPlan,
         node: Node,
-        lane: Lane,
+        input_partition: InputPartition,
         topics: Topics,
         caller: Caller | None,
     ) -> None:
-        self._lane = lane
+        self._input_partition = input_partition
         self._topics = topics
         self._input = node.name
-        twins = twins_of(program.run, program.plan.topology, program.settings)
-        found = twins.of(sub.number)
-        self._twin = found if found is not None and found.kind == "stateless" else None
-        self._outputs = Outputs(program.plan, topics, lane, twins=twins)
+        columnar_forms = columnar_forms_of(program.run, program.plan.topology, program.settings)
+        found = columnar_forms.of(sub.number)
+        self._columnar = found if found is not None and found.kind == "stateless" else None
+        self._outputs = Outputs(program.plan, topics, input_partition, columnar_forms=columnar_forms)
         sub_topology = program.plan.topology.sub_topologies[sub.number]
         self._cuts = tuple(item for item in sub_topology.outputs if isinstance(item.operator, Repartition))
         self._task = BlockTask(
             program.plan.topology,
             sub_topology,
-            twins.block_plan(sub.number),
-            partition=lane.partition,
+            columnar_forms.block_plan(sub.number),
+            partition=input_partition.partition,
             maps={TIMES: OrderedMap()},
             outputs=self._outputs,
             settings=program.settings,
@@ -196,12 +201,12 @@ class _Here:
             drop=topics.drop,
             dead_letter=self._letters.add,
         )
-        self._reader = TopicReader(reader, lane)
+        self._reader = TopicReader(reader, input_partition)
 
     def feed(self, columns: pa.RecordBatch) -> Iterator[Row]:
-        if self._twin is not None:
+        if self._columnar is not None:
             try:
-                found = self._twin.run(self._input, columns, topic=self._lane.group)
+                found = self._columnar.run(self._input, columns, topic=self._input_partition.group)
             except FALLBACK:
                 pass
             else:
@@ -213,41 +218,43 @@ class _Here:
             self._task.process_block(block)
         return self._outputs.ready_rows()
 
-    def finish(self, item: LaneRange) -> Iterator[Row]:
+    def finish(self, item: InputRange) -> Iterator[Row]:
         self._task.end_of_batch()
         self._task.close()
         for reason, count in self._task.dropped.items():
             self._topics.drop(reason, count)
         self._topics.note_rows(self._task.rows)
-        at = seen(is_behind=item.behind, is_at_boundary=item.paused is not None, is_held=False)
+        at = seen(is_behind=item.behind, is_at_boundary=item.paused is not None, is_buffered=False)
         return self._outputs.finish(self._cuts, TABLE[at], tells=item.tells)
 
 
 def _combining(
-    program: Program, sub: SubPlan, node: Node, lane: Lane, topics: Topics
+    program: Program, sub: SubPlan, node: Node, input_partition: InputPartition, topics: Topics
 ) -> Callable[[ShuffleMessage], ShuffleMessage]:
-    """What a task's twin on columns wants to have done before the shuffle."""
-    twins = twins_of(program.run, program.plan.topology, program.settings)
-    outputs = Outputs(program.plan, topics, lane, twins=twins)
+    """What a task's columnar form on columns wants to have done before the shuffle."""
+    columnar_forms = columnar_forms_of(program.run, program.plan.topology, program.settings)
+    outputs = Outputs(program.plan, topics, input_partition, columnar_forms=columnar_forms)
     reader = SourceReader(
         node,
         on_deserialization_error=program.on_deserialization_error,
         drop=topics.drop,
-        dead_letter=outputs.bury,
+        dead_letter=outputs.add_dead_letter,
     )
-    return lambda message: outputs.combined(sub.number, message, lane.partition, lane.group, reader)
+    return lambda message: outputs.combined(
+        sub.number, message, input_partition.partition, input_partition.group, reader
+    )
 
 
-def _clock_ticks(program: Program, clock: int | None, *, muted: bool) -> Iterator[Row]:
-    tick = ShuffleMessage(kind="tick", lane=None, clock=clock, muted=muted).pack()
+def _clock_ticks(program: Program, clock: int | None, *, replayed: bool) -> Iterator[Row]:
+    tick = ShuffleMessage(kind="tick", input_partition=None, clock=clock, replayed=replayed).pack()
     for sub in program.plan.topology.sub_topologies:
         if may_punctuate([sub]):
             for partition in range(program.plan.subs[sub.number].tasks):
                 yield sub.number, partition, tick
 
 
-def _rewrite_ticks(program: Program, *, muted: bool) -> Iterator[Row]:
-    tick = ShuffleMessage(kind="tick", lane=None, muted=muted, rewrites=True).pack()
+def _rewrite_ticks(program: Program, *, replayed: bool) -> Iterator[Row]:
+    tick = ShuffleMessage(kind="tick", input_partition=None, replayed=replayed, rewrites=True).pack()
     for sub in program.plan.topology.sub_topologies:
         if any(spec.logged for spec in sub.stores):
             for partition in range(program.plan.subs[sub.number].tasks):

@@ -21,19 +21,19 @@ import pyarrow as pa
 from suiro.errors import FatalError
 from suiro.streams.stores import OrderedMap
 from suiro.streams_spark.arrow_bytes import read_columns, write_columns
-from suiro.streams_spark.shuffle_message import HEADERS, Lane, headers_array
+from suiro.streams_spark.shuffle_message import HEADERS, InputPartition, headers_array
 
 __all__ = [
+    "BUFFERED",
     "FORMAT_VERSION",
-    "HELD",
-    "HeldRecords",
-    "held_prefix",
-    "pack_held",
+    "BufferedRecords",
+    "buffered_prefix",
+    "pack_buffered",
     "queue_of_prefix",
-    "unpack_held",
+    "unpack_buffered",
 ]
 
-HELD = "$held"
+BUFFERED = "$held"
 FORMAT_VERSION = 1
 ROWS_MAX = 1_024
 """Records in one row: what a micro-batch writes again where it took some of them."""
@@ -46,47 +46,49 @@ _REQUIRED = {"timestamp": pa.int64(), "key": pa.binary(), "value": pa.binary()}
 _OPTIONAL = {"offset": pa.int64(), "time": pa.int64(), "extracted": pa.int64(), "headers": HEADERS}
 
 
-def held_prefix(lane: Lane, input_: str) -> bytes:
-    return f"{lane.group}\0{lane.partition}\0{input_}\0".encode()
+def buffered_prefix(input_partition: InputPartition, input_: str) -> bytes:
+    return f"{input_partition.group}\0{input_partition.partition}\0{input_}\0".encode()
 
 
-def queue_of_prefix(prefix: bytes) -> tuple[Lane, str]:
+def queue_of_prefix(prefix: bytes) -> tuple[InputPartition, str]:
     group, partition, input_, _ = prefix.decode().split("\0")
-    return Lane(group, int(partition)), input_
+    return InputPartition(group, int(partition)), input_
 
 
-class HeldRecords:
+class BufferedRecords:
     """View of a task's map."""
 
     def __init__(self, rows: OrderedMap) -> None:
         self._rows = rows
 
-    def all(self) -> Iterator[tuple[Lane, str, int, pa.RecordBatch]]:
-        """Lane, input, number and records, each queue's in order."""
+    def all(self) -> Iterator[tuple[InputPartition, str, int, pa.RecordBatch]]:
+        """Input partition, input, number and records, each queue's in order."""
         for key, data in self._rows.range():
-            lane, input_ = queue_of_prefix(key[: -_NUMBER.size])
+            input_partition, input_ = queue_of_prefix(key[: -_NUMBER.size])
             try:
-                columns = unpack_held(data)
+                columns = unpack_buffered(data)
             except ValueError as error:
                 raise FatalError(
-                    f"records of {lane.name} that wait for {input_} cannot be read from the checkpoint: {error}. Use "
-                    "the release that wrote the checkpoint; if it was damaged, move it away and rebuild "
+                    f"records of {input_partition.name} that wait for {input_} cannot be read from the checkpoint: "
+                    f"{error}. Use the release that wrote the checkpoint; if it was damaged, move it away and rebuild "
                     "(rebuild=True, suiro run --rebuild)"
                 ) from error
-            yield lane, input_, _NUMBER.unpack(key[-_NUMBER.size :])[0], columns
+            yield input_partition, input_, _NUMBER.unpack(key[-_NUMBER.size :])[0], columns
 
-    def put(self, lane: Lane, input_: str, number: int, columns: pa.RecordBatch) -> None:
-        self._rows.put(held_prefix(lane, input_) + _NUMBER.pack(number), pack_held(columns))
+    def put(self, input_partition: InputPartition, input_: str, number: int, columns: pa.RecordBatch) -> None:
+        self._rows.put(
+            buffered_prefix(input_partition, input_) + _NUMBER.pack(number), pack_buffered(columns)
+        )
 
-    def add(self, lane: Lane, input_: str, number: int, columns: pa.RecordBatch) -> int:
+    def add(self, input_partition: InputPartition, input_: str, number: int, columns: pa.RecordBatch) -> int:
         """From this number on, in as many rows as it takes. The number that follows."""
         for piece in _pieces(columns):
-            self.put(lane, input_, number, piece)
+            self.put(input_partition, input_, number, piece)
             number += 1
         return number
 
-    def remove(self, lane: Lane, input_: str, number: int) -> None:
-        self._rows.put(held_prefix(lane, input_) + _NUMBER.pack(number), None)
+    def remove(self, input_partition: InputPartition, input_: str, number: int) -> None:
+        self._rows.put(buffered_prefix(input_partition, input_) + _NUMBER.pack(number), None)
 
     def clear(self) -> None:
         for key, _ in list(self._rows.range()):
@@ -103,12 +105,12 @@ def _pieces(columns: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
         yield columns
 
 
-def pack_held(columns: pa.RecordBatch) -> bytes:
+def pack_buffered(columns: pa.RecordBatch) -> bytes:
     # Without what the columns' schema says beside names and types, equal records are equal bytes.
     return write_columns(bytes((FORMAT_VERSION,)), columns.replace_schema_metadata(None))
 
 
-def unpack_held(data: bytes) -> pa.RecordBatch:
+def unpack_buffered(data: bytes) -> pa.RecordBatch:
     """Raises `ValueError` with what is wrong."""
     if not data:
         raise ValueError("the row is empty")

@@ -27,7 +27,7 @@ from suiro.streams.errors import ProcessingError
 from suiro.streams.task import TaskSettings
 from suiro.streams.vectorised.aggregate import NumberRows
 from suiro.streams.vectorised.numbers import Numbers
-from suiro.streams.vectorised.plan import Reason, twin_of
+from suiro.streams.vectorised.plan import Reason, columnar_form_of
 from suiro.streams.vectorised.stateless import FALLBACK
 from suiro.streams.vectorised.table import TableRows
 
@@ -126,7 +126,7 @@ def test_every_update_is_the_rules_work() -> None:
     builder = StreamsBuilder()
     _stream(builder).group_by_key().count().to_stream().to("out")
     topology = builder.build()
-    found = twin_of(topology, topology.sub_topologies[0], TaskSettings(coalesces=False))
+    found = columnar_form_of(topology, topology.sub_topologies[0], TaskSettings(coalesces=False))
     assert isinstance(found, Reason)
     assert "every update is wanted" in str(found)
 
@@ -171,26 +171,26 @@ def test_a_chunk_that_columns_cannot_do_is_given_back() -> None:
     builder = StreamsBuilder()
     _stream(builder).map_values(record_value() * record_value()).to("out")
     topology = builder.build()
-    twin = twin_of(topology, topology.sub_topologies[0], SETTINGS)
-    assert not isinstance(twin, Reason)
-    assert twin.kind == "stateless"
+    columnar = columnar_form_of(topology, topology.sub_topologies[0], SETTINGS)
+    assert not isinstance(columnar, Reason)
+    assert columnar.kind == "stateless"
     with pytest.raises(FALLBACK):
-        twin.run("KSTREAM-SOURCE-0000000000", columns_of([(b"a", _long(1 << 40), 1, ())]), topic="in")
+        columnar.run("KSTREAM-SOURCE-0000000000", columns_of([(b"a", _long(1 << 40), 1, ())]), topic="in")
     with pytest.raises(FALLBACK):
-        twin.run("KSTREAM-SOURCE-0000000000", columns_of([(b"a", b"short", 1, ())]), topic="in")
+        columnar.run("KSTREAM-SOURCE-0000000000", columns_of([(b"a", b"short", 1, ())]), topic="in")
     with pytest.raises(FALLBACK):
-        twin.run("KSTREAM-SOURCE-0000000000", columns_of([(b"a", _long(1), -1, ())]), topic="in")
+        columnar.run("KSTREAM-SOURCE-0000000000", columns_of([(b"a", _long(1), -1, ())]), topic="in")
 
 
 def test_strings_are_joined_in_columns() -> None:
     builder = StreamsBuilder()
     _stream(builder, serdes.string).map_values(concat(record_value(), "!")).to("out")
     topology = builder.build()
-    twin = twin_of(topology, topology.sub_topologies[0], SETTINGS)
-    assert not isinstance(twin, Reason)
-    assert twin.kind == "stateless"
+    columnar = columnar_form_of(topology, topology.sub_topologies[0], SETTINGS)
+    assert not isinstance(columnar, Reason)
+    assert columnar.kind == "stateless"
     gathered = Gathered()
-    gathered.take(twin.run("KSTREAM-SOURCE-0000000000", columns_of([(b"a", b"x", 1, ())]), topic="in"))
+    gathered.take(columnar.run("KSTREAM-SOURCE-0000000000", columns_of([(b"a", b"x", 1, ())]), topic="in"))
     assert gathered.by_node == {"KSTREAM-SINK-0000000002": [(b"a", b"x!", 1, ())]}
 
 
@@ -200,12 +200,12 @@ def test_json_is_written_anew_for_topics_only() -> None:
     stream.to("out")
     stream.group_by(col("s"), key=serdes.string).count()
     topology = builder.build()
-    twin = twin_of(topology, topology.sub_topologies[0], SETTINGS)
-    assert not isinstance(twin, Reason)
-    assert twin.kind == "stateless"
+    columnar = columnar_form_of(topology, topology.sub_topologies[0], SETTINGS)
+    assert not isinstance(columnar, Reason)
+    assert columnar.kind == "stateless"
     gathered = Gathered()
     data = b'{"s": "x", "n": 2}'
-    gathered.take(twin.run("KSTREAM-SOURCE-0000000000", columns_of([(b"a", data, 1, ())]), topic="in"))
+    gathered.take(columnar.run("KSTREAM-SOURCE-0000000000", columns_of([(b"a", data, 1, ())]), topic="in"))
     written, carried = gathered.by_node.values()
     assert written == [(b"a", b'{"n":2,"s":"x"}', 1, ())]
     assert carried == [(b"x", data, 1, ())]
