@@ -67,7 +67,7 @@ class Version:
         committer = Committer(self._client, destination, reach=reach)
         writer = CutWriter(self._client, output_topic=self.spec.output_topic, cuts_topic=self.spec.cuts_topic)
 
-        def commit(number: int, *, run: str = "run-1", muted: bool = False) -> Outcome:
+        def commit(number: int, *, run: str = "run-1", replayed: bool = False) -> Outcome:
             plan = Plan(
                 batch_id=number,
                 lineage="q",
@@ -75,11 +75,13 @@ class Version:
                 start_digest=f"end-{number - 1}" if number else "",
                 end_digest=f"end-{number}",
             )
-            positions = Positions(offsets={("in", 0): 10 * (number + 1)}, topic_ids={"in": "ab"}, muted=muted)
+            positions = Positions(
+                offsets={("in", 0): 10 * (number + 1)}, topic_ids={"in": "ab"}, replayed=replayed
+            )
             trailing_record: TrailingRecord | None = writer(
                 PlannedOffsets(sources=(json.dumps(positions.to_json()),))
             )
-            partitions = () if muted else tuple({number % PARTITIONS, (number + 1) % PARTITIONS})
+            partitions = () if replayed else tuple({number % PARTITIONS, (number + 1) % PARTITIONS})
             rows = Rows(self.spec.output_topic, number, partitions)
             return committer.process(MicroBatch(plan=plan, writes=rows, trailing_record=trailing_record))
 
@@ -227,7 +229,7 @@ def test_a_rebuild_has_no_cuts_and_goes_on_with_the_next_number(version: Callabl
     commit = made.driver()
     commit(0)
     commit(1)
-    commit(2, muted=True)
+    commit(2, replayed=True)
     assert len(made.cuts()) == 2
     commit(3)
     cuts = made.cuts()

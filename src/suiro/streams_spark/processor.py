@@ -57,4 +57,4 @@ class TaskProcessor(StatefulProcessor):
 def _frame(rows: list[Row]) -> pd.DataFrame:
     import pandas as pd
 
-    return pd.DataFrame(rows, columns=["sub", "bucket", "cargo"])
+    return pd.DataFrame(rows, columns=["sub", "bucket", "message"])

@@ -82,7 +82,7 @@ def start_query(
     reader = session.readStream.format(FORMAT).option("program", text)
     rows = reader.option(WAITS, str(not trigger).lower()).load()
     for level in range(1, program.plan.levels + 1):
-        rows = rows.selectExpr("sub", "bucket", f"{salts} salt", "cargo")
+        rows = rows.selectExpr("sub", "bucket", f"{salts} salt", "message")
         rows = rows.groupBy("sub", "bucket", "salt").transformWithStateInPandas(
             statefulProcessor=TaskProcessor(text, level),
             outputStructType=SPARK_SCHEMA,

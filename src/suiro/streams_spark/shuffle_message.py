@@ -41,7 +41,7 @@ __all__ = [
 STAGED = -1
 SPARK_SCHEMA = "sub int, bucket int, message binary"
 HEADERS = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
-_ARROW_SCHEMA = pa.schema([("sub", pa.int32()), ("bucket", pa.int32()), ("cargo", pa.binary())])
+_ARROW_SCHEMA = pa.schema([("sub", pa.int32()), ("bucket", pa.int32()), ("message", pa.binary())])
 
 FORMAT_VERSION = 1
 _HEAD = struct.Struct(">BBBxiqqqqII")
