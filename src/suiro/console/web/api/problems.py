@@ -70,7 +70,7 @@ def _of_connectors(call: Call) -> Iterator[Problem]:
         for one in host.connectors:
             if one.get("error") is not None or one.get("state") == "FAILED":
                 yield _error(
-                    f"connector {one.get('name')}", one.get("error") or "it has failed", "#/connectors"
+                    f"Connector {one.get('name')}", one.get("error") or "it has failed", "#/connectors"
                 )
 
 
