@@ -78,13 +78,14 @@ def _unpacked(response: httpx.Response) -> Iterator[bytes]:
         yield response.content
         return
     kind = response.headers.get("content-encoding", "identity").strip().lower()
+    # As they come: to wait until a piece of some size is there would let a slow server pass the limit of time.
     if kind == "identity":
-        yield from response.iter_raw(_PIECE_BYTES)
+        yield from response.iter_raw()
         return
     if kind not in _PACKED:
         raise httpx.DecodingError(f"the response has Content-Encoding {kind[:100]!r}; only gzip was accepted")
     unpacker, began = zlib.decompressobj(_GZIP), False
-    for packed in response.iter_raw(_PIECE_BYTES):
+    for packed in response.iter_raw():
         began = began or bool(packed)
         while packed and not unpacker.eof:
             try:

@@ -6,7 +6,6 @@ import base64
 import json
 import re
 import socket
-import ssl
 import subprocess
 import sys
 import threading
@@ -20,23 +19,18 @@ import httpx
 import pytest
 from joserfc.jwk import RSAKey
 from starlette.responses import JSONResponse, Response
-from support.oidc_provider import CLIENT_ID, SECRET, OidcProvider
+from support.oidc_console import PLAIN, ROLES, Served, log_in, me
+from support.oidc_provider import CLIENT_ID, OidcProvider
 
 from suiro.clock import ShiftedClock
-from suiro.console.web import Console, ConsoleServer, ConsoleSettings
+from suiro.console.web import ConsoleServer, ConsoleSettings
 from suiro.console.web import login as login_module
 from suiro.console.web import sessions as sessions_module
 from suiro.console.web.api import overview
-from suiro.console.web.application import ConsoleApplication
-from suiro.console.web.login import Login
 from suiro.console.web.oidc import KEYS_AGAIN_MS, Identity, OidcSettings
 from suiro.console.web.sessions import LoginSessions
 from suiro.errors import ConfigError
-from suiro.foundation.http import HttpServer, Role, Users, listen_on
-
-PLAIN = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-"""To read the certificates of authorities takes longer than most tests here."""
-ROLES = (("kafka-admins", Role.ADMIN), ("ops", Role.OPERATOR), ("kafka", Role.VIEWER))
+from suiro.foundation.http import Role, Users
 
 
 @pytest.fixture(scope="module")
@@ -52,36 +46,9 @@ def provider(running: OidcProvider) -> OidcProvider:
     return running
 
 
-class Served:
-    """A console with logins. `browser` is one that goes where it is sent."""
-
-    def __init__(self, provider: OidcProvider, users: Users | None = None, **settings: Any) -> None:
-        self.clock = ShiftedClock()
-        settings = {"roles": ROLES, "client_secret": SECRET, **settings}
-        oidc = OidcSettings(issuer=provider.issuer, client_id=CLIENT_ID, **settings)
-        self.console = Console(ConsoleSettings(bootstrap_servers="127.0.0.1:1", oidc=oidc), clock=self.clock)
-        listener = listen_on("127.0.0.1", 0, name="test")
-        url = f"http://127.0.0.1:{listener.getsockname()[1]}"
-        self.login = Login(oidc, url=url, clock=self.clock, noted=self.console.note)
-        self.server = HttpServer(ConsoleApplication(self.console, users, self.login), listener, name="test")
-        self.url = self.server.url
-        self.browsers: list[httpx.Client] = []
-
-    def browser(self) -> httpx.Client:
-        self.browsers.append(httpx.Client(base_url=self.url, timeout=60, verify=PLAIN))
-        return self.browsers[-1]
-
-    def stop(self) -> None:
-        for one in self.browsers:
-            one.close()
-        self.console.stop()
-        self.server.stop()
-        self.login.close()
-
-
 @pytest.fixture
 def served(provider: OidcProvider) -> Iterator[Served]:
-    running = Served(provider)
+    running = Served(provider.issuer)
     yield running
     running.stop()
 
@@ -89,22 +56,9 @@ def served(provider: OidcProvider) -> Iterator[Served]:
 @pytest.fixture(scope="module")
 def shared(running: OidcProvider) -> Iterator[Served]:
     """For tests that turn no clock and look at no counts."""
-    console = Served(running)
+    console = Served(running.issuer)
     yield console
     console.stop()
-
-
-def log_in(browser: httpx.Client, path: str = "/login") -> httpx.Response:
-    """The answer of the console to whom the provider sends back."""
-    answer = browser.get(path)
-    while answer.is_redirect and not answer.headers["location"].startswith("/"):
-        answer = browser.get(answer.headers["location"])
-    return answer
-
-
-def me(browser: httpx.Client) -> Any:
-    answer = browser.get("/api/v1/me")
-    return answer.json() if answer.status_code == 200 else answer.status_code
 
 
 def test_a_login_has_a_session_of_its_role_until_it_logs_out(served: Served, provider: OidcProvider) -> None:
@@ -165,7 +119,7 @@ def test_the_claim_says_the_role(
 def test_a_claim_within_claims_and_a_role_for_everybody(provider: OidcProvider) -> None:
     provider.claims.update({"realm_access": {"roles": ["ops"]}, "email": "ada@example.com"})
     for roles, expected in ((ROLES, "operator"), ((("*", Role.VIEWER),), "viewer")):
-        served = Served(provider, roles=roles, role_claim="realm_access.roles", user_claim="email")
+        served = Served(provider.issuer, roles=roles, role_claim="realm_access.roles", user_claim="email")
         try:
             browser = served.browser()
             log_in(browser)
@@ -177,7 +131,7 @@ def test_a_claim_within_claims_and_a_role_for_everybody(provider: OidcProvider) 
 def test_users_of_a_file_have_their_passwords_beside(provider: OidcProvider, tmp_path: Path) -> None:
     path = tmp_path / "users"
     path.write_text("[viewer]\nvera:secret\n")
-    served = Served(provider, Users(path))
+    served = Served(provider.issuer, Users(path))
     try:
         browser = served.browser()
         found = browser.get("/api/v1/me", auth=("vera", "secret")).json()
@@ -523,7 +477,7 @@ def test_roles_are_read_as_they_are_said() -> None:
 
 
 def test_beyond_this_machine_cookies_are_for_https_and_this_host_alone(provider: OidcProvider) -> None:
-    served = Served(provider, url="https://console.example.com")
+    served = Served(provider.issuer, url="https://console.example.com")
     try:
         answer = served.browser().get("/login")
         (cookie,) = answer.headers.get_list("set-cookie")
