@@ -97,6 +97,14 @@ def batch(*values: bytes | None, **more: Any) -> bytes:
     return bytes(encode_batch(records, **more))
 
 
+TIMES = (
+    "1970-01-01T00:00:01.002Z",
+    "1970-01-01T02:00:01.002+02:00",
+    "1970-01-01T00:00:01.002",  # without a zone it is UTC
+    "0001-01-01T00:00:00Z",
+    "9999-12-31T23:59:59Z",
+)
+
 # -- leafing -------------------------------------------------------------------------------------------------
 
 
@@ -186,13 +194,17 @@ def test_a_place_of_any_kind_and_one_record_whole(
     client.produce({(topic, 0): batch(b"a", long.encode(), b"\xff\xfe", None, compression=0)})
     shown = {
         place: [one["offset"] for one in api.get(f"/topics/{topic}/records", **{"from": place})["records"]]
-        for place in ("earliest", "1", "-2", "1970-01-01T00:00:01.002Z")
+        for place in ("earliest", "1", "-2", *TIMES)
     }
     assert shown == {
         "earliest": [0, 1, 2, 3],
         "1": [1, 2, 3],
         "-2": [2, 3],
         "1970-01-01T00:00:01.002Z": [2, 3],
+        "1970-01-01T02:00:01.002+02:00": [2, 3],
+        "1970-01-01T00:00:01.002": [2, 3],
+        "0001-01-01T00:00:00Z": [0, 1, 2, 3],
+        "9999-12-31T23:59:59Z": [],
     }
     listed = api.get(f"/topics/{topic}/records", **{"from": "earliest"})["records"]
     assert (listed[1]["value"]["cut"], len(listed[1]["value"]["text"])) == (True, 4096)
@@ -201,6 +213,8 @@ def test_a_place_of_any_kind_and_one_record_whole(
     whole = api.get(f"/topics/{topic}/record", partition=0, offset=1)
     assert (whole["value"]["text"], bytes.fromhex(whole["value_hex"]).decode()) == (long, long)
     assert api.refused("GET", f"/topics/{topic}/record", partition=0, offset=99)[0] == 404
+    for wrong in ("1970-13-01T00:00:00Z", "1970-01-01T25:00:00Z", "10000-01-01T00:00:00Z", "now()"):
+        assert api.refused("GET", f"/topics/{topic}/records", **{"from": wrong})[0] == 400, wrong
     for query in ({"from": "soon"}, {"partition": "7"}, {"limit": "-1"}, {"positions": "0"}, {"nope": "1"}):
         assert api.refused("GET", f"/topics/{topic}/records", **query)[0] == 400, query
     assert api.refused("GET", "/topics/nothing-of-that-name/records")[0] == 404
@@ -235,6 +249,31 @@ def test_a_search_gives_the_same_answer_twice(api: Api, client: Client, new_topi
     assert (unclear["unclear"], "offset 0" in unclear["first_unclear"]) == (400, True)
     for code in ("__import__('os')", "exec('1')", "[x for x in n]"):
         status, message = api.refused("GET", f"/topics/{topic}/scan", filter=code)
+        assert status == 400, message
+
+
+def test_a_search_that_costs_most_ends_when_nobody_waits_and_holds_up_nobody(
+    serving: Callable[..., ConsoleServer], client: Client, new_topic: NewTopicFixture
+) -> None:
+    """The dearest rule that is allowed, over records as large as they come."""
+    topic = new_topic()
+    value = json.dumps({"s": "ab" * 200_000}).encode()
+    for _ in range(20):
+        client.produce({(topic, 0): batch(value, value)})
+    dearest = " or ".join(["s.upper().lower().contains('xy')"] * 60)
+    server = serving()
+    api, others = Api(server.url), Api(server.url)
+    began: list[int] = []
+    with api.events(f"/topics/{topic}/scan", filter=dearest) as events:
+        name, progress = next(events)
+        began.append(progress["scanned"] if name == "progress" else 0)
+        for path in ("/topics", "/overview", f"/topics/{topic}/records"):
+            others.get(path)
+        assert began[0] < 40  # it is in the middle of its records
+        wait_until(lambda: server.open_streams == 1, 10, "the search")
+    wait_until(lambda: server.open_streams == 0, 10, "its end")
+    for longer in (f"{dearest} or {dearest} or {dearest} or {dearest}", "a" * 10_001, "(" * 2_000):
+        status, message = api.refused("GET", f"/topics/{topic}/scan", filter=longer)
         assert status == 400, message
 
 
@@ -394,6 +433,37 @@ def test_roles_decide_who_may(
     noted = Api(url, ADMIN).get("/audit")["events"]
     assert {one["user"] for one in noted} == {"vera", "olga"}
     assert {one["status"] for one in noted} == {403}
+
+
+def test_no_header_and_no_method_leads_around_a_role(
+    serving: Callable[..., ConsoleServer], users: Path, client: Client, new_topic: NewTopicFixture
+) -> None:
+    topic = new_topic()
+    viewer = Api(serving(users=users).url, VIEWER)
+    path, body = f"/topics/{topic}/delete", {"confirm": topic}
+    ways: list[dict[str, Any]] = [
+        {"method": "GET", "headers": {"X-HTTP-Method-Override": "POST"}},
+        {"method": "POST", "headers": {"X-HTTP-Method-Override": "GET"}},
+        {
+            "method": "POST",
+            "headers": {"X-Forwarded-User": "ada", "X-Remote-User": "ada", "Suiro-For": "ada"},
+        },
+        {"method": "POST", "headers": {"Origin": str(viewer.http.base_url.copy_with(path="/")).rstrip("/")}},
+        *({"method": method} for method in ("PUT", "DELETE", "PATCH", "OPTIONS", "HEAD", "post")),
+    ]
+    for way in ways:
+        answer = viewer.http.request(url=path, json=body, **way)
+        assert answer.status_code in (400, 403, 404, 405, 501), (way, answer.text)
+    for odd in (
+        f"/topics/{topic}//delete",
+        f"/topics/{topic}/./delete",
+        f"/TOPICS/{topic}/delete",
+        f"{path}/",
+    ):
+        assert viewer.http.post(odd, json=body).status_code in (403, 404, 405), odd
+    # What may be looked at with a body changes nothing, whatever else is in it.
+    assert viewer.refused("POST", path, {"confirm": topic, "role": "admin"})[0] == 403
+    assert topic in client.metadata()
 
 
 def test_a_console_that_only_shows(serving: Callable[..., ConsoleServer], new_topic: NewTopicFixture) -> None:

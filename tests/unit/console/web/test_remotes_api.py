@@ -191,7 +191,8 @@ def test_what_is_wrong_in_what_runs_on_the_cluster(
     assert found["left_out"] == 0
     assert said.pop("View delays/1, version 2: KeyError: 'x'") == "#/views/0/delays%2F1"
     assert said.pop("Connector b: refused") == "#/connectors"
-    assert said.pop(f"Application {dead_url}: no answer from {dead_url}"[:60]) == "#/applications/2"
+    (away,) = [text for text in said if dead_url in text]
+    assert (away[:28], said.pop(away)) == ("Application: no answer from ", "#/applications/2")
     ((text, link),) = said.items()
     assert (text[:47], link) == ("Application billing: a record cannot be read!!!", "#/applications/0")
     assert all(len(one["text"]) < 400 for one in found["problems"])

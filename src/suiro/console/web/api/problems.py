@@ -49,10 +49,10 @@ def _problems(call: Call) -> Problems:
 def _of_applications(call: Call) -> Iterator[Problem]:
     model = call.console.model
     for one in list_applications(call)["apps"]:
-        name = str(one.get("application_id") or one["url"])
+        name = str(one.get("application_id") or "")
         link = f"#/applications/{one['app']}"
         if one["error"] is not None:
-            yield _error(f"Application {name}", one["error"], link)
+            yield _error(f"Application {name}".strip(), one["error"], link)
         elif one.get("state") == "ERROR":
             yield _error(f"Application {name}", "it has stopped with an error", link)
         topics = one.get("dead_letter_topics")
@@ -66,7 +66,7 @@ def _of_applications(call: Call) -> Iterator[Problem]:
 def _of_connectors(call: Call) -> Iterator[Problem]:
     for host in list_connectors(call).hosts:
         if host.error is not None:
-            yield _error(f"Connectors at {host.url}", host.error, "#/connectors")
+            yield _error("Connectors", host.error, "#/connectors")
         for one in host.connectors:
             if one.get("error") is not None or one.get("state") == "FAILED":
                 yield _error(
@@ -77,7 +77,7 @@ def _of_connectors(call: Call) -> Iterator[Problem]:
 def _of_views(call: Call) -> Iterator[Problem]:
     for host in list_views(call).hosts:
         if host.error is not None:
-            yield _error(f"Views at {host.url}", host.error, "#/views")
+            yield _error("Views", host.error, "#/views")
         for raw in host.views:
             view = msgspec.json.decode(raw) if isinstance(raw, msgspec.Raw) else raw
             if isinstance(view, dict):
@@ -100,7 +100,7 @@ def _error_of(pipeline: Any) -> Any:
 
 
 def _error(what: str, why: Any, link: str) -> Problem:
-    """One line."""
+    """One line. An error of a server that does not answer has its address."""
     text = " ".join(f"{what}: {why}".split())
     return Problem(
         severity="error", text=text if len(text) <= TEXT_CHARS else f"{text[:TEXT_CHARS]}…", link=link

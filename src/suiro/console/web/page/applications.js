@@ -41,7 +41,7 @@ const sum = (rows, name) => (rows ?? []).reduce((before, row) => before + Number
 function Card({ app }) {
   const inside = html`
     <div class="card-head"><span class="card-title mono">${app.application_id ?? app.url}</span>${app.state && html`<${State} text=${app.state} />`}</div>
-    <p class="muted mono">${app.url}</p>
+    ${app.application_id && html`<p class="muted mono">${app.url}</p>`}
     ${app.error && html`<div class="notice error">${app.error}</div>`}
     ${!app.error && html`<${Facts} items=${[
       ['Processed', rate(app.processed_per_s)], ['Lag', count(app.lag)], ['Behind', duration(app.lag_ms)], ['Stores', count(app.stores?.length)],
@@ -98,7 +98,7 @@ function Topology({ app }) {
       <${Tile} label="Left out" value=${count(dropped.reduce((before, [, records]) => before + Number(records), 0))} tone=${dropped.length > 0 ? 'warn' : ''} note=${dropped.map(([reason, records]) => `${count(records)} ${reason}`).join(', ')} />
     </div>
     <${Panel} title="Topology" flush>
-      ${graph.nodes.length === 0 ? html`<${Empty} title="The application tells no topology" />`
+      ${graph.nodes.length === 0 ? html`<${Empty} title="The application reports no topology" />`
         : html`<${Graph} nodes=${graph.nodes} edges=${graph.edges} label="Topology, with the records a second at each node" selected=${chosen || null}
             onSelect=${(/** @type {string} */ id) => setQuery({ node: id === chosen ? null : id }, { replace: true })} />`}
     <//>

@@ -55,7 +55,7 @@ function Connector({ host, connector, onChanged }) {
     ${capture ? html`<${Capture} connector=${connector} capture=${capture} />` : html`<${Facts} items=${[
       ['Lag', count(connector.lag)],
       ['Records', count(connector.records)],
-      ['Put aside', connector.rejected > 0 ? html`<b>${count(connector.rejected)}</b>` : '0'],
+      ['Rejected', connector.rejected > 0 ? html`<b>${count(connector.rejected)}</b>` : '0'],
       ['Commits', count(connector.commits)],
       ['Restarts', count(connector.restarts)],
     ]} />`}
@@ -72,7 +72,7 @@ function Capture({ connector, capture }) {
   const changes = capture.schema_changes ?? [];
   return html`<div class="capture">
     <${Facts} items=${[
-      ['Lag', `${bytes(capture.lag_bytes)} of the log`],
+      ['Lag', html`<span title="What the slot has not confirmed of the database's log">${bytes(capture.lag_bytes)}</span>`],
       ['Log kept', bytes(capture.retained_bytes)],
       ['Position', html`<span class="mono">${capture.position ?? 'none yet'}</span>`],
       ['Last commit', capture.last_commit_ms === null ? 'none yet' : html`<${Ago} ms=${capture.last_commit_ms} />`],
@@ -83,9 +83,9 @@ function Capture({ connector, capture }) {
       <h3>Snapshot <span class="muted">${count(capture.tables_complete)} of ${plural(capture.tables_in_all, 'table')} complete</span></h3>
       ${capture.tables.length > 0 && html`<div class="framed short"><${DataTable} label="Tables of the snapshot" rows=${capture.tables} rowKey=${(/** @type {any} */ row) => row.table} columns=${[
         { id: 'table', title: 'Table', className: 'clip', cell: (/** @type {any} */ row) => html`<a class="mono" href=${href(['topics', row.topic])} title=${row.table}>${row.table}</a>` },
-        { id: 'state', title: 'State', width: '100px', cell: (/** @type {any} */ row) => html`<${State} text=${row.state} />` },
-        { id: 'share', title: '', label: 'Share', width: '90px', cell: (/** @type {any} */ row) => html`<${Rows} row=${row} />` },
-        { id: 'rows', title: 'Rows', numeric: true, width: '150px', cell: (/** @type {any} */ row) => html`<span title=${`${count(row.rows)}${row.is_resumed ? ' since the last start; earlier ones are in the topic, too' : ''}${row.expected === null ? '' : `, of about ${count(row.expected)}`}`}>${row.is_resumed && '+ '}${row.state === 'complete' ? count(row.rows) : short(row.rows)}${row.expected !== null && row.state !== 'complete' && html` <span class="muted">of ${short(row.expected)}</span>`}</span>` },
+        { id: 'state', title: 'State', width: '96px', cell: (/** @type {any} */ row) => html`<${State} text=${row.state} />` },
+        { id: 'share', title: '', label: 'Share', width: '76px', cell: (/** @type {any} */ row) => html`<${Rows} row=${row} />` },
+        { id: 'rows', title: 'Rows', numeric: true, width: '146px', cell: (/** @type {any} */ row) => html`<span title=${`${count(row.rows)}${row.is_resumed ? ' since the last start; earlier ones are in the topic, too' : ''}${row.expected === null ? '' : `, of about ${count(row.expected)}`}`}>${row.is_resumed && '+ '}${row.state === 'complete' ? count(row.rows) : short(row.rows)}${row.expected !== null && row.state !== 'complete' && html` <span class="muted">of ${short(row.expected)}</span>`}</span>` },
       ]} /></div>`}
       ${capture.tables.length < capture.tables_in_all && html`<p class="muted">and ${plural(capture.tables_in_all - capture.tables.length, 'further table')}</p>`}
     </section>

@@ -47,9 +47,9 @@ export function Lineage({ topic }) {
   };
   return html`<${Panel} title="Who writes and reads it">
     <div class="lineage">
-      ${side('writes', 'no writer that the console knows')}
+      ${side('writes', 'no known writer')}
       <${Icon} name="right" /><span class="lineage-topic mono">${topic.name}</span><${Icon} name="right" />
-      ${side('reads', 'no reader that the console knows')}
+      ${side('reads', 'no known reader')}
     </div>
   <//>`;
 }

@@ -43,7 +43,7 @@ const SECTIONS = [
     ],
   },
   {
-    title: 'Care',
+    title: 'Operations',
     places: [
       { id: 'dead-letters', text: 'Dead letters', page: DeadLetters },
       { id: 'security', text: 'Security', page: Security },

@@ -47,7 +47,7 @@ export function Overview() {
       <${Problems} problems=${wrong?.problems ?? seen.problems ?? []} more=${wrong?.left_out ?? 0} />
       <div class="tiles">
         <${Tile} label="Records in" value=${rate(seen.in_per_s)} />
-        <${Tile} label="Topics" value=${count(seen.topics)} note=${`${count(seen.partitions)} partitions`} />
+        <${Tile} label="Topics" value=${count(seen.topics)} note=${plural(seen.partitions, 'partition')} />
         <${Tile} label="Groups" value=${count(seen.groups)} />
         <${Tile} label="Size" value=${bytes(seen.size_bytes)} />
         <${Tile} label="Brokers" value=${count(seen.brokers.length)} note=${seen.controller === null || seen.controller < 0 ? 'no controller' : `controller ${seen.controller}`} />
@@ -60,12 +60,12 @@ export function Overview() {
         <${Panel} title="Busiest topics" flush aside=${html`<a href="#/topics?sort=-in">All topics</a>`}>
           ${seen.busiest.length > 0
             ? html`<${DataTable} columns=${BUSIEST} rows=${seen.busiest} rowKey=${(/** @type {any} */ row) => row.name} label="Busiest topics" />`
-            : html`<${Empty} title="No topics yet" command="suiro topic create orders --partitions 3" />`}
+            : seen.topics > 0 ? html`<${Empty} title="No topic has new records now" />` : html`<${Empty} title="No topics yet" command="suiro topic create orders --partitions 3" />`}
         <//>
         <${Panel} title="Groups that lag" flush aside=${html`<a href="#/groups?sort=-lag">All groups</a>`}>
           ${seen.lagging.length > 0
             ? html`<${DataTable} columns=${LAGGING} rows=${seen.lagging} rowKey=${(/** @type {any} */ row) => row.group} label="Groups that lag" />`
-            : html`<${Empty} title="No group is behind" command="suiro group list" />`}
+            : html`<${Empty} title="No group lags" />`}
         <//>
       </div>
       <${Processing} />

@@ -47,7 +47,7 @@ function Acls({ adding, onClose }) {
   return html`
     <${Failure} error=${error} retry=${reload} />
     ${loading && html`<${Loading} />`}
-    ${data?.off && html`<${Empty} title="The cluster asks nobody for rights">${data.off}<//>`}
+    ${data?.off && html`<${Empty} title="The brokers have no authorizer">Everybody who reaches them may do everything. Set <code>authorizer.class.name</code> on the brokers to use access rules.<//>`}
     ${data && !data.off && html`
       <div class="toolbar inside"><${Search} label="Filter rules" value=${filter} onInput=${(/** @type {string} */ text) => setQuery({ filter: text }, { replace: true })} /></div>
       ${data.acls.length === 0 ? html`<${Empty} title="No rules" command="suiro acl add --principal User:billing --operation read --topic orders">Without a rule only super users may do anything.<//>`
