@@ -36,6 +36,13 @@ from suiro.protocol.records import Record, encode_batch
 
 TOPIC = "million"
 BATCH = 1_000
+TAIL_PER_S, TAIL_S = 10_000, 5
+FRAMES = """seconds => new Promise((done) => {
+  let frames = 0;
+  const ends = performance.now() + seconds * 1000;
+  const count = (now) => { frames += 1; now < ends ? requestAnimationFrame(count) : done(frames); };
+  requestAnimationFrame(count);
+})"""
 VALUE = b'{"carrier": "UA", "flight": %d, "delay": %d, "origin": "EWR", "dest": "IAH"}'
 
 
@@ -138,9 +145,10 @@ def measure(
         assert api.get(f"/topics/{TOPIC}/records", params={"from": at, "limit": 100}).json()["records"]
 
     rows.append(("any time of it", times(moment, 15), "200 ms"))
-    search(options, client, api, rows)
+    search(options, client, process, api, rows)
     painted = first_paint(url, options.rounds)
     rows.append(("first paint of the list of topics", painted, "1 s"))
+    rows.append((f"page that follows {TAIL_PER_S:,} records/s", tail(client, url), "30 frames/s"))
     tabs(options, client, process, url, rows)
 
 
@@ -154,9 +162,13 @@ def times(work: Callable[[], Any], count: int) -> str:
 
 
 def search(
-    options: argparse.Namespace, client: Client, api: httpx.Client, rows: list[tuple[str, str, str]]
+    options: argparse.Namespace,
+    client: Client,
+    process: subprocess.Popen[str],
+    api: httpx.Client,
+    rows: list[tuple[str, str, str]],
 ) -> None:
-    raw, scanned, cancelled = [], [], []
+    raw, scanned, cancelled, gaps = [], [], [], []
     for _ in range(options.rounds):
         began, at = time.perf_counter(), 0
         while at < options.records:
@@ -165,14 +177,18 @@ def search(
         raw.append(options.records / (time.perf_counter() - began))
         began = time.perf_counter()
         with api.stream("GET", f"/topics/{TOPIC}/scan", params={"filter": "delay > 100"}) as answer:
+            at = began
             for line in answer.iter_lines():
                 if line == "event: end":
                     break
+                if line == "event: progress":
+                    at, before = time.perf_counter(), at
+                    gaps.append(at - before)
         scanned.append(options.records / (time.perf_counter() - began))
         with api.stream("GET", f"/topics/{TOPIC}/scan", params={"filter": "delay > 100"}) as answer:
             next(answer.iter_lines())
             began = time.perf_counter()
-        cancelled.append(time.perf_counter() - began)
+        cancelled.append(idle_after(process.pid) - began)
     ratio = statistics.median(scanned) / statistics.median(raw)
     rows.append(
         (
@@ -181,6 +197,26 @@ def search(
             "0.5 x",
         )
     )
+    rows.append(("longest without progress of a search", f"{max(gaps) * 1_000:.0f} ms", "500 ms"))
+    rows.append(("end of a search that is cancelled", f"{max(cancelled) * 1_000:.0f} ms at most", "1 s"))
+
+
+def idle_after(pid: int) -> float:
+    """When the process began to use less than a fifth of a core."""
+    began = time.perf_counter()
+    while True:
+        before, at = cpu_s(pid), time.perf_counter()
+        time.sleep(0.1)
+        if cpu_s(pid) - before < 0.2 * (time.perf_counter() - at):
+            return at
+        if at - began > 60:
+            raise TimeoutError("the console goes on with a search that nobody waits for")
+
+
+def cpu_s(pid: int) -> float:
+    """Of all threads, by the scheduler's own account."""
+    tasks = Path(f"/proc/{pid}/task").iterdir()
+    return sum(int((one / "schedstat").read_text().split()[0]) for one in tasks) / 1e9
 
 
 def batches(data: memoryview) -> Iterator[Any]:
@@ -206,6 +242,46 @@ def first_paint(url: str, rounds: int) -> str:
             page.context.close()
         browser.close()
     return f"{statistics.median(took) * 1_000:.0f} ms, largest {max(took) * 1_000:.0f} ms"
+
+
+def tail(client: Client, url: str) -> str:
+    """Frames a second of a page that follows a topic, and what it says of records that it leaves out."""
+    try:
+        from playwright.sync_api import sync_playwright
+    except ImportError:
+        return "not measured: Playwright is missing"
+    ending = threading.Event()
+    made = encode_batch(
+        [Record(offset=at, timestamp=0, key=b"k", value=VALUE % (at, at)) for at in range(100)]
+    )
+    written = 0
+
+    def write() -> None:
+        nonlocal written
+        began = time.perf_counter()
+        while not ending.is_set():
+            if written < (time.perf_counter() - began) * TAIL_PER_S:
+                client.produce({("small", 0): made})
+                written += 100
+            else:
+                time.sleep(0.002)
+
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path="/usr/bin/chromium", args=["--no-sandbox"])
+        page = browser.new_context().new_page()
+        page.goto(f"{url}/#/topics/small/records")
+        page.get_by_role("button", name="Live").click()
+        writing = threading.Thread(target=write, daemon=True)
+        writing.start()
+        try:
+            page.get_by_text("left out").first.wait_for(timeout=60_000)
+            frames = page.evaluate(FRAMES, TAIL_S)
+            said = page.locator(".list-foot").inner_text().replace("\n", " ")
+        finally:
+            ending.set()
+            writing.join(30)
+        browser.close()
+    return f"{frames / TAIL_S:.0f} frames/s; {said}"
 
 
 def tabs(

@@ -28,6 +28,9 @@ PAGES = {
     "dead-letters": "#/dead-letters/flights.dead-letters",
     "view": "#/views/0/carrier_delays",
     "application": "#/applications/0",
+    "store": "#/applications/0/stores/delays",
+    "schema": "#/schemas/orders-value?old=1",
+    "connectors": "#/connectors",
 }
 
 

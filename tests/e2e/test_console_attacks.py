@@ -133,6 +133,7 @@ def scene(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Scene]:
         with RegistryClient(registry.url) as schemas:
             record = {"type": "record", "name": "R", "doc": HOSTILE, "fields": []}
             schemas.register("orders-value", Schema(json.dumps(record)))
+        wait_until(lambda: "orders" in console.console.model.topics, 60, "the console to know the topic")
         yield Scene(browser, node, client, console)
         browser.close()
         console.stop()
