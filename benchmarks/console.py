@@ -56,7 +56,11 @@ def main() -> None:
     parser.add_argument("--records", type=int, default=1_000_000)
     parser.add_argument("--tabs", type=int, default=20)
     parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--hold-open", help=argparse.SUPPRESS)
     options = parser.parse_args()
+    if options.hold_open:
+        hold_open(options.hold_open, options.tabs)
+        return
     rows: list[tuple[str, str, str]] = []
     with (
         tempfile.TemporaryDirectory(prefix="suiro-console-bench-") as folder,
@@ -310,28 +314,35 @@ def tabs(
 
 @contextmanager
 def open_tabs(url: str, count: int) -> Iterator[None]:
-    ending = threading.Event()
+    """In a process of their own, as browsers are: this one measures."""
+    command = [sys.executable, __file__, "--hold-open", url, "--tabs", str(count)]
+    process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    try:
+        assert process.stdout is not None
+        assert process.stdout.readline() == b"open\n"
+        yield
+    finally:
+        process.kill()
+        process.wait()
+
+
+def hold_open(url: str, count: int) -> None:
+    """Reads as many streams, half of them tails, until it is killed."""
     ready = threading.Semaphore(0)
 
     def read(path: str) -> None:
         with httpx.stream("GET", f"{url}/api/v1{path}", timeout=60) as answer:
-            for _ in answer.iter_lines():
-                ready.release()
-                if ending.is_set():
-                    return
+            for at, _ in enumerate(answer.iter_raw()):
+                if at == 0:
+                    ready.release()
 
     paths = ["/events" if number % 2 else "/topics/small/tail" for number in range(count)]
-    threads = [threading.Thread(target=read, args=(path,), daemon=True) for path in paths]
-    for thread in threads:
-        thread.start()
-    for _ in threads:
+    for path in paths:
+        threading.Thread(target=read, args=(path,), daemon=True).start()
+    for _ in paths:
         ready.acquire(timeout=60)
-    try:
-        yield
-    finally:
-        ending.set()
-        for thread in threads:
-            thread.join(30)
+    print("open", flush=True)
+    sys.stdin.read()
 
 
 def p99(client: Client) -> float:
@@ -351,4 +362,7 @@ def pss(pid: int) -> float:
 
 
 if __name__ == "__main__":
-    sys.exit(load.run(main))
+    if "--hold-open" in sys.argv:
+        main()
+    else:
+        sys.exit(load.run(main))

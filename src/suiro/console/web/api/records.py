@@ -48,6 +48,8 @@ TAIL_RECORDS = 40
 """Shown of each step; a person reads fewer, and what is left out is counted."""
 TAIL_BEHIND_MAX = 2_000
 """Of one partition: a tail that is further behind goes on near the end."""
+TAIL_LOOKED_AT = 200
+"""The same where any record is shown. Markers of transactions and gaps of compaction are among them."""
 TAIL_WAIT_MS = 250
 
 _WHERE = {
@@ -310,11 +312,13 @@ def _tail(call: Call) -> Events:
 def _tailed(call: Call, topic: str, matching: _Matching, positions: dict[int, int]) -> Iterator[bytes]:
     clock = call.console.clock
     at = {(topic, partition): offset for partition, offset in positions.items()}
+    view, is_filtered = matching.view, matching.matches is not None
+    behind_max = TAIL_BEHIND_MAX if is_filtered else TAIL_LOOKED_AT
     try:
         yield event("records", {"records": [], "dropped": 0})
         while True:
             until = clock.monotonic_ms() + STEP_MS + TAIL_WAIT_MS
-            shown: deque[RecordJson] = deque(maxlen=TAIL_RECORDS)
+            last: deque[tuple[LogRecord, tuple[Decoded, Decoded] | None]] = deque(maxlen=TAIL_RECORDS)
             seen = dropped = 0
             with (
                 call.console.client() as client
@@ -324,28 +328,29 @@ def _tailed(call: Call, topic: str, matching: _Matching, positions: dict[int, in
                     max_bytes=SCAN_FETCH_BYTES,
                     partition_max_bytes=SCAN_FETCH_BYTES,
                     max_wait_ms=TAIL_WAIT_MS,
+                    min_bytes=SCAN_FETCH_BYTES,  # a person sees no more than a few steps a second
                 )
             for place, fetched in answers.items():
-                behind = fetched.last_stable_offset - TAIL_BEHIND_MAX
+                behind = fetched.last_stable_offset - behind_max
+                if at[place] < behind:
+                    dropped += behind - at[place]
+                    at[place] = behind
                 for record, following in records_of(*place, at[place], fetched, True):
                     at[place] = following
                     if record is None:
                         continue
-                    if record.offset < behind or clock.monotonic_ms() >= until:
+                    if clock.monotonic_ms() >= until:
                         dropped += 1
                         continue
-                    found = matching.look(record)
-                    if found is not None:
+                    found = matching.look(record) if is_filtered else None
+                    if found is not None or not is_filtered:
                         seen += 1
-                        shown.append(matching.view.shown(record, *found))
-                if at[place] < behind:
-                    dropped += behind - at[place]
-                    at[place] = behind
+                        last.append((record, found))
+            # Without a filter, only those that are shown are decoded.
+            shown = [view.shown(record, *(found or view.key_and_value(record))) for record, found in last]
             dropped += seen - len(shown)
             yield (
-                event("records", {"records": list(shown), "dropped": dropped})
-                if seen or dropped
-                else KEEP_ALIVE
+                event("records", {"records": shown, "dropped": dropped}) if seen or dropped else KEEP_ALIVE
             )
     except SuiroError as error:
         yield event("failed", {"message": str(error)})
