@@ -28,7 +28,7 @@ function List() {
     <div class="content">
       <${Failure} error=${error} retry=${reload} />
       ${loading && html`<${Loading} />`}
-      ${data && apps.length === 0 && html`<${Empty} title="No application was named" command="suiro console --app http://127.0.0.1:8086">Start one with <code>suiro run --console 127.0.0.1:8086</code>, and name it to the console.<//>`}
+      ${data && apps.length === 0 && html`<${Empty} title="No applications configured" command="suiro console --app http://127.0.0.1:8086">Start one with <code>suiro run --console 127.0.0.1:8086</code>, and pass its address to the console.<//>`}
       <div class="cards">${apps.map((/** @type {any} */ app) => html`<${Card} key=${app.app} app=${app} />`)}</div>
     </div>
   `;
@@ -212,7 +212,7 @@ function InputRecords({ number, store, row }) {
   const [found, setFound] = useState(/** @type {any} */ (null));
   const command = useCommand(url(['apps', number, 'stores', store, 'explain']), setFound);
   return html`<${Panel} title="Input records" flush=${found?.found} aside=${html`<button type="button" class="small" disabled=${command.busy} onClick=${() => { setFound(null); command.run({ key: row.key, window: row.window ?? null }); }}>${command.busy ? 'Looking…' : 'Look for them'}</button>`}>
-    ${!found && !command.error && html`<p class="muted">The topology runs once more over its input, beside the application. It takes a minute at most.</p>`}
+    ${!found && !command.error && html`<p class="muted">The topology runs once more over its input, beside the application. This takes at most a minute.</p>`}
     <${Failure} error=${command.error} />
     ${found && html`<${Outcome} found=${found} />`}
     ${found?.found && html`<${DataTable} label="Input records of the row" rows=${found.records} rowKey=${(/** @type {any} */ one) => `${one.topic} ${one.partition} ${one.offset}`} columns=${[
@@ -231,7 +231,7 @@ function Outcome({ found }) {
     ${found.found && html`<p>${plural(found.records.length + Number(found.earlier), 'record')} of ${count(found.read)} that were read. ${found.proven
       ? 'These records alone make this row.' : 'These records alone do not make this row: it depends on others, on time or on chance.'}</p>`}
     ${found.earlier > 0 && html`<p class="muted">${plural(found.earlier, 'earlier record')} of the row are not shown.</p>`}
-    ${found.stopped && html`<p class="notice warn">It stopped early, because ${found.stopped}. Later records are missing.</p>`}
+    ${found.stopped && html`<p class="notice warn">The search stopped early, because ${found.stopped}. Later records are missing.</p>`}
     ${found.begin_later.map((/** @type {any} */ one) => html`<p key=${`${one.topic} ${one.partition}`} class="notice warn">${one.topic}-${one.partition} begins at offset ${one.offset}: records before it are gone.</p>`)}
   </div>`;
 }

@@ -17,7 +17,7 @@ export function Connectors() {
     <div class="content">
       <${Failure} error=${error} retry=${reload} />
       ${loading && html`<${Loading} />`}
-      ${data && hosts.length === 0 && html`<${Empty} title="No host of connectors was named" command="suiro console --connect http://127.0.0.1:8084">Start one with <code>suiro connect run</code>, and name it to the console.<//>`}
+      ${data && hosts.length === 0 && html`<${Empty} title="No Connect processes configured" command="suiro console --connect http://127.0.0.1:8084">Start one with <code>suiro connect run</code>, and pass its address to the console.<//>`}
       ${hosts.map((/** @type {any} */ host) => html`<section key=${host.host} class="host">
         <h2 class="host-name"><span class="mono">${host.url}</span></h2>
         <${Failure} error=${host.error} />
@@ -91,7 +91,7 @@ function Capture({ connector, capture }) {
     </section>
     <section class="capture-part" aria-label="Schema changes">
       <h3>Schema changes <span class="muted">since the start</span></h3>
-      ${changes.length === 0 ? html`<p class="muted">None was seen.</p>` : html`<div class="short dots"><ol class="timeline">${changes.map((/** @type {any} */ change, /** @type {number} */ at) => html`<li key=${at}>
+      ${changes.length === 0 ? html`<p class="muted">None.</p>` : html`<div class="short dots"><ol class="timeline">${changes.map((/** @type {any} */ change, /** @type {number} */ at) => html`<li key=${at}>
         <div><a class="mono" href=${href(['schemas', `${change.topic}-value`])}>${change.table}</a> <span class="muted"><${Ago} ms=${change.at_ms} />, id ${change.schema_id}</span></div>
         <div>${change.changes.join('; ')}</div>
       </li>`)}</ol></div>`}

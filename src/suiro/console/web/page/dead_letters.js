@@ -22,7 +22,7 @@ function List() {
   const { data, error, loading, reload } = useLoad(url(['dead-letters']), { everyMs: 10_000 });
   const [name, setName] = useState('');
   return html`
-    <${Head} title="Dead letters" note="Records that a topology or a connector put aside" />
+    <${Head} title="Dead letters" note="Records that a topology or a connector could not process" />
     <div class="content">
       <${Failure} error=${error} retry=${reload} />
       ${loading && html`<${Loading} />`}
@@ -58,7 +58,7 @@ function Topic({ topic }) {
     <div class="content">
       <${Failure} error=${error} retry=${reload} />
       ${loading && html`<${Loading} />`}
-      ${data && data.groups.length === 0 && html`<${Empty} title="No dead letters" >Nothing was put aside.<//>`}
+      ${data && data.groups.length === 0 && html`<${Empty} title="No dead letters" >The topic has no records that can be shown as dead letters.<//>`}
       ${data && data.groups.length > 0 && html`<${Panel} title="By reason" flush>
         <${DataTable} label="Reasons" rows=${data.groups} first="-waiting" rowKey=${(/** @type {any} */ row) => `${row.origin_topic} ${row.exception} ${row.reason}`}
           rowClass=${(/** @type {any} */ row) => (row === chosen ? 'selected' : '')}
@@ -128,10 +128,10 @@ function Pair({ topic, letter }) {
     <section aria-label="The record it came from">
       <h3>The record it came from</h3>
       <${Failure} error=${error} />
-      ${!letter.origin && html`<p class="muted">Its headers name none.</p>`}
+      ${!letter.origin && html`<p class="muted">Its headers do not name one.</p>`}
       ${letter.origin && loading && html`<${Loading} />`}
       ${data && (data.record ? html`<p><${RecordLink} topic=${data.record.topic} partition=${data.record.partition} offset=${data.record.offset} /></p><${RecordContent} record=${data.record} />`
-        : html`<p class="muted">It is not in the topic any more.</p>`)}
+        : html`<p class="muted">It is no longer in the topic.</p>`)}
     </section>
   </div>`;
 }

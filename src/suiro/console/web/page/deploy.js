@@ -41,6 +41,6 @@ export function Deploy({ host, view, onClose, onDone }) {
       ${found.map((one) => html`<option key=${one} value=${one}>${one}</option>`)}</select><//>`}
     ${found.length === 1 && html`<p>View <b class="mono">${found[0]}</b></p>`}
     ${found.length === 0 && Object.keys(files).length > 0 && html`<${Field} label="View" note="APP.PY:FUNCTION, the function that has @view" wide><input class="mono" value=${entry} spellcheck=${false} onInput=${(/** @type {any} */ event) => setEntry(event.currentTarget.value)} /><//>`}
-    <${Field} label="Settings" note="One name=value a line, as of suiro view deploy --set" wide><textarea class="mono" rows="2" value=${settings} spellcheck=${false} onInput=${(/** @type {any} */ event) => setSettings(event.currentTarget.value)}></textarea><//>
+    <${Field} label="Settings" note="One name=value per line, as for suiro view deploy --set" wide><textarea class="mono" rows="2" value=${settings} spellcheck=${false} onInput=${(/** @type {any} */ event) => setSettings(event.currentTarget.value)}></textarea><//>
   <//>`;
 }

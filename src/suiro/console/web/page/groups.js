@@ -50,7 +50,7 @@ function List() {
     <${VirtualTable} label="Groups" columns=${COLUMNS} rows=${shown} rowKey=${(/** @type {any} */ row) => row.group}
       order=${orderOf(sort, '-lag')} onOrder=${(/** @type {any} */ order) => setQuery({ sort: orderText(order) })}
       onOpen=${(/** @type {any} */ row) => go(href(['groups', row.group]))}
-      empty=${html`<${Empty} title=${filter ? 'No group has this in its name' : 'No groups yet'} command="suiro topic consume orders --group billing">A group appears once a consumer of it has joined or committed.<//>`} />
+      empty=${html`<${Empty} title=${filter ? 'No matching groups' : 'No groups yet'} command="suiro topic consume orders --group billing">A group appears when a consumer joins it or commits.<//>`} />
   </div>`;
 }
 
@@ -179,10 +179,10 @@ function Reset({ group, onClose, onDone }) {
         ]} />
         ${form.to === 'datetime' && html`<${Field} label="Time, in your zone"><input type="datetime-local" step="0.001" value=${form.value} onChange=${value} /><//>`}
         ${form.to === 'offset' && html`<${Field} label="Offset"><input inputmode="numeric" value=${form.value} onInput=${value} /><//>`}
-        ${form.to === 'shift' && html`<${Field} label="Records" note="Below 0: back"><input value=${form.value} onInput=${value} /><//>`}
+        ${form.to === 'shift' && html`<${Field} label="Records" note="Negative: backwards"><input value=${form.value} onInput=${value} /><//>`}
         <${Select} label="Topic" value=${form.topic} options=${[['', 'all'], ...names.map((name) => /** @type {[string, string]} */ ([String(name), String(name)]))]}
           onChange=${(/** @type {string} */ topic) => change({ topic, partitions: '' })} />
-        ${form.topic && html`<${Field} label="Partitions" note="Empty: all"><input placeholder="0, 1" value=${form.partitions} onInput=${(/** @type {any} */ event) => change({ partitions: event.currentTarget.value })} /><//>`}
+        ${form.topic && html`<${Field} label="Partitions" note="Leave empty for all"><input placeholder="0, 1" value=${form.partitions} onInput=${(/** @type {any} */ event) => change({ partitions: event.currentTarget.value })} /><//>`}
       </div>
       ${plan && html`<${Panel} title=${`What would change: ${plural(plan.length, 'partition')}`} flush>
         <${DataTable} label="Plan" rows=${plan} rowKey=${(/** @type {any} */ row) => `${row.topic} ${row.partition}`} columns=${[

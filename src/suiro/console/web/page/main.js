@@ -122,7 +122,7 @@ function Banners() {
   const wrong = overview.value?.error;
   return html`<div class="banners">
     ${state === 'lost' && html`<div class="banner bad" role="alert">
-      <${Icon} name="error" />The console does not answer since ${new Date(lostAt.value).toLocaleTimeString()}. What you see is from before;
+      <${Icon} name="error" />The console has not answered since ${new Date(lostAt.value).toLocaleTimeString()}. The data is from before;
       this page reconnects by itself.
     </div>`}
     ${refused.value && loginAt.value === null && html`<div class="banner bad" role="alert"><${Icon} name="error" />${refused.value}</div>`}
@@ -158,7 +158,7 @@ function Page() {
   }, [route.value.path]);
   if (loginAt.value !== null) return html`<${LogIn} />`;
   if (me.value === null && refused.value === null) return html`<${Loading} />`;
-  if (!place) return html`<div class="empty"><p class="empty-title">There is no such page.</p><p><a href="#/overview">Go to the overview</a></p></div>`;
+  if (!place) return html`<div class="empty"><p class="empty-title">This page does not exist.</p><p><a href="#/overview">Go to the overview</a></p></div>`;
   return html`<${place.page} key=${place.id} parts=${parts.slice(1)} />`;
 }
 

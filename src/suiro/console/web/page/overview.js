@@ -126,7 +126,7 @@ function standing(app) {
 /** @param {{problems: {severity: string, text: string, link: string}[], more: number}} props `more`: beyond these */
 function Problems({ problems, more }) {
   if (problems.length === 0) {
-    return html`<div class="problems fine"><${Icon} name="ok" />Nothing is wrong as far as the console knows.</div>`;
+    return html`<div class="problems fine"><${Icon} name="ok" />No known problems.</div>`;
   }
   const errors = problems.filter(({ severity }) => severity === 'error').length;
   const counts = [...(errors > 0 ? [plural(errors, 'error')] : []), ...(errors < problems.length ? [plural(problems.length - errors, 'warning')] : [])];

@@ -51,6 +51,6 @@ export function Palette({ places, onClose }) {
         <${Icon} name=${one.icon} /><span class="palette-name">${one.name}</span><span class="muted">${one.kind}</span>
       </li>`)}
     </ul>
-    ${found.length === 0 && html`<p class="muted">Nothing has this in its name.</p>`}
+    ${found.length === 0 && html`<p class="muted">No matches.</p>`}
   <//>`;
 }

@@ -93,7 +93,7 @@ export function Copy({ text, label }) {
       setCopied(true);
       setTimeout(() => setCopied(false), 1_500);
     } catch {
-      say('The browser allows no copying here: select the text instead.', 'error');
+      say('The browser does not allow copying here. Select the text instead.', 'error');
     }
   };
   return html`<button type="button" class="plain" onClick=${copy} aria-label=${label} title=${label}>

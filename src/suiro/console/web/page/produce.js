@@ -39,7 +39,7 @@ export function Produce({ topic, like, onClose, onDone }) {
     body=${body} onClose=${onClose} onDone=${(/** @type {any} */ answer) => { say(`Written to partition ${answer.partition} at offset ${answer.offset}.`); onDone(answer); }}>
     <div class="fields">
       <${Select} label="Key as" value=${form.keyFormat} options=${FORMATS} onChange=${(/** @type {string} */ keyFormat) => change({ keyFormat })} />
-      <${Field} label="Partition" note="Empty: by the key"><input inputmode="numeric" value=${form.partition} onInput=${set('partition')} /><//>
+      <${Field} label="Partition" note="Leave empty to choose by the key"><input inputmode="numeric" value=${form.partition} onInput=${set('partition')} /><//>
       <label class="check"><input type="checkbox" checked=${form.noKey} onChange=${(/** @type {any} */ event) => change({ noKey: event.currentTarget.checked })} />No key</label>
     </div>
     <${Field} label="Key" wide><input class="mono" value=${form.key} disabled=${form.noKey} data-first onInput=${set('key')} spellcheck=${false} /><//>
@@ -48,6 +48,6 @@ export function Produce({ topic, like, onClose, onDone }) {
       <label class="check"><input type="checkbox" checked=${form.noValue} onChange=${(/** @type {any} */ event) => change({ noValue: event.currentTarget.checked })} />No value (a tombstone)</label>
     </div>
     <${Field} label="Value" wide><textarea class="mono" rows="9" value=${form.value} disabled=${form.noValue} onInput=${set('value')} spellcheck=${false}></textarea><//>
-    <${Field} label="Headers" note="One a line, as name=value" wide><textarea class="mono" rows="2" value=${form.headers} onInput=${set('headers')} spellcheck=${false}></textarea><//>
+    <${Field} label="Headers" note="One per line: name=value" wide><textarea class="mono" rows="2" value=${form.headers} onInput=${set('headers')} spellcheck=${false}></textarea><//>
   <//>`;
 }

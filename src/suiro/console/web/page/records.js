@@ -188,7 +188,7 @@ function Foot({ held, question, onMore }) {
   return html`<div class="list-foot">
     <span class="muted">${held.busy ? 'Loading…' : `${shown} here`}${range.length === 1 ? `, offsets ${range[0][1][0]} to ${range[0][1][1]} in the partition` : ''}</span>
     <span class="grow"></span>
-    ${held.atEnd && !held.busy && held.records.length > 0 && html`<span class="muted">This was the end.</span><button type="button" class="small" onClick=${onMore}>Newer ones</button>`}
+    ${held.atEnd && !held.busy && held.records.length > 0 && html`<span class="muted">End of the topic.</span><button type="button" class="small" onClick=${onMore}>Newer ones</button>`}
   </div>`;
 }
 

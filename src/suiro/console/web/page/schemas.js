@@ -48,7 +48,7 @@ function List() {
     ${data && html`<${VirtualTable} label="Subjects" columns=${COLUMNS} rows=${shown} rowKey=${(/** @type {any} */ row) => row.subject}
       order=${orderOf(sort, 'subject')} onOrder=${(/** @type {any} */ order) => setQuery({ sort: orderText(order) })}
       onOpen=${(/** @type {any} */ row) => go(href(['schemas', row.subject]))}
-      empty=${html`<${Empty} title=${filter ? 'No subject has this in its name' : 'No schemas yet'} command="suiro schema register orders-value order.avsc" />`} />`}
+      empty=${html`<${Empty} title=${filter ? 'No matching subjects' : 'No schemas yet'} command="suiro schema register orders-value order.avsc" />`} />`}
     ${creating && html`<${Register} subject="" onClose=${() => setCreating(false)} onDone=${(/** @type {string} */ subject) => go(href(['schemas', subject]))} />`}
   </div>`;
 }
@@ -117,7 +117,7 @@ function Check({ subject, type, onClose }) {
     <${SchemaFields} form=${form} setForm=${setForm} />
     ${found?.error && html`<${Failure} error=${found.error} />`}
     ${found && !found.error && (found.compatible
-      ? html`<div class="notice good" role="status">It is compatible: it may be registered.</div>`
+      ? html`<div class="notice good" role="status">It is compatible and can be registered.</div>`
       : html`<div class="notice error" role="alert"><div>It is not compatible.<ul>${found.reasons.map((/** @type {string} */ reason, /** @type {number} */ at) => html`<li key=${at}>${reason}</li>`)}</ul></div></div>`)}
     <div class="dialog-foot">
       <button type="button" onClick=${onClose}>Close</button>

@@ -85,7 +85,7 @@ function AddAcl({ onClose, onDone }) {
       <${Select} label="On" value=${form.type} options=${['topic', 'group', 'cluster', 'transactional-id', 'delegation-token', 'user']} onChange=${choose('type')} />
       <${Field} label="Name"><input class="mono" value=${form.name} onInput=${set('name')} /><//>
       <${Select} label="Pattern" value=${form.pattern} options=${['literal', 'prefixed']} onChange=${choose('pattern')} />
-      <${Field} label="Hosts" note="Empty: all"><input value=${form.hosts} onInput=${set('hosts')} /><//>
+      <${Field} label="Hosts" note="Leave empty for all"><input value=${form.hosts} onInput=${set('hosts')} /><//>
     </div>
   <//>`;
 }
@@ -120,7 +120,7 @@ function AddUser({ onClose, onDone }) {
     <${Field} label="Password" wide><input type="password" value=${form.password} autocomplete="new-password" onInput=${set('password')} /><//>
     <div class="fields">
       <${Select} label="Mechanism" value=${form.mechanism} options=${['SCRAM-SHA-512', 'SCRAM-SHA-256']} onChange=${(/** @type {string} */ mechanism) => setForm({ ...form, mechanism })} />
-      <${Field} label="Iterations" note="Empty: the default"><input inputmode="numeric" value=${form.iterations} onInput=${set('iterations')} /><//>
+      <${Field} label="Iterations" note="Leave empty for the default"><input inputmode="numeric" value=${form.iterations} onInput=${set('iterations')} /><//>
     </div>
   <//>`;
 }
@@ -154,7 +154,7 @@ function SetQuota({ onClose, onDone }) {
     body=${() => ({ entity: { [form.kind]: form.name.trim() === '' ? null : form.name.trim() }, set: { [form.limit]: Number(form.value) }, remove: [] })}>
     <div class="fields">
       <${Select} label="Of" value=${form.kind} options=${['user', 'client-id', 'ip']} onChange=${choose('kind')} />
-      <${Field} label="Name" note="Empty: the default of all"><input class="mono" data-first value=${form.name} onInput=${set('name')} /><//>
+      <${Field} label="Name" note="Leave empty for the default of all"><input class="mono" data-first value=${form.name} onInput=${set('name')} /><//>
     </div>
     <div class="fields">
       <${Select} label="Limit" value=${form.limit} options=${['producer_byte_rate', 'consumer_byte_rate', 'request_percentage', 'controller_mutation_rate', 'connection_creation_rate']} onChange=${choose('limit')} />

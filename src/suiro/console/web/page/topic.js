@@ -118,7 +118,7 @@ function Configs({ topic, onChanged }) {
   const [editing, setEditing] = useState(/** @type {any} */ (null));
   const { filter = '', all } = route.value.query;
   if (topic.configs === null) {
-    return html`<div class="content"><${Empty} title="The configs cannot be read">The console's user may not describe the configs of this topic.<//></div>`;
+    return html`<div class="content"><${Empty} title="The configs cannot be read">The console's user is not allowed to describe the configs of this topic.<//></div>`;
   }
   const rows = topic.configs.filter((/** @type {any} */ config) => (all !== '0' || config.source !== DEFAULT) && config.name.includes(filter));
   return html`<div class="content">
@@ -155,7 +155,7 @@ function EditConfig({ topic, config, onClose, onDone }) {
     <${Field} label=${html`<span class="mono">${config.name}</span>`} wide>
       <input class="mono" value=${value} disabled=${unset} onInput=${(/** @type {any} */ event) => setValue(event.currentTarget.value)} spellcheck=${false} />
     <//>
-    ${config.source === 'topic' && html`<label class="check"><input type="checkbox" checked=${unset} onChange=${(/** @type {any} */ event) => setUnset(event.currentTarget.checked)} />Remove it from the topic: the cluster's value counts</label>`}
+    ${config.source === 'topic' && html`<label class="check"><input type="checkbox" checked=${unset} onChange=${(/** @type {any} */ event) => setUnset(event.currentTarget.checked)} />Remove it from the topic, so that the cluster's value applies</label>`}
   <//>`;
 }
 

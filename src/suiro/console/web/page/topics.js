@@ -59,8 +59,8 @@ function List() {
       order=${orderOf(sort, 'name')} onOrder=${(/** @type {any} */ order) => setQuery({ sort: orderText(order) })}
       onOpen=${(/** @type {any} */ row) => go(href(['topics', row.name]))}
       empty=${filter
-        ? html`<${Empty} title="No topic has this in its name" command=${`suiro topic create ${/^[\w.-]+$/.test(filter) ? filter : 'orders'} --partitions 3`} />`
-        : html`<${Empty} title="No topics yet" command="suiro topic create orders --partitions 3">Topics appear here within seconds of being made.<//>`} />
+        ? html`<${Empty} title="No matching topics" command=${`suiro topic create ${/^[\w.-]+$/.test(filter) ? filter : 'orders'} --partitions 3`} />`
+        : html`<${Empty} title="No topics yet" command="suiro topic create orders --partitions 3">New topics appear here within seconds.<//>`} />
     ${creating && html`<${CreateTopic} name=${/^[\w.-]+$/.test(filter) ? filter : ''} onClose=${() => setCreating(false)} />`}
   </div>`;
 }
@@ -85,7 +85,7 @@ function CreateTopic({ name, onClose }) {
       <${Field} label="Partitions"><input inputmode="numeric" value=${form.partitions} onInput=${set('partitions')} /><//>
       <${Field} label="Replication factor"><input inputmode="numeric" placeholder="the cluster's" value=${form.replicas} onInput=${set('replicas')} /><//>
     </div>
-    <${Field} label="Configs" note="One a line, as name=value" wide>
+    <${Field} label="Configs" note="One per line: name=value" wide>
       <textarea class="mono" rows="4" placeholder="retention.ms=604800000" value=${form.configs} onInput=${set('configs')} spellcheck=${false}></textarea>
     <//>
   <//>`;

@@ -17,14 +17,14 @@ const ALL = 10_000;
 
 /** @type {Record<string, string>} */
 const POSITIONS = {
-  none: 'Nothing lives, nothing is served.',
+  none: 'There is no version, and nothing is served.',
   first: 'The first version is being built; nothing is served yet.',
   alone: 'One version serves all callers.',
-  building: 'One version serves all callers; the candidate is being built beside it.',
-  ready: 'The candidate has caught up; no caller was moved yet.',
+  building: 'One version serves all callers; the candidate is being built next to it.',
+  ready: 'The candidate has caught up; no caller has moved yet.',
   shifting: 'Some callers are on the candidate.',
-  shifted: 'All callers are on the candidate; the serving version is still fed.',
-  'rolled back': 'All callers are back on the serving version; the candidate is still fed.',
+  shifted: 'All callers are on the candidate; the serving version is still updated.',
+  'rolled back': 'All callers are back on the serving version; the candidate is still updated.',
 };
 
 /** @param {{parts: string[]}} props */
@@ -41,7 +41,7 @@ function List() {
     <div class="content">
       <${Failure} error=${error} retry=${reload} />
       ${loading && html`<${Loading} />`}
-      ${data && hosts.length === 0 && html`<${Empty} title="No host of views was named" command="suiro console --views http://127.0.0.1:8085">Start one with <code>suiro view serve</code>, and name it to the console.<//>`}
+      ${data && hosts.length === 0 && html`<${Empty} title="No view hosts configured" command="suiro console --views http://127.0.0.1:8085">Start one with <code>suiro view serve</code>, and pass its address to the console.<//>`}
       ${hosts.map((/** @type {any} */ host) => html`<section key=${host.host} class="host">
         <div class="host-head"><h2 class="host-name"><span class="mono">${host.url}</span></h2>
           ${!host.error && may('admin') && html`<button type="button" class="small" onClick=${() => setHost(host.host)}>Deploy…</button>`}</div>
@@ -105,10 +105,10 @@ function View({ host, name, tab }) {
     </div>
     ${dialog === 'deploy' && html`<${Deploy} host=${host} view=${name} onClose=${() => setDialog(null)} onDone=${(/** @type {any} */ made) => { say(`Version ${made.deployed} is being built.`); if (made.view === name) reload(); else go(href(['views', host, made.view])); }} />`}
     ${dialog === 'shift' && html`<${Shift} parts=${parts} view=${view} onClose=${() => setDialog(null)} onDone=${() => { say('The shift has begun.'); reload(); }} />`}
-    ${dialog === 'throttle' && html`<${Throttle} parts=${parts} onClose=${() => setDialog(null)} onDone=${() => { say('The limit counts at the next micro-batch.'); reload(); }} />`}
+    ${dialog === 'throttle' && html`<${Throttle} parts=${parts} onClose=${() => setDialog(null)} onDone=${() => { say('The limit applies from the next micro-batch.'); reload(); }} />`}
     ${dialog === 'rollback' && html`<${Sure} title="Roll back" action="Roll back" onClose=${() => setDialog(null)} onSure=${() => command('rollback', {}, 'All callers are back on the serving version.')}>
-      All callers go back to version ${view.routing.serving} at once. Version ${view.routing.candidate} is still fed, so it can be taken forward again.<//>`}
-    ${dialog === 'forward' && html`<${Sure} title="Forward" action="Forward" onClose=${() => setDialog(null)} onSure=${() => command('forward', {}, 'The callers are where they were before the rollback.')}>
+      All callers go back to version ${view.routing.serving} at once. Version ${view.routing.candidate} is still updated, so you can move forward to it again.<//>`}
+    ${dialog === 'forward' && html`<${Sure} title="Forward" action="Forward" onClose=${() => setDialog(null)} onSure=${() => command('forward', {}, 'The callers are back where they were before the rollback.')}>
       The callers go to the candidate again, with the share that it had before the rollback.<//>`}
     ${dialog?.retire !== undefined && html`<${Retire} parts=${parts} view=${view} number=${dialog.retire} onClose=${() => setDialog(null)} onDone=${() => { say(`Version ${dialog.retire} was retired.`); reload(); }} />`}
   `;
@@ -224,7 +224,7 @@ function Shift({ parts, view, onClose, onDone }) {
       <${Field} label="Steps, in percent of the callers"><input value=${form.steps} onInput=${set('steps')} /><//>
       <${Field} label="Hold each step, in minutes"><input inputmode="decimal" value=${form.hold} onInput=${set('hold')} /><//>
     </div>
-    <fieldset><legend>Guards: empty is not watched</legend><div class="fields">
+    <fieldset><legend>Guards: leave empty to ignore</legend><div class="fields">
       <${Field} label="Failed reads, max %"><input inputmode="decimal" value=${form.errors} onInput=${set('errors')} /><//>
       <${Field} label="p99 of reads, max ms"><input inputmode="decimal" value=${form.p99} onInput=${set('p99')} /><//>
       <${Field} label="Rows that differ, max %"><input inputmode="decimal" value=${form.difference} onInput=${set('difference')} /><//>
@@ -238,7 +238,7 @@ function Throttle({ parts, onClose, onDone }) {
   const [limit, setLimit] = useState('');
   return html`<${FormDialog} title="Limit the build" action="Set" target=${url([...parts, 'throttle'])} onClose=${onClose} onDone=${onDone}
     body=${() => ({ records_per_second: whole(limit, 'Records a second') ?? null })}>
-    <${Field} label="Records a second" note="0 pauses it; empty takes the limit away" wide><input inputmode="numeric" value=${limit} onInput=${(/** @type {any} */ event) => setLimit(event.currentTarget.value)} /><//>
+    <${Field} label="Records a second" note="0 pauses it; leave empty to remove the limit" wide><input inputmode="numeric" value=${limit} onInput=${(/** @type {any} */ event) => setLimit(event.currentTarget.value)} /><//>
   <//>`;
 }
 
