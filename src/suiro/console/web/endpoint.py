@@ -110,9 +110,14 @@ class Call:
     gone: threading.Event
     can_log_out: bool = False
 
+    @property
+    def is_masked(self) -> bool:
+        """Whether this user sees no masked fields."""
+        return self.role < Role.ADMIN and bool(self.console.settings.masks.rules)
+
     def require_unmasked(self, what: str) -> None:
         """For what shows values of records in ways that masks do not reach. Raises `ForbiddenError`."""
-        if self.role < Role.ADMIN and self.console.settings.masks.rules:
+        if self.is_masked:
             raise ForbiddenError(f"this console masks fields of records (--mask), so {what} are for admins")
 
     def number(self, name: str, default: int | None = None, *, most: int = MAX_NUMBER) -> int | None:

@@ -198,6 +198,36 @@ def test_what_is_wrong_in_what_runs_on_the_cluster(
     assert all(len(one["text"]) < 400 for one in found["problems"])
 
 
+def test_errors_may_quote_records_so_with_masks_they_are_for_admins(
+    console: Callable[..., Api], ends: ExitStack
+) -> None:
+    secret = "no number: 4111 1111"
+    version = {"version": 2, "state": "ready", "error": secret, "pipeline": {"error": secret}, "big": BEYOND}
+    connector = {"name": "a", "state": "FAILED", "error": secret}
+    kafka = {"name": "b", "connector": {"state": "FAILED", "trace": secret}, "tasks": []}
+    urls = [
+        answering(ends, msgspec.json.encode(one))
+        for one in (
+            {"application_id": "billing", "state": "ERROR", "error": secret, "held": []},
+            {"a": {"status": connector}, "b": {"status": kafka}},
+            [{"view": "delays", "versions": [version]}],
+        )
+    ]
+    api = console(
+        masks=Masks.parse(["cards=number"]),
+        apps=(Remote(url=urls[0]),),
+        connect=(Remote(url=urls[1]),),
+        views=(Remote(url=urls[2]),),
+    )
+    paths = ("/problems", "/apps", "/apps/0", "/connectors", "/views")
+    for role, is_shown in (("viewer", False), ("operator", False), ("admin", True)):
+        for path in paths:
+            told = str(api.get(path, role=role))
+            assert ("4111" in told) == is_shown, (role, path)
+            assert is_shown or "only admins can read it" in told
+    assert str(BEYOND) in str(api.get("/views"))
+
+
 def test_servers_that_answer_with_nonsense_break_no_list_of_problems(
     console: Callable[..., Api], ends: ExitStack
 ) -> None:

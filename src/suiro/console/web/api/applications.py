@@ -9,6 +9,7 @@ from typing import Any
 import msgspec
 
 from suiro.console.web.endpoint import Body, Call, Endpoint
+from suiro.console.web.errors_of_others import json_without_errors, without_errors
 from suiro.console.web.remotes import Peer, listed, peer_of, segment
 from suiro.foundation.http import Role
 
@@ -47,7 +48,7 @@ def list_applications(call: Call) -> Mapping[str, Any]:
     found = listed(call, remotes, PATH, _application)
     apps = []
     for number, (remote, one) in enumerate(zip(remotes, found, strict=True)):
-        told = one.answer or {}
+        told = without_errors(call, one.answer or {})
         error = one.error if one.error is not None else told.get("error")
         apps.append({**told, "app": number, "url": remote.url, "error": error})
     return {"apps": apps}
@@ -72,7 +73,7 @@ def related_to(call: Call, topic: str) -> Iterator[Related]:
 
 
 def _one(call: Call) -> bytes:
-    return _peer(call).get(PATH, call.gone)
+    return json_without_errors(call, _peer(call).get(PATH, call.gone))
 
 
 def _rows(call: Call) -> bytes:

@@ -9,6 +9,7 @@ from typing import Any
 import msgspec
 
 from suiro.console.web.endpoint import Body, Call, Endpoint
+from suiro.console.web.errors_of_others import without_errors
 from suiro.console.web.remotes import listed, peer_of, segment
 from suiro.foundation.http import Role
 
@@ -41,7 +42,12 @@ def list_connectors(call: Call) -> ConnectHosts:
     remotes = call.console.settings.connect
     return ConnectHosts(
         hosts=tuple(
-            ConnectHost(host=number, url=remote.url, error=one.error, connectors=one.answer or [])
+            ConnectHost(
+                host=number,
+                url=remote.url,
+                error=one.error,
+                connectors=without_errors(call, one.answer or []),
+            )
             for number, (remote, one) in enumerate(
                 zip(remotes, listed(call, remotes, LIST, _statuses), strict=True)
             )

@@ -11,6 +11,7 @@ import msgspec
 from msgspec import UNSET, UnsetType
 
 from suiro.console.web.endpoint import Body, Call, Endpoint
+from suiro.console.web.errors_of_others import json_without_errors
 from suiro.console.web.remotes import listed, peer_of, segment
 from suiro.errors import UsageError
 from suiro.foundation.http import Role
@@ -99,12 +100,16 @@ def list_views(call: Call) -> ViewsHosts:
     remotes = call.console.settings.views
     return ViewsHosts(
         hosts=tuple(
-            ViewsHost(host=number, url=remote.url, error=one.error, views=one.answer or [])
+            ViewsHost(host=number, url=remote.url, error=one.error, views=_views_for(call, one.answer or []))
             for number, (remote, one) in enumerate(
                 zip(remotes, listed(call, remotes, "/views", _views), strict=True)
             )
         )
     )
+
+
+def _views_for(call: Call, views: list[Any]) -> list[Any]:
+    return [msgspec.Raw(json_without_errors(call, bytes(one))) for one in views]
 
 
 def _views(content: bytes) -> list[Any]:
@@ -116,7 +121,7 @@ def _looking(what: str) -> Callable[[Call], bytes]:
         if what == "/comparisons":
             call.require_unmasked(ROWS)
         peer = peer_of(call, call.console.settings.views, "host of views")
-        return peer.get(_path(call, what), call.gone)
+        return json_without_errors(call, peer.get(_path(call, what), call.gone))
 
     return look
 
