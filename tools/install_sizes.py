@@ -80,7 +80,8 @@ def main() -> None:
 def _row(found: Measured) -> str:
     node = "" if found.node_s is None else " s, ".join(f"{one:.2f}" for one in found.node_s) + " s"
     imports = ", ".join(f"`{name}` {seconds:.2f} s" for name, seconds in found.imports_s.items())
-    return f"| {found.name} | {found.size_mb:.0f} | {found.install_s:.0f} | {node} | {imports} |"
+    size = f"{found.size_mb:.1f}" if found.size_mb < 100 else f"{found.size_mb:.0f}"
+    return f"| {found.name} | {size} | {found.install_s:.0f} | {node} | {imports} |"
 
 
 def _wheel(folder: Path) -> Path:

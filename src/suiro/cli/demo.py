@@ -41,7 +41,7 @@ def demo(
         bool, typer.Option("--keep", help="Leave everything running at the end, for a look around.")
     ] = False,
 ) -> None:
-    """Every flight out of New York in 2013, from Postgres to a view with a bug, which is mended while it is read.
+    """Every flight out of New York in 2013, from Postgres to a view with a bug, which is fixed while it is read.
 
     Exit code 0 only if every count adds up. The last line on stdout is one JSON object with the counts.
     """

@@ -13,7 +13,7 @@ COMMANDS = {
     "node": "Run a node: a log that any Kafka client can use.",
     "registry": "Run a schema registry with Confluent's REST API.",
     "capture": "Capture a database: its tables become topics.",
-    "demo": "Every flight out of New York in 2013, from Postgres to a view with a bug, which is mended while it is "
+    "demo": "Every flight out of New York in 2013, from Postgres to a view with a bug, which is fixed while it is "
     "read.",
     "run": "Runs a topology.",
     "prepare": "Compile the kernels and archive Spark's classes, so that the first start is as quick as all others.",

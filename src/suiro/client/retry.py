@@ -61,7 +61,7 @@ class Attempts:
             self._unknown_topic_since_ms = None
         if expired:
             raise DeadlineExceededError(
-                f"gave up to {self._what} after {self._timeout_ms} ms; the last failure was: {error}"
+                f"could not {self._what} within {self._timeout_ms} ms: {error}"
             ) from error
         self._clock.sleep_ms(backoff_ms)
 

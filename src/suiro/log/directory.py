@@ -10,6 +10,7 @@ directory), any gap below the log's end at that start counts as cleaning's.
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import logging
 import os
@@ -106,7 +107,24 @@ class DataDirectory:
 
     @classmethod
     def open(cls, path: Path, *, node_id: int = 1, cluster_id: str | None = None) -> DataDirectory:
-        """Lock the directory (made if absent). Raises ConfigError where another node has it, or it was handed over."""
+        """Lock the directory (made if absent). Raises ConfigError where another node has it, it was handed over, or it
+        cannot be used."""
+        try:
+            return cls._open(path, node_id, cluster_id)
+        except OSError as error:
+            full = error.errno in (errno.ENOSPC, errno.EDQUOT)
+            raise ConfigError(
+                f"the data directory {path} cannot be used: {error.strerror}"
+                f"{'' if error.filename is None else f': {error.filename}'}; "
+                + (
+                    "free space on its disk"
+                    if full
+                    else "choose a directory that the node's user may write to"
+                )
+            ) from error
+
+    @classmethod
+    def _open(cls, path: Path, node_id: int, cluster_id: str | None) -> DataDirectory:
         path.mkdir(parents=True, exist_ok=True)
         if (path / HANDED_OVER).exists():
             raise ConfigError(

@@ -46,7 +46,7 @@ def clean_all(logs: list[PartitionLog]) -> Cleaner:
         cleaner = Cleaner(cast(CleanerHost, host))
         cleaner.check()
         assert cleaner._task is not None
-        await asyncio.wait_for(cleaner._task, 60)
+        await asyncio.wait_for(cleaner._task, 300)  # the first one compiles its kernels
         cleaner.stop()
         return cleaner
 

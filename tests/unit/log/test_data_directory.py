@@ -32,6 +32,20 @@ def test_a_second_node_is_told_whose_directory_it_is(tmp_path: Path) -> None:
     DataDirectory.open(tmp_path).close()
 
 
+def test_a_directory_that_cannot_be_used_is_named_with_the_reason(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(
+        ConfigError, match=r"the data directory .*/file cannot be used: File exists.*; choose"
+    ):
+        DataDirectory.open(tmp_path / "file")
+    with pytest.raises(ConfigError, match=r"file/log cannot be used: Not a directory"):
+        DataDirectory.open(tmp_path / "file" / "log")
+    (tmp_path / "log").mkdir()
+    (tmp_path / "log" / ".lock").mkdir()  # also root cannot write this
+    with pytest.raises(ConfigError, match=r"log cannot be used: Is a directory: .*/log/\.lock"):
+        DataDirectory.open(tmp_path / "log")
+
+
 def test_identity_is_kept_and_checked(tmp_path: Path) -> None:
     first = DataDirectory.open(tmp_path, node_id=3)
     first.close()

@@ -20,7 +20,7 @@ from suiro.spark.options import SinkOptions, SourceOptions
 from suiro.spark.source import StreamReader
 from suiro.spark.waiting import TOLD_EVERY_MS, RetryingClient, Waiting
 
-GONE = DeadlineExceededError("gave up to list offsets after 60000 ms")
+GONE = DeadlineExceededError("could not list offsets within 60000 ms")
 
 
 class Flaky:

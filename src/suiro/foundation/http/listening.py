@@ -27,7 +27,10 @@ def listen_on(host: str, port: int, *, name: str) -> socket.socket:
         listener.listen(BACKLOG)
     except OSError as error:
         listener.close()
-        raise ConfigError(f"{name} cannot listen on {host}:{port}: {error.strerror or error}") from None
+        raise ConfigError(
+            f"{name} cannot listen on {host}:{port}: {error.strerror or error}; choose another address, or port 0 for "
+            "a free one"
+        ) from None
     return listener
 
 
