@@ -1,8 +1,9 @@
 """Shared parts of the everyday commands: the address of the cluster, tables and JSON, one-line errors, confirmations.
 
 The address comes from `--bootstrap-servers`, from a profile (`--profile` or SUIRO_PROFILE), or from
-SUIRO_BOOTSTRAP_SERVERS; otherwise the profile named "default" is used. The default profile's password is sent only to
-the default profile's address. A profile that is named explicitly decides the address.
+SUIRO_BOOTSTRAP_SERVERS. Otherwise the profile named "default" is used; without one, the address of a node that was
+started without options. The default profile's password is sent only to the default profile's address. A profile that
+is named explicitly decides the address.
 """
 
 from __future__ import annotations
@@ -43,6 +44,7 @@ __all__ = [
     "usage",
 ]
 
+DEFAULT_BOOTSTRAP = "127.0.0.1:9092"
 API_TIMEOUT_MS = 20_000
 """default.api.timeout.ms of the commands: somebody is waiting."""
 
@@ -55,7 +57,7 @@ Bootstrap = Annotated[
     Option(
         "--bootstrap-servers",
         "HOST:PORT",
-        "The cluster. Also SUIRO_BOOTSTRAP_SERVERS, or a profile's bootstrap.servers.",
+        "The cluster. Also SUIRO_BOOTSTRAP_SERVERS, or a profile's bootstrap.servers. Default: 127.0.0.1:9092.",
         also=("--bootstrap-server",),
     ),
 ]
@@ -79,22 +81,25 @@ def connected(bootstrap: str | None, profile: str | None, command_config: Path |
     with reporting():
         address, settings = connection_settings(bootstrap, profile, command_config)
         from suiro.client import Client
+        from suiro.errors import DeadlineExceededError
 
         with Client(address, settings=settings) as client:
-            yield client
+            try:
+                yield client
+            except DeadlineExceededError as error:
+                if address is not DEFAULT_BOOTSTRAP:
+                    raise
+                raise DeadlineExceededError(
+                    f"{error} This is the default address; --bootstrap-servers HOST:PORT names another"
+                ) from error
 
 
 def connection_settings(
     bootstrap: str | None, profile: str | None, command_config: Path | None
 ) -> tuple[str, dict[str, str]]:
-    """The cluster's address and the client's settings. Raises `ConfigError`, ends the process where none is named."""
+    """The cluster's address and the client's settings. Raises `ConfigError`."""
     settings = _settings(bootstrap, profile, command_config)
-    address = settings.pop("bootstrap.servers", None)
-    if address is None:
-        fail(
-            "which cluster? Give --bootstrap-servers HOST:PORT, set SUIRO_BOOTSTRAP_SERVERS, or write a profile "
-            f"into {_profiles_path()}"
-        )
+    address = settings.pop("bootstrap.servers", DEFAULT_BOOTSTRAP)
     settings.setdefault("default.api.timeout.ms", str(API_TIMEOUT_MS))
     return address, {key: settings[key] for key in settings if key not in _OWN}
 

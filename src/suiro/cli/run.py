@@ -46,7 +46,9 @@ _App = Annotated[
 _ApplicationId = Annotated[
     str | None, typer.Option(help="Names state and transactions. Default: the file's, else its name.")
 ]
-_BootstrapServers = Annotated[str, typer.Option(metavar="HOST:PORT", help="The cluster.")]
+_BootstrapServers = Annotated[
+    str, typer.Option(metavar="HOST:PORT", envvar="SUIRO_BOOTSTRAP_SERVERS", help="The cluster.")
+]
 _Registry = Annotated[
     str | None,
     typer.Option(

@@ -62,7 +62,12 @@ _JournalKey = Annotated[
 
 
 _BootstrapServers = Annotated[
-    str, typer.Option(metavar="HOST:PORT", help="The Kafka whose topics the views are derived from.")
+    str,
+    typer.Option(
+        metavar="HOST:PORT",
+        envvar="SUIRO_BOOTSTRAP_SERVERS",
+        help="The Kafka whose topics the views are derived from.",
+    ),
 ]
 _Data = Annotated[
     Path,
@@ -177,7 +182,8 @@ def serve(
 @view.command()
 def adopt(
     bootstrap_servers: Annotated[
-        str, typer.Option(metavar="HOST:PORT", help="As of `suiro view serve`.")
+        str,
+        typer.Option(metavar="HOST:PORT", envvar="SUIRO_BOOTSTRAP_SERVERS", help="As of `suiro view serve`."),
     ] = "127.0.0.1:9092",
     data: Annotated[
         Path, typer.Option(file_okay=False, metavar="DIR", help="As of `suiro view serve`.")

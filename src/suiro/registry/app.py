@@ -160,7 +160,7 @@ class RegistryApp:
             raise api_errors.denied(denied)
         _answer_type(request)
         body = await _body(request)
-        query = parse_qs(request.url.query, keep_blank_values=True)
+        query = parse_qs(request.scope["query_string"].decode("latin-1"), keep_blank_values=True)
         return endpoint, Call(path=path, query=query, body=body, context=context, work=work)
 
     def _run(self, endpoint: Endpoint, call: Call) -> Any:

@@ -182,7 +182,7 @@ class Provider:
             raise LoginRefusedError(f"{document.token_endpoint} refuses the code: {error}") from None
         except (ValueError, httpx.HTTPStatusError) as error:
             raise LoginRefusedError(f"{document.token_endpoint}: {error}") from None
-        id_token = answer.get("id_token")
+        id_token = answer.get("id_token") if isinstance(answer, dict) else None
         if not isinstance(id_token, str) or len(id_token) > TOKEN_CHARS_MAX:
             raise LoginRefusedError(f"{document.token_endpoint} gives no ID token")
         access_token = answer.get("access_token")
