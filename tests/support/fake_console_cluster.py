@@ -39,7 +39,7 @@ _PROBLEMS = [
     },
     {
         "severity": "warning",
-        "text": "Nobody reads for group fraud, and its lag grows: 81220 records",
+        "text": "Nobody reads for group fraud, and its lag grows: 81,220 records",
         "link": "#/groups/fraud",
     },
 ]

@@ -500,7 +500,7 @@ class Model:
             if is_of_members and group.lag and group.state == "Empty" and _grows(group.trend):
                 yield Problem(
                     severity="warning",
-                    text=f"Nobody reads for group {group.group}, and its lag grows: {group.lag} records",
+                    text=f"Nobody reads for group {group.group}, and its lag grows: {group.lag:,} records",
                     link=_link("groups", group.group),
                 )
 
