@@ -121,6 +121,12 @@ _ReadCpus = Annotated[
         help="CPUs that the host keeps to, for its answers; pipelines, followers, comparisons run on the others.",
     ),
 ]
+_JavaMemory = Annotated[
+    str,
+    typer.Option(
+        metavar="SIZE", help="Of the JVM that the versions share: 2g, 800m. Java takes it as needed."
+    ),
+]
 
 
 @view.command()
@@ -137,6 +143,7 @@ def serve(
     tls_key: Annotated[Path | None, typer.Option(metavar="FILE", help="PEM.")] = None,
     journal_key: _JournalKey = None,
     read_cpus: _ReadCpus = 0,
+    java_memory: _JavaMemory = "2g",
     while_stdin_is_open: Annotated[bool, typer.Option("--while-stdin-is-open", hidden=True)] = False,
 ) -> None:
     """Run the host of views until SIGTERM or SIGINT; one JSON line says where it answers. Started again, it goes on."""
@@ -163,6 +170,7 @@ def serve(
                 postgres=postgres,
                 replication_factor=replication_factor,
                 journal_key=journal_key,
+                java_memory=java_memory,
             ),
             Listen(
                 host=host,

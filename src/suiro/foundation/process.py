@@ -9,11 +9,12 @@ import contextlib
 import json
 import os
 import select
+import signal
 import socket
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import IO, Any
 
@@ -23,9 +24,12 @@ from suiro.foundation.readiness import NOTIFY_SOCKET
 __all__ = [
     "Backoff",
     "close_pipes",
+    "event_writer",
     "events",
     "first_line",
     "kill",
+    "kill_group",
+    "lines_of_stdin",
     "send_line",
     "start_command",
     "start_service",
@@ -105,6 +109,27 @@ def events(process: Process) -> Iterator[dict[str, Any]]:
                 yield event
 
 
+def event_writer() -> Callable[..., None]:
+    """In the child: what writes the events, `event_writer()("running", since=1)`. Whatever else writes to standard
+    output (a user's code, Java) writes to standard error from now on."""
+    out = os.fdopen(os.dup(1), "w", encoding="utf-8")
+    os.dup2(2, 1)
+    lock = threading.Lock()
+
+    def say(event: str, **values: Any) -> None:
+        with lock, contextlib.suppress(BrokenPipeError):
+            print(json.dumps({"event": event, **values}), file=out, flush=True)
+
+    return say
+
+
+def lines_of_stdin() -> Iterator[bytes]:
+    """In the child, and on a daemon thread, too: a thread that waits for Python's own `sys.stdin` when the process ends
+    is a fatal error of Python."""
+    with open(0, "rb", buffering=0, closefd=False) as stdin:
+        yield from stdin
+
+
 def first_line(process: Process, timeout_s: float) -> bytes:
     """Return the first line on its stdout, or b"" if the process ends without one. Raises `TimeoutError`."""
     assert process.stdout is not None
@@ -137,6 +162,13 @@ def kill(process: Process) -> None:
     process.kill()
     process.wait()
     close_pipes(process)
+
+
+def kill_group(process: Process) -> None:
+    """Send SIGKILL to all of its process group, and wait. Its pipes stay open."""
+    with contextlib.suppress(ProcessLookupError, PermissionError):
+        os.killpg(process.pid, signal.SIGKILL)
+    process.wait()
 
 
 def wait_or_kill(process: Process, timeout_s: float) -> bool:

@@ -7,6 +7,7 @@
 - `session`, `java`: a tuned local session, and a Java for it. `class_archive`: Spark's classes, for quick starts;
   `python_server`, `python_stub`: its Python processes, likewise. `worker_daemon`: on clusters, which have none.
   `workers`: whether a session's workers run the same Python.
+- `shared_jvm`, `shared_session`, `python_groups`: several programs on one JVM.
 - `options`: what may be said. `offsets`, `planning`: which records a micro-batch reads. `reading`: a task's work.
 - `sink`: what Spark calls. `encoding`, `staging`: a task's records on their way to the driver. `checkpoint`: Spark's
   own record of source offsets. `committer`, `decide`: one transaction per micro-batch, and whether to write it.
@@ -50,9 +51,11 @@ if TYPE_CHECKING:
     from suiro.spark.offsets import Positions, evenly_limited
     from suiro.spark.options import SinkOptions, SourceOptions
     from suiro.spark.planning import Allowance, OffsetRange, Pace
+    from suiro.spark.python_server import can_share_jvm
     from suiro.spark.reading import ReadSettings, read_columns
     from suiro.spark.reports import PackedReport, commit_of, pack_commit
     from suiro.spark.session import java_started_early, register, require_classic, spark_session
+    from suiro.spark.shared_session import is_jvm_gone, session_on_shared_jvm
     from suiro.spark.sink import (
         CommitMessage,
         MicroBatchIdentity,
@@ -90,6 +93,7 @@ __all__ = [
     "TrailingRecordOf",
     "Waiting",
     "adopt",
+    "can_share_jvm",
     "commit_micro_batch",
     "commit_of",
     "evenly_limited",
@@ -97,6 +101,7 @@ __all__ = [
     "find_java",
     "from_avro",
     "given_up_when_stopped",
+    "is_jvm_gone",
     "java_started_early",
     "lease",
     "newest_in",
@@ -115,6 +120,7 @@ __all__ = [
     "require_classic",
     "retries_of",
     "serve_metrics",
+    "session_on_shared_jvm",
     "spark_session",
     "to_avro",
 ]
@@ -127,6 +133,9 @@ _HOMES = {
     "push_metrics": "metrics",
     "query_metrics": "metrics",
     "java_started_early": "session",
+    "can_share_jvm": "python_server",
+    "is_jvm_gone": "shared_session",
+    "session_on_shared_jvm": "shared_session",
     "recorded": "class_archive",
     "serve_metrics": "metrics",
     "spark_session": "session",

@@ -16,7 +16,7 @@ import signal
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from importlib.util import find_spec
@@ -62,11 +62,14 @@ _waiting: list[_Started] = []  # one at most
 
 
 @contextmanager
-def started_early(settings: Mapping[str, str], environment: Mapping[str, str]) -> Iterator[None]:
-    """`settings`: as Spark's command line takes them. `environment`: Java's; without it this process's."""
+def started_early(
+    settings: Mapping[str, str], environment: Mapping[str, str], *, pass_fds: Sequence[int] = ()
+) -> Iterator[None]:
+    """`settings`: as Spark's command line takes them. `environment`: Java's; without it this process's. `pass_fds`:
+    files that Java holds open until it ends."""
     if not _waiting and _is_first():
         with suppress(OSError):
-            _waiting.append(_start(settings, environment))
+            _waiting.append(_start(settings, environment, pass_fds))
     try:
         yield
     finally:
@@ -109,7 +112,7 @@ def _is_first() -> bool:
     return context is None or context.SparkContext._gateway is None
 
 
-def _start(settings: Mapping[str, str], environment: Mapping[str, str]) -> _Started:
+def _start(settings: Mapping[str, str], environment: Mapping[str, str], pass_fds: Sequence[int]) -> _Started:
     spec = find_spec("pyspark")
     home = environment.get("SPARK_HOME") or os.path.dirname((spec.origin if spec else None) or "")
     command = [os.path.join(home, "bin", "spark-submit")]
@@ -128,6 +131,7 @@ def _start(settings: Mapping[str, str], environment: Mapping[str, str]) -> _Star
             command,
             stdin=subprocess.PIPE,  # Java ends when it closes
             env=given,
+            pass_fds=pass_fds,
             preexec_fn=_ignore_interrupts,
         )
     except OSError:

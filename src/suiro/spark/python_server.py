@@ -39,10 +39,14 @@ from pathlib import Path
 from suiro.foundation.process import wait_or_kill
 from suiro.spark import python_stub
 from suiro.spark.java import cache_directory, write_script
-from suiro.spark.python_stub import NUMBER_BYTES, SERVER
+from suiro.spark.python_groups import ProcessGroups
+from suiro.spark.python_stub import ANSWER_S, FOLDER, NUMBER_BYTES, SERVER, asked
 from suiro.spark.worker_daemon import PRELOADED, ends_with_its_task
 
-__all__ = ["python_for_spark"]
+__all__ = ["END", "NICENESS", "ask_server", "can_share_jvm", "launcher", "python_for_spark"]
+
+END, NICENESS = "end", "niceness"
+"""What the driver can ask for, of the processes of one folder (`python_groups`)."""
 
 PLANNING = (
     "pyspark.daemon",
@@ -112,6 +116,12 @@ def launcher(environment: Mapping[str, str]) -> Path | None:
     return script if os.access(script, os.X_OK) else None
 
 
+def can_share_jvm() -> bool:
+    """Whether several programs can use one JVM (`shared_jvm`): Spark's Python processes come by way of the stub, which
+    tells the programs apart."""
+    return launcher(os.environ) is not None
+
+
 class _Server:
     """One for this process, from the first session on until it ends."""
 
@@ -172,6 +182,19 @@ class _Server:
             shutil.rmtree(folder, ignore_errors=True)
 
 
+def ask_server(command: str, folder: str, *arguments: str) -> int:
+    """Ask this process's server for `END` or `NICENESS` of a folder's processes. Return how many there are; 0 without
+    a server."""
+    address = _Server.address()
+    if address is None:
+        return 0
+    with suppress(OSError), socket.socket(socket.AF_UNIX) as connection:
+        connection.settimeout(ANSWER_S)
+        connection.connect(address)
+        return asked(connection, [command, *arguments], {FOLDER: folder})
+    return 0
+
+
 def _socket_in(folder: str) -> str:
     return os.path.join(folder, "socket")
 
@@ -187,6 +210,7 @@ def serve(listening: socket.socket) -> Callable[[], object] | None:
     signal.set_wakeup_fd(wakes.fileno(), warn_on_full_buffer=False)
     signal.signal(signal.SIGCHLD, lambda *_: None)
     beside: dict[int, socket.socket] = {}  # the stub of each process that runs
+    groups = ProcessGroups()
     driver = os.getppid()
     with selectors.DefaultSelector() as selector:
         for item in (0, woken, listening):
@@ -204,26 +228,36 @@ def serve(listening: socket.socket) -> Callable[[], object] | None:
             if woken.fileno() in ready:
                 with suppress(BlockingIOError):
                     woken.recv(4096)
-                _tell_who_ended(beside, selector)
+                for ended in _tell_who_ended(beside, selector):
+                    groups.discard(ended)
             if listening.fileno() not in ready:
                 continue
             try:
                 connection, _ = listening.accept()
             except OSError:
                 continue
-            asked = _asked(connection)
-            pid = None if asked is None else os.fork()
+            request = _asked(connection)
+            if request is not None and request.is_of_driver:
+                with suppress(OSError):
+                    connection.sendall(request.done(groups).to_bytes(NUMBER_BYTES, "big"))
+                connection.close()
+                request.close()
+                continue
+            pid = None if request is None else os.fork()
             if pid == 0:
-                assert asked is not None
+                assert request is not None
                 signal.set_wakeup_fd(-1)
                 for one in (connection, woken, wakes, listening, *beside.values()):
                     one.close()
-                return asked.run
-            if asked is not None:
-                asked.close()
+                os.nice(groups.niceness(request.program))
+                return request.run
+            if request is not None:
+                request.close()
             if _answered(connection, pid or 0):
                 assert pid is not None
+                assert request is not None
                 beside[pid] = connection
+                groups.add(pid, request.program)
                 selector.register(connection, selectors.EVENT_READ, pid)
             else:
                 connection.close()
@@ -242,22 +276,22 @@ def _answered(connection: socket.socket, pid: int) -> bool:
 
 def _asked(connection: socket.socket) -> _Asked | None:
     """None for what the stub is to do itself."""
-    asked = None
+    request = None
     try:
         connection.settimeout(REQUEST_S)
-        asked = _request(connection)
+        request = _request(connection)
         connection.setblocking(False)
         try:
             is_gone = connection.recv(1, socket.MSG_PEEK) == b""
         except BlockingIOError:
             is_gone = False
         connection.settimeout(REQUEST_S)
-        if not is_gone and asked.can_be_run:
-            return asked
+        if not is_gone and (request.is_of_driver or request.can_be_run):
+            return request
     except (OSError, ValueError):
         pass
-    if asked is not None:
-        asked.close()
+    if request is not None:
+        request.close()
     return None
 
 
@@ -269,6 +303,21 @@ class _Asked:
     folder: str
     environment: dict[str, str]
     streams: list[int]
+
+    @property
+    def program(self) -> str:
+        """Its folder; "" where the JVM is one program's."""
+        return self.environment.get(FOLDER, "")
+
+    @property
+    def is_of_driver(self) -> bool:
+        """Not of a stub: of `ask_server`."""
+        return self.arguments[:1] in ([END], [NICENESS])
+
+    def done(self, groups: ProcessGroups) -> int:
+        if self.arguments[0] == END:
+            return groups.end(self.program)
+        return groups.set_niceness(self.program, int(self.arguments[1]))
 
     @property
     def can_be_run(self) -> bool:
@@ -334,7 +383,7 @@ def _request(connection: socket.socket) -> _Asked:
     return _Asked(texts[:split], texts[split + 1], {name: value for name, _, value in named}, list(streams))
 
 
-def _tell_who_ended(beside: dict[int, socket.socket], selector: selectors.BaseSelector) -> None:
+def _tell_who_ended(beside: dict[int, socket.socket], selector: selectors.BaseSelector) -> Iterator[int]:
     while True:
         try:
             pid, status = os.waitpid(-1, os.WNOHANG)
@@ -342,6 +391,7 @@ def _tell_who_ended(beside: dict[int, socket.socket], selector: selectors.BaseSe
             return
         if not pid:
             return
+        yield pid
         connection = beside.pop(pid, None)
         if connection is not None:
             selector.unregister(connection)

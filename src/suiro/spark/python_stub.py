@@ -15,6 +15,9 @@ import sys
 import time
 
 SERVER = "SUIRO_PYTHON_SERVER"  # where it listens, in the environment of Spark's JVM
+# Of several programs on one JVM (`shared_jvm`), each has its own: where its processes run, and what they say.
+FOLDER = "SUIRO_PYTHON_FOLDER"
+LOG = "SUIRO_PYTHON_LOG"
 NUMBER_BYTES = 8
 ANSWER_S = 8.0  # a server that has just been started is still importing; Spark waits for 10 s
 LOOK_S = 1.0  # how often it is seen that Spark is gone
@@ -34,6 +37,7 @@ def main() -> None:
         nowhere = os.open(os.devnull, os.O_WRONLY)
         os.dup2(nowhere, 1)
         os.close(nowhere)
+    _go_to_its_program(environment)
     if address is not None:
         # From the request on there may be a process that has to be told. Until its number is known, signals wait.
         signal.pthread_sigmask(signal.SIG_BLOCK, SENT_ON)
@@ -41,13 +45,22 @@ def main() -> None:
             connection = socket.socket(socket.AF_UNIX)
             connection.settimeout(ANSWER_S)
             connection.connect(address)
-            pid = _asked(connection, arguments, environment)
+            pid = asked(connection, arguments, environment)
         except OSError:
             pid = 0
         if pid:
             sys.exit(_beside(connection, pid))
         signal.pthread_sigmask(signal.SIG_UNBLOCK, SENT_ON)
     os.execve(python, [python, *arguments], environment)
+
+
+def _go_to_its_program(environment: dict[str, str]) -> None:
+    if log := environment.get(LOG):
+        said = os.open(log, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
+        os.dup2(said, 2)
+        os.close(said)
+    if folder := environment.get(FOLDER):
+        os.chdir(folder)
 
 
 def without_spark_archives(python_path: str, spark_home: str) -> str:
@@ -68,8 +81,8 @@ def request_of(arguments: list[str], environment: dict[str, str]) -> bytes:
     return b"\0".join(os.fsencode(text) for text in texts)
 
 
-def _asked(connection: socket.socket, arguments: list[str], environment: dict[str, str]) -> int:
-    """The process that was forked; 0 where the server refuses."""
+def asked(connection: socket.socket, arguments: list[str], environment: dict[str, str]) -> int:
+    """The server's answer: the process that was forked, or 0 where it refuses."""
     request = request_of(arguments, environment)
     descriptors = array.array("i", [0, 1, 2])
     size = len(request).to_bytes(NUMBER_BYTES, "big")

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from importlib.resources import as_file, files
 from typing import TYPE_CHECKING
@@ -84,24 +84,28 @@ def spark_session(
         spark = builder.getOrCreate()
     _log.debug("Java and the Spark session are started")
     _without_checksum_files(spark)
-    # PySpark logs every failed call as one line of JSON with the JVM stack, beside raising it.
-    logging.getLogger("SQLQueryContextLogger").setLevel(logging.CRITICAL)
+    quiet()
     register(spark)
     return spark
 
 
+def quiet() -> None:
+    """PySpark logs every failed call as one line of JSON with the JVM stack, beside raising it."""
+    logging.getLogger("SQLQueryContextLogger").setLevel(logging.CRITICAL)
+
+
 @contextmanager
 def java_started_early(
-    *, master: str = "local[2]", settings: Mapping[str, str] | None = None
+    *, master: str = "local[2]", settings: Mapping[str, str] | None = None, pass_fds: Sequence[int] = ()
 ) -> Iterator[None]:
     """Java starts now, for a `spark_session` inside that says the same; what is imported until then costs no time.
-    Where none is made, Java ends with this block."""
+    Where none is made, Java ends with this block. `pass_fds`: files that it holds open until then."""
     with ExitStack() as stack:
         if not master.startswith("local"):  # `spark_session` refuses it
             yield
             return
         with _launch_settings(master, settings) as chosen, python_for_spark():
-            stack.enter_context(early_java.started_early(chosen, os.environ))
+            stack.enter_context(early_java.started_early(chosen, os.environ, pass_fds=pass_fds))
         yield
 
 

@@ -15,6 +15,8 @@ from collections.abc import Callable
 from types import SimpleNamespace
 from typing import ParamSpec, TypeVar
 
+from suiro.spark.python_stub import LOG
+
 P = ParamSpec("P")
 T = TypeVar("T")
 
@@ -65,10 +67,21 @@ def print_other_exceptions() -> None:
         traceback.print_exc()
 
 
+def prints_into_log(run: Callable[P, T]) -> Callable[P, T]:
+    """What a worker prints goes where its errors go. Spark would send it to the JVM's, which several programs share."""
+
+    def redirected(*arguments: P.args, **named: P.kwargs) -> T:
+        if LOG in os.environ:
+            os.dup2(2, 1)
+        return run(*arguments, **named)
+
+    return redirected
+
+
 if __name__ == "__main__":
     from pyspark import daemon
 
-    daemon.worker = ends_with_its_task(daemon.worker)
+    daemon.worker = prints_into_log(ends_with_its_task(daemon.worker))
     quiet = SimpleNamespace(print_exc=print_other_exceptions, format_exc=traceback.format_exc)
     vars(daemon)["traceback"] = quiet
     for name in PRELOADED:

@@ -15,6 +15,7 @@ import fcntl
 import hashlib
 import logging
 import os
+import re
 import shutil
 import socket
 import threading
@@ -36,6 +37,7 @@ from suiro.views.control.journal_keys import KEY_FILE, Keys
 from suiro.views.control.limit import Limit
 from suiro.views.control.reconciler import Reconciler
 from suiro.views.control.running import HostEnvironment
+from suiro.views.control.shared_jvm import SharedJvm
 from suiro.views.definition import VersionSpec
 from suiro.views.pipeline.inputs import check_names
 from suiro.views.pipeline.pace import ask_throttle, check_throttle
@@ -56,6 +58,7 @@ from suiro.views.state import (
 __all__ = ["Host", "HostConfig", "locked"]
 
 CHECK_TIMEOUT_S = 120.0
+JAVA_MEMORY = "2g"
 CHECKS, LOCK = ".checks", ".lock"  # beside the folders of views, whose names begin with a letter
 """Codes that are being looked at; what one host holds."""
 
@@ -72,6 +75,14 @@ class HostConfig:
     replication_factor: int = -1
     journal_key: Path | None = None
     """The file of the key by which what is decided is signed; None: one of the folder's own."""
+    java_memory: str = JAVA_MEMORY
+    """Of the JVM that versions share, as Java has it: 2g, 800m."""
+
+    def __post_init__(self) -> None:
+        if not re.fullmatch("[1-9][0-9]{0,5}[mg]", self.java_memory):
+            raise ConfigError(
+                f"--java-memory {self.java_memory}: give a number and m or g, such as 2g or 800m"
+            )
 
     @property
     def keys(self) -> Keys:
@@ -97,6 +108,7 @@ class Host:
             bootstrap_servers=config.bootstrap_servers,
             client_settings=config.client_settings,
             postgres=config.postgres,
+            jvm=SharedJvm(config.data, settings={"spark.driver.memory": config.java_memory}, niceness=0),
         )
         self._journal = Journal(
             config.bootstrap_servers,

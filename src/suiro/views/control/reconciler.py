@@ -170,6 +170,7 @@ class Reconciler:
             "paused": version.state == "building" and pace is not None and pace.is_paused,
             "progress": None if progress is None else asdict(progress),
             "pipeline": pipeline,
+            "shared_jvm": running.jvm_status,
             "follower_pid": running.follower.pid,
             "follower_error": None if running.follower.error is None else str(running.follower.error),
             "folder": str(running.folder),

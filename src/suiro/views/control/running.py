@@ -19,6 +19,7 @@ from typing import Any
 from suiro.client import Client
 from suiro.errors import ConfigError
 from suiro.foundation.files import replace_file
+from suiro.views.control.shared_jvm import SharedJvm
 from suiro.views.control.supervision import Supervisor
 from suiro.views.cuts import Cut
 from suiro.views.definition import VersionSpec
@@ -26,6 +27,7 @@ from suiro.views.pipeline.folder import SPEC
 from suiro.views.pipeline.follower import Follower
 from suiro.views.pipeline.process import PipelineProcess, PipelineStatus
 from suiro.views.serving.reads import ReadMetrics, Served
+from suiro.views.settings import RunSettings
 from suiro.views.store import Store, StoreOfAnotherError, open_store
 
 __all__ = ["HostEnvironment", "LocationTakenError", "RunningVersion"]
@@ -43,12 +45,14 @@ class LocationTakenError(ConfigError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HostEnvironment:
-    """Where versions live: the host's folder, its Kafka, and a database for those that are served from one."""
+    """Where versions live: the host's folder, its Kafka, a database for those that are served from one. `jvm`: that
+    they share; None where each has its own."""
 
     data: Path
     bootstrap_servers: str
     client_settings: Mapping[str, str]
     postgres: str | None
+    jvm: SharedJvm | None = None
 
     def folder(self, spec: VersionSpec) -> Path:
         return self.data / spec.view / f"v{spec.version}"
@@ -63,6 +67,11 @@ class HostEnvironment:
                 "without --postgres DSN; restart it with the one that it had"
             )
         return self.postgres
+
+    def jvm_of(self, spec: VersionSpec) -> SharedJvm | None:
+        """None: the version has a JVM of its own."""
+        shares = self.jvm is not None and self.jvm.is_possible and RunSettings.parse(spec.settings).shares_jvm
+        return self.jvm if shares else None
 
     def side(self, spec: VersionSpec) -> dict[str, Any]:
         """What a process of its own must know to open the version's store and code."""
@@ -121,6 +130,9 @@ class RunningVersion:
         except BaseException:
             self.store.close()
             raise
+        self._jvm = environment.jvm_of(spec)
+        if self._jvm is not None:
+            self._jvm.enter()
         self.pipeline = Supervisor(
             f"{spec.view}.v{spec.version}",
             lambda: PipelineProcess.start(
@@ -130,6 +142,7 @@ class RunningVersion:
                 bootstrap_servers=environment.bootstrap_servers,
                 client_settings=environment.client_settings,
                 nice=NICE if is_beside() else 0,
+                jvm=self._jvm,
             ),
             progress=lambda: None if self.cut is None else self.cut.number,
             gave_up=gave_up,
@@ -147,6 +160,11 @@ class RunningVersion:
         return child.status if isinstance(child, PipelineProcess) and child.is_alive else None
 
     @property
+    def jvm_status(self) -> dict[str, Any] | None:
+        """Of the JVM that it shares; None where it has its own."""
+        return None if self._jvm is None else self._jvm.status()
+
+    @property
     def served(self) -> Served:
         return Served(
             view=self.spec.view,
@@ -161,6 +179,8 @@ class RunningVersion:
     def stop(self) -> None:
         """Returns once nothing of it runs."""
         self.pipeline.stop()
+        if self._jvm is not None:
+            self._jvm.exit()
         self.follower.stop()
         self.store.close()
 

@@ -1,18 +1,20 @@
-"""A version's pipeline, as its host sees it: a child process that ends with the host, and its last status."""
+"""A version's pipeline, as its host sees it: a child process that ends with the host, and its last status.
+
+It has a JVM of its own, or shares one (`Jvm`): then its process is told how to reach it in a second line of standard
+input, once it may join, and leaves it when the process has ended, however that was.
+"""
 
 from __future__ import annotations
 
-import contextlib
 import json
-import os
-import signal
 import sys
 import threading
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Literal, Self
+from typing import Any, Literal, Protocol, Self
 
+from suiro.errors import SuiroError
 from suiro.foundation import process
 from suiro.foundation.files import replace_file
 from suiro.views.cpus import apart
@@ -21,7 +23,7 @@ from suiro.views.pipeline.archive import Code
 from suiro.views.pipeline.folder import CODE, LOG, SPEC
 from suiro.views.pipeline.progress import Progress
 
-__all__ = ["PipelineProcess", "PipelineStatus", "State"]
+__all__ = ["Jvm", "PipelineProcess", "PipelineStatus", "State"]
 
 State = Literal["starting", "running", "ready", "failed", "ended"]
 STOP_S = 30.0
@@ -30,21 +32,39 @@ STOP_S = 30.0
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PipelineStatus:
     """`is_transient`: what ended it may be over at the next start. `is_of_record`: `error` names a record that cannot
-    be processed. `cut`: number of its newest one."""
+    be processed. `has_lost_jvm`: the JVM ended that it shares. `cut`: number of its newest one."""
 
     state: State = "starting"
     error: str | None = None
     is_transient: bool = False
     is_of_record: bool = False
+    has_lost_jvm: bool = False
     progress: Progress | None = None
     cut: int | None = None
 
 
-class PipelineProcess:
-    """Made by `start`. A second one of the same version fences the first."""
+class Jvm(Protocol):
+    """One JVM with Spark for several versions. `program`: an application id."""
 
-    def __init__(self, started: process.Process) -> None:
+    def join(
+        self, program: str, *, folder: Path, niceness: int, is_over: Callable[[], bool]
+    ) -> Mapping[str, Any] | None:
+        """What the pipeline's process is told; None where it `is_over` before that."""
+
+    def leave(self, program: str) -> bool:
+        """Returns once none of its queries runs: whether that is because the JVM has failed, not by somebody's kill."""
+
+    def set_niceness(self, program: str, niceness: int) -> None: ...
+
+
+class PipelineProcess:
+    """Made by `start`. A second one of the same version fences the first. `jvm`: that it shares, under this name."""
+
+    def __init__(self, started: process.Process, *, jvm: Jvm | None = None, program: str = "") -> None:
         self._process = started
+        self._jvm = jvm
+        self._program = program
+        self._joining: threading.Thread | None = None
         self._status = PipelineStatus()
         self._heard = threading.Thread(target=self._hear, name=f"pipeline-{started.pid}", daemon=True)
         self._heard.start()
@@ -59,15 +79,25 @@ class PipelineProcess:
         bootstrap_servers: str,
         client_settings: Mapping[str, str] | None = None,
         nice: int = 0,
+        jvm: Jvm | None = None,
     ) -> Self:
-        """Returns at once. Into `folder` go spec, code, state and log. `nice`: a lower priority, until it is ready."""
+        """Returns at once. Into `folder` go spec, code, state and log. `nice`: a lower priority, until it is ready.
+        `jvm`: None where it has its own."""
         folder = folder.resolve()
         folder.mkdir(parents=True, exist_ok=True)
         Code(code).unpack(folder / CODE)
         replace_file(folder / SPEC, json.dumps(spec.to_json(), indent=1) + "\n", sync=False)
         command = ["nice", "-n", str(nice), sys.executable, "-m", "suiro.views.pipeline.run", str(folder)]
-        where = {"bootstrap_servers": bootstrap_servers, "client_settings": dict(client_settings or {})}
-        return cls(process.start_command(apart(command), log=folder / LOG, given=where, folder=folder))
+        where = {
+            "bootstrap_servers": bootstrap_servers,
+            "client_settings": dict(client_settings or {}),
+            "shares_jvm": jvm is not None,
+        }
+        started = process.start_command(apart(command), log=folder / LOG, given=where, folder=folder)
+        made = cls(started, jvm=jvm, program=spec.application_id)
+        if jvm is not None:
+            made._join(jvm, folder, nice)
+        return made
 
     @property
     def pid(self) -> int:
@@ -89,17 +119,34 @@ class PipelineProcess:
         return self.kill()
 
     def kill(self) -> PipelineStatus:
-        """With Java, which would go a little later."""
-        with contextlib.suppress(ProcessLookupError, PermissionError):
-            os.killpg(self._process.pid, signal.SIGKILL)
-        self._process.wait()
+        """With Java, which would go a little later; of a JVM that is shared, with what runs there."""
+        process.kill_group(self._process)
         self._heard.join()
+        if self._joining is not None:
+            self._joining.join()
+        if self._jvm is not None and self._jvm.leave(self._program) and self._status.has_lost_jvm:
+            self._status = replace(self._status, is_transient=False)
         process.close_pipes(self._process)
         return self._status
+
+    def _join(self, jvm: Jvm, folder: Path, niceness: int) -> None:
+        def join() -> None:
+            is_over = lambda: not self.is_alive  # noqa: E731
+            try:
+                told = jvm.join(self._program, folder=folder, niceness=niceness, is_over=is_over)
+            except SuiroError as error:
+                told = {"error": str(error)}
+            if told is not None:
+                process.send_line(self._process, json.dumps(told))
+
+        self._joining = threading.Thread(target=join, name=f"join-{self._program}", daemon=True)
+        self._joining.start()
 
     def _hear(self) -> None:
         for event in process.events(self._process):
             self._status = _after(self._status, event)
+            if event["event"] == "ready" and self._jvm is not None:
+                self._jvm.set_niceness(self._program, 0)
         code = self._process.wait()
         if self._status.state not in ("failed", "ended"):
             how = f"was ended by signal {-code}" if code < 0 else f"ended with code {code}"
@@ -119,6 +166,7 @@ def _after(status: PipelineStatus, said: Mapping[str, Any]) -> PipelineStatus:
                 error=str(said["error"]),
                 is_transient=bool(said["is_transient"]),
                 is_of_record=bool(said["is_of_record"]),
+                has_lost_jvm=bool(said["has_lost_jvm"]),
             )
         case "progress":
             names = ("done", "total", "rate", "left_s")

@@ -1,15 +1,16 @@
 """One version of a view on Spark: `python -m suiro.views.pipeline.run FOLDER`, started by `process`.
 
-The first line of standard input says where Kafka is; the process ends when the input does, since then whoever started
-it is gone. `FOLDER` has the version's `spec.json` and its code, and gets its state. What happens is said on standard
-output, one JSON object a line; what the user's code prints goes to the standard error output.
+The first line of standard input says where Kafka is; for a version that `shares_jvm`, a second one how to reach it
+(`suiro.spark.shared_jvm`). The process ends when the input does, since then whoever started it is gone. `FOLDER` has
+the version's `spec.json` and its code, and gets its state. What happens is said on standard output, one JSON object a
+line; what the user's code prints goes to the standard error output.
 
 | event | says |
 |---|---|
 | `running` | the query runs |
 | `progress` | records read, there, a second; time left; the newest cut |
 | `ready` | it has caught up, said once |
-| `failed` | `error`, if it `is_transient`, and if it `is_of_record`: it names a record that failed; the process ends |
+| `failed` | `error`; if it `is_transient`, `is_of_record` (`error` names one), `has_lost_jvm`; the process ends |
 | `ended` | it was told to end |
 
 Started again it goes on where it was. Where its state is lost, it makes it again out of the inputs, and writes nothing
@@ -22,16 +23,18 @@ import contextlib
 import fcntl
 import json
 import os
+import queue
 import sys
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from importlib import import_module
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from suiro.client import EARLIEST, LATEST, Client, NewTopic
 from suiro.clock import SystemClock
-from suiro.errors import SuiroError, TransientError, UnknownTopicError, UsageError
+from suiro.errors import FatalError, SuiroError, TransientError, UnknownTopicError, UsageError
+from suiro.foundation.process import event_writer, lines_of_stdin
 from suiro.foundation.stopping import Stopping
 from suiro.foundation.types import TopicPartition
 from suiro.spark import java_started_early
@@ -44,14 +47,19 @@ from suiro.telemetry import Column, Dataset, traces_to
 from suiro.views.cuts import Cut, CutLog, CutWriter, last_cut
 from suiro.views.definition import VersionSpec
 from suiro.views.pipeline.archive import definition_in, split_entry
-from suiro.views.pipeline.folder import CODE, LOCK, SPEC, STATE
+from suiro.views.pipeline.folder import CODE, LOCK, LOG, SPEC, STATE
 from suiro.views.pipeline.leader import VersionPace
 from suiro.views.pipeline.progress import Arrival, Speed
 from suiro.views.settings import RunSettings
 
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
 __all__ = ["make_topics"]
 
 _BUSY_MACHINE = ("Python worker failed to connect back", "CANNOT_OPEN_SOCKET")
+
+LOST = "Spark's JVM, which the versions of this host share, has ended; all of them go on with the next one"
 
 LOOK_S = 0.5
 KEPT_UNCOMPACTED_MS = 3_600_000
@@ -61,10 +69,12 @@ Say = Callable[..., None]
 
 
 def main(folder: Path) -> int:
-    say = _speaker()
+    say = event_writer()
     stopping = Stopping()
-    where = json.loads(sys.stdin.buffer.readline())
-    threading.Thread(target=_until_input_ends, args=(stopping,), daemon=True).start()
+    told = lines_of_stdin()
+    where = json.loads(next(told))
+    jvm = _SharedJvm(stopping) if where["shares_jvm"] else None
+    threading.Thread(target=_until_input_ends, args=(told, stopping, jvm), daemon=True).start()
     try:
         spec = VersionSpec.from_json(json.loads((folder / SPEC).read_text(encoding="utf-8")))
         with _alone(folder, stopping):
@@ -72,20 +82,19 @@ def main(folder: Path) -> int:
                 say("ended")
                 return 0
             settings = RunSettings.parse(spec.settings)
-            with java_started_early(master=settings.master, settings=settings.spark):
-                _run(
-                    spec,
-                    settings,
-                    folder,
-                    where["bootstrap_servers"],
-                    where["client_settings"],
-                    stopping,
-                    say,
-                )
+            early = java_started_early(master=settings.master, settings=settings.spark)
+            with early if jvm is None else contextlib.nullcontext():
+                _run(spec, settings, folder, where, stopping, say, jvm)
     except Exception as error:  # noqa: BLE001 - a user's code raises anything; the host gets it
+        has_lost_jvm = jvm is not None and jvm.is_gone
         kind = "" if isinstance(error, SuiroError) else f"{type(error).__name__}: "
-        is_of_record = isinstance(error, ProcessingError | DeserializationError)
-        say("failed", error=f"{kind}{error}", is_transient=_is_transient(error), is_of_record=is_of_record)
+        say(
+            "failed",
+            error=LOST if has_lost_jvm else f"{kind}{error}",
+            is_transient=has_lost_jvm or _is_transient(error),
+            is_of_record=isinstance(error, ProcessingError | DeserializationError),
+            has_lost_jvm=has_lost_jvm,
+        )
         return 1
     say("ended")
     return 0
@@ -100,24 +109,28 @@ def _run(
     spec: VersionSpec,
     settings: RunSettings,
     folder: Path,
-    bootstrap_servers: str,
-    client_settings: Mapping[str, str],
+    where: Mapping[str, Any],
     stopping: Stopping,
     say: Say,
+    jvm: _SharedJvm | None,
 ) -> None:
+    bootstrap_servers, client_settings = where["bootstrap_servers"], where["client_settings"]
     topology = spec.topology_of(_definition(spec, folder / CODE))
     with (
         Client(bootstrap_servers, settings=client_settings) as client,
         Client(bootstrap_servers, settings=client_settings) as committing,
     ):
         make_topics(client, spec, settings)
+        shared = None if jvm is None else jvm.session(settings, folder)
+        if stopping.is_set():
+            return
         state_dir = folder / STATE
         traces = traces_to(None, "suiro-views")
         streams = KafkaStreams(
             topology,
             application_id=spec.application_id,
             bootstrap_servers=bootstrap_servers,
-            spark=settings.session(spec.application_id),
+            spark=shared or settings.session(spec.application_id),
             state_dir=state_dir,
             on_processing_error=settings.on_processing_error,
             on_deserialization_error=settings.on_deserialization_error,
@@ -280,22 +293,43 @@ def _position(streams: KafkaStreams) -> Mapping[TopicPartition, int]:
     return {} if value is None else Positions.from_json(value).offsets
 
 
-def _speaker() -> Say:
-    """Whatever else writes to standard output (the user's code, Java) writes to standard error from now on."""
-    out = os.fdopen(os.dup(1), "w", encoding="utf-8")
-    os.dup2(2, 1)
-    lock = threading.Lock()
+class _SharedJvm:
+    """The JVM that this version uses together with others of its host."""
 
-    def say(event: str, **values: Any) -> None:
-        with lock, contextlib.suppress(BrokenPipeError):
-            print(json.dumps({"event": event, **values}), file=out, flush=True)
+    def __init__(self, stopping: Stopping) -> None:
+        self.told: queue.SimpleQueue[Mapping[str, Any]] = queue.SimpleQueue()
+        self._stopping = stopping
+        self._is_used = False
 
-    return say
+    def session(self, settings: RunSettings, folder: Path) -> SparkSession | None:
+        """None where the version must have a JVM of its own, and where it is to end."""
+        while not self._stopping.is_set():
+            with contextlib.suppress(queue.Empty):
+                told = self.told.get(timeout=LOOK_S)
+                if "error" in told:
+                    raise FatalError(told["error"])
+                from suiro.spark import session_on_shared_jvm
+
+                port, secret = told["port"], told["secret"]
+                self._is_used = True
+                return session_on_shared_jvm(
+                    port, secret, settings=settings.spark, folder=folder, log=folder / LOG
+                )
+        return None
+
+    @property
+    def is_gone(self) -> bool:
+        if not self._is_used:
+            return False
+        from suiro.spark import is_jvm_gone
+
+        return is_jvm_gone()
 
 
-def _until_input_ends(stopping: Stopping) -> None:
-    while os.read(0, 4096):
-        continue
+def _until_input_ends(told: Iterator[bytes], stopping: Stopping, jvm: _SharedJvm | None) -> None:
+    for line in told:
+        if jvm is not None:
+            jvm.told.put(json.loads(line))
     stopping.set()
     # Whoever started this is gone, perhaps with a successor on its way: Spark gets a moment to end in order.
     threading.Timer(10.0, os._exit, args=[1]).start()

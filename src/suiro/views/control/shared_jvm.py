@@ -1,0 +1,130 @@
+"""The JVM with Spark that the versions of a host share: started for the first of them, restarted when it ends, and
+ended with the last one.
+
+A version's pipeline is a process of its own; it joins the JVM when it starts (`suiro.spark.shared_jvm`), and the host
+makes it leave when its process has ended. When the JVM ends, all pipelines end, and join the next one.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from suiro.clock import monotonic_s
+from suiro.errors import FatalError
+from suiro.spark import can_share_jvm
+from suiro.views.control.supervision import FAILURES, Supervisor
+from suiro.views.pipeline.jvm_process import JVM_LOG, JvmProcess
+
+__all__ = ["JVM_FOLDER", "SharedJvm"]
+
+JVM_FOLDER = ".spark"  # beside the folders of views, whose names begin with a letter
+LEAVE_S = 60.0
+END_S = 5.0
+LASTS_S = 60.0
+"""A JVM that could be used so long was no failure: the next one starts without a delay."""
+LOOK_S = 0.1
+
+
+class SharedJvm:
+    """Thread-safe. `settings`: Spark's, of the whole JVM."""
+
+    def __init__(self, data: Path, *, settings: Mapping[str, str], niceness: int) -> None:
+        self._folder = data / JVM_FOLDER
+        self._settings = dict(settings)
+        self._niceness = niceness
+        self._lock = threading.Lock()  # guards what follows
+        self._users = 0
+        self._supervisor: Supervisor | None = None
+        self._joined: dict[str, JvmProcess] = {}
+
+    @property
+    def is_possible(self) -> bool:
+        return can_share_jvm()
+
+    def enter(self) -> None:
+        """Somebody may join from now on, until `exit`."""
+        with self._lock:
+            self._users += 1
+            if self._supervisor is None:
+                self._supervisor = Supervisor(
+                    "Spark's JVM",
+                    lambda: JvmProcess.start(self._folder, settings=self._settings, niceness=self._niceness),
+                    progress=self._lasted,
+                    gave_up=lambda error: True,
+                )
+
+    def exit(self) -> None:
+        """Returns once the JVM is gone, if nobody else uses it."""
+        with self._lock:
+            self._users -= 1
+            supervisor = self._supervisor
+            if self._users or supervisor is None:
+                return
+            self._supervisor = None
+        supervisor.stop()
+
+    def status(self) -> dict[str, Any] | None:
+        """None where it is not used."""
+        with self._lock:
+            supervisor = self._supervisor
+        return None if supervisor is None else supervisor.status() | {"log": str(self._folder / JVM_LOG)}
+
+    # -- what pipelines ask: `suiro.views.pipeline.process.Jvm` -----------------------------------------------------
+
+    def join(
+        self, program: str, *, folder: Path, niceness: int, is_over: Callable[[], bool]
+    ) -> Mapping[str, Any] | None:
+        """Raises `FatalError` where the JVM cannot be started, or fails again and again."""
+        pause = threading.Event()
+        before = self._child()  # it may have failed already; the next one need not
+        failed = set[int]()
+        while not is_over():
+            child = self._child()
+            if child is not None and (child.is_alive or child is not before):
+                status = child.status
+                found = None
+                if status.state == "running":
+                    asked = {"folder": str(folder), "niceness": niceness}
+                    found = child.answer("join", program, "joined", is_over=is_over, **asked)
+                if found is not None:
+                    with self._lock:
+                        self._joined[program] = child
+                    return {"port": found["port"], "secret": found["secret"]}
+                if status.state == "failed" and not status.is_transient:
+                    failed.add(child.pid)
+                    if not child.has_run or len(failed) == FAILURES:
+                        raise FatalError(
+                            f"Spark's JVM has failed: {status.error}; {self._folder / JVM_LOG} says more"
+                        )
+            pause.wait(LOOK_S)
+        return None
+
+    def leave(self, program: str) -> bool:
+        with self._lock:
+            child = self._joined.pop(program, None)
+        if child is None:
+            return False
+        deadline = monotonic_s() + LEAVE_S
+        if child.answer("leave", program, "left", is_over=lambda: monotonic_s() > deadline) is not None:
+            return False
+        status = child.wait_for_end(END_S)
+        return status.state == "failed" and not status.is_transient
+
+    def set_niceness(self, program: str, niceness: int) -> None:
+        with self._lock:
+            child = self._joined.get(program)
+        if child is not None:
+            child.ask("niceness", program, niceness=niceness)
+
+    def _child(self) -> JvmProcess | None:
+        with self._lock:
+            supervisor = self._supervisor
+        child = None if supervisor is None else supervisor.child
+        return child if isinstance(child, JvmProcess) else None
+
+    def _lasted(self) -> object:
+        child = self._child()
+        return child.pid if child is not None and child.ran_s >= LASTS_S else None
