@@ -98,6 +98,7 @@ def views_of(host: HostProcess) -> list[dict[str, Any]]:
         ("max.offsets.per.trigger=lots", "setting max.offsets.per.trigger is 'lots'; give a number"),
         ("on.processing.error=ignore", "on_processing_error='ignore' is none of"),
         ("startingOfsets=earliest", "startingOfsets"),
+        ("jvm=two", "setting jvm is 'two'; give one of shared, own"),
     ],
 )
 def test_settings_that_cannot_be_are_refused(host: HostProcess, app: Path, setting: str, said: str) -> None:

@@ -185,7 +185,7 @@ class HostProcess:
         return json.loads(done.stdout) if ok else done.stderr
 
     def tail(self) -> str:
-        logs = [self.log, *sorted(self.data.glob("*/v*/*.log"))]
+        logs = [self.log, *sorted(self.data.glob("*/v*/*.log")), self.data / ".spark" / "spark.log"]
         return "\n".join(
             f"--- {log}\n{log.read_text(errors='replace')[-3_000:]}" for log in logs if log.exists()
         )

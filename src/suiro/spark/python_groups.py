@@ -30,16 +30,17 @@ class ProcessGroups:
     def discard(self, pid: int) -> None:
         self._folders.pop(pid, None)
 
-    def end(self, folder: str) -> int:
-        """Kill them, and their workers. Return how many there were."""
-        self._niceness.pop(folder, None)
+    def end(self, folder: str, *, with_daemons: bool) -> int:
+        """Kill them, and their workers. Return how many there were.
+
+        Daemons have imported nothing of the program. One that comes back needs them: Spark starts none again.
+        """
         found = self._of(folder)
         for pid in found:
-            with suppress(OSError):
-                if os.getpgid(pid) == pid:  # a daemon, with the workers that it has forked
-                    os.killpg(pid, signal.SIGKILL)
-                else:
-                    os.kill(pid, signal.SIGKILL)
+            for member in list(_with_workers(pid)):
+                with suppress(OSError):
+                    if member != pid or with_daemons or os.getpgid(pid) != pid:
+                        os.kill(member, signal.SIGKILL)
         return len(found)
 
     def set_niceness(self, folder: str, niceness: int) -> int:

@@ -43,9 +43,9 @@ from suiro.spark.python_groups import ProcessGroups
 from suiro.spark.python_stub import ANSWER_S, FOLDER, NUMBER_BYTES, SERVER, asked
 from suiro.spark.worker_daemon import PRELOADED, ends_with_its_task
 
-__all__ = ["END", "NICENESS", "ask_server", "can_share_jvm", "launcher", "python_for_spark"]
+__all__ = ["END", "END_WORKERS", "NICENESS", "ask_server", "can_share_jvm", "launcher", "python_for_spark"]
 
-END, NICENESS = "end", "niceness"
+END, END_WORKERS, NICENESS = "end", "end-workers", "niceness"
 """What the driver can ask for, of the processes of one folder (`python_groups`)."""
 
 PLANNING = (
@@ -183,8 +183,7 @@ class _Server:
 
 
 def ask_server(command: str, folder: str, *arguments: str) -> int:
-    """Ask this process's server for `END` or `NICENESS` of a folder's processes. Return how many there are; 0 without
-    a server."""
+    """Ask this process's server for one of these. Return how many processes the folder has; 0 without a server."""
     address = _Server.address()
     if address is None:
         return 0
@@ -312,11 +311,11 @@ class _Asked:
     @property
     def is_of_driver(self) -> bool:
         """Not of a stub: of `ask_server`."""
-        return self.arguments[:1] in ([END], [NICENESS])
+        return self.arguments[:1] in ([END], [END_WORKERS], [NICENESS])
 
     def done(self, groups: ProcessGroups) -> int:
-        if self.arguments[0] == END:
-            return groups.end(self.program)
+        if self.arguments[0] in (END, END_WORKERS):
+            return groups.end(self.program, with_daemons=self.arguments[0] == END)
         return groups.set_niceness(self.program, int(self.arguments[1]))
 
     @property

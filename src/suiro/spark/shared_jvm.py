@@ -7,7 +7,8 @@ line has the `settings` of Spark. A program that joins gets a port and a secret,
 |---|---|---|
 | | `running` | once, before anything can be asked |
 | `join`: `program`, `folder`, `niceness` | `joined`: `port`, `secret` | first ends what an earlier process left |
-| `leave`: `program` | `left` | its queries are stopped, its Python processes killed, its connections closed |
+| `leave`: `program` | `left` | its queries are stopped, its workers killed, its connections closed |
+| `forget`: `program`, `folder` | | it does not come back: its daemons are killed |
 | `niceness`: `program`, `niceness` | | of its Python processes |
 | | `failed`: `error`, `is_transient` | the last one; the process ends |
 
@@ -31,6 +32,7 @@ from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
 from suiro.clock import monotonic_s, sleep_s
+from suiro.errors import SuiroError, TransientError
 from suiro.foundation.process import event_writer, lines_of_stdin
 from suiro.foundation.stopping import Stopping
 from suiro.spark import python_server
@@ -47,10 +49,12 @@ TASK_SLOTS = 64
 PARALLELISM = 2
 STOP_QUERY_S = 30
 LOOK_S = 1.0
+LOCK_S = 60.0
 END_S = 12.0
 """After standard input has closed: a program that has lost whoever started it stops its query within 10 s."""
 SETTINGS: Mapping[str, str] = {
     "spark.default.parallelism": str(PARALLELISM),
+    "spark.rpc.netty.dispatcher.numThreads": "4",  # else as many as there are task slots
     "spark.sql.streaming.stopTimeout": f"{STOP_QUERY_S}s",
     # Spark's own handling of it leaves some threads waiting for others that have died.
     "spark.driver.extraJavaOptions": "-XX:+ExitOnOutOfMemoryError",
@@ -64,12 +68,13 @@ def main(folder: Path) -> int:
     threading.Thread(target=_read, args=(asked, stopping), daemon=True).start()
     settings = asked.get()["settings"]
     with (folder / LOCK).open("w") as lock:
-        if not _locked(lock, stopping):
-            return 0
         try:
+            if not _locked(lock, stopping):
+                return 0
             return _run({**SETTINGS, **settings}, lock, asked, stopping, say)
         except Exception as error:  # noqa: BLE001 - of Java and py4j, of many kinds; whoever started this gets it
-            say("failed", error=f"{type(error).__name__}: {error}", is_transient=False)
+            kind = "" if isinstance(error, SuiroError) else f"{type(error).__name__}: "
+            say("failed", error=f"{kind}{error}", is_transient=isinstance(error, TransientError))
             return 1
 
 
@@ -159,6 +164,9 @@ class _Programs:
                     case "leave":
                         self._leave(program)
                         self._say("left", program=program)
+                    case "forget":
+                        self._leave(program)
+                        python_server.ask_server(python_server.END, said["folder"])
                     case "niceness":
                         with self._lock:
                             _, folder = self._joined.get(program, (None, ""))
@@ -184,7 +192,7 @@ class _Programs:
             if query.name() == program:
                 query.stop()
         if server is not None:
-            python_server.ask_server(python_server.END, folder)
+            python_server.ask_server(python_server.END_WORKERS, folder)
             server.shutdown()
 
     def _queries(self) -> list[Any]:
@@ -200,14 +208,19 @@ def _read(asked: queue.SimpleQueue[dict[str, Any]], stopping: Stopping) -> None:
 
 
 def _locked(lock: IO[str], stopping: Stopping) -> bool:
-    """Waits for the JVM of somebody who was killed."""
-    while True:
+    """Waits for the JVM of somebody who was killed. False where it is to end meanwhile."""
+    deadline = monotonic_s() + LOCK_S
+    while not stopping.wait(0.2):
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             return True
         except BlockingIOError:
-            if stopping.wait(0.2):
-                return False
+            if monotonic_s() > deadline:
+                raise TransientError(
+                    f"another JVM has held {lock.name} for {LOCK_S:g} s; if its host is gone, end it (fuser "
+                    "shows its process)"
+                ) from None
+    return False
 
 
 if __name__ == "__main__":

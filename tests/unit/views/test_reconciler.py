@@ -80,6 +80,7 @@ class Running:
     stopped: bool = False
     pipeline: Any = None
     folder: Path = Path("views")
+    jvm_status: Any = None
 
     def __post_init__(self) -> None:
         self.store = SimpleNamespace(newest_cuts=lambda: [] if self.cut is None else [self.cut])

@@ -21,6 +21,7 @@ from suiro.views import view
 from suiro.views.control import running
 from suiro.views.control.host import CHECKS, LOCK
 from suiro.views.control.running import HostEnvironment, LocationTakenError, RunningVersion
+from suiro.views.control.shared_jvm import JVM_FOLDER
 from suiro.views.definition import VersionSpec
 from suiro.views.pipeline.folder import SPEC
 
@@ -89,7 +90,7 @@ class Empty:
         assert names == []
 
 
-@pytest.mark.parametrize("name", [CHECKS, LOCK])
+@pytest.mark.parametrize("name", [CHECKS, LOCK, JVM_FOLDER])
 def test_no_view_has_the_name_of_what_is_the_hosts(name: str) -> None:
     with pytest.raises(UsageError, match="small letters"):
         view(name, key="id")

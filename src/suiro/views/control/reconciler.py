@@ -158,7 +158,7 @@ class Reconciler:
         running = self.running(version.number)
         if running is None:
             return said | {"error": version.error or self._errors.get(version.number)}
-        cut, pipeline = running.cut, running.pipeline.status()
+        cut, pipeline, jvm = running.cut, running.pipeline.status(), running.jvm_status
         status = running.pipeline_status
         progress = None if status is None else status.progress
         input_lag, pace = self._input_lags.get(version.number), self._paces.get(version.number)
@@ -170,11 +170,11 @@ class Reconciler:
             "paused": version.state == "building" and pace is not None and pace.is_paused,
             "progress": None if progress is None else asdict(progress),
             "pipeline": pipeline,
-            "shared_jvm": running.jvm_status,
+            "shared_jvm": jvm,
             "follower_pid": running.follower.pid,
             "follower_error": None if running.follower.error is None else str(running.follower.error),
             "folder": str(running.folder),
-            "error": version.error or pipeline["error"],
+            "error": version.error or pipeline["error"] or (jvm and jvm["error"]),
         }
 
     # -- the loop ------------------------------------------------------------------------------------------------

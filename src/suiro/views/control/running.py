@@ -180,7 +180,7 @@ class RunningVersion:
         """Returns once nothing of it runs."""
         self.pipeline.stop()
         if self._jvm is not None:
-            self._jvm.exit()
+            self._jvm.exit(self.spec.application_id, self.folder)
         self.follower.stop()
         self.store.close()
 

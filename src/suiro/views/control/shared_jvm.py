@@ -56,15 +56,18 @@ class SharedJvm:
                     gave_up=lambda error: True,
                 )
 
-    def exit(self) -> None:
-        """Returns once the JVM is gone, if nobody else uses it."""
+    def exit(self, program: str, folder: Path) -> None:
+        """This one joins no more. Returns once the JVM is gone, if nobody else uses it."""
+        child = self._child()
         with self._lock:
             self._users -= 1
-            supervisor = self._supervisor
-            if self._users or supervisor is None:
-                return
-            self._supervisor = None
-        supervisor.stop()
+            supervisor, is_last = self._supervisor, not self._users
+            if is_last:
+                self._supervisor = None
+        if is_last and supervisor is not None:
+            supervisor.stop()
+        elif child is not None:
+            child.ask("forget", program, folder=str(folder))
 
     def status(self) -> dict[str, Any] | None:
         """None where it is not used."""
