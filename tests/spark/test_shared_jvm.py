@@ -66,7 +66,7 @@ def passes(frames):
 @pytest.fixture(scope="module")
 def jvm(tmp_path_factory: pytest.TempPathFactory) -> Iterator[JvmProcess]:
     folder = tmp_path_factory.mktemp("jvm")
-    made = JvmProcess.start(folder, settings={"spark.driver.memory": "1g"}, niceness=0)
+    made = JvmProcess.start(folder, settings={"spark.driver.memory": "1g"})
 
     def runs() -> bool:
         assert made.is_alive, f"{made.status} {(folder / 'spark.log').read_text()[-3_000:]}"

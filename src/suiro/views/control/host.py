@@ -108,7 +108,7 @@ class Host:
             bootstrap_servers=config.bootstrap_servers,
             client_settings=config.client_settings,
             postgres=config.postgres,
-            jvm=SharedJvm(config.data, settings={"spark.driver.memory": config.java_memory}, niceness=0),
+            jvm=SharedJvm(config.data, settings={"spark.driver.memory": config.java_memory}),
         )
         self._journal = Journal(
             config.bootstrap_servers,

@@ -31,10 +31,9 @@ LOOK_S = 0.1
 class SharedJvm:
     """Thread-safe. `settings`: Spark's, of the whole JVM."""
 
-    def __init__(self, data: Path, *, settings: Mapping[str, str], niceness: int) -> None:
+    def __init__(self, data: Path, *, settings: Mapping[str, str]) -> None:
         self._folder = data / JVM_FOLDER
         self._settings = dict(settings)
-        self._niceness = niceness
         self._lock = threading.Lock()  # guards what follows
         self._users = 0
         self._supervisor: Supervisor | None = None
@@ -51,7 +50,7 @@ class SharedJvm:
             if self._supervisor is None:
                 self._supervisor = Supervisor(
                     "Spark's JVM",
-                    lambda: JvmProcess.start(self._folder, settings=self._settings, niceness=self._niceness),
+                    lambda: JvmProcess.start(self._folder, settings=self._settings),
                     progress=self._lasted,
                     gave_up=lambda error: True,
                 )

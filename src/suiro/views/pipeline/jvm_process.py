@@ -45,10 +45,10 @@ class JvmProcess:
         self._heard.start()
 
     @classmethod
-    def start(cls, folder: Path, *, settings: Mapping[str, str], niceness: int) -> Self:
+    def start(cls, folder: Path, *, settings: Mapping[str, str]) -> Self:
         """Returns at once. `settings`: Spark's. The folder gets its lock and its log."""
         folder.mkdir(parents=True, exist_ok=True)
-        command = ["nice", "-n", str(niceness), sys.executable, "-m", "suiro.spark.shared_jvm", str(folder)]
+        command = [sys.executable, "-m", "suiro.spark.shared_jvm", str(folder)]
         return cls(
             process.start_command(
                 apart(command), log=folder / JVM_LOG, given={"settings": dict(settings)}, folder=folder
