@@ -1,16 +1,6 @@
-"""What a read_committed reader must never find, by name. No I/O: an `Observation` goes in, `Anomaly` come out.
+"""What can be seen of a query from outside at one moment: an `Observation` goes in, `Anomaly` come out. No I/O.
 
-| name | what was found |
-|---|---|
-| lost write | a micro-batch counts as written (marker, or Spark's own note) and nothing of it can be read |
-| torn transaction | of a micro-batch or a transaction some records can be read and others not |
-| duplicate | a record can be read twice |
-| aborted read | a record can be read that stands before an abort marker, or in a transaction without end |
-| order inversion | records of one key are not in the order of their source |
-| offsets ahead of data | marker or source offsets say more than can be read |
-| offsets behind data | they say less |
-| unknown record | nobody wrote it |
-| blocked readers | a transaction is open after everybody has ended |
+The names are those of `suiro.demo.anomalies`, the rules those of `tests/support/exactly_once.py`.
 
 Footers, where there are any, say where the data ends and are held against the same names: offsets ahead or behind.
 """
@@ -20,26 +10,18 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Literal, NamedTuple
+from typing import NamedTuple
 
-Place = tuple[str, int]
-Fate = Literal["commit", "abort"]
-Name = Literal[
-    "lost write",
-    "torn transaction",
-    "duplicate",
-    "aborted read",
-    "order inversion",
-    "offsets ahead of data",
-    "offsets behind data",
-    "unknown record",
-    "blocked readers",
-]
-
-
-class Anomaly(NamedTuple):
-    name: Name
-    words: str
+from suiro.demo.anomalies import Anomaly, Keys, Name
+from tests.support.exactly_once import (
+    Fate,
+    Place,
+    Transactions,
+    blocked,
+    last_written,
+    micro_batches,
+    offsets,
+)
 
 
 class Record(NamedTuple):
@@ -93,57 +75,54 @@ class Observation:
 
 def check(seen: Observation) -> list[Anomaly]:
     written = _written(seen)
+    committed, torn = _decided(seen)
+    last = last_written(written, seen.marker)
     return [
         *_records(seen),
-        *_aborted(seen),
+        *_aborted(seen, committed),
         *_order(seen),
-        *_whole(seen, written),
-        *_offsets(seen, written),
-        *_footers(seen, written),
-        *(
-            Anomaly("blocked readers", f"{place}: last stable offset {stable}, end {end}")
-            for place, (stable, end) in seen.stable.items()
-            if stable != end
-        ),
+        *_attempts(seen),
+        *torn,
+        *micro_batches(written, marker=seen.marker, finished=seen.noted),
+        *offsets(seen.committed, seen.ends[last] if last >= 0 else {}),
+        *_footers(seen, written, committed),
+        *(one for place, (stable, end) in seen.stable.items() for one in blocked(place, stable, end)),
     ]
 
 
 def _records(seen: Observation) -> Iterator[Anomaly]:
-    planned = {(topic, key, value) for _, topic, key, value in seen.expected}
-    found = Counter(
-        (place[0], record.key, record.value) for place, records in seen.visible.items() for record in records
-    )
-    for what, times in found.items():
-        if what not in planned:
-            yield Anomaly("unknown record", str(what))
-        elif times > 1:
-            yield Anomaly("duplicate", f"{what} is there {times} times")
-
-
-def _aborted(seen: Observation) -> Iterator[Anomaly]:
-    """KIP-98, applied to the log's own bytes: whose marker is a commit may be read, and nothing else."""
+    """Those that are missing are named by micro-batch."""
+    keys = Keys((topic, key, value) for _, topic, key, value in seen.expected)
     for place, records in seen.visible.items():
-        committed = _committed_offsets(seen.raw.get(place, ()))
         for record in records:
-            if record.offset not in committed:
+            keys.note((place[0], record.key, record.value))
+    yield from (one for one in keys.anomalies("records") if one.name != "lost write")
+
+
+def _decided(seen: Observation) -> tuple[set[tuple[Place, int]], list[Anomaly]]:
+    """What a commit marker decides, by the log's own bytes."""
+    committed: set[tuple[Place, int]] = set()
+    torn: list[Anomaly | None] = []
+    transactions = Transactions[int]()
+    for place, raw in seen.raw.items():
+        for item in raw:
+            if item.fate is None:
+                torn.append(transactions.data(place, item.producer, [item.offset]))
+                continue
+            decided, wrong = transactions.marker(place, item.producer[0], item.fate)
+            torn.append(wrong)
+            if item.fate == "commit":
+                committed |= {(place, offset) for offset in decided}
+    return committed, [one for one in torn if one is not None]
+
+
+def _aborted(seen: Observation, committed: set[tuple[Place, int]]) -> Iterator[Anomaly]:
+    for place, records in seen.visible.items():
+        for record in records:
+            if (place, record.offset) not in committed:
                 yield Anomaly(
                     "aborted read", f"{record.value} at {record.offset} of {place} was never committed"
                 )
-
-
-def _committed_offsets(raw: Sequence[Raw]) -> set[int]:
-    return {item.offset for item, fate in _with_fates(raw) if fate == "commit"}
-
-
-def _with_fates(raw: Sequence[Raw]) -> Iterator[tuple[Raw, Fate | None]]:
-    """Each record of one partition with what the next marker of its producer says."""
-    waiting: dict[int, list[Raw]] = defaultdict(list)
-    for item in raw:
-        if item.fate is None:
-            waiting[item.producer[0]].append(item)
-        else:
-            yield from ((record, item.fate) for record in waiting.pop(item.producer[0], ()))
-    yield from ((record, None) for records in waiting.values() for record in records)
 
 
 def _order(seen: Observation) -> Iterator[Anomaly]:
@@ -168,14 +147,7 @@ def _written(seen: Observation) -> dict[int, tuple[int, int]]:
     return counts
 
 
-def _whole(seen: Observation, written: Mapping[int, tuple[int, int]]) -> Iterator[Anomaly]:
-    for batch_id, (found, planned) in written.items():
-        if 0 < found < planned:
-            yield Anomaly("torn transaction", f"micro-batch {batch_id}: {found} of {planned} records")
-        elif not found and batch_id <= max(seen.marker, seen.noted):
-            yield Anomaly(
-                "lost write", f"micro-batch {batch_id}: none; marker at {seen.marker}, noted {seen.noted}"
-            )
+def _attempts(seen: Observation) -> Iterator[Anomaly]:
     attempts = defaultdict(set)
     for records in seen.visible.values():
         for record in records:
@@ -183,33 +155,14 @@ def _whole(seen: Observation, written: Mapping[int, tuple[int, int]]) -> Iterato
     for batch_id, who in attempts.items():
         if len(who) > 1:
             yield Anomaly("torn transaction", f"micro-batch {batch_id} is made of {len(who)} attempts")
-    fates = defaultdict(set)  # one epoch is one transaction
-    for raw in seen.raw.values():
-        for item, fate in _with_fates(raw):
-            fates[item.producer].add(fate)
-    for producer, decided in fates.items():
-        if decided >= {"commit", "abort"}:
-            yield Anomaly("torn transaction", f"producer {producer} was committed here and aborted there")
 
 
-def _offsets(seen: Observation, written: Mapping[int, tuple[int, int]]) -> Iterator[Anomaly]:
-    last = max((batch_id for batch_id, (found, _) in written.items() if found), default=-1)
-    if seen.marker != last:
-        name: Name = "offsets ahead of data" if seen.marker > last else "offsets behind data"
-        yield Anomaly(name, f"the marker is at micro-batch {seen.marker}, data at {last}")
-    wanted = seen.ends[last] if last >= 0 else {}
-    for place in wanted.keys() | seen.committed.keys():
-        at, due = seen.committed.get(place, 0), wanted.get(place, 0)
-        if at != due:
-            ahead = "offsets ahead of data" if at > due else "offsets behind data"
-            yield Anomaly(ahead, f"{place} is committed at {at}, data at {due}")
-
-
-def _footers(seen: Observation, written: Mapping[int, tuple[int, int]]) -> Iterator[Anomaly]:
+def _footers(
+    seen: Observation, written: Mapping[int, tuple[int, int]], committed: set[tuple[Place, int]]
+) -> Iterator[Anomaly]:
     if seen.footers is None:
         return
     place, footers = seen.footers
-    committed = _committed_offsets(seen.raw[place])
     found = Counter(footer.batch_id for footer in footers)
     for batch_id, (records, _) in written.items():
         if bool(records) != bool(found[batch_id]):
@@ -222,7 +175,7 @@ def _footers(seen: Observation, written: Mapping[int, tuple[int, int]]) -> Itera
             yield Anomaly("duplicate", f"a footer of micro-batch {footer.batch_id} at {footer.offset}")
         if footer.number != index:
             yield Anomaly("order inversion", f"footer {footer.number} where {index} is due")
-        if footer.offset not in committed:
+        if (place, footer.offset) not in committed:
             yield Anomaly("aborted read", f"the footer at {footer.offset} of {place} was never committed")
         for where, end in footer.ends.items():
             for record in seen.visible[where]:

@@ -18,6 +18,7 @@ from uuid import uuid4
 from confluent_kafka import Consumer, KafkaError, TopicPartition
 
 from suiro.client import LATEST, Client, NewTopic
+from suiro.demo.anomalies import Anomaly
 from suiro.protocol.record_batch import iter_headers
 from suiro.protocol.records import control_type, decode_batch
 from suiro.spark.committer import MARKER_TOPIC
@@ -25,6 +26,7 @@ from suiro.spark.decide import Marker
 from suiro.views.cuts import Cut
 from tests.matrix import checker, driver
 from tests.matrix.driver import DONE, FENCED, GAVE_UP, PARTITIONS, SUPERSEDED, Checkpoint, Job
+from tests.support.exactly_once import Place
 from tests.support.tcp_proxy import TcpProxy
 from tests.support.waiting import wait_until
 
@@ -163,7 +165,7 @@ class Scene:
         return [*self.job.outputs, *([] if self.job.cuts is None else [self.job.cuts])]
 
     @property
-    def _written(self) -> list[checker.Place]:
+    def _written(self) -> list[Place]:
         """Every partition that is written to."""
         outputs = [(topic, index) for topic in self.job.outputs for index in range(PARTITIONS)]
         return outputs if self.job.cuts is None else [*outputs, (self.job.cuts, 0)]
@@ -207,15 +209,13 @@ class Scene:
 
     def look(self, jobs: Sequence[Job] | None = None, *, complete: bool) -> None:
         """Fails with what is wrong. `complete`: everybody has ended, and everything must be there."""
-        found: list[checker.Anomaly] = []
+        found: list[Anomaly] = []
         jobs = jobs or [self.job]
 
         def clean() -> bool:
             found[:] = checker.check(seen := self.observe(jobs, complete=complete))
             if complete and not found and seen.marker != len(seen.ends) - 1:
-                found.append(
-                    checker.Anomaly("lost write", f"all was written, the marker is at {seen.marker}")
-                )
+                found.append(Anomaly("lost write", f"all was written, the marker is at {seen.marker}"))
             return not found
 
         try:
@@ -269,7 +269,7 @@ class Scene:
             found.append(checker.Footer(offset, batch_id, cut.number, outputs))
         return found
 
-    def stable(self) -> dict[checker.Place, tuple[int, int]]:
+    def stable(self) -> dict[Place, tuple[int, int]]:
         """(last stable offset, end) of everything that is written to."""
         wanted = dict.fromkeys(self._written, LATEST)
         stable = self.client.list_offsets(wanted, read_committed=True)
@@ -278,17 +278,15 @@ class Scene:
 
 
 class Violated(AssertionError):
-    def __init__(self, anomalies: Sequence[checker.Anomaly], said: str) -> None:
+    def __init__(self, anomalies: Sequence[Anomaly], said: str) -> None:
         words = "\n".join(f"  {one.name}: {one.words}" for one in anomalies[:12])
         super().__init__(f"{words}\n{said}")
         self.anomalies = list(anomalies)
 
 
-def read_committed(
-    bootstrap: str, places: Sequence[checker.Place]
-) -> Mapping[checker.Place, list[checker.Record]]:
+def read_committed(bootstrap: str, places: Sequence[Place]) -> Mapping[Place, list[checker.Record]]:
     """What drivers of this folder wrote: the value ends with who wrote it."""
-    found: dict[checker.Place, list[checker.Record]] = {}
+    found: dict[Place, list[checker.Record]] = {}
     for place, records in read_committed_values(bootstrap, places).items():
         found[place] = []
         for offset, key, text in records:
@@ -298,8 +296,8 @@ def read_committed(
 
 
 def read_committed_values(
-    bootstrap: str, places: Sequence[checker.Place]
-) -> Mapping[checker.Place, list[tuple[int, str, str]]]:
+    bootstrap: str, places: Sequence[Place]
+) -> Mapping[Place, list[tuple[int, str, str]]]:
     """(offset, key, value) up to the last stable offsets, as somebody else's consumer sees it."""
     consumer = Consumer(
         {
@@ -312,8 +310,8 @@ def read_committed_values(
             "fetch.wait.max.ms": 20,
         }
     )
-    found: dict[checker.Place, list[tuple[int, str, str]]] = {place: [] for place in places}
-    at_end: set[checker.Place] = set()
+    found: dict[Place, list[tuple[int, str, str]]] = {place: [] for place in places}
+    at_end: set[Place] = set()
 
     def drained() -> bool:
         for message in consumer.consume(1000, timeout=0.2):
@@ -333,7 +331,7 @@ def read_committed_values(
     return found
 
 
-def raw_records(client: Client, place: checker.Place) -> list[checker.Raw]:
+def raw_records(client: Client, place: Place) -> list[checker.Raw]:
     end = client.list_offsets({place: LATEST})[place].offset
     found: list[checker.Raw] = []
     position = 0

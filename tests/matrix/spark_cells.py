@@ -18,6 +18,7 @@ from uuid import uuid4
 from confluent_kafka import Producer
 
 from suiro.client import Client, NewTopic
+from suiro.demo.anomalies import Anomaly
 from suiro.spark.checkpoint import read_planned
 from suiro.spark.committer import MARKER_TOPIC
 from suiro.spark.decide import Marker
@@ -26,6 +27,7 @@ from tests.matrix.brokers import Broker
 from tests.matrix.campaign import Result, Tell
 from tests.matrix.cells import Cell
 from tests.matrix.scene import raw_records, read_committed_values
+from tests.support.exactly_once import Place
 from tests.support.spark_cluster import kill_session
 
 MASTER = "local-cluster[1,2,1024]"
@@ -96,7 +98,7 @@ def _run_query(broker: Broker, directory: Path, tell: Tell, chosen: Sequence[Pla
         found = checker.check(seen := _observe(broker, directory, source, outputs))
         if len(seen.expected) != batches * RECORDS:  # the checker knows only what was planned
             words = f"{len(seen.expected)} of {batches * RECORDS} records of the source were planned"
-            found.append(checker.Anomaly("lost write", words))
+            found.append(Anomaly("lost write", words))
         anomalies = [one.name for one in found]
         failure = "\n".join(f"  {one.name}: {one.words}" for one in found)
     except Exception as error:
@@ -155,7 +157,7 @@ def _fill(bootstrap: str, topic: str, count: int) -> None:
 
 def _observe(broker: Broker, directory: Path, source: str, outputs: tuple[str, str]) -> checker.Observation:
     """Record n stands at offset n / 3 of source partition n % 3; the checkpoint says which micro-batch read it."""
-    ends: list[dict[checker.Place, int]] = []
+    ends: list[dict[Place, int]] = []
     batch_of: dict[tuple[int, int], int] = {}
     while (planned := read_planned(str(directory / "checkpoint"), len(ends))) is not None:
         number = len(ends)
@@ -165,7 +167,7 @@ def _observe(broker: Broker, directory: Path, source: str, outputs: tuple[str, s
             for offset in range(first, ends[number].get((source, partition), 0)):
                 batch_of[partition, offset] = number
     places = [(topic, index) for topic in outputs for index in range(PARTITIONS)]
-    visible: dict[checker.Place, list[checker.Record]] = {}
+    visible: dict[Place, list[checker.Record]] = {}
     for place, records in read_committed_values(broker.bootstrap_servers, places).items():
         visible[place] = []
         for offset, _, value in records:

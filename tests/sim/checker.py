@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import os
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from suiro.broker import Broker
 from suiro.broker.coordination.transactions.state import PREPARED, TransactionState
+from suiro.demo.anomalies import Anomaly
 from suiro.log import PartitionLog
 from suiro.protocol.record_batch import BatchHeader, iter_headers
 from suiro.protocol.records import Record, control_type, decode_batch
@@ -19,6 +20,7 @@ from suiro.spark.committer import MARKER_TOPIC
 from suiro.spark.decide import Marker
 from tests.sim.node import AUDIT, OUT, SOURCE, TOPICS, SimulatedNode
 from tests.sim.query import APPLICATION, Place, Query
+from tests.support.exactly_once import Numbers, Transactions, blocked, micro_batches, offsets
 
 READ_BYTES = 4 << 20
 ONGOING_OR_DECIDED = PREPARED | {TransactionState.ONGOING}
@@ -37,10 +39,12 @@ class Checker:
         self._node, self._query = node, query
         self._looked_at = (-1, -1, -1)
         self._read_up_to: dict[Place, int] = {}
-        self._open: dict[Place, dict[int, list[tuple[str, str]]]] = {}
+        self._transactions = Transactions[tuple[str, str]]()
         self.visible: dict[Place, list[str]] = {}
         """Values in the order in which readers see them."""
-        self._counts: Counter[tuple[str, str]] = Counter()  # (topic, key) -> its highest running count
+        self._numbers = {
+            topic: Numbers(topic, first=1) for topic in (OUT, AUDIT)
+        }  # running counts of the keys
         self._sources: set[tuple[str, str]] = set()
         self._rows: Counter[tuple[int, Place]] = Counter()  # visible rows of each micro-batch in each place
         self._epochs: dict[str, tuple[int, int]] = {}
@@ -70,21 +74,19 @@ class Checker:
         log, position = partition.log, self._read_up_to.get(place, 0)
         if log.log_end_offset < position:
             raise Violation("lost write", f"{_name(place)} was {position} long, now {log.log_end_offset}")
-        open_here = self._open.setdefault(place, {})
         for header, records in _batches(log, position):
-            producer = header.producer_id
             if not header.is_control:
                 texts = [((r.key or b"").decode(), (r.value or b"").decode()) for r in records]
-                open_here.setdefault(producer, []).extend(texts)
-            elif control_type(records[0]) == "commit":
-                for key, value in open_here.pop(producer, ()):
-                    self._seen(place, key, value)
+                self._transactions.data(place, (header.producer_id, header.producer_epoch), texts)
             else:
-                open_here.pop(producer, None)
+                # (Other producers than the sink may use an epoch for several transactions.)
+                fate = control_type(records[0])
+                decided, _ = self._transactions.marker(place, header.producer_id, fate)
+                for key, value in decided if fate == "commit" else ():
+                    self._seen(place, key, value)
             self._read_up_to[place] = header.next_offset
-        stable = log.last_stable_offset
-        if not open_here and stable != log.log_end_offset:
-            raise Violation("blocked readers", f"nothing is open in {_name(place)}, its LSO is {stable}")
+        if not self._transactions.open_in(place):
+            _raise_first(blocked(place, log.last_stable_offset, log.log_end_offset))
 
     def _seen(self, place: Place, key: str, value: str) -> None:
         self.visible.setdefault(place, []).append(value)
@@ -93,16 +95,12 @@ class Checker:
             return
         topic = place[0]
         batch_id, count, *source = value.split(":")
-        last = self._counts[topic, key]
-        what = f"{key} in {_name(place)}: count {count} of micro-batch {batch_id} after count {last}"
+        where = f"{_name(place)}, micro-batch {batch_id}"
         if (topic, ":".join(source)) in self._sources:
-            raise Violation("duplicate", what)
-        if int(count) > last + 1:
-            raise Violation("lost write", what)
-        if int(count) <= last:
-            raise Violation("order inversion", what)
+            raise Violation("duplicate", f"{where}: {key} has {value} again")
         self._sources.add((topic, ":".join(source)))
-        self._counts[topic, key] = int(count)
+        if (wrong := self._numbers[topic].take(key, int(count), where)) is not None:
+            raise Violation(*wrong)
         self._rows[int(batch_id), place] += 1
 
     # What the node knows
@@ -139,33 +137,18 @@ class Checker:
             marker = Marker.from_metadata(committed[place].value.metadata)
         last = -1 if marker is None else marker.batch_id
         checkpoint = self._query.checkpoint
+        written: dict[int, tuple[int, int]] = {}
         for batch_id in checkpoint.ends:
             if batch_id not in checkpoint.states:
                 continue
-            wanted = Counter(
-                (row.topic, row.partition)
-                for row in self._query.execute(batch_id, checkpoint.states[batch_id])[0]
-            )
-            for where, count in wanted.items():
-                seen = self._rows[batch_id, where]
-                if seen != (count if batch_id <= last else 0):
-                    anomaly = "torn transaction" if seen else "lost write"
-                    raise Violation(
-                        anomaly,
-                        f"micro-batch {batch_id}: {seen} of {count} rows in {_name(where)}, marker at {last}",
-                    )
-        for batch_id, driver in checkpoint.finished.items():
-            if batch_id > last:
-                raise Violation(
-                    "lost write", f"{driver} noted micro-batch {batch_id} as finished, marker at {last}"
-                )
-        for index, end in enumerate(checkpoint.ends[last] if last >= 0 else ()):
-            found = committed.get((SOURCE, index))
-            if found is None or found.value.offset != end:
-                raise Violation(
-                    "offsets and data disagree",
-                    f"source-{index} is committed at {found and found.value.offset}, the marker says {end}",
-                )
+            rows = self._query.execute(batch_id, checkpoint.states[batch_id])[0]
+            places = {(row.topic, row.partition) for row in rows}
+            written[batch_id] = sum(self._rows[batch_id, where] for where in places), len(rows)
+        _raise_first(micro_batches(written, marker=last, finished=max(checkpoint.finished, default=-1)))
+        if last >= 0:
+            due = {(SOURCE, index): end for index, end in enumerate(checkpoint.ends[last])}
+            found = {where: committed[where].value.offset if where in committed else -1 for where in due}
+            _raise_first(offsets(found, due))
         if broker.groups.offsets.store.undecided(APPLICATION) and not any(
             transaction.state in ONGOING_OR_DECIDED for transaction in broker.transactions
         ):
@@ -182,9 +165,14 @@ class Checker:
                 anomaly = "aborted read" if extra else "lost write"
                 raise Violation(anomaly, f"{_name(place)} has {mine}, a reader was given {theirs}")
         for topic in (OUT, AUDIT):
-            total = sum(count for (where, _), count in self._counts.items() if where == topic)
+            total = self._numbers[topic].total
             if total != sum(self._query.length):
                 raise Violation("lost write", f"{topic} has {total} of {sum(self._query.length)} rows")
+
+
+def _raise_first(found: Iterable[Anomaly]) -> None:
+    for anomaly in found:
+        raise Violation(*anomaly)
 
 
 def _batches(log: PartitionLog, offset: int) -> Iterator[tuple[BatchHeader, tuple[Record, ...]]]:

@@ -24,12 +24,12 @@ from typing import Any
 from confluent_kafka import Consumer, KafkaError, Message, TopicPartition
 
 from suiro.client import LATEST, Client
+from suiro.demo.anomalies import Anomaly
 from suiro.errors import SuiroError, TransientError
 from suiro.protocol.record_batch import iter_headers
 from suiro.protocol.records import control_type, decode_batch
-from tests.matrix.checker import Anomaly, Place
 from tests.soak.driver import APPLICATIONS
-from tests.soak.ledger import Application, Numbers, Offsets, Transactions
+from tests.soak.ledger import Application, Offsets
 from tests.soak.records import (
     COPIED,
     KEY_COUNTS,
@@ -42,6 +42,7 @@ from tests.soak.records import (
     value_of,
     word_of,
 )
+from tests.support.exactly_once import Numbers, Place, Transactions, blocked
 
 ROUND_S = 1.0
 CHUNK = 2000
@@ -78,7 +79,8 @@ class Checker:
         }
         self._read = {place: Offsets() for place in PLACES}
         self._words: Counter[str] = Counter()  # of the source
-        self._transactions = {name: Transactions() for name in APPLICATIONS}
+        self._transactions = {name: Transactions[int]() for name in APPLICATIONS}
+        self._committed: Counter[Place] = Counter()  # records of committed transactions
         self._raw = {place: 0 for place in PLACES if place[0] in OUTPUTS}
         self._applications = {
             "copy": self._application("copy", SOURCE, COPIED),
@@ -166,14 +168,11 @@ class Checker:
                 anomaly = None
                 if header.is_control:
                     fate = control_type(decode_batch(found.data, start)[0])
-                    anomaly = transactions.marker(place, header.producer_id, fate)
+                    counts, anomaly = transactions.marker(place, header.producer_id, fate)
+                    self._committed[place] += sum(counts) if fate == "commit" else 0
                 else:
-                    anomaly = transactions.data(
-                        place,
-                        header.producer_id,
-                        header.producer_epoch,
-                        header.next_offset - header.base_offset,
-                    )
+                    producer = header.producer_id, header.producer_epoch
+                    anomaly = transactions.data(place, producer, [header.next_offset - header.base_offset])
                 if anomaly is not None:
                     yield anomaly
                 self._raw[place] = header.next_offset
@@ -235,11 +234,8 @@ class Checker:
             yield Anomaly("blocked readers", f"the log does not say where it ends: {error}")
             return
         for place in self._raw:
-            if stable[place].offset != ends[place].offset:
-                yield Anomaly(
-                    "blocked readers", f"{place}: stable {stable[place].offset}, end {ends[place].offset}"
-                )
-            committed = self._transactions[WRITTEN_BY[place[0]]].records.get(place, 0)
+            yield from blocked(place, stable[place].offset, ends[place].offset)
+            committed = self._committed[place]
             if self._raw[place] == ends[place].offset and committed != self._read[place].total:
                 name = "aborted read" if committed < self._read[place].total else "lost write"
                 yield Anomaly(

@@ -1,4 +1,5 @@
-"""What the checker knows: each key's next number, and how committed offsets and visible records agree. No I/O.
+"""What the checker of the soak knows beside `tests/support/exactly_once.py`: how committed offsets and visible records
+agree while both move. No I/O.
 
 Its memory grows with keys and with transactions that are not settled, never with records.
 """
@@ -10,42 +11,8 @@ from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from tests.matrix.checker import Anomaly, Fate, Place
-
-MISSING_MAX = 1000
-TRANSACTIONS_MAX = 20_000
-
-
-class Numbers:
-    """The numbers of each key of one topic: they go up by one, without a gap and without a repetition."""
-
-    def __init__(self, topic: str, *, first: int) -> None:
-        self.topic = topic
-        self.total = 0
-        self._first = first
-        self._next: dict[str, int] = {}
-        self._missing: set[tuple[str, int]] = set()
-
-    def take(self, key: str, number: int, where: str) -> Anomaly | None:
-        due = self._next.get(key, self._first)
-        self.total += 1
-        if number == due:
-            self._next[key] = due + 1
-            return None
-        if number > due:
-            self._next[key] = number + 1
-            self._missing |= {(key, one) for one in range(due, min(number, due + MISSING_MAX))}
-            return Anomaly(
-                "lost write", f"{where}: {key} goes from {due - 1} to {number} (lost, unless it comes later)"
-            )
-        if (key, number) in self._missing:
-            self._missing.discard((key, number))
-            return Anomaly("order inversion", f"{where}: {key} has {number} after {due - 1}")
-        return Anomaly("duplicate", f"{where}: {key} has {number} again, it was at {due - 1}")
-
-    def counts(self) -> dict[str, int]:
-        """How many of each key."""
-        return {key: number - self._first for key, number in self._next.items()}
+from suiro.demo.anomalies import Anomaly
+from tests.support.exactly_once import Numbers, Place
 
 
 class Offsets:
@@ -157,49 +124,3 @@ class Application:
             self.checked += 1
             for place, offset in look.committed.items():
                 self.inputs[place].forget_below(offset)
-
-
-class Transactions:
-    """The fate of each transaction of an application, from the markers in each partition's own log."""
-
-    def __init__(self) -> None:
-        self.committed = self.aborted = 0
-        self._open: dict[tuple[Place, int], tuple[int, int]] = {}
-        self._fates: dict[tuple[int, int], tuple[Fate, Place]] = {}
-        self.records: dict[Place, int] = {}
-        """Of committed transactions."""
-
-    def data(self, place: Place, producer_id: int, epoch: int, records: int) -> Anomaly | None:
-        before, count = self._open.get((place, producer_id), (epoch, 0))
-        self._open[place, producer_id] = (epoch, count + records)
-        if before != epoch:
-            return Anomaly(
-                "torn transaction",
-                f"{place}: producer {producer_id} has epochs {before} and {epoch} before one marker",
-            )
-        return None
-
-    def marker(self, place: Place, producer_id: int, fate: Fate) -> Anomaly | None:
-        found = self._open.pop((place, producer_id), None)
-        if found is None:
-            return None  # of a transaction that wrote nothing here
-        epoch, count = found
-        if fate == "commit":
-            self.records[place] = self.records.get(place, 0) + count
-        known = self._fates.get((producer_id, epoch))
-        if known is None:
-            self._fates[producer_id, epoch] = (fate, place)
-            self.committed += fate == "commit"
-            self.aborted += fate == "abort"
-            if len(self._fates) > TRANSACTIONS_MAX:
-                del self._fates[next(iter(self._fates))]
-        elif known[0] != fate:
-            return Anomaly(
-                "torn transaction",
-                f"producer {producer_id}, epoch {epoch}: {known[0]} in {known[1]}, {fate} in {place}",
-            )
-        return None
-
-    @property
-    def open(self) -> list[Place]:
-        return [place for place, _ in self._open]

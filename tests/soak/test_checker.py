@@ -9,13 +9,14 @@ from collections.abc import Iterator, Sequence
 import pytest
 
 from suiro.client import Client, NewTopic
+from suiro.demo.anomalies import Anomaly
 from suiro.protocol.records import Record, encode_batch
 from suiro.testing import node
-from tests.matrix.checker import Anomaly, Place
 from tests.soak import checker
 from tests.soak.checker import Checker
 from tests.soak.driver import APPLICATIONS
 from tests.soak.records import COPIED, KEY_COUNTS, PARTITIONS, SOURCE, TOPICS, WORD_COUNTS, value_of, word_of
+from tests.support.exactly_once import Place
 from tests.support.waiting import wait_until
 
 KEYS = ("k0", "k1", "k2")  # key n is in partition n

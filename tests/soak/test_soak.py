@@ -7,10 +7,11 @@ from typing import Any
 
 import pytest
 
-from tests.matrix.checker import Anomaly, Place
+from suiro.demo.anomalies import Anomaly
 from tests.soak import report
-from tests.soak.ledger import Application, Numbers, Offsets, Transactions
+from tests.soak.ledger import Application, Offsets
 from tests.soak.records import COPIED, SOURCE, number_of, value_of, word_of
+from tests.support.exactly_once import Numbers, Place, Transactions
 
 IN, OUT = (SOURCE, 0), (COPIED, 0)
 
@@ -119,18 +120,20 @@ def test_an_offset_beyond_the_source() -> None:
 
 
 def test_a_transaction_has_one_fate_in_all_partitions() -> None:
-    made = Transactions()
+    made = Transactions[int]()
     other = (COPIED, 1)
-    assert [made.data(OUT, 5, 3, 10), made.data(other, 5, 3, 4)] == [None, None]
-    assert made.marker(OUT, 5, "commit") is None
-    assert names([made.marker(other, 5, "abort")]) == ["torn transaction"]
-    assert (made.committed, made.aborted, made.records) == (1, 0, {OUT: 10})
+    assert [made.data(OUT, (5, 3), [10]), made.data(other, (5, 3), [4])] == [None, None]
+    assert made.marker(OUT, 5, "commit") == ([10], None)
+    decided, wrong = made.marker(other, 5, "abort")
+    assert (decided, names([wrong])) == ([4], ["torn transaction"])
+    assert (made.committed, made.aborted) == (1, 0)
+    assert made.marker(other, 5, "commit") == ([], None)  # of a transaction that wrote nothing here
 
 
 def test_an_epoch_has_one_transaction() -> None:
-    made = Transactions()
-    assert names([made.data(OUT, 5, 3, 1), made.data(OUT, 5, 4, 1)]) == ["torn transaction"]
-    assert made.open == [OUT]
+    made = Transactions[int]()
+    assert names([made.data(OUT, (5, 3), [1]), made.data(OUT, (5, 4), [1])]) == ["torn transaction"]
+    assert made.open_in(OUT)
 
 
 RUN: dict[str, Any] = {

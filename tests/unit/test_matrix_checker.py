@@ -7,7 +7,8 @@ from dataclasses import dataclass, field, replace
 
 import pytest
 
-from tests.matrix.checker import Footer, Observation, Place, Raw, Record, check
+from tests.matrix.checker import Footer, Observation, Raw, Record, check
+from tests.support.exactly_once import Place
 
 PLACES = (("even", 0), ("odd", 0))
 FOOT = ("foot", 0)

@@ -5,7 +5,7 @@
   alerts.
 - `carrier_delays`, `app`: the view, and the fix of its bug. `reader`: reads it all the time.
 - `system`, `processes`, `child`: starts, kills and stops all processes. `faults`: finds the moments to kill them.
-- `expected`, `reading`, `verify`: computes the figures independently, and compares them with the topics.
+- `expected`, `reading`, `verify`, `anomalies`: computes the figures independently, and compares them with the topics.
 - `view_figures`, `view_check`: the expected answers of each version of the view, and the comparison.
 - `watch`, `view_watch`, `display`, `report`: the status while it runs, the result, and their output on a terminal.
 - `story`: everything in order. `flow`, `change`: the two acts. `looking`: waits while the status is shown.

@@ -6,11 +6,11 @@ records, only counts are kept, and what must be compared as a whole: alerts, car
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from suiro.demo.anomalies import Keys, some
 from suiro.demo.expected import Expected, Hour
 from suiro.demo.names import (
     AIRLINES,
@@ -29,7 +29,6 @@ from suiro.demo.reading import Read
 
 __all__ = ["Counts", "Noted", "Verdict", "verify"]
 
-NAMED_EXAMPLES = 5
 TOLERANCE = 1e-9
 REASON = "departed, but has no arrival delay"
 
@@ -64,7 +63,7 @@ class Noted:
     """What somebody read, as far as the verdict needs it: `merge` adds what another read of other partitions."""
 
     def __init__(self, expected: Expected) -> None:
-        self.ids = {topic: _Ids(topic, wanted) for topic, wanted in _wanted(expected).items()}
+        self.ids = {topic: Keys(wanted) for topic, wanted in _wanted(expected).items()}
         self.named: dict[str, list[str]] = {topic: [] for topic in (RAW, VALIDATED, REJECTED, ENRICHED)}
         self.kept: dict[str, list[Read]] = {REJECTED: [], DELAYS: [], ALERTS: []}
         self.origin: dict[str, Read] = {}
@@ -106,7 +105,7 @@ def verify(noted: Noted, delivered: Delivered, expected: Expected) -> Verdict:
     for record in kept[REJECTED]:
         if (what := _wrong_rejected(record, noted.origin, expected)) is not None:
             named[REJECTED].append(_place(record, what))
-    differences = [text for each in ids.values() for text in each.differences()]
+    differences = [f"{topic}: {one.words}" for topic, each in ids.items() for one in each.anomalies("keys")]
     counts = {topic: each.total for topic, each in ids.items()}
     if counts[RAW] != counts[VALIDATED] + counts[REJECTED]:
         differences.append(
@@ -116,7 +115,7 @@ def verify(noted: Noted, delivered: Delivered, expected: Expected) -> Verdict:
         differences.append(f"{ENRICHED} has {counts[ENRICHED]} records, {VALIDATED} {counts[VALIDATED]}")
     for topic, texts in named.items():
         if texts:
-            differences.append(f"{topic}: {len(texts)} records differ: {_some(texts)}")
+            differences.append(f"{topic}: {len(texts)} records differ: {some(texts)}")
     carriers = _check_delays(kept[DELAYS], expected, differences)
     _check_alerts(kept[ALERTS], expected, differences)
     _check_delivered(delivered, kept[ALERTS], differences)
@@ -151,43 +150,6 @@ def _wanted(expected: Expected) -> dict[str, Iterable[str]]:
         REJECTED: expected.rejected,
         ENRICHED: sound,
     }
-
-
-class _Ids:
-    """Each wanted id once, and no other. `again`: how often a key came that had come before."""
-
-    def __init__(self, topic: str, wanted: Iterable[str]) -> None:
-        self._topic = topic
-        self._wanted = frozenset(wanted)
-        self.found: set[str] = set()  # wanted or not
-        self.again: Counter[str] = Counter()
-        self.total = 0
-
-    @property
-    def missing(self) -> frozenset[str]:
-        return self._wanted - self.found
-
-    def note(self, key: str) -> None:
-        self.total += 1
-        if key in self.found:
-            self.again[key] += 1
-        else:
-            self.found.add(key)
-
-    def merge(self, other: _Ids) -> None:
-        self.total += other.total
-        self.again.update(other.again)
-        self.again.update(self.found & other.found)
-        self.found |= other.found
-
-    def differences(self) -> Iterator[str]:
-        for what, keys in (
-            ("missing", self.missing),
-            ("there more than once", self.again),
-            ("not expected", self.found - self._wanted),
-        ):
-            if keys:
-                yield f"{self._topic}: {len(keys)} keys {what}: {_some(sorted(keys))}"
 
 
 def _place(record: Read, what: str) -> str:
@@ -273,11 +235,11 @@ def _check_delays(delays: Sequence[Read], expected: Expected, differences: list[
 
 def _check_alerts(alerts: Sequence[Read], expected: Expected, differences: list[str]) -> None:
     """One for each hour of a carrier that was late, and no other."""
-    times: Counter[Hour] = Counter()
+    hours: Keys[Hour] = Keys(expected.alerts)
     for record in alerts:
         value = record.value or {}
         hour = record.key, str(value.get("hour"))
-        times[hour] += 1
+        hours.note(hour)
         wanted = expected.alerts.get(hour)
         if wanted is not None and not (
             value.get("carrier") == record.key
@@ -288,32 +250,21 @@ def _check_alerts(alerts: Sequence[Read], expected: Expected, differences: list[
                 f"{ALERTS}: {_named(hour)} is {value}, expected {wanted.mean_dep_delay} minutes of {wanted.dep_count} "
                 "flights"
             )
-    for what, hours in (
-        ("missing", expected.alerts.keys() - times.keys()),
-        ("there more than once", {hour for hour, count in times.items() if count > 1}),
-        ("not expected", times.keys() - expected.alerts.keys()),
-    ):
-        if hours:
-            differences.append(f"{ALERTS}: {len(hours)} alerts {what}: {_some(sorted(map(_named, hours)))}")
+    differences += (f"{ALERTS}: {one.words}" for one in hours.anomalies("alerts", text_of=_named))
 
 
 def _check_delivered(delivered: Delivered, alerts: Sequence[Read], differences: list[str]) -> None:
     """Each alert came, under a key that is its place in the topic, as it is there."""
     wanted = {f"{ALERTS}-{record.partition}-{record.offset}": record for record in alerts}
-    for what, keys in (
-        ("were not delivered", wanted.keys() - delivered.keys()),
-        ("were delivered, but are not in the topic", delivered.keys() - wanted.keys()),
-        (
-            "were delivered with something else in them",
-            {
-                key
-                for key in wanted.keys() & delivered.keys()
-                if delivered[key].get("value") != wanted[key].value
-            },
-        ),
-    ):
-        if keys:
-            differences.append(f"{ALERTS}: {len(keys)} alerts {what}: {_some(sorted(keys))}")
+    keys = Keys(wanted)
+    for key in delivered:
+        keys.note(key)
+    texts = ("were not delivered", "came again", "were delivered, but are not in the topic")
+    differences += (f"{ALERTS}: {one.words}" for one in keys.anomalies("alerts", texts))
+    both = wanted.keys() & delivered.keys()
+    if other := sorted(key for key in both if delivered[key].get("value") != wanted[key].value):
+        text = f"{len(other)} alerts were delivered with something else in them: {some(other)}"
+        differences.append(f"{ALERTS}: {text}")
 
 
 def _named(hour: Hour) -> str:
@@ -328,8 +279,3 @@ def _close(got: float | None, wanted: float | None) -> bool:
 
 def _columns(row: Mapping[str, Any] | None, names: Sequence[str]) -> dict[str, Any] | None:
     return None if row is None else {name: row[name] for name in names}
-
-
-def _some(names: Sequence[str]) -> str:
-    shown = ", ".join(names[:NAMED_EXAMPLES])
-    return shown if len(names) <= NAMED_EXAMPLES else f"{shown}, ..."

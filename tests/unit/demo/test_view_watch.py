@@ -7,7 +7,7 @@ import io
 from rich.console import Console
 
 from suiro.clock import ManualClock
-from suiro.demo.display import PlainDisplay
+from suiro.demo.display import Display
 from suiro.demo.view_watch import Reading, VersionState, ViewState
 
 ROUTING = {"serving": 1, "candidate": 2, "share": 1_000}
@@ -29,7 +29,7 @@ def test_shares_of_callers_come_from_the_routing() -> None:
 
 def test_a_line_says_who_answers_and_how_far_the_other_is() -> None:
     clock, out = ManualClock(), io.StringIO()
-    show = PlainDisplay(Console(file=out, width=200), clock=clock)
+    show = Display(Console(file=out, width=200), clock=clock)
     progress = {"done": 1_000, "total": 3_000, "rate": 500.0, "left_s": 4.0}
     state = ViewState(
         versions=(

@@ -1,0 +1,93 @@
+"""What a reader with read_committed must never find, by name. Observations go in, `Anomaly` come out: no I/O, no clock.
+
+The demo's check uses this module; so do the checkers of the tests, which add what can be said of transactions and
+offsets (`tests/support/exactly_once.py`).
+
+| name | what was found |
+|---|---|
+| lost write | something counts as written (acknowledged, marked, noted), and cannot be read |
+| torn transaction | of a micro-batch or a transaction some records can be read and others not |
+| duplicate | a record can be read twice |
+| aborted read | a record can be read that stands before an abort marker, or in a transaction without end |
+| order inversion | records of one key are not in the order of their source |
+| offsets ahead of data | marker or source offsets say more than can be read |
+| offsets behind data | they say less |
+| unknown record | nobody wrote it |
+| blocked readers | a transaction is open after everybody has ended |
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
+from typing import Generic, Literal, NamedTuple, TypeVar
+
+__all__ = ["Anomaly", "Keys", "Name", "some"]
+
+NAMED_EXAMPLES = 5
+
+Name = Literal[
+    "lost write",
+    "torn transaction",
+    "duplicate",
+    "aborted read",
+    "order inversion",
+    "offsets ahead of data",
+    "offsets behind data",
+    "unknown record",
+    "blocked readers",
+]
+K = TypeVar("K", bound=Hashable)
+
+
+class Anomaly(NamedTuple):
+    name: Name
+    words: str
+
+
+class Keys(Generic[K]):
+    """Each wanted key once, and no other. `again`: how often a key came that had come before."""
+
+    def __init__(self, wanted: Iterable[K]) -> None:
+        self._wanted = frozenset(wanted)
+        self._found: set[K] = set()  # wanted or not
+        self.again: Counter[K] = Counter()
+        self.total = 0
+
+    @property
+    def missing(self) -> frozenset[K]:
+        return self._wanted - self._found
+
+    def note(self, key: K) -> None:
+        self.total += 1
+        if key in self._found:
+            self.again[key] += 1
+        else:
+            self._found.add(key)
+
+    def merge(self, other: Keys[K]) -> None:
+        """What another read of other partitions."""
+        self.total += other.total
+        self.again.update(other.again)
+        self.again.update(self._found & other._found)
+        self._found |= other._found
+
+    def anomalies(
+        self,
+        what: str,
+        texts: tuple[str, str, str] = ("missing", "there more than once", "not expected"),
+        *,
+        text_of: Callable[[K], str] = str,
+    ) -> Iterator[Anomaly]:
+        """One for each kind. `texts`: for keys that are missing, that came again, and that nobody wrote."""
+        names: tuple[Name, Name, Name] = ("lost write", "duplicate", "unknown record")
+        for name, keys, text in zip(
+            names, (self.missing, self.again, self._found - self._wanted), texts, strict=True
+        ):
+            if keys:
+                yield Anomaly(name, f"{len(keys)} {what} {text}: {some(sorted(map(text_of, keys)))}")
+
+
+def some(texts: Sequence[str], separator: str = ", ") -> str:
+    """The first of them, for a message."""
+    return separator.join([*texts[:NAMED_EXAMPLES], *(["..."] if len(texts) > NAMED_EXAMPLES else [])])
