@@ -7,8 +7,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Mapping
-from types import TracebackType
-from typing import Protocol, Self
+from typing import Self
 
 from rich.console import Console, Group, RenderableType
 from rich.live import Live
@@ -22,7 +21,7 @@ from suiro.demo.names import ALERTS, DELAYS, ENRICHED, RAW, REJECTED, STAGES, VA
 from suiro.demo.view_watch import Reading, VersionState, ViewState
 from suiro.demo.watch import Progress
 
-__all__ = ["Display", "LiveDisplay", "PlainDisplay", "display"]
+__all__ = ["Display", "LiveDisplay", "display"]
 
 PLAIN_EVERY_MS = 3_000
 REFRESH_PER_SECOND = 8
@@ -31,144 +30,101 @@ CARRIERS_SHOWN = 7
 SIDE_BY_SIDE_COLUMNS = 108
 
 
-class Display(Protocol):
-    def __enter__(self) -> Self: ...
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None: ...
-
-    def act(self, number: int, title: str) -> None:
-        """A part of the story begins."""
-        ...
-
-    def command(self, text: str) -> None:
-        """A command, as a user would type it."""
-        ...
-
-    def text(self, text: str) -> None:
-        """What a command answered, or a part of a file."""
-        ...
-
-    def doing(self, what: str) -> None:
-        """What goes on now; replaces what was said before."""
-        ...
-
-    def done(self, what: str, *, detail: str = "") -> None:
-        """A step that is finished."""
-        ...
-
-    def struck(self, what: str, *, detail: str) -> None:
-        """Something was killed."""
-        ...
-
-    def failed(self, what: str) -> None: ...
-
-    def progress(self, progress: Progress, *, totals: Mapping[str, int], micro_batches: int) -> None:
-        """How far the pipeline is."""
-        ...
-
-    def view(self, state: ViewState) -> None:
-        """How the view stands."""
-        ...
-
-    def no_progress(self) -> None:
-        """Everything is over: the tables have done their work."""
-        ...
-
-    def show(self, renderable: RenderableType) -> None:
-        """Printed as it is."""
-        ...
-
-
 def display(*, plain: bool) -> Display:
     console = Console(highlight=False)
-    return PlainDisplay(console) if plain or not console.is_terminal else LiveDisplay(console)
+    return Display(console) if plain or not console.is_terminal else LiveDisplay(console)
 
 
-class PlainDisplay:
+class Display:
     """Lines without colour or cursor movement: for logs and CI."""
 
     def __init__(self, console: Console, *, clock: Clock | None = None) -> None:
         self._console = console
         self._clock = clock or SystemClock()
         self._start_ms = self._clock.monotonic_ms()
-        self._shown_ms = 0
-        self._view_shown_ms = 0
+        self._shown_ms = {"progress": 0, "view": 0}
         self._doing = ""
 
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *exc_info: object) -> None:
         return None
 
     def act(self, number: int, title: str) -> None:
+        """A part of the story begins."""
         self._console.print()
         self._line(f"== {number}. {title}")
 
     def command(self, text: str) -> None:
+        """A command, as a user would type it."""
         self._line(f"$ {text}")
 
     def text(self, text: str) -> None:
+        """What a command answered, or a part of a file."""
         for line in text.splitlines():
             self._console.print(f"          {line}", markup=False, soft_wrap=True)
 
     def doing(self, what: str) -> None:
+        """What goes on now; replaces what was said before."""
         if what != self._doing:
             self._doing = what
             self._line(f"... {what}")
 
     def done(self, what: str, *, detail: str = "") -> None:
+        """A step that is finished."""
         self._line(f"ok  {what}" + (f"  ({detail})" if detail else ""))
 
     def struck(self, what: str, *, detail: str) -> None:
+        """Something was killed."""
         self._line(f"!!! {what}  ({detail})")
 
     def failed(self, what: str) -> None:
         self._line(f"BAD {what}")
 
     def progress(self, progress: Progress, *, totals: Mapping[str, int], micro_batches: int) -> None:
-        now_ms = self._clock.monotonic_ms()
-        if now_ms - self._shown_ms < PLAIN_EVERY_MS:
-            return
-        self._shown_ms = now_ms
-        counts = progress.counts
-        self._line(
-            f"    validated {counts[VALIDATED]:>7,} + rejected {counts[REJECTED]:>5,} of {totals[RAW]:,}"
-            f" | captured {counts[RAW]:>7,} | enriched {counts[ENRICHED]:>7,}"
-            f" | in carriers' figures {progress.aggregated:>7,}"
-            f" | alerts {counts[ALERTS]:,}, told {progress.delivered:,} | {micro_batches} micro-batches"
-        )
+        """How far the pipeline is."""
+        if self._is_due("progress"):
+            counts = progress.counts
+            self._line(
+                f"    validated {counts[VALIDATED]:>7,} + rejected {counts[REJECTED]:>5,} of {totals[RAW]:,}"
+                f" | captured {counts[RAW]:>7,} | enriched {counts[ENRICHED]:>7,}"
+                f" | in carriers' figures {progress.aggregated:>7,}"
+                f" | alerts {counts[ALERTS]:,}, told {progress.delivered:,} | {micro_batches} micro-batches"
+            )
 
     def view(self, state: ViewState) -> None:
-        now_ms = self._clock.monotonic_ms()
-        if not state.versions or now_ms - self._view_shown_ms < PLAIN_EVERY_MS:
-            return
-        self._view_shown_ms = now_ms
-        parts = [f"v{version.number} {_standing(version)}" for version in state.versions]
-        if state.reading is not None:
-            parts.append(_reading_text(state.reading))
-        self._line("    " + " | ".join(parts))
+        """How the view stands."""
+        if state.versions and self._is_due("view"):
+            parts = [f"v{version.number} {_standing(version)}" for version in state.versions]
+            if state.reading is not None:
+                parts.append(_reading_text(state.reading))
+            self._line("    " + " | ".join(parts))
 
     def no_progress(self) -> None:
-        return None
+        """Everything is over: the tables have done their work."""
 
     def show(self, renderable: RenderableType) -> None:
+        """Printed as it is."""
         self._console.print(renderable)
+
+    def _is_due(self, what: str) -> bool:
+        now_ms = self._clock.monotonic_ms()
+        is_due = now_ms - self._shown_ms[what] >= PLAIN_EVERY_MS
+        if is_due:
+            self._shown_ms[what] = now_ms
+        return is_due
 
     def _line(self, text: str) -> None:
         seconds = (self._clock.monotonic_ms() - self._start_ms) / 1000
         self._console.print(f"{seconds:6.1f} s  {text}", markup=False, soft_wrap=True)
 
 
-class LiveDisplay:
+class LiveDisplay(Display):
     """Finished steps scroll by; below them, redrawn in place: the stages, the carriers, what goes on now."""
 
     def __init__(self, console: Console, *, clock: Clock | None = None) -> None:
-        self._console = console
-        self._clock = clock or SystemClock()
+        super().__init__(console, clock=clock)
         self._live = Live(console=console, refresh_per_second=REFRESH_PER_SECOND, transient=True)
         self._spinner = Spinner("dots", style="cyan")
         self._stages: RenderableType | None = None
@@ -179,9 +135,7 @@ class LiveDisplay:
         self._live.start()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *exc_info: object) -> None:
         self._live.update(Text(""))
         self._live.stop()
 
@@ -231,9 +185,6 @@ class LiveDisplay:
     def no_progress(self) -> None:
         self._stages = self._view = None
         self._redraw()
-
-    def show(self, renderable: RenderableType) -> None:
-        self._console.print(renderable)
 
     def _step(self, mark: str, style: str, what: str, detail: str) -> None:
         line = Text(f" {mark} ", style=style)

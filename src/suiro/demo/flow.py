@@ -21,7 +21,7 @@ from suiro.demo.faults import (
 from suiro.demo.feed import Feed, FeedRate
 from suiro.demo.looking import Looking, stopwatch
 from suiro.demo.names import APPLICATION, DELAYS, ENRICHED, RAW, REJECTED, VALIDATED
-from suiro.demo.processes import Child, RunningCluster, Session
+from suiro.demo.processes import Child, Session
 from suiro.demo.system import System
 from suiro.errors import FatalError
 
@@ -243,7 +243,7 @@ class Flow:
 
     def _kill_log(self) -> None:
         log = self._system.log
-        if isinstance(log, RunningCluster):
+        if not log.is_ours:
             self._show.done("the cluster is not ours to kill; going on")
             return
         self._show.doing(f"waiting for an open transaction, to kill {log.name} in it")

@@ -2,30 +2,6 @@
 
 from __future__ import annotations
 
-__all__ = [
-    "AIRLINES",
-    "AIRPORTS",
-    "ALERTS",
-    "APPLICATION",
-    "CAPTURED",
-    "DELAYS",
-    "ENRICHED",
-    "PARTITIONS",
-    "PLANES",
-    "PREFIX",
-    "RAW",
-    "REJECTED",
-    "SCHEMAS",
-    "STAGES",
-    "TABLES",
-    "TOPICS",
-    "VALIDATED",
-    "VIEW",
-    "VIEWS",
-    "WEATHER",
-    "WEATHER_REJECTED",
-]
-
 # Its transactional id, its group of source offsets and its directory of state go by this name.
 APPLICATION = "flights"
 

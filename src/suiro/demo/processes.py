@@ -13,14 +13,14 @@ import sys
 import threading
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from suiro.errors import FatalError
 from suiro.foundation import process
 from suiro.kafka import KafkaProcess
 from suiro.node import NodeProcess
 
-__all__ = ["Child", "EmbeddedNode", "Kafka", "Log", "RunningCluster", "Session"]
+__all__ = ["Child", "Log", "Session"]
 
 READY_TIMEOUT_S = 120
 STOP_TIMEOUT_S = 60
@@ -28,86 +28,40 @@ LOG_TAIL_LINES = 30
 _NONE: Mapping[str, str] = {}
 
 
-class Log(Protocol):
-    """What the demo needs of the log's process."""
+class Log:
+    """The log's process: `suiro node`, a real Apache Kafka, or a cluster of the user's, which is never killed."""
+
+    def __init__(self, directory: Path, *, kafka: bool, bootstrap: str | None) -> None:
+        self._data = directory / "node"
+        self._process: NodeProcess | KafkaProcess | None = None
+        self.name, self.bootstrap_servers = "running cluster", bootstrap or ""
+        if bootstrap is None:
+            self.name = "Apache Kafka" if kafka else "suiro node"
+            self._process = KafkaProcess.start(directory / "kafka") if kafka else self._start("127.0.0.1:0")
+            self.bootstrap_servers = self._process.bootstrap_servers
 
     @property
-    def bootstrap_servers(self) -> str: ...
+    def is_ours(self) -> bool:
+        return self._process is not None
 
-    @property
-    def name(self) -> str: ...
-
-    def kill(self) -> bool:
-        """kill -9; False where the process is not ours to kill."""
-        ...
+    def kill(self) -> None:
+        """kill -9."""
+        if self._process is not None:
+            self._process.kill()
 
     def restart(self) -> None:
         """Starts again, same address and data, after `kill`."""
-        ...
-
-    def stop(self) -> None: ...
-
-
-class EmbeddedNode:
-    """`suiro node`, as its own process."""
-
-    name = "suiro node"
-
-    def __init__(self, data: Path) -> None:
-        self._data = data
-        self._process = self._start("127.0.0.1:0")
-        self.bootstrap_servers = self._process.bootstrap_servers
-
-    def kill(self) -> bool:
-        self._process.kill()
-        return True
-
-    def restart(self) -> None:
-        self._process = self._start(self.bootstrap_servers)
+        if isinstance(self._process, KafkaProcess):
+            self._process.restart()
+        elif self._process is not None:
+            self._process = self._start(self.bootstrap_servers)
 
     def stop(self) -> None:
-        self._process.stop()
+        if self._process is not None:
+            self._process.stop()
 
     def _start(self, listen: str) -> NodeProcess:
         return NodeProcess.start(data=self._data, listen=listen, log=self._data.with_suffix(".log"))
-
-
-class Kafka:
-    """A real Apache Kafka, started from its jars."""
-
-    name = "Apache Kafka"
-
-    def __init__(self, data: Path) -> None:
-        self._process = KafkaProcess.start(data)
-        self.bootstrap_servers = self._process.bootstrap_servers
-
-    def kill(self) -> bool:
-        self._process.kill()
-        return True
-
-    def restart(self) -> None:
-        self._process.restart()
-
-    def stop(self) -> None:
-        self._process.stop()
-
-
-class RunningCluster:
-    """A cluster of the user's. It is not ours, so it is never killed."""
-
-    name = "running cluster"
-
-    def __init__(self, bootstrap_servers: str) -> None:
-        self.bootstrap_servers = bootstrap_servers
-
-    def kill(self) -> bool:
-        return False
-
-    def restart(self) -> None:
-        return
-
-    def stop(self) -> None:
-        return
 
 
 class Session:

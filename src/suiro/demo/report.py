@@ -53,7 +53,6 @@ def report(show: Display, outcome: Outcome, *, directory: Path | None) -> None:
     for difference in outcome.differences:
         show.failed(difference)
     show.show(_where_next(directory))
-    show.show(_last_lines(outcome))
     last = account.comparisons[-1]
     line = {
         "ok": outcome.passed,
@@ -108,34 +107,24 @@ def _summary(outcome: Outcome) -> Panel:
             account.rebuilt,
             f"flights read again for v2 of {VIEW}, in {account.rebuilt_s:.1f} s, while v1 answered",
         ),
-        (account.answers["reads"], f"reads of {VIEW}, half of them within {account.answers['p50_ms']} ms"),
+        (
+            account.answers["reads"],
+            f"reads of {VIEW}, half of them within {account.answers['p50_ms']} ms, p99 {account.answers['p99_ms']} ms",
+        ),
+        (account.answers["errors"], "of these reads failed"),
+        (round(account.rollback_ms), "ms for the rollback"),
+        (account.explained, f"differences of the view explained, of {account.to_explain}"),
         (
             sum(outcome.kills.values()) + account.kills,
             "processes killed with kill -9, in the middle of something",
         ),
+        (counts.lost, "records lost"),
+        (counts.duplicates, "records duplicated"),
         (len(outcome.differences), "differences from the wheel's CSV files"),
     ):
         table.add_row(f"{count:,}", what)
     title = "exactly once" if outcome.passed else "NOT exactly once"
     return Panel(table, title=title, border_style="green" if outcome.passed else "bold red", expand=False)
-
-
-def _last_lines(outcome: Outcome) -> str:
-    counts, account = outcome.verdict.counts, outcome.account
-    return "\n".join(
-        (
-            "",
-            f"  records in             {outcome.loaded:,}",
-            f"  records out            {counts.validated + counts.rejected:,} = {counts.validated:,} validated + "
-            f"{counts.rejected:,} rejected",
-            f"  lost                   {counts.lost:,}",
-            f"  duplicated             {counts.duplicates:,}",
-            f"  read errors            {account.answers['errors']:,} of {account.answers['reads']:,} reads, p99 "
-            f"{account.answers['p99_ms']} ms",
-            f"  rollback               {account.rollback_ms:.0f} ms",
-            f"  differences explained  {account.explained} of {account.to_explain}",
-        )
-    )
 
 
 def look_around(system: System) -> str:

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from suiro.demo.connectors import write_connectors
 from suiro.demo.names import PARTITIONS, PREFIX, SCHEMAS, TABLES
-from suiro.demo.processes import Child, EmbeddedNode, Kafka, Log, RunningCluster
+from suiro.demo.processes import Child, Log
 from suiro.demo.receiver import AlertReceiver
 from suiro.errors import FatalError
 
@@ -30,8 +30,9 @@ class System:
         self.directory = directory
         self.state_dir = directory / "state"
         self._run = uuid.uuid4().hex[:8]
-        self._dsn = ""
-        self._registry_url = ""
+        self.weather_files = directory / "weather"
+        self.answers = directory / "answers.json"  # what the reader was answered, once it has ended
+        self.dsn = self.registry_url = self.views_url = ""  # once they are ready
         self.registry: Child | None = None
         self.database: Child | None = None
         self.capture: Child | None = None
@@ -43,45 +44,11 @@ class System:
         self.views: Child | None = None
         self.reader: Child | None = None
         self.console: Child | None = None
-        self._views_url = ""
         self._console_address, self._application_address = _free_address(), _free_address()
+        self.console_url = f"http://{self._console_address}"
         self.receiver = AlertReceiver()
-        self.log: Log = (
-            RunningCluster(bootstrap)
-            if bootstrap is not None
-            else Kafka(directory / "kafka")
-            if kafka
-            else EmbeddedNode(directory / "node")
-        )
-
-    @property
-    def bootstrap_servers(self) -> str:
-        return self.log.bootstrap_servers
-
-    @property
-    def registry_url(self) -> str:
-        return self._registry_url
-
-    @property
-    def dsn(self) -> str:
-        return self._dsn
-
-    @property
-    def views_url(self) -> str:
-        return self._views_url
-
-    @property
-    def console_url(self) -> str:
-        return f"http://{self._console_address}"
-
-    @property
-    def answers(self) -> Path:
-        """What the reader was answered, once it has ended."""
-        return self.directory / "answers.json"
-
-    @property
-    def weather_files(self) -> Path:
-        return self.directory / "weather"
+        self.log = Log(directory, kafka=kafka, bootstrap=bootstrap)
+        self.bootstrap_servers = self.log.bootstrap_servers
 
     # -- starting: each returns at once; `wait_ready` of the child says when it answers ------------------------------
 
@@ -93,7 +60,7 @@ class System:
 
     def wait_registry(self) -> None:
         assert self.registry is not None
-        self._registry_url = self.registry.wait_ready()["registry"]
+        self.registry_url = self.registry.wait_ready()["registry"]
 
     def start_database(self) -> None:
         self.database = Child(
@@ -105,7 +72,7 @@ class System:
 
     def wait_database(self) -> None:
         assert self.database is not None
-        self._dsn = self.database.wait_ready()["dsn"]
+        self.dsn = self.database.wait_ready()["dsn"]
 
     def start_capture(self) -> Child:
         """Also after a kill: it goes on where it was."""
@@ -157,7 +124,7 @@ class System:
 
     def wait_views(self) -> None:
         assert self.views is not None
-        self._views_url = self.views.wait_ready()["url"]
+        self.views_url = self.views.wait_ready()["url"]
 
     def start_console(self) -> None:
         """Whoever calls before it serves is refused for a second."""
