@@ -3,8 +3,8 @@
 The table in `apis` has the APIs and their versions. A handler module is imported, and its messages'
 schema is loaded, when the first request needs it: that keeps the start short.
 
-A handler is a function `handle(broker, exchange, request)`. It returns the response (a kio message, or pieces
-with file regions), or `None` when the answer comes later through the exchange, or never.
+A handler is a function `handle(broker, exchange, request)`. It returns an `answers.Answer`: the response (a kio
+message, or pieces with file regions), one that comes `Later`, or `NOTHING`.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from collections.abc import Callable
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
+from suiro.broker.answers import Answer
 from suiro.broker.apis import API_VERSIONS_KEY, APIS, Api
 from suiro.broker.context import BrokerContext
 from suiro.broker.exchange import Exchange, encode
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-Handler: TypeAlias = Callable[[BrokerContext, Exchange, Any], Any]
+Handler: TypeAlias = Callable[[BrokerContext, Exchange, Any], Answer]
 
 FETCH_KEY = 1
 SASL_HANDSHAKE_KEY = 17
@@ -111,7 +112,7 @@ class Dispatcher:
                 handler = self._broker.faults.around(api.name, handler)
             answer = handler(self._broker, exchange, request)
             exchange.write_denials()  # before the client knows of them
-            done = exchange.finish_dispatch(answer)
+            done = exchange.finish(answer)
         except BadFrameError:  # what the handler found makes no sense: the connection says so and closes
             raise
         except Exception:

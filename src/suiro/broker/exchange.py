@@ -1,14 +1,15 @@
-"""One request and its response. A handler answers through the `Exchange`; `encode` makes a frame of the response."""
+"""One request and its response: `finish` sends what the handler answered; `encode` makes a frame of a response."""
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Generator
-from dataclasses import dataclass, replace
+from collections.abc import Coroutine, Generator
+from dataclasses import replace
 from datetime import timedelta
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
+from suiro.broker.answers import NOTHING, Answer, Later, Nothing, RawResponse, Response
 from suiro.broker.metrics.request_metrics import RequestMetrics
 from suiro.broker.net.connection import Connection, Piece
 from suiro.broker.net.turns import Steps
@@ -18,6 +19,8 @@ from suiro.protocol import messages
 from suiro.protocol.messages import ErrorCode
 
 if TYPE_CHECKING:
+    from kio.static.protocol import ResponsePayload
+
     from suiro.broker.context import BrokerContext, QuotaKind
     from suiro.broker.security import Operation, ResourceType
 
@@ -30,14 +33,11 @@ class Exchange:
     __slots__ = (
         "_answered_ns",
         "_arrived_ns",
-        "_at_once",
         "_bare",
         "_began_ns",
         "_denials",
-        "_dispatching",
         "_ended_ns",
         "_metrics",
-        "_on_abandoned",
         "_request_recorded",
         "_throttle_ms",
         "_waited",
@@ -71,8 +71,6 @@ class Exchange:
         self.version = version
         self.correlation_id = correlation_id
         self.client_id = client_id or ""
-        self._dispatching = True
-        self._at_once: list[Piece] | None = None
         self._bare = bare
         self.takes_files = takes_files
         self._metrics = metrics
@@ -81,7 +79,6 @@ class Exchange:
         self._ended_ns = 0  # the handler is still running
         self._answered_ns = 0
         self._waited = False
-        self._on_abandoned: Callable[[], None] | None = None
         self._throttle_ms = 0
         self._request_recorded = False
         self._denials: Denials | None = None
@@ -94,9 +91,10 @@ class Exchange:
         """A nested value of this version's response; fields that the version does not have are left out."""
         return build(messages.nested(self.response_class, name), **fields)
 
-    def response(self, **fields: Any) -> Any:
+    def response(self, **fields: Any) -> ResponsePayload:
         """This version's response; fields that the version does not have are left out."""
-        return build(self.response_class, **fields)
+        response: ResponsePayload = build(self.response_class, **fields)
+        return response
 
     def may(self, operation: Operation, kind: ResourceType, name: str) -> bool:
         """Whether who is at the other end of the connection may do this; a denial is written to the audit log."""
@@ -138,47 +136,53 @@ class Exchange:
         spent = (self._ended_ns or stopwatch_ns()) - self._began_ns
         self.throttle(quotas.record(self.connection.session, self.client_id, "request", spent))
 
-    def answer(self, response: Any) -> None:
-        """Send the response. Call once, unless the handler returns it."""
-        self._send(self._encode(response))
+    def in_steps(self, steps: Generator[None, None, Response]) -> Response | Later:
+        """Handle the request by a generator: others have their turns where it yields, and it returns the response."""
+        later = Later()
+        first = Steps(self.connection.turns, steps, answer=later.give, fail=self._fail).run()
+        return later if first is None else first
 
-    def no_answer(self) -> None:
-        """This request gets no response (Produce with acks=0)."""
-        self._send([])
+    def in_task(
+        self, work: Coroutine[Any, Any, Response | Nothing], *, until_abandoned: bool = True
+    ) -> Later:
+        """Handle the request by a coroutine that returns the response. It is cancelled when the client is gone, unless
+        it is there for more than the response."""
 
-    def in_steps(self, steps: Generator[None, None, Any]) -> Any:
-        """Handle the request by a generator: others have their turns where it yields, and it returns the response.
+        async def run() -> None:
+            try:
+                later.give(await work)
+            except Exception:  # noqa: BLE001 - `_fail` logs it and closes the connection
+                self._fail()
 
-        Returns the response, for the handler to return, if one turn was enough.
-        """
+        task = self.broker.loop.create_task(run())
+        later = Later(task.cancel if until_abandoned else None)
+        return later
 
-        def fail() -> None:
-            logger.exception("a request from %s failed; closing its connection", self.connection.peer)
-            self.connection.close()
+    def _fail(self) -> None:
+        logger.exception("a request from %s failed; closing its connection", self.connection.peer)
+        self.connection.close()
 
-        return Steps(self.connection.turns, steps, answer=self.answer, fail=fail).run()
-
-    def on_abandoned(self, callback: Callable[[], None]) -> None:
-        """What to run if the connection closes before the answer."""
-        self._on_abandoned = callback
-
-    def _encode(self, response: Any) -> list[Piece]:
-        raw = isinstance(response, RawResponse)
-        named = response.named if raw else ()
+    def _encode(self, response: Response | Nothing) -> list[Piece]:
+        if response is NOTHING:
+            return []
+        named: tuple[int, ...] = ()
+        code = ErrorCode.none
+        if isinstance(response, RawResponse):
+            named = response.named
+        else:
+            code = getattr(response, "error_code", ErrorCode.none)
         if named or self.connection.named_files:
             self.connection.name_files(named, self.broker.clock.monotonic_ms())
-        code = ErrorCode.none if raw else getattr(response, "error_code", ErrorCode.none)
         self._metrics.answered(code)
         if self._bare:
-            return [] if code is not ErrorCode.none else [_bare_token(response.auth_bytes)]
+            return [] if code is not ErrorCode.none else [_bare_token(response.auth_bytes)]  # type: ignore[union-attr]
         if self.broker.quotas is not None:
             self._record_request()
         return encode(response, self.correlation_id, self._throttle_ms)
 
-    def _send(self, pieces: list[Piece]) -> None:
-        if self._dispatching:
-            self._at_once = pieces
-            return
+    def _deliver(self, response: Response | Nothing) -> None:
+        """Send what comes after the handler has returned."""
+        pieces = self._encode(response)
         self.write_denials()
         if self._waited:
             self._waited = False
@@ -196,41 +200,43 @@ class Exchange:
             self._arrived_ns, self._began_ns, self._ended_ns, self._answered_ns, self._throttle_ms
         )
 
-    def _wait(self) -> None:
+    def _wait(self, answer: Later) -> None:
         """The answer is still to come: the request is in purgatory."""
+
+        def abandoned() -> None:
+            self._waited = False
+            self._metrics.waiting -= 1
+            self.write_denials()
+            answer.abandon()
+
         self._waited = True
         self._metrics.waiting += 1
-        self.connection.on_abandoned = self._abandoned
+        self.connection.on_abandoned = abandoned
 
     def write_denials(self) -> None:
         """To the audit log, once for all of what was asked for."""
         if self._denials is not None:
             self._denials.write()
 
-    def _abandoned(self) -> None:
-        self._waited = False
-        self._metrics.waiting -= 1
-        self.write_denials()
-        if self._on_abandoned is not None:
-            self._on_abandoned()
-
-    def finish_dispatch(self, response: Any) -> bool:
+    def finish(self, answer: Answer) -> bool:
         """After the handler: send what is there. False: the answer is still to come."""
-        self._dispatching = False
         self._ended_ns = self._answered_ns = stopwatch_ns()
-        if response is not None:
-            self._at_once = self._encode(response)
         connection = self.connection
-        if self._at_once is None:
-            if connection.is_open:
-                self._wait()
-            elif self._on_abandoned is not None:
-                self._on_abandoned()
-            return False
+        if isinstance(answer, Later):
+            given = answer.given
+            if given is None:
+                answer.deliver_to(self._deliver)
+                if connection.is_open:
+                    self._wait(answer)
+                else:
+                    answer.abandon()
+                return False
+            answer = given
+        pieces = self._encode(answer)
         if self._throttle_ms:
             connection.mute(self._throttle_ms)
-        if self._at_once:
-            connection.send(self._at_once)
+        if pieces:
+            connection.send(pieces)
         if connection.waits_for_peer:
             connection.when_sent(self._sent)
         else:
@@ -243,21 +249,7 @@ class Exchange:
         return self._ended_ns - self._began_ns
 
 
-@dataclass(frozen=True, slots=True)
-class RawResponse:
-    """A response body encoded by its handler, in pieces; `flexible` tells which response header it gets.
-
-    The first piece is bytes; `throttle_at` is where in it throttle_time_ms stands, which `encode` fills in; None: the
-    version has none. `named` are the files that it names to the client.
-    """
-
-    pieces: list[Piece]
-    flexible: bool
-    throttle_at: int | None = 0
-    named: tuple[int, ...] = ()
-
-
-def encode(response: Any, correlation_id: int, throttle_ms: int = 0) -> list[Piece]:
+def encode(response: Response, correlation_id: int, throttle_ms: int = 0) -> list[Piece]:
     """A response's frame with its length in front, and with its throttle time if it has one."""
     if isinstance(response, RawResponse):
         header = correlation_id.to_bytes(4, "big", signed=True) + (b"\0" if response.flexible else b"")

@@ -13,10 +13,11 @@ import sys
 import typing
 from collections.abc import Callable
 from functools import cache
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
+from suiro.broker.answers import NOTHING, Answer, Later, RawResponse, Response
 from suiro.broker.apis import APIS
-from suiro.broker.exchange import RawResponse, build
+from suiro.broker.exchange import build
 from suiro.errors import UsageError
 from suiro.protocol import messages
 from suiro.protocol.messages import ErrorCode
@@ -105,7 +106,7 @@ class Faults:
         if not any(rule.api == api for rule in self._rules):
             return handler
 
-        def handle(broker: BrokerContext, exchange: Exchange, request: Any) -> Any:
+        def handle(broker: BrokerContext, exchange: Exchange, request: Any) -> Answer:
             rule = self._take(api, broker, request)
             return (
                 handler(broker, exchange, request)
@@ -131,53 +132,49 @@ class Faults:
 
     def _act(
         self, rule: Rule, handler: Handler, broker: BrokerContext, exchange: Exchange, request: Any
-    ) -> Any:
+    ) -> Answer:
         match rule.fault:
             case Error(code=code):
                 return _refuse(rule, code, handler, broker, exchange, request)
             case Delay(ms=ms):
-                broker.loop.call_later(ms / 1000, _late, handler, broker, exchange, request)
-                return None
+                later = Later()
+                broker.loop.call_later(ms / 1000, _late, later, handler, broker, exchange, request)
+                return later
             case Drop(handled=handled) | Crash(handled=handled):
-                if handled:
-                    handler(broker, exchange, request)
+                answer = handler(broker, exchange, request) if handled else NOTHING
                 if isinstance(rule.fault, Crash):
                     self._crash()
                 exchange.connection.close()
-                return None
+                return answer if isinstance(answer, Later) else Later()
 
 
-def _late(handler: Handler, broker: BrokerContext, exchange: Exchange, request: Any) -> None:
+def _late(later: Later, handler: Handler, broker: BrokerContext, exchange: Exchange, request: Any) -> None:
     if not exchange.connection.is_open:
         return
     try:
-        response = handler(broker, exchange, request)
+        later.follow(handler(broker, exchange, request))
     except Exception:
         logger.exception("a delayed request failed; closing its connection")
         exchange.connection.close()
-        return
-    if response is not None:
-        exchange.answer(response)
 
 
 def _refuse(
     rule: Rule, code: ErrorCode, handler: Handler, broker: BrokerContext, exchange: Exchange, request: Any
-) -> Any:
+) -> Answer:
     """The error for what the rule names. What it does not name is handled, where the answer can take both."""
     refused, rest = _split(broker, request, rule)
-    answer = _mirror(exchange.response_class, refused, code)
+    answer: Response = _mirror(exchange.response_class, refused, code)
     if rule.topic is None or rest is None:
         if rule.topic is not None and exchange.api_key == messages.API_KEYS["metadata"]:
-            answered = handler(broker, exchange, request)
-            return _with_error(answered, rule, code)
+            answer = _with_error(handler(broker, exchange, request), rule, code)
         return answer
     answered = handler(broker, exchange, rest)
-    if answered is None or exchange.api_key == messages.API_KEYS["fetch"]:
+    if isinstance(answered, Later) or answered is NOTHING or exchange.api_key == messages.API_KEYS["fetch"]:
         return answer  # a long poll is not waited for: the client asks again for the others
     if isinstance(answered, RawResponse):
         laid_out = b"".join(piece for piece in answered.pieces if isinstance(piece, bytes))
         answered, _ = messages.read_body(exchange.response_class, laid_out)
-    return _merged(answered, answer)
+    return cast("Response", _merged(answered, answer))
 
 
 def _named(broker: BrokerContext, request: Any) -> set[tuple[str | None, int | None]]:

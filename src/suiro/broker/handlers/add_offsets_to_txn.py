@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from suiro.broker.answers import Answer
 from suiro.broker.context import BrokerContext
 from suiro.broker.coordination.transactions.state import V1
 from suiro.broker.exchange import Exchange
@@ -12,7 +13,7 @@ from suiro.broker.security import Operation, ResourceType
 from suiro.protocol.messages import ErrorCode
 
 
-def handle(broker: BrokerContext, exchange: Exchange, request: Any) -> Any:
+def handle(broker: BrokerContext, exchange: Exchange, request: Any) -> Answer:
     if not exchange.may(Operation.WRITE, ResourceType.TRANSACTIONAL_ID, request.transactional_id):
         code = ErrorCode.transactional_id_authorization_failed
     elif not exchange.may(Operation.READ, ResourceType.GROUP, request.group_id):

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from suiro.broker.answers import Answer
 from suiro.broker.context import BrokerContext
 from suiro.broker.coordination.transactions.state import V1, V2
 from suiro.broker.exchange import Exchange
@@ -18,7 +19,7 @@ from suiro.foundation.types import TopicPartition
 from suiro.protocol.messages import ErrorCode
 
 
-def handle(broker: BrokerContext, exchange: Exchange, request: Any) -> Any:
+def handle(broker: BrokerContext, exchange: Exchange, request: Any) -> Answer:
     if exchange.version < 4:
         codes = _add_own(broker, exchange, request)
         results = _results(exchange, request.v3_and_below_topics, codes)

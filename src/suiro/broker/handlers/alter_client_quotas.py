@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from suiro.broker.answers import Answer
 from suiro.broker.context import BrokerContext
 from suiro.broker.exchange import Exchange
 from suiro.broker.handlers import NO_THROTTLE
@@ -13,7 +14,7 @@ from suiro.log import StorageError
 from suiro.protocol.messages import ErrorCode
 
 
-def handle(broker: BrokerContext, exchange: Exchange, request: Any) -> Any:
+def handle(broker: BrokerContext, exchange: Exchange, request: Any) -> Answer:
     alterations = [
         Alteration(
             entity=QuotaEntity.of({part.entity_type: part.entity_name for part in entry.entity}),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from suiro.broker.answers import Answer
 from suiro.broker.context import BrokerContext
 from suiro.broker.exchange import Exchange
 from suiro.broker.handlers import NO_THROTTLE
@@ -19,7 +20,7 @@ from suiro.broker.settings.configs import ResourceKind
 from suiro.protocol.messages import ErrorCode
 
 
-def handle(broker: BrokerContext, exchange: Exchange, request: Any) -> Any:
+def handle(broker: BrokerContext, exchange: Exchange, request: Any) -> Answer:
     def alter(resource: Any) -> None:
         refuse_nulls(config.name for config in resource.configs if config.value is None)
         kind = kind_of(resource.resource_type)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from typing import Any
 
+from suiro.broker.answers import Answer
 from suiro.broker.context import BrokerContext
 from suiro.broker.exchange import Exchange
 from suiro.broker.handlers import NO_THROTTLE
@@ -12,7 +13,7 @@ from suiro.broker.security import CLUSTER_NAME, Operation, ResourceType
 from suiro.protocol.messages import ErrorCode
 
 
-def handle(broker: BrokerContext, exchange: Exchange, request: Any) -> Any:
+def handle(broker: BrokerContext, exchange: Exchange, request: Any) -> Answer:
     allowed = exchange.may(Operation.ALTER, ResourceType.CLUSTER, CLUSTER_NAME)
     # A partition that is named under two directories goes by the last, as in Kafka.
     wishes: dict[str, dict[int, str]] = {}

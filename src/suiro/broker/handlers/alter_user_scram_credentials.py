@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from suiro.broker.answers import Answer, Response
 from suiro.broker.context import BrokerContext
 from suiro.broker.exchange import Exchange
 from suiro.broker.handlers import NO_THROTTLE
@@ -25,7 +26,7 @@ from suiro.protocol.messages import ErrorCode
 _TWICE = (ErrorCode.duplicate_resource, "A user credential cannot be altered twice in the same request")
 
 
-def handle(broker: BrokerContext, exchange: Exchange, request: Any) -> Any:
+def handle(broker: BrokerContext, exchange: Exchange, request: Any) -> Answer:
     if not exchange.may(Operation.ALTER, ResourceType.CLUSTER, CLUSTER_NAME):
         refusal = (ErrorCode.cluster_authorization_failed, "Cluster authorization failed.")
         names = dict.fromkeys(item.name for item in (*request.deletions, *request.upsertions))
@@ -96,7 +97,7 @@ def _problem_of_upsertion(item: Any) -> tuple[ErrorCode, str] | None:
     return problem
 
 
-def _response(exchange: Exchange, results: dict[str, tuple[ErrorCode, str | None]]) -> Any:
+def _response(exchange: Exchange, results: dict[str, tuple[ErrorCode, str | None]]) -> Response:
     return exchange.response(
         throttle_time=NO_THROTTLE,
         results=tuple(

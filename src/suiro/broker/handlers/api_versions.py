@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from typing import Any
 
+from suiro.broker.answers import Answer
 from suiro.broker.apis import API_VERSIONS_KEY, APIS
 from suiro.broker.context import BrokerContext
 from suiro.broker.exchange import Exchange, build
@@ -18,7 +19,7 @@ _TOLD_FROM = {0: 0}
 """Produce is told from version 0 on although it is served from 3: librdkafka asks for it (KIP-896)."""
 
 
-def handle(broker: BrokerContext, exchange: Exchange, request: Any) -> Any:
+def handle(broker: BrokerContext, exchange: Exchange, request: Any) -> Answer:
     if exchange.version >= 3:
         names = (request.client_software_name, request.client_software_version)
         if not all(_LEGAL_SOFTWARE.fullmatch(name) for name in names):

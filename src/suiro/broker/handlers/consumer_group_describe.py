@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 from uuid import UUID
 
+from suiro.broker.answers import Answer
 from suiro.broker.context import BrokerContext
 from suiro.broker.coordination.groups.consumer_group import ConsumerGroup
 from suiro.broker.coordination.groups.consumer_member import ConsumerMember
@@ -18,7 +19,7 @@ _CLASSIC, _CONSUMER = 0, 1
 _NOT_ASKED = -(2**31)
 
 
-def handle(broker: BrokerContext, exchange: Exchange, request: Any) -> Any:
+def handle(broker: BrokerContext, exchange: Exchange, request: Any) -> Answer:
     refused, described = [], []
     for group_id in request.group_ids:
         if not exchange.may(Operation.DESCRIBE, ResourceType.GROUP, group_id):

@@ -5,6 +5,7 @@ from __future__ import annotations
 from datetime import timedelta
 from typing import Any
 
+from suiro.broker.answers import Answer, Response
 from suiro.broker.context import BrokerContext
 from suiro.broker.coordination.groups.consumer_edge import new_member_id
 from suiro.broker.coordination.groups.consumer_member import (
@@ -22,7 +23,7 @@ from suiro.protocol.messages import ErrorCode
 _NOT_NOW = timedelta(0)
 
 
-def handle(broker: BrokerContext, exchange: Exchange, request: Any) -> Any:
+def handle(broker: BrokerContext, exchange: Exchange, request: Any) -> Answer:
     if not exchange.may(Operation.READ, ResourceType.GROUP, request.group_id):
         return _refused(exchange, ErrorCode.group_authorization_failed, None)
     names = request.subscribed_topic_names or ()
@@ -60,7 +61,7 @@ def handle(broker: BrokerContext, exchange: Exchange, request: Any) -> Any:
     )
 
 
-def _refused(exchange: Exchange, code: ErrorCode, message: str | None) -> Any:
+def _refused(exchange: Exchange, code: ErrorCode, message: str | None) -> Response:
     return exchange.response(
         throttle_time=NO_THROTTLE,
         error_code=code,

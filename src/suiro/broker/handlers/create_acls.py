@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from suiro.broker.answers import Answer, Response
 from suiro.broker.context import BrokerContext
 from suiro.broker.exchange import Exchange
 from suiro.broker.handlers import NO_THROTTLE
@@ -14,7 +15,7 @@ from suiro.log import StorageError
 from suiro.protocol.messages import ErrorCode
 
 
-def handle(broker: BrokerContext, exchange: Exchange, request: Any) -> Any:
+def handle(broker: BrokerContext, exchange: Exchange, request: Any) -> Answer:
     for creation in request.creations:
         check_known(
             creation,
@@ -52,7 +53,7 @@ def handle(broker: BrokerContext, exchange: Exchange, request: Any) -> Any:
     )
 
 
-def _response(exchange: Exchange, results: list[tuple[ErrorCode, str | None]]) -> Any:
+def _response(exchange: Exchange, results: list[tuple[ErrorCode, str | None]]) -> Response:
     return exchange.response(
         throttle_time=NO_THROTTLE,
         results=tuple(

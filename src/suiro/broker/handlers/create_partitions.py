@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Generator
 from typing import Any
 
+from suiro.broker.answers import Answer
 from suiro.broker.context import BrokerContext
 from suiro.broker.exchange import Exchange
 from suiro.broker.handlers import NO_THROTTLE
@@ -18,7 +19,7 @@ from suiro.protocol.messages import ErrorCode
 MAX_NEW_PARTITIONS = 10_000
 
 
-def handle(broker: BrokerContext, exchange: Exchange, request: Any) -> Any:
+def handle(broker: BrokerContext, exchange: Exchange, request: Any) -> Answer:
     return exchange.in_steps(_grow_all(broker, exchange, request))
 
 

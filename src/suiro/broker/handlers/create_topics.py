@@ -8,8 +8,9 @@ from collections.abc import Generator, Iterable, Iterator, Sequence
 from typing import Any
 from uuid import UUID, uuid4
 
+from suiro.broker.answers import Answer, RawResponse
 from suiro.broker.context import BrokerContext
-from suiro.broker.exchange import Exchange, RawResponse
+from suiro.broker.exchange import Exchange
 from suiro.broker.handlers.shared.assignments import InvalidAssignmentError, check_new_topic
 from suiro.broker.quotas import MutationQuota, MutationQuotaExceededError
 from suiro.broker.security import CLUSTER_NAME, Operation, ResourceType
@@ -34,7 +35,7 @@ class _RefusedError(Exception):
         self.message = message
 
 
-def handle(broker: BrokerContext, exchange: Exchange, request: Any) -> Any:
+def handle(broker: BrokerContext, exchange: Exchange, request: Any) -> Answer:
     named = Counter(entry.name for entry in request.topics)
     refused: dict[str, _RefusedError] = {}
     wanted = []

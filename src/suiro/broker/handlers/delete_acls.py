@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from suiro.broker.answers import Answer, Response
 from suiro.broker.context import BrokerContext
 from suiro.broker.exchange import Exchange
 from suiro.broker.handlers import NO_THROTTLE
@@ -14,7 +15,7 @@ from suiro.log import StorageError
 from suiro.protocol.messages import ErrorCode
 
 
-def handle(broker: BrokerContext, exchange: Exchange, request: Any) -> Any:
+def handle(broker: BrokerContext, exchange: Exchange, request: Any) -> Answer:
     filters = [read_filter(item) for item in request.filters]
     try:
         rules = rules_to_change(broker, exchange)
@@ -43,7 +44,7 @@ def _problem(wanted: AclFilter) -> str | None:
     return None
 
 
-def _response(exchange: Exchange, results: list[Any]) -> Any:
+def _response(exchange: Exchange, results: list[Any]) -> Response:
     return exchange.response(throttle_time=NO_THROTTLE, filter_results=tuple(results))
 
 

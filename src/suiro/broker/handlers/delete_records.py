@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from suiro.broker.answers import Answer
 from suiro.broker.context import BrokerContext
 from suiro.broker.exchange import Exchange
 from suiro.broker.handlers import NO_THROTTLE
@@ -14,7 +15,7 @@ from suiro.protocol.messages import ErrorCode
 HIGH_WATERMARK = -1
 
 
-def handle(broker: BrokerContext, exchange: Exchange, request: Any) -> Any:
+def handle(broker: BrokerContext, exchange: Exchange, request: Any) -> Answer:
     topics = []
     for topic in request.topics:
         allowed = exchange.may(Operation.DELETE, ResourceType.TOPIC, topic.name)

@@ -7,6 +7,7 @@ from collections.abc import Generator
 from typing import Any
 from uuid import UUID
 
+from suiro.broker.answers import Answer
 from suiro.broker.context import BrokerContext
 from suiro.broker.exchange import Exchange
 from suiro.broker.handlers import NO_THROTTLE
@@ -29,7 +30,7 @@ _NO_SUCH_ID = (ErrorCode.unknown_topic_id, "This server does not host this topic
 _DENIED = (ErrorCode.topic_authorization_failed, "Topic authorization failed.")
 
 
-def handle(broker: BrokerContext, exchange: Exchange, request: Any) -> Any:
+def handle(broker: BrokerContext, exchange: Exchange, request: Any) -> Answer:
     wanted: list[tuple[str | None, UUID | None]]
     if exchange.version >= 6:
         wanted = [(state.name, state.topic_id) for state in request.topics]

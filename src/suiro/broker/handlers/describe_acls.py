@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from suiro.broker.answers import Answer, Response
 from suiro.broker.context import BrokerContext
 from suiro.broker.exchange import Exchange
 from suiro.broker.handlers import NO_THROTTLE
@@ -13,7 +14,7 @@ from suiro.broker.security.acl import Acl, PatternType
 from suiro.protocol.messages import ErrorCode
 
 
-def handle(broker: BrokerContext, exchange: Exchange, request: Any) -> Any:
+def handle(broker: BrokerContext, exchange: Exchange, request: Any) -> Answer:
     wanted = read_filter(request)
     if not exchange.may(Operation.DESCRIBE, ResourceType.CLUSTER, CLUSTER_NAME):
         return _refusal(exchange, ErrorCode.cluster_authorization_failed, "Cluster authorization failed.")
@@ -46,5 +47,5 @@ def handle(broker: BrokerContext, exchange: Exchange, request: Any) -> Any:
     )
 
 
-def _refusal(exchange: Exchange, code: ErrorCode, message: str) -> Any:
+def _refusal(exchange: Exchange, code: ErrorCode, message: str) -> Response:
     return exchange.response(throttle_time=NO_THROTTLE, error_code=code, error_message=message, resources=())

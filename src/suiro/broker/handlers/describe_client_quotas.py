@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from suiro.broker.answers import Answer, Response
 from suiro.broker.context import BrokerContext
 from suiro.broker.exchange import Exchange
 from suiro.broker.handlers import NO_THROTTLE
@@ -15,7 +16,7 @@ _EXACT, _DEFAULT, _ANY_NAME = 0, 1, 2
 _WORDS = {_EXACT: "MATCH_TYPE_EXACT", _DEFAULT: "MATCH_TYPE_DEFAULT", _ANY_NAME: "MATCH_TYPE_SPECIFIED"}
 
 
-def handle(broker: BrokerContext, exchange: Exchange, request: Any) -> Any:
+def handle(broker: BrokerContext, exchange: Exchange, request: Any) -> Answer:
     if not exchange.may(Operation.DESCRIBE_CONFIGS, ResourceType.CLUSTER, CLUSTER_NAME):
         return _refusal(exchange, ErrorCode.cluster_authorization_failed, None)
     exact: dict[str, str | None] = {}
@@ -73,5 +74,5 @@ def _problem(match_type: int, match: str | None) -> str | None:
     )
 
 
-def _refusal(exchange: Exchange, code: ErrorCode, message: str | None) -> Any:
+def _refusal(exchange: Exchange, code: ErrorCode, message: str | None) -> Response:
     return exchange.response(throttle_time=NO_THROTTLE, error_code=code, error_message=message, entries=None)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from suiro.broker.answers import Answer, Response
 from suiro.broker.context import BrokerContext
 from suiro.broker.exchange import Exchange
 from suiro.broker.handlers import NO_THROTTLE
@@ -15,7 +16,7 @@ _BROKERS, _CONTROLLERS = 1, 2  # the types of endpoint that a client may mean
 _NO_OPERATIONS = -(2**31)
 
 
-def handle(broker: BrokerContext, exchange: Exchange, request: Any) -> Any:
+def handle(broker: BrokerContext, exchange: Exchange, request: Any) -> Answer:
     wanted = getattr(request, "endpoint_type", _BROKERS)
     if wanted == _CONTROLLERS:
         return _refusal(
@@ -50,7 +51,7 @@ def _operations(broker: BrokerContext, exchange: Exchange, request: Any) -> int:
     return authorized_operations(broker.authorizer, session, ResourceType.CLUSTER, CLUSTER_NAME)
 
 
-def _refusal(exchange: Exchange, code: ErrorCode, message: str) -> Any:
+def _refusal(exchange: Exchange, code: ErrorCode, message: str) -> Response:
     return exchange.response(
         throttle_time=NO_THROTTLE,
         error_code=code,

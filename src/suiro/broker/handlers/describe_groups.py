@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from suiro.broker.answers import Answer
 from suiro.broker.context import BrokerContext
 from suiro.broker.coordination.groups.group import Group, GroupState
 from suiro.broker.exchange import Exchange
@@ -15,7 +16,7 @@ _FIRST_VERSION_WITH_NOT_FOUND = 6
 _NOT_ASKED = -(2**31)
 
 
-def handle(broker: BrokerContext, exchange: Exchange, request: Any) -> Any:
+def handle(broker: BrokerContext, exchange: Exchange, request: Any) -> Answer:
     refused, described = [], []
     for group_id in request.groups:
         if not exchange.may(Operation.DESCRIBE, ResourceType.GROUP, group_id):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from suiro.broker.answers import Answer
 from suiro.broker.context import BrokerContext
 from suiro.broker.exchange import Exchange
 from suiro.broker.handlers import NO_THROTTLE
@@ -12,7 +13,7 @@ from suiro.broker.storage.topics import InvalidTopicError, check_topic_name
 from suiro.protocol.messages import ErrorCode
 
 
-def handle(broker: BrokerContext, exchange: Exchange, request: Any) -> Any:
+def handle(broker: BrokerContext, exchange: Exchange, request: Any) -> Answer:
     return exchange.response(
         throttle_time=NO_THROTTLE,
         topics=tuple(_topic(broker, exchange, topic) for topic in request.topics),

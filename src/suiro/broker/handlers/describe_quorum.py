@@ -10,6 +10,7 @@ from base64 import urlsafe_b64decode
 from typing import Any
 from uuid import UUID
 
+from suiro.broker.answers import Answer
 from suiro.broker.context import BrokerContext
 from suiro.broker.exchange import Exchange
 from suiro.broker.security import CLUSTER_NAME, Operation, ResourceType
@@ -19,7 +20,7 @@ from suiro.protocol.messages import ErrorCode
 _CONTROLLER = "CONTROLLER"
 
 
-def handle(broker: BrokerContext, exchange: Exchange, request: Any) -> Any:
+def handle(broker: BrokerContext, exchange: Exchange, request: Any) -> Answer:
     if not exchange.may(Operation.DESCRIBE, ResourceType.CLUSTER, CLUSTER_NAME):
         code, message = ErrorCode.cluster_authorization_failed, "Cluster authorization failed."
         return exchange.response(error_code=code, error_message=message, topics=(), nodes=())

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
+from suiro.broker.answers import Answer, Response
 from suiro.broker.context import BrokerContext
 from suiro.broker.exchange import Exchange
 from suiro.broker.handlers import NO_THROTTLE
@@ -18,7 +19,7 @@ from suiro.broker.storage.topics import Topic
 from suiro.protocol.messages import ErrorCode
 
 
-def handle(broker: BrokerContext, exchange: Exchange, request: Any) -> Any:
+def handle(broker: BrokerContext, exchange: Exchange, request: Any) -> Answer:
     cursor = request.cursor
     start = "" if cursor is None else cursor.topic_name
     if request.topics:
@@ -109,7 +110,7 @@ def _without_partitions(exchange: Exchange, name: str, code: ErrorCode, *, opera
     )
 
 
-def _refused(exchange: Exchange, request: Any, code: ErrorCode) -> Any:
+def _refused(exchange: Exchange, request: Any, code: ErrorCode) -> Response:
     """The same error for everything: the request itself is wrong."""
     topics = tuple(_without_partitions(exchange, topic.name, code) for topic in request.topics)
     return exchange.response(throttle_time=NO_THROTTLE, topics=topics, next_cursor=None)

@@ -6,6 +6,7 @@ from datetime import UTC, datetime, timedelta
 from itertools import groupby
 from typing import Any
 
+from suiro.broker.answers import Answer
 from suiro.broker.context import BrokerContext
 from suiro.broker.coordination.transactions.state import Transaction
 from suiro.broker.exchange import Exchange
@@ -17,7 +18,7 @@ _EPOCH = datetime.fromtimestamp(0, UTC)
 _NEVER = _EPOCH - timedelta(milliseconds=1)  # -1 on the wire
 
 
-def handle(broker: BrokerContext, exchange: Exchange, request: Any) -> Any:
+def handle(broker: BrokerContext, exchange: Exchange, request: Any) -> Answer:
     return exchange.response(
         throttle_time=NO_THROTTLE,
         transaction_states=tuple(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from suiro.broker.answers import Answer
 from suiro.broker.context import BrokerContext
 from suiro.broker.exchange import Exchange
 from suiro.broker.handlers import NO_THROTTLE
@@ -13,7 +14,7 @@ from suiro.protocol.messages import ErrorCode
 _PREFERRED, _UNCLEAN = 0, 1
 
 
-def handle(broker: BrokerContext, exchange: Exchange, request: Any) -> Any:
+def handle(broker: BrokerContext, exchange: Exchange, request: Any) -> Answer:
     kind = getattr(request, "election_type", _PREFERRED)
     code, message = ErrorCode.none, None
     if not exchange.may(Operation.ALTER, ResourceType.CLUSTER, CLUSTER_NAME):

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from suiro.broker.answers import Answer
 from suiro.broker.context import BrokerContext
 from suiro.broker.coordination.transactions.state import V1, V2
 from suiro.broker.exchange import Exchange
@@ -15,7 +16,7 @@ from suiro.broker.security import Operation, ResourceType
 from suiro.protocol.messages import ErrorCode
 
 
-def handle(broker: BrokerContext, exchange: Exchange, request: Any) -> Any:
+def handle(broker: BrokerContext, exchange: Exchange, request: Any) -> Answer:
     code, producer_id, producer_epoch = ErrorCode.transactional_id_authorization_failed, -1, -1
     if exchange.may(Operation.WRITE, ResourceType.TRANSACTIONAL_ID, request.transactional_id):
         code, producer_id, producer_epoch = broker.transactions.end(

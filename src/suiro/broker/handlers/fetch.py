@@ -20,6 +20,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 from uuid import UUID
 
+from suiro.broker.answers import Answer, Later, RawResponse
 from suiro.broker.context import BrokerContext
 from suiro.broker.coordination.fetch_sessions import (
     FINAL_EPOCH,
@@ -30,7 +31,7 @@ from suiro.broker.coordination.fetch_sessions import (
     Key,
     Wanted,
 )
-from suiro.broker.exchange import Exchange, RawResponse
+from suiro.broker.exchange import Exchange
 from suiro.broker.handlers import whole_ms
 from suiro.broker.handlers.shared.purgatory import Delayed
 from suiro.broker.net.connection import Piece
@@ -47,7 +48,7 @@ _EXPECTED = (ErrorCode.offset_out_of_range, ErrorCode.kafka_storage_error)
 """What a log may say to a fetch without the fetch counting as a failed one."""
 
 
-def handle(broker: BrokerContext, exchange: Exchange, request: Any) -> Any:
+def handle(broker: BrokerContext, exchange: Exchange, request: Any) -> Answer:
     version = exchange.version
     wanted = _wanted(request, version)
     epoch = getattr(request, "session_epoch", FINAL_EPOCH)
@@ -73,20 +74,20 @@ def handle(broker: BrokerContext, exchange: Exchange, request: Any) -> Any:
     wait_ms = min(whole_ms(request.max_wait), broker.settings.fetch_max_wait_ms)
     worth = fetch.look()
     if fetch.in_tier:
-        fetch.begin_with_tier()
-        return None
+        return exchange.in_task(fetch.answer_with_tier())
     if worth or wait_ms <= 0:
         return fetch.answer()
+    later = Later()
     delayed = Delayed(
         broker.loop,
         growth=fetch if session is None else session,
         is_ready=fetch.look,
-        finish=lambda: exchange.answer(fetch.answer()),
+        finish=lambda: later.give(fetch.answer()),
         fail=exchange.connection.close,
         wait_ms=wait_ms,
     )
-    exchange.on_abandoned(delayed.cancel)
-    return None
+    later.abandoned = delayed.cancel
+    return later
 
 
 def _wanted(request: Any, version: int) -> dict[Key, Wanted]:
@@ -279,23 +280,10 @@ class _Fetch:
         epoch, end = found
         return found if epoch < wanted.last_fetched_epoch or end < wanted.offset else None
 
-    def begin_with_tier(self) -> None:
+    async def answer_with_tier(self) -> RawResponse:
         """Read what is only in the remote tier, then answer."""
-        task = self._broker.loop.create_task(self._answer_with_tier())
-
-        def abandoned() -> None:
-            task.cancel()
-
-        self._exchange.on_abandoned(abandoned)
-
-    async def _answer_with_tier(self) -> None:
-        try:
-            await self._read_tier()
-            self._exchange.answer(self.answer())
-        except Exception:
-            peer = self._exchange.connection.peer
-            logger.exception("a fetch from the remote tier for %s failed; closing its connection", peer)
-            self._exchange.connection.close()
+        await self._read_tier()
+        return self.answer()
 
     async def _read_tier(self) -> None:
         tier, loop = self._broker.tier, self._broker.loop

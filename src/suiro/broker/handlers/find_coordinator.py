@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from suiro.broker.answers import Answer
 from suiro.broker.context import BrokerContext
 from suiro.broker.exchange import Exchange
 from suiro.broker.handlers import NO_THROTTLE
@@ -29,7 +30,7 @@ _NOWHERE = {"node_id": -1, "host": "", "port": -1}
 _FIRST_VERSION_WITH_BATCHES = 4
 
 
-def handle(broker: BrokerContext, exchange: Exchange, request: Any) -> Any:
+def handle(broker: BrokerContext, exchange: Exchange, request: Any) -> Answer:
     kind = getattr(request, "key_type", GROUP)
     host, port = broker.advertised(exchange.connection)
     here = {"node_id": broker.node_id, "host": host, "port": port}

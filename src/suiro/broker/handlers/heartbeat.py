@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from suiro.broker.answers import Answer
 from suiro.broker.context import BrokerContext
 from suiro.broker.exchange import Exchange
 from suiro.broker.handlers import NO_THROTTLE
@@ -11,7 +12,7 @@ from suiro.broker.security import Operation, ResourceType
 from suiro.protocol.messages import ErrorCode
 
 
-def handle(broker: BrokerContext, exchange: Exchange, request: Any) -> Any:
+def handle(broker: BrokerContext, exchange: Exchange, request: Any) -> Answer:
     code = ErrorCode.invalid_group_id
     if not exchange.may(Operation.READ, ResourceType.GROUP, request.group_id):
         code = ErrorCode.group_authorization_failed

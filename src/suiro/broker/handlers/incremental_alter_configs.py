@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from enum import IntEnum
 from typing import Any
 
+from suiro.broker.answers import Answer
 from suiro.broker.context import BrokerContext
 from suiro.broker.exchange import Exchange
 from suiro.broker.handlers import NO_THROTTLE
@@ -32,7 +33,7 @@ class _Op(IntEnum):
     SUBTRACT = 3
 
 
-def handle(broker: BrokerContext, exchange: Exchange, request: Any) -> Any:
+def handle(broker: BrokerContext, exchange: Exchange, request: Any) -> Answer:
     def alter(resource: Any) -> None:
         changes = resource.configs
         refuse_nulls(c.name for c in changes if c.config_operation != _Op.DELETE and c.value is None)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from suiro.broker.answers import Answer, Later, Response
 from suiro.broker.context import BrokerContext
 from suiro.broker.coordination.groups.group_messages import JoinReply, JoinRequest
 from suiro.broker.exchange import Exchange
@@ -12,10 +13,7 @@ from suiro.broker.security import Operation, ResourceType
 from suiro.protocol.messages import ErrorCode
 
 
-def handle(broker: BrokerContext, exchange: Exchange, request: Any) -> Any:
-    def answer(reply: JoinReply) -> None:
-        exchange.answer(_response(exchange, reply))
-
+def handle(broker: BrokerContext, exchange: Exchange, request: Any) -> Answer:
     if not exchange.may(Operation.READ, ResourceType.GROUP, request.group_id):
         return _response(exchange, JoinReply(token=None, code=ErrorCode.group_authorization_failed))
     if not request.group_id:
@@ -37,11 +35,12 @@ def handle(broker: BrokerContext, exchange: Exchange, request: Any) -> Any:
         needs_known_member_id=exchange.version >= 4 and instance_id is None,
         may_skip_assignment=exchange.version >= 9,
     )
-    broker.groups.join(request.group_id, join, answer)
-    return None
+    later = Later()
+    broker.groups.join(request.group_id, join, lambda reply: later.give(_response(exchange, reply)))
+    return later
 
 
-def _response(exchange: Exchange, reply: JoinReply) -> Any:
+def _response(exchange: Exchange, reply: JoinReply) -> Response:
     return exchange.response(
         throttle_time=NO_THROTTLE,
         error_code=reply.code,

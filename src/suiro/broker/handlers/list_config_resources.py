@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from suiro.broker.answers import Answer, Response
 from suiro.broker.context import BrokerContext
 from suiro.broker.exchange import Exchange
 from suiro.broker.handlers import NO_THROTTLE
@@ -12,7 +13,7 @@ from suiro.broker.settings.configs import ResourceKind
 from suiro.protocol.messages import ErrorCode
 
 
-def handle(broker: BrokerContext, exchange: Exchange, request: Any) -> Any:
+def handle(broker: BrokerContext, exchange: Exchange, request: Any) -> Answer:
     if not exchange.may(Operation.DESCRIBE_CONFIGS, ResourceType.CLUSTER, CLUSTER_NAME):
         return _answer(exchange, ErrorCode.cluster_authorization_failed)
     wanted = set(request.resource_types) if exchange.version >= 1 else {ResourceKind.CLIENT_METRICS}
@@ -35,5 +36,5 @@ def handle(broker: BrokerContext, exchange: Exchange, request: Any) -> Any:
     return _answer(exchange, ErrorCode.none, found)
 
 
-def _answer(exchange: Exchange, code: ErrorCode, found: tuple[Any, ...] = ()) -> Any:
+def _answer(exchange: Exchange, code: ErrorCode, found: tuple[Any, ...] = ()) -> Response:
     return exchange.response(throttle_time=NO_THROTTLE, error_code=code, config_resources=found)

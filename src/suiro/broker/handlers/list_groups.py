@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from suiro.broker.answers import Answer
 from suiro.broker.context import BrokerContext
 from suiro.broker.coordination.groups.consumer_group import ConsumerGroup
 from suiro.broker.coordination.groups.group import CONSUMER_PROTOCOL
@@ -15,7 +16,7 @@ from suiro.protocol.messages import ErrorCode
 _CLASSIC, _CONSUMER = "classic", "consumer"
 
 
-def handle(broker: BrokerContext, exchange: Exchange, request: Any) -> Any:
+def handle(broker: BrokerContext, exchange: Exchange, request: Any) -> Answer:
     session, permits = exchange.connection.session, broker.authorizer.permits
     sees_all = permits(session, Operation.DESCRIBE, ResourceType.CLUSTER, CLUSTER_NAME)
     states = {state.strip().lower() for state in getattr(request, "states_filter", ())}

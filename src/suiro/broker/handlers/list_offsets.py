@@ -17,6 +17,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any, TypeAlias
 
+from suiro.broker.answers import Answer, Response
 from suiro.broker.context import BrokerContext
 from suiro.broker.exchange import Exchange
 from suiro.broker.handlers import NO_THROTTLE
@@ -53,17 +54,11 @@ _Result: TypeAlias = tuple[int, int] | ErrorCode | None
 """(offset, timestamp) of what was found by its time, None, or why the look-up failed."""
 
 
-def handle(broker: BrokerContext, exchange: Exchange, request: Any) -> Any:
+def handle(broker: BrokerContext, exchange: Exchange, request: Any) -> Answer:
     asked = _asked_by_time(broker, exchange, request)
     if not asked:
         return _answer(broker, exchange, request, {})
-    task = broker.loop.create_task(_answer_by_time(broker, exchange, request, asked))
-
-    def abandoned() -> None:
-        task.cancel()
-
-    exchange.on_abandoned(abandoned)
-    return None
+    return exchange.in_task(_answer_by_time(broker, exchange, request, asked))
 
 
 def _asked_by_time(
@@ -94,24 +89,20 @@ async def _answer_by_time(
     exchange: Exchange,
     request: Any,
     asked: Mapping[TopicPartition, tuple[Partition, int]],
-) -> None:
+) -> Response:
+    in_tier = {place: one for place, one in asked.items() if _is_in_tier(broker, *one)}
+    here = [(place, *one) for place, one in asked.items() if place not in in_tier]
+    looking = {place: broker.loop.create_task(_in_tier(broker, *one)) for place, one in in_tier.items()}
+    found: dict[TopicPartition, _Result] = {}
     try:
-        in_tier = {place: one for place, one in asked.items() if _is_in_tier(broker, *one)}
-        here = [(place, *one) for place, one in asked.items() if place not in in_tier]
-        looking = {place: broker.loop.create_task(_in_tier(broker, *one)) for place, one in in_tier.items()}
-        found: dict[TopicPartition, _Result] = {}
-        try:
-            for first in range(0, len(here), _TOGETHER):
-                found |= await _look_up_here(broker, here[first : first + _TOGETHER])
-            await asyncio.gather(*looking.values())
-        finally:
-            for task in looking.values():
-                task.cancel()
-        found |= {place: task.result() for place, task in looking.items()}
-        exchange.answer(_answer(broker, exchange, request, found))
-    except Exception:
-        logger.exception("a look-up by time for %s failed; closing its connection", exchange.connection.peer)
-        exchange.connection.close()
+        for first in range(0, len(here), _TOGETHER):
+            found |= await _look_up_here(broker, here[first : first + _TOGETHER])
+        await asyncio.gather(*looking.values())
+    finally:
+        for task in looking.values():
+            task.cancel()
+    found |= {place: task.result() for place, task in looking.items()}
+    return _answer(broker, exchange, request, found)
 
 
 def _is_in_tier(broker: BrokerContext, partition: Partition, timestamp: int) -> bool:
@@ -185,7 +176,7 @@ async def _in_tier(broker: BrokerContext, partition: Partition, timestamp: int) 
 
 def _answer(
     broker: BrokerContext, exchange: Exchange, request: Any, by_time: Mapping[TopicPartition, _Result]
-) -> Any:
+) -> Response:
     # Only a consumer's view ends at its isolation level; others see all that is there.
     read_committed = request.replica_id == -1 and getattr(request, "isolation_level", 0) == 1
     asked = Counter(

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
+from suiro.broker.answers import Answer
 from suiro.broker.context import BrokerContext
 from suiro.broker.coordination.transactions.state import Transaction, TransactionState
 from suiro.broker.exchange import Exchange
@@ -15,7 +16,7 @@ from suiro.protocol.messages import ErrorCode
 _STATES = {state.title: state for state in TransactionState}
 
 
-def handle(broker: BrokerContext, exchange: Exchange, request: Any) -> Any:
+def handle(broker: BrokerContext, exchange: Exchange, request: Any) -> Answer:
     states = {_STATES[name] for name in request.state_filters if name in _STATES}
     duration_ms = getattr(request, "duration_filter", -1)
     now = broker.clock.wall_ms()

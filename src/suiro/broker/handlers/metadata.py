@@ -14,8 +14,9 @@ from dataclasses import dataclass
 from typing import Any
 from uuid import UUID
 
+from suiro.broker.answers import Answer, RawResponse, Response
 from suiro.broker.context import BrokerContext
-from suiro.broker.exchange import Exchange, RawResponse
+from suiro.broker.exchange import Exchange
 from suiro.broker.handlers import NO_THROTTLE
 from suiro.broker.security import CLUSTER_NAME, Operation, ResourceType, authorized_operations
 from suiro.broker.storage.topics import InvalidTopicError, Partition, Topic, check_topic_name
@@ -45,7 +46,7 @@ class _Described:
     operations: int = _NO_OPERATIONS
 
 
-def handle(broker: BrokerContext, exchange: Exchange, request: Any) -> Any:
+def handle(broker: BrokerContext, exchange: Exchange, request: Any) -> Answer:
     wanted = request.topics
     everything = wanted is None or (exchange.version == 0 and not wanted)
     if everything:
@@ -203,7 +204,7 @@ def _found(broker: BrokerContext, exchange: Exchange, request: Any, topic: Topic
     )
 
 
-def _refused(exchange: Exchange, wanted: Iterable[Any], code: ErrorCode) -> Any:
+def _refused(exchange: Exchange, wanted: Iterable[Any], code: ErrorCode) -> Response:
     """The same error for everything: the request itself is wrong."""
     return exchange.response(
         throttle_time=NO_THROTTLE,

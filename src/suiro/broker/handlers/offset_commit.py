@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 from uuid import UUID
 
+from suiro.broker.answers import Answer
 from suiro.broker.context import BrokerContext
 from suiro.broker.exchange import Exchange
 from suiro.broker.handlers import NO_THROTTLE, whole_ms
@@ -16,7 +17,7 @@ from suiro.protocol.messages import ErrorCode
 _FIRST_VERSION_WITH_TOPIC_IDS = 10
 
 
-def handle(broker: BrokerContext, exchange: Exchange, request: Any) -> Any:
+def handle(broker: BrokerContext, exchange: Exchange, request: Any) -> Answer:
     if not exchange.may(Operation.READ, ResourceType.GROUP, request.group_id):
         refused = [
             _answer(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from suiro.broker.answers import Answer, Response
 from suiro.broker.context import BrokerContext
 from suiro.broker.coordination.groups.refusals import GroupRefusal
 from suiro.broker.exchange import Exchange
@@ -13,7 +14,7 @@ from suiro.foundation.types import TopicPartition
 from suiro.protocol.messages import ErrorCode
 
 
-def handle(broker: BrokerContext, exchange: Exchange, request: Any) -> Any:
+def handle(broker: BrokerContext, exchange: Exchange, request: Any) -> Answer:
     if not exchange.may(Operation.DELETE, ResourceType.GROUP, request.group_id):
         return _refused(exchange, ErrorCode.group_authorization_failed)
     codes: dict[TopicPartition, ErrorCode] = {}
@@ -46,5 +47,5 @@ def handle(broker: BrokerContext, exchange: Exchange, request: Any) -> Any:
     return exchange.response(throttle_time=NO_THROTTLE, error_code=ErrorCode.none, topics=topics)
 
 
-def _refused(exchange: Exchange, code: ErrorCode) -> Any:
+def _refused(exchange: Exchange, code: ErrorCode) -> Response:
     return exchange.response(throttle_time=NO_THROTTLE, error_code=code, topics=())

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from suiro.broker.answers import Answer
 from suiro.broker.context import BrokerContext
 from suiro.broker.coordination.groups import CommittedOffset
 from suiro.broker.exchange import Exchange
@@ -15,7 +16,7 @@ _FIRST_VERSION_WITH_GROUPS = 8
 _FIRST_VERSION_WITH_TOPIC_IDS = 10
 
 
-def handle(broker: BrokerContext, exchange: Exchange, request: Any) -> Any:
+def handle(broker: BrokerContext, exchange: Exchange, request: Any) -> Answer:
     stable = getattr(request, "require_stable", False)
     if exchange.version < _FIRST_VERSION_WITH_GROUPS:
         code, topics = _group(broker, exchange, request, stable=stable)

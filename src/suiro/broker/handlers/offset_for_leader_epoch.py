@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from suiro.broker.answers import Answer
 from suiro.broker.handlers import NO_THROTTLE
 from suiro.broker.security import CLUSTER_NAME, Operation, ResourceType
 from suiro.protocol.messages import ErrorCode
@@ -15,7 +16,7 @@ if TYPE_CHECKING:
 _UNKNOWN = (-1, -1)
 
 
-def handle(broker: BrokerContext, exchange: Exchange, request: Any) -> Any:
+def handle(broker: BrokerContext, exchange: Exchange, request: Any) -> Answer:
     # A replica asks with a cluster operation for every topic; a consumer needs each topic's DESCRIBE.
     is_replica = exchange.may(Operation.CLUSTER_ACTION, ResourceType.CLUSTER, CLUSTER_NAME)
     topics = tuple(

@@ -16,10 +16,11 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
+from suiro.broker.answers import NOTHING, Answer, Nothing, RawResponse
 from suiro.broker.context import BrokerContext
 from suiro.broker.coordination.transactions.admission import admit_writes, is_open_in
 from suiro.broker.coordination.transactions.state import V1, V2
-from suiro.broker.exchange import Exchange, RawResponse
+from suiro.broker.exchange import Exchange
 from suiro.broker.handlers.shared.produced_records import (
     RefusedBatch,
     costs_much,
@@ -104,7 +105,7 @@ class _Write:
 _Answers = dict[Any, dict[int, _Write | _RefusedError]]
 
 
-def handle(broker: BrokerContext, exchange: Exchange, request: Any) -> Any:
+def handle(broker: BrokerContext, exchange: Exchange, request: Any) -> Answer:
     if _has_transactional(request) and not (
         request.transactional_id is not None
         and exchange.may(Operation.WRITE, ResourceType.TRANSACTIONAL_ID, request.transactional_id)
@@ -117,31 +118,20 @@ def handle(broker: BrokerContext, exchange: Exchange, request: Any) -> Any:
         _write(broker, exchange, request, _writes(answers))
         return _answer(broker, exchange, request, answers)
     exchange.connection.hold_request(sum(len(write.records) for write in costly))
-    task = broker.loop.create_task(_look_into_and_write(broker, exchange, request, answers, costly))
-    if request.acks != 0:  # else the producer may be gone already, and its records count all the same
-
-        def abandoned() -> None:
-            task.cancel()
-
-        exchange.on_abandoned(abandoned)
-    return None
+    work = _look_into_and_write(broker, exchange, request, answers, costly)
+    # With acks=0 the producer may be gone already, and its records count all the same.
+    return exchange.in_task(work, until_abandoned=request.acks != 0)
 
 
 async def _look_into_and_write(
     broker: BrokerContext, exchange: Exchange, request: Any, answers: _Answers, costly: Sequence[_Write]
-) -> None:
-    try:
-        now_ms = broker.clock.wall_ms()
-        for write in costly:
-            config = write.partition.log.config
-            write.inspected = await broker.workers.run(partial(_look_into, write.records, config, now_ms))
-        _write(broker, exchange, request, _writes(answers))
-        response = _answer(broker, exchange, request, answers)
-        if response is not None:
-            exchange.answer(response)
-    except Exception:
-        logger.exception("a produce from %s failed; closing its connection", exchange.connection.peer)
-        exchange.connection.close()
+) -> RawResponse | Nothing:
+    now_ms = broker.clock.wall_ms()
+    for write in costly:
+        config = write.partition.log.config
+        write.inspected = await broker.workers.run(partial(_look_into, write.records, config, now_ms))
+    _write(broker, exchange, request, _writes(answers))
+    return _answer(broker, exchange, request, answers)
 
 
 def _costs_much(broker: BrokerContext, write: _Write, now_ms: int) -> bool:
@@ -170,15 +160,16 @@ def _writes(answers: _Answers) -> list[_Write]:
     return [write for of in answers.values() for write in of.values() if isinstance(write, _Write)]
 
 
-def _answer(broker: BrokerContext, exchange: Exchange, request: Any, answers: _Answers) -> RawResponse | None:
+def _answer(
+    broker: BrokerContext, exchange: Exchange, request: Any, answers: _Answers
+) -> RawResponse | Nothing:
     if broker.quotas is not None:
         exchange.record_bytes("produce", sum(_sizes(request)))
     if request.acks == 0:
         # The producer hears nothing; a broken connection is how Kafka tells it that something is wrong.
         if any(_refusal(answer) for of in answers.values() for answer in of.values()):
             exchange.connection.close()
-        exchange.no_answer()
-        return None
+        return NOTHING
     return _layout(exchange.version, answers)
 
 

@@ -11,6 +11,7 @@ import weakref
 from datetime import timedelta
 from typing import Any
 
+from suiro.broker.answers import Answer, Later, Response
 from suiro.broker.context import BrokerContext
 from suiro.broker.exchange import Exchange
 from suiro.broker.net.connection import BadFrameError, Connection
@@ -22,7 +23,7 @@ from suiro.protocol.messages import ErrorCode
 audit = logging.getLogger("suiro.audit")
 
 
-def handle(broker: BrokerContext, exchange: Exchange, request: Any) -> Any:
+def handle(broker: BrokerContext, exchange: Exchange, request: Any) -> Answer:
     connection = exchange.connection
     if connection.authenticated:
         message = "SaslAuthenticate request received after successful authentication"
@@ -85,8 +86,9 @@ def _end_later(broker: BrokerContext, connection: Connection, login: Login, life
     broker.loop.call_later(lifetime_ms / 1000, end)
 
 
-def refuse(broker: BrokerContext, exchange: Exchange, response: Any, reason: str) -> None:
+def refuse(broker: BrokerContext, exchange: Exchange, response: Any, reason: str) -> Later:
     """Answer a login that failed, after the delay, and close."""
+    later = Later()
     connection = exchange.connection
     audit.info("Failed authentication with %s (%s)", connection.peer, reason)
     login = connection.sasl
@@ -94,11 +96,12 @@ def refuse(broker: BrokerContext, exchange: Exchange, response: Any, reason: str
     broker.server.login_ended(connection, again=again, failed=True)
 
     def answer() -> None:
-        exchange.answer(response)
+        later.give(response)
         connection.close()
 
     delay_ms = broker.settings.connection_failed_authentication_delay_ms
     broker.loop.call_later(delay_ms / 1000, answer)
+    return later
 
 
 def _response(
@@ -108,7 +111,7 @@ def _response(
     message: str | None = None,
     token: bytes = b"",
     lifetime_ms: int = 0,
-) -> Any:
+) -> Response:
     return exchange.response(
         error_code=code,
         error_message=message,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from suiro.broker.answers import Answer
 from suiro.broker.context import BrokerContext
 from suiro.broker.exchange import Exchange
 from suiro.broker.handlers.sasl_authenticate import refuse
@@ -14,7 +15,7 @@ _SHORTEST_RENEWAL_MS = 1000
 """As Kafka: a client does not log in again sooner than that."""
 
 
-def handle(broker: BrokerContext, exchange: Exchange, request: Any) -> Any:
+def handle(broker: BrokerContext, exchange: Exchange, request: Any) -> Answer:
     connection = exchange.connection
     login = connection.sasl
     assert login is None or isinstance(login, Login)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from suiro.broker.answers import Answer, Later, Response
 from suiro.broker.context import BrokerContext
 from suiro.broker.coordination.groups.group_messages import SyncReply
 from suiro.broker.exchange import Exchange
@@ -14,10 +15,7 @@ from suiro.protocol.messages import ErrorCode
 _FIRST_VERSION_WITH_PROTOCOL = 5
 
 
-def handle(broker: BrokerContext, exchange: Exchange, request: Any) -> Any:
-    def answer(reply: SyncReply) -> None:
-        exchange.answer(_response(exchange, reply))
-
+def handle(broker: BrokerContext, exchange: Exchange, request: Any) -> Answer:
     protocol_type, protocol = (getattr(request, name, None) for name in ("protocol_type", "protocol_name"))
     if exchange.version >= _FIRST_VERSION_WITH_PROTOCOL and None in (protocol_type, protocol):
         return _response(exchange, SyncReply(token=None, code=ErrorCode.inconsistent_group_protocol))
@@ -25,6 +23,7 @@ def handle(broker: BrokerContext, exchange: Exchange, request: Any) -> Any:
         return _response(exchange, SyncReply(token=None, code=ErrorCode.group_authorization_failed))
     if not request.group_id:
         return _response(exchange, SyncReply(token=None, code=ErrorCode.invalid_group_id))
+    later = Later()
     broker.groups.sync(
         request.group_id,
         member_id=request.member_id,
@@ -33,12 +32,12 @@ def handle(broker: BrokerContext, exchange: Exchange, request: Any) -> Any:
         protocol_type=protocol_type,
         protocol=protocol,
         assignments={entry.member_id: entry.assignment for entry in request.assignments},
-        waiter=answer,
+        waiter=lambda reply: later.give(_response(exchange, reply)),
     )
-    return None
+    return later
 
 
-def _response(exchange: Exchange, reply: SyncReply) -> Any:
+def _response(exchange: Exchange, reply: SyncReply) -> Response:
     return exchange.response(
         throttle_time=NO_THROTTLE,
         error_code=reply.code,

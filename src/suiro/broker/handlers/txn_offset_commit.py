@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from suiro.broker.answers import Answer
 from suiro.broker.context import BrokerContext
 from suiro.broker.coordination.transactions.admission import admit_writes, is_open_in
 from suiro.broker.coordination.transactions.state import V1, V2
@@ -19,7 +20,7 @@ from suiro.foundation.types import TopicPartition
 from suiro.protocol.messages import ErrorCode
 
 
-def handle(broker: BrokerContext, exchange: Exchange, request: Any) -> Any:
+def handle(broker: BrokerContext, exchange: Exchange, request: Any) -> Answer:
     codes = _commit(broker, exchange, request)
     if exchange.version < 2:
         # Producers older than that take LOAD_IN_PROGRESS for the end of everything.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from suiro.broker.answers import Answer, Response
 from suiro.broker.context import BrokerContext
 from suiro.broker.exchange import Exchange
 from suiro.broker.handlers import NO_THROTTLE
@@ -13,7 +14,7 @@ from suiro.log import StorageError
 from suiro.protocol.messages import ErrorCode
 
 
-def handle(broker: BrokerContext, exchange: Exchange, request: Any) -> Any:
+def handle(broker: BrokerContext, exchange: Exchange, request: Any) -> Answer:
     if not exchange.may(Operation.ALTER, ResourceType.CLUSTER, CLUSTER_NAME):
         return _answer(exchange, ErrorCode.cluster_authorization_failed, "Cluster authorization failed.")
     updates = [
@@ -37,7 +38,7 @@ def handle(broker: BrokerContext, exchange: Exchange, request: Any) -> Any:
 
 def _answer(
     exchange: Exchange, code: ErrorCode, message: str | None, updates: list[FeatureUpdate] | None = None
-) -> Any:
+) -> Response:
     results = ()
     if exchange.version <= 1:
         results = tuple(

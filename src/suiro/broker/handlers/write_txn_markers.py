@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+from suiro.broker.answers import Answer
 from suiro.broker.context import BrokerContext
 from suiro.broker.coordination.transactions.markers import write_marker
 from suiro.broker.exchange import Exchange
@@ -14,7 +15,7 @@ from suiro.log import LogError
 from suiro.protocol.messages import ErrorCode
 
 
-def handle(broker: BrokerContext, exchange: Exchange, request: Any) -> Any:
+def handle(broker: BrokerContext, exchange: Exchange, request: Any) -> Answer:
     session = exchange.connection.session
     allowed = broker.authorizer.permits(
         session, Operation.ALTER, ResourceType.CLUSTER, CLUSTER_NAME

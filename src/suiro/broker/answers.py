@@ -1,0 +1,78 @@
+"""What a handler returns: the response, one that comes `Later`, or `NOTHING`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from enum import Enum
+from typing import Final, Literal, TypeAlias
+
+from kio.static.protocol import ResponsePayload
+
+from suiro.broker.net.connection import Piece
+
+__all__ = ["NOTHING", "Answer", "Later", "Nothing", "RawResponse", "Response"]
+
+
+@dataclass(frozen=True, slots=True)
+class RawResponse:
+    """A response body encoded by its handler, in pieces; `flexible` tells which response header it gets.
+
+    The first piece is bytes; `throttle_at` is where in it throttle_time_ms stands, which `encode` fills in; None: the
+    version has none. `named` are the files that it names to the client.
+    """
+
+    pieces: list[Piece]
+    flexible: bool
+    throttle_at: int | None = 0
+    named: tuple[int, ...] = ()
+
+
+Response: TypeAlias = ResponsePayload | RawResponse
+
+
+class _Nothing(Enum):
+    NOTHING = 0
+
+
+Nothing: TypeAlias = Literal[_Nothing.NOTHING]
+NOTHING: Final = _Nothing.NOTHING
+"""The request gets no response (Produce with acks=0)."""
+
+
+class Later:
+    """The response comes when there is one: `give` it, once. `abandoned` runs if the connection closes before."""
+
+    __slots__ = ("_deliver", "abandoned", "given")
+
+    def __init__(self, abandoned: Callable[[], object] | None = None) -> None:
+        self.abandoned = abandoned
+        self.given: Response | Nothing | None = None
+        """What was given before anybody asked for it: while the handler was still running."""
+        self._deliver: Callable[[Response | Nothing], None] | None = None
+
+    def give(self, response: Response | Nothing) -> None:
+        if self._deliver is None:
+            self.given = response
+        else:
+            self._deliver(response)
+
+    def deliver_to(self, deliver: Callable[[Response | Nothing], None]) -> None:
+        self._deliver = deliver
+        if self.given is not None:
+            deliver(self.given)
+
+    def follow(self, answer: Answer) -> None:
+        """Give what another handler answers, now or later."""
+        if isinstance(answer, Later):
+            self.abandoned = answer.abandoned
+            answer.deliver_to(self.give)
+        else:
+            self.give(answer)
+
+    def abandon(self) -> None:
+        if self.abandoned is not None:
+            self.abandoned()
+
+
+Answer: TypeAlias = Response | Later | Nothing
