@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING
 
 from suiro.broker.answers import Answer
 from suiro.broker.context import BrokerContext
@@ -12,8 +12,11 @@ from suiro.broker.handlers import NO_THROTTLE
 from suiro.broker.security import Operation, ResourceType
 from suiro.protocol.messages import ErrorCode
 
+if TYPE_CHECKING:
+    from kio.schema.add_offsets_to_txn.v4.request import AddOffsetsToTxnRequest
 
-def handle(broker: BrokerContext, exchange: Exchange, request: Any) -> Answer:
+
+def handle(broker: BrokerContext, exchange: Exchange, request: AddOffsetsToTxnRequest) -> Answer:
     if not exchange.may(Operation.WRITE, ResourceType.TRANSACTIONAL_ID, request.transactional_id):
         code = ErrorCode.transactional_id_authorization_failed
     elif not exchange.may(Operation.READ, ResourceType.GROUP, request.group_id):

@@ -7,7 +7,7 @@ in one request, each to be added to or only to be verified; who may act for the 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any, cast
 
 from suiro.broker.answers import Answer
 from suiro.broker.context import BrokerContext
@@ -18,11 +18,16 @@ from suiro.broker.security import CLUSTER_NAME, Operation, ResourceType
 from suiro.foundation.types import TopicPartition
 from suiro.protocol.messages import ErrorCode
 
+if TYPE_CHECKING:
+    from kio.schema.add_partitions_to_txn.v3.request import AddPartitionsToTxnRequest as OwnRequest
+    from kio.schema.add_partitions_to_txn.v5.request import AddPartitionsToTxnRequest
 
-def handle(broker: BrokerContext, exchange: Exchange, request: Any) -> Answer:
+
+def handle(broker: BrokerContext, exchange: Exchange, request: AddPartitionsToTxnRequest) -> Answer:
     if exchange.version < 4:
-        codes = _add_own(broker, exchange, request)
-        results = _results(exchange, request.v3_and_below_topics, codes)
+        own = cast("OwnRequest", request)
+        codes = _add_own(broker, exchange, own)
+        results = _results(exchange, own.v3_and_below_topics, codes)
         return exchange.response(throttle_time=NO_THROTTLE, results_by_topic_v3_and_below=results)
     if not exchange.may(Operation.CLUSTER_ACTION, ResourceType.CLUSTER, CLUSTER_NAME):
         return exchange.response(
@@ -44,7 +49,9 @@ def handle(broker: BrokerContext, exchange: Exchange, request: Any) -> Answer:
     )
 
 
-def _add_own(broker: BrokerContext, exchange: Exchange, request: Any) -> Mapping[TopicPartition, ErrorCode]:
+def _add_own(
+    broker: BrokerContext, exchange: Exchange, request: OwnRequest
+) -> Mapping[TopicPartition, ErrorCode]:
     wanted = _places(request.v3_and_below_topics)
     transactional_id = request.v3_and_below_transactional_id
     if not exchange.may(Operation.WRITE, ResourceType.TRANSACTIONAL_ID, transactional_id):

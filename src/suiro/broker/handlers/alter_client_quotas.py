@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING
 
 from suiro.broker.answers import Answer
 from suiro.broker.context import BrokerContext
@@ -13,8 +13,11 @@ from suiro.broker.security import CLUSTER_NAME, Operation, ResourceType
 from suiro.log import StorageError
 from suiro.protocol.messages import ErrorCode
 
+if TYPE_CHECKING:
+    from kio.schema.alter_client_quotas.v1.request import AlterClientQuotasRequest
 
-def handle(broker: BrokerContext, exchange: Exchange, request: Any) -> Answer:
+
+def handle(broker: BrokerContext, exchange: Exchange, request: AlterClientQuotasRequest) -> Answer:
     alterations = [
         Alteration(
             entity=QuotaEntity.of({part.entity_type: part.entity_name for part in entry.entity}),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from suiro.broker.answers import Answer
 from suiro.broker.context import BrokerContext
@@ -19,8 +19,11 @@ from suiro.broker.handlers.shared.config_changes import (
 from suiro.broker.settings.configs import ResourceKind
 from suiro.protocol.messages import ErrorCode
 
+if TYPE_CHECKING:
+    from kio.schema.alter_configs.v2.request import AlterConfigsRequest
 
-def handle(broker: BrokerContext, exchange: Exchange, request: Any) -> Answer:
+
+def handle(broker: BrokerContext, exchange: Exchange, request: AlterConfigsRequest) -> Answer:
     def alter(resource: Any) -> None:
         refuse_nulls(config.name for config in resource.configs if config.value is None)
         kind = kind_of(resource.resource_type)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING
 
 from suiro.broker.answers import Answer
 from suiro.broker.context import BrokerContext
@@ -13,8 +13,11 @@ from suiro.broker.handlers.shared.assignments import InvalidAssignmentError, che
 from suiro.broker.security import CLUSTER_NAME, Operation, ResourceType
 from suiro.protocol.messages import ErrorCode
 
+if TYPE_CHECKING:
+    from kio.schema.alter_partition_reassignments.v1.request import AlterPartitionReassignmentsRequest
 
-def handle(broker: BrokerContext, exchange: Exchange, request: Any) -> Answer:
+
+def handle(broker: BrokerContext, exchange: Exchange, request: AlterPartitionReassignmentsRequest) -> Answer:
     code, message = ErrorCode.none, None
     if not exchange.may(Operation.ALTER, ResourceType.CLUSTER, CLUSTER_NAME):
         code, message = ErrorCode.cluster_authorization_failed, "Cluster authorization failed."

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from typing import Any
+from typing import TYPE_CHECKING
 
 from suiro.broker.answers import Answer
 from suiro.broker.context import BrokerContext
@@ -12,8 +12,11 @@ from suiro.broker.handlers import NO_THROTTLE
 from suiro.broker.security import CLUSTER_NAME, Operation, ResourceType
 from suiro.protocol.messages import ErrorCode
 
+if TYPE_CHECKING:
+    from kio.schema.alter_replica_log_dirs.v2.request import AlterReplicaLogDirsRequest
 
-def handle(broker: BrokerContext, exchange: Exchange, request: Any) -> Answer:
+
+def handle(broker: BrokerContext, exchange: Exchange, request: AlterReplicaLogDirsRequest) -> Answer:
     allowed = exchange.may(Operation.ALTER, ResourceType.CLUSTER, CLUSTER_NAME)
     # A partition that is named under two directories goes by the last, as in Kafka.
     wishes: dict[str, dict[int, str]] = {}

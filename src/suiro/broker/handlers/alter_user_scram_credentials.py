@@ -6,7 +6,7 @@ The client sends the salted password, never the password; the node keeps the two
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from suiro.broker.answers import Answer, Response
 from suiro.broker.context import BrokerContext
@@ -23,13 +23,18 @@ from suiro.broker.security.scram import (
 from suiro.log import StorageError
 from suiro.protocol.messages import ErrorCode
 
+if TYPE_CHECKING:
+    from kio.schema.alter_user_scram_credentials.v0.request import AlterUserScramCredentialsRequest
+
+
 _TWICE = (ErrorCode.duplicate_resource, "A user credential cannot be altered twice in the same request")
 
 
-def handle(broker: BrokerContext, exchange: Exchange, request: Any) -> Answer:
+def handle(broker: BrokerContext, exchange: Exchange, request: AlterUserScramCredentialsRequest) -> Answer:
     if not exchange.may(Operation.ALTER, ResourceType.CLUSTER, CLUSTER_NAME):
         refusal = (ErrorCode.cluster_authorization_failed, "Cluster authorization failed.")
-        names = dict.fromkeys(item.name for item in (*request.deletions, *request.upsertions))
+        named: tuple[Any, ...] = (*request.deletions, *request.upsertions)
+        names = dict.fromkeys(item.name for item in named)
         return _response(exchange, dict.fromkeys(names, refusal))
     errors: dict[str, tuple[ErrorCode, str | None]] = {}
     deletions: dict[str, Any] = {}

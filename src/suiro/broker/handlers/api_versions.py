@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from suiro.broker.answers import Answer
 from suiro.broker.apis import API_VERSIONS_KEY, APIS
@@ -14,12 +14,16 @@ from suiro.broker.settings.features import SUPPORTED
 from suiro.protocol import messages
 from suiro.protocol.messages import ErrorCode
 
+if TYPE_CHECKING:
+    from kio.schema.api_versions.v4.request import ApiVersionsRequest
+
+
 _LEGAL_SOFTWARE = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
 _TOLD_FROM = {0: 0}
 """Produce is told from version 0 on although it is served from 3: librdkafka asks for it (KIP-896)."""
 
 
-def handle(broker: BrokerContext, exchange: Exchange, request: Any) -> Answer:
+def handle(broker: BrokerContext, exchange: Exchange, request: ApiVersionsRequest) -> Answer:
     if exchange.version >= 3:
         names = (request.client_software_name, request.client_software_version)
         if not all(_LEGAL_SOFTWARE.fullmatch(name) for name in names):

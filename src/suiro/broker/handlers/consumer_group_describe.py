@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
 from suiro.broker.answers import Answer
@@ -15,11 +15,15 @@ from suiro.broker.handlers import NO_THROTTLE
 from suiro.broker.security import Operation, ResourceType, authorized_operations
 from suiro.protocol.messages import ErrorCode
 
+if TYPE_CHECKING:
+    from kio.schema.consumer_group_describe.v1.request import ConsumerGroupDescribeRequest
+
+
 _CLASSIC, _CONSUMER = 0, 1
 _NOT_ASKED = -(2**31)
 
 
-def handle(broker: BrokerContext, exchange: Exchange, request: Any) -> Answer:
+def handle(broker: BrokerContext, exchange: Exchange, request: ConsumerGroupDescribeRequest) -> Answer:
     refused, described = [], []
     for group_id in request.group_ids:
         if not exchange.may(Operation.DESCRIBE, ResourceType.GROUP, group_id):
@@ -31,7 +35,9 @@ def handle(broker: BrokerContext, exchange: Exchange, request: Any) -> Answer:
     return exchange.response(throttle_time=NO_THROTTLE, groups=(*refused, *described))
 
 
-def _one(broker: BrokerContext, exchange: Exchange, request: Any, group_id: str) -> Any:
+def _one(
+    broker: BrokerContext, exchange: Exchange, request: ConsumerGroupDescribeRequest, group_id: str
+) -> Any:
     group = broker.groups.current(group_id)
     if not isinstance(group, ConsumerGroup):
         why = "not found" if group is None else "is not a consumer group"

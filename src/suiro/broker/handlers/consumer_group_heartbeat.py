@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from datetime import timedelta
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from suiro.broker.answers import Answer, Response
 from suiro.broker.context import BrokerContext
@@ -20,10 +20,14 @@ from suiro.broker.handlers import NO_THROTTLE, whole_ms
 from suiro.broker.security import Operation, ResourceType
 from suiro.protocol.messages import ErrorCode
 
+if TYPE_CHECKING:
+    from kio.schema.consumer_group_heartbeat.v1.request import ConsumerGroupHeartbeatRequest
+
+
 _NOT_NOW = timedelta(0)
 
 
-def handle(broker: BrokerContext, exchange: Exchange, request: Any) -> Answer:
+def handle(broker: BrokerContext, exchange: Exchange, request: ConsumerGroupHeartbeatRequest) -> Answer:
     if not exchange.may(Operation.READ, ResourceType.GROUP, request.group_id):
         return _refused(exchange, ErrorCode.group_authorization_failed, None)
     names = request.subscribed_topic_names or ()
@@ -71,8 +75,8 @@ def _refused(exchange: Exchange, code: ErrorCode, message: str | None) -> Respon
     )
 
 
-def _heartbeat(exchange: Exchange, request: Any) -> Heartbeat:
-    owned = request.topic_partitions
+def _heartbeat(exchange: Exchange, request: ConsumerGroupHeartbeatRequest) -> Heartbeat:
+    owned: Any = request.topic_partitions
     return Heartbeat(
         member_id=request.member_id or new_member_id(),
         member_epoch=request.member_epoch,
@@ -88,7 +92,7 @@ def _heartbeat(exchange: Exchange, request: Any) -> Heartbeat:
     )
 
 
-def _check_form(broker: BrokerContext, exchange: Exchange, request: Any) -> None:
+def _check_form(broker: BrokerContext, exchange: Exchange, request: ConsumerGroupHeartbeatRequest) -> None:
     """Raises `GroupRefusal`."""
     epoch = request.member_epoch
     regex = getattr(request, "subscribed_topic_regex", None)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING
 
 from suiro.broker.answers import Answer, Response
 from suiro.broker.context import BrokerContext
@@ -14,8 +14,11 @@ from suiro.broker.security.acl import Acl, PatternType, Permission
 from suiro.log import StorageError
 from suiro.protocol.messages import ErrorCode
 
+if TYPE_CHECKING:
+    from kio.schema.create_acls.v3.request import CreateAclsRequest
 
-def handle(broker: BrokerContext, exchange: Exchange, request: Any) -> Answer:
+
+def handle(broker: BrokerContext, exchange: Exchange, request: CreateAclsRequest) -> Answer:
     for creation in request.creations:
         check_known(
             creation,

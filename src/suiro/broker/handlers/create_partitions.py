@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Generator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from suiro.broker.answers import Answer
 from suiro.broker.context import BrokerContext
@@ -16,14 +16,20 @@ from suiro.broker.security import Operation, ResourceType
 from suiro.log import StorageError
 from suiro.protocol.messages import ErrorCode
 
+if TYPE_CHECKING:
+    from kio.schema.create_partitions.v3.request import CreatePartitionsRequest
+
+
 MAX_NEW_PARTITIONS = 10_000
 
 
-def handle(broker: BrokerContext, exchange: Exchange, request: Any) -> Answer:
+def handle(broker: BrokerContext, exchange: Exchange, request: CreatePartitionsRequest) -> Answer:
     return exchange.in_steps(_grow_all(broker, exchange, request))
 
 
-def _grow_all(broker: BrokerContext, exchange: Exchange, request: Any) -> Generator[None, None, Any]:
+def _grow_all(
+    broker: BrokerContext, exchange: Exchange, request: CreatePartitionsRequest
+) -> Generator[None, None, Any]:
     times = Counter(entry.name for entry in request.topics)
     session = exchange.connection.session
     quota = broker.client_quotas.mutations(session, exchange.client_id, strict=exchange.version >= 3)

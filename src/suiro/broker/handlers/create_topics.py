@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 from collections import Counter
 from collections.abc import Generator, Iterable, Iterator, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from uuid import UUID, uuid4
 
 from suiro.broker.answers import Answer, RawResponse
@@ -21,6 +21,10 @@ from suiro.log import StorageError
 from suiro.protocol.fields import array_length
 from suiro.protocol.messages import ErrorCode, write_value
 
+if TYPE_CHECKING:
+    from kio.schema.create_topics.v7.request import CreateTopicsRequest
+
+
 MAX_PARTITIONS_A_REQUEST = 10_000
 PARTITIONS_A_STEP = 20
 """Of topics that are made before it is the turn of other clients, and synced together. A topic with more is made by
@@ -35,7 +39,7 @@ class _RefusedError(Exception):
         self.message = message
 
 
-def handle(broker: BrokerContext, exchange: Exchange, request: Any) -> Answer:
+def handle(broker: BrokerContext, exchange: Exchange, request: CreateTopicsRequest) -> Answer:
     named = Counter(entry.name for entry in request.topics)
     refused: dict[str, _RefusedError] = {}
     wanted = []
@@ -71,7 +75,7 @@ def handle(broker: BrokerContext, exchange: Exchange, request: Any) -> Answer:
 def _create_all(
     broker: BrokerContext,
     exchange: Exchange,
-    request: Any,
+    request: CreateTopicsRequest,
     wanted: Sequence[Any],
     quota: MutationQuota,
     results: list[bytes],

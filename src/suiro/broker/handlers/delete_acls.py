@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from suiro.broker.answers import Answer, Response
 from suiro.broker.context import BrokerContext
@@ -14,8 +14,11 @@ from suiro.broker.security.acl import Acl, AclFilter, PatternType, Permission
 from suiro.log import StorageError
 from suiro.protocol.messages import ErrorCode
 
+if TYPE_CHECKING:
+    from kio.schema.delete_acls.v3.request import DeleteAclsRequest
 
-def handle(broker: BrokerContext, exchange: Exchange, request: Any) -> Answer:
+
+def handle(broker: BrokerContext, exchange: Exchange, request: DeleteAclsRequest) -> Answer:
     filters = [read_filter(item) for item in request.filters]
     try:
         rules = rules_to_change(broker, exchange)

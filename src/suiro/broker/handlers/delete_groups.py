@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from suiro.broker.answers import Answer
 from suiro.broker.context import BrokerContext
@@ -11,8 +11,11 @@ from suiro.broker.handlers import NO_THROTTLE
 from suiro.broker.security import Operation, ResourceType
 from suiro.protocol.messages import ErrorCode
 
+if TYPE_CHECKING:
+    from kio.schema.delete_groups.v2.request import DeleteGroupsRequest
 
-def handle(broker: BrokerContext, exchange: Exchange, request: Any) -> Answer:
+
+def handle(broker: BrokerContext, exchange: Exchange, request: DeleteGroupsRequest) -> Answer:
     deleted, refused = [], []
     for group_id in dict.fromkeys(request.groups_names):
         if not exchange.may(Operation.DELETE, ResourceType.GROUP, group_id):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from suiro.broker.answers import Answer
 from suiro.broker.context import BrokerContext
@@ -12,10 +12,14 @@ from suiro.broker.security import Operation, ResourceType
 from suiro.log import LogError
 from suiro.protocol.messages import ErrorCode
 
+if TYPE_CHECKING:
+    from kio.schema.delete_records.v2.request import DeleteRecordsRequest
+
+
 HIGH_WATERMARK = -1
 
 
-def handle(broker: BrokerContext, exchange: Exchange, request: Any) -> Answer:
+def handle(broker: BrokerContext, exchange: Exchange, request: DeleteRecordsRequest) -> Answer:
     topics = []
     for topic in request.topics:
         allowed = exchange.may(Operation.DELETE, ResourceType.TOPIC, topic.name)

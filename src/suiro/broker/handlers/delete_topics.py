@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Generator
-from typing import Any
+from typing import TYPE_CHECKING, Any, cast
 from uuid import UUID
 
 from suiro.broker.answers import Answer
@@ -16,6 +16,10 @@ from suiro.broker.security import CLUSTER_NAME, Operation, ResourceType
 from suiro.broker.storage.topics import Topic
 from suiro.log import StorageError
 from suiro.protocol.messages import ErrorCode
+
+if TYPE_CHECKING:
+    from kio.schema.delete_topics.v5.request import DeleteTopicsRequest as ByNameRequest
+    from kio.schema.delete_topics.v6.request import DeleteTopicsRequest
 
 
 class _RefusedError(Exception):
@@ -30,12 +34,12 @@ _NO_SUCH_ID = (ErrorCode.unknown_topic_id, "This server does not host this topic
 _DENIED = (ErrorCode.topic_authorization_failed, "Topic authorization failed.")
 
 
-def handle(broker: BrokerContext, exchange: Exchange, request: Any) -> Answer:
+def handle(broker: BrokerContext, exchange: Exchange, request: DeleteTopicsRequest) -> Answer:
     wanted: list[tuple[str | None, UUID | None]]
     if exchange.version >= 6:
         wanted = [(state.name, state.topic_id) for state in request.topics]
     else:
-        wanted = [(name, None) for name in request.topic_names]
+        wanted = [(name, None) for name in cast("ByNameRequest", request).topic_names]
     times = Counter(wanted)
     session = exchange.connection.session
     quota = broker.client_quotas.mutations(session, exchange.client_id, strict=exchange.version >= 5)

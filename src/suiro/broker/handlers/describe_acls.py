@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING
 
 from suiro.broker.answers import Answer, Response
 from suiro.broker.context import BrokerContext
@@ -13,8 +13,11 @@ from suiro.broker.security import CLUSTER_NAME, AclAuthorizer, Operation, Resour
 from suiro.broker.security.acl import Acl, PatternType
 from suiro.protocol.messages import ErrorCode
 
+if TYPE_CHECKING:
+    from kio.schema.describe_acls.v3.request import DescribeAclsRequest
 
-def handle(broker: BrokerContext, exchange: Exchange, request: Any) -> Answer:
+
+def handle(broker: BrokerContext, exchange: Exchange, request: DescribeAclsRequest) -> Answer:
     wanted = read_filter(request)
     if not exchange.may(Operation.DESCRIBE, ResourceType.CLUSTER, CLUSTER_NAME):
         return _refusal(exchange, ErrorCode.cluster_authorization_failed, "Cluster authorization failed.")

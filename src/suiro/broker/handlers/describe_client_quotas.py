@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING
 
 from suiro.broker.answers import Answer, Response
 from suiro.broker.context import BrokerContext
@@ -12,11 +12,15 @@ from suiro.broker.quotas.store import CLIENT_ID, IP, USER
 from suiro.broker.security import CLUSTER_NAME, Operation, ResourceType
 from suiro.protocol.messages import ErrorCode
 
+if TYPE_CHECKING:
+    from kio.schema.describe_client_quotas.v1.request import DescribeClientQuotasRequest
+
+
 _EXACT, _DEFAULT, _ANY_NAME = 0, 1, 2
 _WORDS = {_EXACT: "MATCH_TYPE_EXACT", _DEFAULT: "MATCH_TYPE_DEFAULT", _ANY_NAME: "MATCH_TYPE_SPECIFIED"}
 
 
-def handle(broker: BrokerContext, exchange: Exchange, request: Any) -> Answer:
+def handle(broker: BrokerContext, exchange: Exchange, request: DescribeClientQuotasRequest) -> Answer:
     if not exchange.may(Operation.DESCRIBE_CONFIGS, ResourceType.CLUSTER, CLUSTER_NAME):
         return _refusal(exchange, ErrorCode.cluster_authorization_failed, None)
     exact: dict[str, str | None] = {}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING
 
 from suiro.broker.answers import Answer, Response
 from suiro.broker.context import BrokerContext
@@ -12,11 +12,15 @@ from suiro.broker.security import CLUSTER_NAME, Operation, ResourceType
 from suiro.broker.security.authorizer import authorized_operations
 from suiro.protocol.messages import ErrorCode
 
+if TYPE_CHECKING:
+    from kio.schema.describe_cluster.v2.request import DescribeClusterRequest
+
+
 _BROKERS, _CONTROLLERS = 1, 2  # the types of endpoint that a client may mean
 _NO_OPERATIONS = -(2**31)
 
 
-def handle(broker: BrokerContext, exchange: Exchange, request: Any) -> Answer:
+def handle(broker: BrokerContext, exchange: Exchange, request: DescribeClusterRequest) -> Answer:
     wanted = getattr(request, "endpoint_type", _BROKERS)
     if wanted == _CONTROLLERS:
         return _refusal(
@@ -42,7 +46,7 @@ def handle(broker: BrokerContext, exchange: Exchange, request: Any) -> Answer:
     )
 
 
-def _operations(broker: BrokerContext, exchange: Exchange, request: Any) -> int:
+def _operations(broker: BrokerContext, exchange: Exchange, request: DescribeClusterRequest) -> int:
     if not request.include_cluster_authorized_operations:
         return _NO_OPERATIONS
     if not exchange.may(Operation.DESCRIBE, ResourceType.CLUSTER, CLUSTER_NAME):

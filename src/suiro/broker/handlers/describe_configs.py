@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from suiro.broker.answers import Answer
 from suiro.broker.context import BrokerContext
@@ -24,7 +24,11 @@ from suiro.broker.settings.configs import (
 from suiro.broker.storage.topics import InvalidTopicError, check_topic_name
 from suiro.protocol.messages import ErrorCode
 
-_KINDS = frozenset(ResourceKind)
+if TYPE_CHECKING:
+    from kio.schema.describe_configs.v4.request import DescribeConfigsRequest
+
+
+_KINDS = frozenset(kind.value for kind in ResourceKind)
 
 
 class _RefusedError(Exception):
@@ -33,7 +37,7 @@ class _RefusedError(Exception):
         self.code = code
 
 
-def handle(broker: BrokerContext, exchange: Exchange, request: Any) -> Answer:
+def handle(broker: BrokerContext, exchange: Exchange, request: DescribeConfigsRequest) -> Answer:
     known = all(resource.resource_type in _KINDS for resource in request.resources)
     allowed: list[Any] = []
     refused: list[Any] = []
@@ -158,7 +162,7 @@ def _check_id(broker: BrokerContext, name: str, *, or_empty: str) -> None:
         )
 
 
-def _config(exchange: Exchange, config: DescribedConfig, request: Any) -> Any:
+def _config(exchange: Exchange, config: DescribedConfig, request: DescribeConfigsRequest) -> Any:
     synonyms = config.synonyms if request.include_synonyms else ()
     return exchange.make(
         "DescribeConfigsResourceResult",

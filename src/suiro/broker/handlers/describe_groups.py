@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from suiro.broker.answers import Answer
 from suiro.broker.context import BrokerContext
@@ -12,11 +12,15 @@ from suiro.broker.handlers import NO_THROTTLE
 from suiro.broker.security import Operation, ResourceType, authorized_operations
 from suiro.protocol.messages import ErrorCode
 
+if TYPE_CHECKING:
+    from kio.schema.describe_groups.v6.request import DescribeGroupsRequest
+
+
 _FIRST_VERSION_WITH_NOT_FOUND = 6
 _NOT_ASKED = -(2**31)
 
 
-def handle(broker: BrokerContext, exchange: Exchange, request: Any) -> Answer:
+def handle(broker: BrokerContext, exchange: Exchange, request: DescribeGroupsRequest) -> Answer:
     refused, described = [], []
     for group_id in request.groups:
         if not exchange.may(Operation.DESCRIBE, ResourceType.GROUP, group_id):
@@ -26,7 +30,7 @@ def handle(broker: BrokerContext, exchange: Exchange, request: Any) -> Answer:
     return exchange.response(throttle_time=NO_THROTTLE, groups=(*refused, *described))
 
 
-def _one(broker: BrokerContext, exchange: Exchange, request: Any, group_id: str) -> Any:
+def _one(broker: BrokerContext, exchange: Exchange, request: DescribeGroupsRequest, group_id: str) -> Any:
     operations = _NOT_ASKED
     if getattr(request, "include_authorized_operations", False):
         operations = authorized_operations(

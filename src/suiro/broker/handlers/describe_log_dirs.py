@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shutil
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from suiro.broker.answers import Answer
 from suiro.broker.context import BrokerContext
@@ -13,8 +13,11 @@ from suiro.broker.security import CLUSTER_NAME, Operation, ResourceType
 from suiro.broker.storage.topics import Partition
 from suiro.protocol.messages import ErrorCode
 
+if TYPE_CHECKING:
+    from kio.schema.describe_log_dirs.v5.request import DescribeLogDirsRequest
 
-def handle(broker: BrokerContext, exchange: Exchange, request: Any) -> Answer:
+
+def handle(broker: BrokerContext, exchange: Exchange, request: DescribeLogDirsRequest) -> Answer:
     if not exchange.may(Operation.DESCRIBE, ResourceType.CLUSTER, CLUSTER_NAME):
         code = ErrorCode.cluster_authorization_failed
         return exchange.response(throttle_time=NO_THROTTLE, error_code=code, results=())

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from suiro.broker.answers import Answer
 from suiro.broker.context import BrokerContext
@@ -12,8 +12,11 @@ from suiro.broker.security import Operation, ResourceType
 from suiro.broker.storage.topics import InvalidTopicError, check_topic_name
 from suiro.protocol.messages import ErrorCode
 
+if TYPE_CHECKING:
+    from kio.schema.describe_producers.v0.request import DescribeProducersRequest
 
-def handle(broker: BrokerContext, exchange: Exchange, request: Any) -> Answer:
+
+def handle(broker: BrokerContext, exchange: Exchange, request: DescribeProducersRequest) -> Answer:
     return exchange.response(
         throttle_time=NO_THROTTLE,
         topics=tuple(_topic(broker, exchange, topic) for topic in request.topics),

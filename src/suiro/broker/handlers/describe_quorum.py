@@ -7,7 +7,7 @@ features: it never goes back, and nobody lags.
 from __future__ import annotations
 
 from base64 import urlsafe_b64decode
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
 from suiro.broker.answers import Answer
@@ -17,10 +17,13 @@ from suiro.broker.security import CLUSTER_NAME, Operation, ResourceType
 from suiro.broker.storage.topics import METADATA_TOPIC
 from suiro.protocol.messages import ErrorCode
 
+if TYPE_CHECKING:
+    from kio.schema.describe_quorum.v2.request import DescribeQuorumRequest
+
 _CONTROLLER = "CONTROLLER"
 
 
-def handle(broker: BrokerContext, exchange: Exchange, request: Any) -> Answer:
+def handle(broker: BrokerContext, exchange: Exchange, request: DescribeQuorumRequest) -> Answer:
     if not exchange.may(Operation.DESCRIBE, ResourceType.CLUSTER, CLUSTER_NAME):
         code, message = ErrorCode.cluster_authorization_failed, "Cluster authorization failed."
         return exchange.response(error_code=code, error_message=message, topics=(), nodes=())

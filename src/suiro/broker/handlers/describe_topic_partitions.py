@@ -7,7 +7,7 @@ exist takes no place in the page.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from suiro.broker.answers import Answer, Response
 from suiro.broker.context import BrokerContext
@@ -18,10 +18,15 @@ from suiro.broker.security import Operation, ResourceType, authorized_operations
 from suiro.broker.storage.topics import Topic
 from suiro.protocol.messages import ErrorCode
 
+if TYPE_CHECKING:
+    from kio.schema.describe_topic_partitions.v0.request import DescribeTopicPartitionsRequest
 
-def handle(broker: BrokerContext, exchange: Exchange, request: Any) -> Answer:
+
+def handle(broker: BrokerContext, exchange: Exchange, request: DescribeTopicPartitionsRequest) -> Answer:
     cursor = request.cursor
     start = "" if cursor is None else cursor.topic_name
+    wanted: set[str]
+    allowed: set[str]
     if request.topics:
         wanted = {topic.name for topic in request.topics if topic.name >= start}
         if "" in wanted:
@@ -110,7 +115,7 @@ def _without_partitions(exchange: Exchange, name: str, code: ErrorCode, *, opera
     )
 
 
-def _refused(exchange: Exchange, request: Any, code: ErrorCode) -> Response:
+def _refused(exchange: Exchange, request: DescribeTopicPartitionsRequest, code: ErrorCode) -> Response:
     """The same error for everything: the request itself is wrong."""
     topics = tuple(_without_partitions(exchange, topic.name, code) for topic in request.topics)
     return exchange.response(throttle_time=NO_THROTTLE, topics=topics, next_cursor=None)

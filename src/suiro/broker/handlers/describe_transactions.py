@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
 from itertools import groupby
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from suiro.broker.answers import Answer
 from suiro.broker.context import BrokerContext
@@ -14,11 +14,15 @@ from suiro.broker.handlers import NO_THROTTLE
 from suiro.broker.security import Operation, ResourceType
 from suiro.protocol.messages import ErrorCode
 
+if TYPE_CHECKING:
+    from kio.schema.describe_transactions.v0.request import DescribeTransactionsRequest
+
+
 _EPOCH = datetime.fromtimestamp(0, UTC)
 _NEVER = _EPOCH - timedelta(milliseconds=1)  # -1 on the wire
 
 
-def handle(broker: BrokerContext, exchange: Exchange, request: Any) -> Answer:
+def handle(broker: BrokerContext, exchange: Exchange, request: DescribeTransactionsRequest) -> Answer:
     return exchange.response(
         throttle_time=NO_THROTTLE,
         transaction_states=tuple(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from suiro.broker.answers import Answer
 from suiro.broker.context import BrokerContext
@@ -12,8 +12,11 @@ from suiro.broker.security import CLUSTER_NAME, Operation, ResourceType
 from suiro.broker.security.scram import MECHANISM_NUMBERS
 from suiro.protocol.messages import ErrorCode
 
+if TYPE_CHECKING:
+    from kio.schema.describe_user_scram_credentials.v0.request import DescribeUserScramCredentialsRequest
 
-def handle(broker: BrokerContext, exchange: Exchange, request: Any) -> Answer:
+
+def handle(broker: BrokerContext, exchange: Exchange, request: DescribeUserScramCredentialsRequest) -> Answer:
     if not exchange.may(Operation.DESCRIBE, ResourceType.CLUSTER, CLUSTER_NAME):
         code = ErrorCode.cluster_authorization_failed
         refused = exchange.make(  # Kafka's, once for each name that was asked for

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING
 
 from suiro.broker.answers import Answer
 from suiro.broker.context import BrokerContext
@@ -11,10 +11,14 @@ from suiro.broker.handlers import NO_THROTTLE
 from suiro.broker.security import CLUSTER_NAME, Operation, ResourceType
 from suiro.protocol.messages import ErrorCode
 
+if TYPE_CHECKING:
+    from kio.schema.elect_leaders.v2.request import ElectLeadersRequest
+
+
 _PREFERRED, _UNCLEAN = 0, 1
 
 
-def handle(broker: BrokerContext, exchange: Exchange, request: Any) -> Answer:
+def handle(broker: BrokerContext, exchange: Exchange, request: ElectLeadersRequest) -> Answer:
     kind = getattr(request, "election_type", _PREFERRED)
     code, message = ErrorCode.none, None
     if not exchange.may(Operation.ALTER, ResourceType.CLUSTER, CLUSTER_NAME):

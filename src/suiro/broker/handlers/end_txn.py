@@ -5,7 +5,7 @@ Version 5 and up is transactions V2: the answer bears the identity of the next t
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING
 
 from suiro.broker.answers import Answer
 from suiro.broker.context import BrokerContext
@@ -15,8 +15,11 @@ from suiro.broker.handlers import NO_THROTTLE
 from suiro.broker.security import Operation, ResourceType
 from suiro.protocol.messages import ErrorCode
 
+if TYPE_CHECKING:
+    from kio.schema.end_txn.v5.request import EndTxnRequest
 
-def handle(broker: BrokerContext, exchange: Exchange, request: Any) -> Answer:
+
+def handle(broker: BrokerContext, exchange: Exchange, request: EndTxnRequest) -> Answer:
     code, producer_id, producer_epoch = ErrorCode.transactional_id_authorization_failed, -1, -1
     if exchange.may(Operation.WRITE, ResourceType.TRANSACTIONAL_ID, request.transactional_id):
         code, producer_id, producer_epoch = broker.transactions.end(

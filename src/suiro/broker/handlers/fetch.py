@@ -17,7 +17,7 @@ import asyncio
 import logging
 import struct
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
 from suiro.broker.answers import Answer, Later, RawResponse
@@ -41,6 +41,10 @@ from suiro.protocol.fields import array_length, string, uvarint
 from suiro.protocol.file_regions import LEAST_BYTES, MOST_FILES, FileRegion
 from suiro.protocol.messages import ErrorCode
 
+if TYPE_CHECKING:
+    from kio.schema.fetch.v18.request import FetchRequest
+
+
 logger = logging.getLogger(__name__)
 
 _TOPIC_IDS_SINCE = 13
@@ -48,7 +52,7 @@ _EXPECTED = (ErrorCode.offset_out_of_range, ErrorCode.kafka_storage_error)
 """What a log may say to a fetch without the fetch counting as a failed one."""
 
 
-def handle(broker: BrokerContext, exchange: Exchange, request: Any) -> Answer:
+def handle(broker: BrokerContext, exchange: Exchange, request: FetchRequest) -> Answer:
     version = exchange.version
     wanted = _wanted(request, version)
     epoch = getattr(request, "session_epoch", FINAL_EPOCH)
@@ -90,10 +94,11 @@ def handle(broker: BrokerContext, exchange: Exchange, request: Any) -> Answer:
     return later
 
 
-def _wanted(request: Any, version: int) -> dict[Key, Wanted]:
+def _wanted(request: FetchRequest, version: int) -> dict[Key, Wanted]:
     """The partitions that the request names, in its order; of one named twice, the last word counts."""
     found: dict[Key, Wanted] = {}
     by_id = version >= _TOPIC_IDS_SINCE
+    topic: Any  # has a name or an id, by version
     for topic in request.topics:
         name = topic.topic_id if by_id else topic.topic
         for part in topic.partitions:
@@ -109,7 +114,7 @@ def _wanted(request: Any, version: int) -> dict[Key, Wanted]:
     return found
 
 
-def _forgotten(request: Any, version: int) -> Iterable[Key]:
+def _forgotten(request: FetchRequest, version: int) -> Iterable[Key]:
     for topic in getattr(request, "forgotten_topics_data", ()):
         name = topic.topic_id if version >= _TOPIC_IDS_SINCE else topic.topic
         for index in topic.partitions:
@@ -123,7 +128,7 @@ class _Fetch:
         self,
         broker: BrokerContext,
         exchange: Exchange,
-        request: Any,
+        request: FetchRequest,
         *,
         wanted: list[Wanted],
         session: FetchSession | None,
@@ -137,7 +142,7 @@ class _Fetch:
         self._begins_session = begins_session
         self._epoch = -1 if session is None else session.epoch
         self._max_bytes = min(request.max_bytes, broker.settings.fetch_max_bytes)
-        state = getattr(request, "replica_state", request)
+        state: Any = getattr(request, "replica_state", request)
         self._from_replica = state.replica_id >= 0
         if broker.quotas is not None and not self._from_replica:
             quota = broker.client_quotas.most_at_once(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, cast
 
 from suiro.broker.answers import Answer
 from suiro.broker.context import BrokerContext
@@ -12,6 +12,11 @@ from suiro.broker.security import Operation, ResourceType
 from suiro.broker.storage.topics import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
 from suiro.log import StorageError
 from suiro.protocol.messages import ErrorCode
+
+if TYPE_CHECKING:
+    from kio.schema.find_coordinator.v3.request import FindCoordinatorRequest as OneCoordinatorRequest
+    from kio.schema.find_coordinator.v6.request import FindCoordinatorRequest
+
 
 GROUP = 0
 TRANSACTION = 1
@@ -30,12 +35,13 @@ _NOWHERE = {"node_id": -1, "host": "", "port": -1}
 _FIRST_VERSION_WITH_BATCHES = 4
 
 
-def handle(broker: BrokerContext, exchange: Exchange, request: Any) -> Answer:
+def handle(broker: BrokerContext, exchange: Exchange, request: FindCoordinatorRequest) -> Answer:
     kind = getattr(request, "key_type", GROUP)
     host, port = broker.advertised(exchange.connection)
     here = {"node_id": broker.node_id, "host": host, "port": port}
     if exchange.version < _FIRST_VERSION_WITH_BATCHES:
-        code, message = _check(exchange, kind, request.key)
+        one = cast("OneCoordinatorRequest", request)
+        code, message = _check(exchange, kind, one.key)
         place = here if code is ErrorCode.none else _NOWHERE
         return exchange.response(throttle_time=NO_THROTTLE, error_code=code, error_message=message, **place)
     coordinators = []

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING
 
 from suiro.broker.answers import Answer
 from suiro.broker.context import BrokerContext
@@ -11,8 +11,11 @@ from suiro.broker.handlers import NO_THROTTLE
 from suiro.broker.security import Operation, ResourceType
 from suiro.protocol.messages import ErrorCode
 
+if TYPE_CHECKING:
+    from kio.schema.heartbeat.v4.request import HeartbeatRequest
 
-def handle(broker: BrokerContext, exchange: Exchange, request: Any) -> Answer:
+
+def handle(broker: BrokerContext, exchange: Exchange, request: HeartbeatRequest) -> Answer:
     code = ErrorCode.invalid_group_id
     if not exchange.may(Operation.READ, ResourceType.GROUP, request.group_id):
         code = ErrorCode.group_authorization_failed

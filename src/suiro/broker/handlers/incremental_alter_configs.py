@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from enum import IntEnum
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from suiro.broker.answers import Answer
 from suiro.broker.context import BrokerContext
@@ -25,6 +25,9 @@ from suiro.broker.settings.configs import ResourceKind
 from suiro.errors import ConfigError
 from suiro.protocol.messages import ErrorCode
 
+if TYPE_CHECKING:
+    from kio.schema.incremental_alter_configs.v1.request import IncrementalAlterConfigsRequest
+
 
 class _Op(IntEnum):
     SET = 0
@@ -33,7 +36,7 @@ class _Op(IntEnum):
     SUBTRACT = 3
 
 
-def handle(broker: BrokerContext, exchange: Exchange, request: Any) -> Answer:
+def handle(broker: BrokerContext, exchange: Exchange, request: IncrementalAlterConfigsRequest) -> Answer:
     def alter(resource: Any) -> None:
         changes = resource.configs
         refuse_nulls(c.name for c in changes if c.config_operation != _Op.DELETE and c.value is None)

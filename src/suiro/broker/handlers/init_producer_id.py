@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING
 
 from suiro.broker.answers import Answer
 from suiro.broker.context import BrokerContext
@@ -11,8 +11,11 @@ from suiro.broker.handlers import NO_THROTTLE, whole_ms
 from suiro.broker.security import CLUSTER_NAME, Operation, ResourceType
 from suiro.protocol.messages import ErrorCode
 
+if TYPE_CHECKING:
+    from kio.schema.init_producer_id.v5.request import InitProducerIdRequest
 
-def handle(broker: BrokerContext, exchange: Exchange, request: Any) -> Answer:
+
+def handle(broker: BrokerContext, exchange: Exchange, request: InitProducerIdRequest) -> Answer:
     code, producer_id, producer_epoch = _answer(broker, exchange, request)
     if code is ErrorCode.producer_fenced and exchange.version < 4:
         code = ErrorCode.invalid_producer_epoch
@@ -21,7 +24,9 @@ def handle(broker: BrokerContext, exchange: Exchange, request: Any) -> Answer:
     )
 
 
-def _answer(broker: BrokerContext, exchange: Exchange, request: Any) -> tuple[ErrorCode, int, int]:
+def _answer(
+    broker: BrokerContext, exchange: Exchange, request: InitProducerIdRequest
+) -> tuple[ErrorCode, int, int]:
     transactional_id = request.transactional_id
     if transactional_id is None:
         if not _may_be_idempotent(broker, exchange):

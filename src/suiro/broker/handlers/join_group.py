@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING
 
 from suiro.broker.answers import Answer, Later, Response
 from suiro.broker.context import BrokerContext
@@ -12,8 +12,11 @@ from suiro.broker.handlers import NO_THROTTLE, whole_ms
 from suiro.broker.security import Operation, ResourceType
 from suiro.protocol.messages import ErrorCode
 
+if TYPE_CHECKING:
+    from kio.schema.join_group.v9.request import JoinGroupRequest
 
-def handle(broker: BrokerContext, exchange: Exchange, request: Any) -> Answer:
+
+def handle(broker: BrokerContext, exchange: Exchange, request: JoinGroupRequest) -> Answer:
     if not exchange.may(Operation.READ, ResourceType.GROUP, request.group_id):
         return _response(exchange, JoinReply(token=None, code=ErrorCode.group_authorization_failed))
     if not request.group_id:

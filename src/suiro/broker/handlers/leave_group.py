@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, cast
 
 from suiro.broker.answers import Answer
 from suiro.broker.context import BrokerContext
@@ -11,8 +11,12 @@ from suiro.broker.handlers import NO_THROTTLE
 from suiro.broker.security import Operation, ResourceType
 from suiro.protocol.messages import ErrorCode
 
+if TYPE_CHECKING:
+    from kio.schema.leave_group.v2.request import LeaveGroupRequest as OneMemberRequest
+    from kio.schema.leave_group.v5.request import LeaveGroupRequest
 
-def handle(broker: BrokerContext, exchange: Exchange, request: Any) -> Answer:
+
+def handle(broker: BrokerContext, exchange: Exchange, request: LeaveGroupRequest) -> Answer:
     code = ErrorCode.none
     if not exchange.may(Operation.READ, ResourceType.GROUP, request.group_id):
         code = ErrorCode.group_authorization_failed
@@ -21,7 +25,8 @@ def handle(broker: BrokerContext, exchange: Exchange, request: Any) -> Answer:
     if code is not ErrorCode.none:
         return exchange.response(throttle_time=NO_THROTTLE, error_code=code, members=())
     if exchange.version < 3:
-        code = broker.groups.leave(request.group_id, member_id=request.member_id, instance_id=None)
+        one = cast("OneMemberRequest", request)
+        code = broker.groups.leave(one.group_id, member_id=one.member_id, instance_id=None)
         return exchange.response(throttle_time=NO_THROTTLE, error_code=code)
     members = tuple(
         exchange.make(

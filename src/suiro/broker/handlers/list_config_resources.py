@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from suiro.broker.answers import Answer, Response
 from suiro.broker.context import BrokerContext
@@ -12,8 +12,11 @@ from suiro.broker.security import CLUSTER_NAME, Operation, ResourceType
 from suiro.broker.settings.configs import ResourceKind
 from suiro.protocol.messages import ErrorCode
 
+if TYPE_CHECKING:
+    from kio.schema.list_config_resources.v1.request import ListConfigResourcesRequest
 
-def handle(broker: BrokerContext, exchange: Exchange, request: Any) -> Answer:
+
+def handle(broker: BrokerContext, exchange: Exchange, request: ListConfigResourcesRequest) -> Answer:
     if not exchange.may(Operation.DESCRIBE_CONFIGS, ResourceType.CLUSTER, CLUSTER_NAME):
         return _answer(exchange, ErrorCode.cluster_authorization_failed)
     wanted = set(request.resource_types) if exchange.version >= 1 else {ResourceKind.CLIENT_METRICS}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING
 
 from suiro.broker.answers import Answer
 from suiro.broker.context import BrokerContext
@@ -13,10 +13,14 @@ from suiro.broker.handlers import NO_THROTTLE
 from suiro.broker.security import CLUSTER_NAME, Operation, ResourceType
 from suiro.protocol.messages import ErrorCode
 
+if TYPE_CHECKING:
+    from kio.schema.list_groups.v5.request import ListGroupsRequest
+
+
 _CLASSIC, _CONSUMER = "classic", "consumer"
 
 
-def handle(broker: BrokerContext, exchange: Exchange, request: Any) -> Answer:
+def handle(broker: BrokerContext, exchange: Exchange, request: ListGroupsRequest) -> Answer:
     session, permits = exchange.connection.session, broker.authorizer.permits
     sees_all = permits(session, Operation.DESCRIBE, ResourceType.CLUSTER, CLUSTER_NAME)
     states = {state.strip().lower() for state in getattr(request, "states_filter", ())}

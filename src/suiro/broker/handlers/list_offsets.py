@@ -15,7 +15,7 @@ import logging
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from suiro.broker.answers import Answer, Response
 from suiro.broker.context import BrokerContext
@@ -27,6 +27,10 @@ from suiro.errors import TransientError
 from suiro.foundation.types import TopicPartition
 from suiro.log import LogError, TimeLookup
 from suiro.protocol.messages import ErrorCode
+
+if TYPE_CHECKING:
+    from kio.schema.list_offsets.v11.request import ListOffsetsRequest
+
 
 logger = logging.getLogger(__name__)
 
@@ -54,7 +58,7 @@ _Result: TypeAlias = tuple[int, int] | ErrorCode | None
 """(offset, timestamp) of what was found by its time, None, or why the look-up failed."""
 
 
-def handle(broker: BrokerContext, exchange: Exchange, request: Any) -> Answer:
+def handle(broker: BrokerContext, exchange: Exchange, request: ListOffsetsRequest) -> Answer:
     asked = _asked_by_time(broker, exchange, request)
     if not asked:
         return _answer(broker, exchange, request, {})
@@ -62,7 +66,7 @@ def handle(broker: BrokerContext, exchange: Exchange, request: Any) -> Answer:
 
 
 def _asked_by_time(
-    broker: BrokerContext, exchange: Exchange, request: Any
+    broker: BrokerContext, exchange: Exchange, request: ListOffsetsRequest
 ) -> dict[TopicPartition, tuple[Partition, int]]:
     """The partitions whose records must be looked at, and for which time."""
     found: dict[TopicPartition, tuple[Partition, int]] = {}
@@ -87,7 +91,7 @@ def _is_known(exchange: Exchange, timestamp: int) -> bool:
 async def _answer_by_time(
     broker: BrokerContext,
     exchange: Exchange,
-    request: Any,
+    request: ListOffsetsRequest,
     asked: Mapping[TopicPartition, tuple[Partition, int]],
 ) -> Response:
     in_tier = {place: one for place, one in asked.items() if _is_in_tier(broker, *one)}
@@ -175,7 +179,10 @@ async def _in_tier(broker: BrokerContext, partition: Partition, timestamp: int) 
 
 
 def _answer(
-    broker: BrokerContext, exchange: Exchange, request: Any, by_time: Mapping[TopicPartition, _Result]
+    broker: BrokerContext,
+    exchange: Exchange,
+    request: ListOffsetsRequest,
+    by_time: Mapping[TopicPartition, _Result],
 ) -> Response:
     # Only a consumer's view ends at its isolation level; others see all that is there.
     read_committed = request.replica_id == -1 and getattr(request, "isolation_level", 0) == 1

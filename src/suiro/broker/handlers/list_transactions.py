@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any
+from typing import TYPE_CHECKING
 
 from suiro.broker.answers import Answer
 from suiro.broker.context import BrokerContext
@@ -13,10 +13,14 @@ from suiro.broker.handlers import NO_THROTTLE
 from suiro.broker.security import Operation, ResourceType
 from suiro.protocol.messages import ErrorCode
 
+if TYPE_CHECKING:
+    from kio.schema.list_transactions.v2.request import ListTransactionsRequest
+
+
 _STATES = {state.title: state for state in TransactionState}
 
 
-def handle(broker: BrokerContext, exchange: Exchange, request: Any) -> Answer:
+def handle(broker: BrokerContext, exchange: Exchange, request: ListTransactionsRequest) -> Answer:
     states = {_STATES[name] for name in request.state_filters if name in _STATES}
     duration_ms = getattr(request, "duration_filter", -1)
     now = broker.clock.wall_ms()

@@ -11,7 +11,7 @@ import logging
 import struct
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
 from suiro.broker.answers import Answer, RawResponse, Response
@@ -23,6 +23,10 @@ from suiro.broker.storage.topics import InvalidTopicError, Partition, Topic, che
 from suiro.log import StorageError
 from suiro.protocol.fields import array_length, string
 from suiro.protocol.messages import ErrorCode
+
+if TYPE_CHECKING:
+    from kio.schema.metadata.v13.request import MetadataRequest
+
 
 logger = logging.getLogger(__name__)
 
@@ -46,10 +50,9 @@ class _Described:
     operations: int = _NO_OPERATIONS
 
 
-def handle(broker: BrokerContext, exchange: Exchange, request: Any) -> Answer:
+def handle(broker: BrokerContext, exchange: Exchange, request: MetadataRequest) -> Answer:
     wanted = request.topics
-    everything = wanted is None or (exchange.version == 0 and not wanted)
-    if everything:
+    if wanted is None or (exchange.version == 0 and not wanted):
         topics = _all(broker, exchange, request)
     elif exchange.version < _TOPIC_IDS_SINCE and any(
         entry.name is None or getattr(entry, "topic_id", None) for entry in wanted
@@ -63,7 +66,12 @@ def handle(broker: BrokerContext, exchange: Exchange, request: Any) -> Answer:
         if ids:
             topics = _by_id(broker, exchange, request, ids)
         else:
-            topics = _by_name(broker, exchange, request, dict.fromkeys(entry.name for entry in wanted))
+            topics = _by_name(
+                broker,
+                exchange,
+                request,
+                dict.fromkeys(entry.name for entry in wanted if entry.name is not None),
+            )
     host, port = broker.advertised(exchange.connection)
     return _layout(
         exchange.version,
@@ -74,7 +82,7 @@ def handle(broker: BrokerContext, exchange: Exchange, request: Any) -> Answer:
     )
 
 
-def _all(broker: BrokerContext, exchange: Exchange, request: Any) -> list[_Described]:
+def _all(broker: BrokerContext, exchange: Exchange, request: MetadataRequest) -> list[_Described]:
     """Every topic that the client may know of. That there are others is not said, nor written down as a denial."""
     session, permits = exchange.connection.session, broker.authorizer.permits
     return [
@@ -84,7 +92,9 @@ def _all(broker: BrokerContext, exchange: Exchange, request: Any) -> list[_Descr
     ]
 
 
-def _by_id(broker: BrokerContext, exchange: Exchange, request: Any, ids: Iterable[UUID]) -> list[_Described]:
+def _by_id(
+    broker: BrokerContext, exchange: Exchange, request: MetadataRequest, ids: Iterable[UUID]
+) -> list[_Described]:
     unknown, found, denied = [], [], []
     for topic_id in ids:
         topic = broker.topics.topic_by_id(topic_id)
@@ -98,7 +108,7 @@ def _by_id(broker: BrokerContext, exchange: Exchange, request: Any, ids: Iterabl
 
 
 def _by_name(
-    broker: BrokerContext, exchange: Exchange, request: Any, names: Iterable[str]
+    broker: BrokerContext, exchange: Exchange, request: MetadataRequest, names: Iterable[str]
 ) -> list[_Described]:
     creates = (
         getattr(request, "allow_auto_topic_creation", True) and broker.settings.auto_create_topics_enable
@@ -114,7 +124,11 @@ def _by_name(
 
 
 def _named(
-    broker: BrokerContext, exchange: Exchange, request: Any, names: Iterable[str], made: _Made | None
+    broker: BrokerContext,
+    exchange: Exchange,
+    request: MetadataRequest,
+    names: Iterable[str],
+    made: _Made | None,
 ) -> list[_Described]:
     """`made` creates the topics that do not exist; None: nobody does."""
     found, absent, not_created, denied = [], [], [], []
@@ -193,7 +207,7 @@ class _Made:
                 self._broker.delete_topic(topic)
 
 
-def _found(broker: BrokerContext, exchange: Exchange, request: Any, topic: Topic) -> _Described:
+def _found(broker: BrokerContext, exchange: Exchange, request: MetadataRequest, topic: Topic) -> _Described:
     return _Described(
         code=ErrorCode.none,
         name=topic.name,
@@ -227,13 +241,13 @@ def _refused(exchange: Exchange, wanted: Iterable[Any], code: ErrorCode) -> Resp
     )
 
 
-def _topic_operations(broker: BrokerContext, exchange: Exchange, request: Any, name: str) -> int:
+def _topic_operations(broker: BrokerContext, exchange: Exchange, request: MetadataRequest, name: str) -> int:
     if not getattr(request, "include_topic_authorized_operations", False):
         return _NO_OPERATIONS
     return authorized_operations(broker.authorizer, exchange.connection.session, ResourceType.TOPIC, name)
 
 
-def _cluster_operations(broker: BrokerContext, exchange: Exchange, request: Any) -> int:
+def _cluster_operations(broker: BrokerContext, exchange: Exchange, request: MetadataRequest) -> int:
     if not getattr(request, "include_cluster_authorized_operations", False):
         return _NO_OPERATIONS
     if not exchange.may(Operation.DESCRIBE, ResourceType.CLUSTER, CLUSTER_NAME):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
 from suiro.broker.answers import Answer
@@ -14,10 +14,14 @@ from suiro.broker.security import Operation, ResourceType
 from suiro.foundation.types import TopicPartition
 from suiro.protocol.messages import ErrorCode
 
+if TYPE_CHECKING:
+    from kio.schema.offset_commit.v10.request import OffsetCommitRequest
+
+
 _FIRST_VERSION_WITH_TOPIC_IDS = 10
 
 
-def handle(broker: BrokerContext, exchange: Exchange, request: Any) -> Answer:
+def handle(broker: BrokerContext, exchange: Exchange, request: OffsetCommitRequest) -> Answer:
     if not exchange.may(Operation.READ, ResourceType.GROUP, request.group_id):
         refused = [
             _answer(
@@ -68,7 +72,10 @@ def _name(broker: BrokerContext, exchange: Exchange, topic: Any) -> tuple[str, E
 
 
 def _commit(
-    broker: BrokerContext, exchange: Exchange, request: Any, entries: dict[TopicPartition, Any]
+    broker: BrokerContext,
+    exchange: Exchange,
+    request: OffsetCommitRequest,
+    entries: dict[TopicPartition, Any],
 ) -> dict[TopicPartition, ErrorCode]:
     if not entries:
         return {}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from suiro.broker.answers import Answer, Response
 from suiro.broker.context import BrokerContext
@@ -13,8 +13,11 @@ from suiro.broker.security import Operation, ResourceType
 from suiro.foundation.types import TopicPartition
 from suiro.protocol.messages import ErrorCode
 
+if TYPE_CHECKING:
+    from kio.schema.offset_delete.v0.request import OffsetDeleteRequest
 
-def handle(broker: BrokerContext, exchange: Exchange, request: Any) -> Answer:
+
+def handle(broker: BrokerContext, exchange: Exchange, request: OffsetDeleteRequest) -> Answer:
     if not exchange.may(Operation.DELETE, ResourceType.GROUP, request.group_id):
         return _refused(exchange, ErrorCode.group_authorization_failed)
     codes: dict[TopicPartition, ErrorCode] = {}

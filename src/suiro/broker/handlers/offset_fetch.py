@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any, cast
 
 from suiro.broker.answers import Answer
 from suiro.broker.context import BrokerContext
@@ -12,16 +12,22 @@ from suiro.broker.handlers import NO_THROTTLE
 from suiro.broker.security import Operation, ResourceType
 from suiro.protocol.messages import ErrorCode
 
+if TYPE_CHECKING:
+    from kio.schema.offset_fetch.v1.request import OffsetFetchRequest as OneGroupRequest
+    from kio.schema.offset_fetch.v10.request import OffsetFetchRequest
+
+
 _FIRST_VERSION_WITH_GROUPS = 8
 _FIRST_VERSION_WITH_TOPIC_IDS = 10
 
 
-def handle(broker: BrokerContext, exchange: Exchange, request: Any) -> Answer:
+def handle(broker: BrokerContext, exchange: Exchange, request: OffsetFetchRequest) -> Answer:
     stable = getattr(request, "require_stable", False)
     if exchange.version < _FIRST_VERSION_WITH_GROUPS:
         code, topics = _group(broker, exchange, request, stable=stable)
         if code is not ErrorCode.none and exchange.version < 2:
-            topics = tuple(_refused(exchange, topic, topic.name, code) for topic in request.topics)
+            asked = cast("OneGroupRequest", request).topics
+            topics = tuple(_refused(exchange, topic, topic.name, code) for topic in asked)
         return exchange.response(throttle_time=NO_THROTTLE, topics=topics, error_code=code)
     groups = []
     for group in request.groups:

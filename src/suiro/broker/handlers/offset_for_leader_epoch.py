@@ -10,13 +10,15 @@ from suiro.broker.security import CLUSTER_NAME, Operation, ResourceType
 from suiro.protocol.messages import ErrorCode
 
 if TYPE_CHECKING:
+    from kio.schema.offset_for_leader_epoch.v4.request import OffsetForLeaderEpochRequest
+
     from suiro.broker.context import BrokerContext
     from suiro.broker.exchange import Exchange
 
 _UNKNOWN = (-1, -1)
 
 
-def handle(broker: BrokerContext, exchange: Exchange, request: Any) -> Answer:
+def handle(broker: BrokerContext, exchange: Exchange, request: OffsetForLeaderEpochRequest) -> Answer:
     # A replica asks with a cluster operation for every topic; a consumer needs each topic's DESCRIBE.
     is_replica = exchange.may(Operation.CLUSTER_ACTION, ResourceType.CLUSTER, CLUSTER_NAME)
     topics = tuple(

@@ -14,7 +14,7 @@ import struct
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from suiro.broker.answers import NOTHING, Answer, Nothing, RawResponse
 from suiro.broker.context import BrokerContext
@@ -37,6 +37,10 @@ from suiro.log.errors import InvalidTimestampError
 from suiro.protocol.fields import array_length, string
 from suiro.protocol.messages import ErrorCode
 from suiro.protocol.record_batch import HEADER_SIZE
+
+if TYPE_CHECKING:
+    from kio.schema.produce.v13.request import ProduceRequest
+
 
 logger = logging.getLogger(__name__)
 
@@ -105,7 +109,7 @@ class _Write:
 _Answers = dict[Any, dict[int, _Write | _RefusedError]]
 
 
-def handle(broker: BrokerContext, exchange: Exchange, request: Any) -> Answer:
+def handle(broker: BrokerContext, exchange: Exchange, request: ProduceRequest) -> Answer:
     if _has_transactional(request) and not (
         request.transactional_id is not None
         and exchange.may(Operation.WRITE, ResourceType.TRANSACTIONAL_ID, request.transactional_id)
@@ -124,7 +128,11 @@ def handle(broker: BrokerContext, exchange: Exchange, request: Any) -> Answer:
 
 
 async def _look_into_and_write(
-    broker: BrokerContext, exchange: Exchange, request: Any, answers: _Answers, costly: Sequence[_Write]
+    broker: BrokerContext,
+    exchange: Exchange,
+    request: ProduceRequest,
+    answers: _Answers,
+    costly: Sequence[_Write],
 ) -> RawResponse | Nothing:
     now_ms = broker.clock.wall_ms()
     for write in costly:
@@ -161,7 +169,7 @@ def _writes(answers: _Answers) -> list[_Write]:
 
 
 def _answer(
-    broker: BrokerContext, exchange: Exchange, request: Any, answers: _Answers
+    broker: BrokerContext, exchange: Exchange, request: ProduceRequest, answers: _Answers
 ) -> RawResponse | Nothing:
     if broker.quotas is not None:
         exchange.record_bytes("produce", sum(_sizes(request)))
@@ -173,13 +181,13 @@ def _answer(
     return _layout(exchange.version, answers)
 
 
-def _sizes(request: Any) -> Iterator[int]:
+def _sizes(request: ProduceRequest) -> Iterator[int]:
     for topic in request.topic_data:
         for data in topic.partition_data:
             yield len(data.records or b"")
 
 
-def _has_transactional(request: Any) -> bool:
+def _has_transactional(request: ProduceRequest) -> bool:
     for topic in request.topic_data:
         for data in topic.partition_data:
             records = data.records
@@ -193,22 +201,24 @@ def _has_transactional(request: Any) -> bool:
     return False
 
 
-def _refuse_all(exchange: Exchange, request: Any) -> _Answers:
+def _refuse_all(exchange: Exchange, request: ProduceRequest) -> _Answers:
     refusal = _RefusedError(
         ErrorCode.transactional_id_authorization_failed,
         f"not allowed to write in transactions of {request.transactional_id!r}",
     )
     answers: _Answers = {}
+    topic: Any  # has a name or an id, by version
     for topic in request.topic_data:
         of = answers.setdefault(topic.topic_id if exchange.version >= _TOPIC_IDS_SINCE else topic.name, {})
         of.update((data.index, refusal) for data in topic.partition_data)
     return answers
 
 
-def _plan(broker: BrokerContext, exchange: Exchange, request: Any) -> _Answers:
+def _plan(broker: BrokerContext, exchange: Exchange, request: ProduceRequest) -> _Answers:
     """What will be written, and what is refused before anything is looked at."""
     by_id = exchange.version >= _TOPIC_IDS_SINCE
     answers: _Answers = {}
+    data: Any  # has a name or an id, by version
     for data in request.topic_data:
         topic = broker.topics.topic_by_id(data.topic_id) if by_id else broker.topics.topic(data.name)
         refusal = None
@@ -266,7 +276,7 @@ def _one_batch(version: int, records: bytes) -> bytes:
     return records[:size]
 
 
-def _write(broker: BrokerContext, exchange: Exchange, request: Any, writes: list[_Write]) -> None:
+def _write(broker: BrokerContext, exchange: Exchange, request: ProduceRequest, writes: list[_Write]) -> None:
     """Append each; the outcome is in the write itself."""
     if request.acks not in (-1, 0, 1):
         refusal = _RefusedError(ErrorCode.invalid_required_acks, f"acks = {request.acks}: use 0, 1 or -1")
@@ -337,7 +347,7 @@ def _readable(partition: Partition, batch: bytes | UnreadableBatchError) -> byte
 
 
 def _refused_by_transaction(
-    broker: BrokerContext, exchange: Exchange, request: Any, writes: list[_Write]
+    broker: BrokerContext, exchange: Exchange, request: ProduceRequest, writes: list[_Write]
 ) -> Mapping[TopicPartition, ErrorCode]:
     """Which of the transactional batches are not in an open transaction of their producer, and why."""
     producers = set()
@@ -360,6 +370,7 @@ def _refused_by_transaction(
         return {}
     ((producer_id, epoch),) = producers
     version = V2 if exchange.version >= 12 else V1
+    assert request.transactional_id is not None, "a transactional batch without an id was refused before"
     codes = admit_writes(
         broker.transactions,
         request.transactional_id,

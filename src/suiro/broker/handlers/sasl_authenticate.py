@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 import weakref
 from datetime import timedelta
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from suiro.broker.answers import Answer, Later, Response
 from suiro.broker.context import BrokerContext
@@ -20,10 +20,14 @@ from suiro.broker.security.logins import Login
 from suiro.broker.security.sasl import LoginRefusedError
 from suiro.protocol.messages import ErrorCode
 
+if TYPE_CHECKING:
+    from kio.schema.sasl_authenticate.v2.request import SaslAuthenticateRequest
+
+
 audit = logging.getLogger("suiro.audit")
 
 
-def handle(broker: BrokerContext, exchange: Exchange, request: Any) -> Answer:
+def handle(broker: BrokerContext, exchange: Exchange, request: SaslAuthenticateRequest) -> Answer:
     connection = exchange.connection
     if connection.authenticated:
         message = "SaslAuthenticate request received after successful authentication"

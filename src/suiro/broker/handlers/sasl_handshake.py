@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING
 
 from suiro.broker.answers import Answer
 from suiro.broker.context import BrokerContext
@@ -11,11 +11,15 @@ from suiro.broker.handlers.sasl_authenticate import refuse
 from suiro.broker.security.logins import Login
 from suiro.protocol.messages import ErrorCode
 
+if TYPE_CHECKING:
+    from kio.schema.sasl_handshake.v1.request import SaslHandshakeRequest
+
+
 _SHORTEST_RENEWAL_MS = 1000
 """As Kafka: a client does not log in again sooner than that."""
 
 
-def handle(broker: BrokerContext, exchange: Exchange, request: Any) -> Answer:
+def handle(broker: BrokerContext, exchange: Exchange, request: SaslHandshakeRequest) -> Answer:
     connection = exchange.connection
     login = connection.sasl
     assert login is None or isinstance(login, Login)

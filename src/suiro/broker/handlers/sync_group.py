@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING
 
 from suiro.broker.answers import Answer, Later, Response
 from suiro.broker.context import BrokerContext
@@ -12,10 +12,14 @@ from suiro.broker.handlers import NO_THROTTLE
 from suiro.broker.security import Operation, ResourceType
 from suiro.protocol.messages import ErrorCode
 
+if TYPE_CHECKING:
+    from kio.schema.sync_group.v5.request import SyncGroupRequest
+
+
 _FIRST_VERSION_WITH_PROTOCOL = 5
 
 
-def handle(broker: BrokerContext, exchange: Exchange, request: Any) -> Answer:
+def handle(broker: BrokerContext, exchange: Exchange, request: SyncGroupRequest) -> Answer:
     protocol_type, protocol = (getattr(request, name, None) for name in ("protocol_type", "protocol_name"))
     if exchange.version >= _FIRST_VERSION_WITH_PROTOCOL and None in (protocol_type, protocol):
         return _response(exchange, SyncReply(token=None, code=ErrorCode.inconsistent_group_protocol))

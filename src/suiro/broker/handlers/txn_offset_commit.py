@@ -6,7 +6,7 @@ As with Produce, only into the transaction that this producer has open; up to ve
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from suiro.broker.answers import Answer
 from suiro.broker.context import BrokerContext
@@ -19,8 +19,11 @@ from suiro.broker.security import Operation, ResourceType
 from suiro.foundation.types import TopicPartition
 from suiro.protocol.messages import ErrorCode
 
+if TYPE_CHECKING:
+    from kio.schema.txn_offset_commit.v5.request import TxnOffsetCommitRequest
 
-def handle(broker: BrokerContext, exchange: Exchange, request: Any) -> Answer:
+
+def handle(broker: BrokerContext, exchange: Exchange, request: TxnOffsetCommitRequest) -> Answer:
     codes = _commit(broker, exchange, request)
     if exchange.version < 2:
         # Producers older than that take LOAD_IN_PROGRESS for the end of everything.
@@ -48,7 +51,9 @@ def handle(broker: BrokerContext, exchange: Exchange, request: Any) -> Answer:
     return exchange.response(throttle_time=NO_THROTTLE, topics=topics)
 
 
-def _commit(broker: BrokerContext, exchange: Exchange, request: Any) -> dict[TopicPartition, ErrorCode]:
+def _commit(
+    broker: BrokerContext, exchange: Exchange, request: TxnOffsetCommitRequest
+) -> dict[TopicPartition, ErrorCode]:
     if not exchange.may(Operation.WRITE, ResourceType.TRANSACTIONAL_ID, request.transactional_id):
         return refuse_all(request.topics, ErrorCode.transactional_id_authorization_failed)
     if not exchange.may(Operation.READ, ResourceType.GROUP, request.group_id):
@@ -74,7 +79,7 @@ def _commit(broker: BrokerContext, exchange: Exchange, request: Any) -> dict[Top
     }
 
 
-def _check(broker: BrokerContext, exchange: Exchange, request: Any) -> ErrorCode:
+def _check(broker: BrokerContext, exchange: Exchange, request: TxnOffsetCommitRequest) -> ErrorCode:
     """What refuses the whole commit."""
     if not request.group_id:
         return ErrorCode.invalid_group_id

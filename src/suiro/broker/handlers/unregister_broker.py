@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING
 
 from suiro.broker.answers import Answer
 from suiro.broker.context import BrokerContext
@@ -11,8 +11,11 @@ from suiro.broker.handlers import NO_THROTTLE
 from suiro.broker.security import CLUSTER_NAME, Operation, ResourceType
 from suiro.protocol.messages import ErrorCode
 
+if TYPE_CHECKING:
+    from kio.schema.unregister_broker.v0.request import UnregisterBrokerRequest
 
-def handle(broker: BrokerContext, exchange: Exchange, request: Any) -> Answer:
+
+def handle(broker: BrokerContext, exchange: Exchange, request: UnregisterBrokerRequest) -> Answer:
     if not exchange.may(Operation.ALTER, ResourceType.CLUSTER, CLUSTER_NAME):
         code, message = ErrorCode.cluster_authorization_failed, "Cluster authorization failed."
     elif request.broker_id == broker.node_id:

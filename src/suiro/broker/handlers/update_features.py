@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING
 
 from suiro.broker.answers import Answer, Response
 from suiro.broker.context import BrokerContext
@@ -13,8 +13,11 @@ from suiro.broker.settings.features import FeatureUpdate, InvalidUpdateError, Up
 from suiro.log import StorageError
 from suiro.protocol.messages import ErrorCode
 
+if TYPE_CHECKING:
+    from kio.schema.update_features.v2.request import UpdateFeaturesRequest
 
-def handle(broker: BrokerContext, exchange: Exchange, request: Any) -> Answer:
+
+def handle(broker: BrokerContext, exchange: Exchange, request: UpdateFeaturesRequest) -> Answer:
     if not exchange.may(Operation.ALTER, ResourceType.CLUSTER, CLUSTER_NAME):
         return _answer(exchange, ErrorCode.cluster_authorization_failed, "Cluster authorization failed.")
     updates = [

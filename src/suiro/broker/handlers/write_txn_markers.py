@@ -4,7 +4,7 @@ transaction which hangs in a partition (`kafka-transactions.sh abort`)."""
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from suiro.broker.answers import Answer
 from suiro.broker.context import BrokerContext
@@ -14,8 +14,11 @@ from suiro.broker.security import CLUSTER_NAME, Operation, ResourceType
 from suiro.log import LogError
 from suiro.protocol.messages import ErrorCode
 
+if TYPE_CHECKING:
+    from kio.schema.write_txn_markers.v2.request import WriteTxnMarkersRequest
 
-def handle(broker: BrokerContext, exchange: Exchange, request: Any) -> Answer:
+
+def handle(broker: BrokerContext, exchange: Exchange, request: WriteTxnMarkersRequest) -> Answer:
     session = exchange.connection.session
     allowed = broker.authorizer.permits(
         session, Operation.ALTER, ResourceType.CLUSTER, CLUSTER_NAME
