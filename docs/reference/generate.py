@@ -10,17 +10,11 @@ from collections.abc import Iterable, Iterator
 from importlib import import_module
 from itertools import groupby
 from pathlib import Path
-from typing import Any
-
-import typer
 
 from suiro.broker.apis import APIS
 from suiro.broker.metrics.families import FAMILIES
 from suiro.broker.settings.kafka_settings import ALTERABLE
-from suiro.cli.app import app
-from suiro.cli.capture import capture_parser
-from suiro.cli.node import _parser as node_parser
-from suiro.cli.registry import registry_parser
+from suiro.cli.commands import COMMANDS, PARSERS, parsers_of
 from suiro.config import NodeSettings
 from suiro.connect.postgres.encoding import types
 from suiro.spark import connector
@@ -217,7 +211,6 @@ def _code(names: Iterable[str]) -> str:
     return ", ".join(f"`{name}`" for name in names)
 
 
-PARSERS = {"node": node_parser, "registry": registry_parser, "capture": capture_parser}  # those without Typer
 EXAMPLES = {
     "node": "suiro node --listen 127.0.0.1:9092 --data ./log --set auto.create.topics.enable=false",
     "registry": "suiro registry --bootstrap 127.0.0.1:9092 --listen 127.0.0.1:8081",
@@ -236,15 +229,11 @@ EXAMPLES = {
 
 
 def commands() -> str:
-    """Typer's commands, and those that do without Typer."""
     found: dict[str, tuple[str, list[tuple[str, str]]]] = {}
-    for name, command in typer.main.get_command(app).commands.items():  # type: ignore[attr-defined]
-        if name in PARSERS:
-            for full, parser in _parsers(name, PARSERS[name]()):
-                found[full] = (parser.description or "", list(_of_argparse(parser)))
-            continue
-        for inner, one in getattr(command, "commands", {"": command}).items():
-            found[f"{name} {inner}".strip()] = (one.help or "", list(_of_typer(one)))
+    for name in COMMANDS:
+        for inner, parser in parsers_of(name).items():
+            options = list(_options(parser, with_defaults=name not in PARSERS))
+            found[f"{name} {inner}".strip()] = (parser.description or "", options)
     lines = ["# Commands", "", "`suiro --version` prints the version, `suiro COMMAND --help` what is here."]
     for name in dict.fromkeys([*EXAMPLES, *found]):
         said, options = found[name]
@@ -259,33 +248,18 @@ def commands() -> str:
     return "\n".join(lines) + "\n"
 
 
-def _parsers(name: str, parser: argparse.ArgumentParser) -> Iterator[tuple[str, argparse.ArgumentParser]]:
-    inner = [one for one in parser._actions if isinstance(one, argparse._SubParsersAction)]
-    if not inner:
-        yield name, parser
-    for action in inner:
-        for word, one in action.choices.items():
-            yield f"{name} {word}", one
-
-
-def _of_typer(command: Any) -> Iterator[tuple[str, str]]:
-    for parameter in command.params:
-        if getattr(parameter, "hidden", False) or "--help" in parameter.opts:
-            continue
-        if not parameter.opts[0].startswith("-"):
-            yield f"`{parameter.metavar}`", parameter.help
-            continue
-        value = "" if parameter.is_flag else f" {parameter.metavar or 'VALUE'}"
-        default = f" Default: `{parameter.default}`." if isinstance(parameter.default, str) else ""
-        yield f"`{parameter.opts[0]}{value}`", (parameter.help or "") + default
-
-
-def _of_argparse(parser: argparse.ArgumentParser) -> Iterator[tuple[str, str]]:
+def _options(parser: argparse.ArgumentParser, *, with_defaults: bool) -> Iterator[tuple[str, str]]:
+    """`with_defaults`: where the texts do not have them."""
     for action in parser._actions:
-        if action.help is not argparse.SUPPRESS and action.dest != "help":
-            value = "" if action.nargs == 0 else f" {action.metavar or action.dest.upper()}"
-            name = action.option_strings[0] if action.option_strings else ""
-            yield f"`{(name + value).strip()}`", action.help or ""
+        if action.help is argparse.SUPPRESS or action.dest == "help":
+            continue
+        value = "" if action.nargs == 0 else f" {action.metavar or action.dest.upper()}"
+        name = action.option_strings[0] if action.option_strings else ""
+        if not name:
+            value = {"?": f"[{value.strip()}]", "*": f"[{value.strip()}...]"}.get(str(action.nargs), value)
+        is_text = with_defaults and isinstance(action.default, str) and bool(name)
+        default = f" Default: `{action.default}`." if is_text else ""
+        yield f"`{(name + value).strip()}`", (action.help or "").replace("%%", "%") + default
 
 
 def postgres_types() -> str:

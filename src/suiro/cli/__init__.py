@@ -1,7 +1,6 @@
 """The command line `suiro`: one module a command group, imported when its command is called.
 
-`suiro node`, `suiro capture` and `suiro registry` do not go through Typer: importing that takes longer than a node
-needs to start. An everyday command loads the module of its own group and no other.
+A command loads the module of its own group and no other: a node answers sooner than all of them would be imported.
 """
 
 from __future__ import annotations
@@ -12,6 +11,7 @@ import sys
 from importlib import import_module
 
 from suiro import descriptors
+from suiro.cli.commands import PARSERS, group_of
 
 # The commands that run until they are told to stop, and then exit with 0. The others do one thing and end: SIGTERM
 # kills them, so that the caller learns that the thing was not done.
@@ -53,7 +53,16 @@ _EXTRAS = {
 def main() -> None:
     """The entry point `suiro`."""
     try:
-        _main()
+        try:
+            _main()
+        finally:
+            sys.stdout.flush()
+    except KeyboardInterrupt:
+        sys.exit(130)
+    except BrokenPipeError:
+        # What is still in the buffer would fail once more at exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(1)
     except ImportError as error:
         from suiro.errors import MissingExtraError
         from suiro.extras import explained
@@ -66,47 +75,34 @@ def main() -> None:
 
 
 def _main() -> None:
-    if any(tuple(sys.argv[1 : 1 + len(names)]) == names for names in _SERVICES):
+    arguments = sys.argv[1:]
+    if "_SUIRO_COMPLETE" in os.environ:
+        from suiro.cli.completion import candidates
+
+        print("\n".join(candidates(arguments)))
+        return
+    if any(tuple(arguments[: len(names)]) == names for names in _SERVICES):
         # Before anything else is imported, which may take a second. Each service has handlers of its own once there
         # is something to stop; they take the place of these.
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, _exit)
         # Also before: the shares of files and connections are made of it as their modules are imported.
         descriptors.raise_limit()
-    command = "".join(sys.argv[1:2])
-    if command == "node":
-        from suiro.cli.node import main as node_main
-
-        sys.exit(node_main(sys.argv[2:]))
-    is_without_typer = command in ("capture", "registry")
-    if command in _EXTRAS and not (is_without_typer and {"-h", "--help"} & set(sys.argv[2:])):
+    command = "".join(arguments[:1])
+    if command in _EXTRAS and not {"-h", "--help"} & set(arguments[1:]):
         from suiro.extras import require
 
         require(_EXTRAS[command])
-    if command == "capture":
-        from suiro.cli.capture import main as capture_main
-
-        sys.exit(capture_main(sys.argv[2:]))
-    if command == "registry":
-        from suiro.cli.registry import main as registry_main
-
-        sys.exit(registry_main(sys.argv[2:]))
-    if command in _EVERYDAY and "_SUIRO_COMPLETE" not in os.environ:
+    if command in _EVERYDAY:
         # kio looks for Hypothesis, and importing that where tests are installed would take longer than the command.
         sys.modules.setdefault("hypothesis", None)  # type: ignore[arg-type]
-        group = command.replace("-", "_")
-        module = {"app": "applications"}.get(group, group)  # `suiro.cli.app` is the tree of all commands
-        sys.exit(getattr(import_module(f"suiro.cli.{module}"), group).main(sys.argv[2:]))
-    if command not in _EXTRAS and "_SUIRO_COMPLETE" not in os.environ:
-        from suiro.extras import is_installed
+    if command in PARSERS:
+        sys.exit(import_module(f"suiro.cli.{command}").main(arguments[1:]))
+    if command in _EVERYDAY or command in _EXTRAS:
+        sys.exit(group_of(command).main(arguments[1:]))
+    from suiro.cli.overview import main as overview_main
 
-        if not is_installed("typer"):
-            from suiro.cli.overview import main as overview_main
-
-            sys.exit(overview_main(sys.argv[1:]))
-    from suiro.cli.app import app
-
-    app(prog_name="suiro")
+    sys.exit(overview_main(arguments))
 
 
 def _exit(*_: object) -> None:

@@ -1,42 +1,50 @@
-"""Commands that are declared once, as functions: argparse runs them, and Typer's tree is made of the same declarations.
-
-Importing Typer takes longer than an everyday command may take. So argparse parses these commands, and Typer is loaded
-only for `suiro --help`, shell completion and the reference.
+"""Commands that are declared once, as functions, and parsed by argparse: `suiro GROUP COMMAND`.
 
 A parameter is `Annotated[int, Option("--partitions", ...)]` with a default, or `Annotated[str, Argument(...)]` without
-one. Types are str, int, float, bool, Path, these or None, and lists of str.
+one. Types are str, int, float, bool, Path, these or None, and lists of them. A bool whose default is True has two
+spellings, `--wait` and `--no-wait`. Options and arguments may be mixed in any order.
+
+The module is small because every command loads it; a command loads the module of its own group and no other.
 """
 
 from __future__ import annotations
 
 import argparse
 import inspect
+import os
 import types
 import typing
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
-
-if TYPE_CHECKING:
-    import typer
+from pathlib import Path
+from typing import Any, Literal
 
 __all__ = ["Argument", "Group", "Option"]
+
+PathKind = Literal["", "existing file", "file", "folder"]
 
 
 @dataclass(frozen=True, slots=True)
 class Option:
-    name: str
+    """`name`: made of the parameter's where it is empty. `path`: what must be there, or what must not stand in the
+    way. `env`: the variable that it is taken from where it is not given."""
+
+    name: str = ""
     metavar: str | None = None
     help: str = ""
     also: tuple[str, ...] = ()  # other spellings
     choices: tuple[str, ...] = ()
     hidden: bool = False  # from people: programs of suiro use it
+    env: str = ""
+    min: int | None = None
+    path: PathKind = ""
 
 
 @dataclass(frozen=True, slots=True)
 class Argument:
     metavar: str
     help: str = ""
+    path: PathKind = ""
 
 
 class Group:
@@ -57,46 +65,45 @@ class Group:
         self._itself = function
         return function
 
+    @property
+    def summary(self) -> str:
+        """The line of `suiro --help`."""
+        return (
+            self.help if self._itself is None else _first_line(self._itself).split(". ")[0].rstrip(".") + "."
+        )
+
     def main(self, arguments: Sequence[str]) -> int:
         """Parses and runs. A wrong call ends with exit code 2 (`SystemExit`), as argparse does it."""
-        prog = f"suiro {self.name}"
         if self._itself is not None:
-            return _run(_filled(argparse.ArgumentParser(prog=prog, **_LAYOUT), self._itself), arguments)
-        parser = argparse.ArgumentParser(prog=prog, description=self.help, **_LAYOUT)
-        commands = parser.add_subparsers(metavar="COMMAND", required=True)
-        for name, function in self.commands.items():
-            # Only the one that is called is filled; all are listed.
-            made = commands.add_parser(name, help=_first_line(function), **_LAYOUT)
-            if name in arguments:
-                _filled(made, function)
+            return _run(self._parser(self._itself), self._itself, arguments)
+        if arguments and (function := self.commands.get(arguments[0])) is not None:
+            return _run(self._parser(function, arguments[0]), function, arguments[1:])
+        parser = self._overview()
         if not arguments:
             parser.print_help()
             return 2
-        return _run(parser, arguments)
+        parser.parse_args(arguments)
+        return 2
 
     def parsers(self) -> dict[str, argparse.ArgumentParser]:
-        """By what is typed; for the reference."""
+        """By the name of the command; "" for the group's own."""
         if self._itself is not None:
-            prog = f"suiro {self.name}"
-            return {prog: _filled(argparse.ArgumentParser(prog=prog, **_LAYOUT), self._itself)}
-        return {
-            f"suiro {self.name} {name}": _filled(
-                argparse.ArgumentParser(prog=f"suiro {self.name} {name}", **_LAYOUT), function
-            )
-            for name, function in self.commands.items()
-        }
+            return {"": self._parser(self._itself)}
+        return {name: self._parser(function, name) for name, function in self.commands.items()}
 
-    def add_to(self, app: typer.Typer) -> None:
-        """The same commands in Typer's tree."""
-        import typer
-
-        if self._itself is not None:
-            app.command(self.name)(_for_typer(self._itself))
-            return
-        group = typer.Typer(name=self.name, no_args_is_help=True, help=self.help)
+    def _overview(self) -> argparse.ArgumentParser:
+        parser = argparse.ArgumentParser(prog=f"suiro {self.name}", description=self.help, **_LAYOUT)
+        commands = parser.add_subparsers(metavar="COMMAND", required=True)
         for name, function in self.commands.items():
-            group.command(name)(_for_typer(function))
-        app.add_typer(group)
+            commands.add_parser(name, help=_first_line(function).replace("%", "%%"), **_LAYOUT)
+        return parser
+
+    def _parser(self, function: Callable[..., None], name: str = "") -> argparse.ArgumentParser:
+        parser = argparse.ArgumentParser(prog=f"suiro {self.name} {name}".strip(), **_LAYOUT)
+        parser.description = inspect.cleandoc(function.__doc__ or "")
+        for one in _parameters(function):
+            _add(parser, one)
+        return parser
 
 
 _LAYOUT: dict[str, Any] = {"allow_abbrev": False, "formatter_class": argparse.RawDescriptionHelpFormatter}
@@ -106,9 +113,8 @@ def _first_line(function: Callable[..., None]) -> str:
     return inspect.cleandoc(function.__doc__ or "").split("\n\n")[0].replace("\n", " ")
 
 
-def _run(parser: argparse.ArgumentParser, arguments: Sequence[str]) -> int:
-    options = vars(parser.parse_args(arguments))
-    options.pop("_function")(**options)
+def _run(parser: argparse.ArgumentParser, function: Callable[..., None], arguments: Sequence[str]) -> int:
+    function(**vars(parser.parse_intermixed_args(arguments)))
     return 0
 
 
@@ -119,6 +125,33 @@ class _Parameter:
     type: Any  # without "or None"; of a list its items'
     is_list: bool
     default: Any
+
+    @property
+    def is_needed(self) -> bool:
+        return self.default is inspect.Parameter.empty
+
+    @property
+    def reader(self) -> Callable[[str], Any]:
+        """Makes a value of a word, and refuses what does not fit."""
+        least = self.declared.min if isinstance(self.declared, Option) else None
+        path = self.declared.path
+        if least is None and not path:
+            return self.type  # type: ignore[no-any-return]
+
+        def read(text: str) -> Any:
+            value = self.type(text)
+            if least is not None and value < least:
+                raise argparse.ArgumentTypeError(f"{text}: give at least {least}")
+            if path == "existing file" and not Path(text).exists():
+                raise argparse.ArgumentTypeError(f"{text} does not exist")
+            if path in ("file", "existing file") and Path(text).is_dir():
+                raise argparse.ArgumentTypeError(f"{text} is a directory; give a file")
+            if path == "folder" and Path(text).is_file():
+                raise argparse.ArgumentTypeError(f"{text} is a file; give a directory")
+            return value
+
+        read.__name__ = self.type.__name__  # argparse names it in errors
+        return read
 
 
 def _parameters(function: Callable[..., None]) -> list[_Parameter]:
@@ -140,71 +173,35 @@ def _parameters(function: Callable[..., None]) -> list[_Parameter]:
     return found
 
 
-def _filled(parser: argparse.ArgumentParser, function: Callable[..., None]) -> argparse.ArgumentParser:
-    parser.description = inspect.cleandoc(function.__doc__ or "")
-    parser.set_defaults(_function=function)
-    for one in _parameters(function):
-        declared = one.declared
-        is_hidden = isinstance(declared, Option) and declared.hidden
-        help_text = argparse.SUPPRESS if is_hidden else declared.help.replace("%", "%%")
-        if isinstance(declared, Argument):
-            is_needed = one.default is inspect.Parameter.empty
-            more: dict[str, Any] = {} if is_needed else {"nargs": "?", "default": one.default}
-            if one.is_list:
-                more["nargs"] = "+" if is_needed else "*"
-            parser.add_argument(one.name, metavar=declared.metavar, help=help_text, type=one.type, **more)
-        elif one.type is bool:
-            parser.add_argument(
-                declared.name, *declared.also, dest=one.name, action="store_true", help=help_text
-            )
-        else:
-            parser.add_argument(
-                declared.name,
-                *declared.also,
-                dest=one.name,
-                type=one.type,
-                default=None if one.default is inspect.Parameter.empty else one.default,
-                required=one.default is inspect.Parameter.empty,
-                action="append" if one.is_list else "store",
-                choices=declared.choices or None,
-                metavar=declared.metavar or "|".join(declared.choices) or None,
-                help=help_text,
-            )
-    return parser
-
-
-def _for_typer(function: Callable[..., None]) -> Callable[..., None]:
-    import typer
-
-    signature = inspect.signature(function)
-    changed = []
-    for one in _parameters(function):
-        declared = one.declared
-        made: Any
-        if isinstance(declared, Argument):
-            made = typer.Argument(metavar=declared.metavar, help=declared.help)
-        else:
-            metavar = declared.metavar or "|".join(declared.choices) or None
-            completed = (
-                (lambda choices: lambda: list(choices))(declared.choices) if declared.choices else None
-            )
-            made = typer.Option(
-                declared.name,
-                *declared.also,
-                metavar=metavar,
-                help=declared.help,
-                autocompletion=completed,
-                hidden=declared.hidden,
-            )
-        kind = list[one.type] if one.is_list else one.type  # type: ignore[name-defined]
-        if one.default is None:
-            kind = kind | None
-        changed.append(signature.parameters[one.name].replace(annotation=typing.Annotated[kind, made]))
-
-    def call(**options: Any) -> None:
-        function(**options)
-
-    call.__name__, call.__doc__ = function.__name__, function.__doc__
-    call.__signature__ = signature.replace(parameters=changed)  # type: ignore[attr-defined]
-    call.__annotations__ = {parameter.name: parameter.annotation for parameter in changed}
-    return call
+def _add(parser: argparse.ArgumentParser, one: _Parameter) -> None:
+    declared = one.declared
+    help_text = declared.help.replace("%", "%%")
+    if isinstance(declared, Argument):
+        more: dict[str, Any] = {} if one.is_needed else {"nargs": "?", "default": one.default}
+        if one.is_list:
+            more["nargs"] = "+" if one.is_needed else "*"
+        metavar = declared.metavar.strip("[].") if not one.is_needed else declared.metavar
+        parser.add_argument(one.name, metavar=metavar, help=help_text, type=one.reader, **more)
+        return
+    names = (declared.name or f"--{one.name.replace('_', '-')}", *declared.also)
+    if declared.hidden:
+        help_text = argparse.SUPPRESS
+    if one.type is bool:
+        action = argparse.BooleanOptionalAction if one.default else "store_true"
+        parser.add_argument(*names, dest=one.name, action=action, default=one.default, help=help_text)
+        return
+    default = None if one.is_needed else one.default
+    if declared.env:
+        help_text += f" Also {declared.env}."
+        default = os.environ.get(declared.env) or default
+    parser.add_argument(
+        *names,
+        dest=one.name,
+        type=one.reader,
+        default=default,
+        required=one.is_needed and default is None,
+        action="append" if one.is_list else "store",
+        choices=declared.choices or None,
+        metavar=declared.metavar or "|".join(declared.choices) or "VALUE",
+        help=help_text,
+    )

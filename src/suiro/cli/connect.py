@@ -9,25 +9,21 @@ import sys
 from pathlib import Path
 from typing import Annotated, Any
 
-import typer
+from suiro.cli.command_groups import Argument, Group, Option
 
-connect = typer.Typer(
-    name="connect",
-    no_args_is_help=True,
-    help="Sources and sinks beside the log: run them, look, pause, resume.",
-)
+connect = Group("connect", "Sources and sinks beside the log: run them, look, pause, resume.")
 
-_File = Annotated[Path, typer.Argument(metavar="FILE", help="The connectors, such as connectors.toml.")]
-_Name = Annotated[str, typer.Argument(metavar="NAME", help="The connector.")]
-_Url = Annotated[str, typer.Option("--url", metavar="URL", help="Where `suiro connect run` answers.")]
+_File = Annotated[Path, Argument(metavar="FILE", help="The connectors, such as connectors.toml.")]
+_Name = Annotated[str, Argument(metavar="NAME", help="The connector.")]
+_Url = Annotated[str, Option("--url", metavar="URL", help="Where `suiro connect run` answers.")]
 _Token = Annotated[
     str | None,
-    typer.Option("--token", metavar="TOKEN", envvar="SUIRO_CONNECT_TOKEN", help="The token of its file."),
+    Option("--token", metavar="TOKEN", env="SUIRO_CONNECT_TOKEN", help="The token of its file."),
 ]
 _DEFAULT_URL = "http://127.0.0.1:8083"
 
 
-@connect.command()
+@connect.command
 def run(file: _File) -> None:
     """Run every connector of FILE until SIGTERM or SIGINT; one JSON line says where status is asked for."""
     from suiro.connect import Runtime, push_connect_metrics, read_configuration, serve_control
@@ -59,15 +55,13 @@ def run(file: _File) -> None:
             tls=Tls.of(settings.tls_certificate, settings.tls_key, options="tls_certificate and tls_key"),
         )
     except SuiroError as error:
-        typer.echo(f"suiro connect: {error}", err=True)
-        raise typer.Exit(1) from None
+        print(f"suiro connect: {error}", file=sys.stderr)
+        sys.exit(1)
     runtime.start()
     names = [connector.name for connector in configuration.connectors]
     address = f"[{host}]" if ":" in host else host
     scheme = "http" if settings.tls_certificate is None else "https"
-    typer.echo(
-        json.dumps({"ready": True, "url": f"{scheme}://{address}:{control.port}", "connectors": names})
-    )
+    print(json.dumps({"ready": True, "url": f"{scheme}://{address}:{control.port}", "connectors": names}))
     sys.stdout.flush()
     stopping.wait()
     stopped = runtime.stop()
@@ -78,14 +72,14 @@ def run(file: _File) -> None:
         push.stop()
     control.stop()
     if not stopped:
-        typer.echo(
+        print(
             "suiro connect: a connector did not stop in time; what it had not committed is done again",
-            err=True,
+            file=sys.stderr,
         )
-        raise typer.Exit(1)
+        sys.exit(1)
 
 
-@connect.command()
+@connect.command
 def check(file: _File) -> None:
     """Read FILE, check every section, and say what it would run. Nothing is opened."""
     from suiro.connect import read_configuration
@@ -94,41 +88,39 @@ def check(file: _File) -> None:
     try:
         configuration = read_configuration(file)
     except SuiroError as error:
-        typer.echo(f"suiro connect: {error}", err=True)
-        raise typer.Exit(1) from None
+        print(f"suiro connect: {error}", file=sys.stderr)
+        sys.exit(1)
     for connector in configuration.connectors:
-        typer.echo(
-            f"{connector.side}.{connector.name}: {connector.kind}{' (paused)' if connector.paused else ''}"
-        )
+        print(f"{connector.side}.{connector.name}: {connector.kind}{' (paused)' if connector.paused else ''}")
 
 
-@connect.command()
+@connect.command
 def status(
     url: _Url = _DEFAULT_URL,
     token: _Token = None,
-    as_json: Annotated[bool, typer.Option("--json", help="All of it, as JSON.")] = False,
+    as_json: Annotated[bool, Option("--json", help="All of it, as JSON.")] = False,
 ) -> None:
     """State, records and lag of every connector."""
     from suiro.connect import summary
 
     answer = _ask("GET", f"{url}/connectors?expand=status", token)
     found = [item["status"] for item in answer.values()]
-    typer.echo(json.dumps(found, indent=2) if as_json else summary(found))
+    print(json.dumps(found, indent=2) if as_json else summary(found))
 
 
-@connect.command()
+@connect.command
 def pause(name: _Name, url: _Url = _DEFAULT_URL, token: _Token = None) -> None:
     """Stop a connector until it is resumed, or the process starts anew."""
     _ask("PUT", f"{url}/connectors/{name}/pause", token)
 
 
-@connect.command()
+@connect.command
 def resume(name: _Name, url: _Url = _DEFAULT_URL, token: _Token = None) -> None:
     """Let a paused connector go on where it was."""
     _ask("PUT", f"{url}/connectors/{name}/resume", token)
 
 
-@connect.command()
+@connect.command
 def restart(name: _Name, url: _Url = _DEFAULT_URL, token: _Token = None) -> None:
     """Start a connector anew, now, from what is committed."""
     _ask("POST", f"{url}/connectors/{name}/restart", token)
@@ -143,12 +135,13 @@ def _ask(method: str, url: str, token: str | None) -> Any:
         said = answer.json() if answer.content else None
     except (httpx.HTTPError, httpx.InvalidURL, ValueError) as error:
         place = re.sub(r"//[^/]*@", "//", url)  # without its password
-        typer.echo(
-            f"suiro connect: no answer from {place}: {error}. Does `suiro connect run` run there?", err=True
+        print(
+            f"suiro connect: no answer from {place}: {error}. Does `suiro connect run` run there?",
+            file=sys.stderr,
         )
-        raise typer.Exit(1) from None
+        sys.exit(1)
     if answer.is_error:
         message = said.get("message", answer.text) if isinstance(said, dict) else answer.text
-        typer.echo(f"suiro connect: {message}", err=True)
-        raise typer.Exit(1)
+        print(f"suiro connect: {message}", file=sys.stderr)
+        sys.exit(1)
     return said

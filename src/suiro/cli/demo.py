@@ -6,39 +6,39 @@ import sys
 from pathlib import Path
 from typing import Annotated
 
-import typer
-
+from suiro.cli.command_groups import Group, Option
+from suiro.cli.everyday import usage
 from suiro.errors import SuiroError
 
 __all__ = ["demo"]
 
 
-def demo(
+demo = Group("demo", "")
+
+
+@demo.itself
+def demo_(
     data: Annotated[
         Path | None,
-        typer.Option(
+        Option(
             help="Keep everything in this new directory. Default: temporary, removed after success.",
-            file_okay=False,
+            path="folder",
         ),
     ] = None,
-    plain: Annotated[bool, typer.Option("--plain", help="Plain lines, as without a terminal.")] = False,
+    plain: Annotated[bool, Option("--plain", help="Plain lines, as without a terminal.")] = False,
     kafka: Annotated[
-        bool, typer.Option("--kafka", help="Start a real Apache Kafka in the node's place (Maven, Java 17+).")
+        bool, Option("--kafka", help="Start a real Apache Kafka in the node's place (Maven, Java 17+).")
     ] = False,
     bootstrap: Annotated[
         str | None,
-        typer.Option(
-            metavar="HOST:PORT", help="Use this running cluster in the node's place; it is never killed."
-        ),
+        Option(metavar="HOST:PORT", help="Use this running cluster in the node's place; it is never killed."),
     ] = None,
     flights: Annotated[
         int | None,
-        typer.Option(
-            min=1_000, metavar="N", help="The first N flights of the year only; default: all 336,776."
-        ),
+        Option(min=1_000, metavar="N", help="The first N flights of the year only; default: all 336,776."),
     ] = None,
     keep: Annotated[
-        bool, typer.Option("--keep", help="Leave everything running at the end, for a look around.")
+        bool, Option("--keep", help="Leave everything running at the end, for a look around.")
     ] = False,
 ) -> None:
     """Every flight out of New York in 2013, from Postgres to a view with a bug, which is fixed while it is read.
@@ -46,7 +46,7 @@ def demo(
     Exit code 0 only if every count adds up. The last line on stdout is one JSON object with the counts.
     """
     if kafka and bootstrap is not None:
-        raise typer.BadParameter("--kafka starts a cluster and --bootstrap uses yours: give one of them")
+        usage("--kafka starts a cluster and --bootstrap uses yours: give one of them")
     try:
         from suiro.demo import DemoOptions, run
 
@@ -60,4 +60,4 @@ def demo(
     except SuiroError as error:
         print(f"suiro demo: {error}", file=sys.stderr)
         code = 1
-    raise typer.Exit(code)
+    sys.exit(code)

@@ -17,7 +17,7 @@ stderr. SIGTERM or SIGINT stops it cleanly."""
 
 def main(arguments: Sequence[str]) -> int:
     """Returns the exit code: 0 after a clean stop, 1 if the node cannot run, 2 for a wrong call."""
-    options = _parser().parse_args(arguments)
+    options = node_parser().parse_args(arguments)
     logging.basicConfig(
         level=logging.INFO, stream=sys.stderr, format="%(asctime)s %(levelname)s %(name)s: %(message)s"
     )
@@ -78,7 +78,7 @@ def _options_of_console(options: argparse.Namespace) -> list[str]:
     return found
 
 
-def _parser() -> argparse.ArgumentParser:
+def node_parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="suiro node", description=_DESCRIPTION, allow_abbrev=False)
     parser.add_argument(
         "--listen",

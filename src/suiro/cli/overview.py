@@ -1,40 +1,16 @@
-"""`suiro --help` without Typer (20 MB, optional): every command with its summary."""
+"""`suiro --help`: every command with its summary, without loading one of them."""
 
 from __future__ import annotations
 
 import argparse
 from collections.abc import Sequence
+from typing import Any
 
 import suiro
+from suiro.cli.commands import COMMANDS
+from suiro.cli.completion import SHELLS, Install, Show
 
-__all__ = ["COMMANDS", "main"]
-
-COMMANDS = {
-    "node": "Run a node: a log that any Kafka client can use.",
-    "registry": "Run a schema registry with Confluent's REST API.",
-    "capture": "Capture a database: its tables become topics.",
-    "demo": "Every flight out of New York in 2013, from Postgres to a view with a bug, which is fixed while it is "
-    "read.",
-    "run": "Runs a topology.",
-    "prepare": "Compile the kernels and archive Spark's classes, so that the first start is as quick as all others.",
-    "cluster": "Show the brokers, how much is on them, and what is wrong now.",
-    "console": "Serve the console.",
-    "topic": "Topics: list, describe, create, alter, delete; read and write records.",
-    "group": "Consumer groups: list, describe with lag, reset offsets, delete.",
-    "acl": "Access rules: list, add, remove.",
-    "user": "Users that log in by SCRAM: list, add, remove.",
-    "quota": "Quotas of users, client ids and addresses: list, set, remove.",
-    "schema": "Schemas of a registry: list, get, register, check, diff, delete.",
-    "dead-letter": "Records that were put aside: list, show, redrive.",
-    "app": "Applications: how they stand, their graph, rows of their stores and what they are made of; what a change "
-    "keeps of their state.",
-    "kafka": "A real Apache Kafka, and the way from a node to one.",
-    "log": "The files of a node that is not running.",
-    "connect": "Sources and sinks beside the log: run them, look, pause, resume.",
-    "spark": "Queries of Spark Structured Streaming.",
-    "view": "Views: data derived from the log and served, rebuilt, compared, switched and rolled back.",
-}
-"""As Typer lists them; a test compares."""
+__all__ = ["main"]
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -46,6 +22,11 @@ def main(arguments: Sequence[str]) -> int:
         allow_abbrev=False,
     )
     parser.add_argument("--version", action="version", version=suiro.__version__, help="Print it.")
+    shell: dict[str, Any] = {"nargs": "?", "choices": SHELLS, "metavar": "SHELL"}
+    parser.add_argument(
+        "--install-completion", action=Install, help="Install completion for bash, zsh or fish.", **shell
+    )
+    parser.add_argument("--show-completion", action=Show, help="Print its script.", **shell)
     commands = parser.add_subparsers(metavar="COMMAND")
     for name, line in COMMANDS.items():
         commands.add_parser(name, help=line.replace("%", "%%"), add_help=False)

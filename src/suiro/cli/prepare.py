@@ -13,9 +13,8 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-import typer
-
 import suiro
+from suiro.cli.command_groups import Group, Option
 from suiro.errors import SuiroError
 
 if TYPE_CHECKING:
@@ -37,8 +36,12 @@ MICRO_BATCHES = 3
 TEXT, COUNTS = "text", "counts"
 
 
-def prepare(
-    spark: Annotated[bool, typer.Option(help="Also an archive of Spark's classes (170 MB).")] = True,
+prepare = Group("prepare", "")
+
+
+@prepare.itself
+def prepare_(
+    spark: Annotated[bool, Option(help="Also an archive of Spark's classes (170 MB).")] = True,
 ) -> None:
     """Compile the kernels and archive Spark's classes, so that the first start is as quick as all others.
 
@@ -54,7 +57,7 @@ def prepare(
             print(_archive())
     except (SuiroError, subprocess.CalledProcessError) as error:
         print(f"suiro prepare: {error}", file=sys.stderr)
-        raise typer.Exit(1) from None
+        sys.exit(1)
 
 
 def _compile_modules(folder: Path) -> None:

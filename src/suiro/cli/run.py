@@ -11,8 +11,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
-
+from suiro.cli.command_groups import Argument, Group, Option
 from suiro.cli.topology_file import UserCodeError, load_topology
 from suiro.errors import ConfigError, ReplacedError, SuiroError
 from suiro.foundation.stopping import Stopping
@@ -36,47 +35,44 @@ _PHASES = {
 
 _App = Annotated[
     Path,
-    typer.Argument(
+    Argument(
         metavar="APP.PY",
-        exists=True,
-        dir_okay=False,
+        path="existing file",
         help="Python with `topology = ...` or `def build(builder)`, and perhaps `application_id`.",
     ),
 ]
 _ApplicationId = Annotated[
-    str | None, typer.Option(help="Names state and transactions. Default: the file's, else its name.")
+    str | None, Option(help="Names state and transactions. Default: the file's, else its name.")
 ]
 _BootstrapServers = Annotated[
-    str, typer.Option(metavar="HOST:PORT", envvar="SUIRO_BOOTSTRAP_SERVERS", help="The cluster.")
+    str, Option(metavar="HOST:PORT", env="SUIRO_BOOTSTRAP_SERVERS", help="The cluster.")
 ]
 _Registry = Annotated[
     str | None,
-    typer.Option(
+    Option(
         metavar="URL",
-        envvar="SUIRO_SCHEMA_REGISTRY_URL",
+        env="SUIRO_SCHEMA_REGISTRY_URL",
         help="The schema registry of serdes.avro, json_schema and protobuf.",
     ),
 ]
-_StateDir = Annotated[Path | None, typer.Option(file_okay=False, help="Default: ~/.local/share/suiro.")]
-_Emit = Annotated[
-    str, typer.Option(help='Of tables: "micro-batch" (a key\'s last update in each) or "every".')
-]
-_OnError = Annotated[str, typer.Option(help='"fail", "skip" or "dead-letter:<topic>".')]
-_MaxOffsetsPerTrigger = Annotated[int, typer.Option(min=1, help="Records in one micro-batch, about.")]
+_StateDir = Annotated[Path | None, Option(path="folder", help="Default: ~/.local/share/suiro.")]
+_Emit = Annotated[str, Option(help='Of tables: "micro-batch" (a key\'s last update in each) or "every".')]
+_OnError = Annotated[str, Option(help='"fail", "skip" or "dead-letter:<topic>".')]
+_MaxOffsetsPerTrigger = Annotated[int, Option(min=1, help="Records in one micro-batch, about.")]
 _Set = Annotated[
     list[str] | None,
-    typer.Option("--set", metavar="NAME=VALUE", help="A setting of the client or the source, `kafka.*` too."),
+    Option("--set", metavar="NAME=VALUE", help="A setting of the client or the source, `kafka.*` too."),
 ]
 _Rebuild = Annotated[
     bool,
-    typer.Option(
+    Option(
         "--rebuild",
         help="Where the state directory is lost: read the sources again for the state, and write only what is new.",
     ),
 ]
 _Replace = Annotated[
     bool,
-    typer.Option(
+    Option(
         "--replace",
         help="Take the place of the running application, without a stop: rebuild the state next to it, in another "
         "--state-dir, and switch when that has caught up.",
@@ -84,44 +80,44 @@ _Replace = Annotated[
 ]
 _CreateTopics = Annotated[
     bool,
-    typer.Option("--create-topics", help="Create the topics it reads and writes that do not exist yet."),
+    Option("--create-topics", help="Create the topics it reads and writes that do not exist yet."),
 ]
-_Metrics = Annotated[
-    str | None, typer.Option(metavar="HOST:PORT", help="Serve /metrics there, for Prometheus.")
-]
+_Metrics = Annotated[str | None, Option(metavar="HOST:PORT", help="Serve /metrics there, for Prometheus.")]
 _Console = Annotated[
     str | None,
-    typer.Option(
+    Option(
         metavar="HOST:PORT",
         help="Serve what `suiro console --app` and `suiro app` ask, for this machine.",
     ),
 ]
 _Otlp = Annotated[
     str | None,
-    typer.Option(
+    Option(
         metavar="URL",
         help="Send metrics and traces there by OTLP over HTTP. Default: OTEL_EXPORTER_OTLP_ENDPOINT, where it is set.",
     ),
 ]
 _OpenLineage = Annotated[
     str | None,
-    typer.Option(
+    Option(
         "--openlineage",
         metavar="URL-OR-FILE",
-        envvar="OPENLINEAGE_URL",
+        env="OPENLINEAGE_URL",
         help="Send OpenLineage events there: the run, its topics and their columns.",
     ),
 ]
-_UntilDone = Annotated[
-    bool, typer.Option("--until-done", help="End when all that is there now is processed.")
-]
+_UntilDone = Annotated[bool, Option("--until-done", help="End when all that is there now is processed.")]
 _Explain = Annotated[
     bool,
-    typer.Option("--explain", help="Only say what the topology is, and what of it runs on columns."),
+    Option("--explain", help="Only say what the topology is, and what of it runs on columns."),
 ]
 
 
-def run(
+run = Group("run", "")
+
+
+@run.itself
+def run_(
     app: _App,
     application_id: _ApplicationId = None,
     bootstrap_servers: _BootstrapServers = "127.0.0.1:9092",
@@ -147,7 +143,7 @@ def run(
     try:
         if explain:
             _explain(app, emit)
-            raise typer.Exit(0)
+            sys.exit(0)
         from suiro.spark import java_started_early
 
         with java_started_early():
@@ -191,7 +187,7 @@ def run(
     except SuiroError as error:
         print(f"suiro run: {error}", file=sys.stderr)
         code = code_of(error)
-    raise typer.Exit(code)
+    sys.exit(code)
 
 
 def _explain(app: Path, emit: str) -> None:

@@ -5,40 +5,34 @@ from __future__ import annotations
 import sys
 from typing import Annotated
 
-import typer
-
+from suiro.cli.command_groups import Argument, Group, Option
 from suiro.errors import SuiroError
 
-spark = typer.Typer(name="spark", no_args_is_help=True, help="Queries of Spark Structured Streaming.")
+spark = Group("spark", "Queries of Spark Structured Streaming.")
 
 
-@spark.callback()
-def _root() -> None:
-    pass
-
-
-@spark.command("adopt")
+@spark.command
 def adopt(
     checkpoint: Annotated[
         str,
-        typer.Argument(metavar="CHECKPOINT", help="The stopped query's checkpointLocation: a path or a URI."),
+        Argument(metavar="CHECKPOINT", help="The stopped query's checkpointLocation: a path or a URI."),
     ],
     application_id: Annotated[
-        str, typer.Option(metavar="NAME", help="The option application.id that the query will have.")
+        str, Option(metavar="NAME", help="The option application.id that the query will have.")
     ],
     bootstrap_servers: Annotated[
-        str, typer.Option(metavar="HOST:PORT", help="The cluster that the query reads and writes.")
+        str, Option(metavar="HOST:PORT", help="The cluster that the query reads and writes.")
     ] = "127.0.0.1:9092",
     sink_name: Annotated[
-        str, typer.Option(metavar="NAME", help="The option sink.name, where it will have one.")
+        str, Option(metavar="NAME", help="The option sink.name, where it will have one.")
     ] = "",
     set_: Annotated[
         list[str] | None,
-        typer.Option("--set", metavar="NAME=VALUE", help="A setting of the client, without `kafka.`."),
+        Option("--set", metavar="NAME=VALUE", help="A setting of the client, without `kafka.`."),
     ] = None,
     rewrite_last: Annotated[
         bool,
-        typer.Option(
+        Option(
             "--rewrite-last",
             help="The old job began a micro-batch and did not finish it: write all of it again.",
         ),
@@ -62,7 +56,7 @@ def adopt(
         )
     except (SuiroError, OSError) as error:
         print(f"suiro spark adopt: {error}", file=sys.stderr)
-        raise typer.Exit(1) from None
+        sys.exit(1)
     for (topic, partition), offset in sorted(adopted.offsets.items()):
         print(f"{topic}-{partition}: goes on at offset {offset}")
     print(f"query {adopted.query_id}: micro-batch {adopted.micro_batch + 1} is the first of format suiro")

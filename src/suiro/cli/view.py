@@ -10,8 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-import typer
-
+from suiro.cli.command_groups import Argument, Group, Option
 from suiro.cli.view_output import (
     busy,
     done,
@@ -26,35 +25,32 @@ from suiro.clock import monotonic_s
 if TYPE_CHECKING:
     from suiro.views import Views
 
-view = typer.Typer(
-    name="view",
-    no_args_is_help=True,
-    help="Views: data derived from the log and served, rebuilt, compared, switched and rolled back.",
+view = Group(
+    "view",
+    "Views: data derived from the log and served, rebuilt, compared, switched and rolled back.",
 )
 
-_View = Annotated[str, typer.Argument(metavar="VIEW", help="The view.")]
+_View = Annotated[str, Argument(metavar="VIEW", help="The view.")]
 _Url = Annotated[
     str | None,
-    typer.Option(
-        "--url", metavar="URL", envvar="SUIRO_VIEWS_URL", help="The host, http://127.0.0.1:8085 otherwise."
-    ),
+    Option("--url", metavar="URL", env="SUIRO_VIEWS_URL", help="The host, http://127.0.0.1:8085 otherwise."),
 ]
-_Json = Annotated[bool, typer.Option("--json", help="The answer as JSON.")]
+_Json = Annotated[bool, Option("--json", help="The answer as JSON.")]
 _MaxLag = Annotated[
-    str | None, typer.Option("--max-lag", metavar="TIME", help="The candidate may lag so much. Default: 10s.")
+    str | None, Option("--max-lag", metavar="TIME", help="The candidate may lag so much. Default: 10s.")
 ]
 _Timeout = Annotated[
     str,
-    typer.Option("--timeout", metavar="TIME", help="Give up after it, on the host too; so does Ctrl-C."),
+    Option("--timeout", metavar="TIME", help="Give up after it, on the host too; so does Ctrl-C."),
 ]
-_Old = Annotated[int | None, typer.Option("--old", metavar="N", help="Default: the serving version.")]
-_New = Annotated[int | None, typer.Option("--new", metavar="N", help="Default: the candidate.")]
+_Old = Annotated[int | None, Option("--old", metavar="N", help="Default: the serving version.")]
+_New = Annotated[int | None, Option("--new", metavar="N", help="Default: the candidate.")]
 
 _JournalKey = Annotated[
     Path | None,
-    typer.Option(
+    Option(
         metavar="FILE",
-        dir_okay=False,
+        path="file",
         help="The key that signs what is decided, the same for all hosts of a log: lines of at least 32 characters, "
         "the first of which signs. Default: the folder's own.",
     ),
@@ -63,59 +59,53 @@ _JournalKey = Annotated[
 
 _BootstrapServers = Annotated[
     str,
-    typer.Option(
+    Option(
         metavar="HOST:PORT",
-        envvar="SUIRO_BOOTSTRAP_SERVERS",
+        env="SUIRO_BOOTSTRAP_SERVERS",
         help="The Kafka whose topics the views are derived from.",
     ),
 ]
 _Data = Annotated[
     Path,
-    typer.Option(file_okay=False, metavar="DIR", help="Stores, checkpoints and logs of the versions."),
+    Option(path="folder", metavar="DIR", help="Stores, checkpoints and logs of the versions."),
 ]
-_Listen = Annotated[
-    str, typer.Option(metavar="HOST:PORT", help="Port 0: a free one, named in the ready line.")
-]
+_Listen = Annotated[str, Option(metavar="HOST:PORT", help="Port 0: a free one, named in the ready line.")]
 _Registry = Annotated[
     str | None,
-    typer.Option(
+    Option(
         metavar="URL",
-        envvar="SUIRO_SCHEMA_REGISTRY_URL",
+        env="SUIRO_SCHEMA_REGISTRY_URL",
         help="The schema registry of serdes.avro, json_schema and protobuf.",
     ),
 ]
 _Postgres = Annotated[
     str | None,
-    typer.Option(
-        metavar="DSN", envvar="SUIRO_VIEWS_POSTGRES", help='The database of views with serve="postgres".'
-    ),
+    Option(metavar="DSN", env="SUIRO_VIEWS_POSTGRES", help='The database of views with serve="postgres".'),
 ]
 _ReplicationFactor = Annotated[
     int,
-    typer.Option(metavar="N", help="Of the topic _suiro_views, where it is made now. -1: the broker's."),
+    Option(metavar="N", help="Of the topic _suiro_views, where it is made now. -1: the broker's."),
 ]
 _ClientConfig = Annotated[
     Path | None,
-    typer.Option(
+    Option(
         metavar="FILE",
-        dir_okay=False,
+        path="file",
         help="How to reach that Kafka, by the names of Kafka's clients: security.protocol, sasl.mechanism...",
     ),
 ]
 _AuthFile = Annotated[
     Path | None,
-    typer.Option(
+    Option(
         metavar="FILE",
         help="Who may call: lines of name:password, or name:HASH as `suiro registry --hash-password` prints it, "
         "below [viewer], [operator] or [admin]. Needed beyond 127.0.0.1, because a deploy runs code.",
     ),
 ]
-_TlsCertificate = Annotated[
-    Path | None, typer.Option(metavar="FILE", help="PEM, with its chain: serve https.")
-]
+_TlsCertificate = Annotated[Path | None, Option(metavar="FILE", help="PEM, with its chain: serve https.")]
 _ReadCpus = Annotated[
     int,
-    typer.Option(
+    Option(
         metavar="N",
         min=0,
         help="CPUs that the host keeps to, for its answers; pipelines, followers, comparisons run on the others.",
@@ -123,13 +113,13 @@ _ReadCpus = Annotated[
 ]
 _JavaMemory = Annotated[
     str,
-    typer.Option(
+    Option(
         metavar="SIZE", help="Of the JVM that the versions share: 2g, 800m. Java takes it as needed."
     ),
 ]
 
 
-@view.command()
+@view.command
 def serve(
     bootstrap_servers: _BootstrapServers = "127.0.0.1:9092",
     data: _Data = Path("views"),
@@ -140,11 +130,11 @@ def serve(
     client_config: _ClientConfig = None,
     auth_file: _AuthFile = None,
     tls_certificate: _TlsCertificate = None,
-    tls_key: Annotated[Path | None, typer.Option(metavar="FILE", help="PEM.")] = None,
+    tls_key: Annotated[Path | None, Option(metavar="FILE", help="PEM.")] = None,
     journal_key: _JournalKey = None,
     read_cpus: _ReadCpus = 0,
     java_memory: _JavaMemory = "2g",
-    while_stdin_is_open: Annotated[bool, typer.Option("--while-stdin-is-open", hidden=True)] = False,
+    while_stdin_is_open: Annotated[bool, Option("--while-stdin-is-open", hidden=True)] = False,
 ) -> None:
     """Run the host of views until SIGTERM or SIGINT; one JSON line says where it answers. Started again, it goes on."""
     # kio looks for Hypothesis, and importing that where tests are installed would double the start.
@@ -183,32 +173,32 @@ def serve(
             while_stdin_is_open=while_stdin_is_open,
         )
     if why is not None:
-        typer.echo(f"suiro view serve: {why}", err=True)
-        raise typer.Exit(1)
+        print(f"suiro view serve: {why}", file=sys.stderr)
+        sys.exit(1)
 
 
-@view.command()
+@view.command
 def adopt(
     bootstrap_servers: Annotated[
         str,
-        typer.Option(metavar="HOST:PORT", envvar="SUIRO_BOOTSTRAP_SERVERS", help="As of `suiro view serve`."),
+        Option(metavar="HOST:PORT", env="SUIRO_BOOTSTRAP_SERVERS", help="As of `suiro view serve`."),
     ] = "127.0.0.1:9092",
-    data: Annotated[
-        Path, typer.Option(file_okay=False, metavar="DIR", help="As of `suiro view serve`.")
-    ] = Path("views"),
+    data: Annotated[Path, Option(path="folder", metavar="DIR", help="As of `suiro view serve`.")] = Path(
+        "views"
+    ),
     client_config: Annotated[
-        Path | None, typer.Option(metavar="FILE", dir_okay=False, help="As of `suiro view serve`.")
+        Path | None, Option(metavar="FILE", path="file", help="As of `suiro view serve`.")
     ] = None,
     journal_key: _JournalKey = None,
     unsigned: Annotated[
         bool,
-        typer.Option(
+        Option(
             "--unsigned",
             help="Also what no key of this host has signed, as it stands in the topic: of a release without "
             "signatures, of a lost key, of a topic that was copied.",
         ),
     ] = False,
-    yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
+    yes: Annotated[bool, Option("--yes", help="Do not ask.")] = False,
 ) -> None:
     """Show what the topic _suiro_views says, and sign it with the key of this host, which must not run.
 
@@ -228,34 +218,30 @@ def adopt(
         )
         with Adoption(config, unsigned=unsigned) as adoption:
             for line in adoption.lines():
-                typer.echo(line)
+                print(line)
             if not yes:
                 if not sys.stdin.isatty():
                     raise UsageError("signing this lets the code above run; say --yes")
-                if not typer.confirm("Sign this? The code above will run on the host"):
-                    raise typer.Exit(1)
+                if not _confirmed("Sign this? The code above will run on the host"):
+                    sys.exit(1)
             adoption.sign()
-            typer.echo("signed; start the host: suiro view serve")
+            print("signed; start the host: suiro view serve")
 
 
-@view.command()
+@view.command
 def deploy(
-    app: Annotated[
-        str, typer.Argument(metavar="APP.PY:FUNCTION", help="The file, and the function with @view.")
-    ],
+    app: Annotated[str, Argument(metavar="APP.PY:FUNCTION", help="The file, and the function with @view.")],
     set_: Annotated[
         list[str] | None,
-        typer.Option(
-            "--set", metavar="NAME=VALUE", help="A setting of the version's pipeline, `kafka.*` too."
-        ),
+        Option("--set", metavar="NAME=VALUE", help="A setting of the version's pipeline, `kafka.*` too."),
     ] = None,
     registry: Annotated[
-        str | None, typer.Option(metavar="URL", help="The version's schema registry. Default: the host's.")
+        str | None, Option(metavar="URL", help="The version's schema registry. Default: the host's.")
     ] = None,
     throttle: Annotated[
-        int | None, typer.Option(metavar="N", help="Records a second that building it may read.")
+        int | None, Option(metavar="N", help="Records a second that building it may read.")
     ] = None,
-    wait: Annotated[bool, typer.Option(help="Show how it is built, until it is ready or failed.")] = True,
+    wait: Annotated[bool, Option(help="Show how it is built, until it is ready or failed.")] = True,
     url: _Url = None,
     as_json: _Json = False,
 ) -> None:
@@ -270,12 +256,12 @@ def deploy(
             print_json(made)
             return
         position = made["position"]
-        typer.echo(f"{name} v{number} {'is being built' if not wait else 'is ready'}; the view is {position}")
+        print(f"{name} v{number} {'is being built' if not wait else 'is ready'}; the view is {position}")
 
 
-@view.command()
+@view.command
 def status(
-    name: Annotated[str | None, typer.Argument(metavar="[VIEW]", help="One view only.")] = None,
+    name: Annotated[str | None, Argument(metavar="[VIEW]", help="One view only.")] = None,
     url: _Url = None,
     as_json: _Json = False,
 ) -> None:
@@ -286,24 +272,22 @@ def status(
         print_json(found if name is None else found[0])
         return
     if not found:
-        typer.echo("there is no view yet; suiro view deploy APP.PY:FUNCTION")
+        print("there is no view yet; suiro view deploy APP.PY:FUNCTION")
     for one in found:
         print_status(one)
 
 
-@view.command()
+@view.command
 def compare(
     name: _View,
     old: _Old = None,
     new: _New = None,
     tolerance: Annotated[
         list[str] | None,
-        typer.Option(
-            "--tolerance", metavar="COLUMN=SIZE", help="Differences up to this are none: delay=0.01."
-        ),
+        Option("--tolerance", metavar="COLUMN=SIZE", help="Differences up to this are none: delay=0.01."),
     ] = None,
     ignore: Annotated[
-        list[str] | None, typer.Option("--ignore", metavar="COLUMN", help="A column that may differ.")
+        list[str] | None, Option("--ignore", metavar="COLUMN", help="A column that may differ.")
     ] = None,
     timeout: _Timeout = "1h",
     url: _Url = None,
@@ -320,24 +304,22 @@ def compare(
     if as_json:
         print_json(found)
     else:
-        typer.echo(found["text"])
+        print(found["text"])
 
 
-@view.command()
+@view.command
 def explain(
     name: _View,
     key: Annotated[
         list[str] | None,
-        typer.Argument(
+        Argument(
             metavar="[KEY...]",
             help="The key's parts: UA 2013-07-04. None: examples of each group of the last comparison.",
         ),
     ] = None,
     old: _Old = None,
     new: _New = None,
-    full: Annotated[
-        bool, typer.Option("--full", help="Every step, not only where the versions part.")
-    ] = False,
+    full: Annotated[bool, Option("--full", help="Every step, not only where the versions part.")] = False,
     timeout: _Timeout = "1h",
     url: _Url = None,
     as_json: _Json = False,
@@ -351,29 +333,29 @@ def explain(
     if as_json:
         print_json(found)
     else:
-        typer.echo(found["text"])
+        print(found["text"])
 
 
-@view.command()
+@view.command
 def shift(
     name: _View,
     percent: Annotated[
-        float | None, typer.Argument(metavar="[PERCENT]", help="Of the callers, on the candidate.")
+        float | None, Argument(metavar="[PERCENT]", help="Of the callers, on the candidate.")
     ] = None,
     steps: Annotated[
-        str | None, typer.Option("--steps", metavar="P,P,...", help="One after another: 1,10,50,100.")
+        str | None, Option("--steps", metavar="P,P,...", help="One after another: 1,10,50,100.")
     ] = None,
-    hold: Annotated[str, typer.Option("--hold", metavar="TIME", help="How long each step is held.")] = "0s",
+    hold: Annotated[str, Option("--hold", metavar="TIME", help="How long each step is held.")] = "0s",
     guard: Annotated[
         list[str] | None,
-        typer.Option(
+        Option(
             "--guard",
             metavar="NAME=LIMIT",
             help="errors=0.01, p99=50ms, difference=0.2, lag=10s: beyond it all callers go back by themselves.",
         ),
     ] = None,
     max_lag: _MaxLag = None,
-    wait: Annotated[bool, typer.Option(help="Of steps: show them until the last one is done.")] = True,
+    wait: Annotated[bool, Option(help="Of steps: show them until the last one is done.")] = True,
     url: _Url = None,
     as_json: _Json = False,
 ) -> None:
@@ -403,10 +385,10 @@ def shift(
             found = watch_steps(views, name, found, quiet=as_json)
     done(found, as_json)
     if found["position"] == "rolled back":
-        raise typer.Exit(1)
+        sys.exit(1)
 
 
-@view.command()
+@view.command
 def rollback(name: _View, url: _Url = None, as_json: _Json = False) -> None:
     """All callers are answered by the serving version again, at once: it was fed all the time."""
     with _host(url) as views:
@@ -416,7 +398,7 @@ def rollback(name: _View, url: _Url = None, as_json: _Json = False) -> None:
     done(found, as_json, f" ({took * 1000:.0f} ms)")
 
 
-@view.command()
+@view.command
 def forward(name: _View, max_lag: _MaxLag = None, url: _Url = None, as_json: _Json = False) -> None:
     """Back to the share that was there before the rollback."""
     from suiro.streams.durations import milliseconds
@@ -427,13 +409,13 @@ def forward(name: _View, max_lag: _MaxLag = None, url: _Url = None, as_json: _Js
     done(found, as_json)
 
 
-@view.command()
+@view.command
 def retire(
     name: _View,
-    version: Annotated[int, typer.Argument(metavar="VERSION", help="Its number.")],
-    yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
+    version: Annotated[int, Argument(metavar="VERSION", help="Its number.")],
+    yes: Annotated[bool, Option("--yes", help="Do not ask.")] = False,
     last: Annotated[
-        bool, typer.Option("--last", help="Though it is the only one, and nothing is served then.")
+        bool, Option("--last", help="Though it is the only one, and nothing is served then.")
     ] = False,
     url: _Url = None,
     as_json: _Json = False,
@@ -446,18 +428,18 @@ def retire(
             if not sys.stdin.isatty():
                 raise UsageError(f"retiring version {version} of {name} cannot be undone; say --yes")
             asked = f"Delete version {version} of {name}: its topics and its store? It cannot be undone"
-            if not typer.confirm(asked):
-                raise typer.Exit(1)
+            if not _confirmed(asked):
+                sys.exit(1)
         found = views.retire(name, version, yes=True, last=last)
     done(found, as_json)
 
 
-@view.command()
+@view.command
 def throttle(
     name: _View,
     records: Annotated[
         str,
-        typer.Argument(
+        Argument(
             metavar="N", help="Records a second that building a version may read; 0: pause; off: no limit."
         ),
     ],
@@ -474,7 +456,7 @@ def throttle(
     done(found, as_json)
 
 
-@view.command()
+@view.command
 def history(name: _View, url: _Url = None, as_json: _Json = False) -> None:
     """The changes of a view, the last 1,000: when, who, what. They are in the log, in the topic _suiro_views."""
     with _host(url) as views:
@@ -485,12 +467,12 @@ def history(name: _View, url: _Url = None, as_json: _Json = False) -> None:
     print_history(found)
 
 
-@view.command()
+@view.command
 def topic(
     name: _View,
     caller: Annotated[
         str | None,
-        typer.Option(metavar="NAME", help="Who asks; while readers are shifted, some have another version."),
+        Option(metavar="NAME", help="Who asks; while readers are shifted, some have another version."),
     ] = None,
     url: _Url = None,
     as_json: _Json = False,
@@ -503,18 +485,14 @@ def topic(
     if as_json:
         print_json(found)
     else:
-        typer.echo(found["topic"])
+        print(found["topic"])
 
 
-@view.command()
+@view.command
 def consumers(
     name: _View,
-    version: Annotated[
-        int, typer.Argument(metavar="VERSION", help="Whose output topic they read from then on.")
-    ],
-    group: Annotated[
-        str, typer.Option("--group", metavar="GROUP", help="The consumer group; it must be stopped.")
-    ],
+    version: Annotated[int, Argument(metavar="VERSION", help="Whose output topic they read from then on.")],
+    group: Annotated[str, Option("--group", metavar="GROUP", help="The consumer group; it must be stopped.")],
     url: _Url = None,
     as_json: _Json = False,
 ) -> None:
@@ -524,7 +502,7 @@ def consumers(
     if as_json:
         print_json(found)
     else:
-        typer.echo(f"group {group} goes on in version {version}: {json.dumps(found['moved'])}")
+        print(f"group {group} goes on in version {version}: {json.dumps(found['moved'])}")
 
 
 # -- inside ----------------------------------------------------------------------------------------------------
@@ -537,8 +515,8 @@ def _errors() -> Iterator[None]:
     try:
         yield
     except (SuiroError, OSError) as error:
-        typer.echo(f"suiro view: {error}", err=True)
-        raise typer.Exit(1) from None
+        print(f"suiro view: {error}", file=sys.stderr)
+        sys.exit(1)
 
 
 @contextmanager
@@ -547,6 +525,11 @@ def _host(url: str | None) -> Iterator[Views]:
 
     with _errors(), Views(url) as views:
         yield views
+
+
+def _confirmed(question: str) -> bool:
+    print(f"{question} [y/N]: ", end="", flush=True)
+    return sys.stdin.readline().strip().lower() in ("y", "yes")
 
 
 def _timeout_ms(text: str) -> int:

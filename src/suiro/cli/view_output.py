@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import json
+import shutil
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import datetime
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 
-import typer
-
-from suiro.clock import sleep_s
+from suiro.cli.everyday import print_table, say
+from suiro.clock import monotonic_s, sleep_s
 
 if TYPE_CHECKING:
     from suiro.views import Views
@@ -18,59 +19,51 @@ if TYPE_CHECKING:
 __all__ = ["busy", "done", "print_history", "print_json", "print_status", "watch_build", "watch_steps"]
 
 POLL_S = 0.2
+BAR_COLUMNS = 30
 
 
 def print_json(value: Any) -> None:
-    typer.echo(json.dumps(value, indent=2, ensure_ascii=False))
+    print(json.dumps(value, indent=2, ensure_ascii=False))
 
 
 def done(found: dict[str, Any], as_json: bool, more: str = "") -> None:
     if as_json:
         print_json(found)
         return
-    typer.echo(f"{found['view']} is {found['position']}{more}")
+    print(f"{found['view']} is {found['position']}{more}")
     print_status(found)
 
 
 def print_status(found: dict[str, Any]) -> None:
-    from rich.console import Console
-    from rich.table import Table
-
     routing = found["routing"]
-    table = Table(
-        "version", "state", "callers", "cut", "lag", "pipeline", "built", title=f"{found['view']}: {found['position']}",
-        title_justify="left",
-    )  # fmt: skip
+    print(f"{found['view']}: {found['position']}")
+    rows = []
     for one in found["versions"]:
         if one["state"] == "retired":
             continue
         share = _share_of(one["version"], routing)
         pipeline = one.get("pipeline") or {}
-        said = " ".join(
-            str(part) for part in (pipeline.get("state", ""), pipeline.get("restarts") and f"{pipeline['restarts']}x")
-            if part
-        )  # fmt: skip
+        restarts = pipeline.get("restarts")
         lag_ms = one.get("lag_ms")
-        table.add_row(
-            f"v{one['version']}",
-            one["state"],
-            "" if share is None else f"{share / 100:g} %",
-            _text(one.get("cut")),
-            "" if lag_ms is None else f"{lag_ms / 1000:.1f} s",
-            said,
-            _built(one),
+        rows.append(
+            (
+                f"v{one['version']}",
+                one["state"],
+                None if share is None else f"{share / 100:g} %",
+                one.get("cut"),
+                None if lag_ms is None else f"{lag_ms / 1000:.1f} s",
+                " ".join(filter(None, (pipeline.get("state"), f"{restarts}x" if restarts else ""))),
+                _built(one),
+            )
         )
-    console = Console()
-    console.print(table)
+    print_table(("version", "state", "callers", "cut", "lag", "pipeline", "built"), rows)
     for one in found["versions"]:
         for error in (one.get("error"), one.get("follower_error")):
             if error and one["state"] != "retired":
-                console.print(f"v{one['version']}: {error}", style="red", markup=False)
+                say(f"v{one['version']}: {error}")
     guide = routing["guide"]
     if guide is not None:
-        console.print(
-            f"steps: {', '.join(f'{step / 100:g} %' for step in guide['steps'])}, at {guide['at'] + 1}"
-        )
+        print(f"steps: {', '.join(f'{step / 100:g} %' for step in guide['steps'])}, at {guide['at'] + 1}")
 
 
 def _share_of(number: int, routing: dict[str, Any]) -> int | None:
@@ -96,10 +89,6 @@ def _speed(one: dict[str, Any]) -> str:
     return f"{progress['rate']:,.0f} records/s" + ("" if left_s is None else f", {left_s:.0f} s left")
 
 
-def _text(value: Any) -> str:
-    return "" if value is None else str(value)
-
-
 def _shown(key: str, value: Any) -> str:
     if key in ("from", "to"):
         return f"{value / 100:g} %"
@@ -112,42 +101,50 @@ def _time(ms: int) -> str:
     return datetime.fromtimestamp(ms / 1000).isoformat(sep=" ", timespec="milliseconds")
 
 
+class _Line:
+    """One line on a terminal's stderr that is written again and again, and gone in the end."""
+
+    def __init__(self, *, quiet: bool) -> None:
+        self._is_shown = not quiet and sys.stderr.isatty()
+        self._began_s = monotonic_s()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exc_info: object) -> None:
+        self._write("")
+
+    def show(self, text: str) -> None:
+        self._write(f"{text}  {monotonic_s() - self._began_s:.0f} s")
+
+    def _write(self, text: str) -> None:
+        if self._is_shown:
+            width = shutil.get_terminal_size().columns - 1
+            sys.stderr.write(f"\r\x1b[K{text[:width]}")
+            sys.stderr.flush()
+
+
 @contextmanager
 def busy(what: str, *, quiet: bool) -> Iterator[None]:
-    from rich.console import Console
-
-    console = Console(stderr=True)
-    if quiet or not console.is_terminal:
-        yield
-        return
-    with console.status(what):
+    with _Line(quiet=quiet) as line:
+        line.show(f"{what} ...")
         yield
 
 
 def watch_build(views: Views, name: str, number: int, *, quiet: bool) -> dict[str, Any]:
-    from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
-
     from suiro.errors import UsageError
 
-    console = Console(stderr=True)
-    columns = (
-        TextColumn(f"{name} v{number}"),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TextColumn("{task.fields[said]}"),
-        TimeElapsedColumn(),
-    )
-    with Progress(*columns, console=console, disable=quiet or not console.is_terminal) as shown:
-        task = shown.add_task(name, total=None, said="starting")
+    with _Line(quiet=quiet) as line:
         while True:
             status = views.status(name)
             one = next(item for item in status["versions"] if item["version"] == number)
             progress = one.get("progress")
             if progress is not None:
-                shown.update(task, total=progress["total"], completed=progress["done"], said=_speed(one))
+                done, total = progress["done"], progress["total"]
+                filled = BAR_COLUMNS * done // max(total, 1)
+                bar = "#" * filled + "-" * (BAR_COLUMNS - filled)
+                line.show(f"{name} v{number} [{bar}] {done:,}/{total:,} {_speed(one)}")
             if one["state"] == "ready":
-                shown.update(task, said="ready")
                 return status
             if one["state"] != "building":
                 raise UsageError(
@@ -162,7 +159,7 @@ def watch_steps(views: Views, name: str, found: dict[str, Any], *, quiet: bool) 
     while True:
         routing = found["routing"]
         if routing["share"] != seen and not quiet:
-            typer.echo(f"{routing['share'] / 100:g} % of the callers are on v{routing['candidate']}")
+            print(f"{routing['share'] / 100:g} % of the callers are on v{routing['candidate']}")
         seen = routing["share"]
         if routing["guide"] is None:
             break
@@ -170,7 +167,7 @@ def watch_steps(views: Views, name: str, found: dict[str, Any], *, quiet: bool) 
         found = views.status(name)
     tripped = [event for event in views.history(name)[-1:] if event["command"] == "trip"]
     for event in tripped:
-        typer.echo(f"suiro view: fell back: {event['detail']['reason']}", err=True)
+        print(f"suiro view: fell back: {event['detail']['reason']}", file=sys.stderr)
     return found
 
 
@@ -178,7 +175,7 @@ def print_history(found: list[dict[str, Any]]) -> None:
     for event in found:
         detail = ", ".join(f"{key} {_shown(key, value)}" for key, value in event["detail"].items())
         version = "" if event["version"] is None else f" v{event['version']}"
-        typer.echo(
+        print(
             f"{event['revision']:>4}  {_time(event['time_ms'])}  {event['who']:<16}  {event['command']}{version}: "
             f"{event['before']} -> {event['after']}{f' ({detail})' if detail else ''}"
         )

@@ -10,15 +10,14 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from support.commands import suiro
 from support.logs import NOW_MS, open_log
-from typer.testing import CliRunner
 
 from suiro.broker.coordination.groups.records import OffsetValue, encode_offset_key, encode_offset_value
 from suiro.broker.coordination.transactions.records import decode_value, encode_key, encode_value
 from suiro.broker.coordination.transactions.state import Transaction, TransactionState
 from suiro.broker.handover.coordinator_topics import Targets, distribute, distribute_transactions
 from suiro.broker.storage import system_log
-from suiro.cli.app import app
 from suiro.client import Client, NewTopic
 from suiro.config import read_properties
 from suiro.errors import ConfigError
@@ -122,9 +121,9 @@ def test_a_node_that_runs(tmp_path: Path) -> None:
     others.mkdir(parents=True)
     with NodeProcess.start(data=tmp_path / "log"):
         command = ["kafka", "handover", "--data", str(tmp_path / "log"), "--to", str(tmp_path / "kafka")]
-        done = CliRunner().invoke(app, command)
-    assert done.exit_code == 1
-    assert "another node is running on" in done.stderr
+        done = suiro(*command)
+    assert done.code == 1
+    assert "another node is running on" in done.err
     assert not (tmp_path / "kafka").exists()
     assert others.exists()  # whoever holds the folder may be another handover
 

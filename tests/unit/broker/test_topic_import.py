@@ -7,13 +7,12 @@ from pathlib import Path
 from uuid import UUID, uuid4
 
 import pytest
+from support.commands import suiro
 from support.logs import NOW_MS, batch, read_all
-from typer.testing import CliRunner
 
 from suiro.broker import import_topics
 from suiro.broker.coordination.transactions.producer_ids import ProducerIds
 from suiro.broker.storage.topic_list import TopicList
-from suiro.cli.app import app
 from suiro.clock import ManualClock
 from suiro.errors import ConfigError
 from suiro.log import DataDirectory, LogConfig
@@ -51,19 +50,16 @@ def topics_of(data: Path) -> dict[str, int]:
 
 def test_topics_arrive_with_their_offsets_ids_and_settings(tmp_path: Path) -> None:
     folders = source(tmp_path / "kafka", "flights-0", "flights-1", "cities-0")
-    done = CliRunner().invoke(
-        app,
-        [
-            "log",
-            "import",
-            "--data",
-            str(tmp_path / "node"),
-            "--config",
-            "retention.ms=-1",
-            *map(str, folders),
-        ],
+    done = suiro(
+        "log",
+        "import",
+        "--data",
+        str(tmp_path / "node"),
+        "--config",
+        "retention.ms=-1",
+        *map(str, folders),
     )
-    assert done.exit_code == 0, done.output
+    assert done.code == 0, done.output
     assert "flights: 2 partitions, 40 offsets" in done.output
     assert topics_of(tmp_path / "node") == {"cities": 1, "flights": 2}
     directory = DataDirectory.open(tmp_path / "node")
@@ -151,10 +147,10 @@ def test_what_the_logs_hold_of_epochs_and_producers_counts_on(tmp_path: Path) ->
     log.append(batch(1, producer_id=1 << 62, epoch=0, sequence=0))  # made up by a client
     directory.close()
     (log.directory / "leader-epoch-checkpoint").unlink()
-    done = CliRunner().invoke(app, ["log", "import", "--data", str(tmp_path / "node"), str(log.directory)])
-    assert done.exit_code == 0, done.output
-    assert "transaction of producer 17 is open since offset 3" in done.stderr
-    assert "--topic flights --partition 0 --start-offset 3" in done.stderr
+    done = suiro("log", "import", "--data", str(tmp_path / "node"), str(log.directory))
+    assert done.code == 0, done.output
+    assert "transaction of producer 17 is open since offset 3" in done.err
+    assert "--topic flights --partition 0 --start-offset 3" in done.err
     assert ProducerIds(tmp_path / "node").take() == 2601
     directory = DataDirectory.open(tmp_path / "node")
     (place,) = directory.partitions()

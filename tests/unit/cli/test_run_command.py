@@ -10,9 +10,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from typer.testing import CliRunner
+from support.commands import suiro
 
-from suiro.cli.app import app
 from suiro.cli.run import REPLACED, settings_of, until_stopped
 from suiro.cli.topology_file import load_module, topology_of
 from suiro.client import Client, NewTopic
@@ -88,10 +87,10 @@ def test_errors_of_the_command_are_one_line_each(tmp_path: Path) -> None:
         (["--set", "x"], "is not NAME=VALUE"),
     ]:
         sys.modules.pop("streams_app_wrong", None)
-        result = CliRunner().invoke(app, ["run", str(path), *arguments])
-        assert result.exit_code == 1
-        assert message in result.stderr
-        assert len(result.stderr.strip().splitlines()) == 1
+        result = suiro("run", str(path), *arguments)
+        assert result.code == 1
+        assert message in result.err
+        assert len(result.err.strip().splitlines()) == 1
 
 
 def test_topics_that_are_missing_are_named_all_at_once_with_what_to_do(
@@ -99,10 +98,10 @@ def test_topics_that_are_missing_are_named_all_at_once_with_what_to_do(
 ) -> None:
     path = written(tmp_path, "streams_app_no_topics", f"def build(builder):\n    {PASSES}")
     arguments = ["run", str(path), "--bootstrap-servers", node.bootstrap_servers]
-    found = CliRunner().invoke(app, [*arguments, "--state-dir", str(tmp_path / "state")])
-    assert found.exit_code == 1
-    assert "the topology reads topic 'a' and writes topic 'b', which do not exist" in found.stderr
-    assert "--create-topics" in found.stderr
+    found = suiro(*arguments, "--state-dir", str(tmp_path / "state"))
+    assert found.code == 1
+    assert "the topology reads topic 'a' and writes topic 'b', which do not exist" in found.err
+    assert "--create-topics" in found.err
 
 
 @pytest.mark.parametrize(
@@ -118,12 +117,12 @@ def test_what_the_file_itself_raises_is_shown_with_its_own_lines(
 ) -> None:
     path = written(tmp_path, "streams_app_failing", text)
     sys.modules.pop("streams_app_failing", None)
-    found = CliRunner().invoke(app, ["run", str(path)])
-    assert found.exit_code == 1
-    assert said in found.stderr
-    assert str(path) in found.stderr
-    assert "suiro/cli" not in found.stderr
-    assert found.stderr.endswith("could not be loaded\n")
+    found = suiro("run", str(path))
+    assert found.code == 1
+    assert said in found.err
+    assert str(path) in found.err
+    assert "suiro/cli" not in found.err
+    assert found.err.endswith("could not be loaded\n")
 
 
 def test_a_lost_checkpoint_is_said_with_the_way_back(
@@ -136,15 +135,15 @@ def test_a_lost_checkpoint_is_said_with_the_way_back(
     path = written(tmp_path, "streams_app_lost", f"def build(builder):\n    {PASSES}")
     place = tmp_path / "state"
     arguments = ["run", str(path), "--bootstrap-servers", node.bootstrap_servers, "--state-dir", str(place)]
-    found = CliRunner().invoke(app, arguments)
-    assert (found.exit_code, place.exists()) == (1, False)
+    found = suiro(*arguments)
+    assert (found.code, place.exists()) == (1, False)
     assert "a-0 at 0" in found.output
     assert "suiro run --rebuild" in found.output
     del sys.modules["streams_app_lost"]
     (place / "streams_app_lost" / "offsets").mkdir(parents=True)
     (place / "streams_app_lost" / "offsets" / "0").touch()
-    found = CliRunner().invoke(app, [*arguments, "--rebuild"])
-    assert found.exit_code == 1
+    found = suiro(*arguments, "--rebuild")
+    assert found.code == 1
     assert "a rebuild begins with none" in found.output
 
 
@@ -157,8 +156,8 @@ def build(builder):
     words.map_values(record_value().upper()).to("b")
     words.map_values(str.lower, value=serdes.string).to("c")
 """
-    result = CliRunner().invoke(app, ["run", str(written(tmp_path, "explained_app", text)), "--explain"])
-    assert result.exit_code == 0, result.output
+    result = suiro("run", str(written(tmp_path, "explained_app", text)), "--explain")
+    assert result.code == 0, result.output
     assert "Sub-topology: 0" in result.output
     assert "over blocks of values" in result.output
 

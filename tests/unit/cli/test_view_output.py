@@ -23,12 +23,11 @@ def version(number: int, state: str, **more: Any) -> dict[str, Any]:
     ],
 )
 def test_how_long_building_will_take(
-    candidate: dict[str, Any], said: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    candidate: dict[str, Any], said: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setenv("COLUMNS", "200")
     routing = {"serving": 1, "candidate": 2, "share": 0, "guide": None}
     versions = [version(1, "ready"), candidate]
     print_status({"view": "delays", "position": "building", "routing": routing, "versions": versions})
     shown = capsys.readouterr().out
     assert said in shown
-    assert "1,000 of 4,000 " in shown  # of a version that is built, no more than that
+    assert "1,000 of 4,000\n" in shown  # of a version that is built, no more than that

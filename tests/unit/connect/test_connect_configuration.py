@@ -5,9 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from typer.testing import CliRunner
+from support.commands import suiro
 
-from suiro.cli.app import app
 from suiro.connect import read_configuration
 from suiro.errors import ConfigError
 
@@ -94,18 +93,18 @@ def test_what_is_wrong_is_named(path: Path, text: str, said: str) -> None:
         read_configuration(path)
     assert said in str(raised.value)
     assert str(path) in str(raised.value)
-    done = CliRunner().invoke(app, ["connect", "check", str(path)])
-    assert done.exit_code == 1
-    assert said in done.stderr
+    done = suiro("connect", "check", str(path))
+    assert done.code == 1
+    assert said in done.err
 
 
 def test_the_commands_check_and_status(path: Path) -> None:
     path.write_text(GOOD)
-    done = CliRunner().invoke(app, ["connect", "check", str(path)])
+    done = suiro("connect", "check", str(path))
     assert done.output == "source.a: files (paused)\nsink.b: webhook\n"
-    done = CliRunner().invoke(app, ["connect", "status", "--url", "http://127.0.0.1:1"])
-    assert done.exit_code == 1
-    assert "Does `suiro connect run` run there?" in done.stderr
+    done = suiro("connect", "status", "--url", "http://127.0.0.1:1")
+    assert done.code == 1
+    assert "Does `suiro connect run` run there?" in done.err
 
 
 def test_a_file_that_is_not_there(tmp_path: Path) -> None:

@@ -8,9 +8,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from typer.testing import CliRunner
+from support.commands import suiro
 
-from suiro.cli.app import app
 from suiro.config import read_properties
 from suiro.errors import ConfigError
 from suiro.kafka import process
@@ -89,9 +88,9 @@ def up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., str]:
     monkeypatch.setattr("suiro.kafka.cluster.kafka_classpath", lambda: "/nowhere")
 
     def run(*options: str) -> str:
-        done = CliRunner().invoke(app, ["kafka", "up", "--data", str(tmp_path / "k"), *options])
-        assert done.exit_code == 1
-        return done.stderr.strip()
+        done = suiro("kafka", "up", "--data", str(tmp_path / "k"), *options)
+        assert done.code == 1
+        return done.err.strip()
 
     return run
 
@@ -138,9 +137,9 @@ def test_a_wrong_setting(up: Callable[..., str]) -> None:
 def test_without_java(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("JAVA_HOME", raising=False)
     monkeypatch.setenv("PATH", str(tmp_path))
-    done = CliRunner().invoke(app, ["kafka", "up", "--data", str(tmp_path / "k")])
-    assert done.exit_code == 1
-    assert "needs Java 17 or later in JAVA_HOME or on the PATH" in done.stderr
+    done = suiro("kafka", "up", "--data", str(tmp_path / "k"))
+    assert done.code == 1
+    assert "needs Java 17 or later in JAVA_HOME or on the PATH" in done.err
 
 
 def test_without_maven(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,0 +1,130 @@
+"""Completion of `suiro` in bash, zsh and fish: the scripts, and what a word can be.
+
+A script calls `suiro` with the words so far and the variable _SUIRO_COMPLETE; it prints one candidate a line. Where it
+prints none, the shell completes files.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from suiro.cli.commands import COMMANDS, parsers_of
+
+__all__ = ["SCRIPTS", "SHELLS", "Install", "Show", "candidates"]
+
+SCRIPTS = {
+    "bash": """\
+_suiro() {
+    local IFS=$'\\n'
+    COMPREPLY=($(_SUIRO_COMPLETE=1 suiro "${COMP_WORDS[@]:1:$COMP_CWORD}" 2>/dev/null))
+}
+complete -o default -F _suiro suiro
+""",
+    "zsh": """\
+#compdef suiro
+_suiro() {
+    local -a found
+    found=("${(@f)$(_SUIRO_COMPLETE=1 suiro "${(@)words[2,CURRENT]}" 2>/dev/null)}")
+    if [[ -n "${found[1]}" ]]; then compadd -- "${found[@]}"; else _files; fi
+}
+compdef _suiro suiro
+""",
+    "fish": """\
+function _suiro
+    set -l words (commandline -opc) (commandline -ct)
+    set -l found (_SUIRO_COMPLETE=1 suiro $words[2..-1] 2>/dev/null)
+    if test -n "$found[1]"
+        string join \\n $found
+    else
+        __fish_complete_path (commandline -ct)
+    end
+end
+complete --no-files --command suiro --arguments "(_suiro)"
+""",
+}
+SHELLS = tuple(SCRIPTS)
+_OPTIONS = ("--help", "--install-completion", "--show-completion", "--version")
+
+
+def candidates(words: Sequence[str]) -> list[str]:
+    """For the last of `words`, which is the beginning of one; empty where that is not written yet."""
+    *before, last = words or [""]
+    if not before:
+        return _beginning(last, [*COMMANDS, *_OPTIONS])
+    command, *before = before
+    if command not in COMMANDS:
+        return []
+    parsers = parsers_of(command)
+    parser = parsers.get("")
+    if parser is None:
+        if not before:
+            return _beginning(last, [*parsers, "--help"])
+        parser, before = parsers.get(before[0]), before[1:]
+    return [] if parser is None else _beginning(last, _of_parser(parser, before, last))
+
+
+def _of_parser(parser: argparse.ArgumentParser, before: Sequence[str], last: str) -> list[str]:
+    named = {name: action for action in parser._actions for name in action.option_strings}
+    asked = named.get(before[-1]) if before else None
+    if asked is not None and asked.nargs != 0 and not isinstance(asked, argparse.BooleanOptionalAction):
+        return [str(choice) for choice in asked.choices or ()]
+    if last.startswith("-"):
+        return [name for name, action in named.items() if action.help != argparse.SUPPRESS]
+    return [
+        str(choice)
+        for action in parser._actions
+        if not action.option_strings
+        for choice in action.choices or ()
+    ]
+
+
+def _beginning(last: str, found: Sequence[str]) -> list[str]:
+    return [one for one in found if one.startswith(last)]
+
+
+class Show(argparse.Action):
+    """Prints the script of a shell."""
+
+    def __call__(self, parser: argparse.ArgumentParser, *arguments: Any) -> None:
+        print(SCRIPTS[_shell(parser, arguments[1])], end="")
+        parser.exit()
+
+
+class Install(argparse.Action):
+    """Writes the script to where the shell reads it."""
+
+    def __call__(self, parser: argparse.ArgumentParser, *arguments: Any) -> None:
+        shell = _shell(parser, arguments[1])
+        path = _install(shell, Path.home())
+        print(f"{shell} completion is in {path}; it works in the next shell")
+        parser.exit()
+
+
+def _shell(parser: argparse.ArgumentParser, given: str | None) -> str:
+    shell = given or Path(os.environ.get("SHELL", "")).name
+    if shell not in SCRIPTS:
+        parser.error(f"which shell? Give one of {', '.join(SHELLS)}")
+    return shell
+
+
+def _install(shell: str, home: Path) -> Path:
+    """Where the script is. A line in the shell's own file, once, has it read."""
+    places = {
+        "bash": (".bash_completions/suiro.sh", ".bashrc", "source '{path}'"),
+        "zsh": (".zfunc/_suiro", ".zshrc", "autoload -Uz compinit; compinit; source '{path}'"),
+        "fish": (".config/fish/completions/suiro.fish", "", ""),
+    }
+    place, profile, line = places[shell]
+    path = home / place
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(SCRIPTS[shell], encoding="utf-8")
+    if profile:
+        file, line = home / profile, line.format(path=path)
+        said = file.read_text(encoding="utf-8") if file.exists() else ""
+        if line not in said.splitlines():
+            file.write_text(f"{said.rstrip()}\n{line}\n".lstrip(), encoding="utf-8")
+    return path
