@@ -27,7 +27,11 @@ Duration = str | int | timedelta
 
 
 class EmitStrategy(Enum):
-    """When a windowed aggregate gives its results: at every update, or once, when the window is closed."""
+    """When a windowed aggregate gives its results: at every update, or once, when the window is closed.
+
+    >>> EmitStrategy.on_window_close() is EmitStrategy.ON_WINDOW_CLOSE
+    True
+    """
 
     ON_WINDOW_UPDATE = "on_window_update"
     ON_WINDOW_CLOSE = "on_window_close"
@@ -43,7 +47,11 @@ class EmitStrategy(Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TimeWindows:
-    """Tumbling windows, or hopping ones where `advance_ms` is less than `size_ms`. Aligned to the epoch."""
+    """Tumbling windows, or hopping ones where `advance_ms` is less than `size_ms`. Aligned to the epoch.
+
+    >>> list(TimeWindows.of_size("10 s", advance="5 s").starts_for(7_000))
+    [0, 5000]
+    """
 
     size_ms: int
     advance_ms: int
@@ -53,6 +61,12 @@ class TimeWindows:
     def of_size(
         cls, size: Duration, *, advance: Duration | None = None, grace: Duration | None = None
     ) -> TimeWindows:
+        """Start inclusive, end exclusive. Without an advance they tumble. Raises `ConfigError` for a size that is not
+        positive, and for an advance beyond it.
+
+        >>> TimeWindows.of_size("1 day", grace="2 hours").grace_ms
+        7200000
+        """
         size_ms = _positive(size, "the size of TimeWindows")
         advance_ms = size_ms if advance is None else _positive(advance, "the advance of TimeWindows")
         if advance_ms > size_ms:
@@ -63,9 +77,19 @@ class TimeWindows:
         return cls(size_ms=size_ms, advance_ms=advance_ms, grace_ms=_grace(grace))
 
     def advance_by(self, advance: Duration) -> TimeWindows:
+        """How far each window begins after the one before it.
+
+        >>> TimeWindows.of_size("1 hour").advance_by("10 minutes").advance_ms
+        600000
+        """
         return TimeWindows.of_size(self.size_ms, advance=advance, grace=self.grace_ms)
 
     def grace(self, grace: Duration) -> TimeWindows:
+        """How long after its end a window takes records.
+
+        >>> TimeWindows.of_size("1 hour").grace("10 minutes").is_closed(3_600_000, 4_000_000)
+        False
+        """
         return replace(self, grace_ms=_grace(grace))
 
     @property
@@ -95,10 +119,20 @@ class SlidingWindows:
 
     @classmethod
     def of_difference(cls, difference: Duration, *, grace: Duration | None = None) -> SlidingWindows:
+        """Each window ends at a record, or begins after one.
+
+        >>> SlidingWindows.of_difference("10 minutes").difference_ms
+        600000
+        """
         difference_ms = milliseconds(difference, what="the difference of SlidingWindows")
         return cls(difference_ms=difference_ms, grace_ms=_grace(grace))
 
     def grace(self, grace: Duration) -> SlidingWindows:
+        """How long after its end a window takes records.
+
+        >>> SlidingWindows.of_difference("10 minutes").grace("1 minute").grace_ms
+        60000
+        """
         return replace(self, grace_ms=_grace(grace))
 
     @property
@@ -122,9 +156,19 @@ class SessionWindows:
 
     @classmethod
     def of_gap(cls, gap: Duration, *, grace: Duration | None = None) -> SessionWindows:
+        """A record joins a session that it is at most `gap` from. Raises `ConfigError` for a gap that is not positive.
+
+        >>> SessionWindows.of_gap("30 minutes").gap_ms
+        1800000
+        """
         return cls(gap_ms=_positive(gap, "the gap of SessionWindows"), grace_ms=_grace(grace))
 
     def grace(self, grace: Duration) -> SessionWindows:
+        """How long after its gap a session takes records.
+
+        >>> SessionWindows.of_gap("30 minutes").grace("1 minute").closing_delay_ms
+        1860000
+        """
         return replace(self, grace_ms=_grace(grace))
 
     @property
@@ -149,6 +193,12 @@ class JoinWindows:
 
     @classmethod
     def of(cls, *, before: Duration, after: Duration, grace: Duration | None = None) -> JoinWindows:
+        """Either bound may be negative, so that the right record must come later, or earlier. Raises `ConfigError`
+        where the window would end before it begins.
+
+        >>> JoinWindows.of(before="1 hour", after=0)
+        JoinWindows(before_ms=3600000, after_ms=0, grace_ms=0)
+        """
         before_ms = milliseconds(before, what="before of JoinWindows", allow_negative=True)
         after_ms = milliseconds(after, what="after of JoinWindows", allow_negative=True)
         if before_ms + after_ms < 0:
@@ -160,9 +210,19 @@ class JoinWindows:
 
     @classmethod
     def of_time_difference(cls, difference: Duration, *, grace: Duration | None = None) -> JoinWindows:
+        """As long before as after.
+
+        >>> JoinWindows.of_time_difference("5 minutes").after_ms
+        300000
+        """
         return cls.of(before=difference, after=difference, grace=grace)
 
     def grace(self, grace: Duration) -> JoinWindows:
+        """How late, by the time of the records, a record may come and still be joined.
+
+        >>> JoinWindows.of_time_difference("5 minutes").grace("1 minute").grace_ms
+        60000
+        """
         return replace(self, grace_ms=_grace(grace))
 
     @property

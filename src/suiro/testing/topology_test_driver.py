@@ -36,7 +36,18 @@ _drivers = count(1)
 
 
 class TopologyTestDriver:
-    """Every topic has one partition. Wall-clock time stands still but for `advance_wall_clock_time`."""
+    """Every topic has one partition. Wall-clock time stands still but for `advance_wall_clock_time`.
+
+    >>> delays.group_by_key().count(materialized=Materialized.as_("counts")).to_stream().to("counts")
+    >>> driver = TopologyTestDriver(builder.build())
+    >>> source = driver.create_input_topic("delays")
+    >>> source.pipe_key_value_list([("UA", 3), ("UA", 4), (None, 5)])
+    >>> driver.create_output_topic("counts").read_key_values_to_list()
+    [('UA', 1), ('UA', 2)]
+    >>> driver.get_key_value_store("counts").get("UA"), driver.dropped_records_total
+    (2, 1)
+    >>> driver.close()
+    """
 
     __test__ = False  # pytest: not a test
 

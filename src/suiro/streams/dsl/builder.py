@@ -37,6 +37,8 @@ class StreamsBuilder:
     >>> builder = StreamsBuilder()
     >>> builder.stream("flights", value=serdes.json).filter(lambda key, flight: flight["delay"] > 15).to("late")
     >>> topology = builder.build()
+    >>> topology.source_topics
+    ('flights',)
     """
 
     def __init__(self, *, key: Serde = serdes.bytes, value: Serde = serdes.bytes) -> None:
@@ -92,9 +94,12 @@ class StreamsBuilder:
         name: Name = None,
         on_deserialization_error: str | None = None,
     ) -> KTable:
-        """Reads a topic as a table: a key's last record is its row, a null value deletes it.
+        """Reads a topic as a table: a key's last record is its row, a null value deletes it. A record without a key is
+        left out.
 
-        >>> prices = builder.table("prices", value=serdes.double, materialized=Materialized.as_("prices-store"))
+        >>> prices = builder.table("prices", key=serdes.string, value=serdes.double)
+        >>> results(prices, prices=[("tea", 2.5, 0), (None, 9.0, 1), ("tea", None, 2)])
+        [('tea', 2.5, 0), ('tea', None, 2)]
         """
         consumed, given = self._table_consumed(consumed, key, value, timestamp, materialized, name)
         graph = self._graph
@@ -131,7 +136,12 @@ class StreamsBuilder:
     ) -> GlobalKTable:
         """Reads a topic as a table that every task has as a whole: joins need no common key and no repartition.
 
-        >>> carriers = builder.global_table("carriers", key=serdes.string, value=serdes.json)
+        Its rows are those of the time being, whatever their timestamps. `TopologyError`: it is to be versioned.
+
+        >>> names = builder.global_table("names", key=serdes.string, value=serdes.string)
+        >>> named = delays.join(names, lambda carrier, minutes: carrier, lambda minutes, name: [name, minutes])
+        >>> results(named, names=[("UA", "United", 9)], delays=[("UA", 3, 1)])
+        [('UA', ['United', 3], 1)]
         """
         consumed, given = self._table_consumed(consumed, key, value, timestamp, materialized, name)
         if materialized is not None and materialized.history_ms is not None:
@@ -159,9 +169,11 @@ class StreamsBuilder:
     def add_state_store(
         self, name: str, *, key: Serde | None = None, value: Serde | None = None, logged: bool = True
     ) -> StreamsBuilder:
-        """A key-value store for processors: `stream.process(supplier, "seen")`.
+        """A key-value store for processors: `stream.process(supplier, "seen")`. `TopologyError`: there is one of this
+        name.
 
-        >>> builder.add_state_store("seen", key=serdes.string, value=serdes.long)
+        >>> builder.add_state_store("seen", key=serdes.string, value=serdes.long) is builder
+        True
         """
         self._graph.add_store(
             StoreSpec(
@@ -176,7 +188,14 @@ class StreamsBuilder:
         return self
 
     def build(self) -> Topology:
-        """The topology so far. Raises TopologyError for what cannot work."""
+        """The topology so far. Raises `TopologyError` for what cannot work.
+
+        >>> delays.to("copies")
+        >>> print(builder.build().describe())  # doctest: +ELLIPSIS
+        Topologies:
+           Sub-topology: 0
+        ...
+        """
         nodes = _with_shared_sources(list(self._graph.nodes.values()))
         nodes = _with_keys_that_meet(_with_null_keys_kept(nodes))
         topology = with_serdes_placed(Topology(tuple(nodes), tuple(self._graph.stores.values())))

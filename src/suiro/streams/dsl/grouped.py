@@ -55,9 +55,12 @@ class KGroupedStream:
         self._repartition: KStream | None = None
 
     def count(self, *, materialized: Materialized | None = None, name: Name = None) -> KTable:
-        """How many records each key has; null keys and values do not count.
+        """How many records each key has; records with a null key or value do not count. A result has the largest
+        timestamp of its records so far.
 
-        >>> flights.group_by(col("carrier")).count(materialized=Materialized.as_("per-carrier"))
+        >>> per_carrier = delays.group_by_key().count(materialized=Materialized.as_("per-carrier"))
+        >>> results(per_carrier, delays=[("UA", 3, 5), ("UA", None, 6), ("UA", 4, 2)])
+        [('UA', 1, 5), ('UA', 2, 5)]
         """
         return _count([self], None, EmitStrategy.ON_WINDOW_UPDATE, materialized, name)
 
@@ -66,7 +69,8 @@ class KGroupedStream:
     ) -> KTable:
         """`reducer(aggregate, value)` gives the next aggregate; the first value is the first aggregate.
 
-        >>> delays.group_by_key().reduce(max)
+        >>> results(delays.group_by_key().reduce(max), delays=[("UA", 3, 0), ("UA", 9, 1), ("UA", 4, 2)])
+        [('UA', 3, 0), ('UA', 9, 1), ('UA', 9, 2)]
         """
         return _reduce(self, None, EmitStrategy.ON_WINDOW_UPDATE, reducer, materialized, name)
 
@@ -81,7 +85,11 @@ class KGroupedStream:
     ) -> KTable:
         """`aggregator(key, value, aggregate)` gives the next aggregate, beginning with `initializer()`.
 
-        >>> delays.group_by_key().aggregate(list, lambda key, delay, found: [*found, delay][-10:])
+        An aggregate of None deletes the row. Give `value=` where the aggregate is not what `serdes.natural` writes.
+
+        >>> last = delays.group_by_key().aggregate(list, lambda carrier, minutes, found: [*found, minutes][-2:])
+        >>> results(last, delays=[("UA", 3, 0), ("UA", 9, 1), ("UA", 4, 2)])
+        [('UA', [3], 0), ('UA', [3, 9], 1), ('UA', [9, 4], 2)]
         """
         return _aggregate(
             self,
@@ -96,16 +104,23 @@ class KGroupedStream:
         )
 
     def windowed_by(self, windows: Windows) -> WindowedKStream:
-        """Each window for itself: `TimeWindows`, `SlidingWindows` or `SessionWindows`.
+        """Each window for itself: `TimeWindows`, `SlidingWindows` or `SessionWindows`. A record that comes after its
+        window has closed is left out.
 
-        >>> flights.group_by_key().windowed_by(TimeWindows.of_size("1 day").grace("2 hours")).count()
+        >>> daily = delays.group_by_key().windowed_by(TimeWindows.of_size(10)).count()
+        >>> results(daily, delays=[("UA", 3, 1), ("UA", 4, 12), ("UA", 5, 2)])
+        [(Windowed(key='UA', start=0, end=10), 1, 1), (Windowed(key='UA', start=10, end=20), 1, 12)]
         """
         return WindowedKStream(self, _windows(windows))
 
     def cogroup(self, aggregator: Function) -> CogroupedKStream:
         """Folds several groups into one table, each with its own aggregator.
 
-        >>> bought.cogroup(add_order).cogroup(returned, take_out).aggregate(dict)
+        >>> fees = builder.stream("fees", key=serdes.string, value=serdes.long)
+        >>> late = delays.group_by_key().cogroup(lambda carrier, minutes, total: total + minutes)
+        >>> total = late.cogroup(fees.group_by_key(), lambda carrier, fee, total: total - fee).aggregate(int)
+        >>> results(total, delays=[("UA", 9, 0)], fees=[("UA", 4, 1)])
+        [('UA', 9, 0), ('UA', 5, 1)]
         """
         return CogroupedKStream(((self, function(aggregator, "the aggregator of cogroup")),))
 
@@ -138,7 +153,10 @@ class WindowedKStream:
     def emit_strategy(self, strategy: EmitStrategy) -> WindowedKStream:
         """Results at every update (the default), or one, when its window is closed.
 
-        >>> windowed.emit_strategy(EmitStrategy.on_window_close()).count()
+        >>> windowed = delays.group_by_key().windowed_by(TimeWindows.of_size(10))
+        >>> final = windowed.emit_strategy(EmitStrategy.on_window_close()).count()
+        >>> results(final, delays=[("UA", 3, 1), ("UA", 4, 2), ("AA", 5, 10)])
+        [(Windowed(key='UA', start=0, end=10), 2, 2)]
         """
         if not isinstance(strategy, EmitStrategy):
             raise TopologyError(
@@ -147,9 +165,11 @@ class WindowedKStream:
         return WindowedKStream(self._grouped, self._windows, strategy)
 
     def count(self, *, materialized: Materialized | None = None, name: Name = None) -> KTable:
-        """How many records each key has in each window.
+        """How many records each key has in each window. A result has the largest timestamp of its records.
 
-        >>> windowed.count().suppress(Suppressed.until_window_closes())
+        >>> windowed = delays.group_by_key().windowed_by(TimeWindows.of_size(10, advance=5))
+        >>> results(windowed.count(), delays=[("UA", 3, 7)])
+        [(Windowed(key='UA', start=0, end=10), 1, 7), (Windowed(key='UA', start=5, end=15), 1, 7)]
         """
         return _count([self._grouped], self._windows, self._emit, materialized, name)
 
@@ -158,7 +178,9 @@ class WindowedKStream:
     ) -> KTable:
         """`reducer(aggregate, value)` gives the next aggregate; the first value is the first aggregate.
 
-        >>> windowed.reduce(max)
+        >>> windowed = delays.group_by_key().windowed_by(SlidingWindows.of_difference(5))
+        >>> results(windowed.reduce(max), delays=[("UA", 3, 7)])
+        [(Windowed(key='UA', start=2, end=7), 3, 7)]
         """
         return _reduce(self._grouped, self._windows, self._emit, reducer, materialized, name)
 
@@ -172,9 +194,15 @@ class WindowedKStream:
         materialized: Materialized | None = None,
         name: Name = None,
     ) -> KTable:
-        """As without windows. Sessions grow together, which takes a `merger(key, aggregate, aggregate)`.
+        """As without windows. Sessions grow together, which takes a `merger(key, aggregate, aggregate)`; a session that
+        has grown is deleted under its old bounds. `TopologyError`: sessions without a merger, others with one.
 
-        >>> windowed.aggregate(int, lambda key, value, total: total + value)
+        >>> sessions = delays.group_by_key().windowed_by(SessionWindows.of_gap(5))
+        >>> add = lambda carrier, minutes, total: total + minutes
+        >>> total = sessions.aggregate(int, add, lambda carrier, one, other: one + other)
+        >>> results(total, delays=[("UA", 3, 0), ("UA", 4, 4)])  # doctest: +NORMALIZE_WHITESPACE
+        [(Windowed(key='UA', start=0, end=0), 3, 0), (Windowed(key='UA', start=0, end=0), None, 0),
+         (Windowed(key='UA', start=0, end=4), 7, 4)]
         """
         return _aggregate(
             self._grouped,
@@ -199,9 +227,12 @@ class CogroupedKStream:
         self._parts = parts
 
     def cogroup(self, grouped: KGroupedStream, aggregator: Function) -> CogroupedKStream:
-        """One more group.
+        """One more group. Its topic needs as many partitions as the others'.
 
-        >>> bought.cogroup(add_order).cogroup(returned, take_out)
+        >>> fees = builder.stream("fees", key=serdes.string, value=serdes.long).group_by_key()
+        >>> plus = lambda carrier, number, total: total + number
+        >>> results(delays.group_by_key().cogroup(plus).cogroup(fees, plus).aggregate(int), fees=[("UA", 4, 1)])
+        [('UA', 4, 1)]
         """
         if not isinstance(grouped, KGroupedStream):
             raise TopologyError(f"cogroup takes a grouped stream, not {grouped!r}; group_by_key() makes one")
@@ -218,14 +249,18 @@ class CogroupedKStream:
     ) -> KTable:
         """Each group's aggregator takes (key, value, aggregate).
 
-        >>> cogrouped.aggregate(dict)
+        >>> counted = delays.group_by_key().cogroup(lambda carrier, minutes, number: number + 1)
+        >>> results(counted.aggregate(int), delays=[("UA", 3, 0), ("UA", 4, 1)])
+        [('UA', 1, 0), ('UA', 2, 1)]
         """
         return _cogroup(self._parts, None, initializer, None, value, materialized, name)
 
     def windowed_by(self, windows: Windows) -> WindowedCogroupedKStream:
         """Each window for itself.
 
-        >>> cogrouped.windowed_by(TimeWindows.of_size("1 hour")).aggregate(dict)
+        >>> counted = delays.group_by_key().cogroup(lambda carrier, minutes, number: number + 1)
+        >>> results(counted.windowed_by(TimeWindows.of_size(10)).aggregate(int), delays=[("UA", 3, 1)])
+        [(Windowed(key='UA', start=0, end=10), 1, 1)]
         """
         return WindowedCogroupedKStream(self._parts, _windows(windows))
 
@@ -251,7 +286,10 @@ class WindowedCogroupedKStream:
     ) -> KTable:
         """As without windows; sessions take a `merger(key, aggregate, aggregate)`.
 
-        >>> cogrouped.windowed_by(SessionWindows.of_gap("30 minutes")).aggregate(int, lambda key, a, b: a + b)
+        >>> counted = delays.group_by_key().cogroup(lambda carrier, minutes, number: number + 1)
+        >>> sessions = counted.windowed_by(SessionWindows.of_gap(5))
+        >>> results(sessions.aggregate(int, lambda carrier, one, other: one + other), delays=[("UA", 3, 1)])
+        [(Windowed(key='UA', start=1, end=1), 1, 1)]
         """
         return _cogroup(self._parts, self._windows, initializer, merger, value, materialized, name)
 
@@ -275,7 +313,9 @@ class KGroupedTable:
     def count(self, *, materialized: Materialized | None = None, name: Name = None) -> KTable:
         """How many rows each group has.
 
-        >>> planes.group_by(lambda tail, plane: (plane["maker"], tail)).count()
+        >>> by_size = planes.group_by(lambda tail, seats: (seats, tail))
+        >>> results(by_size.count(), planes=[("N1", 180, 0), ("N2", 180, 1), ("N1", None, 2)])
+        [(180, 1, 0), (180, 2, 1), (180, 1, 2)]
         """
         return self._table("KTABLE-AGGREGATE-", "count", None, None, None, serdes.long, materialized, name)
 
@@ -289,7 +329,10 @@ class KGroupedTable:
     ) -> KTable:
         """`adder(aggregate, value)` takes a row in, `subtractor(aggregate, value)` takes it out again.
 
-        >>> seats.reduce(lambda total, n: total + n, lambda total, n: total - n)
+        >>> fleet = planes.group_by(lambda tail, seats: ("all", seats), value=serdes.long)
+        >>> total = fleet.reduce(lambda total, seats: total + seats, lambda total, seats: total - seats)
+        >>> results(total, planes=[("N1", 180, 0), ("N2", 90, 1)])
+        [('all', 180, 0), ('all', 270, 1)]
         """
         return self._table(
             "KTABLE-REDUCE-",
@@ -312,9 +355,14 @@ class KGroupedTable:
         materialized: Materialized | None = None,
         name: Name = None,
     ) -> KTable:
-        """`adder(key, value, aggregate)` takes a row in, `subtractor(key, value, aggregate)` takes it out again.
+        """`adder(key, value, aggregate)` takes a row in, `subtractor(key, value, aggregate)` takes it out again. A row
+        that changes within its group goes out and in, and gives one result.
 
-        >>> seats.aggregate(int, lambda key, n, total: total + n, lambda key, n, total: total - n)
+        >>> fleet = planes.group_by(lambda tail, seats: ("all", seats))
+        >>> add = lambda group, seats, total: total + seats
+        >>> total = fleet.aggregate(int, add, lambda group, seats, total: total - seats)
+        >>> results(total, planes=[("N1", 180, 0), ("N1", 90, 1)])
+        [('all', 180, 0), ('all', 90, 1)]
         """
         return self._table(
             "KTABLE-AGGREGATE-",

@@ -54,7 +54,11 @@ __all__ = ["BranchedKStream", "KStream"]
 
 
 class KStream(AsyncOperators, BatchOperators):
-    """Records, one after the other. Every operation gives a new stream and leaves this one as it is."""
+    """Records, one after the other. Every operation gives a new stream and leaves this one as it is.
+
+    A record that comes of one record has its timestamp. In the examples, `delays` is a stream of carriers and minutes.
+    `results(stream, delays=[...])` gives (key, value, timestamp) of what comes out for records of its topic.
+    """
 
     __slots__ = ("graph", "key", "node", "rekeyed", "value")
 
@@ -71,9 +75,11 @@ class KStream(AsyncOperators, BatchOperators):
     # -- record by record --------------------------------------------------------------------------------
 
     def filter(self, predicate: Function, *, name: Name = None) -> KStream:
-        """Keeps the records for which `predicate(key, value)` holds.
+        """Keeps the records for which `predicate(key, value)` holds. Keys and values may be None.
 
-        >>> late = flights.filter(col("dep_delay") > 15)
+        >>> late = delays.filter(lambda carrier, minutes: minutes > 15)
+        >>> results(late, delays=[("UA", 3, 0), ("AA", 20, 1)])
+        [('AA', 20, 1)]
         """
         operator = Filter(predicate=function(predicate, "the predicate of filter"))
         return self._next(operator, "KSTREAM-FILTER-", name, key=self.key, value=self.value)
@@ -81,7 +87,9 @@ class KStream(AsyncOperators, BatchOperators):
     def filter_not(self, predicate: Function, *, name: Name = None) -> KStream:
         """Leaves out the records for which `predicate(key, value)` holds.
 
-        >>> flown = flights.filter_not(lambda key, flight: flight["cancelled"])
+        >>> punctual = delays.filter_not(lambda carrier, minutes: minutes > 15)
+        >>> results(punctual, delays=[("UA", 3, 0), ("AA", 20, 1)])
+        [('UA', 3, 0)]
         """
         operator = Filter(predicate=function(predicate, "the predicate of filter_not"), negated=True)
         return self._next(operator, "KSTREAM-FILTER-", name, key=self.key, value=self.value)
@@ -89,9 +97,11 @@ class KStream(AsyncOperators, BatchOperators):
     def map(
         self, mapper: Function, *, key: Serde | None = None, value: Serde | None = None, name: Name = None
     ) -> KStream:
-        """`mapper(key, value)` gives the new (key, value).
+        """`mapper(key, value)` gives the new (key, value). Grouping or joining by the new keys takes a repartition.
 
-        >>> by_tail = flights.map(lambda key, flight: (flight["tail"], flight["dep_delay"]))
+        >>> swapped = delays.map(lambda carrier, minutes: (minutes, carrier))
+        >>> results(swapped, delays=[("UA", 3, 0)])
+        [(3, 'UA', 0)]
         """
         operator = Map(mapper=function(mapper, "the mapper of map"))
         return self._next(operator, "KSTREAM-MAP-", name, key=key, value=value, rekeyed=True)
@@ -99,7 +109,9 @@ class KStream(AsyncOperators, BatchOperators):
     def map_values(self, mapper: Function, *, value: Serde | None = None, name: Name = None) -> KStream:
         """`mapper(value)` gives the new value; keys stay, so nothing has to be repartitioned.
 
-        >>> delays = flights.map_values(col("dep_delay"))
+        >>> hours = delays.map_values(lambda minutes: minutes / 60)
+        >>> results(hours, delays=[("UA", 90, 0)])
+        [('UA', 1.5, 0)]
         """
         operator = MapValues(mapper=function(mapper, "the mapper of map_values"))
         return self._next(operator, "KSTREAM-MAPVALUES-", name, key=self.key, value=value)
@@ -107,9 +119,11 @@ class KStream(AsyncOperators, BatchOperators):
     def flat_map(
         self, mapper: Function, *, key: Serde | None = None, value: Serde | None = None, name: Name = None
     ) -> KStream:
-        """`mapper(key, value)` gives any number of (key, value).
+        """`mapper(key, value)` gives any number of (key, value), which all have the record's timestamp.
 
-        >>> both = flights.flat_map(lambda key, flight: [(flight["origin"], 1), (flight["dest"], -1)])
+        >>> both = delays.flat_map(lambda carrier, minutes: [(carrier, minutes), ("all", minutes)])
+        >>> results(both, delays=[("UA", 3, 0)])
+        [('UA', 3, 0), ('all', 3, 0)]
         """
         operator = FlatMap(mapper=function(mapper, "the mapper of flat_map"))
         return self._next(operator, "KSTREAM-FLATMAP-", name, key=key, value=value, rekeyed=True)
@@ -117,15 +131,19 @@ class KStream(AsyncOperators, BatchOperators):
     def flat_map_values(self, mapper: Function, *, value: Serde | None = None, name: Name = None) -> KStream:
         """`mapper(value)` gives any number of values, each under the record's key.
 
-        >>> words = lines.flat_map_values(lambda line: line.lower().split())
+        >>> digits = delays.flat_map_values(lambda minutes: [int(digit) for digit in str(minutes)])
+        >>> results(digits, delays=[("UA", 35, 0)])
+        [('UA', 3, 0), ('UA', 5, 0)]
         """
         operator = FlatMapValues(mapper=function(mapper, "the mapper of flat_map_values"))
         return self._next(operator, "KSTREAM-FLATMAPVALUES-", name, key=self.key, value=value)
 
     def select_key(self, mapper: Function, *, key: Serde | None = None, name: Name = None) -> KStream:
-        """`mapper(key, value)` gives the new key.
+        """`mapper(key, value)` gives the new key. Grouping or joining by it takes a repartition.
 
-        >>> by_carrier = flights.select_key(col("carrier"), key=serdes.string)
+        >>> by_lateness = delays.select_key(lambda carrier, minutes: "late" if minutes > 15 else "punctual")
+        >>> results(by_lateness, delays=[("UA", 3, 0)])
+        [('punctual', 3, 0)]
         """
         operator = SelectKey(mapper=function(mapper, "the mapper of select_key"))
         return self._next(operator, "KSTREAM-KEY-SELECT-", name, key=key, value=self.value, rekeyed=True)
@@ -133,15 +151,19 @@ class KStream(AsyncOperators, BatchOperators):
     def peek(self, action: Callable[[Any, Any], Any], *, name: Name = None) -> KStream:
         """Calls `action(key, value)` and passes the record on. It may be called again after a failure.
 
-        >>> flights.peek(lambda key, flight: print(flight))
+        >>> results(delays.peek(lambda carrier, minutes: print(carrier)), delays=[("UA", 3, 0)])
+        UA
+        [('UA', 3, 0)]
         """
         operator = Peek(action=python_function(action, "the action of peek"))
         return self._next(operator, "KSTREAM-PEEK-", name, key=self.key, value=self.value)
 
     def merge(self, other: KStream, *, name: Name = None) -> KStream:
-        """The records of both streams, in the order they are read.
+        """The records of both streams, in the order they are read. Raises `TopologyError` for a table.
 
-        >>> movements = departures.merge(arrivals)
+        >>> more = builder.stream("more", key=serdes.string, value=serdes.long)
+        >>> results(delays.merge(more), delays=[("UA", 3, 0)], more=[("AA", 20, 1)])
+        [('UA', 3, 0), ('AA', 20, 1)]
         """
         if not isinstance(other, KStream):
             raise TopologyError(f"merge takes a stream, not {other!r}; a table becomes one with to_stream()")
@@ -164,8 +186,9 @@ class KStream(AsyncOperators, BatchOperators):
     def split(self, *, name: Name = None) -> BranchedKStream:
         """Sends each record one way, by the first predicate that holds.
 
-        >>> ways = flights.split().branch(col("dep_delay") > 15, "late").default_branch("on-time")
-        >>> ways["late"].to("late-flights")
+        >>> ways = delays.split().branch(lambda carrier, minutes: minutes > 15, "late").default_branch("punctual")
+        >>> results(ways["late"], delays=[("UA", 3, 0), ("AA", 20, 1)])
+        [('AA', 20, 1)]
         """
         return BranchedKStream(self, name)
 
@@ -179,8 +202,19 @@ class KStream(AsyncOperators, BatchOperators):
     ) -> KStream:
         """The Processor API: `supplier()` gives an object with `process(record)`, and `init(context)`, `close()`.
 
-        >>> builder.add_state_store("seen", key=serdes.string)
-        >>> first = flights.process(FirstOfEach, "seen")
+        What is forwarded may have any key, value and timestamp. The stores are added with
+        `StreamsBuilder.add_state_store`.
+
+        >>> class FirstOfEach:
+        ...     def init(self, context):
+        ...         self.context, self.seen = context, context.get_state_store("seen")
+        ...     def process(self, record):
+        ...         if self.seen.get(record.key) is None:
+        ...             self.seen.put(record.key, 1)
+        ...             self.context.forward(record)
+        >>> _ = builder.add_state_store("seen", key=serdes.string, value=serdes.long)
+        >>> results(delays.process(FirstOfEach, "seen"), delays=[("UA", 3, 0), ("UA", 4, 1)])
+        [('UA', 3, 0)]
         """
         operator = Process(supplier=processor_supplier(supplier, "process"), stores=stores)
         return self._next(operator, "KSTREAM-PROCESSOR-", name, key=key, value=value, rekeyed=True)
@@ -188,9 +222,15 @@ class KStream(AsyncOperators, BatchOperators):
     def process_values(
         self, supplier: Callable[[], Any], *stores: str, value: Serde | None = None, name: Name = None
     ) -> KStream:
-        """As `process`, but keys stay, so nothing has to be repartitioned.
+        """As `process`, but keys stay, so nothing has to be repartitioned. To forward another key is an error.
 
-        >>> numbered = flights.process_values(NumberThem, "numbers")
+        >>> class Doubled:
+        ...     def init(self, context):
+        ...         self.context = context
+        ...     def process(self, record):
+        ...         self.context.forward(record.with_value(2 * record.value))
+        >>> results(delays.process_values(Doubled), delays=[("UA", 3, 0)])
+        [('UA', 6, 0)]
         """
         operator = Process(
             supplier=processor_supplier(supplier, "process_values"),
@@ -215,9 +255,14 @@ class KStream(AsyncOperators, BatchOperators):
     ) -> None:
         """Writes a topic; `topic` may be a function (key, value, record context) -> name.
 
-        A serde that is not known is `serdes.natural`: text as UTF-8, numbers as 64 bits, dicts as JSON.
+        A serde that is not known is `serdes.natural`: text as UTF-8, numbers as 64 bits, dicts as JSON. A null value
+        stays null, which deletes the row of a compacted topic.
 
-        >>> late.to("late-flights", value=serdes.json)
+        >>> delays.to("late", key=serdes.string, value=serdes.json)
+        >>> with TopologyTestDriver(builder.build()) as driver:
+        ...     driver.create_input_topic("delays").pipe_input("UA", 20)
+        ...     driver.create_output_topic("late").read_key_values_to_list()
+        [('UA', 20)]
         """
         produced = produced or Produced()
         if not isinstance(topic, str):
@@ -250,7 +295,12 @@ class KStream(AsyncOperators, BatchOperators):
     ) -> KStream:
         """Through a topic of its own, so that records with one key are together, in as many partitions as wanted.
 
-        >>> spread = flights.repartition(name="spread", partitions=8)
+        Records keep their timestamps, and null keys are spread over the partitions. `TopologyError`: fewer than 1
+        partition.
+
+        >>> spread = delays.repartition(name="spread", partitions=8)
+        >>> results(spread, delays=[("UA", 3, 0)])
+        [('UA', 3, 0)]
         """
         options = repartitioned or Repartitioned()
         count = partitions if partitions is not None else options.partitions
@@ -282,9 +332,12 @@ class KStream(AsyncOperators, BatchOperators):
         value: Serde | None = None,
         name: Name = None,
     ) -> KGroupedStream:
-        """Groups by `selector(key, value)`. The name is that of the topic the records take to their new keys.
+        """Groups by `selector(key, value)`. The name is that of the topic the records take to their new keys. A record
+        with a null value or without a new key is left out.
 
-        >>> flights.group_by(col("carrier"), key=serdes.string).count()
+        >>> lateness = delays.group_by(lambda carrier, minutes: minutes > 15).count()
+        >>> results(lateness, delays=[("UA", 3, 0), ("AA", 20, 1), ("UA", 30, 2)])
+        [(False, 1, 0), (True, 1, 1), (True, 2, 2)]
         """
         from suiro.streams.dsl.grouped import KGroupedStream
 
@@ -305,9 +358,10 @@ class KStream(AsyncOperators, BatchOperators):
         value: Serde | None = None,
         name: Name = None,
     ) -> KGroupedStream:
-        """Groups by the keys as they are.
+        """Groups by the keys as they are. It takes a repartition only where keys were changed above.
 
-        >>> flights.group_by_key().count()
+        >>> results(delays.group_by_key().count(), delays=[("UA", 3, 0), (None, 5, 1), ("UA", 4, 2)])
+        [('UA', 1, 0), ('UA', 2, 2)]
         """
         from suiro.streams.dsl.grouped import KGroupedStream
 
@@ -329,9 +383,11 @@ class KStream(AsyncOperators, BatchOperators):
         value: Serde | None = None,
         name: Name = None,
     ) -> KTable:
-        """A key's last record becomes its row; a null value deletes it.
+        """A key's last record becomes its row; a null value deletes it, and a record without a key is left out.
 
-        >>> latest = positions.to_table(materialized=Materialized.as_("latest"))
+        >>> latest = delays.to_table(materialized=Materialized.as_("latest"))
+        >>> results(latest, delays=[("UA", 3, 0), ("UA", None, 1)])
+        [('UA', 3, 0), ('UA', None, 1)]
         """
         from suiro.streams.dsl.ktable import KTable, table_store
 
@@ -390,14 +446,24 @@ class KStream(AsyncOperators, BatchOperators):
     ) -> KStream: ...
 
     def join(self, other: Any, *arguments: Any, **options: Any) -> KStream:
-        """Brings records with one key together; one without a match gives nothing.
+        """Brings records with one key together; one without a match, a key or a value gives nothing.
 
-        With a stream: `join(other, joiner, windows)`. With a table: `join(table, joiner)`; the row of the time being,
-        or, with `grace=` and a versioned table, the row as of the record's time. With a global table:
-        `join(table, key_mapper, joiner)`, where `key_mapper(key, value)` gives the table's key.
+        With a stream: `join(other, joiner, windows)`; the result has the later timestamp of both. With a table:
+        `join(table, joiner)`; the row of the time being, or, with `grace=` and a versioned table, the row as of the
+        record's time. With a global table: `join(table, key_mapper, joiner)`, where `key_mapper(key, value)` gives the
+        table's key. With tables, the result has the stream's timestamp.
 
-        >>> delays.join(weather, lambda delay, wind: (delay, wind), JoinWindows.of(before="1 hour", after=0))
-        >>> flights.join(carriers, lambda flight, carrier: {**flight, "carrier": carrier["name"]})
+        Both sides need the same number of partitions, except with a global table; else the application does not start.
+        A stream whose keys were changed is repartitioned for it.
+
+        >>> names = builder.table("names", key=serdes.string, value=serdes.string)
+        >>> named = delays.join(names, lambda minutes, name: f"{name}: {minutes}")
+        >>> results(named, names=[("UA", "United", 0)], delays=[("UA", 3, 1), ("AA", 20, 2)])
+        [('UA', 'United: 3', 1)]
+        >>> winds = builder.stream("winds", key=serdes.string, value=serdes.long)
+        >>> windy = delays.join(winds, lambda minutes, wind: [minutes, wind], JoinWindows.of(before=10, after=0))
+        >>> results(windy, winds=[("UA", 7, 5)], delays=[("UA", 3, 9), ("UA", 4, 16)])
+        [('UA', [3, 7], 9)]
         """
         from suiro.streams.dsl.joins import join_stream
 
@@ -434,9 +500,12 @@ class KStream(AsyncOperators, BatchOperators):
     ) -> KStream: ...
 
     def left_join(self, other: Any, *arguments: Any, **options: Any) -> KStream:
-        """As `join`; a record of this stream without a match gives `joiner(value, None)`.
+        """As `join`; a record of this stream without a match gives `joiner(value, None)`, also one without a key. With
+        a stream, it comes when the window has closed.
 
-        >>> flights.left_join(carriers, lambda flight, carrier: {**flight, "known": carrier is not None})
+        >>> names = builder.table("names", key=serdes.string, value=serdes.string)
+        >>> results(delays.left_join(names, lambda minutes, name: [minutes, name]), delays=[("UA", 3, 1)])
+        [('UA', [3, None], 1)]
         """
         from suiro.streams.dsl.joins import join_stream
 
@@ -454,9 +523,13 @@ class KStream(AsyncOperators, BatchOperators):
         other_value: Serde | None = None,
         name: Name = None,
     ) -> KStream:
-        """As `join` with a stream; a record of either one without a match is joined with None.
+        """As `join` with a stream; a record of either one without a match is joined with None, when its window has
+        closed.
 
-        >>> departures.outer_join(arrivals, lambda left, right: (left, right), JoinWindows.of_time_difference("1 day"))
+        >>> winds = builder.stream("winds", key=serdes.string, value=serdes.long)
+        >>> both = delays.outer_join(winds, lambda minutes, wind: [minutes, wind], JoinWindows.of_time_difference(10))
+        >>> results(both, delays=[("UA", 3, 0)], winds=[("AA", 7, 20)])
+        [('UA', [3, None], 0)]
         """
         from suiro.streams.dsl.joins import join_stream
 
@@ -525,15 +598,29 @@ class BranchedKStream:
         self._branches: dict[str, KStream] = {}
 
     def branch(self, predicate: Function, name: Name = None) -> BranchedKStream:
-        """Records for which `predicate(key, value)` holds, and no earlier one's. Without a name: "1", "2", ..."""
+        """Records for which `predicate(key, value)` holds, and no earlier one's. Without a name: "1", "2", ...
+
+        >>> ways = delays.split().branch(lambda carrier, minutes: minutes > 15).default_branch()
+        >>> sorted(ways)
+        ['0', '1']
+        """
         return self._add(function(predicate, "the predicate of branch"), name, str(len(self._predicates) + 1))
 
     def default_branch(self, name: Name = None) -> dict[str, KStream]:
-        """All other records, under `name` (or "0"); gives all branches by name."""
+        """All other records, under `name` (or "0"); gives all branches by name.
+
+        >>> ways = delays.split().branch(lambda carrier, minutes: minutes > 15, "late").default_branch("punctual")
+        >>> results(ways["punctual"], delays=[("UA", 3, 0), ("AA", 20, 1)])
+        [('UA', 3, 0)]
+        """
         return self._add(None, name, "0")._branches
 
     def no_default_branch(self) -> dict[str, KStream]:
-        """All other records are left out; gives all branches by name."""
+        """All other records are left out; gives all branches by name.
+
+        >>> sorted(delays.split().branch(lambda carrier, minutes: minutes > 15, "late").no_default_branch())
+        ['late']
+        """
         return self._branches
 
     def _add(self, predicate: Function | None, name: Name, otherwise: str) -> BranchedKStream:

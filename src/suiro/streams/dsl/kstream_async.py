@@ -70,7 +70,10 @@ class AsyncOperators:
     ) -> KStream:
         """`await mapper(value)` gives the new value; keys stay, so nothing has to be repartitioned.
 
-        >>> scored = payments.map_values_async(score, concurrency=200, timeout="2 seconds")
+        >>> async def hours(minutes):
+        ...     return minutes / 60
+        >>> results(delays.map_values_async(hours, concurrency=200, timeout="2 seconds"), delays=[("UA", 90, 0)])
+        [('UA', 1.5, 0)]
         """
         calls = _calls("map_values_async", concurrency, timeout, retries, backoff, retry_on, order)
         operator = _operator("map_values", mapper, "the mapper of map_values_async", calls)
@@ -92,7 +95,10 @@ class AsyncOperators:
     ) -> KStream:
         """`await mapper(key, value)` gives the new (key, value).
 
-        >>> by_account = payments.map_async(account_of)
+        >>> async def swapped(carrier, minutes):
+        ...     return minutes, carrier
+        >>> results(delays.map_async(swapped), delays=[("UA", 3, 0)])
+        [(3, 'UA', 0)]
         """
         calls = _calls("map_async", concurrency, timeout, retries, backoff, retry_on, order)
         operator = _operator("map", mapper, "the mapper of map_async", calls)
@@ -112,7 +118,10 @@ class AsyncOperators:
     ) -> KStream:
         """Keeps the records for which `await predicate(key, value)` holds.
 
-        >>> allowed = payments.filter_async(is_allowed)
+        >>> async def is_late(carrier, minutes):
+        ...     return minutes > 15
+        >>> results(delays.filter_async(is_late), delays=[("UA", 3, 0), ("AA", 20, 1)])
+        [('AA', 20, 1)]
         """
         return self._filter_async(
             "filter", predicate, concurrency, timeout, retries, backoff, retry_on, order, name
@@ -132,7 +141,10 @@ class AsyncOperators:
     ) -> KStream:
         """Leaves out the records for which `await predicate(key, value)` holds.
 
-        >>> new = payments.filter_not_async(is_known)
+        >>> async def is_late(carrier, minutes):
+        ...     return minutes > 15
+        >>> results(delays.filter_not_async(is_late), delays=[("UA", 3, 0), ("AA", 20, 1)])
+        [('UA', 3, 0)]
         """
         return self._filter_async(
             "filter_not", predicate, concurrency, timeout, retries, backoff, retry_on, order, name
@@ -153,7 +165,10 @@ class AsyncOperators:
     ) -> KStream:
         """`await mapper(value)` gives any number of values (a list, say), each under the record's key.
 
-        >>> items = orders.flat_map_values_async(items_of)
+        >>> async def twice(minutes):
+        ...     return [minutes, minutes]
+        >>> results(delays.flat_map_values_async(twice), delays=[("UA", 3, 0)])
+        [('UA', 3, 0), ('UA', 3, 0)]
         """
         calls = _calls("flat_map_values_async", concurrency, timeout, retries, backoff, retry_on, order)
         operator = _operator("flat_map_values", mapper, "the mapper of flat_map_values_async", calls)
@@ -173,7 +188,11 @@ class AsyncOperators:
     ) -> KStream:
         """Awaits `action(key, value)` and passes the record on.
 
-        >>> orders.peek_async(notify, retries=10)
+        >>> async def notify(carrier, minutes):
+        ...     print(carrier)
+        >>> results(delays.peek_async(notify, retries=10), delays=[("UA", 3, 0)])
+        UA
+        [('UA', 3, 0)]
         """
         calls = _calls("peek_async", concurrency, timeout, retries, backoff, retry_on, order)
         operator = _operator("peek", action, "the action of peek_async", calls)

@@ -54,7 +54,11 @@ class BatchOperators:
         `record_timestamp`, in ms. `schema`: the same of the answer. Where records are cut into batches is not defined
         and must make no difference: that is the mapper's to keep, and `TopologyTestDriver(cuts=...)` tests it.
 
-        >>> scored = payments.map_batches(score, reads={"amount": "float64"}, schema={"score": "float64"})
+        >>> def hours(table):
+        ...     minutes = table["value"].to_pylist()
+        ...     return table.select([]).append_column("hours", [[each / 60 for each in minutes]])
+        >>> results(delays.map_batches(hours, reads="int64", schema={"hours": "float64"}), delays=[("UA", 90, 0)])
+        [('UA', {'hours': 1.5}, 0)]
         """
         if format not in get_args(BatchFormat):
             raise TopologyError(f'format of map_batches is {format!r}; give "pyarrow", "pandas" or "polars"')

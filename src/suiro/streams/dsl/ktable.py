@@ -35,7 +35,11 @@ __all__ = ["GlobalKTable", "KTable", "table_store"]
 
 
 class KTable:
-    """Rows by key. Every operation gives a new table and leaves this one as it is."""
+    """Rows by key. Every operation gives a new table and leaves this one as it is.
+
+    A result has the timestamp of the change that it comes from. In the examples, `planes` is a table of tail numbers
+    and seats, and `results(table, planes=[...])` gives (key, value, timestamp) of its changes.
+    """
 
     __slots__ = ("graph", "key", "node", "value")
 
@@ -56,7 +60,9 @@ class KTable:
     ) -> KTable:
         """Keeps the rows for which `predicate(key, value)` holds; a row that no longer does is deleted.
 
-        >>> flying = planes.filter(lambda tail, plane: plane["status"] == "in the air")
+        >>> large = planes.filter(lambda tail, seats: seats > 100)
+        >>> results(large, planes=[("N1", 180, 0), ("N1", 90, 1)])
+        [('N1', 180, 0), ('N1', None, 1)]
         """
         return self._filter(function(predicate, "the predicate of filter"), False, materialized, name)
 
@@ -65,7 +71,9 @@ class KTable:
     ) -> KTable:
         """Leaves out the rows for which `predicate(key, value)` holds.
 
-        >>> ready = planes.filter_not(col("grounded"))
+        >>> small = planes.filter_not(lambda tail, seats: seats > 100)
+        >>> results(small, planes=[("N1", 90, 0)])
+        [('N1', 90, 0)]
         """
         return self._filter(function(predicate, "the predicate of filter_not"), True, materialized, name)
 
@@ -77,9 +85,11 @@ class KTable:
         materialized: Materialized | None = None,
         name: Name = None,
     ) -> KTable:
-        """`mapper(value)` gives the row's new value.
+        """`mapper(value)` gives the row's new value. It is not called for a row that is deleted.
 
-        >>> makers = planes.map_values(col("maker"))
+        >>> rows = planes.map_values(lambda seats: seats // 6)
+        >>> results(rows, planes=[("N1", 180, 0), ("N1", None, 1)])
+        [('N1', 30, 0), ('N1', None, 1)]
         """
         graph = self.graph
         operator = TableMapValues(mapper=function(mapper, "the mapper of map_values"))
@@ -90,7 +100,9 @@ class KTable:
     def to_stream(self, mapper: Function | None = None, *, name: Name = None) -> KStream:
         """Every change as a record, a deletion as one with a null value; `mapper(key, value)` gives it another key.
 
-        >>> counts.to_stream().to("counts")
+        >>> by_seats = planes.to_stream(lambda tail, seats: seats)
+        >>> results(by_seats, planes=[("N1", 180, 0)])
+        [(180, 180, 0)]
         """
         graph = self.graph
         node = graph.add(
@@ -114,9 +126,12 @@ class KTable:
         value: Serde | None = None,
         name: Name = None,
     ) -> KGroupedTable:
-        """`mapper(key, value)` gives (group, value); rows move between groups as they change.
+        """`mapper(key, value)` gives (group, value); rows move between groups as they change. The rows take a
+        repartition.
 
-        >>> planes.group_by(lambda tail, plane: (plane["maker"], plane)).count()
+        >>> by_size = planes.group_by(lambda tail, seats: ("large" if seats > 100 else "small", seats))
+        >>> results(by_size.count(), planes=[("N1", 180, 0), ("N1", 90, 1)])
+        [('large', 1, 0), ('large', 0, 1), ('small', 1, 1)]
         """
         from suiro.streams.dsl.grouped import KGroupedTable
 
@@ -133,9 +148,15 @@ class KTable:
         return KGroupedTable(graph, node, key=key or grouped.key, value=value or grouped.value, name=given)
 
     def suppress(self, suppressed: Suppressed, *, name: Name = None) -> KTable:
-        """Holds updates back: until their window is closed, or for some time.
+        """Holds updates back: until their window is closed, or for some time. Results keep the timestamp of the update.
 
-        >>> counts.suppress(Suppressed.until_window_closes()).to_stream().to("final-counts")
+        Time is that of the records: it stands still while none come. `TopologyError`: windows are waited for, and there
+        are none above.
+
+        >>> daily = delays.group_by_key().windowed_by(TimeWindows.of_size(10)).count()
+        >>> final = daily.suppress(Suppressed.until_window_closes()).to_stream(lambda window, number: window.key)
+        >>> results(final, delays=[("UA", 3, 1), ("UA", 4, 2), ("AA", 5, 10)])
+        [('UA', 2, 2)]
         """
         if not isinstance(suppressed, Suppressed):
             raise TopologyError(
@@ -189,8 +210,17 @@ class KTable:
     ) -> KTable:
         """Rows of both tables with one key; with `foreign_key(value)`, the other table's row with that key.
 
-        >>> planes.join(engines, lambda plane, engine: {**plane, **engine})
-        >>> flights.join(planes, lambda flight, plane: (flight, plane), foreign_key=col("tail"))
+        A result has the later timestamp of both rows; where one of them is deleted, so is the result. The tables need
+        the same number of partitions, except with a foreign key; else the application does not start.
+
+        >>> names = builder.table("names", key=serdes.string, value=serdes.string)
+        >>> both = planes.join(names, lambda seats, name: f"{name}: {seats}")
+        >>> results(both, planes=[("N1", 180, 5)], names=[("N1", "Ada", 3)])
+        [('N1', 'Ada: 180', 5)]
+        >>> by_size = builder.table("sizes", key=serdes.long, value=serdes.string)
+        >>> sized = planes.join(by_size, lambda seats, size: size, foreign_key=lambda seats: seats)
+        >>> results(sized, planes=[("N1", 180, 5)], sizes=[(180, "large", 6)])
+        [('N1', 'large', 6)]
         """
         from suiro.streams.dsl.joins import join_tables
 
@@ -210,7 +240,9 @@ class KTable:
     ) -> KTable:
         """As `join`; a row of this table without a match gives `joiner(row, None)`.
 
-        >>> planes.left_join(engines, lambda plane, engine: {**plane, "engine": engine})
+        >>> names = builder.table("names", key=serdes.string, value=serdes.string)
+        >>> results(planes.left_join(names, lambda seats, name: [seats, name]), planes=[("N1", 180, 0)])
+        [('N1', [180, None], 0)]
         """
         from suiro.streams.dsl.joins import join_tables
 
@@ -229,7 +261,9 @@ class KTable:
     ) -> KTable:
         """As `join`; a row of either table without a match is joined with None.
 
-        >>> planned.outer_join(flown, lambda plan, flight: (plan, flight))
+        >>> names = builder.table("names", key=serdes.string, value=serdes.string)
+        >>> results(planes.outer_join(names, lambda seats, name: [seats, name]), names=[("N1", "Ada", 0)])
+        [('N1', [None, 'Ada'], 0)]
         """
         from suiro.streams.dsl.joins import join_tables
 

@@ -34,7 +34,12 @@ Partitioner = Callable[..., int | None]
 
 @dataclass(frozen=True, slots=True)
 class Named:
-    """`Named.as_("late-only")`: an operator's name, which stays when operators are added before it."""
+    """`Named.as_("late-only")`: an operator's name, which stays when operators are added before it.
+
+    >>> delays.filter(lambda carrier, minutes: minutes > 15, name=Named.as_("late-only")).to("late")
+    >>> "Processor: late-only" in builder.build().describe()
+    True
+    """
 
     name: str
 
@@ -102,7 +107,13 @@ class Produced:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Grouped:
-    """Serdes of a group, and the name of its repartition topic (`<name>-repartition`)."""
+    """Serdes of a group, and the name of its repartition topic (`<name>-repartition`).
+
+    >>> by_minutes = Grouped.with_(serdes.long, serdes.long, name="by-minutes")
+    >>> counts = delays.group_by(lambda carrier, minutes: minutes, by_minutes).count()
+    >>> results(counts, delays=[("UA", 3, 0)])
+    [(3, 1, 0)]
+    """
 
     key: Serde | None = None
     value: Serde | None = None
@@ -228,20 +239,39 @@ class Materialized:
         value: Serde | None = None,
         logged: bool = True,
     ) -> Materialized:
-        """`Materialized.as_("counts", retention="2 days")`."""
+        """A store with a name, which `get_key_value_store` and queries find. `retention`: of windows.
+
+        >>> counts = delays.group_by_key().count(materialized=Materialized.as_("counts"))
+        >>> with TopologyTestDriver(builder.build()) as driver:
+        ...     driver.create_input_topic("delays").pipe_input("UA", 3)
+        ...     driver.get_key_value_store("counts").get("UA")
+        1
+        """
         retention_ms = None if retention is None else milliseconds(retention, what=f"the retention of {name}")
         return cls(name=name, retention_ms=retention_ms, key=key, value=value, logged=logged)
 
     @classmethod
     def with_(cls, key: Serde | None = None, value: Serde | None = None) -> Materialized:
-        """Serdes for a store that keeps its generated name."""
+        """Serdes for a store that keeps its generated name.
+
+        >>> total = delays.group_by_key().reduce(max, materialized=Materialized.with_(value=serdes.long))
+        >>> results(total, delays=[("UA", 3, 0)])
+        [('UA', 3, 0)]
+        """
         return cls(key=key, value=value)
 
     @classmethod
     def versioned(
         cls, name: str, *, history: Duration, key: Serde | None = None, value: Serde | None = None
     ) -> Materialized:
-        """`Materialized.versioned("prices", history="1 day")`: rows as of any time of the last day (KIP-889)."""
+        """A store with rows as of any time of the last `history` (KIP-889). `TopologyError`: no history.
+
+        >>> prices = Materialized.versioned("prices", history="1 day")
+        >>> table = builder.table("prices", key=serdes.string, value=serdes.long, materialized=prices)
+        >>> paid = delays.join(table, lambda minutes, price: price * minutes)
+        >>> results(paid, prices=[("UA", 2, 0), ("UA", 5, 10)], delays=[("UA", 3, 4)])
+        [('UA', 6, 4)]
+        """
         history_ms = milliseconds(history, what=f"the history of {name}")
         if history_ms == 0:
             raise TopologyError(f"store {name} would keep no history; give one longer than 0 ms")

@@ -24,7 +24,11 @@ class Suppressed:
     def until_window_closes(
         cls, *, max_records: int | None = None, max_bytes: int | None = None, name: str | None = None
     ) -> Suppressed:
-        """One final result for each window. A full buffer is an error, since an early result would not be final."""
+        """One final result for each window. A full buffer is an error, since an early result would not be final.
+
+        >>> Suppressed.until_window_closes(max_records=1_000).max_records
+        1000
+        """
         return cls(
             max_records=_limit(max_records, "max_records"),
             max_bytes=_limit(max_bytes, "max_bytes"),
@@ -40,7 +44,12 @@ class Suppressed:
         max_bytes: int | None = None,
         name: str | None = None,
     ) -> Suppressed:
-        """At most one update of a key in each `limit`; a full buffer lets its oldest keys go early."""
+        """At most one update of a key in each `limit`; a full buffer lets its oldest keys go early.
+
+        >>> calm = planes.suppress(Suppressed.until_time_limit(10))
+        >>> results(calm, planes=[("N1", 180, 0), ("N1", 90, 5), ("N2", 50, 10)])
+        [('N1', 90, 5)]
+        """
         return cls(
             time_limit_ms=milliseconds(limit, what="the time limit of suppress"),
             max_records=_limit(max_records, "max_records"),
@@ -49,6 +58,11 @@ class Suppressed:
         )
 
     def with_name(self, name: str) -> Suppressed:
+        """With another name of the operator and its store.
+
+        >>> Suppressed.until_window_closes().with_name("final").name
+        'final'
+        """
         return Suppressed(
             time_limit_ms=self.time_limit_ms,
             max_records=self.max_records,
