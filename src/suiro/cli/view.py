@@ -113,9 +113,7 @@ _ReadCpus = Annotated[
 ]
 _JavaMemory = Annotated[
     str,
-    Option(
-        metavar="SIZE", help="Of the JVM that the versions share: 2g, 800m. Java takes it as needed."
-    ),
+    Option(metavar="SIZE", help="Of the JVM that the versions share: 2g, 800m. Java takes it as needed."),
 ]
 
 
