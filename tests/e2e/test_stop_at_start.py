@@ -45,6 +45,7 @@ SERVICES = {
 
 def started(folder: Path, arguments: list[str], *, at_import: int, number: int) -> subprocess.Popen[bytes]:
     (folder / "sitecustomize.py").write_text(AT_IMPORT)
+    (folder / "app.py").write_text("def build(builder):\n    builder.stream('a').to('b')\n")
     environment = {
         **os.environ,
         "PYTHONPATH": str(folder),

@@ -11,7 +11,6 @@ import sys
 from importlib import import_module
 
 from suiro import descriptors
-from suiro.cli.commands import PARSERS, group_of
 
 # The commands that run until they are told to stop, and then exit with 0. The others do one thing and end: SIGTERM
 # kills them, so that the caller learns that the thing was not done.
@@ -88,6 +87,8 @@ def _main() -> None:
             signal.signal(number, _exit)
         # Also before: the shares of files and connections are made of it as their modules are imported.
         descriptors.raise_limit()
+    from suiro.cli.commands import PARSERS, group_of
+
     command = "".join(arguments[:1])
     if command in _EXTRAS and not {"-h", "--help"} & set(arguments[1:]):
         from suiro.extras import require
