@@ -77,11 +77,6 @@ class Segment:
         return self._largest()[0]
 
     @property
-    def max_timestamp_offset(self) -> int:
-        """The last offset of the first batch that has the largest timestamp."""
-        return self._largest()[1]
-
-    @property
     def first_timestamp(self) -> int:
         """The first batch's largest timestamp: what `segment.ms` counts from. -1 in an empty segment."""
         if self._first_timestamp is None:
