@@ -126,12 +126,14 @@ def _protobuf(message: Any) -> Fields:
 
 
 def _protobuf_type(field: Any) -> str:
-    if field.is_repeated:
+    from google.protobuf.descriptor_pb2 import FieldDescriptorProto
+
+    from suiro.registry.formats.protobuf_text import is_repeated
+
+    if is_repeated(field):
         return "json"
     if field.message_type is not None:
         return "timestamp" if field.message_type.full_name == "google.protobuf.Timestamp" else "json"
-    from google.protobuf.descriptor_pb2 import FieldDescriptorProto
-
     return _PROTOBUF.get(FieldDescriptorProto.Type.Name(field.type).removeprefix("TYPE_"), "json")
 
 

@@ -88,9 +88,8 @@ class Display:
             counts = progress.counts
             self._line(
                 f"    validated {counts[VALIDATED]:>7,} + rejected {counts[REJECTED]:>5,} of {totals[RAW]:,}"
-                f" | captured {counts[RAW]:>7,} | enriched {counts[ENRICHED]:>7,}"
-                f" | in carriers' figures {progress.aggregated:>7,}"
-                f" | alerts {counts[ALERTS]:,}, told {progress.delivered:,} | {micro_batches} micro-batches"
+                f" | enriched {counts[ENRICHED]:,} | aggregated {progress.aggregated:,}"
+                f" | alerts {counts[ALERTS]:,}, sent {progress.delivered:,} | {micro_batches} micro-batches"
             )
 
     def view(self, state: ViewState) -> None:

@@ -62,6 +62,8 @@ def _protobuf_type(field: Any) -> str:
     """As the schema's text has it."""
     from google.protobuf.descriptor_pb2 import FieldDescriptorProto
 
+    from suiro.registry.formats.protobuf_text import is_repeated
+
     inner = field.message_type
     if inner is not None and inner.GetOptions().map_entry:
         key, value = (_protobuf_type(inner.fields_by_name[name]) for name in ("key", "value"))
@@ -72,7 +74,7 @@ def _protobuf_type(field: Any) -> str:
         name = str(field.enum_type.full_name)
     else:
         name = FieldDescriptorProto.Type.Name(field.type).removeprefix("TYPE_").lower()
-    return f"repeated {name}" if field.is_repeated else name
+    return f"repeated {name}" if is_repeated(field) else name
 
 
 def schema_of_topic(registry: str | None, topic: str) -> Schema | None:

@@ -36,7 +36,7 @@ from pyiceberg.exceptions import (
     RESTError,
     TableAlreadyExistsError,
 )
-from pyiceberg.table import Table, TableProperties
+from pyiceberg.table import Table
 from pyiceberg.transforms import DayTransform, HourTransform, IdentityTransform, MonthTransform, YearTransform
 
 from suiro.connect.connectors import About, SinkBatch, check_expected
@@ -49,6 +49,8 @@ from suiro.telemetry import Dataset
 
 __all__ = ["IcebergSink"]
 
+COMMIT_RETRIES = "commit.retry.num-retries"
+"""pyiceberg 0.11 has no name for it: it does not repeat commits."""
 _TRANSFORMS = {
     "identity": IdentityTransform,
     "year": YearTransform,
@@ -174,7 +176,7 @@ class IcebergSink:
             rows = self._columns.table(batch)
             batch.settle()  # the dead letters first: they may be written twice, but are never lost
             # Of this copy of the metadata only; see the top of the file.
-            table.metadata.properties[TableProperties.COMMIT_NUM_RETRIES] = "0"
+            table.metadata.properties[COMMIT_RETRIES] = "0"
             offsets = {self._property(target): str(offset) for target, offset in batch.next_offsets.items()}
             with table.transaction() as transaction:
                 there = set(table.schema().column_names)

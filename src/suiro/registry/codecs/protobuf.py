@@ -17,6 +17,7 @@ from google.protobuf import descriptor_pb2, descriptor_pool, message, message_fa
 from suiro.registry.codecs.wire import PREFIX, CodecSettings, Undecodable, Unencodable, WireFormat
 from suiro.registry.formats import InvalidSchema, TooComplex
 from suiro.registry.formats.protobuf_format import compiled
+from suiro.registry.formats.protobuf_text import is_repeated
 from suiro.registry.schemas import PROTOBUF, Schema
 
 __all__ = ["ProtobufCodec"]
@@ -200,7 +201,7 @@ def _to_dict(found: Any) -> dict[str, Any]:
         if field.message_type is not None and field.message_type.GetOptions().map_entry:
             of = field.message_type.fields_by_name["value"]
             made[field.name] = {key: _plain(of, item) for key, item in getattr(found, field.name).items()}
-        elif field.is_repeated:
+        elif is_repeated(field):
             made[field.name] = [_plain(field, item) for item in getattr(found, field.name)]
         elif field.has_presence and not found.HasField(field.name):
             made[field.name] = None
@@ -246,7 +247,7 @@ def _set(built: Any, field: Any, item: Any, where: str) -> None:
                 _fill(target[key], one, f"{where}[{key!r}]")
             else:
                 target[key] = _scalar(of, one)
-    elif field.is_repeated:
+    elif is_repeated(field):
         target = getattr(built, field.name)
         for number, one in enumerate(item):
             if field.message_type is not None:

@@ -13,7 +13,7 @@ from google.protobuf import text_format
 from google.protobuf.descriptor import FieldDescriptor
 from google.protobuf.descriptor_pb2 import Edition, FieldDescriptorProto
 
-__all__ = ["write"]
+__all__ = ["is_repeated", "write"]
 
 _MAX_FIELD = 536_870_912  # exclusive
 _MAX_ENUM = 2_147_483_647
@@ -294,7 +294,7 @@ class _Writer:
                 continue
             name = f"({self._from_anywhere(field.full_name)})" if field.is_extension else field.name
             values = value if isinstance(value, Iterable) and not isinstance(value, str | bytes) else [value]
-            if field.message_type is not None and not _is_repeated(field):
+            if field.message_type is not None and not is_repeated(field):
                 values = [value]
             for one in values:
                 yield name, _value(field, one)
@@ -319,7 +319,8 @@ def _names_of_messages(messages: Any, scope: str) -> Iterator[str]:
         yield from _names_of_messages(one.nested_type, full)
 
 
-def _is_repeated(field: Any) -> bool:
+def is_repeated(field: Any) -> bool:
+    """Protobuf 5 has no `is_repeated`; later ones warn of `label`."""
     repeated = getattr(field, "is_repeated", None)
     return bool(repeated if repeated is not None else field.label == FieldDescriptor.LABEL_REPEATED)
 
