@@ -135,7 +135,7 @@ def _requests() -> Iterator[Cell]:
 
 def _bound(run: Callable[..., None], step: str, *given: str) -> Callable[..., None]:
     def bound(scene: Scene, *seat: Seat) -> None:
-        if "footer" in step:
+        if "footer" in step or step in FOOTER:
             scene.write_cuts()
         run(scene, *seat, step, *given)
 

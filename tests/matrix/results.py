@@ -140,7 +140,7 @@ def _any(*all_of: Callable[[Cell], bool]) -> Callable[[Cell], bool]:
     return lambda cell: any(one(cell) for one in all_of)
 
 
-_OPEN = ("after_add_partitions", "after_first_produce", "after_produce", "after_footer")
+_OPEN = ("after_add_partitions", "after_first_produce", "after_produce", "after_trailing_record")
 DESIGN: list[tuple[int, str, Callable[[Cell], bool]]] = [
     (1, "planned, nothing begun: the driver dies", _pair(cells.DRIVER, "planned")),
     (

@@ -23,7 +23,7 @@ SAMPLE = {
     f"{cells.RIVAL} | after_end",
     f"{cells.BROKER} | after_produce",
     f"{cells.BROKER} | EndTxn is answered",
-    f"{cells.DRIVER} | after_footer",
+    f"{cells.DRIVER} | after_trailing_record",
     f"{cells.NETWORK} | AddPartitionsToTxn is lost",
     "the checkpoint | is an older copy",
     f"{barrier_cells.SLEEPER} | after_add_partitions",
