@@ -19,7 +19,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
 CAST = ROOT / "docs" / "images" / "demo.cast"
-WIDTH, HEIGHT = 132, 36
+WIDTH, HEIGHT = 140, 36
 COMMAND = ["suiro", "demo", "--plain", "--flights", "20000"]
 
 
