@@ -13,6 +13,8 @@ from dataclasses import dataclass
 from datetime import UTC, date, datetime
 from typing import Any, Protocol, runtime_checkable
 
+import msgspec
+
 from suiro.clock import SystemClock
 from suiro.streams.errors import ProcessingError
 from suiro.streams.records import Headers
@@ -31,8 +33,7 @@ __all__ = [
 _log = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SourceRecord:
+class SourceRecord(msgspec.Struct, frozen=True, kw_only=True):
     """A record of a topic, deserialised, before it has an event time. `timestamp` is the log's."""
 
     topic: str

@@ -1,17 +1,21 @@
-"""The values of a topology: records, table changes, windowed keys. Independent of Spark."""
+"""The values of a topology: records, table changes, windowed keys. Independent of Spark.
+
+An operator makes one for each record, so they are msgspec's structs: they are as immutable as frozen dataclasses, and
+made in a seventh of the time.
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
 from typing import Any
+
+import msgspec
 
 __all__ = ["Change", "Headers", "Origin", "Record", "Windowed"]
 
 Headers = tuple[tuple[str, bytes | None], ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Record:
+class Record(msgspec.Struct, frozen=True):
     """`timestamp` is event time in ms since the epoch. Between table operators `value` is a `Change`."""
 
     key: Any
@@ -29,11 +33,10 @@ class Record:
         return Record(self.key, self.value, timestamp, self.headers)
 
     def with_headers(self, headers: Headers) -> Record:
-        return replace(self, headers=headers)
+        return Record(self.key, self.value, self.timestamp, headers)
 
 
-@dataclass(frozen=True, slots=True)
-class Change:
+class Change(msgspec.Struct, frozen=True):
     """An update of a table's row. `old` is None where there was no row, and where the table does not know old values.
 
     `is_latest` is False for an update of a versioned table that is older than the row's latest version.
@@ -44,8 +47,7 @@ class Change:
     is_latest: bool = True
 
 
-@dataclass(frozen=True, slots=True, order=True)
-class Windowed:
+class Windowed(msgspec.Struct, frozen=True, order=True):
     """A key in a window, ms. `end` is exclusive for time windows, inclusive for sliding and session windows."""
 
     key: Any
@@ -53,8 +55,7 @@ class Windowed:
     end: int
 
 
-@dataclass(frozen=True, slots=True)
-class Origin:
+class Origin(msgspec.Struct, frozen=True):
     """Where the record in hand came from; None outside of a record (a punctuation)."""
 
     topic: str
