@@ -191,13 +191,13 @@ def test_many_requests_at_once_hold_nobody_up(peer: Peer) -> None:
     assert peer.requests.used == 0
 
 
-def test_a_replayed_connection_gets_its_answer_first_and_rests_then(peer: Peer) -> None:
+def test_a_muted_connection_gets_its_answer_first_and_rests_then(peer: Peer) -> None:
     times: list[float] = []
 
     def answer(payload: bytes) -> list[Piece]:
         times.append(peer.loop.time())
         if payload == b"too much":
-            peer.connection.replay(120)
+            peer.connection.mute(120)
         return [frame(payload)]
 
     peer.answer = answer
