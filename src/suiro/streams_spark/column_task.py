@@ -122,20 +122,20 @@ class ColumnTask(StreamTask):
         if any(item.paused is not None for item in messages):
             self._lend(messages)
             return
-        input_partitions = [
+        waiting = [
             _Waiting(input_partition, input_, columns, behind)
             for (input_partition, input_), (columns, behind) in sorted(
                 self._input_partitions(messages).items(), key=lambda entry: entry[0]
             )
         ]
-        cut = _cut(input_partitions)
+        cut = _cut(waiting)
         chunks = [
             InputChunks(
-                input=input_partition.input,
-                topic=input_partition.input_partition.group,
-                columns=input_partition.first(count),
+                input=one.input,
+                topic=one.input_partition.group,
+                columns=one.first(count),
             )
-            for input_partition, count in zip(input_partitions, cut, strict=True)
+            for one, count in zip(waiting, cut, strict=True)
         ]
         try:
             arrived = columnar.arrive(chunks)
@@ -152,9 +152,9 @@ class ColumnTask(StreamTask):
         ):
             self.outputs.emit_columns(emission)
         self._buffered.clear()
-        for input_partition, count in zip(input_partitions, cut, strict=True):
-            self._topics.note_rows({input_partition.input: count})
-            self._hold(input_partition, count)
+        for one, count in zip(waiting, cut, strict=True):
+            self._topics.note_rows({one.input: count})
+            self._hold(one, count)
 
     def _lend(self, messages: list[ShuffleMessage]) -> None:
         """The rules take this micro-batch."""
@@ -180,23 +180,21 @@ class ColumnTask(StreamTask):
                 found[item.input_partition, item.input] = (waited, behind or item.behind)
         return found
 
-    def _hold(self, input_partition: _Waiting, count: int) -> None:
+    def _hold(self, one: _Waiting, count: int) -> None:
         number = 0
-        for columns in input_partition.after(count):
+        for columns in one.after(count):
             if number == 0 and "offset" in columns.schema.names:
                 offset, time = columns.column("offset")[0].as_py(), columns.column("timestamp")[0].as_py()
                 self._waiting.append(
                     BufferedFrom(
-                        input_partition.input_partition.group,
-                        input_partition.input_partition.partition,
+                        one.input_partition.group,
+                        one.input_partition.partition,
                         offset,
                         time,
                     )
                 )
-            number = self._buffered.add(
-                input_partition.input_partition, input_partition.input, number, columns
-            )
-            self._buffered_records[input_partition.input] += columns.num_rows
+            number = self._buffered.add(one.input_partition, one.input, number, columns)
+            self._buffered_records[one.input] += columns.num_rows
             self._condition.see("records wait for an input")
 
 
@@ -232,20 +230,16 @@ class _Waiting:
         return found
 
 
-def _cut(input_partitions: list[_Waiting]) -> list[int]:
+def _cut(waiting: list[_Waiting]) -> list[int]:
     """How many records of each input partition may be taken now. Where an input partition has more in the log, others
     wait once its last record here is taken."""
-    if len(input_partitions) == 1 or not any(input_partition.behind for input_partition in input_partitions):
-        return [len(input_partition.reached) for input_partition in input_partitions]
-    behind = [
-        (input_partition.reached, index)
-        for index, input_partition in enumerate(input_partitions)
-        if input_partition.behind
-    ]
+    if len(waiting) == 1 or not any(one.behind for one in waiting):
+        return [len(one.reached) for one in waiting]
+    behind = [(one.reached, index) for index, one in enumerate(waiting) if one.behind]
     if any(len(reached) == 0 for reached, _ in behind):
-        return [0] * len(input_partitions)
+        return [0] * len(waiting)
     time, last = min((int(reached[-1]), index) for reached, index in behind)
     return [
-        int(np.searchsorted(input_partition.reached, time, side="right" if index <= last else "left"))
-        for index, input_partition in enumerate(input_partitions)
+        int(np.searchsorted(one.reached, time, side="right" if index <= last else "left"))
+        for index, one in enumerate(waiting)
     ]

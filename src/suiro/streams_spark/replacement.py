@@ -1,4 +1,5 @@
-"""Takes the place of a running application without a stop: follows it replayed, then switches at its committed offsets.
+"""Takes the place of a running application without a stop: follows it without output, then switches at its committed
+offsets.
 
 Who may write is what the marker in Kafka says. It changes in one transaction (`switch`), after a fence; everything
 else, also what is in the state directory, only follows from it. See docs/decisions/0019.

@@ -7,7 +7,7 @@ then zeros up to a multiple of eight bytes) and columns as an Arrow IPC stream o
 - raw: columns as they are in the topic: key, value, timestamp, offset, and headers where there are any;
 - carried over a repartition: key and value as its serdes give them, timestamp, `time` (the input partition's time at
   that record, running maximum over all its records), and headers where there are any;
-- combined: what the sub-topology's columnar form on columns made of raw or carried ones (`suiro.streams.vectorised`);
+- combined: what the sub-topology's columnar form made of raw or carried ones (`suiro.streams.vectorised`);
 - a tick: no columns; the input partition's time, and whether it is behind.
 
 An input partition is what keeps its own order and time: a topic partition, or a task of an earlier level.
@@ -84,7 +84,7 @@ class ShuffleMessage:
     `clock`: the wall clock of this micro-batch, as planned; None where nobody needs it. `replayed`: the micro-batch
     only rebuilds state. `paused`: the input partition stands at the rebuild's boundary and had more records there: the
     time of the one that waited, -1 where it was not read yet; None where it is not so. Records of topics do not wait
-    for such a input partition, for those that come now were all processed; records that are carried do, as they did
+    for such an input partition, for those that come now were all processed; records that are carried do, as they did
     then. `rewrites`: the task writes all rows of its stores to their changelogs.
     """
 

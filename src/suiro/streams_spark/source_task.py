@@ -231,7 +231,7 @@ class _Here:
 def _combining(
     program: Program, sub: SubPlan, node: Node, input_partition: InputPartition, topics: Topics
 ) -> Callable[[ShuffleMessage], ShuffleMessage]:
-    """What a task's columnar form on columns wants to have done before the shuffle."""
+    """What a task's columnar form wants to have done before the shuffle."""
     columnar_forms = columnar_forms_of(program.run, program.plan.topology, program.settings)
     outputs = Outputs(program.plan, topics, input_partition, columnar_forms=columnar_forms)
     reader = SourceReader(
