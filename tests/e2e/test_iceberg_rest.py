@@ -18,6 +18,7 @@ from support.iceberg_rest import IcebergUnavailable, RestCatalog
 from support.waiting import wait_until
 
 from suiro.client import Client, NewTopic
+from suiro.connect.sinks import iceberg
 
 UNKNOWN = Answer(504, {"error": {"message": "the gateway gave up", "type": "GatewayTimeout", "code": 504}})
 REFUSED = Answer(503, {"error": {"message": "busy", "type": "ServiceUnavailable", "code": 503}})
@@ -81,6 +82,35 @@ def test_answers_of_commits_are_lost(
     assert metadata["properties"][f"suiro-connect.{unique}.{unique}-0"] == str(len(sent))
     assert "commit.retry.num-retries" not in metadata["properties"]
     assert [one["transform"] for one in metadata["partition-specs"][-1]["fields"]] == ["identity"]
+
+
+def test_a_catalog_that_answers_nonsense_is_asked_again(
+    tmp_path: Path, suiro_node: Any, client: Client, unique: str, catalog: RestCatalog
+) -> None:
+    with catalog.lossy(deque()) as proxy:
+        proxy.faults += [Answer(200, b"<html>a proxy's page</html>"), Answer(200, {"neither": "config"})]
+        with running(tmp_path, suiro_node.bootstrap_servers, section(unique, proxy.url)) as runtime:
+            send(client, unique, [{"n": 1}])
+            reaches(runtime, unique, lambda at: at["lag"] == 0 and not proxy.faults, "the row")
+
+
+def test_a_catalog_that_does_not_answer_is_left_and_asked_again(
+    tmp_path: Path,
+    suiro_node: Any,
+    client: Client,
+    unique: str,
+    catalog: RestCatalog,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(iceberg, "ANSWER_TIMEOUT_S", 2)
+    with running(tmp_path, suiro_node.bootstrap_servers, section(unique, catalog.url)) as runtime:
+        send(client, unique, [{"n": 1}])
+        reaches(runtime, unique, lambda at: at["lag"] == 0 and at["records"], "the row")
+        with catalog.stopped():
+            send(client, unique, [{"n": 2}])
+            reaches(runtime, unique, lambda at: "timed out" in (at["error"] or ""), "no answer in time")
+        reaches(runtime, unique, lambda at: at["records"] == 2, "the row")
+    assert sorted(row["n"] for row in catalog.read("db.t")) == [1, 2]
 
 
 def test_a_second_copy_writes_nothing_twice(

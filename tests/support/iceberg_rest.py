@@ -10,9 +10,12 @@ import fcntl
 import os
 import re
 import shutil
+import signal
 import subprocess
 import tempfile
 from collections import deque
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -79,9 +82,10 @@ class RestCatalog:
     def start(self) -> None:
         """On the same port as before, where it was killed."""
         self._log.unlink(missing_ok=True)
+        # With a write-ahead log a test that reads again and again does not keep commits waiting.
         settings = {
             "CATALOG_WAREHOUSE": (self._folder / "warehouse").as_uri(),
-            "CATALOG_URI": f"jdbc:sqlite:{self._folder}/catalog.db",
+            "CATALOG_URI": f"jdbc:sqlite:{self._folder}/catalog.db?journal_mode=WAL&busy_timeout=30000",
             "CATALOG_REST_PORT": str(self._port),
         }
         with self._log.open("wb") as log:
@@ -110,6 +114,16 @@ class RestCatalog:
             self._process.kill()
             self._process.wait()
             self._process = None
+
+    @contextmanager
+    def stopped(self) -> Iterator[None]:
+        """It takes connections and answers nothing."""
+        assert self._process is not None
+        self._process.send_signal(signal.SIGSTOP)
+        try:
+            yield
+        finally:
+            self._process.send_signal(signal.SIGCONT)
 
     def metadata_of(self, table: str) -> dict[str, Any]:
         """Empty where there is no such table yet."""

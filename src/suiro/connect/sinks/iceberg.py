@@ -27,7 +27,10 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
-from pyiceberg.catalog import Catalog, load_catalog
+import requests
+from pydantic import ValidationError
+from pyiceberg.catalog import AVAILABLE_CATALOGS, Catalog, CatalogType, load_catalog
+from pyiceberg.catalog.rest import RestCatalog
 from pyiceberg.exceptions import (
     CommitFailedException,
     CommitStateUnknownException,
@@ -51,6 +54,9 @@ __all__ = ["IcebergSink"]
 
 COMMIT_RETRIES = "commit.retry.num-retries"
 """pyiceberg 0.11 has no name for it: it does not repeat commits."""
+CONNECT_TIMEOUT_S = 10
+ANSWER_TIMEOUT_S = 60
+"""Without a byte of a REST catalog's answer."""
 _TRANSFORMS = {
     "identity": IdentityTransform,
     "year": YearTransform,
@@ -76,6 +82,27 @@ class IcebergSettings(ColumnsSettings):
     def check(self) -> None:
         if len(self.table.split(".")) < 2 or not all(self.table.split(".")):
             raise SettingError("table", f"expected NAMESPACE.TABLE, got {self.table!r}")
+
+
+class _BoundedRestCatalog(RestCatalog):
+    """A REST catalog that does not wait for ever for an answer, as pyiceberg's own does."""
+
+    def _config_headers(self, session: requests.Session) -> None:
+        """The first call on a new session; behind it the session may already ask for a token."""
+        send = session.send
+
+        def bounded(request: requests.PreparedRequest, **options: Any) -> requests.Response:
+            return send(request, **options | {"timeout": (CONNECT_TIMEOUT_S, ANSWER_TIMEOUT_S)})
+
+        session.send = bounded  # type: ignore[method-assign]
+        super()._config_headers(session)
+
+
+def _rest_catalog(name: str, settings: dict[str, str]) -> Catalog:
+    return _BoundedRestCatalog(name, **settings)
+
+
+AVAILABLE_CATALOGS[CatalogType.REST] = _rest_catalog  # pyiceberg's settings have no timeout
 
 
 class IcebergSink:
@@ -121,6 +148,8 @@ class IcebergSink:
         with self._errors("open"):
             try:
                 self._catalog = load_catalog(self._catalog_name, **self._catalog_settings)
+            except (requests.JSONDecodeError, ValidationError):
+                raise  # an answer that is not a catalog's, such as a proxy's page: values, but not the user's
             except (ValueError, TypeError, ImportError) as error:
                 raise SettingError("catalog", f"pyiceberg cannot open it: {error}") from error
             try:
@@ -207,7 +236,7 @@ class IcebergSink:
             raise TransientError(
                 f"{self._name}: another writer changed the Iceberg table {self._settings.table} first: {error}"
             ) from error
-        except (CommitStateUnknownException, RESTError, OSError, ConnectionError) as error:
+        except (CommitStateUnknownException, RESTError, OSError, ValidationError) as error:
             raise TransientError(
                 f"{self._name}: cannot {doing} the Iceberg table {self._settings.table}: {error}"
             ) from error
