@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import atexit
 import os
 import shutil
 import signal
+import tempfile
 import warnings
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -30,6 +32,21 @@ autovacuum = off
 """
 
 
+def _for_the_servers_user(folder: Path) -> Path:
+    """Where root's servers, which run as another user, can have it; `folder` becomes a link to it. Each session of
+    pytest that starts closes the folders of all sessions to other users, so it is in none of them."""
+    if os.geteuid() != 0:
+        folder.mkdir(parents=True, exist_ok=True)
+    elif not folder.is_symlink():
+        outside = Path(tempfile.mkdtemp(prefix="suiro-postgres-"))
+        atexit.register(shutil.rmtree, outside, ignore_errors=True)
+        outside.chmod(0o755)
+        (outside / "data").mkdir()
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        folder.symlink_to(outside / "data")
+    return folder.resolve()
+
+
 class Postgres:
     """`dsn` reaches it; `stop` ends it. Start it again on the same folder and it goes on.
 
@@ -44,7 +61,7 @@ class Postgres:
         known: dict[int, Path] = utils.POSTGRES_VERSIONS
         if version not in known:
             known[version] = binaries(version)
-        folder.mkdir(parents=True, exist_ok=True)
+        folder = _for_the_servers_user(folder)
         self.server: Any = get_server(folder, cleanup_mode=None, start=False, postgres_version=version)
         with self.server._lock:
             self.server.ensure_pgdata_inited()
@@ -103,7 +120,6 @@ class Standby:
 
     def __init__(self, primary: Postgres, folder: Path, *, slot: str = "") -> None:
         self._primary = primary
-        self._folder = folder
         self._slot = slot
         with psycopg.connect(primary.dsn, autocommit=True) as connection:
             connection.execute("select pg_create_physical_replication_slot('standby')")
@@ -113,8 +129,8 @@ class Standby:
                 )
                 connection.execute("alter system set synchronized_standby_slots = 'standby'")
                 connection.execute("select pg_reload_conf()")
-        folder.mkdir(mode=0o700)
-        folder.parent.chmod(0o755)  # the servers' user has to come through
+        self._folder = folder = _for_the_servers_user(folder)
+        folder.chmod(0o700)
         if primary.server.system_user is not None:
             shutil.chown(folder, primary.server.system_user)
         self._run("pg_basebackup", "-D", str(folder), "-d", primary.dsn, "-R", "-S", "standby", "-c", "fast")
