@@ -12,8 +12,9 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from typing import Literal
+
+import msgspec
 
 from suiro.errors import CorruptRecordError, UsageError
 from suiro.protocol.compression import MAX_DECOMPRESSED_BYTES, NONE, compress, decompress
@@ -49,13 +50,13 @@ __all__ = [
 
 _CONTROL_KEY = struct.Struct(">hh")  # version, type
 _CONTROL_VALUE = struct.Struct(">hi")  # version, coordinator epoch
+_INT64_LEAST, _INT64_MOST = -(1 << 63), (1 << 63) - 1
 _ABORT = 0
 _COMMIT = 1
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Record:
-    """One record. `timestamp` in milliseconds since the epoch."""
+class Record(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+    """One record. `timestamp` in milliseconds since the epoch. A struct takes a tenth of a dataclass's time to make."""
 
     offset: int
     timestamp: int
@@ -262,14 +263,27 @@ def _put_bytes(out: bytearray, value: bytes | None) -> None:
 
 
 def _get_record(data: bytes, at: int, header: BatchHeader) -> tuple[Record, int]:
-    """The record at a place, and the place behind it. Nearly all numbers have one byte, so it is looked at here."""
+    """The record at a place, and the place behind it. Most numbers have one byte, so that is looked at here; a search
+    reads millions of records."""
     try:
-        size, at = _varint(data, at)
+        if (byte := data[at]) < 0x80:
+            size, at = (byte >> 1) ^ -(byte & 1), at + 1
+        else:
+            size, at = _varint(data, at)
         end = at + size
         if size < 0 or end > len(data):
             raise CorruptRecordError(f"a record claims {size} bytes, {len(data) - at} are left")
-        timestamp_delta, at = _varint(data, at + 1, 64)  # behind the attributes
-        offset_delta, at = _varint(data, at)
+        at += 1  # the attributes
+        if (byte := data[at]) < 0x80:
+            timestamp, at = header.base_timestamp + ((byte >> 1) ^ -(byte & 1)), at + 1
+        else:
+            delta, at = _varint(data, at, 64)
+            timestamp = header.base_timestamp + delta
+        if (byte := data[at]) < 0x80:
+            offset, at = header.base_offset + ((byte >> 1) ^ -(byte & 1)), at + 1
+        else:
+            delta, at = _varint(data, at)
+            offset = header.base_offset + delta
         if (byte := data[at]) < 0x80:
             length, at = (byte >> 1) ^ -(byte & 1), at + 1
         else:
@@ -290,25 +304,20 @@ def _get_record(data: bytes, at: int, header: BatchHeader) -> tuple[Record, int]
             if stop > len(data):
                 raise _too_long(length, data, at)
             value, at = data[at:stop], stop
+        headers: tuple[tuple[str, bytes | None], ...] = ()
         if data[at]:
             headers, at = _get_headers(data, at)
         else:
-            headers, at = (), at + 1
+            at += 1
     except IndexError:
         raise CorruptRecordError("it ends inside a number") from None
     if at != end:
         raise CorruptRecordError(f"a record claims {size} bytes and has {size + at - end}")
-    timestamp = (
-        header.max_timestamp if header.is_log_append_time else _int64(header.base_timestamp + timestamp_delta)
-    )
-    record = Record(
-        offset=_int64(header.base_offset + offset_delta),
-        timestamp=timestamp,
-        key=key,
-        value=value,
-        headers=headers,
-    )
-    return record, at
+    if header.attributes & LOG_APPEND_TIME_BIT:
+        timestamp = header.max_timestamp
+    if not (_INT64_LEAST <= offset <= _INT64_MOST and _INT64_LEAST <= timestamp <= _INT64_MOST):
+        offset, timestamp = _int64(offset), _int64(timestamp)
+    return Record(offset=offset, timestamp=timestamp, key=key, value=value, headers=headers), at
 
 
 def _varint(data: bytes, at: int, bits: int = 32) -> tuple[int, int]:
@@ -316,6 +325,9 @@ def _varint(data: bytes, at: int, bits: int = 32) -> tuple[int, int]:
     byte = data[at]
     if byte < 0x80:
         return (byte >> 1) ^ -(byte & 1), at + 1
+    if (second := data[at + 1]) < 0x80:
+        value = byte & 0x7F | second << 7
+        return (value >> 1) ^ -(value & 1), at + 2
     value = shift = 0
     while True:
         byte = data[at]
@@ -357,6 +369,4 @@ def _get_headers(data: bytes, at: int) -> tuple[tuple[tuple[str, bytes | None], 
 
 
 def _int64(value: int) -> int:
-    if -(1 << 63) <= value < 1 << 63:
-        return value
-    return (value + (1 << 63)) % (1 << 64) - (1 << 63)
+    return (value - _INT64_LEAST) % (1 << 64) + _INT64_LEAST
