@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import datetime
+import decimal
+import enum
+from collections import OrderedDict
 from typing import Any
 
 import pytest
@@ -27,9 +31,19 @@ SERDES = {
     "bytes": serdes.bytes,
 }
 
+
+class Number(enum.IntEnum):
+    ONE = 1
+
+
+class Text(enum.StrEnum):
+    A = "a"
+
+
 atoms = st.one_of(
     st.sampled_from([0, 1, 1.0, True, False, -0.0, 0.0, "", "1", "é", "\ud800", b"", b"1"]),
     st.sampled_from([1 << 31, 1 << 63, -(1 << 63), 1 << 70, float("nan"), float("inf"), 1e300]),
+    st.sampled_from([Number.ONE, Text.A, datetime.date(2026, 1, 2), decimal.Decimal("1.5")]),
     st.integers(-9, 9),
 )
 values = st.recursive(
@@ -37,6 +51,7 @@ values = st.recursive(
     lambda inner: (
         st.lists(inner, max_size=3)
         | st.dictionaries(st.sampled_from(["b", "a", "ä", "\ud800", 1, None, True]), inner, max_size=3)
+        | st.dictionaries(st.sampled_from(["b", Text.A]), inner, max_size=2).map(OrderedDict)
         | st.tuples(inner, inner)
         | st.frozensets(atoms, max_size=2)
     ),

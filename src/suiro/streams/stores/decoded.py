@@ -16,6 +16,9 @@ from collections.abc import Callable
 from math import isfinite
 from typing import Any
 
+import msgspec
+
+from suiro.foundation.nesting import MAX_NESTING
 from suiro.streams.serdes import (
     BooleanSerde,
     BytesSerde,
@@ -27,6 +30,7 @@ from suiro.streams.serdes import (
     StringSerde,
     TaggedSerde,
 )
+from suiro.streams.serdes.json_values import are_exact
 from suiro.streams.stores.ordered import OrderedMap
 from suiro.streams.topology.nodes import StoreSpec
 
@@ -38,8 +42,6 @@ Copy = Callable[[Any], Any]
 _TIMESTAMP = struct.Struct(">q")
 _INTEGERS = 1 << 63
 """Integers up to here have a form in all serdes; larger ones are encoded at once."""
-_LEVELS_MAX = 32
-"""Lists in lists: what is deeper is encoded at once."""
 
 
 class Cells:
@@ -53,6 +55,9 @@ class Cells:
         self._start = _TIMESTAMP.size if stamped else 0
         self._keeps = keeps
         self._form = reader_of(spec.value) if keeps else None
+        self._is_json = type(spec.value) is JsonSerde  # what it reads, msgspec copies in C
+        self.own_copy: Copy = msgspec.to_builtins if self._form in (_json, _tagged) else _same
+        """Copies what `self._form` gave."""
 
     def get(self, key: bytes) -> tuple[Any, int] | None:
         """Value and timestamp; the value is the caller's."""
@@ -62,11 +67,12 @@ class Cells:
         row = self._rows.held(key)
         if row is None:
             return None
-        if isinstance(row, _Row):
-            return row.taken()
+        if type(row) is _Row:
+            return row.copy(row.value), row.timestamp
         assert isinstance(row, bytes)
         value, timestamp = self.decoded(row)
-        if (made := copier_of(value)) is not None:
+        made = msgspec.to_builtins if self._is_json else copier_of(value)
+        if made is not None:
             self._rows.hold(key, _Row(self, made(value), timestamp, row, made))
         return value, timestamp
 
@@ -79,10 +85,10 @@ class Cells:
                 pass
             else:
                 row = self._rows.held(key)
-                if isinstance(row, _Row) and row.is_change:
-                    row.value, row.timestamp, row.data, row.copy = own, timestamp, None, None
+                if type(row) is _Row and row.is_change:
+                    row.value, row.timestamp, row.data = own, timestamp, None
                 else:
-                    self._rows.put(key, _Row(self, own, timestamp))
+                    self._rows.put(key, _Row(self, own, timestamp, None, self.own_copy))
                 return
         self._rows.put(key, self.encoded(value, timestamp))
 
@@ -98,7 +104,7 @@ class Cells:
     def row_of(self, snapshot: Snapshot) -> tuple[Any, int] | None:
         """What `get` would have given; the value is the caller's."""
         if isinstance(snapshot, _Row):
-            return snapshot.taken()
+            return snapshot.copy(snapshot.value), snapshot.timestamp
         return None if snapshot is None else self.decoded(snapshot)
 
     def decoded(self, row: bytes) -> tuple[Any, int]:
@@ -116,22 +122,14 @@ class _Row:
 
     __slots__ = ("_cells", "copy", "data", "is_change", "timestamp", "value")
 
-    def __init__(
-        self, cells: Cells, value: Any, timestamp: int, read: bytes | None = None, copy: Copy | None = None
-    ) -> None:
+    def __init__(self, cells: Cells, value: Any, timestamp: int, read: bytes | None, copy: Copy) -> None:
         self._cells = cells
         self.value = value
         self.timestamp = timestamp
         self.data = read
         self.copy = copy
+        """Gives who asks for the row a value of their own."""
         self.is_change = read is None
-
-    def taken(self) -> tuple[Any, int]:
-        """Value and timestamp; the value is the caller's."""
-        copy = self.copy
-        if copy is None:
-            copy = self.copy = copier_of(self.value) or _copied
-        return copy(self.value), self.timestamp
 
     def encoded(self) -> bytes:
         if self.data is None:
@@ -246,37 +244,37 @@ def _string(value: Any) -> Any:
     return value
 
 
-_NUMBERS = frozenset({int, bool})
-
-
-def _json(value: Any, levels: int = _LEVELS_MAX) -> Any:
-    """An object's fields come back sorted."""
+def _json(value: Any) -> Any:
+    """An object's fields come back sorted. A list or dict is written and read by msgspec, which takes less time than to
+    look at all that is in it. JSON does not have what comes back as another value: a tuple, a date, NaN."""
     kind = type(value)
-    if kind is int:
+    if kind is dict or kind is list:
+        try:
+            data = _write(value)
+            own = _read(data)
+            is_exact = bool(own == value)
+        except Exception:  # noqa: BLE001 - a user's class may raise anything
+            raise _NotExact from None
+        if is_exact and data.count(b"[") + data.count(b"{") <= MAX_NESTING:
+            return own
+    elif kind is int:
         if -_INTEGERS <= value < _INTEGERS:
             return value
     elif kind is str:
         return _string(value)
-    elif kind is bool:
+    elif kind is bool or (kind is float and isfinite(value)):
         return value
-    elif kind is float:
-        if isfinite(value):
-            return value
-    elif kind is list and levels:
-        if (
-            value
-            and _NUMBERS.issuperset(map(type, value))
-            and min(value) >= -_INTEGERS
-            and max(value) < _INTEGERS
-        ):
-            return value[:]
-        return [None if item is None else _json(item, levels - 1) for item in value]
-    elif kind is dict and levels and all(type(name) is str and name.isascii() for name in value):
-        return {
-            name: None if value[name] is None else _json(value[name], levels - 1) for name in sorted(value)
-        }
     raise _NotExact
 
+
+def _tagged(value: Any) -> Any:
+    """Other than JSON's, it refuses enumerations and classes derived from those of JSON."""
+    if are_exact((value,)):
+        return _json(value)
+    raise _NotExact
+
+
+_write, _read = msgspec.json.Encoder(order="sorted").encode, msgspec.json.Decoder().decode
 
 _FORMS: dict[type, Copy] = {
     LongSerde: _long,
@@ -286,5 +284,5 @@ _FORMS: dict[type, Copy] = {
     BytesSerde: _bytes,
     StringSerde: _string,
     JsonSerde: _json,
-    TaggedSerde: _json,
+    TaggedSerde: _tagged,
 }
