@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import random
 from collections.abc import Sequence
-from dataclasses import replace
 
 import pytest
+from msgspec.structs import replace
 
 from suiro.protocol.records import Record
 from suiro.views.control.journal_keys import Keys, Signer
