@@ -5,38 +5,76 @@ Both sides: varint length of new, new, old, 0x02. New alone: new, 0x01. Old alon
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from suiro.streams.records import Change
 from suiro.streams.serdes import Serde
+from suiro.streams.serdes.block_forms import Failed, decode_rows, encode_rows
 
-__all__ = ["read_change", "write_change"]
+__all__ = ["read_change", "read_changes", "write_changes"]
 
 _OLD, _NEW, _BOTH = b"\x00", b"\x01", b"\x02"
 
 
-def write_change(serde: Serde, topic: str, change: Change) -> bytes | None:
-    new = None if change.new is None else serde.serialize(topic, change.new)
-    old = None if change.old is None else serde.serialize(topic, change.old)
-    if new is not None and old is not None:
-        return _varint(len(new)) + new + old + _BOTH
-    if new is not None:
-        return new + _NEW
-    return None if old is None else old + _OLD
+def write_changes(
+    serde: Serde, topic: str, changes: Sequence[Change | None]
+) -> tuple[list[bytes | None], Failed]:
+    """The bytes; None for each that is None or failed."""
+    new, wrong_new = encode_rows(serde, [None if change is None else change.new for change in changes], topic)
+    old, wrong = encode_rows(serde, [None if change is None else change.old for change in changes], topic)
+    wrong |= wrong_new  # of a change, the new side is written first
+    found = list(map(_written, new, old))
+    for row in wrong:
+        found[row] = None
+    return found, wrong
+
+
+def _written(new: bytes | None, old: bytes | None) -> bytes | None:
+    if new is None:
+        return None if old is None else old + _OLD
+    return new + _NEW if old is None else _varint(len(new)) + new + old + _BOTH
+
+
+def read_changes(serde: Serde, topic: str, data: Sequence[bytes | None]) -> list[Change | None] | None:
+    """What `read_change` gives for each; None: one of them fails."""
+    try:
+        sides = [(None, None) if item is None else _sides(item) for item in data]
+    except IndexError:  # cut off
+        return None
+    new, wrong = decode_rows(serde, [side[0] for side in sides], topic)
+    if wrong:
+        return None
+    old, wrong = decode_rows(serde, [side[1] for side in sides], topic)
+    if wrong:
+        return None
+    return [
+        None if item is None else Change(one, other) for item, one, other in zip(data, new, old, strict=True)
+    ]
 
 
 def read_change(serde: Serde, topic: str, data: bytes) -> Change:
+    new, old = _sides(data)
+    return Change(
+        None if new is None else serde.deserialize(topic, new),
+        None if old is None else serde.deserialize(topic, old),
+    )
+
+
+def _sides(data: bytes) -> tuple[bytes | None, bytes | None]:
     kind, body = data[-1:], data[:-1]
     if kind == _NEW:
-        return Change(serde.deserialize(topic, body))
+        return body, None
     if kind == _OLD:
-        return Change(None, serde.deserialize(topic, body))
+        return None, body
     length, start = _read_varint(body)
-    new, old = body[start : start + length], body[start + length :]
-    return Change(serde.deserialize(topic, new), serde.deserialize(topic, old))
+    return body[start : start + length], body[start + length :]
 
 
 def _varint(number: int) -> bytes:
     """Zigzag, then seven bits a byte (`ByteUtils.writeVarint`)."""
     value = number << 1
+    if value < 0x80:
+        return bytes((value,))
     found = bytearray()
     while value >= 0x80:
         found.append(value & 0x7F | 0x80)

@@ -12,7 +12,7 @@ from suiro.streams.serdes import natural
 from suiro.streams.serdes.block_forms import Failed, encode_rows
 from suiro.streams.sources import DeadLetter
 from suiro.streams.topology.nodes import Repartition, Sink
-from suiro.streams_spark.changes import write_change
+from suiro.streams_spark.changes import write_changes
 
 __all__ = ["Failing", "carried_columns", "encoded_for", "one_record", "parcel_of"]
 
@@ -111,16 +111,10 @@ def carried_columns(
     """Keys, values, and the rows of the block that can be carried; None: all."""
     keys, wrong = encode_rows(cut.key, block.keys, topic)
     if cut.is_change:
-        values: list[bytes | None] = []
-        wrong_values: Failed = {}
-        for row, change in enumerate(block.values):
-            data = None
-            if change is not None and row not in wrong:
-                try:
-                    data = write_change(cut.value, topic, change)
-                except Exception as error:  # noqa: BLE001 - a user's function raises anything
-                    wrong_values[row] = error
-            values.append(data)
+        changes = block.values
+        if wrong:
+            changes = [None if row in wrong else change for row, change in enumerate(changes)]
+        values, wrong_values = write_changes(cut.value, topic, changes)
     else:
         values, wrong_values = encode_rows(cut.value, block.values, topic)
     wrong = wrong_values | wrong

@@ -13,7 +13,7 @@ from suiro.streams.records import Headers, Origin, Record
 from suiro.streams.serdes.block_forms import decode_rows
 from suiro.streams.sources import SourceReader
 from suiro.streams.topology.nodes import Repartition
-from suiro.streams_spark.changes import read_change
+from suiro.streams_spark.changes import read_change, read_changes
 from suiro.streams_spark.notes import NO_TIME
 from suiro.streams_spark.shuffle_message import InputPartition, headers_list
 
@@ -111,13 +111,16 @@ class CarriedReader:
 
     def block(self, columns: pa.RecordBatch, *, takes_all: bool) -> ReadColumns | None:
         cut, topic, partition = self._cut, self._topic, self._partition
-        if cut.is_change:
-            return None
         keys, failed = decode_rows(cut.key, columns.column("key").to_pylist(), topic)
         if failed:
             return None
-        values, failed = decode_rows(cut.value, columns.column("value").to_pylist(), topic)
-        if failed:
+        data = columns.column("value").to_pylist()
+        values: list[Any] | None
+        if cut.is_change:
+            values = read_changes(cut.value, topic, data)
+        else:
+            values, failed = decode_rows(cut.value, data, topic)
+        if values is None or failed:
             return None
         timestamps, times = columns.column("timestamp").to_pylist(), columns.column("time").to_pylist()
         headers = headers_list(columns)

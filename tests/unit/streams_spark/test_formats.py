@@ -34,7 +34,7 @@ from suiro.streams.stores import OrderedMap, open_store
 from suiro.streams.topology.nodes import StoreSpec
 from suiro.streams_spark import description, rebuild, replacement
 from suiro.streams_spark.buffered_records import pack_buffered, unpack_buffered
-from suiro.streams_spark.changes import read_change, write_change
+from suiro.streams_spark.changes import read_change, write_changes
 from suiro.streams_spark.description import check_description
 from suiro.streams_spark.notes import INPUT_TIME, note, noted
 from suiro.streams_spark.plan import plan
@@ -256,12 +256,12 @@ FORMATS: dict[str, tuple[Callable[[], bytes], Callable[[bytes], Any], Any]] = {
     "state-directory": (DIRECTORY.pack, Directory.unpack, DIRECTORY),
     "state-segment": (lambda: next(write_segments(MAPS)), segments_of, MAPS),
     "change": (
-        lambda: b"".join(write_change(serdes.long, "t", change) or b"" for change in CHANGES[1:2]),
+        lambda: write_changes(serdes.long, "t", CHANGES[1:2])[0][0] or b"",
         lambda data: read_change(serdes.long, "t", data),
         CHANGES[1],
     ),
     "change-both": (
-        lambda: write_change(serdes.long, "t", CHANGES[0]) or b"",
+        lambda: write_changes(serdes.long, "t", CHANGES[:1])[0][0] or b"",
         lambda data: read_change(serdes.long, "t", data),
         CHANGES[0],
     ),
