@@ -8,7 +8,7 @@ from typing import Any
 from hypothesis import given, reject, settings
 from hypothesis import strategies as st
 from support.block_runs import Fed, Ran, run_both
-from support.drawn_graphs import JOINS, WINDOWS, graphs
+from support.drawn_graphs import JOINS, TABLES, WINDOWS, graphs
 
 from suiro.streams import StreamsBuilder
 from suiro.streams.errors import TopologyError
@@ -50,9 +50,9 @@ def test_the_answers_are_those_of_the_reference(
     compare(build, sent, cuts, every, policy, coalesces)
 
 
-@settings(max_examples=120, deadline=None)
+@settings(max_examples=180, deadline=None)
 @given(
-    st.one_of(graphs(JOINS), graphs(WINDOWS)),
+    st.one_of(graphs(JOINS), graphs(WINDOWS), graphs(TABLES)),
     SENT,
     st.lists(st.integers(1, 9), min_size=1, max_size=4),
     st.integers(1, 4),

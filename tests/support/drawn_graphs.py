@@ -74,8 +74,14 @@ JOINS = (
     *("filter", "flat_map_values", "select_key", "branch", "merge", "to", "map_values", "process_values"),
     *("table", "to_table", "table_filter", "table_values", "table_stream", "to_table", "table_filter"),
     *("table_join", "shared", "shared", "shared", "shared", "aggregate", "flat_map", "table_table"),
+    *("table_group", "table_group"),
 )
 """Tables, and joins with them."""
+TABLES = (
+    *("to_table", "to_table", "table_group", "table_group", "table_group", "table_group", "table_stream"),
+    *("table_table", "table_filter", "shared"),
+)
+"""Tables of tables."""
 WINDOWS = (
     *("filter", "flat_map_values", "select_key", "branch", "merge", "to", "process_values"),
     *("session", "session", "windowed", "final", "hopping", "stream_join", "stream_join", "shared"),
@@ -327,6 +333,40 @@ def _table_table(
     tables.append(join(right, lambda left, right: [_bad(left), right], value=serdes.json, materialized=kept))
 
 
+def _regrouped(key: Any, value: Any) -> Any:
+    """Another key or the same, no pair, or a pair without a key or a value."""
+    number = _number(_bad(value))
+    pairs = [(key, value), ("k", [value]), (key, [value]), None, ("k", None), (None, value)]
+    return pairs[number % len(pairs)]
+
+
+def _table_group(
+    builder: Any, streams: Any, stream: Any, other: Any, name: str, tables: Any, stores: Any, n: int
+) -> None:
+    grouped = _a_table(other, name, tables, n).group_by(
+        _regrouped, key=serdes.string, value=serdes.json, name=name
+    )
+    kept = _kept(f"{name}-made")
+
+    def add(key: Any, value: Any, aggregate: Any) -> Any:
+        aggregate.append(_bad(value))  # in place
+        return aggregate if n % 2 else aggregate[:3]
+
+    def subtract(key: Any, value: Any, aggregate: Any) -> Any:
+        return None if len(aggregate) == 1 else aggregate[1:]
+
+    match n % 3:
+        case 0:
+            made = grouped.count(materialized=kept)
+        case 1:
+            made = grouped.reduce(
+                lambda total, row: [total, row], lambda total, row: _bad(total), materialized=kept
+            )
+        case _:
+            made = grouped.aggregate(list, add, subtract, value=serdes.json, materialized=kept)
+    tables.append(made)
+
+
 def _table_join(
     builder: Any, streams: Any, stream: Any, other: Any, name: str, tables: Any, stores: Any, n: int
 ) -> None:
@@ -459,6 +499,7 @@ _STEPS: dict[str, Callable[..., None]] = {
         )
     ),
     "table_stream": _table_stream,
+    "table_group": _table_group,
     "table_table": _table_table,
     "stream_join": _stream_join,
 }

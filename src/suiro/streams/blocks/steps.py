@@ -12,6 +12,7 @@ from suiro.streams.blocks.map_batches import MapBatchesStep
 from suiro.streams.blocks.session_aggregate import SessionAggregateStep
 from suiro.streams.blocks.stream_stream_join import StreamStreamJoinStep
 from suiro.streams.blocks.stream_table_join import StreamTableJoinStep
+from suiro.streams.blocks.table_aggregate import TableAggregateStep, TableGroupByStep
 from suiro.streams.topology.nodes import (
     AsyncCall,
     Branch,
@@ -33,7 +34,9 @@ from suiro.streams.topology.nodes import (
     StreamGlobalTableJoin,
     StreamStreamJoin,
     StreamTableJoin,
+    TableAggregate,
     TableFilter,
+    TableGroupBy,
     TableMapValues,
     TableSource,
     TimeWindowAggregate,
@@ -82,6 +85,8 @@ _ONE_PORT: dict[type, Any] = {
     TableFilter: table.TableFilterStep,
     TableMapValues: table.TableMapValuesStep,
     ToStream: table.ToStreamStep,
+    TableGroupBy: TableGroupByStep,
+    TableAggregate: TableAggregateStep,
 }
 _SEVERAL_PORTS: dict[type, Any] = {
     StreamTableJoin: StreamTableJoinStep,

@@ -6,6 +6,7 @@ have the same new key, else two, the old one first. Results are stamped with the
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from suiro.streams.errors import TopologyError
@@ -16,7 +17,10 @@ from suiro.streams.topology.nodes import TableAggregate, TableGroupBy
 if TYPE_CHECKING:
     from suiro.streams.operators.context import Context
 
-__all__ = ["TableAggregateRule", "TableGroupByRule"]
+__all__ = ["TableAggregateRule", "TableGroupByRule", "side_of", "update_of"]
+
+NO_KEY_TO_GROUP = "a table's row without a key cannot be grouped"
+NO_KEY_TO_AGGREGATE = "a table's row without a key cannot be aggregated"
 
 
 class TableGroupByRule:
@@ -33,12 +37,12 @@ class TableGroupByRule:
     def process(self, record: Record, port: int) -> None:
         change: Change = record.value
         if record.key is None:
-            raise TopologyError("a table's row without a key cannot be grouped")
+            raise TopologyError(NO_KEY_TO_GROUP)
         if not change.is_latest:
             self._context.drop("not the latest version")
             return
-        new_key, new = self._side(record.key, change.new)
-        old_key, old = self._side(record.key, change.old)
+        new_key, new = side_of(self._mapper, record.key, change.new)
+        old_key, old = side_of(self._mapper, record.key, change.old)
         if old is not None and new is not None and old_key == new_key:
             self._forward(Record(new_key, Change(new, old), record.timestamp, record.headers))
             return
@@ -47,64 +51,70 @@ class TableGroupByRule:
         if new is not None:
             self._forward(Record(new_key, Change(new, None), record.timestamp, record.headers))
 
-    def _side(self, key: Any, value: Any) -> tuple[Any, Any]:
-        if value is None:
-            return None, None
-        pair = self._mapper(key, value)
-        if pair is None or pair[0] is None or pair[1] is None:
-            return None, None
-        return pair[0], pair[1]
+
+def side_of(mapper: Callable[[Any, Any], Any], key: Any, value: Any) -> tuple[Any, Any]:
+    """The new key and value of one side of a change; None, None: the side is skipped."""
+    if value is None:
+        return None, None
+    pair = mapper(key, value)
+    if pair is None or pair[0] is None or pair[1] is None:
+        return None, None
+    return pair[0], pair[1]
 
 
 class TableAggregateRule:
     def __init__(self, operator: TableAggregate, context: Context) -> None:
-        self._kind = operator.kind
-        self._initializer = operator.initializer
-        kind: Any = "left_right" if operator.kind == "reduce" else "key_value_aggregate"
-        self._adder: Any = None if operator.adder is None else callable_of(operator.adder, kind)
-        self._subtractor: Any = (
-            None if operator.subtractor is None else callable_of(operator.subtractor, kind)
-        )
+        self._update = update_of(operator)
         self._store = context.store(operator.store)
         self._forward = context.forward
 
     def process(self, record: Record, port: int) -> None:
         key, change = record.key, record.value
         if key is None:
-            raise TopologyError("a table's row without a key cannot be aggregated")
+            raise TopologyError(NO_KEY_TO_AGGREGATE)
         found = self._store.get_with_timestamp(key)
         old, timestamp = (
             (None, record.timestamp) if found is None else (found[0], max(found[1], record.timestamp))
         )
-        aggregate = old
-        # Without an aggregate there is nothing to take out of (KAFKA-5315); the subtractor has made it None before.
-        if change.old is not None and old is not None:
-            aggregate = self._taken_out(key, change.old, old)
-        if change.new is not None:
-            aggregate = self._put_in(key, change.new, aggregate)
+        aggregate = self._update(key, change, old)
         if aggregate is old and old is not None:
             old = self._store.get(key)  # adder or subtractor may have changed it in place
         self._store.put(key, aggregate, timestamp)
         self._forward(Record(key, Change(aggregate, old), timestamp, record.headers))
 
-    def _taken_out(self, key: Any, value: Any, aggregate: Any) -> Any:
-        match self._kind:
-            case "count":
-                return aggregate - 1
-            case "reduce":
-                return self._subtractor(aggregate, value)
-            case "aggregate":
-                return self._subtractor(key, value, aggregate)
 
-    def _put_in(self, key: Any, value: Any, aggregate: Any) -> Any:
-        match self._kind:
-            case "count":
-                return (aggregate or 0) + 1
-            case "reduce":
-                return value if aggregate is None else self._adder(aggregate, value)
-            case "aggregate":
-                return self._adder(key, value, self._started(aggregate))
+def update_of(operator: TableAggregate) -> Callable[[Any, Change, Any], Any]:
+    """(key, change, aggregate or None) -> the next aggregate: without the old row, then with the new one."""
+    take_out, put_in = _sides_of(operator)
 
-    def _started(self, aggregate: Any) -> Any:
-        assert self._initializer is not None
-        return self._initializer() if aggregate is None else aggregate
+    def update(key: Any, change: Change, aggregate: Any) -> Any:
+        # Without an aggregate there is nothing to take out of (KAFKA-5315); the subtractor has made it None before.
+        if change.old is not None and aggregate is not None:
+            aggregate = take_out(key, change.old, aggregate)
+        return aggregate if change.new is None else put_in(key, change.new, aggregate)
+
+    return update
+
+
+def _sides_of(
+    operator: TableAggregate,
+) -> tuple[Callable[[Any, Any, Any], Any], Callable[[Any, Any, Any], Any]]:
+    """(key, row, aggregate) -> the aggregate without the row, and with it; there it may be None."""
+    if operator.kind == "count":
+        return lambda key, value, count: count - 1, lambda key, value, count: (count or 0) + 1
+    assert operator.adder is not None
+    assert operator.subtractor is not None
+    if operator.kind == "reduce":
+        add, subtract = (callable_of(each, "left_right") for each in (operator.adder, operator.subtractor))
+        return (
+            lambda key, value, aggregate: subtract(aggregate, value),
+            lambda key, value, aggregate: value if aggregate is None else add(aggregate, value),
+        )
+    adder, subtractor = (
+        callable_of(each, "key_value_aggregate") for each in (operator.adder, operator.subtractor)
+    )
+    initializer = operator.initializer
+    assert initializer is not None
+    return subtractor, lambda key, value, aggregate: adder(
+        key, value, initializer() if aggregate is None else aggregate
+    )
