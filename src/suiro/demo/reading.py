@@ -34,7 +34,8 @@ Row = dict[str, Any]
 
 class Read(NamedTuple):
     """One record as a consumer got it (a tuple, because there are more than a million). `value` is None where there is
-    none, or none that can be read; `key` is the flight's id, or the text of the row's key."""
+    none, or none that can be read; `key` is the flight's id, or the text of the row's key. `headers`: of rejected
+    flights."""
 
     partition: int
     offset: int
@@ -50,11 +51,12 @@ def read(
     registry: str,
     clock: Clock | None = None,
     wanted: Callable[[int], bool] = lambda partition: True,
+    is_over: Callable[[], bool] = lambda: True,
 ) -> Iterator[tuple[str, Read]]:
     """Every committed record of `topics` with its topic, from the first to the end of each partition, in its order.
-    `wanted`: of which partitions."""
+    `wanted`: of which partitions. The end is the one that a partition has once it `is_over`."""
     with _Avro(registry) as avro:
-        for messages in _messages(bootstrap_servers, topics, wanted, clock or SystemClock()):
+        for messages in _messages(bootstrap_servers, topics, wanted, is_over, clock or SystemClock()):
             for message in messages:
                 topic = message.topic()
                 yield topic, _record(message, avro if topic in AVRO else None)
@@ -84,7 +86,11 @@ def count_uncommitted(bootstrap_servers: str, topics: Sequence[str]) -> int:
 
 
 def _messages(
-    bootstrap_servers: str, topics: Sequence[str], wanted: Callable[[int], bool], clock: Clock
+    bootstrap_servers: str,
+    topics: Sequence[str],
+    wanted: Callable[[int], bool],
+    is_over: Callable[[], bool],
+    clock: Clock,
 ) -> Iterator[list[Any]]:
     consumer = Consumer(
         {
@@ -99,24 +105,32 @@ def _messages(
     )
     try:
         known = consumer.list_topics(timeout=READ_TIMEOUT_S).topics
-        unread = {
+        places = [
             (topic, partition)
             for topic in topics
             for partition in known[topic].partitions
             if wanted(partition)
-        }
-        consumer.assign([TopicPartition(topic, partition, 0) for topic, partition in unread])
+        ]
+        consumer.assign([TopicPartition(topic, partition, 0) for topic, partition in places])
+        reached = dict.fromkeys(places, -1)  # the end of each partition that was met last
+        ends: dict[tuple[str, int], int] | None = None
         deadline_ms = clock.monotonic_ms() + READ_TIMEOUT_S * 1000
-        while unread:
-            if clock.monotonic_ms() > deadline_ms:
-                raise FatalError(f"nothing came for {READ_TIMEOUT_S} s, before the end of {sorted(unread)}")
+        while ends is None or any(reached[place] < end for place, end in ends.items()):
+            if ends is None:
+                deadline_ms = clock.monotonic_ms() + READ_TIMEOUT_S * 1000
+                if is_over():
+                    ends = _ends(bootstrap_servers, places)
+            elif clock.monotonic_ms() > deadline_ms:
+                unread = sorted(place for place, end in ends.items() if reached[place] < end)
+                raise FatalError(f"nothing came for {READ_TIMEOUT_S} s, before the end of {unread}")
             messages = []
+            message: Any
             for message in consumer.consume(CONSUME_RECORDS, timeout=0.2):
                 error = message.error()
                 if error is None:
                     messages.append(message)
                 elif error.code() == KafkaError._PARTITION_EOF:
-                    unread.discard((message.topic(), message.partition()))
+                    reached[message.topic(), message.partition()] = message.offset()
                 elif error.fatal() or not error.retriable():
                     raise FatalError(f"reading {message.topic()}: {error.str()}")
             if messages:
@@ -126,8 +140,15 @@ def _messages(
         consumer.close()
 
 
+def _ends(bootstrap_servers: str, places: Sequence[tuple[str, int]]) -> dict[tuple[str, int], int]:
+    """Of what is committed."""
+    with Client(bootstrap_servers) as client:
+        listed = client.list_offsets(dict.fromkeys(places, LATEST), read_committed=True)
+    return {place: item.offset for place, item in listed.items()}
+
+
 def _record(message: Any, avro: _Avro | None) -> Read:
-    raw_headers = message.headers()
+    raw_headers = message.headers() if message.topic() == REJECTED else None  # others' are not compared
     headers = {name: (value or b"").decode() for name, value in raw_headers} if raw_headers else NO_HEADERS
     key, value = message.key() or b"", message.value()
     return Read(

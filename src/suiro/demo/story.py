@@ -26,7 +26,7 @@ from suiro.demo.expected import expected
 from suiro.demo.flow import Flow
 from suiro.demo.looking import Looking, StalledError, stopwatch
 from suiro.demo.names import CAPTURED, RAW, STAGES, WEATHER, WEATHER_REJECTED
-from suiro.demo.read_back import read_back
+from suiro.demo.read_back import ReadingAlong
 from suiro.demo.reading import count_uncommitted
 from suiro.demo.report import Outcome, look_around, report
 from suiro.demo.system import System
@@ -40,6 +40,8 @@ __all__ = ["DemoOptions", "run"]
 
 MICRO_BATCHES_WANTED = 10
 IN_THE_SNAPSHOT = 0.5  # of the flights; the others are inserted while the pipeline runs
+
+TO_CHECK = (*CAPTURED, WEATHER, WEATHER_REJECTED, *STAGES[1:])
 
 # The last flights come while the view changes: shares of them, and in how many seconds about.
 WHILE_BUILT = (0.4, 25)
@@ -122,6 +124,7 @@ class _Demo:
         self.show.act(4, "It has a bug: v2 is built from offset 0, beside v1")
         flow.go_on(*WHILE_BUILT)
         change.mend()
+        reading = self._stack.enter_context(self._reading())
         self.show.act(5, "Both versions at the same offsets: what differs, and why")
         change.compare()
         self.show.act(6, "Readers move to v2, step by step")
@@ -141,7 +144,7 @@ class _Demo:
         self.show.act(8, "The account")
         flow.feed.stop()
         self._stop()
-        return self._check(flow, change)
+        return self._check(flow, change, reading)
 
     def show_around(self) -> None:
         """Until Ctrl-C."""
@@ -234,19 +237,27 @@ class _Demo:
             self._system.stop_flow()
             self.show.done("all that moves data has ended", detail=f"{took():.1f} s")
 
-    def _check(self, flow: Flow, change: Change) -> Outcome:
+    def _reading(self) -> ReadingAlong:
+        return ReadingAlong(
+            self._system.bootstrap_servers,
+            TO_CHECK,
+            registry=self._system.registry_url,
+            limit=self._options.flights,
+        )
+
+    def _check(self, flow: Flow, change: Change, reading: ReadingAlong) -> Outcome:
         took = stopwatch(self._clock)
         self.show.doing(
-            "reading every topic from the start (confluent-kafka, read_committed), each record compared with the "
-            "wheel's CSV files"
+            "waiting for those who read every topic from the start (confluent-kafka, read_committed), and compare each "
+            "record with the wheel's CSV files"
         )
-        topics = (*CAPTURED, WEATHER, WEATHER_REJECTED, *STAGES[1:])
-        bootstrap, receiver = self._system.bootstrap_servers, self._system.receiver
-        figures = self._looking.figures
-        found = read_back(bootstrap, topics, registry=self._system.registry_url, expected=figures)
+        receiver, figures = self._system.receiver, self._looking.figures
+        found = reading.finish()
         verdict = verify(found.noted, receiver.taken, figures)
-        hidden = count_uncommitted(bootstrap, topics) - found.records
-        self.show.done(f"{found.records:,} records read back and compared", detail=f"{took():.1f} s")
+        hidden = count_uncommitted(self._system.bootstrap_servers, TO_CHECK) - found.records
+        self.show.done(
+            f"{found.records:,} records read back and compared", detail=f"{took():.1f} s after the end"
+        )
         account = change.ended()
         wrong = check_view(account, found.flights, figures.departures)
         self.show.done(
