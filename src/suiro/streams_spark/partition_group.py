@@ -10,13 +10,12 @@ import heapq
 from collections.abc import Iterator, Sequence
 
 from suiro.streams.blocks import Taken
-from suiro.streams.records import Origin, Record
 from suiro.streams.stores import OrderedMap
 from suiro.streams_spark.buffered_records import queue_of_prefix
 from suiro.streams_spark.notes import NO_TIME, REACHED, times_of
 from suiro.streams_spark.record_queue import RecordQueue
 from suiro.streams_spark.shuffle_message import InputPartition
-from suiro.streams_spark.taking import Letters, taken
+from suiro.streams_spark.taking import Letters, TakenRow, taken
 
 __all__ = ["PartitionGroup"]
 
@@ -34,8 +33,7 @@ class PartitionGroup:
             return self._queues[0].blocks(letters)
         return taken(self._records(), letters)
 
-    def _records(self) -> Iterator[tuple[str, Record, Origin, int]]:
-        """The input, the record, where it came from, its input partition's time."""
+    def _records(self) -> Iterator[TakenRow]:
         heap: list[tuple[int, int, RecordQueue]] = []
         is_complete = is_open = True
         for index, queue in enumerate(self._queues):
@@ -53,8 +51,7 @@ class PartitionGroup:
             if not is_open and queue.is_carried:
                 heapq.heappop(heap)
                 continue
-            record, origin, carried = queue.taken()
-            yield queue.input, record, origin, carried
+            yield queue.input, *queue.taken()
             if queue.advance():
                 heapq.heapreplace(heap, (queue.timestamp, index, queue))
             else:

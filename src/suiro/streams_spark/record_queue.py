@@ -15,7 +15,7 @@ from suiro.streams.blocks import Taken
 from suiro.streams.stores import OrderedMap
 from suiro.streams_spark.buffered_records import BufferedRecords, buffered_prefix
 from suiro.streams_spark.notes import NO_TIME, REACHED, TICK, note, noted
-from suiro.streams_spark.record_readers import Read, RecordReader, reads
+from suiro.streams_spark.record_readers import ReadRow, RecordReader, reads
 from suiro.streams_spark.shuffle_message import InputPartition
 from suiro.streams_spark.taking import Letters, all_taken
 
@@ -77,9 +77,9 @@ class RecordQueue:
         self.tick = max(self._reached, noted(notes, self._tick_key))
         self._blocks: list[tuple[int | None, pa.RecordBatch]] = []  # and the number it is buffered under
         self._block = self._row = 0  # of the item in hand
-        self._walking: Iterator[Read | None] | None = None
+        self._walking: Iterator[ReadRow | None] | None = None
         self._is_exhausted = False
-        self._head: Read | None = None
+        self._head: ReadRow | None = None
 
     # -- what is put into it ---------------------------------------------------------------------------------
 
@@ -110,13 +110,15 @@ class RecordQueue:
         for found in self._walking:
             if found is not None:
                 self._head = found
-                self.timestamp = found[0].timestamp
+                time = found[0].times[found[1]]
+                assert time is not None
+                self.timestamp = time
                 return True
         self._head = None
         self._is_exhausted = True
         return False
 
-    def taken(self) -> Read:
+    def taken(self) -> ReadRow:
         """The head. Followed by `advance`."""
         head = self._head
         assert head is not None
@@ -181,11 +183,11 @@ class RecordQueue:
             return columns
         return with_extracted(columns, self.timestamp)
 
-    def _walk(self) -> Iterator[Read | None]:
+    def _walk(self) -> Iterator[ReadRow | None]:
         for self._block, (_, columns) in enumerate(self._blocks):  # noqa: B020 — the place of the row in hand
             yield from self._rows_of(columns)
 
-    def _rows_of(self, columns: pa.RecordBatch) -> Iterator[Read | None]:
+    def _rows_of(self, columns: pa.RecordBatch) -> Iterator[ReadRow | None]:
         for self._row, found in enumerate(reads(self._reader, columns)):  # noqa: B020 — as above
             yield found
 

@@ -17,7 +17,7 @@ from suiro.streams_spark.changes import read_change, read_changes
 from suiro.streams_spark.notes import NO_TIME
 from suiro.streams_spark.shuffle_message import InputPartition, headers_list
 
-__all__ = ["CarriedReader", "Read", "ReadColumns", "RecordReader", "TopicReader", "items", "reads"]
+__all__ = ["CarriedReader", "Read", "ReadColumns", "ReadRow", "RecordReader", "TopicReader", "items", "reads"]
 
 Read = tuple[Record, Origin, int]
 """A record, where it came from, and its input partition's time; `NO_TIME` where the record's own timestamp is the input
@@ -39,12 +39,21 @@ class ReadColumns:
     carried: list[int] | None
     origin: Callable[[int], Origin]
 
-    def reads(self) -> Iterator[Read | None]:
-        headers = repeat(()) if self.headers is None else self.headers
-        carried = repeat(NO_TIME) if self.carried is None else self.carried
-        rows = zip(self.keys, self.values, self.times, headers, carried, strict=False)
-        for row, (key, value, time, own, reached) in enumerate(rows):
-            yield None if time is None else (Record(key, value, time, own), self.origin(row), reached)
+    @classmethod
+    def of_one(cls, read: Read) -> ReadColumns:
+        record, origin, carried = read
+        return cls(
+            [record.key],
+            [record.value],
+            [record.timestamp],
+            [record.headers] if record.headers else None,
+            None if carried == NO_TIME else [carried],
+            lambda row: origin,
+        )
+
+
+ReadRow = tuple[ReadColumns, int]
+"""A record: what was read with it, and its row there."""
 
 
 class RecordReader(Protocol):
@@ -131,12 +140,17 @@ class CarriedReader:
         return ReadColumns(keys, values, timestamps, headers, times, origin)
 
 
-def reads(reader: RecordReader, columns: pa.RecordBatch) -> Iterator[Read | None]:
+def reads(reader: RecordReader, columns: pa.RecordBatch) -> Iterator[ReadRow | None]:
     """One for each row; None: the record is left out. Those that are not taken now are read again."""
     for start in range(0, columns.num_rows, BLOCK_ROWS):
         part = columns.slice(start, BLOCK_ROWS)
         found = reader.block(part, takes_all=False)
-        yield from map(reader.one, items(part)) if found is None else found.reads()
+        if found is None:
+            for read in map(reader.one, items(part)):
+                yield None if read is None else (ReadColumns.of_one(read), 0)
+        else:
+            for row, time in enumerate(found.times):
+                yield None if time is None else (found, row)
 
 
 def items(columns: pa.RecordBatch) -> Iterator[Any]:

@@ -7,16 +7,16 @@ from collections.abc import Iterable, Iterator
 import pyarrow as pa
 
 from suiro.streams.blocks import Parcel, Taken
-from suiro.streams.records import Headers, Origin, Record
+from suiro.streams.records import Origin
 from suiro.streams.sources import DeadLetter
 from suiro.streams_spark.encoding import parcel_of
 from suiro.streams_spark.notes import NO_TIME
 from suiro.streams_spark.record_readers import BLOCK_ROWS, ReadColumns, RecordReader, items
 
-__all__ = ["Letters", "all_taken", "taken"]
+__all__ = ["Letters", "TakenRow", "all_taken", "taken"]
 
-TakenRecord = tuple[str, Record, Origin, int]
-"""The input, the record, where it came from, its input partition's time."""
+TakenRow = tuple[str, ReadColumns, int]
+"""The input, and a record as `ReadRow` has it."""
 
 
 class Letters:
@@ -36,20 +36,21 @@ class Letters:
         return [(place, parcel) for parcel in found]
 
 
-def taken(records: Iterable[TakenRecord], letters: Letters) -> Iterator[Taken]:
+def taken(records: Iterable[TakenRow], letters: Letters) -> Iterator[Taken]:
     """One by one: of several queues, or where a record cannot be read."""
-    making = _Making()
-    for input_, record, origin, carried in records:
+    rows: list[TakenRow] = []
+    found: list[tuple[int, Parcel]] = []
+    for each in records:
         if letters:
-            making.letters += letters.take(len(making.keys))
-        making.add(input_, record, origin, carried)
-        if len(making.keys) == BLOCK_ROWS:
-            yield making.made()
-            making = _Making()
+            found += letters.take(len(rows))
+        rows.append(each)
+        if len(rows) == BLOCK_ROWS:
+            yield _of_rows(rows, found)
+            rows, found = [], []
     if letters:
-        making.letters += letters.take(len(making.keys))
-    if making.keys or making.letters:
-        yield making.made()
+        found += letters.take(len(rows))
+    if rows or found:
+        yield _of_rows(rows, found)
 
 
 def all_taken(
@@ -66,7 +67,7 @@ def all_taken(
             yield _of_columns(input_, found)
             continue
         singly = (
-            (input_, read[0], read[1], read[2]) for read in map(reader.one, items(part)) if read is not None
+            (input_, ReadColumns.of_one(read), 0) for read in map(reader.one, items(part)) if read is not None
         )
         yield from taken(singly, letters)
 
@@ -94,34 +95,22 @@ def _of_columns(input_: str, found: ReadColumns) -> Taken:
     )
 
 
-class _Making:
-    def __init__(self) -> None:
-        self._inputs: list[str] = []
-        self.keys: list[object] = []
-        self._values: list[object] = []
-        self._timestamps: list[int] = []
-        self._headers: list[Headers] = []
-        self._carried: list[int] = []
-        self._origins: list[Origin] = []
-        self.letters: list[tuple[int, Parcel]] = []
+def _of_rows(rows: list[TakenRow], letters: list[tuple[int, Parcel]]) -> Taken:
+    inputs = [input_ for input_, _, _ in rows]
+    headers = [() if of.headers is None else of.headers[row] for _, of, row in rows]
+    carried = [NO_TIME if of.carried is None else of.carried[row] for _, of, row in rows]
 
-    def add(self, input_: str, record: Record, origin: Origin, carried: int) -> None:
-        self._inputs.append(input_)
-        self.keys.append(record.key)
-        self._values.append(record.value)
-        self._timestamps.append(record.timestamp)
-        self._headers.append(record.headers)
-        self._carried.append(carried)
-        self._origins.append(origin)
+    def origin(row: int) -> Origin:
+        _, of, place = rows[row]
+        return of.origin(place)
 
-    def made(self) -> Taken:
-        return Taken(
-            inputs=self._inputs[0] if len(set(self._inputs)) == 1 else self._inputs,
-            keys=self.keys,
-            values=self._values,
-            timestamps=self._timestamps,
-            origin=self._origins.__getitem__,
-            headers=self._headers if any(self._headers) else None,
-            carried=self._carried if max(self._carried, default=NO_TIME) != NO_TIME else None,
-            letters=self.letters,
-        )
+    return Taken(
+        inputs=inputs[0] if len(set(inputs)) == 1 else inputs,
+        keys=[of.keys[row] for _, of, row in rows],
+        values=[of.values[row] for _, of, row in rows],
+        timestamps=[of.times[row] for _, of, row in rows],  # type: ignore[misc]  # one that is left out is not taken
+        origin=origin,
+        headers=headers if any(headers) else None,
+        carried=carried if max(carried, default=NO_TIME) != NO_TIME else None,
+        letters=letters,
+    )
