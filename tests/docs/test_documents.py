@@ -66,7 +66,14 @@ def test_every_block_is_of_a_known_kind() -> None:
     assert len(COMMANDS) >= 5
 
 
-@pytest.mark.parametrize("block", PYTHON, ids=str)
+def _marks(block: Block) -> list[pytest.MarkDecorator]:
+    """A job on a cluster is what `tests/e2e/test_spark_cluster.py` runs, and `make soak` runs both: CI's time."""
+    return [pytest.mark.soak] if "MASTER" in block.text else []
+
+
+@pytest.mark.parametrize(
+    "block", [pytest.param(block, marks=_marks(block), id=str(block)) for block in PYTHON]
+)
 def test_python_runs(block: Block, tmp_path: Path) -> None:
     for beside in PYTHON:
         if beside.page == block.page and beside.file:
