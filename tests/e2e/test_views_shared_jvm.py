@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import os
 import signal
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
@@ -86,45 +86,61 @@ def story(suiro_node: Any, feed: Feed, tmp_path: Path) -> Iterator[Story]:
         made.views.close()
 
 
-def test_two_versions_on_one_jvm_go_on_whoever_is_killed(story: Story) -> None:
+def a_pipeline(story: Story) -> None:
+    """The other one's goes on, and so does the JVM."""
+    before, jvm = story.version(2)["pipeline"], story.jvm()
+    os.kill(story.version(1)["pipeline"]["pid"], signal.SIGKILL)
+    story.all_is_right()
+    assert story.version(2)["pipeline"] == before
+    assert story.version(1)["pipeline"]["restarts"] == 1
+    assert story.jvm() == jvm
+
+
+def the_jvm(story: Story) -> None:
+    """In the middle of what comes in."""
+    story.feed.send(40)
+    os.kill(story.java(), signal.SIGKILL)
+    story.all_is_right()
+    assert [story.version(number)["state"] for number in (1, 2)] == ["ready", "ready"]
+
+
+def its_guard(story: Story) -> None:
+    """The JVM goes with it."""
+    java, jvm = story.java(), story.jvm()
+    assert jvm is not None
+    os.kill(jvm["pid"], signal.SIGKILL)
+    story.all_is_right()
+    assert not is_there(java)
+
+
+def the_host(story: Story) -> None:
+    """Everything goes with it."""
+    left = [story.host.process.pid, *descendants(story.host.process.pid)]
+    story.host.kill()
+    wait_until(lambda: not [pid for pid in left if is_there(pid)], what="all to end", deadline_s=DEADLINE_S)
+    story.host.start()
+    story.all_is_right()
+
+
+@pytest.mark.parametrize(
+    "killed",
+    [
+        pytest.param([a_pipeline, the_jvm], id="a pipeline and the JVM"),
+        # CI's time: each takes another start of Spark.
+        pytest.param([a_pipeline, the_jvm, its_guard, the_host], id="everybody", marks=pytest.mark.soak),
+    ],
+)
+def test_two_versions_on_one_jvm_go_on_whoever_is_killed(
+    story: Story, killed: list[Callable[[Story], None]]
+) -> None:
     story.feed.send(400)
     story.deploy(1)
     with Reader(story.host.url, story.view, story.feed) as reader:
         story.deploy(2)
         assert [javas(story.version(number)["pipeline"]["pid"]) for number in (1, 2)] == [[], []]
         story.all_is_right()
-
-        # A pipeline: the other one's goes on, and so does the JVM.
-        before, jvm = story.version(2)["pipeline"], story.jvm()
-        os.kill(story.version(1)["pipeline"]["pid"], signal.SIGKILL)
-        story.all_is_right()
-        assert story.version(2)["pipeline"] == before
-        assert story.version(1)["pipeline"]["restarts"] == 1
-        assert story.jvm() == jvm
-
-        # The JVM, in the middle of what comes in.
-        java = story.java()
-        story.feed.send(40)
-        os.kill(java, signal.SIGKILL)
-        story.all_is_right()
-        assert [story.version(number)["state"] for number in (1, 2)] == ["ready", "ready"]
-        java = story.java()
-
-        # The process that guards it: the JVM goes with it.
-        jvm = story.jvm()
-        assert jvm is not None
-        os.kill(jvm["pid"], signal.SIGKILL)
-        story.all_is_right()
-        assert not is_there(java)
-
-        # The host: everything goes with it.
-        left = [story.host.process.pid, *descendants(story.host.process.pid)]
-        story.host.kill()
-        wait_until(
-            lambda: not [pid for pid in left if is_there(pid)], what="all to end", deadline_s=DEADLINE_S
-        )
-        story.host.start()
-        story.all_is_right()
+        for kill in killed:
+            kill(story)
     reader.check(story.views.history(story.view))
     story.views.shift(story.view, 100)
     story.views.retire(story.view, 1, yes=True)
