@@ -79,9 +79,7 @@ def run(
                 if look % MEMORY_EVERY == 0:
                     watch.look(process.pid)
                 look += 1
-                if _is_done(client, application, ends) and _is_done(
-                    client, application, _repartitions(client, application)
-                ):
+                if _is_done(client, application, ends) and _repartitions_are_done(client, application):
                     ended = time.time()
                     break
                 if process.poll() is not None:
@@ -116,6 +114,13 @@ def _repartitions(client: Client, application: str) -> dict[TopicPartition, int]
     ]
     found = client.metadata(topics) if topics else {}
     return _ends(client, [(name, item.partition) for name, info in found.items() for item in info.partitions])
+
+
+def _repartitions_are_done(client: Client, application: str) -> bool:
+    """A commit of the offsets of one repartition topic may write to another one, which was at its end before: so they
+    must still end there when the offsets are known."""
+    ends = _repartitions(client, application)
+    return _is_done(client, application, ends) and _repartitions(client, application) == ends
 
 
 def _is_done(client: Client, application: str, ends: Mapping[TopicPartition, int]) -> bool:

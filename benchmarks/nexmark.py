@@ -125,8 +125,8 @@ class Nexmark:
         if got != wanted:
             extra, missing = got - wanted, wanted - got
             raise Failed(
-                f"{output}: {extra.total():,} rows that SQL does not give, such as {next(iter(extra), None)}; "
-                f"{missing.total():,} rows are missing, such as {next(iter(missing), None)}"
+                f"{output}: {extra.total():,} rows that SQL does not give, such as {min(extra, default=None)}; "
+                f"{missing.total():,} rows are missing, such as {min(missing, default=None)}"
             )
         return Counter(value or b"" for value in dict(records).values())
 
