@@ -10,6 +10,7 @@ from typing import TypeVar
 T = TypeVar("T")
 
 POLL_S = 0.01
+MOST_PAUSE_S = 0.5
 
 
 def wait_until(
@@ -19,12 +20,16 @@ def wait_until(
     *,
     poll_s: float = POLL_S,
 ) -> T:
-    """The first true value of `condition()`; fails naming `what` once `deadline_s` has passed."""
+    """The first true value of `condition()`; fails naming `what` once `deadline_s` has passed.
+
+    A condition that takes much work is looked at less often: what it waits for needs the processor."""
     ends = time.monotonic() + deadline_s
     while True:
+        began_s = time.thread_time()
         value = condition()
+        work_s = time.thread_time() - began_s
         if value:
             return value
         if time.monotonic() > ends:
             raise AssertionError(f"{what} did not come true within {deadline_s} s")
-        threading.Event().wait(poll_s)
+        threading.Event().wait(max(poll_s, min(2 * work_s, MOST_PAUSE_S)))
