@@ -127,7 +127,7 @@ public final class NexmarkPeer {
 
     /**
      * Of tables that are joined with each other. With record caches that become full, some final results have an old
-     * row of one of the tables (1 to 62 of 10,000, other ones in each run).
+     * row of one of the tables (up to 62, other ones in each run).
      */
     private static Materialized<String, long[], org.apache.kafka.streams.state.KeyValueStore<
             org.apache.kafka.common.utils.Bytes, byte[]>> joinedRows() {
