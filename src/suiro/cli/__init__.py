@@ -94,7 +94,7 @@ def _main() -> None:
         from suiro.extras import require
 
         require(_EXTRAS[command])
-    if command in _EVERYDAY:
+    if command in _EVERYDAY or command in PARSERS or command == "view":
         # kio looks for Hypothesis, and importing that where tests are installed would take longer than the command.
         sys.modules.setdefault("hypothesis", None)  # type: ignore[arg-type]
     if command in PARSERS:

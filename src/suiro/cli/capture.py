@@ -34,9 +34,7 @@ def main(arguments: Sequence[str]) -> int:
     logging.basicConfig(
         level=logging.INFO, stream=sys.stderr, format="%(asctime)s %(levelname)s %(name)s: %(message)s"
     )
-    # kio looks for Hypothesis, and importing that where tests are installed would double the start.
     # httpx would import its command line, with Click and Rich, which nobody calls here.
-    sys.modules.setdefault("hypothesis", None)  # type: ignore[arg-type]
     sys.modules.setdefault("httpx._main", None)  # type: ignore[arg-type]
     logging.getLogger("httpx").setLevel(logging.WARNING)
     try:
@@ -48,7 +46,7 @@ def main(arguments: Sequence[str]) -> int:
 
 def _postgres(options: argparse.Namespace) -> int:
     from suiro.connect import CaptureOptions, PostgresCapture, push_capture_metrics, serve_capture_metrics
-    from suiro.foundation.settings import host_and_port
+    from suiro.foundation.settings import assignments, host_and_port
     from suiro.foundation.stopping import Stopping
     from suiro.telemetry import traces_to
 
@@ -71,7 +69,7 @@ def _postgres(options: argparse.Namespace) -> int:
         heartbeat_s=options.heartbeat,
         catch_up_bytes=options.catch_up_mb << 20,
         lag_alert_bytes=options.lag_alert_mb << 20,
-        kafka_settings=dict(_assignment(text) for text in options.set),
+        kafka_settings=assignments(options.set, "--set"),
     )
     traces = traces_to(options.otlp, "suiro-capture")
     capture = PostgresCapture(chosen, on_event=_say, traces=traces)
@@ -136,13 +134,6 @@ def _say(event: dict[str, Any]) -> None:
 
 def _list(text: str) -> tuple[str, ...]:
     return tuple(one.strip() for one in text.split(",") if one.strip())
-
-
-def _assignment(text: str) -> tuple[str, str]:
-    name, found, value = text.partition("=")
-    if not found or not name:
-        raise ConfigError(f"--set {text}: expected NAME=VALUE")
-    return name.strip(), value
 
 
 def capture_parser() -> argparse.ArgumentParser:

@@ -5,9 +5,7 @@ from __future__ import annotations
 from suiro.cli.command_groups import Group
 from suiro.cli.everyday import (
     AsJson,
-    Bootstrap,
-    CommandConfig,
-    Profile,
+    Connection,
     connected,
     print_fields,
     print_json,
@@ -19,13 +17,11 @@ cluster = Group("cluster", "The brokers, how much is on them, what is wrong now.
 
 @cluster.itself
 def cluster_(
-    bootstrap: Bootstrap = None,
-    profile: Profile = None,
-    command_config: CommandConfig = None,
+    connection: Connection,
     as_json: AsJson = False,
 ) -> None:
     """Show the brokers, how much is on them, and what is wrong now."""
-    with connected(bootstrap, profile, command_config) as client:
+    with connected(connection) as client:
         from suiro.console.cluster import describe_cluster
 
         found = describe_cluster(client)

@@ -4,6 +4,9 @@ A parameter is `Annotated[int, Option("--partitions", ...)]` with a default, or 
 one. Types are str, int, float, bool, Path, these or None, and lists of them. A bool whose default is True has two
 spellings, `--wait` and `--no-wait`. Options and arguments may be mixed in any order.
 
+Options that several commands have are the fields of a dataclass, declared in the same way; a command has a parameter
+of that class, and gets an instance.
+
 The module is small because every command loads it; a command loads the module of its own group and no other.
 """
 
@@ -15,7 +18,7 @@ import os
 import types
 import typing
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, is_dataclass
 from pathlib import Path
 from typing import Any, Literal
 
@@ -114,8 +117,19 @@ def _first_line(function: Callable[..., None]) -> str:
 
 
 def _run(parser: argparse.ArgumentParser, function: Callable[..., None], arguments: Sequence[str]) -> int:
-    function(**vars(parser.parse_intermixed_args(arguments)))
+    _called(function, vars(parser.parse_intermixed_args(arguments)))
     return 0
+
+
+def _called(function: Callable[..., Any], values: dict[str, Any]) -> Any:
+    """With those of `values` that are its parameters, or of the dataclasses among them."""
+    hints = typing.get_type_hints(function)
+    return function(
+        **{
+            name: _called(hints[name], values) if is_dataclass(hints[name]) else values[name]
+            for name in inspect.signature(function).parameters
+        }
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,11 +168,14 @@ class _Parameter:
         return read
 
 
-def _parameters(function: Callable[..., None]) -> list[_Parameter]:
+def _parameters(function: Callable[..., Any]) -> list[_Parameter]:
     hints = typing.get_type_hints(function, include_extras=True)
-    found = []
+    found: list[_Parameter] = []
     for name, parameter in inspect.signature(function).parameters.items():
         hint = hints[name]
+        if is_dataclass(hint):
+            found += _parameters(hint)
+            continue
         if typing.get_origin(hint) in (types.UnionType, typing.Union):  # an alias, or None
             hint = next(part for part in typing.get_args(hint) if part is not type(None))
         kind, declared = typing.get_args(hint)[:2]

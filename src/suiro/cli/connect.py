@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Annotated, Any
 
 from suiro.cli.command_groups import Argument, Group, Option
+from suiro.cli.everyday import fail, reporting
 
 connect = Group("connect", "Sources and sinks beside the log: run them, look, pause, resume.")
 
@@ -27,7 +28,6 @@ _DEFAULT_URL = "http://127.0.0.1:8083"
 def run(file: _File) -> None:
     """Run every connector of FILE until SIGTERM or SIGINT; one JSON line says where status is asked for."""
     from suiro.connect import Runtime, push_connect_metrics, read_configuration, serve_control
-    from suiro.errors import SuiroError
     from suiro.foundation.http import Tls, Users
     from suiro.foundation.stopping import Stopping
     from suiro.telemetry import sender_to, traces_to
@@ -38,7 +38,7 @@ def run(file: _File) -> None:
     for noisy in ("httpx", "httpcore"):
         logging.getLogger(noisy).setLevel(logging.WARNING)
     stopping = Stopping()
-    try:
+    with reporting("suiro connect"):
         configuration = read_configuration(file)
         lineage = sender_to(configuration.settings.openlineage_target(configuration.folder))
         traces = traces_to(configuration.settings.otlp, "suiro-connect")
@@ -54,9 +54,6 @@ def run(file: _File) -> None:
             users=None if settings.auth_file is None else Users(settings.auth_file),
             tls=Tls.of(settings.tls_certificate, settings.tls_key, options="tls_certificate and tls_key"),
         )
-    except SuiroError as error:
-        print(f"suiro connect: {error}", file=sys.stderr)
-        sys.exit(1)
     runtime.start()
     names = [connector.name for connector in configuration.connectors]
     address = f"[{host}]" if ":" in host else host
@@ -72,24 +69,16 @@ def run(file: _File) -> None:
         push.stop()
     control.stop()
     if not stopped:
-        print(
-            "suiro connect: a connector did not stop in time; what it had not committed is done again",
-            file=sys.stderr,
-        )
-        sys.exit(1)
+        fail("a connector did not stop in time; what it had not committed is done again", "suiro connect")
 
 
 @connect.command
 def check(file: _File) -> None:
     """Read FILE, check every section, and say what it would run. Nothing is opened."""
     from suiro.connect import read_configuration
-    from suiro.errors import SuiroError
 
-    try:
+    with reporting("suiro connect"):
         configuration = read_configuration(file)
-    except SuiroError as error:
-        print(f"suiro connect: {error}", file=sys.stderr)
-        sys.exit(1)
     for connector in configuration.connectors:
         print(f"{connector.side}.{connector.name}: {connector.kind}{' (paused)' if connector.paused else ''}")
 
@@ -135,13 +124,8 @@ def _ask(method: str, url: str, token: str | None) -> Any:
         said = answer.json() if answer.content else None
     except (httpx.HTTPError, httpx.InvalidURL, ValueError) as error:
         place = re.sub(r"//[^/]*@", "//", url)  # without its password
-        print(
-            f"suiro connect: no answer from {place}: {error}. Does `suiro connect run` run there?",
-            file=sys.stderr,
-        )
-        sys.exit(1)
+        fail(f"no answer from {place}: {error}. Does `suiro connect run` run there?", "suiro connect")
     if answer.is_error:
         message = said.get("message", answer.text) if isinstance(said, dict) else answer.text
-        print(f"suiro connect: {message}", file=sys.stderr)
-        sys.exit(1)
+        fail(str(message), "suiro connect")
     return said

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 from suiro.cli.command_groups import Group, Option
-from suiro.cli.everyday import Bootstrap, CommandConfig, Profile, connection_settings, reporting
+from suiro.cli.everyday import Connection, connection_settings, reporting
 from suiro.cli.topic_records import Registry, registry_url
 
 if TYPE_CHECKING:
@@ -25,9 +25,7 @@ console = Group(
 
 @console.itself
 def console_(
-    bootstrap: Bootstrap = None,
-    profile: Profile = None,
-    command_config: CommandConfig = None,
+    connection: Connection,
     listen: Annotated[
         str, Option("--listen", "HOST:PORT", "Default: 127.0.0.1:8090; port 0: a free one.")
     ] = "127.0.0.1:8090",
@@ -136,7 +134,7 @@ def console_(
         from suiro.foundation.http import Tls
         from suiro.foundation.settings import parse_address
 
-        address, settings = connection_settings(bootstrap, profile, command_config)
+        address, settings = connection_settings(connection)
         host, port = parse_address(listen, option="--listen")
         serve(
             ConsoleSettings(
@@ -159,7 +157,7 @@ def console_(
                 tls=Tls.of(tls_certificate, tls_key, options="--tls-certificate and --tls-key"),
                 read_only=read_only,
                 masks=Masks.parse(mask or ()),
-                registry=registry_url(registry, profile),
+                registry=registry_url(registry, connection.profile),
                 connect=tuple(_remote(url, "--connect") for url in connect or ()),
                 views=tuple(_remote(url, "--views") for url in views or ()),
                 apps=tuple(_remote(url, "--app") for url in app or ()),

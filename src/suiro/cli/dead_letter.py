@@ -9,9 +9,7 @@ from typing import Annotated
 from suiro.cli.command_groups import Argument, Group, Option
 from suiro.cli.everyday import (
     AsJson,
-    Bootstrap,
-    CommandConfig,
-    Profile,
+    Connection,
     Yes,
     connected,
     fail,
@@ -36,17 +34,15 @@ _Format = Annotated[str, Option("--value-format", choices=("string", "json", "lo
 
 @dead_letter.command
 def list_(
+    connection: Connection,
     topics: Annotated[
         list[str] | None, Argument("TOPIC", "Default: those with dead or dlq in their names.")
     ] = None,
-    bootstrap: Bootstrap = None,
-    profile: Profile = None,
-    command_config: CommandConfig = None,
     group: _Group = None,
     as_json: AsJson = False,
 ) -> None:
     """Count dead letters by reason; numbers in a reason are left out. Reads each topic to its end."""
-    with connected(bootstrap, profile, command_config) as client:
+    with connected(connection) as client:
         from suiro.console.dead_letters import find_topics, summarise
         from suiro.console.text import iso_time
 
@@ -79,16 +75,14 @@ def list_(
 @dead_letter.command
 def show(
     topic: _Topic,
-    bootstrap: Bootstrap = None,
-    profile: Profile = None,
-    command_config: CommandConfig = None,
+    connection: Connection,
     partition: Annotated[int, Option("--partition", "N")] = 0,
     offset: Annotated[int | None, Option("--offset", "N", "Default: the first that the topic has.")] = None,
     value_format: _Format = "string",
     as_json: AsJson = False,
 ) -> None:
     """Show one dead letter, why it was put aside, and the record that it was made of."""
-    with connected(bootstrap, profile, command_config) as client:
+    with connected(connection) as client:
         from suiro.console.dead_letters import dead_letter_of, origin_record
         from suiro.console.formats import decoder
         from suiro.console.records import Start, read_records
@@ -148,9 +142,7 @@ def show(
 @dead_letter.command
 def redrive(
     topic: _Topic,
-    bootstrap: Bootstrap = None,
-    profile: Profile = None,
-    command_config: CommandConfig = None,
+    connection: Connection,
     place: Annotated[
         list[str] | None, Option("--place", "PARTITION:OFFSET", "Only this dead letter; repeatable.")
     ] = None,
@@ -178,7 +170,7 @@ def redrive(
     """
     if transaction_records < 1:
         usage("--transaction-records is at least 1")
-    with connected(bootstrap, profile, command_config) as client:
+    with connected(connection) as client:
         from suiro.console import redrives
         from suiro.console.dead_letters import Selection
 

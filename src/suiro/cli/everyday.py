@@ -15,6 +15,7 @@ import stat
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
@@ -25,8 +26,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "AsJson",
-    "Bootstrap",
-    "CommandConfig",
+    "Connection",
     "Profile",
     "Yes",
     "assignments",
@@ -52,21 +52,9 @@ SECRETS = ("sasl.password", "sasl.jaas.config", "ssl.key.password", "registry.pa
 _OWN = ("registry", "registry.user", "registry.password", "registry.ca")
 """Keys of a profile that are not settings of a Kafka client."""
 
-Bootstrap = Annotated[
-    str | None,
-    Option(
-        "--bootstrap-servers",
-        "HOST:PORT",
-        "The cluster. Also SUIRO_BOOTSTRAP_SERVERS, or a profile's bootstrap.servers. Default: 127.0.0.1:9092.",
-        also=("--bootstrap-server",),
-    ),
-]
 Profile = Annotated[
     str | None,
     Option("--profile", "NAME", "A table of ~/.config/suiro/profiles.toml. Also SUIRO_PROFILE."),
-]
-CommandConfig = Annotated[
-    Path | None, Option("--command-config", "FILE", "Settings of the client, as Kafka's tools read them.")
 ]
 AsJson = Annotated[bool, Option("--json", help="JSON in one line, for programs.")]
 Yes = Annotated[bool, Option("--yes", help="Do not ask.", also=("-y",))]
@@ -75,11 +63,30 @@ Yes = Annotated[bool, Option("--yes", help="Do not ask.", also=("-y",))]
 # -- where, and as whom --------------------------------------------------------------------------------------
 
 
+@dataclass(frozen=True, slots=True)
+class Connection:
+    """The options of every command that talks to a cluster."""
+
+    bootstrap: Annotated[
+        str | None,
+        Option(
+            "--bootstrap-servers",
+            "HOST:PORT",
+            "The cluster. Also SUIRO_BOOTSTRAP_SERVERS, or a profile's bootstrap.servers. Default: 127.0.0.1:9092.",
+            also=("--bootstrap-server",),
+        ),
+    ] = None
+    profile: Profile = None
+    command_config: Annotated[
+        Path | None, Option("--command-config", "FILE", "Settings of the client, as Kafka's tools read them.")
+    ] = None
+
+
 @contextmanager
-def connected(bootstrap: str | None, profile: str | None, command_config: Path | None) -> Iterator[Client]:
+def connected(connection: Connection) -> Iterator[Client]:
     """A client for the cluster that is meant; errors become one line and exit code 1."""
     with reporting():
-        address, settings = connection_settings(bootstrap, profile, command_config)
+        address, settings = connection_settings(connection)
         from suiro.client import Client
         from suiro.errors import DeadlineExceededError
 
@@ -94,11 +101,9 @@ def connected(bootstrap: str | None, profile: str | None, command_config: Path |
                 ) from error
 
 
-def connection_settings(
-    bootstrap: str | None, profile: str | None, command_config: Path | None
-) -> tuple[str, dict[str, str]]:
+def connection_settings(connection: Connection) -> tuple[str, dict[str, str]]:
     """The cluster's address and the client's settings. Raises `ConfigError`."""
-    settings = _settings(bootstrap, profile, command_config)
+    settings = _settings(connection)
     address = settings.pop("bootstrap.servers", DEFAULT_BOOTSTRAP)
     settings.setdefault("default.api.timeout.ms", str(API_TIMEOUT_MS))
     return address, {key: settings[key] for key in settings if key not in _OWN}
@@ -109,18 +114,18 @@ def setting(profile: str | None, name: str) -> str | None:
     return _profile(profile).get(name)
 
 
-def _settings(bootstrap: str | None, profile: str | None, command_config: Path | None) -> dict[str, str]:
+def _settings(connection: Connection) -> dict[str, str]:
     from_environment = os.environ.get("SUIRO_BOOTSTRAP_SERVERS")
-    named = profile or os.environ.get("SUIRO_PROFILE")
+    named = connection.profile or os.environ.get("SUIRO_PROFILE")
     settings: dict[str, str] = {}
-    if named is not None or (bootstrap is None and not from_environment):
+    if named is not None or (connection.bootstrap is None and not from_environment):
         settings = _profile(named)
-    if command_config is not None:
+    if connection.command_config is not None:
         from suiro.config import read_properties
 
-        settings |= read_properties(command_config)
-    if bootstrap is not None:
-        settings["bootstrap.servers"] = bootstrap
+        settings |= read_properties(connection.command_config)
+    if connection.bootstrap is not None:
+        settings["bootstrap.servers"] = connection.bootstrap
     elif from_environment and named is None:
         settings["bootstrap.servers"] = from_environment
     return settings
@@ -184,21 +189,21 @@ def _from_environment(path: Path, key: str, value: Any) -> str:
 
 
 def assignments(texts: Iterable[str], option: str) -> dict[str, str]:
-    """NAME=VALUE, several times."""
-    found: dict[str, str] = {}
-    for text in texts:
-        name, equals, value = text.partition("=")
-        if not equals or not name.strip():
-            usage(f"{option} {text}: expected NAME=VALUE")
-        found[name.strip()] = value.strip()
-    return found
+    """NAME=VALUE, several times; another text is a wrong call."""
+    from suiro.errors import ConfigError
+    from suiro.foundation import settings
+
+    try:
+        return {name: value.strip() for name, value in settings.assignments(texts, option).items()}
+    except ConfigError as error:
+        usage(str(error))
 
 
 # -- errors, questions ---------------------------------------------------------------------------------------
 
 
-def fail(message: str) -> NoReturn:
-    note(message)
+def fail(message: str, by: str = "suiro") -> NoReturn:
+    note(message, by)
     raise SystemExit(1)
 
 
@@ -208,15 +213,15 @@ def usage(message: str) -> NoReturn:
     raise SystemExit(2)
 
 
-def note(message: str) -> None:
+def note(message: str, by: str = "suiro") -> None:
     """One line for people, next to the output."""
     from suiro.console.text import printable
 
-    print(f"suiro: {printable(message)}", file=sys.stderr)
+    print(f"{by}: {printable(message)}", file=sys.stderr)
 
 
 @contextmanager
-def reporting() -> Iterator[None]:
+def reporting(by: str = "suiro") -> Iterator[None]:
     """An error becomes one line and exit code 1; a reader that has gone away (`| head`) is no error."""
     from suiro.errors import SuiroError
 
@@ -227,7 +232,7 @@ def reporting() -> Iterator[None]:
         # What is still in the buffer would fail once more at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     except (SuiroError, OSError) as error:
-        fail(str(error))
+        fail(str(error), by)
     except KeyboardInterrupt:
         raise SystemExit(130) from None
 

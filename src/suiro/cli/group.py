@@ -7,9 +7,7 @@ from typing import Annotated
 from suiro.cli.command_groups import Argument, Group, Option
 from suiro.cli.everyday import (
     AsJson,
-    Bootstrap,
-    CommandConfig,
-    Profile,
+    Connection,
     Yes,
     connected,
     note,
@@ -32,13 +30,11 @@ _Topics = Annotated[
 
 @group.command
 def list_(
-    bootstrap: Bootstrap = None,
-    profile: Profile = None,
-    command_config: CommandConfig = None,
+    connection: Connection,
     as_json: AsJson = False,
 ) -> None:
     """List the groups that this user may see."""
-    with connected(bootstrap, profile, command_config) as client:
+    with connected(connection) as client:
         from suiro.console.groups import list_groups
 
         found = list_groups(client)
@@ -54,9 +50,7 @@ def list_(
 @group.command
 def describe(
     names: Annotated[list[str], Argument("GROUP...")],
-    bootstrap: Bootstrap = None,
-    profile: Profile = None,
-    command_config: CommandConfig = None,
+    connection: Connection,
     time: Annotated[
         bool,
         Option("--time", help="Also how long the first unread record has waited; reads one a partition."),
@@ -65,7 +59,7 @@ def describe(
     as_json: AsJson = False,
 ) -> None:
     """Show state, members, offsets and lag."""
-    with connected(bootstrap, profile, command_config) as client:
+    with connected(connection) as client:
         from suiro.clock import SystemClock
         from suiro.console.groups import describe_group
 
@@ -118,9 +112,7 @@ def describe(
 @group.command
 def reset(
     name: _Name,
-    bootstrap: Bootstrap = None,
-    profile: Profile = None,
-    command_config: CommandConfig = None,
+    connection: Connection,
     topic: _Topics = None,
     all_topics: Annotated[
         bool, Option("--all-topics", help="Every partition for which the group has committed an offset.")
@@ -164,7 +156,7 @@ def reset(
     if bool(topic) == all_topics:
         usage("give --topic or --all-topics")
     topics = None if all_topics else parse_topics(topic or [])
-    with connected(bootstrap, profile, command_config) as client:
+    with connected(connection) as client:
         from suiro.console.groups import plan_reset, reset_offsets
 
         planned = plan_reset(client, name, wanted[0], topics)
@@ -184,15 +176,13 @@ def reset(
 @group.command
 def delete(
     names: Annotated[list[str], Argument("GROUP...")],
-    bootstrap: Bootstrap = None,
-    profile: Profile = None,
-    command_config: CommandConfig = None,
+    connection: Connection,
     topic: _Topics = None,
     yes: Yes = False,
 ) -> None:
     """Delete groups without members, or what they committed of some topics."""
     topics = parse_topics(topic or [])
-    with connected(bootstrap, profile, command_config) as client:
+    with connected(connection) as client:
         from suiro.console.groups import delete_groups, delete_offsets
 
         what = "what is committed of those topics by" if topics else "with all that is committed:"

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Annotated
 
 from suiro.cli.command_groups import Group, Option
+from suiro.cli.everyday import reporting
 
 kafka = Group("kafka", "A real Apache Kafka, and the way from a node to one.")
 
@@ -147,16 +148,12 @@ def handover(
     scripts on DIR/broker-N/server.properties. The node's directory is only read; at the end it is marked, so that no
     node starts on it by mistake.
     """
-    from suiro.errors import SuiroError
     from suiro.handover import hand_over
 
-    try:
+    with reporting("suiro kafka handover"):
         done = hand_over(
             data, to, brokers=brokers, listen=listen, settings=_settings(config, set_), link=link
         )
-    except (SuiroError, OSError) as error:
-        print(f"suiro kafka handover: {error}", file=sys.stderr)
-        sys.exit(1)
     print(
         f"{done.topics} topics, {done.partitions} partitions, {done.size} bytes, cluster {done.cluster_id}, "
         f"producer ids from {done.next_producer_id}"
@@ -168,15 +165,10 @@ def handover(
     print(f"start it: suiro kafka up --data {to}")
 
 
-def _settings(config: Path | None, assignments: list[str] | None) -> dict[str, str]:
+def _settings(config: Path | None, set_: list[str] | None) -> dict[str, str]:
     """Those of the file with those of `--set` on top. Raises `ConfigError`."""
     from suiro.config import read_properties
-    from suiro.errors import ConfigError
+    from suiro.foundation.settings import assignments
 
     settings = {} if config is None else read_properties(config)
-    for text in assignments or ():
-        name, found, value = text.partition("=")
-        if not found or not name.strip():
-            raise ConfigError(f"--set {text}: expected NAME=VALUE")
-        settings[name.strip()] = value.strip()
-    return settings
+    return settings | assignments(set_ or (), "--set")

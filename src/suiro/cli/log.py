@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Annotated
 
 from suiro.cli.command_groups import Argument, Group, Option
+from suiro.cli.everyday import reporting
 
 log = Group("log", "The files of a node that is not running.")
 
@@ -30,19 +31,11 @@ def import_(
     """
     from suiro.broker import import_topics
     from suiro.clock import SystemClock
-    from suiro.errors import ConfigError, SuiroError
+    from suiro.foundation.settings import assignments
 
-    try:
-        configs = {}
-        for text in config or ():
-            name, found, value = text.partition("=")
-            if not found:
-                raise ConfigError(f"--config {text}: expected NAME=VALUE")
-            configs[name.strip()] = value.strip()
+    with reporting("suiro log import"):
+        configs = assignments(config or (), "--config")
         imported = import_topics(data, folders, configs=configs, clock=SystemClock())
-    except (SuiroError, OSError) as error:
-        print(f"suiro log import: {error}", file=sys.stderr)
-        sys.exit(1)
     for topic in imported:
         print(
             f"{topic.name}: {topic.partitions} partitions, {topic.records} offsets, {topic.size} bytes "

@@ -21,10 +21,9 @@ def main(arguments: Sequence[str]) -> int:
     logging.basicConfig(
         level=logging.INFO, stream=sys.stderr, format="%(asctime)s %(levelname)s %(name)s: %(message)s"
     )
-    # kio looks for Hypothesis, and importing that where tests are installed would double the node's start.
-    sys.modules.setdefault("hypothesis", None)  # type: ignore[arg-type]
     try:
         from suiro.config import NodeSettings, read_properties
+        from suiro.foundation.settings import assignments
         from suiro.node import serve
 
         settings = NodeSettings()
@@ -32,7 +31,7 @@ def main(arguments: Sequence[str]) -> int:
             settings = settings.with_settings(
                 read_properties(options.config), source=f"--config {options.config}"
             )
-        settings = settings.with_settings(dict(_assignment(text) for text in options.set), source="--set")
+        settings = settings.with_settings(assignments(options.set, "--set"), source="--set")
         if options.metrics is not None:
             settings = settings.with_settings({"metrics.listen": options.metrics}, source="--metrics")
         if options.otlp is not None:
@@ -147,10 +146,3 @@ def node_parser() -> argparse.ArgumentParser:
     # For `NodeProcess`: a node must not outlive the program that started it for itself.
     parser.add_argument("--while-stdin-is-open", action="store_true", help=argparse.SUPPRESS)
     return parser
-
-
-def _assignment(text: str) -> tuple[str, str]:
-    name, found, value = text.partition("=")
-    if not found or not name:
-        raise ConfigError(f"--set {text}: expected NAME=VALUE")
-    return name.strip(), value

@@ -10,7 +10,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from suiro.errors import ConfigError, SuiroError, TransientError
+from suiro.errors import SuiroError, TransientError
 
 TRY_LATER = 75  # sysexits.h calls it EX_TEMPFAIL
 
@@ -26,8 +26,6 @@ def main(arguments: Sequence[str]) -> int:
     logging.basicConfig(
         level=logging.INFO, stream=sys.stderr, format="%(asctime)s %(levelname)s %(name)s: %(message)s"
     )
-    # kio looks for Hypothesis, and importing that where tests are installed would double the start.
-    sys.modules.setdefault("hypothesis", None)  # type: ignore[arg-type]
     try:
         if options.hash_password:
             from suiro.foundation.http import hash_password
@@ -41,9 +39,10 @@ def main(arguments: Sequence[str]) -> int:
         if options.bootstrap is None:
             parser.error("--bootstrap is missing: the Kafka whose topic holds the schemas, HOST:PORT")
         from suiro.config import read_properties
+        from suiro.foundation.settings import parse_address
         from suiro.registry import RegistryConfig, serve
 
-        host, port = _address(options.listen)
+        host, port = parse_address(options.listen)
         settings: dict[str, str | int] = {}
         if options.client_config is not None:
             settings.update(read_properties(options.client_config))
@@ -109,12 +108,3 @@ def registry_parser() -> argparse.ArgumentParser:
     parser.add_argument("--listen-fd", type=int, help=argparse.SUPPRESS)
     parser.add_argument("--while-stdin-is-open", action="store_true", help=argparse.SUPPRESS)
     return parser
-
-
-def _address(text: str) -> tuple[str, int]:
-    from suiro.foundation.settings import host_and_port
-
-    address = host_and_port(text)
-    if address is None:
-        raise ConfigError(f"--listen {text}: expected HOST:PORT, such as 127.0.0.1:8081")
-    return address[0] or "0.0.0.0", address[1]

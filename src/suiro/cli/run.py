@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import sys
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from concurrent.futures import Future
 from contextlib import contextmanager
 from pathlib import Path
@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 from suiro.cli.command_groups import Argument, Group, Option
 from suiro.cli.topology_file import UserCodeError, load_topology
 from suiro.errors import ConfigError, ReplacedError, SuiroError
+from suiro.foundation.settings import assignments
 from suiro.foundation.stopping import Stopping
 
 if TYPE_CHECKING:
@@ -162,7 +163,7 @@ def run_(
                 on_processing_error=on_processing_error,
                 on_deserialization_error=on_deserialization_error,
                 max_offsets_per_trigger=max_offsets_per_trigger,
-                settings=settings_of(set_ or []),
+                settings=assignments(set_ or (), "--set"),
                 schema_registry_url=registry,
                 rebuild=rebuild,
                 replace=replace,
@@ -310,13 +311,3 @@ def _process_all(streams: Any, done: Future[None], stopping: Stopping) -> None:
         done.set_result(None)
     finally:
         stopping.set()
-
-
-def settings_of(pairs: list[str]) -> Mapping[str, str]:
-    found = {}
-    for pair in pairs:
-        name, equals, value = pair.partition("=")
-        if not equals or not name:
-            raise ConfigError(f"--set {pair!r} is not NAME=VALUE")
-        found[name] = value
-    return found

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -28,22 +29,50 @@ if TYPE_CHECKING:
 
 schema = Group("schema", "Schemas of a registry: list, get, register, check, diff, delete.")
 
-_Registry = Annotated[
-    str | None, Option("--registry", "URL", "Also SUIRO_REGISTRY, or a profile's registry.")
-]
 _Subject = Annotated[str, Argument("SUBJECT", "Such as flights-value.")]
 _Version = Annotated[int | None, Option("--version", "N", "Default: the latest.")]
-_File = Annotated[str, Argument("FILE", "The schema; - is the standard input.")]
-_Type = Annotated[str, Option("--type", choices=("AVRO", "JSON", "PROTOBUF"))]
-_Reference = Annotated[
-    list[str] | None, Option("--reference", "NAME=SUBJECT:VERSION", "A schema that it refers to; repeatable.")
-]
+
+
+@dataclass(frozen=True, slots=True)
+class _GivenSchema:
+    file: Annotated[str, Argument("FILE", "The schema; - is the standard input.")]
+    type_: Annotated[str, Option("--type", choices=("AVRO", "JSON", "PROTOBUF"))] = "AVRO"
+    reference: Annotated[
+        list[str] | None,
+        Option("--reference", "NAME=SUBJECT:VERSION", "A schema that it refers to; repeatable."),
+    ] = None
+
+    def read(self) -> Schema:
+        from suiro.errors import UsageError
+        from suiro.registry import Reference, Schema
+
+        try:
+            text = sys.stdin.read() if self.file == "-" else Path(self.file).read_text(encoding="utf-8")
+        except UnicodeDecodeError as error:
+            raise UsageError(f"{self.file} is not UTF-8: {error}") from None
+        references = []
+        for one in self.reference or ():
+            name, _, target = one.partition("=")
+            subject, colon, version = target.rpartition(":")
+            if not colon or not name or not version.isdigit():
+                raise UsageError(f"--reference {one}: expected NAME=SUBJECT:VERSION")
+            references.append(Reference(name=name, subject=subject, version=int(version)))
+        return Schema(text, self.type_, tuple(references))  # type: ignore[arg-type]
+
+
+@dataclass(frozen=True, slots=True)
+class _Connection:
+    profile: Profile = None
+    registry: Annotated[
+        str | None, Option("--registry", "URL", "Also SUIRO_REGISTRY, or a profile's registry.")
+    ] = None
 
 
 @contextmanager
-def _registry(registry: str | None, profile: str | None) -> Iterator[RegistryClient]:
+def _registry(connection: _Connection) -> Iterator[RegistryClient]:
     with reporting():
-        url = registry_url(registry, profile)
+        profile = connection.profile
+        url = registry_url(connection.registry, profile)
         if url is None:
             fail("which registry? Give --registry URL, set SUIRO_REGISTRY, or write it into a profile")
         if url.startswith("mock://"):
@@ -64,15 +93,14 @@ def _registry(registry: str | None, profile: str | None) -> Iterator[RegistryCli
 
 @schema.command
 def list_(
-    profile: Profile = None,
-    registry: _Registry = None,
+    connection: _Connection,
     names_only: Annotated[
         bool, Option("--names-only", help="One request instead of three a subject.")
     ] = False,
     as_json: AsJson = False,
 ) -> None:
     """List subjects with their versions."""
-    with _registry(registry, profile) as client:
+    with _registry(connection) as client:
         from suiro.console.schemas import SubjectRow, list_subjects
 
         found = list_subjects(client, details=not names_only)
@@ -92,13 +120,12 @@ def list_(
 @schema.command
 def get(
     subject: _Subject,
-    profile: Profile = None,
-    registry: _Registry = None,
+    connection: _Connection,
     version: _Version = None,
     as_json: AsJson = False,
 ) -> None:
     """Print a schema."""
-    with _registry(registry, profile) as client:
+    with _registry(connection) as client:
         from suiro.console import schemas
 
         found = schemas.get(client, subject, version)
@@ -112,18 +139,15 @@ def get(
 @schema.command
 def register(
     subject: _Subject,
-    file: _File,
-    profile: Profile = None,
-    registry: _Registry = None,
-    type_: _Type = "AVRO",
-    reference: _Reference = None,
+    connection: _Connection,
+    given: _GivenSchema,
     as_json: AsJson = False,
 ) -> None:
     """Register a schema as a version. One that the subject has already stays the version it is."""
-    with _registry(registry, profile) as client:
+    with _registry(connection) as client:
         from suiro.console import schemas
 
-        found = schemas.register(client, subject, _schema(file, type_, reference))
+        found = schemas.register(client, subject, given.read())
         if as_json:
             print_json({"subject": found.subject, "version": found.version, "id": found.id})
             return
@@ -133,18 +157,15 @@ def register(
 @schema.command
 def check(
     subject: _Subject,
-    file: _File,
-    profile: Profile = None,
-    registry: _Registry = None,
-    type_: _Type = "AVRO",
-    reference: _Reference = None,
+    connection: _Connection,
+    given: _GivenSchema,
     as_json: AsJson = False,
 ) -> None:
     """Tell whether a schema could be registered now, by the subject's level; exit code 1 if not."""
-    with _registry(registry, profile) as client:
+    with _registry(connection) as client:
         from suiro.console import schemas
 
-        found = schemas.check(client, subject, _schema(file, type_, reference))
+        found = schemas.check(client, subject, given.read())
         if as_json:
             print_json(found)
         elif found.compatible:
@@ -159,8 +180,7 @@ def check(
 @schema.command
 def diff(
     subject: _Subject,
-    profile: Profile = None,
-    registry: _Registry = None,
+    connection: _Connection,
     from_: Annotated[int | None, Option("--from", "N", "Default: the one before the latest.")] = None,
     to: Annotated[int | None, Option("--to", "N", "Default: the latest.")] = None,
     with_: Annotated[
@@ -169,7 +189,7 @@ def diff(
     as_json: AsJson = False,
 ) -> None:
     """Show what changed between two versions."""
-    with _registry(registry, profile) as client:
+    with _registry(connection) as client:
         from suiro.console import schemas
 
         new = schemas.get(client, with_ or subject, to)
@@ -191,8 +211,7 @@ def diff(
 @schema.command
 def delete(
     subject: _Subject,
-    profile: Profile = None,
-    registry: _Registry = None,
+    connection: _Connection,
     version: Annotated[int | None, Option("--version", "N", "Only this version.")] = None,
     permanent: Annotated[
         bool,
@@ -201,28 +220,10 @@ def delete(
     yes: Yes = False,
 ) -> None:
     """Delete a version or a subject. Its schemas can still be read by id, unless --permanent."""
-    with _registry(registry, profile) as client:
+    with _registry(connection) as client:
         from suiro.console import schemas
 
         what = subject if version is None else f"version {version} of {subject}"
         require_yes(f"Delete {what}{' for good' if permanent else ''}?", yes)
         gone = schemas.delete(client, subject, version, permanent=permanent)
         say(f"deleted {subject}: versions {', '.join(map(str, gone))}")
-
-
-def _schema(file: str, type_: str, reference: list[str] | None) -> Schema:
-    from suiro.errors import UsageError
-    from suiro.registry import Reference, Schema
-
-    try:
-        text = sys.stdin.read() if file == "-" else Path(file).read_text(encoding="utf-8")
-    except UnicodeDecodeError as error:
-        raise UsageError(f"{file} is not UTF-8: {error}") from None
-    references = []
-    for one in reference or ():
-        name, _, target = one.partition("=")
-        subject, colon, version = target.rpartition(":")
-        if not colon or not name or not version.isdigit():
-            raise UsageError(f"--reference {one}: expected NAME=SUBJECT:VERSION")
-        references.append(Reference(name=name, subject=subject, version=int(version)))
-    return Schema(text, type_, tuple(references))  # type: ignore[arg-type]

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import sys
 from typing import Annotated
 
 from suiro.cli.command_groups import Argument, Group, Option
-from suiro.errors import SuiroError
+from suiro.cli.everyday import reporting
 
 spark = Group("spark", "Queries of Spark Structured Streaming.")
 
@@ -42,21 +41,18 @@ def adopt(
 
     The checkpoint is only read. Afterwards start the query with it, with format "suiro" in both places.
     """
-    from suiro.cli.run import settings_of
+    from suiro.foundation.settings import assignments
     from suiro.spark import adopt as adopt_checkpoint
 
-    try:
+    with reporting("suiro spark adopt"):
         adopted = adopt_checkpoint(
             checkpoint,
             application_id=application_id,
             bootstrap_servers=bootstrap_servers,
             sink_name=sink_name,
-            settings=settings_of(set_ or []),
+            settings=assignments(set_ or (), "--set"),
             rewrite_last=rewrite_last,
         )
-    except (SuiroError, OSError) as error:
-        print(f"suiro spark adopt: {error}", file=sys.stderr)
-        sys.exit(1)
     for (topic, partition), offset in sorted(adopted.offsets.items()):
         print(f"{topic}-{partition}: goes on at offset {offset}")
     print(f"query {adopted.query_id}: micro-batch {adopted.micro_batch + 1} is the first of format suiro")

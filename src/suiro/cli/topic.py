@@ -8,9 +8,7 @@ from suiro.cli import topic_records
 from suiro.cli.command_groups import Argument, Group, Option
 from suiro.cli.everyday import (
     AsJson,
-    Bootstrap,
-    CommandConfig,
-    Profile,
+    Connection,
     Yes,
     assignments,
     connected,
@@ -33,16 +31,14 @@ _Config = Annotated[
 
 @topic.command
 def list_(
-    bootstrap: Bootstrap = None,
-    profile: Profile = None,
-    command_config: CommandConfig = None,
+    connection: Connection,
     internal: Annotated[
         bool, Option("--internal", help="Also the topics that brokers keep for themselves.")
     ] = False,
     as_json: AsJson = False,
 ) -> None:
     """List the topics that this user may see."""
-    with connected(bootstrap, profile, command_config) as client:
+    with connected(connection) as client:
         from suiro.console.topics import list_topics
 
         rows = list_topics(client, internal=internal)
@@ -61,16 +57,14 @@ def list_(
 @topic.command
 def describe(
     names: Annotated[list[str], Argument("TOPIC...")],
-    bootstrap: Bootstrap = None,
-    profile: Profile = None,
-    command_config: CommandConfig = None,
+    connection: Connection,
     configs: Annotated[
         bool, Option("--configs", help="Every setting with its source, not only those that were set.")
     ] = False,
     as_json: AsJson = False,
 ) -> None:
     """Show partitions, offsets, sizes and settings."""
-    with connected(bootstrap, profile, command_config) as client:
+    with connected(connection) as client:
         from suiro.console.topics import describe_topic
 
         found = [describe_topic(client, name) for name in names]
@@ -104,9 +98,7 @@ def describe(
 @topic.command
 def create(
     name: _Name,
-    bootstrap: Bootstrap = None,
-    profile: Profile = None,
-    command_config: CommandConfig = None,
+    connection: Connection,
     partitions: Annotated[int, Option("--partitions", "N", "-1: the broker's default.")] = -1,
     replication_factor: Annotated[int, Option("--replication-factor", "N", "-1: the broker's default.")] = -1,
     config: _Config = None,
@@ -114,7 +106,7 @@ def create(
 ) -> None:
     """Create a topic; return once each partition has a leader."""
     settings = assignments(config or (), "--config")
-    with connected(bootstrap, profile, command_config) as client:
+    with connected(connection) as client:
         from suiro.console.topics import create_topic
 
         made = create_topic(
@@ -131,9 +123,7 @@ def create(
 @topic.command
 def alter(
     name: _Name,
-    bootstrap: Bootstrap = None,
-    profile: Profile = None,
-    command_config: CommandConfig = None,
+    connection: Connection,
     partitions: Annotated[
         int | None, Option("--partitions", "N", "How many it is to have; more than now.")
     ] = None,
@@ -149,7 +139,7 @@ def alter(
     changes |= dict.fromkeys(delete_config or ())
     if not changes and partitions is None:
         usage("give --partitions, --config or --delete-config")
-    with connected(bootstrap, profile, command_config) as client:
+    with connected(connection) as client:
         from suiro.console.topics import alter_topic
 
         alter_topic(client, name, partitions=partitions, configs=changes, validate_only=dry_run)
@@ -159,14 +149,12 @@ def alter(
 @topic.command
 def delete(
     names: Annotated[list[str], Argument("TOPIC...")],
-    bootstrap: Bootstrap = None,
-    profile: Profile = None,
-    command_config: CommandConfig = None,
+    connection: Connection,
     if_exists: Annotated[bool, Option("--if-exists", help="One that is not there is fine.")] = False,
     yes: Yes = False,
 ) -> None:
     """Delete topics with all their records."""
-    with connected(bootstrap, profile, command_config) as client:
+    with connected(connection) as client:
         from suiro.console.topics import delete_topics
 
         require_yes(f"Delete {', '.join(names)} with every record?", yes)
@@ -178,9 +166,7 @@ def delete(
 @topic.command
 def delete_records(
     name: _Name,
-    bootstrap: Bootstrap = None,
-    profile: Profile = None,
-    command_config: CommandConfig = None,
+    connection: Connection,
     before: Annotated[
         list[str] | None,
         Option("--before", "PARTITION=OFFSET", "Repeatable. Absent: every record."),
@@ -192,7 +178,7 @@ def delete_records(
         offsets = {int(key): int(value) for key, value in assignments(before or (), "--before").items()}
     except ValueError:
         usage("--before: expected PARTITION=OFFSET, two whole numbers")
-    with connected(bootstrap, profile, command_config) as client:
+    with connected(connection) as client:
         from suiro.console.topics import delete_records as delete
 
         require_yes(f"Delete {'records' if offsets else 'every record'} of {name}?", yes)

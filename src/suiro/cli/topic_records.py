@@ -11,9 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 from suiro.cli.command_groups import Argument, Option
 from suiro.cli.everyday import (
     AsJson,
-    Bootstrap,
-    CommandConfig,
-    Profile,
+    Connection,
     connected,
     fail,
     note,
@@ -51,9 +49,7 @@ Registry = Annotated[
 
 def records(
     name: _Name,
-    bootstrap: Bootstrap = None,
-    profile: Profile = None,
-    command_config: CommandConfig = None,
+    connection: Connection,
     from_: Annotated[
         str,
         Option(
@@ -76,7 +72,7 @@ def records(
 
     What is not printable is escaped. What cannot be decoded is shown in hex, and told of.
     """
-    with connected(bootstrap, profile, command_config) as client:
+    with connected(connection) as client:
         from suiro.console.records import parse_start, read_records
 
         found = read_records(
@@ -87,14 +83,20 @@ def records(
             read_committed=isolation_level == "read_committed",
             follow=follow,
         )
-        _print(found, max_, key_format, value_format, filter_, registry_url(registry, profile), as_json)
+        _print(
+            found,
+            max_,
+            key_format,
+            value_format,
+            filter_,
+            registry_url(registry, connection.profile),
+            as_json,
+        )
 
 
 def consume(
     name: _Name,
-    bootstrap: Bootstrap = None,
-    profile: Profile = None,
-    command_config: CommandConfig = None,
+    connection: Connection,
     from_beginning: Annotated[
         bool,
         Option("--from-beginning", help="Where the group has committed nothing: from the first record on."),
@@ -116,7 +118,7 @@ def consume(
     as_json: AsJson = False,
 ) -> None:
     """Print records as they come, until SIGINT; with --group, each once."""
-    with connected(bootstrap, profile, command_config) as client:
+    with connected(connection) as client:
         from suiro.clock import SystemClock
         from suiro.console.records import Start, read_records, start_offsets
         from suiro.console.topics import topic_info
@@ -165,7 +167,7 @@ def consume(
                 client.offset_commit(group, moved)
 
         try:
-            url = registry_url(registry, profile)
+            url = registry_url(registry, connection.profile)
             _print(watched(), max_messages, key_format, value_format, filter_, url, as_json, done)
         finally:
             commit()
@@ -173,9 +175,7 @@ def consume(
 
 def produce(
     name: _Name,
-    bootstrap: Bootstrap = None,
-    profile: Profile = None,
-    command_config: CommandConfig = None,
+    connection: Connection,
     key: Annotated[str | None, Option("--key", "KEY", "Of every record.")] = None,
     key_separator: Annotated[
         str | None, Option("--key-separator", "TEXT", "What is before it in a line is the key.")
@@ -196,12 +196,12 @@ def produce(
     ] = False,
 ) -> None:
     """Write records: each line of the standard input is a value. Returns when all are acknowledged."""
-    with connected(bootstrap, profile, command_config) as client:
+    with connected(connection) as client:
         from suiro.cli.everyday import assignments
         from suiro.console import records as writing
         from suiro.console.formats import encoder
 
-        url = registry_url(registry, profile)
+        url = registry_url(registry, connection.profile)
         key_of = encoder(key_format, url, subject=f"{name}-key")
         value_of = encoder(value_format, url, subject=f"{name}-value")
         headers = tuple((one, value.encode()) for one, value in assignments(header or (), "--header").items())

@@ -8,9 +8,7 @@ from typing import Annotated
 from suiro.cli.command_groups import Argument, Group, Option
 from suiro.cli.everyday import (
     AsJson,
-    Bootstrap,
-    CommandConfig,
-    Profile,
+    Connection,
     Yes,
     connected,
     print_json,
@@ -27,13 +25,11 @@ _Name = Annotated[str, Argument("USER")]
 
 @user.command
 def list_(
-    bootstrap: Bootstrap = None,
-    profile: Profile = None,
-    command_config: CommandConfig = None,
+    connection: Connection,
     as_json: AsJson = False,
 ) -> None:
     """List SCRAM users. Passwords cannot be read."""
-    with connected(bootstrap, profile, command_config) as client:
+    with connected(connection) as client:
         found = client.admin.describe_scram_users()
         if as_json:
             print_json(found)
@@ -47,9 +43,7 @@ def list_(
 @user.command
 def add(
     name: _Name,
-    bootstrap: Bootstrap = None,
-    profile: Profile = None,
-    command_config: CommandConfig = None,
+    connection: Connection,
     mechanism: Annotated[str, Option("--mechanism", choices=_MECHANISMS)] = "SCRAM-SHA-512",
     iterations: Annotated[
         int, Option("--iterations", "N", "How much work a guess of the password is.")
@@ -60,7 +54,7 @@ def add(
     The password is asked for on a terminal; else it is the first line of the standard input. It does not leave this
     machine: the brokers get a salted hash.
     """
-    with connected(bootstrap, profile, command_config) as client:
+    with connected(connection) as client:
         client.admin.upsert_scram_user(name, _password(name), mechanism=mechanism, iterations=iterations)
         say(f"user {name} can log in by {mechanism}")
 
@@ -68,16 +62,14 @@ def add(
 @user.command
 def remove(
     name: _Name,
-    bootstrap: Bootstrap = None,
-    profile: Profile = None,
-    command_config: CommandConfig = None,
+    connection: Connection,
     mechanism: Annotated[
         str | None, Option("--mechanism", help="Only this one. Default: all.", choices=_MECHANISMS)
     ] = None,
     yes: Yes = False,
 ) -> None:
     """Take a user's passwords away."""
-    with connected(bootstrap, profile, command_config) as client:
+    with connected(connection) as client:
         from suiro.console.security import remove_user
 
         require_yes(f"Remove user {name}?", yes)

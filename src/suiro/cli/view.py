@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 from suiro.cli.command_groups import Argument, Group, Option
+from suiro.cli.everyday import reporting
 from suiro.cli.view_output import (
     busy,
     done,
@@ -21,6 +22,7 @@ from suiro.cli.view_output import (
     watch_steps,
 )
 from suiro.clock import monotonic_s
+from suiro.foundation.settings import assignments
 
 if TYPE_CHECKING:
     from suiro.views import Views
@@ -135,8 +137,6 @@ def serve(
     while_stdin_is_open: Annotated[bool, Option("--while-stdin-is-open", hidden=True)] = False,
 ) -> None:
     """Run the host of views until SIGTERM or SIGINT; one JSON line says where it answers. Started again, it goes on."""
-    # kio looks for Hypothesis, and importing that where tests are installed would double the start.
-    sys.modules.setdefault("hypothesis", None)  # type: ignore[arg-type]
     from suiro.config import read_properties
     from suiro.foundation.settings import parse_address
     from suiro.views import HostConfig, Listen
@@ -147,7 +147,7 @@ def serve(
     )
     for noisy in ("httpx", "httpcore"):
         logging.getLogger(noisy).setLevel(logging.WARNING)
-    with _errors():
+    with reporting("suiro view"):
         host, port = parse_address(listen)
         why = serve_host(
             HostConfig(
@@ -202,12 +202,11 @@ def adopt(
 
     Once signed it is believed: the code of these versions will run here. So look at their hashes, and at names.
     """
-    sys.modules.setdefault("hypothesis", None)  # type: ignore[arg-type]
     from suiro.config import read_properties
     from suiro.errors import UsageError
     from suiro.views import Adoption, HostConfig
 
-    with _errors():
+    with reporting("suiro view"):
         config = HostConfig(
             bootstrap_servers=bootstrap_servers,
             data=data.absolute(),
@@ -245,7 +244,7 @@ def deploy(
 ) -> None:
     """Build a version of a view from offset 0: the first, or the next one beside the one that serves."""
     with _host(url) as views:
-        settings = dict(_pair("--set", text) for text in set_ or [])
+        settings = assignments(set_ or (), "--set")
         made = views.deploy(app, settings=settings, registry=registry, throttle=throttle)
         name, number = made["view"], made["deployed"]
         if wait:
@@ -294,7 +293,7 @@ def compare(
     """Compare two versions, row by row, at the same offsets. The result is kept, with the offsets."""
     with _host(url) as views:
         timeout_ms = _timeout_ms(timeout)
-        tolerances = dict(_pair("--tolerance", text) for text in tolerance or [])
+        tolerances = assignments(tolerance or (), "--tolerance")
         with busy("comparing", quiet=as_json):
             found = views.compare(
                 name, old=old, new=new, tolerances=tolerances, ignored=ignore or (), timeout_ms=timeout_ms
@@ -478,7 +477,7 @@ def topic(
     """The output topic of the version that serves: the view's name is the alias of its versions' topics."""
     from suiro.views import Views
 
-    with _errors(), Views(url, caller=caller) as views:
+    with reporting("suiro view"), Views(url, caller=caller) as views:
         found = views.topic(name)
     if as_json:
         print_json(found)
@@ -507,21 +506,10 @@ def consumers(
 
 
 @contextmanager
-def _errors() -> Iterator[None]:
-    from suiro.errors import SuiroError
-
-    try:
-        yield
-    except (SuiroError, OSError) as error:
-        print(f"suiro view: {error}", file=sys.stderr)
-        sys.exit(1)
-
-
-@contextmanager
 def _host(url: str | None) -> Iterator[Views]:
     from suiro.views import Views
 
-    with _errors(), Views(url) as views:
+    with reporting("suiro view"), Views(url) as views:
         yield views
 
 
@@ -538,12 +526,3 @@ def _timeout_ms(text: str) -> int:
     if not found:
         raise UsageError(f"--timeout {text}: give more than 0")
     return found
-
-
-def _pair(option: str, text: str) -> tuple[str, str]:
-    from suiro.errors import ConfigError
-
-    name, equals, value = text.partition("=")
-    if not equals or not name:
-        raise ConfigError(f"{option} {text!r} is not NAME=VALUE")
-    return name, value

@@ -10,7 +10,7 @@ import os
 import re
 import types
 import typing
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import MISSING, fields
 from difflib import get_close_matches
 from pathlib import Path
@@ -20,6 +20,7 @@ from suiro.errors import ConfigError
 
 __all__ = [
     "SettingError",
+    "assignments",
     "check_names",
     "host_and_port",
     "parse_address",
@@ -119,6 +120,17 @@ def with_environment(value: Any, key: str) -> Any:
     if isinstance(value, list):
         return [with_environment(item, key) for item in value]
     return value
+
+
+def assignments(texts: Iterable[str], option: str) -> dict[str, str]:
+    """Of NAME=VALUE, several times; the last value of a name counts. Raises `ConfigError`."""
+    found = {}
+    for text in texts:
+        name, equals, value = text.partition("=")
+        if not equals or not name.strip():
+            raise ConfigError(f"{option} {text}: expected NAME=VALUE")
+        found[name.strip()] = value
+    return found
 
 
 def host_and_port(text: str, *, port_suffices: bool = False) -> tuple[str, int] | None:

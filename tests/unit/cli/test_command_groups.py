@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -11,6 +12,21 @@ from suiro.cli.command_groups import Argument, Group, Option
 
 found: dict[str, Any] = {}
 group = Group("things", "Things.")
+
+
+@dataclass(frozen=True)
+class Place:
+    room: Annotated[str, Argument("ROOM")]
+    shelf: Annotated[int, Option("--shelf", min=1)] = 1
+
+
+@group.command
+def move(
+    name: Annotated[str, Argument("NAME")], place: Place, quick: Annotated[bool, Option()] = False
+) -> None:
+    """Move a thing."""
+    found.clear()
+    found.update(locals())
 
 
 @group.command
@@ -50,6 +66,16 @@ def test_options_and_arguments_come_in_any_order(tmp_path: Path) -> None:
     assert (one["name"], one["parts"], one["count"], one["set_"]) == ("n", ["p", "q"], 3, ["a=1", "b=2"])
     assert (one["wait"], one["dry_run"]) == (False, True)
     assert made("n", "-s", "-0.5", "--folder", str(tmp_path / "new"))["share"] == -0.5
+
+
+def test_options_that_several_commands_have_are_one_parameter(capsys: pytest.CaptureFixture[str]) -> None:
+    assert group.main(["move", "n", "hall", "--quick", "--shelf", "3"]) == 0
+    assert found == {"name": "n", "place": Place("hall", 3), "quick": True}
+    assert group.main(["move", "n", "hall"]) == 0
+    assert found["place"] == Place("hall", 1)
+    with pytest.raises(SystemExit):
+        group.main(["move", "n", "hall", "--shelf", "0"])
+    assert "--shelf: 0: give at least 1" in capsys.readouterr().err
 
 
 def test_a_variable_is_taken_where_the_option_is_not_given(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -12,10 +12,11 @@ from pathlib import Path
 import pytest
 from support.commands import suiro
 
-from suiro.cli.run import REPLACED, settings_of, until_stopped
+from suiro.cli.run import REPLACED, until_stopped
 from suiro.cli.topology_file import load_module, topology_of
 from suiro.client import Client, NewTopic
 from suiro.errors import ConfigError, ReplacedError
+from suiro.foundation.settings import assignments
 from suiro.node import InProcessNode
 
 
@@ -71,12 +72,12 @@ def test_a_name_that_is_taken_is_said(tmp_path: Path) -> None:
 
 
 def test_settings() -> None:
-    assert settings_of(["kafka.client.id=a=b", "maxFetchBytes=9"]) == {
+    assert assignments(["kafka.client.id=a=b", "maxFetchBytes=9"], "--set") == {
         "kafka.client.id": "a=b",
         "maxFetchBytes": "9",
     }
     with pytest.raises(ConfigError, match="NAME=VALUE"):
-        settings_of(["nothing"])
+        assignments(["nothing"], "--set")
 
 
 def test_errors_of_the_command_are_one_line_each(tmp_path: Path) -> None:
@@ -84,7 +85,7 @@ def test_errors_of_the_command_are_one_line_each(tmp_path: Path) -> None:
     for arguments, message in [
         (["--emit", "sometimes"], "emit='sometimes' is neither"),
         (["--on-processing-error", "ignore"], "on_processing_error='ignore' is none of"),
-        (["--set", "x"], "is not NAME=VALUE"),
+        (["--set", "x"], "--set x: expected NAME=VALUE"),
     ]:
         sys.modules.pop("streams_app_wrong", None)
         result = suiro("run", str(path), *arguments)
