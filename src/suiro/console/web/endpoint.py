@@ -6,10 +6,11 @@ value of an endpoint is written as JSON by msgspec; `Events` and `Download` are 
 
 from __future__ import annotations
 
+import inspect
 import threading
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from dataclasses import KW_ONLY, dataclass, field
+from typing import TYPE_CHECKING, Any, get_origin, get_type_hints
 from urllib.parse import unquote
 
 import msgspec
@@ -126,19 +127,31 @@ class Call:
         return default if text is None else number_of(name, text, most=most)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class Endpoint:
-    """`path` has names in braces for parts; a part is one segment, taken apart before it is decoded. `query` and
-    `answer` are for the document of the API; a parameter that is not in `query` is refused."""
+    """`path` has names in braces for parts; a part is one segment, taken apart before it is decoded. A parameter that
+    is not in `query` is refused. The document of the API has the docstring of `handle`, and what it returns."""
 
     method: str
     path: str
     role: Role
     handle: Callable[[Call], Any]
-    summary: str
+    _: KW_ONLY
     body: type[Body] | None = None
-    answer: Any = None
     query: Mapping[str, str] = field(default_factory=dict)
+    summary: str = ""
+
+    def __post_init__(self) -> None:
+        if not self.summary:
+            said = inspect.cleandoc(self.handle.__doc__ or "").partition("\n\n")[0]
+            object.__setattr__(self, "summary", said.replace("\n", " ").removesuffix("."))
+
+    @property
+    def answer(self) -> Any:
+        """The type that JSON is made of; None where that is no type of ours, or a stream."""
+        found = get_type_hints(self.handle)["return"]
+        is_open = found in (bytes, Events, Download) or get_origin(found) in (dict, Mapping)
+        return None if is_open else found
 
 
 class Router:

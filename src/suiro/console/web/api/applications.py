@@ -43,7 +43,10 @@ class Related:
 
 
 def list_applications(call: Call) -> Mapping[str, Any]:
-    """Each as it tells of itself, with its number and address; `error`: why it tells nothing, or what ended it."""
+    """The applications that were named, and how they stand.
+
+    Each as it tells of itself, with its number and address; `error`: why it tells nothing, or what ended it.
+    """
     remotes = call.console.settings.apps
     found = listed(call, remotes, PATH, _application)
     apps = []
@@ -73,16 +76,19 @@ def related_to(call: Call, topic: str) -> Iterator[Related]:
 
 
 def _one(call: Call) -> bytes:
+    """An application: graph with rates, micro-batches, lag, stores."""
     return json_without_errors(call, _peer(call).get(PATH, call.gone))
 
 
 def _rows(call: Call) -> bytes:
+    """Rows of a store."""
     call.require_unmasked("rows of stores")
     query = "&".join(f"{name}={segment(value)}" for name, value in call.query.items())
     return _peer(call).get(f"{PATH}/stores/{segment(call.path['store'])}?{query}", call.gone)
 
 
 def _explain(call: Call) -> bytes:
+    """The input records that a row of a store is made of."""
     call.require_unmasked("rows of stores")
     path = f"{PATH}/stores/{segment(call.path['store'])}/explain"
     said = msgspec.to_builtins(call.body)
@@ -94,34 +100,8 @@ def _peer(call: Call) -> Peer:
 
 
 ENDPOINTS = (
-    Endpoint(
-        method="GET",
-        path="/apps",
-        role=Role.VIEWER,
-        handle=list_applications,
-        summary="The applications that were named, and how they stand",
-    ),
-    Endpoint(
-        method="GET",
-        path="/apps/{app}",
-        role=Role.VIEWER,
-        handle=_one,
-        summary="An application: graph with rates, micro-batches, lag, stores",
-    ),
-    Endpoint(
-        method="GET",
-        path="/apps/{app}/stores/{store}",
-        role=Role.VIEWER,
-        handle=_rows,
-        summary="Rows of a store",
-        query=_ROWS,
-    ),
-    Endpoint(
-        method="POST",
-        path="/apps/{app}/stores/{store}/explain",
-        role=Role.VIEWER,
-        handle=_explain,
-        summary="The input records that a row of a store is made of",
-        body=RowBody,
-    ),
+    Endpoint("GET", "/apps", Role.VIEWER, list_applications),
+    Endpoint("GET", "/apps/{app}", Role.VIEWER, _one),
+    Endpoint("GET", "/apps/{app}/stores/{store}", Role.VIEWER, _rows, query=_ROWS),
+    Endpoint("POST", "/apps/{app}/stores/{store}/explain", Role.VIEWER, _explain, body=RowBody),
 )

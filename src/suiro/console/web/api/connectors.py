@@ -39,6 +39,7 @@ class NothingBody(Body):
 
 
 def list_connectors(call: Call) -> ConnectHosts:
+    """All connectors, by the process that runs them."""
     remotes = call.console.settings.connect
     return ConnectHosts(
         hosts=tuple(
@@ -89,20 +90,13 @@ def _doing(action: str) -> Callable[[Call], Mapping[str, Any]]:
 
 
 ENDPOINTS = (
-    Endpoint(
-        method="GET",
-        path="/connectors",
-        role=Role.VIEWER,
-        handle=list_connectors,
-        summary="All connectors, by the process that runs them",
-        answer=ConnectHosts,
-    ),
+    Endpoint("GET", "/connectors", Role.VIEWER, list_connectors),
     *(
         Endpoint(
-            method="POST",
-            path=f"/connectors/{{host}}/{{name}}/{action}",
-            role=Role.OPERATOR,
-            handle=_doing(action),
+            "POST",
+            f"/connectors/{{host}}/{{name}}/{action}",
+            Role.OPERATOR,
+            _doing(action),
             summary=f"{action.capitalize()} a connector; its state follows",
             body=NothingBody,
         )

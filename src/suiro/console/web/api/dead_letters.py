@@ -181,6 +181,7 @@ class RedriveBody(Body):
 
 
 def _topics(call: Call) -> TopicList:
+    """Topics with dead or dlq in their names."""
     with call.console.client() as client:
         return TopicList(topics=dead_letters.count_topics(client))
 
@@ -199,6 +200,7 @@ def _groups(call: Call) -> GroupList:
 
 
 def _records(call: Call) -> LetterList:
+    """Dead letters with why and whence."""
     topic = call.path["topic"]
     limit = call.number("limit", LETTERS, most=LETTERS_MAX) or 1
     selection = Selection(
@@ -248,6 +250,7 @@ def _seen_by(call: Call) -> Seen:
 
 
 def _origin(call: Call) -> OriginRecord:
+    """The record that a dead letter was made of."""
     topic = call.path["topic"]
     partition, offset = call.number("partition"), call.number("offset")
     if partition is None or offset is None:
@@ -263,6 +266,7 @@ def _origin(call: Call) -> OriginRecord:
 
 
 def _history(call: Call) -> tuple[Redriven, ...]:
+    """The last redrives of a topic, the newest first: when, who, how many, where to."""
     with _readings.taken(call.gone), call.console.client() as client:
         return redrives.history(client, call.path["topic"])
 
@@ -271,6 +275,7 @@ def _history(call: Call) -> tuple[Redriven, ...]:
 
 
 def _redrive(call: Call) -> PlanJson:
+    """Send dead letters back, each once; with dry_run only say what would go where."""
     topic, body = call.path["topic"], call.body
     selection = Selection(
         places=_places(body),
@@ -329,65 +334,38 @@ _CHOSEN: Mapping[str, str] = {
 }
 
 ENDPOINTS = (
+    Endpoint("GET", "/dead-letters", Role.VIEWER, _topics),
     Endpoint(
-        method="GET",
-        path="/dead-letters",
-        role=Role.VIEWER,
-        handle=_topics,
-        summary="Topics with dead or dlq in their names",
-        answer=TopicList,
-    ),
-    Endpoint(
-        method="GET",
-        path="/dead-letters/{topic}",
-        role=Role.VIEWER,
-        handle=_groups,
+        "GET",
+        "/dead-letters/{topic}",
+        Role.VIEWER,
+        _groups,
         summary=f"Dead letters counted by origin and reason; at most the newest {SHOWN.records}",
-        answer=GroupList,
     ),
     Endpoint(
-        method="GET",
-        path="/dead-letters/{topic}/records",
-        role=Role.VIEWER,
-        handle=_records,
-        summary="Dead letters with why and whence",
+        "GET",
+        "/dead-letters/{topic}/records",
+        Role.VIEWER,
+        _records,
         query={
             **_CHOSEN,
             "limit": f"at most {LETTERS_MAX}",
             "key": "the format of keys: auto, string, json, avro, long, hex",
             "value": "the format of values",
         },
-        answer=LetterList,
     ),
     Endpoint(
-        method="GET",
-        path="/dead-letters/{topic}/origin",
-        role=Role.VIEWER,
-        handle=_origin,
-        summary="The record that a dead letter was made of",
+        "GET",
+        "/dead-letters/{topic}/origin",
+        Role.VIEWER,
+        _origin,
         query={
             "partition": "of the dead letter",
             "offset": "of the dead letter",
             "key": "the format of keys",
             "value": "the format of values",
         },
-        answer=OriginRecord,
     ),
-    Endpoint(
-        method="GET",
-        path="/dead-letters/{topic}/history",
-        role=Role.VIEWER,
-        handle=_history,
-        summary="The last redrives of a topic, the newest first: when, who, how many, where to",
-        answer=tuple[Redriven, ...],
-    ),
-    Endpoint(
-        method="POST",
-        path="/dead-letters/{topic}/redrive",
-        role=Role.OPERATOR,
-        handle=_redrive,
-        summary="Send dead letters back, each once; with dry_run only say what would go where",
-        body=RedriveBody,
-        answer=PlanJson,
-    ),
+    Endpoint("GET", "/dead-letters/{topic}/history", Role.VIEWER, _history),
+    Endpoint("POST", "/dead-letters/{topic}/redrive", Role.OPERATOR, _redrive, body=RedriveBody),
 )

@@ -44,10 +44,12 @@ class ResetBody(Body):
 
 
 def _list(call: Call) -> bytes:
+    """All groups."""
     return call.console.model.groups_json
 
 
 def _one(call: Call) -> GroupPage:
+    """A group: members, committed offsets, lag in records and in time."""
     name = call.path["group"]
     with call.console.client() as client:
         found = describe_group(client, name, now_ms=call.console.clock.wall_ms())
@@ -67,6 +69,7 @@ def _one(call: Call) -> GroupPage:
 
 
 def _reset(call: Call) -> tuple[NewOffset, ...]:
+    """Set committed offsets; with dry_run only say which."""
     body: ResetBody = call.body
     name = call.path["group"]
     with call.console.client() as client:
@@ -78,6 +81,7 @@ def _reset(call: Call) -> tuple[NewOffset, ...]:
 
 
 def _delete(call: Call) -> Mapping[str, Any]:
+    """Delete a group and what it committed."""
     name = call.path["group"]
     require_confirmed(call.body.confirm, name)
     with call.console.client() as client:
@@ -87,30 +91,8 @@ def _delete(call: Call) -> Mapping[str, Any]:
 
 
 ENDPOINTS = (
-    Endpoint(method="GET", path="/groups", role=Role.VIEWER, handle=_list, summary="All groups"),
-    Endpoint(
-        method="GET",
-        path="/groups/{group}",
-        role=Role.VIEWER,
-        handle=_one,
-        summary="A group: members, committed offsets, lag in records and in time",
-        answer=GroupPage,
-    ),
-    Endpoint(
-        method="POST",
-        path="/groups/{group}/reset",
-        role=Role.OPERATOR,
-        handle=_reset,
-        summary="Set committed offsets; with dry_run only say which",
-        body=ResetBody,
-        answer=tuple[NewOffset, ...],
-    ),
-    Endpoint(
-        method="POST",
-        path="/groups/{group}/delete",
-        role=Role.ADMIN,
-        handle=_delete,
-        summary="Delete a group and what it committed",
-        body=ConfirmBody,
-    ),
+    Endpoint("GET", "/groups", Role.VIEWER, _list),
+    Endpoint("GET", "/groups/{group}", Role.VIEWER, _one),
+    Endpoint("POST", "/groups/{group}/reset", Role.OPERATOR, _reset, body=ResetBody),
+    Endpoint("POST", "/groups/{group}/delete", Role.ADMIN, _delete, body=ConfirmBody),
 )

@@ -41,6 +41,7 @@ class Me:
 
 
 def _me(call: Call) -> Me:
+    """Who is asking."""
     settings = call.console.settings
     return Me(
         user=call.user,
@@ -59,15 +60,18 @@ def _me(call: Call) -> Me:
 
 
 def _overview(call: Call) -> Overview:
+    """How the cluster stands."""
     return call.console.model.overview
 
 
 def _audit(call: Call) -> dict[str, Any]:
+    """The last changes that were asked for through this console, the newest first."""
     events: list[AuditEvent] = list(call.console.audit)
     return {"events": events[::-1]}
 
 
 def _events(call: Call) -> Events:
+    """Server-sent events: what changed, about each five seconds."""
     return Events(parts=_deltas(call.console.model))
 
 
@@ -101,27 +105,8 @@ def _call(loop: asyncio.AbstractEventLoop, put: Any, told: bytes) -> None:
 
 
 ENDPOINTS = (
-    Endpoint(method="GET", path="/me", role=Role.VIEWER, handle=_me, summary="Who is asking", answer=Me),
-    Endpoint(
-        method="GET",
-        path="/overview",
-        role=Role.VIEWER,
-        handle=_overview,
-        summary="How the cluster stands",
-        answer=Overview,
-    ),
-    Endpoint(
-        method="GET",
-        path="/events",
-        role=Role.VIEWER,
-        handle=_events,
-        summary="Server-sent events: what changed, about each five seconds",
-    ),
-    Endpoint(
-        method="GET",
-        path="/audit",
-        role=Role.OPERATOR,
-        handle=_audit,
-        summary="The last changes that were asked for through this console, the newest first",
-    ),
+    Endpoint("GET", "/me", Role.VIEWER, _me),
+    Endpoint("GET", "/overview", Role.VIEWER, _overview),
+    Endpoint("GET", "/events", Role.VIEWER, _events),
+    Endpoint("GET", "/audit", Role.OPERATOR, _audit),
 )

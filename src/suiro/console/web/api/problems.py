@@ -36,6 +36,7 @@ class Problems:
 
 
 def _problems(call: Call) -> Problems:
+    """What is wrong now, in the cluster and in what runs on it."""
     found = [
         *call.console.model.overview.problems,
         *_of_applications(call),
@@ -107,13 +108,4 @@ def _error(what: str, why: Any, link: str) -> Problem:
     )
 
 
-ENDPOINTS = (
-    Endpoint(
-        method="GET",
-        path="/problems",
-        role=Role.VIEWER,
-        handle=_problems,
-        summary="What is wrong now, in the cluster and in what runs on it",
-        answer=Problems,
-    ),
-)
+ENDPOINTS = (Endpoint("GET", "/problems", Role.VIEWER, _problems),)

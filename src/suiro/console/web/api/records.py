@@ -80,6 +80,7 @@ class RecordsPage:
 
 
 def _page(call: Call) -> RecordsPage:
+    """A page of records around a place, those of aborted and open transactions, too."""
     topic = call.path["topic"]
     view = RecordView(call, topic)
     limit = call.number("limit", PAGE_RECORDS, most=PAGE_RECORDS_MAX) or 1
@@ -143,6 +144,7 @@ def _positions(text: str, known: list[int]) -> dict[int, int]:
 
 
 def _one(call: Call) -> RecordJson:
+    """One record, whole."""
     topic = call.path["topic"]
     view = RecordView(call, topic)
     partition, offset = _place(call)
@@ -276,6 +278,7 @@ class _Scan:
 
 
 def _scan(call: Call) -> Events:
+    """Server-sent events: the records that a filter lets through, to the end that the topic has now."""
     limit = call.number("limit", SCAN_RECORDS, most=SCAN_RECORDS_MAX) or 1
     return Events(parts=_scanned(_Scan(call, call.path["topic"], limit=limit), limit))
 
@@ -301,6 +304,7 @@ def _scanned(scan: _Scan, limit: int) -> Iterator[bytes]:
 
 
 def _tail(call: Call) -> Events:
+    """Server-sent events: records as they come, so many as a person reads."""
     topic = call.path["topic"]
     matching = _Matching.of(call, topic)
     with call.console.client() as client:
@@ -357,6 +361,7 @@ def _tailed(call: Call, topic: str, matching: _Matching, positions: dict[int, in
 
 
 def _export(call: Call) -> Download:
+    """Records as a file."""
     topic = call.path["topic"]
     kind = call.query.get("format", "jsonl")
     if kind not in ("jsonl", "csv"):
@@ -450,6 +455,7 @@ class CopyBody(Body):
 
 
 def _produce(call: Call) -> Mapping[str, int]:
+    """Write a record."""
     topic, body = call.path["topic"], call.body
     registry = call.console.settings.registry
     record = OutgoingRecord(
@@ -463,7 +469,10 @@ def _produce(call: Call) -> Mapping[str, int]:
 
 
 def _copy(call: Call) -> Mapping[str, int]:
-    """As it stands: bytes, headers, timestamp; the partition by its key."""
+    """Copy a record to another topic, as it stands.
+
+    As it stands: bytes, headers, timestamp; the partition by its key.
+    """
     topic, body = call.path["topic"], call.body
     with call.console.client() as client:
         record = _entry(client, topic, body.partition, body.offset).record
@@ -485,11 +494,10 @@ def _written(call: Call, topic: str, record: OutgoingRecord) -> Mapping[str, int
 
 ENDPOINTS = (
     Endpoint(
-        method="GET",
-        path="/topics/{topic}/records",
-        role=Role.VIEWER,
-        handle=_page,
-        summary="A page of records around a place, those of aborted and open transactions, too",
+        "GET",
+        "/topics/{topic}/records",
+        Role.VIEWER,
+        _page,
         query={
             **_FROM,
             **_WHERE,
@@ -497,55 +505,23 @@ ENDPOINTS = (
             "direction": "forward or backward",
             "limit": f"at most {PAGE_RECORDS_MAX}",
         },
-        answer=RecordsPage,
     ),
+    Endpoint("GET", "/topics/{topic}/record", Role.VIEWER, _one, query={**_WHERE, "offset": "its offset"}),
     Endpoint(
-        method="GET",
-        path="/topics/{topic}/record",
-        role=Role.VIEWER,
-        handle=_one,
-        summary="One record, whole",
-        query={**_WHERE, "offset": "its offset"},
-        answer=RecordJson,
-    ),
-    Endpoint(
-        method="GET",
-        path="/topics/{topic}/scan",
-        role=Role.VIEWER,
-        handle=_scan,
-        summary="Server-sent events: the records that a filter lets through, to the end that the topic has now",
+        "GET",
+        "/topics/{topic}/scan",
+        Role.VIEWER,
+        _scan,
         query={**_FROM, **_WHERE, **_FILTER, "limit": f"at most {SCAN_RECORDS_MAX}"},
     ),
+    Endpoint("GET", "/topics/{topic}/tail", Role.VIEWER, _tail, query={**_WHERE, **_FILTER}),
     Endpoint(
-        method="GET",
-        path="/topics/{topic}/tail",
-        role=Role.VIEWER,
-        handle=_tail,
-        summary="Server-sent events: records as they come, so many as a person reads",
-        query={**_WHERE, **_FILTER},
-    ),
-    Endpoint(
-        method="GET",
-        path="/topics/{topic}/export",
-        role=Role.VIEWER,
-        handle=_export,
-        summary="Records as a file",
+        "GET",
+        "/topics/{topic}/export",
+        Role.VIEWER,
+        _export,
         query={**_FROM, **_WHERE, **_FILTER, "format": "jsonl or csv", "limit": "how many"},
     ),
-    Endpoint(
-        method="POST",
-        path="/topics/{topic}/records",
-        role=Role.OPERATOR,
-        handle=_produce,
-        summary="Write a record",
-        body=ProduceBody,
-    ),
-    Endpoint(
-        method="POST",
-        path="/topics/{topic}/copy",
-        role=Role.OPERATOR,
-        handle=_copy,
-        summary="Copy a record to another topic, as it stands",
-        body=CopyBody,
-    ),
+    Endpoint("POST", "/topics/{topic}/records", Role.OPERATOR, _produce, body=ProduceBody),
+    Endpoint("POST", "/topics/{topic}/copy", Role.OPERATOR, _copy, body=CopyBody),
 )

@@ -104,6 +104,7 @@ _known_lock = Lock()
 
 
 def _list(call: Call) -> SubjectList:
+    """All subjects; of many those that are not known yet come with the next lists."""
     console = call.console
     registry = console.registry()
     return _turns.shared(console, lambda: _listed(console, registry), call.gone)
@@ -153,6 +154,7 @@ def _row(registry: RegistryClient, subject: str) -> SubjectLine | None:
 
 
 def _one(call: Call) -> SubjectPage:
+    """A subject with the text of its versions."""
     registry, subject = call.console.registry(), call.path["subject"]
     with _turns.taken(call.gone):
         found = schemas.describe_subject(registry, subject)
@@ -167,6 +169,7 @@ def _one(call: Call) -> SubjectPage:
 
 
 def _diff(call: Call) -> Difference:
+    """What changed between two versions, as a unified diff."""
     registry, subject = call.console.registry(), call.path["subject"]
     old, new = _version(call, "old"), _version(call, "new")
     with _turns.taken(call.gone):
@@ -184,12 +187,14 @@ def _version(call: Call, name: str) -> int:
 
 
 def _check(call: Call) -> Checked:
+    """Whether a schema could be registered now, by the subject's level; nothing is registered."""
     registry, schema = call.console.registry(), _schema(call.body)
     with _turns.taken(call.gone):
         return schemas.check(registry, call.path["subject"], schema)
 
 
 def _register(call: Call) -> RegisteredVersion:
+    """Register a schema as a version."""
     registry, schema = call.console.registry(), _schema(call.body)
     subject = call.path["subject"]
     with _turns.taken(call.gone):
@@ -216,47 +221,9 @@ def _schema(body: SchemaBody) -> Schema:
 _VERSIONS: Mapping[str, Any] = {"old": "a version", "new": "another version"}
 
 ENDPOINTS = (
-    Endpoint(
-        method="GET",
-        path="/schemas",
-        role=Role.VIEWER,
-        handle=_list,
-        summary="All subjects; of many those that are not known yet come with the next lists",
-        answer=SubjectList,
-    ),
-    Endpoint(
-        method="GET",
-        path="/schemas/{subject}",
-        role=Role.VIEWER,
-        handle=_one,
-        summary="A subject with the text of its versions",
-        answer=SubjectPage,
-    ),
-    Endpoint(
-        method="GET",
-        path="/schemas/{subject}/diff",
-        role=Role.VIEWER,
-        handle=_diff,
-        summary="What changed between two versions, as a unified diff",
-        query=_VERSIONS,
-        answer=Difference,
-    ),
-    Endpoint(
-        method="POST",
-        path="/schemas/{subject}/check",
-        role=Role.VIEWER,
-        handle=_check,
-        summary="Whether a schema could be registered now, by the subject's level; nothing is registered",
-        body=SchemaBody,
-        answer=Checked,
-    ),
-    Endpoint(
-        method="POST",
-        path="/schemas/{subject}/register",
-        role=Role.OPERATOR,
-        handle=_register,
-        summary="Register a schema as a version",
-        body=SchemaBody,
-        answer=RegisteredVersion,
-    ),
+    Endpoint("GET", "/schemas", Role.VIEWER, _list),
+    Endpoint("GET", "/schemas/{subject}", Role.VIEWER, _one),
+    Endpoint("GET", "/schemas/{subject}/diff", Role.VIEWER, _diff, query=_VERSIONS),
+    Endpoint("POST", "/schemas/{subject}/check", Role.VIEWER, _check, body=SchemaBody),
+    Endpoint("POST", "/schemas/{subject}/register", Role.OPERATOR, _register, body=SchemaBody),
 )

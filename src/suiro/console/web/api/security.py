@@ -103,11 +103,13 @@ class QuotaBody(Body):
 
 
 def _acls(call: Call) -> Rules:
+    """All access rules; off says why there are none where the brokers ask nobody."""
     with call.console.client() as client:
         return list_rules(client)
 
 
 def _add_acls(call: Call) -> RulesMade:
+    """Add a rule for each resource, principal, host and operation."""
     body: RulesBody = call.body
     if not body.operations:
         raise UsageError('"operations" is empty: name what it is for; "all" is one, too')
@@ -124,6 +126,7 @@ def _add_acls(call: Call) -> RulesMade:
 
 
 def _remove_acl(call: Call) -> RulesMade:
+    """Remove one rule, and none but this."""
     acl = Acl(**msgspec.structs.asdict(call.body))
     with call.console.client() as client:
         remove_rule(client, acl)
@@ -134,11 +137,13 @@ def _remove_acl(call: Call) -> RulesMade:
 
 
 def _users(call: Call) -> UserList:
+    """SCRAM users, with the iterations of each mechanism."""
     with call.console.client() as client:
         return UserList(users=client.admin.describe_scram_users())
 
 
 def _add_user(call: Call) -> Mapping[str, Any]:
+    """Give a SCRAM user a password, a new one or another."""
     body: UserBody = call.body
     if len(body.password) > PASSWORD_CHARS_MAX:
         raise UsageError(f'"password" has more than {PASSWORD_CHARS_MAX} characters')
@@ -150,6 +155,7 @@ def _add_user(call: Call) -> Mapping[str, Any]:
 
 
 def _remove_user(call: Call) -> Mapping[str, Any]:
+    """Take a SCRAM user's passwords away."""
     body: DeleteUserBody = call.body
     require_confirmed(body.confirm, body.name)
     with call.console.client() as client:
@@ -161,12 +167,14 @@ def _remove_user(call: Call) -> Mapping[str, Any]:
 
 
 def _quotas(call: Call) -> QuotaList:
+    """All quotas."""
     with call.console.client() as client:
         found = client.admin.describe_quotas()
     return QuotaList(quotas=tuple(QuotaRow(entity=dict(one.entity), values=one.values) for one in found))
 
 
 def _set_quotas(call: Call) -> Mapping[str, Any]:
+    """Set quotas of a user, a client id, both together or an address; take others away."""
     body: QuotaBody = call.body
     with call.console.client() as client:
         set_quotas(client, body.entity, body.set, body.remove)
@@ -174,70 +182,12 @@ def _set_quotas(call: Call) -> Mapping[str, Any]:
 
 
 ENDPOINTS = (
-    Endpoint(
-        method="GET",
-        path="/acls",
-        role=Role.VIEWER,
-        handle=_acls,
-        summary="All access rules; off says why there are none where the brokers ask nobody",
-        answer=Rules,
-    ),
-    Endpoint(
-        method="POST",
-        path="/acls",
-        role=Role.ADMIN,
-        handle=_add_acls,
-        summary="Add a rule for each resource, principal, host and operation",
-        body=RulesBody,
-        answer=RulesMade,
-    ),
-    Endpoint(
-        method="POST",
-        path="/acls/delete",
-        role=Role.ADMIN,
-        handle=_remove_acl,
-        summary="Remove one rule, and none but this",
-        body=RuleBody,
-        answer=RulesMade,
-    ),
-    Endpoint(
-        method="GET",
-        path="/users",
-        role=Role.VIEWER,
-        handle=_users,
-        summary="SCRAM users, with the iterations of each mechanism",
-        answer=UserList,
-    ),
-    Endpoint(
-        method="POST",
-        path="/users",
-        role=Role.ADMIN,
-        handle=_add_user,
-        summary="Give a SCRAM user a password, a new one or another",
-        body=UserBody,
-    ),
-    Endpoint(
-        method="POST",
-        path="/users/delete",
-        role=Role.ADMIN,
-        handle=_remove_user,
-        summary="Take a SCRAM user's passwords away",
-        body=DeleteUserBody,
-    ),
-    Endpoint(
-        method="GET",
-        path="/quotas",
-        role=Role.VIEWER,
-        handle=_quotas,
-        summary="All quotas",
-        answer=QuotaList,
-    ),
-    Endpoint(
-        method="POST",
-        path="/quotas",
-        role=Role.ADMIN,
-        handle=_set_quotas,
-        summary="Set quotas of a user, a client id, both together or an address; take others away",
-        body=QuotaBody,
-    ),
+    Endpoint("GET", "/acls", Role.VIEWER, _acls),
+    Endpoint("POST", "/acls", Role.ADMIN, _add_acls, body=RulesBody),
+    Endpoint("POST", "/acls/delete", Role.ADMIN, _remove_acl, body=RuleBody),
+    Endpoint("GET", "/users", Role.VIEWER, _users),
+    Endpoint("POST", "/users", Role.ADMIN, _add_user, body=UserBody),
+    Endpoint("POST", "/users/delete", Role.ADMIN, _remove_user, body=DeleteUserBody),
+    Endpoint("GET", "/quotas", Role.VIEWER, _quotas),
+    Endpoint("POST", "/quotas", Role.ADMIN, _set_quotas, body=QuotaBody),
 )

@@ -59,10 +59,12 @@ class DeleteRecordsBody(Body):
 
 
 def _list(call: Call) -> bytes:
+    """All topics."""
     return call.console.model.topics_json
 
 
 def _one(call: Call) -> TopicPage:
+    """A topic: partitions, settings, who reads it."""
     name = call.path["topic"]
     with call.console.client() as client:
         found = describe_topic(client, name)
@@ -80,6 +82,7 @@ def _one(call: Call) -> TopicPage:
 
 
 def _create(call: Call) -> Mapping[str, Any]:
+    """Create a topic; what is not said is as the brokers have it."""
     body: NewTopicBody = call.body
     with call.console.client() as client:
         create_topic(
@@ -94,6 +97,7 @@ def _create(call: Call) -> Mapping[str, Any]:
 
 
 def _alter(call: Call) -> Mapping[str, Any]:
+    """Add partitions, change settings; null takes a setting away."""
     body: AlterBody = call.body
     if body.partitions is None and not body.configs:
         raise UsageError('nothing is to be changed; give "partitions" or "configs"')
@@ -104,6 +108,7 @@ def _alter(call: Call) -> Mapping[str, Any]:
 
 
 def _delete_records(call: Call) -> Mapping[str, Any]:
+    """Delete the records before an offset of each partition, or all."""
     name, body = call.path["topic"], call.body
     require_confirmed(body.confirm, name)
     before = None
@@ -120,6 +125,7 @@ def _delete_records(call: Call) -> Mapping[str, Any]:
 
 
 def _delete(call: Call) -> Mapping[str, Any]:
+    """Delete a topic."""
     name = call.path["topic"]
     require_confirmed(call.body.confirm, name)
     with call.console.client() as client:
@@ -129,45 +135,10 @@ def _delete(call: Call) -> Mapping[str, Any]:
 
 
 ENDPOINTS = (
-    Endpoint(method="GET", path="/topics", role=Role.VIEWER, handle=_list, summary="All topics"),
-    Endpoint(
-        method="POST",
-        path="/topics",
-        role=Role.OPERATOR,
-        handle=_create,
-        summary="Create a topic; what is not said is as the brokers have it",
-        body=NewTopicBody,
-    ),
-    Endpoint(
-        method="GET",
-        path="/topics/{topic}",
-        role=Role.VIEWER,
-        handle=_one,
-        summary="A topic: partitions, settings, who reads it",
-        answer=TopicPage,
-    ),
-    Endpoint(
-        method="POST",
-        path="/topics/{topic}/alter",
-        role=Role.OPERATOR,
-        handle=_alter,
-        summary="Add partitions, change settings; null takes a setting away",
-        body=AlterBody,
-    ),
-    Endpoint(
-        method="POST",
-        path="/topics/{topic}/delete-records",
-        role=Role.ADMIN,
-        handle=_delete_records,
-        summary="Delete the records before an offset of each partition, or all",
-        body=DeleteRecordsBody,
-    ),
-    Endpoint(
-        method="POST",
-        path="/topics/{topic}/delete",
-        role=Role.ADMIN,
-        handle=_delete,
-        summary="Delete a topic",
-        body=ConfirmBody,
-    ),
+    Endpoint("GET", "/topics", Role.VIEWER, _list),
+    Endpoint("POST", "/topics", Role.OPERATOR, _create, body=NewTopicBody),
+    Endpoint("GET", "/topics/{topic}", Role.VIEWER, _one),
+    Endpoint("POST", "/topics/{topic}/alter", Role.OPERATOR, _alter, body=AlterBody),
+    Endpoint("POST", "/topics/{topic}/delete-records", Role.ADMIN, _delete_records, body=DeleteRecordsBody),
+    Endpoint("POST", "/topics/{topic}/delete", Role.ADMIN, _delete, body=ConfirmBody),
 )

@@ -97,6 +97,7 @@ class RetireBody(Body):
 
 
 def list_views(call: Call) -> ViewsHosts:
+    """All views, by the host that serves them."""
     remotes = call.console.settings.views
     return ViewsHosts(
         hosts=tuple(
@@ -127,6 +128,7 @@ def _looking(what: str) -> Callable[[Call], bytes]:
 
 
 def _deploy(call: Call) -> bytes:
+    """Deploy a version of a view: its code runs on the host."""
     from suiro.views.pipeline.archive import archive_of_files
 
     said = _said(call)
@@ -174,30 +176,10 @@ def _said(call: Call) -> dict[str, Any]:
 
 
 ENDPOINTS = (
-    Endpoint(
-        method="GET",
-        path="/views",
-        role=Role.VIEWER,
-        handle=list_views,
-        summary="All views, by the host that serves them",
-        answer=ViewsHosts,
-    ),
-    Endpoint(
-        method="POST",
-        path="/views/{host}",
-        role=Role.ADMIN,
-        handle=_deploy,
-        summary="Deploy a version of a view: its code runs on the host",
-        body=DeployBody,
-    ),
+    Endpoint("GET", "/views", Role.VIEWER, list_views),
+    Endpoint("POST", "/views/{host}", Role.ADMIN, _deploy, body=DeployBody),
     *(
-        Endpoint(
-            method="GET",
-            path=f"/views/{{host}}/{{view}}{what}",
-            role=Role.VIEWER,
-            handle=_looking(what),
-            summary=summary,
-        )
+        Endpoint("GET", f"/views/{{host}}/{{view}}{what}", Role.VIEWER, _looking(what), summary=summary)
         for what, summary in (
             ("", "A view: versions, routing, lag, progress, processes"),
             ("/history", "The last changes of a view: when, who, what"),
@@ -205,14 +187,7 @@ ENDPOINTS = (
         )
     ),
     *(
-        Endpoint(
-            method="POST",
-            path=f"/views/{{host}}/{{view}}{what}",
-            role=role,
-            handle=kind(what),
-            summary=summary,
-            body=body,
-        )
+        Endpoint("POST", f"/views/{{host}}/{{view}}{what}", role, kind(what), summary=summary, body=body)
         for what, role, kind, body, summary in (
             ("/compare", Role.VIEWER, _working, CompareBody, "Compare two versions row by row"),
             ("/explain", Role.VIEWER, _working, ExplainBody, "Why rows of two versions differ"),
