@@ -173,7 +173,7 @@ def _parameters(function: Callable[..., Any]) -> list[_Parameter]:
     found: list[_Parameter] = []
     for name, parameter in inspect.signature(function).parameters.items():
         hint = hints[name]
-        if is_dataclass(hint):
+        if isinstance(hint, type) and is_dataclass(hint):
             found += _parameters(hint)
             continue
         if typing.get_origin(hint) in (types.UnionType, typing.Union):  # an alias, or None
