@@ -12,7 +12,7 @@ from suiro.client.cluster import Cluster
 from suiro.client.error_codes import error_for, raise_for
 from suiro.client.security import SCRAM_MAX_ITERATIONS, SCRAM_MIN_ITERATIONS
 from suiro.errors import RefusedError, UsageError
-from suiro.protocol.messages import API_KEYS, ErrorCode, nested, request_class
+from suiro.protocol.messages import ErrorCode, nested
 
 __all__ = [
     "ACL_OPERATIONS",
@@ -20,18 +20,11 @@ __all__ = [
     "ACL_PERMISSIONS",
     "ACL_RESOURCES",
     "SCRAM_MECHANISMS",
+    "AccessRequests",
     "Acl",
     "AclFilter",
     "Quota",
     "ScramUser",
-    "alter_quotas",
-    "create_acls",
-    "delete_acls",
-    "delete_scram_user",
-    "describe_acls",
-    "describe_quotas",
-    "describe_scram_users",
-    "upsert_scram_user",
 ]
 
 ACL_RESOURCES = {
@@ -98,79 +91,194 @@ class Quota:
     values: Mapping[str, float]
 
 
-# -- access rules --------------------------------------------------------------------------------------------
+class AccessRequests:
+    """Access rules, SCRAM users, quotas: a part of `Admin`."""
 
+    _cluster: Cluster
 
-def describe_acls(cluster: Cluster, wanted: AclFilter, *, timeout_ms: int | None = None) -> tuple[Acl, ...]:
-    def once(deadline_ms: int) -> tuple[Acl, ...]:
-        connection = cluster.any_broker(deadline_ms)
-        version = connection.version("describe_acls", 1, 3)
-        request = request_class(API_KEYS["describe_acls"], version)(**_filter(wanted))
-        answer = connection.call(request, deadline_ms=deadline_ms)
-        _raise_of_acls(answer.error_code, "list access rules", answer.error_message)
-        return tuple(
-            sorted(
-                _acl(resource.resource_type, resource.resource_name, resource.pattern_type, item)
-                for resource in answer.resources
-                for item in resource.acls
-            )
-        )
-
-    return cluster.attempts("list access rules", timeout_ms).run(once)
-
-
-def create_acls(cluster: Cluster, acls: Sequence[Acl], *, timeout_ms: int | None = None) -> None:
-    """Creates ACLs. One that exists already is not changed."""
-
-    def once(deadline_ms: int) -> None:
-        connection = cluster.controller(deadline_ms)
-        version = connection.version("create_acls", 1, 3)
-        message = request_class(API_KEYS["create_acls"], version)
-        acl_class = nested(message, "AclCreation")
-        request = message(
-            creations=tuple(
-                acl_class(
-                    resource_type=_number(ACL_RESOURCES, acl.resource_type, "resource"),
-                    resource_name=acl.resource_name,
-                    resource_pattern_type=_number(ACL_PATTERNS, acl.pattern_type, "pattern"),
-                    principal=acl.principal,
-                    host=acl.host,
-                    operation=_number(ACL_OPERATIONS, acl.operation, "operation"),
-                    permission_type=_number(ACL_PERMISSIONS, acl.permission, "permission"),
+    def describe_acls(self, wanted: AclFilter | None = None) -> tuple[Acl, ...]:
+        def once(deadline_ms: int) -> tuple[Acl, ...]:
+            connection = self._cluster.any_broker(deadline_ms)
+            request = connection.request_class("describe_acls", 1, 3)(**_filter(wanted or AclFilter()))
+            answer = connection.call(request, deadline_ms=deadline_ms)
+            _raise_of_acls(answer.error_code, "list access rules", answer.error_message)
+            return tuple(
+                sorted(
+                    _acl(resource.resource_type, resource.resource_name, resource.pattern_type, item)
+                    for resource in answer.resources
+                    for item in resource.acls
                 )
-                for acl in acls
             )
-        )
-        for acl, result in zip(acls, connection.call(request, deadline_ms=deadline_ms).results, strict=True):
-            what = (
-                f"add the rule {acl.permission} {acl.operation} on {acl.resource_type} {acl.resource_name!r}"
+
+        return self._cluster.attempts("list access rules").run(once)
+
+    def create_acls(self, acls: Sequence[Acl]) -> None:
+        """Creates ACLs. One that exists already is not changed."""
+
+        def once(deadline_ms: int) -> None:
+            connection = self._cluster.controller(deadline_ms)
+            message = connection.request_class("create_acls", 1, 3)
+            acl_class = nested(message, "AclCreation")
+            request = message(
+                creations=tuple(
+                    acl_class(
+                        resource_type=_number(ACL_RESOURCES, acl.resource_type, "resource"),
+                        resource_name=acl.resource_name,
+                        resource_pattern_type=_number(ACL_PATTERNS, acl.pattern_type, "pattern"),
+                        principal=acl.principal,
+                        host=acl.host,
+                        operation=_number(ACL_OPERATIONS, acl.operation, "operation"),
+                        permission_type=_number(ACL_PERMISSIONS, acl.permission, "permission"),
+                    )
+                    for acl in acls
+                )
             )
-            _raise_of_acls(result.error_code, what, result.error_message)
+            for acl, result in zip(
+                acls, connection.call(request, deadline_ms=deadline_ms).results, strict=True
+            ):
+                what = f"add the rule {acl.permission} {acl.operation} on {acl.resource_type} {acl.resource_name!r}"
+                _raise_of_acls(result.error_code, what, result.error_message)
 
-    cluster.attempts("add access rules", timeout_ms).run(once)
+        self._cluster.attempts("add access rules").run(once)
 
+    def delete_acls(self, filters: Sequence[AclFilter]) -> tuple[Acl, ...]:
+        """Deletes the matching ACLs and returns them."""
 
-def delete_acls(
-    cluster: Cluster, filters: Sequence[AclFilter], *, timeout_ms: int | None = None
-) -> tuple[Acl, ...]:
-    """Deletes the matching ACLs and returns them."""
+        def once(deadline_ms: int) -> tuple[Acl, ...]:
+            connection = self._cluster.controller(deadline_ms)
+            message = connection.request_class("delete_acls", 1, 3)
+            filter_class = nested(message, "DeleteAclsFilter")
+            request = message(filters=tuple(filter_class(**_filter(wanted)) for wanted in filters))
+            gone: set[Acl] = set()
+            for result in connection.call(request, deadline_ms=deadline_ms).filter_results:
+                _raise_of_acls(result.error_code, "remove access rules", result.error_message)
+                for item in result.matching_acls:
+                    acl = _acl(item.resource_type, item.resource_name, item.pattern_type, item)
+                    _raise_of_acls(item.error_code, f"remove {acl}", item.error_message)
+                    gone.add(acl)
+            return tuple(sorted(gone))
 
-    def once(deadline_ms: int) -> tuple[Acl, ...]:
-        connection = cluster.controller(deadline_ms)
-        version = connection.version("delete_acls", 1, 3)
-        message = request_class(API_KEYS["delete_acls"], version)
-        filter_class = nested(message, "DeleteAclsFilter")
-        request = message(filters=tuple(filter_class(**_filter(wanted)) for wanted in filters))
-        gone: set[Acl] = set()
-        for result in connection.call(request, deadline_ms=deadline_ms).filter_results:
-            _raise_of_acls(result.error_code, "remove access rules", result.error_message)
-            for item in result.matching_acls:
-                acl = _acl(item.resource_type, item.resource_name, item.pattern_type, item)
-                _raise_of_acls(item.error_code, f"remove {acl}", item.error_message)
-                gone.add(acl)
-        return tuple(sorted(gone))
+        return self._cluster.attempts("remove access rules").run(once)
 
-    return cluster.attempts("remove access rules", timeout_ms).run(once)
+    def describe_scram_users(self, names: Iterable[str] | None = None) -> tuple[ScramUser, ...]:
+        """Returns the named users, or all. A user that does not exist is absent."""
+        asked = None if names is None else tuple(names)
+
+        def once(deadline_ms: int) -> tuple[ScramUser, ...]:
+            connection = self._cluster.controller(deadline_ms)
+            message = connection.request_class("describe_user_scram_credentials", 0, 0)
+            name_class = nested(message, "UserName")
+            users = None if asked is None else tuple(name_class(name=name) for name in asked)
+            answer = connection.call(message(users=users), deadline_ms=deadline_ms)
+            raise_for(answer.error_code, "list SCRAM users", detail=answer.error_message)
+            found = []
+            for item in answer.results:
+                if item.error_code is ErrorCode.resource_not_found:
+                    continue
+                raise_for(item.error_code, f"describe SCRAM user {item.user!r}", detail=item.error_message)
+                mechanisms = {
+                    _word(SCRAM_MECHANISMS, one.mechanism): one.iterations for one in item.credential_infos
+                }
+                found.append(ScramUser(name=item.user, mechanisms=mechanisms))
+            return tuple(sorted(found, key=lambda user: user.name))
+
+        return self._cluster.attempts("list SCRAM users").run(once)
+
+    def upsert_scram_user(
+        self, name: str, password: str, *, mechanism: str = "SCRAM-SHA-512", iterations: int = 4096
+    ) -> None:
+        """Creates or changes a user. The password itself does not leave this process."""
+        number = _mechanism(mechanism)
+        if not name or not password:
+            raise UsageError("a SCRAM user has a name and a password; neither may be empty")
+        if not SCRAM_MIN_ITERATIONS <= iterations <= SCRAM_MAX_ITERATIONS:
+            raise UsageError(
+                f"the iterations of SCRAM are {SCRAM_MIN_ITERATIONS} to {SCRAM_MAX_ITERATIONS}, got {iterations}"
+            )
+        salt = os.urandom(_SALT_BYTES)
+        salted = hashlib.pbkdf2_hmac(_HASHES[number], password.encode(), salt, iterations)
+
+        def change(message: Any) -> Any:
+            item = nested(message, "ScramCredentialUpsertion")(
+                name=name, mechanism=number, iterations=iterations, salt=salt, salted_password=salted
+            )
+            return message(deletions=(), upsertions=(item,))
+
+        _alter_scram(self._cluster, f"give SCRAM user {name!r} a password", change)
+
+    def delete_scram_user(self, name: str, *, mechanism: str) -> None:
+        number = _mechanism(mechanism)
+
+        def change(message: Any) -> Any:
+            item = nested(message, "ScramCredentialDeletion")(name=name, mechanism=number)
+            return message(deletions=(item,), upsertions=())
+
+        _alter_scram(self._cluster, f"remove SCRAM user {name!r} ({mechanism})", change)
+
+    def describe_quotas(self, entity: Mapping[str, str | None] | None = None) -> tuple[Quota, ...]:
+        """Returns the quotas of exactly this entity ({"user": "ada"}; None is the default), or all."""
+
+        def once(deadline_ms: int) -> tuple[Quota, ...]:
+            connection = self._cluster.any_broker(deadline_ms)
+            message = connection.request_class("describe_client_quotas", 0, 1)
+            component_class = nested(message, "ComponentData")
+            request = message(
+                components=tuple(
+                    component_class(
+                        entity_type=kind, match_type=_DEFAULT if name is None else _EXACT, match=name
+                    )
+                    for kind, name in (entity or {}).items()
+                ),
+                strict=entity is not None,
+            )
+            answer = connection.call(request, deadline_ms=deadline_ms)
+            raise_for(answer.error_code, "list quotas", detail=answer.error_message)
+            quotas = (
+                Quota(
+                    entity=tuple(sorted((one.entity_type, one.entity_name) for one in item.entity)),
+                    values={value.key: float(value.value) for value in item.values},
+                )
+                for item in answer.entries or ()
+            )
+            return tuple(
+                sorted(quotas, key=lambda quota: [(kind, name or "") for kind, name in quota.entity])
+            )
+
+        return self._cluster.attempts("list quotas").run(once)
+
+    def alter_quotas(
+        self,
+        entity: Mapping[str, str | None],
+        changes: Mapping[str, float | None],
+        *,
+        validate_only: bool = False,
+    ) -> None:
+        """Sets quotas by their Kafka names; None removes one."""
+
+        def once(deadline_ms: int) -> None:
+            connection = self._cluster.controller(deadline_ms)
+            message = connection.request_class("alter_client_quotas", 0, 1)
+            entry_class, op_class = nested(message, "EntryData"), nested(message, "OpData")
+            entity_class = nested(message, "EntityData")
+            request = message(
+                entries=(
+                    entry_class(
+                        entity=tuple(
+                            entity_class(entity_type=kind, entity_name=name) for kind, name in entity.items()
+                        ),
+                        ops=tuple(
+                            op_class(key=key, value=value or 0.0, remove=value is None)
+                            for key, value in changes.items()
+                        ),
+                    ),
+                ),
+                validate_only=validate_only,
+            )
+            for item in connection.call(request, deadline_ms=deadline_ms).entries:
+                if item.error_code is not ErrorCode.none:
+                    raise error_for(item.error_code, "alter quotas", detail=item.error_message)
+
+        self._cluster.attempts("alter quotas").run(once)
 
 
 def _filter(wanted: AclFilter) -> dict[str, Any]:
@@ -218,76 +326,6 @@ def _raise_of_acls(code: ErrorCode, what: str, detail: str | None) -> None:
     raise_for(code, what, detail=detail)
 
 
-# -- SCRAM users ---------------------------------------------------------------------------------------------
-
-
-def describe_scram_users(
-    cluster: Cluster, names: Iterable[str] | None = None, *, timeout_ms: int | None = None
-) -> tuple[ScramUser, ...]:
-    """Returns the named users, or all. A user that does not exist is absent."""
-    asked = None if names is None else tuple(names)
-
-    def once(deadline_ms: int) -> tuple[ScramUser, ...]:
-        connection = cluster.controller(deadline_ms)
-        version = connection.version("describe_user_scram_credentials", 0, 0)
-        message = request_class(API_KEYS["describe_user_scram_credentials"], version)
-        name_class = nested(message, "UserName")
-        users = None if asked is None else tuple(name_class(name=name) for name in asked)
-        answer = connection.call(message(users=users), deadline_ms=deadline_ms)
-        raise_for(answer.error_code, "list SCRAM users", detail=answer.error_message)
-        found = []
-        for item in answer.results:
-            if item.error_code is ErrorCode.resource_not_found:
-                continue
-            raise_for(item.error_code, f"describe SCRAM user {item.user!r}", detail=item.error_message)
-            mechanisms = {
-                _word(SCRAM_MECHANISMS, one.mechanism): one.iterations for one in item.credential_infos
-            }
-            found.append(ScramUser(name=item.user, mechanisms=mechanisms))
-        return tuple(sorted(found, key=lambda user: user.name))
-
-    return cluster.attempts("list SCRAM users", timeout_ms).run(once)
-
-
-def upsert_scram_user(
-    cluster: Cluster,
-    name: str,
-    password: str,
-    *,
-    mechanism: str = "SCRAM-SHA-512",
-    iterations: int = SCRAM_MIN_ITERATIONS,
-    timeout_ms: int | None = None,
-) -> None:
-    """Creates a user or changes the password. The password itself does not leave this process."""
-    number = _mechanism(mechanism)
-    if not name or not password:
-        raise UsageError("a SCRAM user has a name and a password; neither may be empty")
-    if not SCRAM_MIN_ITERATIONS <= iterations <= SCRAM_MAX_ITERATIONS:
-        raise UsageError(
-            f"the iterations of SCRAM are {SCRAM_MIN_ITERATIONS} to {SCRAM_MAX_ITERATIONS}, got {iterations}"
-        )
-    salt = os.urandom(_SALT_BYTES)
-    salted = hashlib.pbkdf2_hmac(_HASHES[number], password.encode(), salt, iterations)
-
-    def change(message: Any) -> Any:
-        item = nested(message, "ScramCredentialUpsertion")(
-            name=name, mechanism=number, iterations=iterations, salt=salt, salted_password=salted
-        )
-        return message(deletions=(), upsertions=(item,))
-
-    _alter_scram(cluster, f"give SCRAM user {name!r} a password", change, timeout_ms)
-
-
-def delete_scram_user(cluster: Cluster, name: str, *, mechanism: str, timeout_ms: int | None = None) -> None:
-    number = _mechanism(mechanism)
-
-    def change(message: Any) -> Any:
-        item = nested(message, "ScramCredentialDeletion")(name=name, mechanism=number)
-        return message(deletions=(item,), upsertions=())
-
-    _alter_scram(cluster, f"remove SCRAM user {name!r} ({mechanism})", change, timeout_ms)
-
-
 def _mechanism(mechanism: str) -> int:
     try:
         return SCRAM_MECHANISMS[mechanism]
@@ -297,85 +335,16 @@ def _mechanism(mechanism: str) -> int:
         ) from None
 
 
-def _alter_scram(cluster: Cluster, what: str, change: Any, timeout_ms: int | None) -> None:
+def _alter_scram(cluster: Cluster, what: str, change: Any) -> None:
     def once(deadline_ms: int) -> None:
         connection = cluster.controller(deadline_ms)
-        version = connection.version("alter_user_scram_credentials", 0, 0)
-        request = change(request_class(API_KEYS["alter_user_scram_credentials"], version))
+        request = change(connection.request_class("alter_user_scram_credentials", 0, 0))
         for item in connection.call(request, deadline_ms=deadline_ms).results:
             if item.error_code is ErrorCode.resource_not_found:
                 raise RefusedError(f"{what}: there is no such user with this mechanism", "RESOURCE_NOT_FOUND")
             raise_for(item.error_code, what, detail=item.error_message)
 
-    cluster.attempts(what, timeout_ms).run(once)
+    cluster.attempts(what).run(once)
 
 
 # -- quotas --------------------------------------------------------------------------------------------------
-
-
-def describe_quotas(
-    cluster: Cluster, entity: Mapping[str, str | None] | None = None, *, timeout_ms: int | None = None
-) -> tuple[Quota, ...]:
-    """Returns the quotas of exactly this entity, or all."""
-
-    def once(deadline_ms: int) -> tuple[Quota, ...]:
-        connection = cluster.any_broker(deadline_ms)
-        version = connection.version("describe_client_quotas", 0, 1)
-        message = request_class(API_KEYS["describe_client_quotas"], version)
-        component_class = nested(message, "ComponentData")
-        request = message(
-            components=tuple(
-                component_class(entity_type=kind, match_type=_DEFAULT if name is None else _EXACT, match=name)
-                for kind, name in (entity or {}).items()
-            ),
-            strict=entity is not None,
-        )
-        answer = connection.call(request, deadline_ms=deadline_ms)
-        raise_for(answer.error_code, "list quotas", detail=answer.error_message)
-        quotas = (
-            Quota(
-                entity=tuple(sorted((one.entity_type, one.entity_name) for one in item.entity)),
-                values={value.key: float(value.value) for value in item.values},
-            )
-            for item in answer.entries or ()
-        )
-        return tuple(sorted(quotas, key=lambda quota: [(kind, name or "") for kind, name in quota.entity]))
-
-    return cluster.attempts("list quotas", timeout_ms).run(once)
-
-
-def alter_quotas(
-    cluster: Cluster,
-    entity: Mapping[str, str | None],
-    changes: Mapping[str, float | None],
-    *,
-    validate_only: bool = False,
-    timeout_ms: int | None = None,
-) -> None:
-    """`changes`: {quota: its new value}; None removes it."""
-
-    def once(deadline_ms: int) -> None:
-        connection = cluster.controller(deadline_ms)
-        version = connection.version("alter_client_quotas", 0, 1)
-        message = request_class(API_KEYS["alter_client_quotas"], version)
-        entry_class, op_class = nested(message, "EntryData"), nested(message, "OpData")
-        entity_class = nested(message, "EntityData")
-        request = message(
-            entries=(
-                entry_class(
-                    entity=tuple(
-                        entity_class(entity_type=kind, entity_name=name) for kind, name in entity.items()
-                    ),
-                    ops=tuple(
-                        op_class(key=key, value=value or 0.0, remove=value is None)
-                        for key, value in changes.items()
-                    ),
-                ),
-            ),
-            validate_only=validate_only,
-        )
-        for item in connection.call(request, deadline_ms=deadline_ms).entries:
-            if item.error_code is not ErrorCode.none:
-                raise error_for(item.error_code, "alter quotas", detail=item.error_message)
-
-    cluster.attempts("alter quotas", timeout_ms).run(once)

@@ -10,7 +10,7 @@ from suiro.client.cluster import Cluster, TopicInfo
 from suiro.client.connection import build
 from suiro.client.error_codes import error_for, raise_for
 from suiro.errors import KafkaError, RetriableKafkaError, TopicExistsError, UnknownTopicError
-from suiro.protocol.messages import API_KEYS, ErrorCode, nested, request_class
+from suiro.protocol.messages import ErrorCode, nested
 
 __all__ = ["NewTopic", "create_topics", "delete_topics", "describe_configs", "has_authorizer"]
 
@@ -55,8 +55,7 @@ def create_topics(
 
 def _create(cluster: Cluster, topics: Sequence[NewTopic], deadline_ms: int) -> dict[str, KafkaError | None]:
     connection = cluster.controller(deadline_ms)
-    version = connection.version("create_topics", 2, 7)
-    message = request_class(API_KEYS["create_topics"], version)
+    message = connection.request_class("create_topics", 2, 7)
     topic_class, config_class = nested(message, "CreatableTopic"), nested(message, "CreatableTopicConfig")
     request = message(
         topics=tuple(
@@ -104,8 +103,7 @@ def delete_topics(
         nonlocal repeated
         again, repeated = repeated, True
         connection = cluster.controller(deadline_ms)
-        version = connection.version("delete_topics", 1, 5)
-        request = request_class(API_KEYS["delete_topics"], version)(
+        request = connection.request_class("delete_topics", 1, 5)(
             topic_names=tuple(names), timeout=timedelta(milliseconds=cluster.settings.request_timeout_ms)
         )
         for item in connection.call(request, deadline_ms=deadline_ms).responses:
@@ -135,8 +133,7 @@ def describe_configs(
 
     def once(deadline_ms: int) -> dict[str, dict[str, str | None]]:
         connection = cluster.any_broker(deadline_ms)
-        version = connection.version("describe_configs", 1, 4)
-        message = request_class(API_KEYS["describe_configs"], version)
+        message = connection.request_class("describe_configs", 1, 4)
         resource_class = nested(message, "DescribeConfigsResource")
         request = build(
             message,
@@ -164,8 +161,7 @@ def has_authorizer(cluster: Cluster, *, timeout_ms: int | None) -> bool:
 
     def once(deadline_ms: int) -> bool:
         connection = cluster.any_broker(deadline_ms)
-        version = connection.version("describe_acls", 1, 3)
-        request = request_class(API_KEYS["describe_acls"], version)(
+        request = connection.request_class("describe_acls", 1, 3)(
             resource_type_filter=_ANY_ACL,
             resource_name_filter=_NOBODY,
             pattern_type_filter=_ANY_ACL,

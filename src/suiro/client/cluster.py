@@ -20,7 +20,7 @@ from suiro.clock import Clock
 from suiro.errors import BrokenConnectionError, ConfigError, KafkaError
 from suiro.foundation.settings import host_and_port
 from suiro.foundation.types import TopicPartition
-from suiro.protocol.messages import API_KEYS, ErrorCode, nested, request_class
+from suiro.protocol.messages import ErrorCode, nested
 
 __all__ = ["Cluster", "PartitionInfo", "TopicInfo"]
 
@@ -154,8 +154,7 @@ class Cluster:
     def refresh(self, topics: Sequence[str] | None, deadline_ms: int) -> dict[str, TopicInfo]:
         """Asks for metadata once and remembers it. None: all topics. A topic that does not exist is absent."""
         connection = self.any_broker(deadline_ms)
-        version = connection.version("metadata", 1, 12)
-        message = request_class(API_KEYS["metadata"], version)
+        message = connection.request_class("metadata", 1, 12)
         topic_class = nested(message, "MetadataRequestTopic")
         asked = None
         if topics is not None:
@@ -265,8 +264,7 @@ class Cluster:
         node_id = self._coordinators.get((kind, key))
         if node_id is None:
             connection = self.any_broker(deadline_ms)
-            version = connection.version("find_coordinator", 1, 3)
-            request = request_class(API_KEYS["find_coordinator"], version)(key=key, key_type=kind)
+            request = connection.request_class("find_coordinator", 1, 3)(key=key, key_type=kind)
             response = connection.call(request, deadline_ms=deadline_ms)
             role = "group" if kind == GROUP else "transactional id"
             raise_for(response.error_code, f"find the coordinator of {role} {key!r}")

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from suiro.client.cluster import Cluster
 from suiro.client.connection import Connection, build
 from suiro.client.error_codes import raise_for
-from suiro.protocol.messages import API_KEYS, ErrorCode, nested, request_class
+from suiro.protocol.messages import ErrorCode, nested
 
-__all__ = ["BROKER", "SOURCES", "TOPIC", "ConfigEntry", "alter_configs", "config_entries"]
+__all__ = ["BROKER", "SOURCES", "TOPIC", "ConfigEntry", "ConfigRequests"]
 
 TOPIC = "topic"
 BROKER = "broker"
@@ -45,90 +45,85 @@ class ConfigEntry:
         return self.source == "default"
 
 
-def config_entries(
-    cluster: Cluster, kind: str, names: Sequence[str], *, timeout_ms: int | None = None
-) -> dict[str, tuple[ConfigEntry, ...]]:
-    """Returns {topic or broker: its settings by name}, including defaults."""
-    found: dict[str, tuple[ConfigEntry, ...]] = {}
+class ConfigRequests:
+    """Settings of topics and brokers: a part of `Admin`."""
 
-    def once(connection: Connection, asked: Sequence[str], deadline_ms: int) -> None:
-        version = connection.version("describe_configs", 1, 4)
-        message = request_class(API_KEYS["describe_configs"], version)
-        resource_class = nested(message, "DescribeConfigsResource")
-        request = build(
-            message,
-            resources=tuple(
-                resource_class(resource_type=_RESOURCES[kind], resource_name=name, configuration_keys=None)
-                for name in asked
-            ),
-            include_synonyms=False,
-            include_documentation=False,
-        )
-        for result in connection.call(request, deadline_ms=deadline_ms).results:
-            what = f"describe the settings of {kind} {result.resource_name!r}"
-            raise_for(result.error_code, what, detail=result.error_message)
-            found[result.resource_name] = tuple(
-                ConfigEntry(
-                    name=item.name,
-                    value=None if item.is_sensitive else item.value,
-                    source=SOURCES.get(item.config_source, "unknown"),
-                    is_read_only=item.read_only,
-                    is_sensitive=item.is_sensitive,
-                )
-                for item in sorted(result.configs, key=lambda item: str(item.name))
+    _cluster: Cluster
+
+    def config_entries(self, kind: str, names: Sequence[str]) -> dict[str, tuple[ConfigEntry, ...]]:
+        """`kind`: "topic" or "broker" (named by its id; "" for the cluster-wide default). Defaults are included."""
+        found: dict[str, tuple[ConfigEntry, ...]] = {}
+
+        def once(connection: Connection, asked: Sequence[str], deadline_ms: int) -> None:
+            message = connection.request_class("describe_configs", 1, 4)
+            resource_class = nested(message, "DescribeConfigsResource")
+            request = build(
+                message,
+                resources=tuple(
+                    resource_class(
+                        resource_type=_RESOURCES[kind], resource_name=name, configuration_keys=None
+                    )
+                    for name in asked
+                ),
+                include_synonyms=False,
+                include_documentation=False,
             )
-
-    _at_owners(cluster, kind, names, f"describe {kind} settings", once, timeout_ms)
-    return found
-
-
-def alter_configs(
-    cluster: Cluster,
-    kind: str,
-    changes: Mapping[str, Mapping[str, str | None]],
-    *,
-    validate_only: bool = False,
-    timeout_ms: int | None = None,
-) -> None:
-    """`changes`: {topic or broker: {setting: its new value}}; None removes a value. Other settings are not changed."""
-
-    def once(connection: Connection, asked: Sequence[str], deadline_ms: int) -> None:
-        version = connection.version("incremental_alter_configs", 0, 1)
-        message = request_class(API_KEYS["incremental_alter_configs"], version)
-        resource_class = nested(message, "AlterConfigsResource")
-        config_class = nested(message, "AlterableConfig")
-        request = message(
-            resources=tuple(
-                resource_class(
-                    resource_type=_RESOURCES[kind],
-                    resource_name=name,
-                    configs=tuple(
-                        config_class(
-                            name=key, config_operation=_DELETE if value is None else _SET, value=value
-                        )
-                        for key, value in changes[name].items()
-                    ),
-                )
-                for name in asked
-            ),
-            validate_only=validate_only,
-        )
-        for result in connection.call(request, deadline_ms=deadline_ms).responses:
-            if result.error_code is not ErrorCode.none:
-                what = f"alter the settings of {kind} {result.resource_name!r}"
+            for result in connection.call(request, deadline_ms=deadline_ms).results:
+                what = f"describe the settings of {kind} {result.resource_name!r}"
                 raise_for(result.error_code, what, detail=result.error_message)
+                found[result.resource_name] = tuple(
+                    ConfigEntry(
+                        name=item.name,
+                        value=None if item.is_sensitive else item.value,
+                        source=SOURCES.get(item.config_source, "unknown"),
+                        is_read_only=item.read_only,
+                        is_sensitive=item.is_sensitive,
+                    )
+                    for item in sorted(result.configs, key=lambda item: str(item.name))
+                )
 
-    _at_owners(cluster, kind, list(changes), f"alter {kind} settings", once, timeout_ms)
+        _at_owners(self._cluster, kind, names, f"describe {kind} settings", once)
+        return found
+
+    def alter_configs(
+        self, kind: str, changes: Mapping[str, Mapping[str, str | None]], *, validate_only: bool = False
+    ) -> None:
+        """Changes single settings; None removes one."""
+
+        def once(connection: Connection, asked: Sequence[str], deadline_ms: int) -> None:
+            message = connection.request_class("incremental_alter_configs", 0, 1)
+            resource_class = nested(message, "AlterConfigsResource")
+            config_class = nested(message, "AlterableConfig")
+            request = message(
+                resources=tuple(
+                    resource_class(
+                        resource_type=_RESOURCES[kind],
+                        resource_name=name,
+                        configs=tuple(
+                            config_class(
+                                name=key, config_operation=_DELETE if value is None else _SET, value=value
+                            )
+                            for key, value in changes[name].items()
+                        ),
+                    )
+                    for name in asked
+                ),
+                validate_only=validate_only,
+            )
+            for result in connection.call(request, deadline_ms=deadline_ms).responses:
+                if result.error_code is not ErrorCode.none:
+                    what = f"alter the settings of {kind} {result.resource_name!r}"
+                    raise_for(result.error_code, what, detail=result.error_message)
+
+        _at_owners(self._cluster, kind, list(changes), f"alter {kind} settings", once)
 
 
-def _at_owners(
-    cluster: Cluster, kind: str, names: Sequence[str], what: str, once: object, timeout_ms: int | None
-) -> None:
+def _at_owners(cluster: Cluster, kind: str, names: Sequence[str], what: str, once: object) -> None:
     """Only the broker itself returns its settings; any broker returns those of topics."""
     assert callable(once)
     if not names:
         return
-    attempts = cluster.attempts(what, timeout_ms)
+    attempts = cluster.attempts(what)
     if kind == TOPIC:
         attempts.run(lambda deadline_ms: once(cluster.any_broker(deadline_ms), names, deadline_ms))
         return

@@ -107,6 +107,10 @@ class Connection:
             )
         return chosen
 
+    def request_class(self, api: str, lowest: int, highest: int) -> Any:
+        """kio's class of `version`. Raises `UnsupportedVersionError`."""
+        return request_class(API_KEYS[api], self.version(api, lowest, highest))
+
     def feature(self, name: str) -> int:
         """The level that the cluster has finalized of a feature; 0 where it does not have it."""
         return self._features.get(name, 0)

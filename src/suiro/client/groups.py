@@ -16,16 +16,13 @@ from suiro.client.error_codes import raise_for
 from suiro.client.leaders import by_topic
 from suiro.errors import RefusedError, UnsupportedVersionError
 from suiro.foundation.types import TopicPartition
-from suiro.protocol.messages import API_KEYS, ErrorCode, nested, request_class
+from suiro.protocol.messages import ErrorCode, nested
 
 __all__ = [
     "GroupDescription",
     "GroupMember",
+    "GroupRequests",
     "ListedGroup",
-    "delete_group",
-    "delete_offsets",
-    "describe_group",
-    "list_groups",
 ]
 
 NO_MEMBERS = frozenset({"Empty", "Dead"})
@@ -63,76 +60,114 @@ class GroupDescription:
         return bool(self.members) or self.state not in NO_MEMBERS
 
 
-def list_groups(cluster: Cluster, *, timeout_ms: int | None = None) -> tuple[ListedGroup, ...]:
-    """Lists the groups of all brokers; each broker knows those that it coordinates."""
-    attempts = cluster.attempts("list groups", timeout_ms)
-    found: dict[str, ListedGroup] = {}
+class GroupRequests:
+    """A part of `Admin`."""
 
-    def once(node_id: int, deadline_ms: int) -> None:
-        connection = cluster.broker(node_id, deadline_ms)
-        version = connection.version("list_groups", 0, 5)
-        request = build(request_class(API_KEYS["list_groups"], version), states_filter=(), types_filter=())
-        answer = connection.call(request, deadline_ms=deadline_ms)
-        raise_for(answer.error_code, f"list the groups of {connection.address}")
-        for item in answer.groups:
-            found[item.group_id] = ListedGroup(
+    _cluster: Cluster
+
+    def list_groups(self) -> tuple[ListedGroup, ...]:
+        """Lists the groups of all brokers; each broker knows those that it coordinates."""
+        attempts = self._cluster.attempts("list groups")
+        found: dict[str, ListedGroup] = {}
+
+        def once(node_id: int, deadline_ms: int) -> None:
+            connection = self._cluster.broker(node_id, deadline_ms)
+            request = build(connection.request_class("list_groups", 0, 5), states_filter=(), types_filter=())
+            answer = connection.call(request, deadline_ms=deadline_ms)
+            raise_for(answer.error_code, f"list the groups of {connection.address}")
+            for item in answer.groups:
+                found[item.group_id] = ListedGroup(
+                    group=item.group_id,
+                    protocol_type=item.protocol_type,
+                    state=getattr(item, "group_state", ""),
+                    type=getattr(item, "group_type", ""),
+                )
+
+        for node_id in sorted(attempts.run(self._cluster.broker_ids)):
+            attempts.run(lambda deadline_ms, node_id=node_id: once(node_id, deadline_ms))  # type: ignore[misc]
+        return tuple(found[name] for name in sorted(found))
+
+    def describe_group(self, group: str) -> GroupDescription:
+        """A group that does not exist has state "Dead" and no members."""
+        what = f"describe group {group!r}"
+
+        def once(connection: Connection, deadline_ms: int) -> GroupDescription:
+            try:
+                message = connection.request_class("consumer_group_describe", 0, 1)
+            except UnsupportedVersionError:
+                return _classic(connection, group, what, deadline_ms)
+            request = message(group_ids=(group,), include_authorized_operations=False)
+            (item,) = connection.call(request, deadline_ms=deadline_ms).groups
+            if item.error_code in (ErrorCode.group_id_not_found, ErrorCode.unsupported_version):
+                return _classic(connection, group, what, deadline_ms)  # a classic one, or none
+            raise_for(item.error_code, what, detail=item.error_message)
+            return GroupDescription(
                 group=item.group_id,
-                protocol_type=item.protocol_type,
-                state=getattr(item, "group_state", ""),
-                type=getattr(item, "group_type", ""),
+                state=item.group_state,
+                type="consumer",
+                protocol_type="consumer",
+                assignor=item.assignor_name,
+                coordinator=connection.address,
+                members=tuple(
+                    GroupMember(
+                        member_id=member.member_id,
+                        instance_id=member.instance_id,
+                        client_id=member.client_id,
+                        host=member.client_host,
+                        assignment=tuple(
+                            (topic.topic_name, partition)
+                            for topic in member.assignment.topic_partitions
+                            for partition in topic.partitions
+                        ),
+                    )
+                    for member in item.members
+                ),
             )
 
-    for node_id in sorted(attempts.run(cluster.broker_ids)):
-        attempts.run(lambda deadline_ms, node_id=node_id: once(node_id, deadline_ms))  # type: ignore[misc]
-    return tuple(found[name] for name in sorted(found))
+        return self._cluster.at_coordinator(GROUP, group, what, once)
 
+    def delete_group(self, group: str) -> None:
+        """Deletes a group and its committed offsets. The broker rejects this while the group has members."""
+        what = f"delete group {group!r}"
 
-def describe_group(cluster: Cluster, group: str, *, timeout_ms: int | None = None) -> GroupDescription:
-    """A group that does not exist has state "Dead" and no members."""
-    what = f"describe group {group!r}"
+        def once(connection: Connection, deadline_ms: int) -> None:
+            request = connection.request_class("delete_groups", 0, 2)(groups_names=(group,))
+            (item,) = connection.call(request, deadline_ms=deadline_ms).results
+            _raise_of_group(item.error_code, what)
 
-    def once(connection: Connection, deadline_ms: int) -> GroupDescription:
-        try:
-            version = connection.version("consumer_group_describe", 0, 1)
-        except UnsupportedVersionError:
-            return _classic(connection, group, what, deadline_ms)
-        request = request_class(API_KEYS["consumer_group_describe"], version)(
-            group_ids=(group,), include_authorized_operations=False
-        )
-        (item,) = connection.call(request, deadline_ms=deadline_ms).groups
-        if item.error_code in (ErrorCode.group_id_not_found, ErrorCode.unsupported_version):
-            return _classic(connection, group, what, deadline_ms)  # a classic one, or none
-        raise_for(item.error_code, what, detail=item.error_message)
-        return GroupDescription(
-            group=item.group_id,
-            state=item.group_state,
-            type="consumer",
-            protocol_type="consumer",
-            assignor=item.assignor_name,
-            coordinator=connection.address,
-            members=tuple(
-                GroupMember(
-                    member_id=member.member_id,
-                    instance_id=member.instance_id,
-                    client_id=member.client_id,
-                    host=member.client_host,
-                    assignment=tuple(
-                        (topic.topic_name, partition)
-                        for topic in member.assignment.topic_partitions
-                        for partition in topic.partitions
-                    ),
-                )
-                for member in item.members
-            ),
-        )
+        self._cluster.at_coordinator(GROUP, group, what, once)
 
-    return cluster.at_coordinator(GROUP, group, what, once, timeout_ms=timeout_ms)
+    def delete_offsets(self, group: str, of: Iterable[TopicPartition]) -> None:
+        """Deletes committed offsets. The broker rejects this if a member of the group is subscribed to the topic."""
+        what = f"delete offsets of group {group!r}"
+        topics = by_topic(dict.fromkeys(of))
+
+        def once(connection: Connection, deadline_ms: int) -> None:
+            message = connection.request_class("offset_delete", 0, 0)
+            topic_class = nested(message, "OffsetDeleteRequestTopic")
+            partition_class = nested(message, "OffsetDeleteRequestPartition")
+            request = message(
+                group_id=group,
+                topics=tuple(
+                    topic_class(
+                        name=name,
+                        partitions=tuple(partition_class(partition_index=index) for index, _ in items),
+                    )
+                    for name, items in topics.items()
+                ),
+            )
+            answer = connection.call(request, deadline_ms=deadline_ms)
+            _raise_of_group(answer.error_code, what)
+            for topic in answer.topics:
+                for item in topic.partitions:
+                    _raise_of_group(item.error_code, f"{what} in {topic.name}-{item.partition_index}")
+
+        self._cluster.at_coordinator(GROUP, group, what, once)
 
 
 def _classic(connection: Connection, group: str, what: str, deadline_ms: int) -> GroupDescription:
-    version = connection.version("describe_groups", 0, 6)
     request = build(
-        request_class(API_KEYS["describe_groups"], version),
+        connection.request_class("describe_groups", 0, 6),
         groups=(group,),
         include_authorized_operations=False,
     )
@@ -183,50 +218,6 @@ def _assignment(data: bytes) -> tuple[TopicPartition, ...]:
     except (struct.error, UnicodeDecodeError):
         return ()
     return tuple(found)
-
-
-def delete_group(cluster: Cluster, group: str, *, timeout_ms: int | None = None) -> None:
-    """Deletes a group and its committed offsets. The broker rejects this while the group has members."""
-    what = f"delete group {group!r}"
-
-    def once(connection: Connection, deadline_ms: int) -> None:
-        version = connection.version("delete_groups", 0, 2)
-        request = request_class(API_KEYS["delete_groups"], version)(groups_names=(group,))
-        (item,) = connection.call(request, deadline_ms=deadline_ms).results
-        _raise_of_group(item.error_code, what)
-
-    cluster.at_coordinator(GROUP, group, what, once, timeout_ms=timeout_ms)
-
-
-def delete_offsets(
-    cluster: Cluster, group: str, partitions: Iterable[TopicPartition], *, timeout_ms: int | None = None
-) -> None:
-    """Deletes committed offsets. The broker rejects this if a member of the group is subscribed to the topic."""
-    what = f"delete offsets of group {group!r}"
-    topics = by_topic(dict.fromkeys(partitions))
-
-    def once(connection: Connection, deadline_ms: int) -> None:
-        version = connection.version("offset_delete", 0, 0)
-        message = request_class(API_KEYS["offset_delete"], version)
-        topic_class = nested(message, "OffsetDeleteRequestTopic")
-        partition_class = nested(message, "OffsetDeleteRequestPartition")
-        request = message(
-            group_id=group,
-            topics=tuple(
-                topic_class(
-                    name=name,
-                    partitions=tuple(partition_class(partition_index=index) for index, _ in items),
-                )
-                for name, items in topics.items()
-            ),
-        )
-        answer = connection.call(request, deadline_ms=deadline_ms)
-        _raise_of_group(answer.error_code, what)
-        for topic in answer.topics:
-            for item in topic.partitions:
-                _raise_of_group(item.error_code, f"{what} in {topic.name}-{item.partition_index}")
-
-    cluster.at_coordinator(GROUP, group, what, once, timeout_ms=timeout_ms)
 
 
 def _raise_of_group(code: ErrorCode, what: str) -> None:

@@ -158,8 +158,7 @@ def offset_commit(
     check_metadata(offsets)
 
     def once(connection: Connection, deadline_ms: int) -> None:
-        version = connection.version("offset_commit", 2, 8)
-        message = request_class(API_KEYS["offset_commit"], version)
+        message = connection.request_class("offset_commit", 2, 8)
         topic_class = nested(message, "OffsetCommitRequestTopic")
         partition_class = nested(message, "OffsetCommitRequestPartition")
         topics = tuple(

@@ -17,14 +17,8 @@ from suiro.protocol.messages import API_KEYS, ErrorCode, nested, request_class
 __all__ = [
     "Broker",
     "ClusterDescription",
-    "create_partitions",
-    "delete_records",
-    "describe_cluster",
-    "partition_sizes",
+    "PartitionRequests",
 ]
-
-TO_THE_END = -1
-"""As an offset of `delete_records`: up to the high watermark."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,139 +36,135 @@ class ClusterDescription:
     brokers: tuple[Broker, ...]
 
 
-def describe_cluster(cluster: Cluster, *, timeout_ms: int | None = None) -> ClusterDescription:
-    def once(deadline_ms: int) -> ClusterDescription:
-        connection = cluster.any_broker(deadline_ms)
-        version = connection.version("describe_cluster", 0, 2)
-        request = build(
-            request_class(API_KEYS["describe_cluster"], version),
-            include_cluster_authorized_operations=False,
-            include_fenced_brokers=False,
-        )
-        answer = connection.call(request, deadline_ms=deadline_ms)
-        raise_for(answer.error_code, "describe the cluster", detail=answer.error_message)
-        return ClusterDescription(
-            cluster_id=answer.cluster_id,
-            controller=answer.controller_id,
-            brokers=tuple(
-                Broker(id=item.broker_id, host=item.host, port=item.port, rack=item.rack)
-                for item in sorted(answer.brokers, key=lambda item: int(item.broker_id))
-            ),
-        )
+class PartitionRequests:
+    """A part of `Admin`."""
 
-    return cluster.attempts("describe the cluster", timeout_ms).run(once)
+    _cluster: Cluster
 
+    def describe_cluster(self) -> ClusterDescription:
+        def once(deadline_ms: int) -> ClusterDescription:
+            connection = self._cluster.any_broker(deadline_ms)
+            request = build(
+                connection.request_class("describe_cluster", 0, 2),
+                include_cluster_authorized_operations=False,
+                include_fenced_brokers=False,
+            )
+            answer = connection.call(request, deadline_ms=deadline_ms)
+            raise_for(answer.error_code, "describe the cluster", detail=answer.error_message)
+            return ClusterDescription(
+                cluster_id=answer.cluster_id,
+                controller=answer.controller_id,
+                brokers=tuple(
+                    Broker(id=item.broker_id, host=item.host, port=item.port, rack=item.rack)
+                    for item in sorted(answer.brokers, key=lambda item: int(item.broker_id))
+                ),
+            )
 
-def create_partitions(
-    cluster: Cluster,
-    counts: Mapping[str, int],
-    *,
-    validate_only: bool = False,
-    timeout_ms: int | None = None,
-) -> None:
-    """`counts`: {topic: the new number of partitions}. Returns when each new partition has a leader."""
-    what = f"add partitions to {', '.join(counts)}"
-    attempts = cluster.attempts(what, timeout_ms)
+        return self._cluster.attempts("describe the cluster").run(once)
 
-    def once(deadline_ms: int) -> None:
-        connection = cluster.controller(deadline_ms)
-        version = connection.version("create_partitions", 0, 3)
-        message = request_class(API_KEYS["create_partitions"], version)
-        topic_class = nested(message, "CreatePartitionsTopic")
-        request = message(
-            topics=tuple(
-                topic_class(name=name, count=count, assignments=None) for name, count in counts.items()
-            ),
-            timeout=timedelta(milliseconds=cluster.settings.request_timeout_ms),
-            validate_only=validate_only,
-        )
-        for result in connection.call(request, deadline_ms=deadline_ms).results:
-            raise_for(result.error_code, f"add partitions to {result.name!r}", detail=result.error_message)
+    def create_partitions(self, counts: Mapping[str, int], *, validate_only: bool = False) -> None:
+        """`counts`: {topic: the new number of partitions}. Returns when each new partition has a leader."""
+        what = f"add partitions to {', '.join(counts)}"
+        attempts = self._cluster.attempts(what)
 
-    def there(deadline_ms: int) -> None:
-        found = cluster.refresh(list(counts), deadline_ms)
-        for name, count in counts.items():
-            info = found.get(name)
-            leaders = () if info is None else [item.leader for item in info.partitions if item.leader >= 0]
-            if len(leaders) < count:
-                raise RetriableKafkaError(f"wait for the leaders of topic {name!r}", "LEADER_NOT_AVAILABLE")
-
-    attempts.run(once)
-    if not validate_only:
-        attempts.run(there)
-
-
-def delete_records(
-    cluster: Cluster, offsets: Mapping[TopicPartition, int], *, timeout_ms: int | None = None
-) -> dict[TopicPartition, int]:
-    """Deletes the records before an offset (`TO_THE_END`: all); returns the new log start offset of each partition."""
-    versions: dict[Connection, int] = {}
-
-    def send(connection: Connection, items: Mapping[TopicPartition, int], deadline_ms: int) -> None:
-        version = versions[connection] = connection.version("delete_records", 0, 2)
-        message = request_class(API_KEYS["delete_records"], version)
-        topic_class = nested(message, "DeleteRecordsTopic")
-        partition_class = nested(message, "DeleteRecordsPartition")
-        request = message(
-            topics=tuple(
-                topic_class(
-                    name=topic,
-                    partitions=tuple(
-                        partition_class(partition_index=partition, offset=offset)
-                        for partition, offset in partitions
-                    ),
+        def once(deadline_ms: int) -> None:
+            connection = self._cluster.controller(deadline_ms)
+            message = connection.request_class("create_partitions", 0, 3)
+            topic_class = nested(message, "CreatePartitionsTopic")
+            request = message(
+                topics=tuple(
+                    topic_class(name=name, count=count, assignments=None) for name, count in counts.items()
+                ),
+                timeout=timedelta(milliseconds=self._cluster.settings.request_timeout_ms),
+                validate_only=validate_only,
+            )
+            for result in connection.call(request, deadline_ms=deadline_ms).results:
+                raise_for(
+                    result.error_code, f"add partitions to {result.name!r}", detail=result.error_message
                 )
-                for topic, partitions in by_topic(items).items()
-            ),
-            timeout=timedelta(milliseconds=cluster.settings.request_timeout_ms),
-        )
-        connection.send(request, deadline_ms=deadline_ms)
 
-    def receive(
-        connection: Connection, items: Mapping[TopicPartition, int], deadline_ms: int
-    ) -> dict[TopicPartition, int | KafkaError]:
-        response = connection.receive(
-            API_KEYS["delete_records"], versions[connection], deadline_ms=deadline_ms
-        )
-        answers: dict[TopicPartition, int | KafkaError] = {}
-        for topic in response.topics:
-            for item in topic.partitions:
-                place = (topic.name, item.partition_index)
-                what = f"delete the records of {place[0]}-{place[1]} before offset {items.get(place)}"
-                failed = item.error_code is not ErrorCode.none
-                answers[place] = error_for(item.error_code, what) if failed else item.low_watermark
-        return answers
+        def there(deadline_ms: int) -> None:
+            found = self._cluster.refresh(list(counts), deadline_ms)
+            for name, count in counts.items():
+                info = found.get(name)
+                leaders = (
+                    () if info is None else [item.leader for item in info.partitions if item.leader >= 0]
+                )
+                if len(leaders) < count:
+                    raise RetriableKafkaError(
+                        f"wait for the leaders of topic {name!r}", "LEADER_NOT_AVAILABLE"
+                    )
 
-    return ask_leaders(cluster, "delete records", offsets, send=send, receive=receive, timeout_ms=timeout_ms)
+        attempts.run(once)
+        if not validate_only:
+            attempts.run(there)
 
+    def delete_records(self, offsets: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
+        """Deletes the records before an offset (-1: all); returns the new log start offset of each partition."""
+        versions: dict[Connection, int] = {}
 
-def partition_sizes(
-    cluster: Cluster, topics: Iterable[str] | None = None, *, timeout_ms: int | None = None
-) -> dict[TopicPartition, int]:
-    """Bytes on disk of each partition's largest replica; of `topics`, or of all. It takes the right to describe the
-    cluster."""
-    attempts = cluster.attempts("ask for the sizes of partitions", timeout_ms)
-    asked = None if topics is None else set(topics)
-    sizes: dict[TopicPartition, int] = {}
+        def send(connection: Connection, items: Mapping[TopicPartition, int], deadline_ms: int) -> None:
+            version = versions[connection] = connection.version("delete_records", 0, 2)
+            message = request_class(API_KEYS["delete_records"], version)
+            topic_class = nested(message, "DeleteRecordsTopic")
+            partition_class = nested(message, "DeleteRecordsPartition")
+            request = message(
+                topics=tuple(
+                    topic_class(
+                        name=topic,
+                        partitions=tuple(
+                            partition_class(partition_index=partition, offset=offset)
+                            for partition, offset in partitions
+                        ),
+                    )
+                    for topic, partitions in by_topic(items).items()
+                ),
+                timeout=timedelta(milliseconds=self._cluster.settings.request_timeout_ms),
+            )
+            connection.send(request, deadline_ms=deadline_ms)
 
-    def once(node_id: int, deadline_ms: int) -> None:
-        connection = cluster.broker(node_id, deadline_ms)
-        version = connection.version("describe_log_dirs", 1, 4)
-        # All of them: to name a topic's partitions they would have to be known.
-        request = request_class(API_KEYS["describe_log_dirs"], version)(topics=None)
-        answer = connection.call(request, deadline_ms=deadline_ms)
-        raise_for(getattr(answer, "error_code", ErrorCode.none), "ask for the sizes of partitions")
-        if not answer.results and version < 3:  # the versions without an error code of their own
-            raise error_for(ErrorCode.cluster_authorization_failed, "ask for the sizes of partitions")
-        for result in answer.results:
-            raise_for(result.error_code, f"ask for the sizes of partitions in {result.log_dir}")
-            for topic in result.topics:
-                if asked is not None and topic.name not in asked:
-                    continue
+        def receive(
+            connection: Connection, items: Mapping[TopicPartition, int], deadline_ms: int
+        ) -> dict[TopicPartition, int | KafkaError]:
+            response = connection.receive(
+                API_KEYS["delete_records"], versions[connection], deadline_ms=deadline_ms
+            )
+            answers: dict[TopicPartition, int | KafkaError] = {}
+            for topic in response.topics:
                 for item in topic.partitions:
                     place = (topic.name, item.partition_index)
-                    sizes[place] = max(sizes.get(place, 0), item.partition_size)
+                    what = f"delete the records of {place[0]}-{place[1]} before offset {items.get(place)}"
+                    failed = item.error_code is not ErrorCode.none
+                    answers[place] = error_for(item.error_code, what) if failed else item.low_watermark
+            return answers
 
-    for node_id in sorted(attempts.run(cluster.broker_ids)):
-        attempts.run(lambda deadline_ms, node_id=node_id: once(node_id, deadline_ms))  # type: ignore[misc]
-    return sizes
+        return ask_leaders(self._cluster, "delete records", offsets, send=send, receive=receive)
+
+    def partition_sizes(self, topics: Iterable[str] | None = None) -> dict[TopicPartition, int]:
+        """Returns the size on disk, in bytes, of the largest replica of each partition. It takes the right to describe
+        the cluster."""
+        attempts = self._cluster.attempts("ask for the sizes of partitions")
+        asked = None if topics is None else set(topics)
+        sizes: dict[TopicPartition, int] = {}
+
+        def once(node_id: int, deadline_ms: int) -> None:
+            connection = self._cluster.broker(node_id, deadline_ms)
+            version = connection.version("describe_log_dirs", 1, 4)
+            # All of them: to name a topic's partitions they would have to be known.
+            request = request_class(API_KEYS["describe_log_dirs"], version)(topics=None)
+            answer = connection.call(request, deadline_ms=deadline_ms)
+            raise_for(getattr(answer, "error_code", ErrorCode.none), "ask for the sizes of partitions")
+            if not answer.results and version < 3:  # the versions without an error code of their own
+                raise error_for(ErrorCode.cluster_authorization_failed, "ask for the sizes of partitions")
+            for result in answer.results:
+                raise_for(result.error_code, f"ask for the sizes of partitions in {result.log_dir}")
+                for topic in result.topics:
+                    if asked is not None and topic.name not in asked:
+                        continue
+                    for item in topic.partitions:
+                        place = (topic.name, item.partition_index)
+                        sizes[place] = max(sizes.get(place, 0), item.partition_size)
+
+        for node_id in sorted(attempts.run(self._cluster.broker_ids)):
+            attempts.run(lambda deadline_ms, node_id=node_id: once(node_id, deadline_ms))  # type: ignore[misc]
+        return sizes

@@ -29,7 +29,7 @@ from suiro.connect.schema_fields import Fields, fields_reader
 from suiro.connect.task import Ended, Outgoing, TaskContext, Topics, batches_of, one_transaction
 from suiro.connect.values import FORMATS, decoder
 from suiro.errors import DataLossError, OffsetOutOfRangeError, UnknownTopicError
-from suiro.foundation.settings import SettingError
+from suiro.foundation.settings import SettingError, require_least, require_one_of
 from suiro.foundation.types import TopicPartition
 from suiro.protocol import columnar, compression
 from suiro.telemetry import Datasets
@@ -68,11 +68,8 @@ class SinkSettings:
             ("start", self.start, FROM),
             ("on_data_loss", self.on_data_loss, ("fail", "continue")),
         ):
-            if value not in known:
-                raise SettingError(key, f"expected one of {', '.join(known)}, got {value!r}")
-        for key, number, least in (("max_records", self.max_records, 1), ("linger_ms", self.linger_ms, 0)):
-            if number < least:
-                raise SettingError(key, f"must be at least {least}, got {number}")
+            require_one_of(key, value, known)
+        require_least(self, max_records=1, linger_ms=0)
 
 
 class SinkTask:

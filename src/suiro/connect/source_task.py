@@ -36,7 +36,7 @@ from suiro.connect.positions import (
 from suiro.connect.record_spans import SourceSpans
 from suiro.connect.task import Outgoing, TaskContext, Topics, batches_of, one_transaction
 from suiro.connect.values import FORMATS, SCHEMA_LANGUAGES, Encoder, encoder
-from suiro.foundation.settings import SettingError
+from suiro.foundation.settings import SettingError, require_least, require_one_of
 from suiro.protocol import compression
 from suiro.telemetry import Datasets
 
@@ -62,17 +62,14 @@ class SourceSettings:
 
     def check(self) -> None:
         for key, value in (("format", self.format), ("key_format", self.key_format)):
-            if value not in FORMATS:
-                raise SettingError(key, f"expected one of {', '.join(FORMATS)}, got {value!r}")
+            require_one_of(key, value, FORMATS)
         if self.key_format in SCHEMA_LANGUAGES:
             raise SettingError("key_format", "a source writes keys as json, string or bytes")
         if self.format in SCHEMA_LANGUAGES and self.format_schema is None:
             raise SettingError(
                 "format_schema", f'is missing: format "{self.format}" needs the file of a schema'
             )
-        for key, number in (("partitions", self.partitions), ("max_record_bytes", self.max_record_bytes)):
-            if number < 1:
-                raise SettingError(key, f"must be at least 1, got {number}")
+        require_least(self, partitions=1, max_record_bytes=1)
         try:
             compression.codec_id(self.compression)
         except Exception as error:  # noqa: BLE001 - it becomes an error of the setting

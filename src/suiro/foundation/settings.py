@@ -25,6 +25,9 @@ __all__ = [
     "host_and_port",
     "parse_address",
     "read_settings",
+    "require_http",
+    "require_least",
+    "require_one_of",
     "with_environment",
 ]
 
@@ -68,6 +71,23 @@ def check_names(table: Mapping[str, Any], known: Mapping[str, Any]) -> None:
             near = get_close_matches(name, known, n=1)
             hint = f"did you mean {near[0]!r}?" if near else f"known are {', '.join(sorted(known))}"
             raise SettingError(name, f"there is no such setting; {hint}")
+
+
+def require_one_of(key: str, value: str, known: Iterable[str]) -> None:
+    if value not in known:
+        raise SettingError(key, f"expected one of {', '.join(known)}, got {value!r}")
+
+
+def require_http(url: str, key: str = "url") -> None:
+    if not url.startswith(("http://", "https://")):
+        raise SettingError(key, f"begins with http:// or https://, not {url!r}")
+
+
+def require_least(settings: Any, **least: float) -> None:
+    """Of numbers, by the names of the fields."""
+    for key, number in least.items():
+        if getattr(settings, key) < number:
+            raise SettingError(key, f"must be at least {number}, got {getattr(settings, key)}")
 
 
 def _typed(key: str, value: Any, hint: Any) -> Any:

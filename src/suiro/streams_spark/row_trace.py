@@ -6,18 +6,16 @@ process ends at its limits of records, time and memory, and says so; beyond them
 
 from __future__ import annotations
 
-import json
-import os
 import subprocess
 import sys
 import threading
-import traceback
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from suiro.clock import SystemClock
-from suiro.errors import FatalError, SuiroError, TransientError, UsageError
+from suiro.errors import TransientError, UsageError
+from suiro.foundation.answering import answer, answered
 from suiro.streams.records import Windowed
 from suiro.streams.task import TaskSettings
 from suiro.streams.topology.topology import Topology
@@ -31,11 +29,6 @@ RECORDS_MAX = 1_000
 RECORDS, SECONDS, BYTES = 1_000_000, 60.0, 1024 * 1024 * 1024
 KILLED_AFTER_S = 30.0
 """Beyond `SECONDS`: for its start, and what it does with what it has found."""
-KINDS: Mapping[str, type[SuiroError]] = {
-    "usage": UsageError,
-    "transient": TransientError,
-    "fatal": FatalError,
-}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -92,7 +85,7 @@ class RowTracer:
         )
         self._process = process
         try:
-            answer, _ = process.communicate(asked, timeout=SECONDS + KILLED_AFTER_S)
+            found, _ = process.communicate(asked, timeout=SECONDS + KILLED_AFTER_S)
         except subprocess.TimeoutExpired:
             raise TransientError(
                 f"the records of this row were not found within {SECONDS + KILLED_AFTER_S:g} s; "
@@ -102,16 +95,11 @@ class RowTracer:
             self._process = None
             process.kill()
             process.wait()
-        try:
-            found = json.loads(answer)
-        except ValueError:
-            raise FatalError(
-                f"the process that looked for records ended with exit code {process.returncode}; "
-                "the application's log says why"
-            ) from None
-        if "error" in found:
-            raise KINDS[found["kind"]](found["error"])
-        ok: dict[str, Any] = found["ok"]
+        ok: dict[str, Any] = answered(
+            found,
+            missing=f"the process that looked for records ended with exit code {process.returncode}; "
+            "the application's log says why",
+        )
         return ok
 
 
@@ -176,19 +164,8 @@ def _traced(asked: _Asked) -> dict[str, Any]:
 
 
 def main() -> int:
-    answers = os.fdopen(os.dup(1), "wb")
-    os.dup2(2, 1)  # what the user's functions print is not taken for the answer
     sys.modules.setdefault("hypothesis", None)  # type: ignore[arg-type]  # kio looks for it, which takes long
-    try:
-        answer: dict[str, Any] = {"ok": _traced(unpacked(sys.stdin.read()))}
-    except SuiroError as error:
-        kind = next((name for name, cls in KINDS.items() if isinstance(error, cls)), "fatal")
-        answer = {"error": str(error), "kind": kind}
-    except Exception as error:  # noqa: BLE001 - a user's function raises anything; the answer has it
-        traceback.print_exc()
-        answer = {"error": f"{type(error).__name__}: {error}", "kind": "usage"}
-    answers.write(json.dumps(answer).encode())
-    answers.close()
+    answer(lambda: _traced(unpacked(sys.stdin.read())))
     return 0
 
 

@@ -29,7 +29,7 @@ from suiro.connect.datasets import arrow_columns, file_dataset
 from suiro.connect.sinks.columns import FEW_LARGE_FILES, ColumnsSettings, settings_and_columns
 from suiro.errors import DataLossError, TransientError
 from suiro.foundation.files import sync_folder
-from suiro.foundation.settings import SettingError
+from suiro.foundation.settings import require_one_of
 from suiro.foundation.types import TopicPartition
 from suiro.telemetry import Dataset
 
@@ -46,11 +46,7 @@ class ParquetSettings(ColumnsSettings):
     compression_of_files: str = "zstd"
 
     def check(self) -> None:
-        if self.compression_of_files not in COMPRESSIONS:
-            raise SettingError(
-                "compression_of_files",
-                f"expected one of {', '.join(COMPRESSIONS)}, got {self.compression_of_files!r}",
-            )
+        require_one_of("compression_of_files", self.compression_of_files, COMPRESSIONS)
 
 
 class ParquetSink:

@@ -32,7 +32,7 @@ from suiro.connect.values import plain_json
 from suiro.errors import TransientError, UsageError
 from suiro.foundation.http import ask, is_temporary, retry_after_ms, summary_of
 from suiro.foundation.nesting import parse_json
-from suiro.foundation.settings import SettingError, read_settings
+from suiro.foundation.settings import SettingError, read_settings, require_http, require_least
 from suiro.telemetry import Dataset
 
 __all__ = ["SearchSink"]
@@ -58,15 +58,12 @@ class SearchSettings:
     timeout_ms: int = 30_000
 
     def check(self) -> None:
-        if not self.url.startswith(("http://", "https://")):
-            raise SettingError("url", f"begins with http:// or https://, not {self.url!r}")
+        require_http(self.url)
         if self.id not in ("key", "offset"):
             raise SettingError("id", f'expected "key" or "offset", got {self.id!r}')
         if (self.username is None) != (self.password is None):
             raise SettingError("password", "username and password go together")
-        for name, least in (("attempts", 1), ("retry_ms", 0), ("timeout_ms", 1)):
-            if getattr(self, name) < least:
-                raise SettingError(name, f"must be at least {least}, got {getattr(self, name)}")
+        require_least(self, attempts=1, retry_ms=0, timeout_ms=1)
 
 
 @dataclass(frozen=True, slots=True)

@@ -36,7 +36,7 @@ from suiro.connect.rules import rule
 from suiro.connect.values import plain_json
 from suiro.errors import TransientError
 from suiro.foundation.http import ask, is_temporary, retry_after_ms, summary_of
-from suiro.foundation.settings import SettingError, read_settings
+from suiro.foundation.settings import read_settings, require_http, require_least, require_one_of
 from suiro.streams.expressions.expression import ExpressionError
 from suiro.telemetry import Dataset
 
@@ -63,13 +63,9 @@ class WebhookSettings:
     quiet_ms: int = 0
 
     def check(self) -> None:
-        if not self.url.startswith(("http://", "https://")):
-            raise SettingError("url", f"begins with http:// or https://, not {self.url!r}")
-        if self.method not in METHODS:
-            raise SettingError("method", f"expected one of {', '.join(METHODS)}, got {self.method!r}")
-        for name, least in (("attempts", 1), ("retry_ms", 0), ("timeout_ms", 1), ("quiet_ms", 0)):
-            if getattr(self, name) < least:
-                raise SettingError(name, f"must be at least {least}, got {getattr(self, name)}")
+        require_http(self.url)
+        require_one_of("method", self.method, METHODS)
+        require_least(self, attempts=1, retry_ms=0, timeout_ms=1, quiet_ms=0)
 
 
 class WebhookSink:

@@ -41,7 +41,7 @@ from suiro.connect.sources.file_formats import (
 )
 from suiro.connect.sources.file_identity import FileInfo, FileState, file_info, fingerprints, fits
 from suiro.errors import TransientError
-from suiro.foundation.settings import SettingError, read_settings
+from suiro.foundation.settings import SettingError, read_settings, require_least, require_one_of
 from suiro.telemetry import Column, Dataset
 
 __all__ = ["FilesSource"]
@@ -74,15 +74,11 @@ class FilesSettings:
     forget_after_ms: int = 7 * 24 * 3600 * 1000  # a file that is gone for so long is new if it comes back
 
     def check(self) -> None:
-        if self.format_of_files not in FORMATS:
-            raise SettingError(
-                "format_of_files", f"expected one of {', '.join(FORMATS)}, got {self.format_of_files!r}"
-            )
+        require_one_of("format_of_files", self.format_of_files, FORMATS)
         if self.format_of_files == "xml" and not self.record:
             raise SettingError("record", 'is missing: format_of_files "xml" needs the name of the element')
         for name, kind in self.types.items():
-            if kind not in CSV_TYPES:
-                raise SettingError(f"types.{name}", f"expected one of {', '.join(CSV_TYPES)}, got {kind!r}")
+            require_one_of(f"types.{name}", kind, CSV_TYPES)
         if self.key and self.format_of_files == "lines":
             raise SettingError("key", "lines have no fields to take a key from")
         if len(self.delimiter) != 1:
@@ -91,9 +87,7 @@ class FilesSettings:
             codecs.lookup(self.encoding)
         except LookupError:
             raise SettingError("encoding", f"there is no encoding {self.encoding!r}") from None
-        for key in ("max_records", "max_line_bytes", "interval_ms"):
-            if getattr(self, key) < 1:
-                raise SettingError(key, f"must be at least 1, got {getattr(self, key)}")
+        require_least(self, max_records=1, max_line_bytes=1, interval_ms=1)
 
 
 class FilesSource:

@@ -40,7 +40,7 @@ from suiro.connect.datasets import http_dataset
 from suiro.errors import UsageError
 from suiro.foundation.http import ask, is_temporary, retry_after_ms, summary_of
 from suiro.foundation.nesting import parse_json
-from suiro.foundation.settings import SettingError, read_settings
+from suiro.foundation.settings import SettingError, read_settings, require_http, require_least, require_one_of
 from suiro.telemetry import Dataset
 
 __all__ = ["RestSource"]
@@ -68,15 +68,11 @@ class RestSettings:
     max_answer_bytes: int = 16 * 1024 * 1024  # unpacked
 
     def check(self) -> None:
-        if not self.url.startswith(("http://", "https://")):
-            raise SettingError("url", f"begins with http:// or https://, not {self.url!r}")
-        if self.paging not in PAGING:
-            raise SettingError("paging", f"expected one of {', '.join(PAGING)}, got {self.paging!r}")
+        require_http(self.url)
+        require_one_of("paging", self.paging, PAGING)
         if self.only_changed and not self.key:
             raise SettingError("key", "is missing: only_changed tells records apart by their key")
-        for name in ("interval_ms", "longest_wait_ms", "timeout_ms", "max_answer_bytes"):
-            if getattr(self, name) < 1:
-                raise SettingError(name, f"must be at least 1, got {getattr(self, name)}")
+        require_least(self, interval_ms=1, longest_wait_ms=1, timeout_ms=1, max_answer_bytes=1)
 
 
 class RestSource:

@@ -42,7 +42,7 @@ from starlette.routing import Route
 from suiro.connect.connectors import About, Headers, Polled, SourceRecord
 from suiro.foundation.http import Guard, HttpLimits, HttpServer, Tls, listen_on
 from suiro.foundation.nesting import parse_json
-from suiro.foundation.settings import SettingError, host_and_port, read_settings
+from suiro.foundation.settings import SettingError, host_and_port, read_settings, require_least
 from suiro.telemetry import TRACEPARENT
 
 __all__ = ["WebhookSource"]
@@ -87,9 +87,7 @@ class WebhookSettings:
             raise SettingError("key", "is taken from JSON, so require_json must be true")
         if (self.certificate is None) != (self.certificate_key is None):
             raise SettingError("certificate_key", "certificate and certificate_key go together")
-        for name in ("dedup_window", "max_body_bytes", "max_waiting", "max_records"):
-            if getattr(self, name) < 1:
-                raise SettingError(name, f"must be at least 1, got {getattr(self, name)}")
+        require_least(self, dedup_window=1, max_body_bytes=1, max_waiting=1, max_records=1)
 
 
 @dataclass(eq=False, slots=True, kw_only=True)

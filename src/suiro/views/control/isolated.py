@@ -1,8 +1,8 @@
 """Runs user code and long tasks in a separate process: the check of a deploy, compare, explain.
 
 The host answers reads, and user code must not stop, slow or crash it. So the host starts `python -m
-suiro.views.control.isolated` for each task, writes one JSON object to it, and reads one: `{"ok": ...}` or `{"error":
-message, "kind": ...}`. Output of user code goes to standard error, and so to the host's log.
+suiro.views.control.isolated` for each task, writes one JSON object to it, and reads one (`foundation.answering`).
+Output of user code goes to standard error, and so to the host's log.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from suiro.clock import sleep_s
-from suiro.errors import FatalError, SuiroError, TransientError, UsageError
+from suiro.foundation.answering import answer, answered
 from suiro.views.control.limit import Limit
 from suiro.views.cpus import apart
 from suiro.views.cuts import Cut
@@ -28,12 +28,6 @@ __all__ = ["run_isolated"]
 
 LOOK_S = 0.5
 POLL_S = 0.1
-
-KINDS: Mapping[str, type[SuiroError]] = {
-    "usage": UsageError,
-    "transient": TransientError,
-    "fatal": FatalError,
-}
 
 
 def run_isolated(task: str, given: Mapping[str, Any], *, limit: Limit) -> Any:
@@ -54,15 +48,10 @@ def run_isolated(task: str, given: Mapping[str, Any], *, limit: Limit) -> Any:
             process.kill()
             talk.join()
             limit.check()
-    try:
-        answer = json.loads(answers[0])
-    except (IndexError, ValueError):
-        raise FatalError(
-            f"the {task} ended with exit code {process.returncode} and no answer; the host's log says why"
-        ) from None
-    if "error" in answer:
-        raise KINDS[answer["kind"]](answer["error"])
-    return answer["ok"]
+    return answered(
+        b"".join(answers),
+        missing=f"the {task} ended with exit code {process.returncode} and no answer; the host's log says why",
+    )
 
 
 # -- the tasks, in the process of their own -------------------------------------------------------------------------
@@ -219,19 +208,8 @@ def _end_with(host: int) -> None:
 
 def main(task: str, host: int) -> int:
     threading.Thread(target=_end_with, args=(host,), daemon=True).start()
-    answers = os.fdopen(os.dup(1), "wb")
-    os.dup2(2, 1)  # whatever the user's code prints must not be taken for the answer
     given = json.loads(sys.stdin.buffer.read())
-    try:
-        answer: dict[str, Any] = {"ok": TASKS[task](given)}
-    except SuiroError as error:
-        kind = next((name for name, cls in KINDS.items() if isinstance(error, cls)), "fatal")
-        answer = {"error": str(error), "kind": kind}
-    except Exception as error:  # noqa: BLE001 - a user's code raises anything; the answer has it
-        traceback.print_exc()
-        answer = {"error": f"{type(error).__name__}: {error}{_place(error)}", "kind": "usage"}
-    answers.write(json.dumps(answer).encode())
-    answers.close()
+    answer(lambda: TASKS[task](given), place=_place)
     return 0
 
 
