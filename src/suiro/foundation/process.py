@@ -24,6 +24,7 @@ from suiro.foundation.readiness import NOTIFY_SOCKET
 __all__ = [
     "Backoff",
     "close_pipes",
+    "end_of",
     "event_writer",
     "events",
     "first_line",
@@ -169,6 +170,11 @@ def kill_group(process: Process) -> None:
     with contextlib.suppress(ProcessLookupError, PermissionError):
         os.killpg(process.pid, signal.SIGKILL)
     process.wait()
+
+
+def end_of(code: int) -> str:
+    """How a process ended, by its exit code, for a message."""
+    return f"was ended by signal {-code}" if code < 0 else f"ended with code {code}"
 
 
 def wait_or_kill(process: Process, timeout_s: float) -> bool:

@@ -33,7 +33,7 @@ from typing import IO, TYPE_CHECKING, Any
 
 from suiro.clock import monotonic_s, sleep_s
 from suiro.errors import SuiroError, TransientError
-from suiro.foundation.process import event_writer, lines_of_stdin
+from suiro.foundation.process import end_of, event_writer, lines_of_stdin
 from suiro.foundation.stopping import Stopping
 from suiro.spark import python_server
 from suiro.spark.session import java_started_early, spark_session
@@ -115,8 +115,7 @@ def _error_of(spark: SparkSession) -> str | None:
         ended = f"does not answer ({type(error).__name__})"
     code = _code_of(java)
     if code is not None:
-        ended = f"was ended by signal {-code}" if code < 0 else f"ended with code {code}"
-        ended += ": its memory was not enough" if code == 3 else ""
+        ended = end_of(code) + (": its memory was not enough" if code == 3 else "")
     return f"Spark's JVM {ended}"
 
 

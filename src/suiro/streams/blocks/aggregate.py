@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from suiro.streams.blocks.results import Results
+from suiro.streams.errors import TopologyError
 from suiro.streams.operators.aggregate import Update, update_of
 from suiro.streams.operators.row_expiry import RowExpiry
 from suiro.streams.records import Change, Windowed
@@ -17,16 +19,20 @@ if TYPE_CHECKING:
     from suiro.streams.blocks.context import BlockContext
     from suiro.streams.serdes.block_forms import Failed
 
-__all__ = ["StreamAggregateStep", "TimeWindowAggregateStep"]
+__all__ = ["RowAggregateStep", "StreamAggregateStep", "TimeWindowAggregateStep"]
 
 
-class StreamAggregateStep:
-    def __init__(self, operator: StreamAggregate, context: BlockContext) -> None:
-        ports = max(1, len(operator.aggregation.aggregators))
-        self._updates = [update_of(operator.aggregation, port) for port in range(ports)]
-        self._store = context.store(operator.store)
+class RowAggregateStep:
+    """One row for each key. `no_key`: why a record without a key fails; without it, the record is dropped."""
+
+    def __init__(
+        self, store: str, updates: Sequence[Update], context: BlockContext, *, no_key: str | None = None
+    ) -> None:
+        self._updates = updates
+        self._store = context.store(store)
         self._needs_old = context.needs_old
         self._context = context
+        self._no_key = no_key
 
     def process(self, block: Block, port: int) -> None:
         update, needs_old = self._updates[port], self._needs_old
@@ -40,7 +46,10 @@ class StreamAggregateStep:
             zip(block.keys, block.values, block.timestamps, raws, strict=True)
         ):
             if key is None:
-                null_keys += 1
+                if self._no_key is None:
+                    null_keys += 1
+                else:
+                    self._context.failed(block, row, TopologyError(self._no_key))
                 continue
             if value is None:
                 null_values += 1
@@ -66,6 +75,13 @@ class StreamAggregateStep:
         self._context.drop("null key", null_keys)
         self._context.drop("null value", null_values)
         self._context.forward(block.made(rows, values=changes, timestamps=timestamps))
+
+
+class StreamAggregateStep(RowAggregateStep):
+    def __init__(self, operator: StreamAggregate, context: BlockContext) -> None:
+        ports = max(1, len(operator.aggregation.aggregators))
+        updates = [update_of(operator.aggregation, port) for port in range(ports)]
+        super().__init__(operator.store, updates, context)
 
 
 class TimeWindowAggregateStep:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
+from suiro.streams.blocks.aggregate import RowAggregateStep
 from suiro.streams.blocks.results import Results
 from suiro.streams.errors import TopologyError
 from suiro.streams.operators.functions import callable_of
@@ -54,41 +55,6 @@ class TableGroupByStep:
             self._context.forward(made.of(block))
 
 
-class TableAggregateStep:
+class TableAggregateStep(RowAggregateStep):
     def __init__(self, operator: TableAggregate, context: BlockContext) -> None:
-        self._update = update_of(operator)
-        self._store = context.store(operator.store)
-        self._needs_old = context.needs_old
-        self._context = context
-
-    def process(self, block: Block, port: int) -> None:
-        update, needs_old = self._update, self._needs_old
-        row_at, put_at = self._store.row_at, self._store.put_at
-        raws, failed = self._store.keys_of(block.keys)
-        rows: list[int] = []
-        changes: list[Change] = []
-        timestamps: list[int] = []
-        for row, (key, change, timestamp, raw) in enumerate(
-            zip(block.keys, block.values, block.timestamps, raws, strict=True)
-        ):
-            try:
-                if key is None:
-                    raise TopologyError(NO_KEY_TO_AGGREGATE)
-                if raw is None:
-                    raise failed[row]
-                found = row_at(raw)
-                old = None
-                if found is not None:
-                    old = found[0]
-                    timestamp = max(found[1], timestamp)
-                new: Any = update(key, change, old)
-                if new is old and old is not None and needs_old:
-                    old = row_at(raw)[0]  # adder or subtractor may have changed it in place
-                put_at(raw, new, timestamp)
-            except Exception as error:  # noqa: BLE001 - a user's function raises anything
-                self._context.failed(block, row, error)
-                continue
-            rows.append(row)
-            changes.append(Change(new, old if needs_old else None))
-            timestamps.append(timestamp)
-        self._context.forward(block.made(rows, values=changes, timestamps=timestamps))
+        super().__init__(operator.store, [update_of(operator)], context, no_key=NO_KEY_TO_AGGREGATE)

@@ -149,8 +149,7 @@ class PipelineProcess:
                 self._jvm.set_niceness(self._program, 0)
         code = self._process.wait()
         if self._status.state not in ("failed", "ended"):
-            how = f"was ended by signal {-code}" if code < 0 else f"ended with code {code}"
-            error = f"the pipeline {how} without a word; its folder has {LOG}"
+            error = f"the pipeline {process.end_of(code)} without a word; its folder has {LOG}"
             # Somebody's kill says nothing about the version: the next start goes on.
             self._status = replace(self._status, state="failed", error=error, is_transient=code < 0)
 
