@@ -3,16 +3,22 @@
 `pip install suiro` installs the node, the client, the console, the everyday commands and the testing tools. Everything
 heavier is an extra (`pip install 'suiro[spark]'`). Code that needs an extra calls `require` before it imports from it;
 if it is missing, `MissingExtraError` says how to install it.
+
+A package that has names of several weights imports their modules when a name is first used (`on_first_use`): a process
+does not load what it does not need.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from functools import cache
+from importlib import import_module
 from importlib.util import find_spec
+from typing import Any
 
 from suiro.errors import MissingExtraError
 
-__all__ = ["EXTRAS", "explained", "is_installed", "require"]
+__all__ = ["EXTRAS", "explained", "is_installed", "on_first_use", "require"]
 
 EXTRAS: dict[str, tuple[str, ...]] = {
     "spark": ("pyspark", "pyarrow", "numpy", "numba", "pandas"),
@@ -70,6 +76,25 @@ def explained(error: ModuleNotFoundError) -> MissingExtraError | None:
             if error.name is not None and (error.name == module or error.name.startswith(f"{module}.")):
                 return _missing(module, extra)
     return None
+
+
+def on_first_use(
+    package: str, names: Mapping[str, str], *, extras: Mapping[str, str] | str = ""
+) -> Callable[[str], Any]:
+    """The `__getattr__` of a package. `names`: by module, with blanks in between. `extras`: which one a module needs,
+    or all of them."""
+    modules = {name: module for module, those in names.items() for name in those.split()}
+
+    def get(name: str) -> Any:
+        module = modules.get(name)
+        if module is None:
+            raise AttributeError(f"module {package!r} has no attribute {name!r}")
+        extra = extras if isinstance(extras, str) else extras.get(module)
+        if extra:
+            require(extra)
+        return getattr(import_module(f"{package}.{module}"), name)
+
+    return get
 
 
 def _is_there(module: str) -> bool:

@@ -9,9 +9,10 @@ groups, delegation tokens. Clients fall back by what ApiVersions offers.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from suiro.broker.node import Broker, BrokerConfig
+from suiro.extras import on_first_use
 
 if TYPE_CHECKING:
     from suiro.broker.faults import Crash, Delay, Drop, Error, Fault, Faults, Rule
@@ -37,20 +38,13 @@ __all__ = [
     "node_id_of",
 ]
 
-_MODULES = {
-    "HandedOver": "handover",
-    "handing_over": "handover",
-    "node_id_of": "handover",
-    "ScramUser": "security.scram_store",
-    "ImportedTopic": "handover.topic_import",
-    "import_topics": "handover.topic_import",
-}
-
-
-def __getattr__(name: str) -> Any:
-    # What a node's start does not need is imported when asked for.
-    if name not in __all__:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    from importlib import import_module
-
-    return getattr(import_module(f"{__name__}.{_MODULES.get(name, 'faults')}"), name)
+# What a node's start does not need.
+__getattr__ = on_first_use(
+    __name__,
+    {
+        "faults": "Crash Delay Drop Error Fault Faults Rule",
+        "handover": "HandedOver handing_over node_id_of",
+        "handover.topic_import": "ImportedTopic import_topics",
+        "security.scram_store": "ScramUser",
+    },
+)

@@ -11,8 +11,7 @@ batches go in and out as bytes (`suiro.protocol.columnar` and `suiro.protocol.re
 - `error_codes`: error codes to exceptions. `settings`: names of the settings.
 """
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from suiro.client.admin import NewTopic
 from suiro.client.cluster import PartitionInfo, TopicInfo
@@ -21,6 +20,7 @@ from suiro.client.kafka_client import Client
 from suiro.client.offsets import EARLIEST, LATEST, MAX_TIMESTAMP, CommittedOffset, ListedOffset
 from suiro.client.settings import ClientSettings
 from suiro.client.transaction import ProducerIdentity, TransactionalBatch, TransactionalProducer
+from suiro.extras import on_first_use
 from suiro.foundation.types import TopicPartition
 
 if TYPE_CHECKING:
@@ -72,18 +72,14 @@ __all__ = [
     "TransactionalProducer",
 ]
 
-# What only administration needs is loaded when it is asked for.
-_MODULES = {
-    **dict.fromkeys(("ACL_OPERATIONS", "ACL_PATTERNS", "ACL_PERMISSIONS", "ACL_RESOURCES"), "access"),
-    **dict.fromkeys(("Acl", "AclFilter", "Quota", "ScramUser"), "access"),
-    "Admin": "administration",
-    "ConfigEntry": "configs",
-    **dict.fromkeys(("GroupDescription", "GroupMember", "ListedGroup"), "groups"),
-    **dict.fromkeys(("Broker", "ClusterDescription"), "partitions"),
-}
-
-
-def __getattr__(name: str) -> Any:
-    if name not in _MODULES:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module(f"{__name__}.{_MODULES[name]}"), name)
+# What only administration needs.
+__getattr__ = on_first_use(
+    __name__,
+    {
+        "access": "ACL_OPERATIONS ACL_PATTERNS ACL_PERMISSIONS ACL_RESOURCES Acl AclFilter Quota ScramUser",
+        "administration": "Admin",
+        "configs": "ConfigEntry",
+        "groups": "GroupDescription GroupMember ListedGroup",
+        "partitions": "Broker ClusterDescription",
+    },
+)

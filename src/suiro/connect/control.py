@@ -26,13 +26,12 @@ from starlette.routing import Route
 from suiro.connect.runtime import Runtime, UnknownConnectorError
 from suiro.foundation.http import Guard, HttpServer, Origins, Role, Tls, Users, listen_on, not_allowed
 from suiro.foundation.metrics import CONTENT_TYPE, Kind, family, render
-from suiro.telemetry import MetricsPush, exporter_to
-from suiro.telemetry import push_metrics as push
+from suiro.telemetry import MetricsPush, exporter_to, push_metrics
 
 if TYPE_CHECKING:
     from prometheus_client.core import Metric
 
-__all__ = ["push_metrics", "serve_control"]
+__all__ = ["push_connect_metrics", "serve_control"]
 
 MAX_BODY_BYTES = 64 * 1024  # no request has anything to say there
 STATES = ("RUNNING", "PAUSED", "RESTARTING", "FAILED")
@@ -114,10 +113,10 @@ def serve_control(
     return HttpServer(guard, listen_on(host, port, name="connect"), name="connect-control", tls=tls)
 
 
-def push_metrics(runtime: Runtime, otlp: str | None) -> MetricsPush | None:
+def push_connect_metrics(runtime: Runtime, otlp: str | None) -> MetricsPush | None:
     """Pushes the metrics of the page by OTLP; None where nothing says where to."""
     exporter = exporter_to(otlp, "metrics", "suiro-connect")
-    return None if exporter is None else push(lambda: _metrics(runtime.status()), exporter)
+    return None if exporter is None else push_metrics(lambda: _metrics(runtime.status()), exporter)
 
 
 def _error(code: int, message: str) -> Response:

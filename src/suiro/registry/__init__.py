@@ -12,10 +12,9 @@
 
 from __future__ import annotations
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from suiro.extras import require
+from suiro.extras import on_first_use
 from suiro.registry.process import RegistryProcess
 from suiro.registry.schemas import (
     MOCK_SCHEME,
@@ -27,6 +26,7 @@ from suiro.registry.schemas import (
 )
 
 if TYPE_CHECKING:
+    from suiro.registry.async_client import AsyncRegistryClient
     from suiro.registry.client import RegistryClient
     from suiro.registry.codecs import (
         AvroCodec,
@@ -68,29 +68,16 @@ __all__ = [
 ]
 
 # A node that starts a registry loads no HTTP client, and a client that encodes records no web server.
-_MODULES = {
-    "AsyncRegistryClient": "async_client",
-    "AvroCodec": "codecs.avro",
-    "Codec": "codecs",
-    "CodecSettings": "codecs",
-    "NotOneColumn": "codecs",
-    "Undecodable": "codecs",
-    "Unencodable": "codecs",
-    "codec_of": "codecs",
-    "columns_of_schema": "topic_columns",
-    "columns_of_topic": "topic_columns",
-    "registry_client": "in_memory",
-    "schema_of_topic": "topic_columns",
-    "InProcessRegistry": "server",
-    "RegistryClient": "client",
-    "RegistryConfig": "server",
-    "serve": "server",
-}
-
-
-def __getattr__(name: str) -> Any:
-    if name not in _MODULES:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    if _MODULES[name] == "server":
-        require("registry")
-    return getattr(import_module(f"{__name__}.{_MODULES[name]}"), name)
+__getattr__ = on_first_use(
+    __name__,
+    {
+        "async_client": "AsyncRegistryClient",
+        "client": "RegistryClient",
+        "codecs": "Codec CodecSettings NotOneColumn Undecodable Unencodable codec_of",
+        "codecs.avro": "AvroCodec",
+        "in_memory": "registry_client",
+        "server": "InProcessRegistry RegistryConfig serve",
+        "topic_columns": "columns_of_schema columns_of_topic schema_of_topic",
+    },
+    extras={"server": "registry"},
+)

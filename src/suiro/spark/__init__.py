@@ -24,9 +24,9 @@ Spark's workers import this at every start, so it imports nothing by itself.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from suiro.extras import require
+from suiro.extras import on_first_use
 
 if TYPE_CHECKING:
     from suiro.spark.adoption import adopt
@@ -125,68 +125,35 @@ __all__ = [
     "to_avro",
 ]
 
-_HOMES = {
-    "adopt": "adoption",
-    "exactly_once": "foreach_batch",
-    "find_java": "java",
-    "from_avro": "avro",
-    "push_metrics": "metrics",
-    "query_metrics": "metrics",
-    "java_started_early": "session",
-    "can_share_jvm": "python_server",
-    "is_jvm_gone": "shared_session",
-    "session_on_shared_jvm": "shared_session",
-    "recorded": "class_archive",
-    "serve_metrics": "metrics",
-    "spark_session": "session",
-    "to_avro": "avro",
-    # Parts that the streams model is built from.
-    "Allowance": "planning",
-    "CommitMessage": "sink",
-    "Destination": "committer",
-    "Marker": "decide",
-    "TrailingRecord": "committer",
-    "TrailingRecordOf": "sink",
-    "Idling": "idling",
-    "MARKER_TOPIC": "committer",
-    "MicroBatchIdentity": "sink",
-    "OffsetRange": "planning",
-    "Pace": "planning",
-    "PackedReport": "reports",
-    "RetryingClient": "waiting",
-    "PlannedOffsets": "checkpoint",
-    "PlanningReader": "source",
-    "Positions": "offsets",
-    "ReadSettings": "reading",
-    "SinkOptions": "options",
-    "SourceOptions": "options",
-    "StageOfTask": "stage",
-    "StagedRecords": "staging",
-    "Waiting": "waiting",
-    "commit_micro_batch": "sink",
-    "retries_of": "sink",
-    "commit_of": "reports",
-    "pack_commit": "reports",
-    "given_up_when_stopped": "stopping",
-    "evenly_limited": "offsets",
-    "newest_in": "checkpoint",
-    "offsets_with_marker": "committer",
-    "query_id_of": "checkpoint",
-    "reach": "faults",
-    "read_marker": "committer",
-    "replaced": "committer",
-    "lease": "connections",
-    "register": "session",
-    "require_classic": "session",
-    "read_columns": "reading",
-    "read_planned": "checkpoint",
-}
-
-
-def __getattr__(name: str) -> Any:
-    if name in _HOMES:
-        from importlib import import_module
-
-        require("spark")
-        return getattr(import_module(f"suiro.spark.{_HOMES[name]}"), name)
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+__getattr__ = on_first_use(
+    __name__,
+    {
+        "adoption": "adopt",
+        "avro": "from_avro to_avro",
+        "checkpoint": "PlannedOffsets newest_in query_id_of read_planned",
+        "class_archive": "recorded",
+        "committer": "MARKER_TOPIC Destination TrailingRecord offsets_with_marker read_marker replaced",
+        "connections": "lease",
+        "decide": "Marker",
+        "faults": "reach",
+        "foreach_batch": "exactly_once",
+        "idling": "Idling",
+        "java": "find_java",
+        "metrics": "push_metrics query_metrics serve_metrics",
+        "offsets": "Positions evenly_limited",
+        "options": "SinkOptions SourceOptions",
+        "planning": "Allowance OffsetRange Pace",
+        "python_server": "can_share_jvm",
+        "reading": "ReadSettings read_columns",
+        "reports": "PackedReport commit_of pack_commit",
+        "session": "java_started_early register require_classic spark_session",
+        "shared_session": "is_jvm_gone session_on_shared_jvm",
+        "sink": "CommitMessage MicroBatchIdentity TrailingRecordOf commit_micro_batch retries_of",
+        "source": "PlanningReader",
+        "stage": "StageOfTask",
+        "staging": "StagedRecords",
+        "stopping": "given_up_when_stopped",
+        "waiting": "RetryingClient Waiting",
+    },
+    extras="spark",
+)

@@ -16,6 +16,8 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from suiro.extras import on_first_use
+
 if TYPE_CHECKING:
     from suiro.streams import serdes
     from suiro.streams.dsl.builder import StreamsBuilder
@@ -142,66 +144,29 @@ __all__ = [
     "when",
 ]
 
-_HOMES = {
-    "queries.async_store_reader": ["AsyncReadOnlyStore"],
-    "dsl.builder": ["StreamsBuilder"],
-    "errors": ["ProcessingError", "TopologyError"],
-    "expressions.expression": [
-        "Expression",
-        "aggregate",
-        "coalesce",
-        "col",
-        "concat",
-        "day_of",
-        "greatest",
-        "hour_of",
-        "least",
-        "left",
-        "lit",
-        "record_key",
-        "record_timestamp",
-        "record_value",
-        "right",
-        "struct",
-        "when",
-    ],
-    "explanation": ["explain"],
-    "extractors": [
-        "FailOnInvalidTimestamp",
-        "LogAndSkipOnInvalidTimestamp",
-        "SourceRecord",
-        "TimestampExtractor",
-        "UsePartitionTimeOnInvalidTimestamp",
-        "WallclockTimestampExtractor",
-        "field_timestamp",
-    ],
-    "dsl.grouped": [
-        "CogroupedKStream",
-        "KGroupedStream",
-        "KGroupedTable",
-        "WindowedCogroupedKStream",
-        "WindowedKStream",
-    ],
-    "dsl.kstream": ["BranchedKStream", "KStream"],
-    "dsl.ktable": ["GlobalKTable", "KTable"],
-    "dsl.named": [
-        "Consumed",
-        "Grouped",
-        "Joined",
-        "Materialized",
-        "Named",
-        "Produced",
-        "Repartitioned",
-        "StreamJoined",
-    ],
-    "operators.processor_api": ["Processor", "ProcessorContext"],
-    "records": ["Change", "Record", "Windowed"],
-    "queries.store_reader": ["Answer", "ReadOnlyStore"],
-    "dsl.suppressed": ["Suppressed"],
-    "topology.topology": ["Topology"],
-    "windows": ["EmitStrategy", "JoinWindows", "SessionWindows", "SlidingWindows", "TimeWindows"],
-}
-_HOME = {name: module for module, names in _HOMES.items() for name in names}
+_get = on_first_use(
+    __name__,
+    {
+        "dsl.builder": "StreamsBuilder",
+        "dsl.grouped": "CogroupedKStream KGroupedStream KGroupedTable WindowedCogroupedKStream WindowedKStream",
+        "dsl.kstream": "BranchedKStream KStream",
+        "dsl.ktable": "GlobalKTable KTable",
+        "dsl.named": "Consumed Grouped Joined Materialized Named Produced Repartitioned StreamJoined",
+        "dsl.suppressed": "Suppressed",
+        "errors": "ProcessingError TopologyError",
+        "explanation": "explain",
+        "expressions.expression": "Expression aggregate coalesce col concat day_of greatest hour_of least left lit "
+        "record_key record_timestamp record_value right struct when",
+        "extractors": "FailOnInvalidTimestamp LogAndSkipOnInvalidTimestamp SourceRecord TimestampExtractor "
+        "UsePartitionTimeOnInvalidTimestamp WallclockTimestampExtractor field_timestamp",
+        "operators.processor_api": "Processor ProcessorContext",
+        "queries.async_store_reader": "AsyncReadOnlyStore",
+        "queries.store_reader": "Answer ReadOnlyStore",
+        "records": "Change Record Windowed",
+        "topology.topology": "Topology",
+        "windows": "EmitStrategy JoinWindows SessionWindows SlidingWindows TimeWindows",
+    },
+)
 
 
 def __getattr__(name: str) -> Any:
@@ -209,9 +174,7 @@ def __getattr__(name: str) -> Any:
         return import_module("suiro.streams.serdes")
     if name == "KafkaStreams":  # of the package above: what it runs on is loaded with it
         return import_module("suiro.streams_spark").KafkaStreams
-    if name not in _HOME:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module(f"suiro.streams.{_HOME[name]}"), name)
+    return _get(name)
 
 
 def __dir__() -> list[str]:

@@ -12,10 +12,9 @@ that Spark sees holds many records (`shuffle_message`). `plan` says what runs wh
 
 from __future__ import annotations
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from suiro.extras import require
+from suiro.extras import on_first_use
 
 if TYPE_CHECKING:
     from suiro.streams_spark.kafka_streams import KafkaStreams
@@ -24,16 +23,13 @@ if TYPE_CHECKING:
 
 __all__ = ["ApplicationServer", "KafkaStreams", "lineage_report"]
 
-# Loaded when it is used: a worker has no need of it.
-_MODULES = {
-    "ApplicationServer": "serving",
-    "KafkaStreams": "kafka_streams",
-    "lineage_report": "reported_datasets",
-}
-
-
-def __getattr__(name: str) -> Any:
-    if name not in _MODULES:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    require("spark")
-    return getattr(import_module(f"{__name__}.{_MODULES[name]}"), name)
+# A worker has no need of it.
+__getattr__ = on_first_use(
+    __name__,
+    {
+        "kafka_streams": "KafkaStreams",
+        "reported_datasets": "lineage_report",
+        "serving": "ApplicationServer",
+    },
+    extras="spark",
+)

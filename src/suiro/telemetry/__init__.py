@@ -9,8 +9,9 @@ Packages above describe their own datasets. Nothing here blocks or fails the wor
 
 from __future__ import annotations
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from suiro.extras import on_first_use
 
 if TYPE_CHECKING:
     from suiro.telemetry.columns import columns_of
@@ -57,40 +58,14 @@ __all__ = [
     "traces_to",
 ]
 
-_MODULES = {
-    "Column": "openlineage",
-    "ColumnOrigin": "openlineage",
-    "Dataset": "openlineage",
-    "Datasets": "openlineage",
-    "EventSender": "sending",
-    "Exporter": "otlp",
-    "Job": "openlineage",
-    "LineageRun": "runs",
-    "MetricsPush": "otlp",
-    "columns_of": "columns",
-    "exporter_to": "otlp",
-    "job_namespace": "runs",
-    "kafka_namespace": "openlineage",
-    "push_metrics": "otlp",
-    "sender_to": "sending",
-    **dict.fromkeys(
-        (
-            "TRACEPARENT",
-            "Parent",
-            "Span",
-            "Traces",
-            "Tracing",
-            "parent_of",
-            "span_id",
-            "trace_id",
-            "traces_to",
-        ),
-        "tracing",
-    ),
-}
-
-
-def __getattr__(name: str) -> Any:
-    if name not in _MODULES:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module(f"{__name__}.{_MODULES[name]}"), name)
+__getattr__ = on_first_use(
+    __name__,
+    {
+        "columns": "columns_of",
+        "openlineage": "Column ColumnOrigin Dataset Datasets Job kafka_namespace",
+        "otlp": "Exporter MetricsPush exporter_to push_metrics",
+        "runs": "LineageRun job_namespace",
+        "sending": "EventSender sender_to",
+        "tracing": "TRACEPARENT Parent Span Traces Tracing parent_of span_id trace_id traces_to",
+    },
+)

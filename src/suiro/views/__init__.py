@@ -21,10 +21,9 @@ A name's module is imported when the name is first used.
 
 from __future__ import annotations
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from suiro.extras import require
+from suiro.extras import on_first_use
 
 if TYPE_CHECKING:
     from suiro.views.control.adoption import Adoption
@@ -54,30 +53,20 @@ __all__ = [
     "view",
 ]
 
-_HOMES = {
-    "Adoption": "control.adoption",
-    "AsyncViews": "serving.async_client",
-    "Cut": "cuts",
-    "CutLog": "cuts",
-    "HostConfig": "control.host",
-    "Listen": "control.server",
-    "RowCodec": "definition",
-    "VersionSpec": "definition",
-    "ViewDefinition": "definition",
-    "Views": "serving.client",
-    "guards_of": "control.rollback_conditions",
-    "serve": "control.server",
-    "steps_of": "control.rollback_conditions",
-    "topology_of": "definition",
-    "view": "definition",
-}
-_LIGHT = ("serving.async_client", "serving.client", "definition")
-"""They need no Spark: a view is written and tested, and asked for, where nothing runs it."""
-
-
-def __getattr__(name: str) -> Any:
-    if name in _HOMES:
-        if _HOMES[name] not in _LIGHT:
-            require("spark")
-        return getattr(import_module(f"suiro.views.{_HOMES[name]}"), name)
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+# A view is written and tested, and asked for, where nothing runs it: that needs no Spark.
+__getattr__ = on_first_use(
+    __name__,
+    {
+        "control.adoption": "Adoption",
+        "control.host": "HostConfig",
+        "control.rollback_conditions": "guards_of steps_of",
+        "control.server": "Listen serve",
+        "cuts": "Cut CutLog",
+        "definition": "RowCodec VersionSpec ViewDefinition topology_of view",
+        "serving.async_client": "AsyncViews",
+        "serving.client": "Views",
+    },
+    extras=dict.fromkeys(
+        ("control.adoption", "control.host", "control.rollback_conditions", "control.server", "cuts"), "spark"
+    ),
+)

@@ -7,13 +7,12 @@ from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING
 
 from suiro.foundation.metrics import Kind, family
-from suiro.telemetry import MetricsPush, exporter_to
-from suiro.telemetry import push_metrics as push
+from suiro.telemetry import MetricsPush, exporter_to, push_metrics
 
 if TYPE_CHECKING:
     from prometheus_client.core import Metric
 
-__all__ = ["CaptureStatus", "push_metrics", "serve_metrics"]
+__all__ = ["CaptureStatus", "push_capture_metrics", "serve_capture_metrics"]
 
 _HELP = {
     "records": "Records written to topics, by snapshots and live.",
@@ -52,17 +51,17 @@ class CaptureStatus:
     restarts: int = 0
 
 
-def serve_metrics(status: CaptureStatus, name: str, host: str, port: int) -> str:
+def serve_capture_metrics(status: CaptureStatus, name: str, host: str, port: int) -> str:
     """Serves /metrics and returns its URL."""
     from suiro.foundation.http import serve_metrics_page
 
     return serve_metrics_page(lambda: _families(status, name), host, port)
 
 
-def push_metrics(status: CaptureStatus, name: str, otlp: str | None) -> MetricsPush | None:
+def push_capture_metrics(status: CaptureStatus, name: str, otlp: str | None) -> MetricsPush | None:
     """Pushes the same metrics by OTLP; None where nothing says where to."""
     exporter = exporter_to(otlp, "metrics", "suiro-capture")
-    return None if exporter is None else push(lambda: _families(status, name), exporter)
+    return None if exporter is None else push_metrics(lambda: _families(status, name), exporter)
 
 
 def _families(status: CaptureStatus, name: str) -> Iterator[Metric]:

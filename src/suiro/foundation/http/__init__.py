@@ -10,9 +10,9 @@
 
 from __future__ import annotations
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
+from suiro.extras import on_first_use
 from suiro.foundation.http.listening import Tls, is_loopback, listen_on, url_of
 
 if TYPE_CHECKING:
@@ -54,29 +54,16 @@ __all__ = [
     "warn_if_open_to_all",
 ]
 
-# Loaded on first use, so that a node with a metrics page does not load a web framework.
-_MODULES = {
-    "AnswerTooLargeError": "answers",
-    "Guard": "guard",
-    "HttpLimits": "limits",
-    "HttpServer": "server",
-    "MetricsPage": "page",
-    "Origins": "origins",
-    "Role": "users",
-    "Users": "users",
-    "Verdict": "users",
-    "ask": "answers",
-    "hash_password": "users",
-    "is_temporary": "answers",
-    "not_allowed": "guard",
-    "retry_after_ms": "answers",
-    "summary_of": "answers",
-    "serve_metrics_page": "page",
-    "warn_if_open_to_all": "server",
-}
-
-
-def __getattr__(name: str) -> Any:
-    if name not in _MODULES:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module(f"{__name__}.{_MODULES[name]}"), name)
+# A node with a metrics page loads no web framework.
+__getattr__ = on_first_use(
+    __name__,
+    {
+        "answers": "AnswerTooLargeError ask is_temporary retry_after_ms summary_of",
+        "guard": "Guard not_allowed",
+        "limits": "HttpLimits",
+        "origins": "Origins",
+        "page": "MetricsPage serve_metrics_page",
+        "server": "HttpServer warn_if_open_to_all",
+        "users": "Role Users Verdict hash_password",
+    },
+)
