@@ -15,11 +15,11 @@ demo: $(VENV)/.installed-demo
 	$(BIN)/suiro demo $(DEMO)
 
 ## Everything a change must pass, WORKERS files of tests at a time. TESTS="tests/unit -k codec" narrows it.
-test: lint
+test: lint $(VENV)/.installed-dev
 	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder $(TESTS)
 
 ## Style, types and the layer contracts.
-lint: $(VENV)/.installed-dev
+lint: $(VENV)/.packages-dev
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
@@ -37,7 +37,7 @@ soak: $(VENV)/.installed-dev
 ifdef MINUTES
 	$(BIN)/python -m tests.soak --record --minutes $(MINUTES) $(SOAK)
 else
-	$(BIN)/python -m pytest -m soak --override-ini timeout=0 -s
+	SUIRO_TESTS_WHOLE=1 $(BIN)/python -m pytest -m "soak or sampled or hypothesis" --override-ini timeout=0 -s
 endif
 
 ## The failure matrix of exactly once on every broker; its runs are added to the page. MATRIX="--broker node" narrows it.
@@ -84,8 +84,11 @@ $(VENV)/.installed-demo: pyproject.toml constraints.txt | $(VENV)/bin/python
 	$(PREPARE)
 	@touch $@
 
-$(VENV)/.installed-dev: pyproject.toml constraints.txt | $(VENV)/bin/python
+$(VENV)/.packages-dev: pyproject.toml constraints.txt | $(VENV)/bin/python
 	@echo "Installing into $(VENV) (once; Spark is the big one)"
 	$(PIP) -e '.[dev]'
+	@touch $@
+
+$(VENV)/.installed-dev: $(VENV)/.packages-dev
 	$(PREPARE)
 	@touch $@ $(VENV)/.installed-demo

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -10,12 +11,16 @@ from uuid import uuid4
 
 import hypothesis
 import pytest
+from support.share import examples
 
 from suiro.client import LATEST, Client, NewTopic
 
 # How long an example takes is the machine's doing, not the code's: no property is held to a time.
 hypothesis.settings.register_profile(
-    "any machine", deadline=None, suppress_health_check=[hypothesis.HealthCheck.too_slow]
+    "any machine",
+    deadline=None,
+    max_examples=examples(100),
+    suppress_health_check=[hypothesis.HealthCheck.too_slow],
 )
 hypothesis.settings.load_profile("any machine")
 
@@ -28,6 +33,12 @@ SETTINGS = {
     "log.retention.check.interval.ms": str(24 * 3_600_000),
 }
 """Of both brokers."""
+
+
+def pytest_collection_finish() -> None:
+    """Ten thousand tests are a gigabyte of objects, which no collection of garbage needs to look through again."""
+    gc.collect()
+    gc.freeze()
 
 
 def pytest_make_parametrize_id(val: object, argname: str) -> str | None:

@@ -15,6 +15,7 @@ import pytest
 from support.connecting import Running, reaches, running, send, write
 from support.http_peer import CUT, LOSE, Answer
 from support.iceberg_rest import IcebergUnavailable, RestCatalog
+from support.share import IS_WHOLE
 from support.waiting import wait_until
 
 from suiro.client import Client, NewTopic
@@ -130,6 +131,7 @@ def test_a_second_copy_writes_nothing_twice(
     assert sorted(row["n"] for row in catalog.read("db.t")) == list(range(12))
 
 
+@pytest.mark.sampled
 def test_connectors_and_catalog_are_killed(
     tmp_path: Path, suiro_node: Any, client: Client, unique: str, catalog: RestCatalog
 ) -> None:
@@ -142,7 +144,7 @@ def test_connectors_and_catalog_are_killed(
         return len(list(tmp_path.glob("catalog/warehouse/db/t/metadata/*.metadata.json")))
 
     try:
-        for killed in ("connectors", "catalog", "connectors", "catalog"):
+        for killed in ("connectors", "catalog") * (2 if IS_WHOLE else 1):
             for _ in range(10):
                 send(client, unique, [{"n": sent + at} for at in range(20)], partition=sent // 20 % 2)
                 sent += 20

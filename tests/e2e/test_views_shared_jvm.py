@@ -17,7 +17,8 @@ from support.waiting import wait_until
 from suiro.errors import TransientError
 from suiro.views import Views
 
-pytestmark = [pytest.mark.spark, pytest.mark.timeout(1_800)]
+# CI's time: five starts of Spark. `tests/spark/test_shared_jvm.py` kills what shares a JVM, without views.
+pytestmark = [pytest.mark.spark, pytest.mark.soak, pytest.mark.timeout(1_800)]
 
 DEADLINE_S = 300.0
 
@@ -126,8 +127,7 @@ def the_host(story: Story) -> None:
     "killed",
     [
         pytest.param([a_pipeline, the_jvm], id="a pipeline and the JVM"),
-        # CI's time: each takes another start of Spark.
-        pytest.param([a_pipeline, the_jvm, its_guard, the_host], id="everybody", marks=pytest.mark.soak),
+        pytest.param([a_pipeline, the_jvm, its_guard, the_host], id="everybody"),
     ],
 )
 def test_two_versions_on_one_jvm_go_on_whoever_is_killed(
@@ -151,7 +151,6 @@ def test_two_versions_on_one_jvm_go_on_whoever_is_killed(
     wait_until(lambda: not with_folder(folder), what="its daemons to be gone")
 
 
-@pytest.mark.soak  # CI's time: two starts of Spark
 def test_a_version_that_wants_a_jvm_of_its_own(story: Story) -> None:
     story.feed.send(100)
     story.deploy(1)

@@ -9,6 +9,7 @@ from hypothesis import given, reject, settings
 from hypothesis import strategies as st
 from support.block_runs import Fed, Ran, run_both
 from support.drawn_graphs import JOINS, TABLES, WINDOWS, graphs
+from support.share import examples
 
 from suiro.streams import StreamsBuilder
 from suiro.streams.errors import TopologyError
@@ -30,7 +31,7 @@ SENT = st.lists(
 )
 
 
-@settings(max_examples=120, deadline=None)
+@settings(max_examples=examples(120), deadline=None)
 @given(
     graphs(),
     SENT,
@@ -50,7 +51,7 @@ def test_the_answers_are_those_of_the_reference(
     compare(build, sent, cuts, every, policy, coalesces)
 
 
-@settings(max_examples=180, deadline=None)
+@settings(max_examples=examples(180), deadline=None)
 @given(
     st.one_of(graphs(JOINS), graphs(WINDOWS), graphs(TABLES)),
     SENT,

@@ -7,6 +7,7 @@ import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from support.share import examples
 
 from suiro.errors import CorruptRecordError
 from suiro.protocol.columnar import HEADERS_TYPE, decode, encode, partitions_of
@@ -184,7 +185,7 @@ def test_a_batch_that_ends_before_it_begins_is_refused() -> None:
 @given(
     made=logs(), cut=st.integers(0, 1 << 20), damage=st.lists(st.tuples(st.integers(0), st.integers(0, 255)))
 )
-@settings(deadline=None, max_examples=300)
+@settings(deadline=None, max_examples=examples(300))
 def test_damage_is_told_alike_and_never_read_past(
     made: tuple[bytes, list[tuple[int, int]]], cut: int, damage: list[tuple[int, int]]
 ) -> None:

@@ -15,6 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.cleaning import batches, clean_log, cleaned_both_ways, committed_records, latest_values
 from support.logs import NOW_MS, first_found, open_log
+from support.share import examples
 
 from suiro.clock import ManualClock
 from suiro.log import LogConfig, PartitionLog
@@ -107,7 +108,7 @@ def data_of(log: PartitionLog) -> dict[int, Record]:
     }
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(histories, st.sampled_from([1 << 16, 24 * 16]), st.booleans())
 def test_a_cleaned_log_is_the_same_table(history: list[object], memory: int, compiled: bool) -> None:
     with tempfile.TemporaryDirectory() as folder:
@@ -132,7 +133,7 @@ def test_a_cleaned_log_is_the_same_table(history: list[object], memory: int, com
                         log = reopened(log, clock)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(
     st.lists(st.one_of(_writes, _writes, _ends, st.just("roll")), max_size=12),
     _writes,

@@ -9,6 +9,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 from support.consumer_groups import Consumer, GroupWorld
+from support.share import examples
 
 from suiro.broker.coordination.groups.consumer_group import ConsumerGroupState
 from suiro.broker.coordination.groups.consumer_messages import Heartbeat
@@ -179,4 +180,4 @@ class ConsumerGroupMachine(RuleBasedStateMachine):
 
 
 TestConsumerGroup = ConsumerGroupMachine.TestCase
-TestConsumerGroup.settings = settings(max_examples=60, stateful_step_count=40, deadline=None)
+TestConsumerGroup.settings = settings(max_examples=examples(60), stateful_step_count=40, deadline=None)

@@ -10,6 +10,7 @@ import pyarrow as pa
 import pytest
 from hypothesis import event, given, settings
 from hypothesis import strategies as st
+from support.share import examples
 
 from suiro.errors import UsageError
 from suiro.streams.expressions import expression as e
@@ -232,7 +233,7 @@ def shown(values: list[Any]) -> list[str]:
 
 
 @given(data=st.data())
-@settings(deadline=None, max_examples=200)
+@settings(deadline=None, max_examples=examples(200))
 def test_both_evaluators_agree(data: st.DataObject) -> None:
     tree = data.draw(st.sampled_from(sorted(VALUES)).flatmap(lambda kind: trees(kind, 3)))
     values = data.draw(st.lists(st.none() | rows(), min_size=1, max_size=5))
@@ -272,7 +273,7 @@ def test_both_evaluators_agree(data: st.DataObject) -> None:
     values=st.lists(st.none() | LONGS, max_size=5),
     narrow=st.lists(st.none() | st.integers(-128, 127), max_size=5),
 )
-@settings(deadline=None, max_examples=100)
+@settings(deadline=None, max_examples=examples(100))
 def test_a_value_need_not_be_a_struct(values: list[int | None], narrow: list[int | None]) -> None:
     tree = e.record_value() // 7 + 1
     try:

@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, rule, run_state_machine_as_test
 from support.admin import ask
 from support.batches import batch_of
+from support.share import examples
 from support.wire import Wire
 
 PARTITIONS = 2
@@ -222,5 +223,5 @@ def test_incremental_answers_add_up_to_full_ones(suiro_node: Any) -> None:
         bootstrap_servers = suiro_node.bootstrap_servers
 
     run_state_machine_as_test(  # type: ignore[no-untyped-call]
-        OnTheNode, settings=settings(max_examples=60, stateful_step_count=50, deadline=None)
+        OnTheNode, settings=settings(max_examples=examples(60), stateful_step_count=50, deadline=None)
     )

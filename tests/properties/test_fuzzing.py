@@ -19,6 +19,7 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 from support.admin import ask
 from support.fuzzing import batches, frames, most_memory, spoiled, with_crc
+from support.share import examples
 from support.wire import Wire
 
 from suiro.errors import CorruptRecordError
@@ -39,7 +40,7 @@ PATIENT = settings(deadline=None, suppress_health_check=list(HealthCheck))
 # -- the parsers ---------------------------------------------------------------------------------------------------
 
 
-@settings(PATIENT, max_examples=400)
+@settings(PATIENT, max_examples=examples(400))
 @given(frame=spoiled(frames(), keep=4))
 def test_a_spoiled_frame_is_read_or_refused(frame: bytes) -> None:
     """What is raised is an `Exception`: a panic of the parser, which is none, would end the node."""
@@ -48,7 +49,7 @@ def test_a_spoiled_frame_is_read_or_refused(frame: bytes) -> None:
         read_request(frame, api_key, version)
 
 
-@settings(PATIENT, max_examples=400)
+@settings(PATIENT, max_examples=examples(400))
 @given(data=st.one_of(spoiled(batches()), spoiled(batches()).map(with_crc), st.binary(max_size=200)))
 def test_a_spoiled_batch_is_corrupt_and_nothing_else(data: bytes) -> None:
     with contextlib.suppress(CorruptRecordError):
@@ -59,7 +60,7 @@ def test_a_spoiled_batch_is_corrupt_and_nothing_else(data: bytes) -> None:
             read(data)  # type: ignore[operator]
 
 
-@settings(PATIENT, max_examples=200)
+@settings(PATIENT, max_examples=examples(200))
 @given(codec=st.integers(0, 7), data=st.binary(max_size=100), limit=st.integers(0, 1000))
 def test_what_decompresses_is_never_more_than_the_limit(codec: int, data: bytes, limit: int) -> None:
     with contextlib.suppress(CorruptRecordError):
@@ -119,7 +120,7 @@ def still_serves(node: NodeProcess) -> None:
         assert ask(wire, "api_versions", 0)["error_code"] == "none"
 
 
-@settings(PATIENT, max_examples=60)
+@settings(PATIENT, max_examples=examples(60))
 @given(
     sent=st.one_of(
         spoiled(frames(), keep=4).map(lambda frame: struct.pack(">i", len(frame)) + frame),
@@ -144,7 +145,7 @@ def test_a_node_that_is_sent_garbage_serves_the_others(sent: bytes, node: NodePr
     assert most_memory(node.pid) - before < HELD
 
 
-@settings(PATIENT, max_examples=60)
+@settings(PATIENT, max_examples=examples(60))
 @given(
     batch=st.one_of(spoiled(batches()), spoiled(batches(), keep=61).map(with_crc)),
     topic=st.sampled_from(("fuzzed", "compacted", "recompressed")),

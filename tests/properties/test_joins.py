@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from support.share import examples
 
 from suiro.streams.topology.nodes import JoinType
 from suiro.streams.topology.topology import Topology
@@ -70,7 +71,7 @@ def _joined(join: JoinType, given_steps: list[Step], windows: JoinWindows) -> Co
 
 @pytest.mark.parametrize("join", JOINS)
 @given(data=st.data())
-@settings(max_examples=150)
+@settings(max_examples=examples(150))
 def test_streams_in_order_are_joined_as_defined(join: JoinType, data: st.DataObject) -> None:
     before = data.draw(st.integers(-4, 8), label="before")
     after = data.draw(st.integers(max(-4, -before), 8), label="after")

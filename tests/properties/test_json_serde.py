@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from support.share import examples
 
 from suiro.foundation.nesting import MAX_NESTING
 from suiro.streams import serdes
@@ -112,7 +113,7 @@ def outcome(work: Callable[[], Any]) -> Any:
 
 
 @given(st.lists(ANY.filter(lambda it: it is not None), max_size=5))
-@settings(max_examples=700)
+@settings(max_examples=examples(700))
 def test_a_block_has_the_bytes_of_the_standard_library(values: list[Any]) -> None:
     found, failed = encode_rows(serdes.json, values, "t")
     wanted = [outcome(lambda: WRITER.encode(value).encode()) for value in values]  # noqa: B023
@@ -131,7 +132,7 @@ def test_a_float_has_the_bytes_of_the_standard_library(number: float) -> None:
 
 
 @given(st.lists(SOUND, max_size=4).map(tuple) | SOUND, st.booleans(), st.booleans())
-@settings(max_examples=700)
+@settings(max_examples=examples(700))
 def test_what_was_written_is_read_as_by_the_standard_library(
     value: Any, ascii_only: bool, wide: bool
 ) -> None:

@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.drawn_topologies import Drawn, drawn
+from support.share import examples
 from support.spark_streams import encoded
 
 from suiro.streams import StreamsBuilder, serdes
@@ -159,7 +160,7 @@ def _spoil(value: Any) -> None:
 @pytest.mark.parametrize("kind", ["key-value", "window", "session"])
 @pytest.mark.parametrize("serde", sorted(SERDES))
 @given(doing=st.lists(steps, max_size=25))
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(40), deadline=None)
 def test_a_store_that_keeps_values_is_a_store(kind: Any, serde: str, doing: list[Any]) -> None:
     spec = StoreSpec(name="s", kind=kind, key=serdes.tagged, value=SERDES[serde], window_size_ms=10)
     plain, keeping = _Driven(kind, spec, keeps=False), _Driven(kind, spec, keeps=True)
@@ -174,7 +175,7 @@ def test_a_store_that_keeps_values_is_a_store(kind: Any, serde: str, doing: list
         st.tuples(st.sampled_from(["put", "delete", "restore", "range"]), st.binary(max_size=2)), max_size=60
     )
 )
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(300), deadline=None)
 def test_an_ordered_map_has_its_rows_in_order_whenever_asked(doing: list[tuple[str, bytes]]) -> None:
     rows, wanted = OrderedMap([(b"m", b"0")]), {b"m": b"0"}
     for number, (what, key) in enumerate(doing):
@@ -221,7 +222,7 @@ def _run(case: Drawn, every: int, *, keeps: bool) -> Any:
     return outputs, changes, interpreter.dropped_total
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(100), deadline=None)
 @given(drawn(), st.integers(1, 20))
 def test_a_topology_over_kept_rows_gives_and_keeps_the_same(case: Drawn, every: int) -> None:
     assert _run(case, every, keeps=True) == _run(case, every, keeps=False)

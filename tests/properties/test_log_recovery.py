@@ -15,6 +15,7 @@ from pathlib import Path
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.logs import NOW_MS, batch, open_log, read_all, state_of
+from support.share import examples
 
 from suiro.log import LogConfig, PartitionLog
 
@@ -94,7 +95,7 @@ def _comparable(log: PartitionLog) -> dict[str, object]:
     return state
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(history=steps, cut=st.floats(0, 1), data=st.data())
 def test_a_crash_leaves_a_prefix(history: list[Step], cut: float, data: st.DataObject) -> None:
     with tempfile.TemporaryDirectory() as name:

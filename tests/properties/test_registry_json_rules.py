@@ -9,6 +9,7 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from jsonschema import Draft7Validator
+from support.share import examples
 
 from suiro.registry.formats import compare, parse
 
@@ -102,7 +103,7 @@ def changes(draw: st.DrawFn) -> tuple[Any, Any]:
     return (one, other) if draw(st.booleans()) else (other, one)
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 @given(changes())
 def test_what_passes_is_safe(pair: tuple[Any, Any]) -> None:
     new, old = pair
@@ -115,7 +116,7 @@ def test_what_passes_is_safe(pair: tuple[Any, Any]) -> None:
             assert after.is_valid(value), value
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(100), deadline=None)
 @given(schemas)
 def test_a_schema_is_compatible_with_itself(schema: Any) -> None:
     text = json.dumps(schema)

@@ -7,6 +7,7 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.drawn_topologies import Drawn, drawn
+from support.share import examples
 from support.spark_streams import encoded
 
 from suiro.streams import StreamsBuilder
@@ -17,7 +18,7 @@ def _outputs(interpreter: Interpreter) -> list[Any]:
     return [(item.topic, item.key, item.value, item.record.timestamp) for item in interpreter.outputs]
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 @given(drawn(), st.integers(1, 7))
 def test_a_topology_that_stops_and_goes_on_gives_the_same(case: Drawn, every: int) -> None:
     builder = StreamsBuilder()
@@ -37,7 +38,7 @@ def test_a_topology_that_stops_and_goes_on_gives_the_same(case: Drawn, every: in
     assert found == _outputs(whole)
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(100), deadline=None)
 @given(drawn(null_keys=False), st.sampled_from([1_000 * 60 * 11, 3_600_000 * 7]))
 def test_time_may_begin_anywhere(case: Drawn, shift: int) -> None:
     """A shift by a multiple of every window changes nothing but timestamps and windows."""

@@ -9,6 +9,7 @@ from typing import Any
 import pyarrow as pa
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from support.share import examples
 from support.vectorised import (
     SETTINGS,
     TOPIC,
@@ -183,7 +184,7 @@ def _compare(builder: StreamsBuilder, data: list[list[list[Row]]], engines: list
     suffix=st.sampled_from(sorted(_suffixes())),
     engines=st.lists(st.integers(0, 2), min_size=4, max_size=4),
 )
-@settings(max_examples=120, deadline=None)
+@settings(max_examples=examples(120), deadline=None)
 def test_aggregates_of_longs(
     data: list[list[list[Row]]], prefix: str, windows: str, aggregation: str, suffix: str, engines: list[int]
 ) -> None:
@@ -204,7 +205,7 @@ def test_aggregates_of_longs(
     engines=st.lists(st.integers(0, 2), min_size=4, max_size=4),
     policy=st.sampled_from(["skip", "dead-letter:dead"]),
 )
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 def test_aggregates_of_json_that_may_be_broken(
     data: list[list[list[Row]]], windows: str, aggregation: str, engines: list[int], policy: str
 ) -> None:
@@ -228,7 +229,7 @@ def test_aggregates_of_json_that_may_be_broken(
     aggregation=st.sampled_from(["sum", "first", "last", "total"]),
     engines=st.lists(st.integers(0, 2), min_size=4, max_size=4),
 )
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 def test_aggregates_of_doubles(
     data: list[list[list[Row]]], windows: str, aggregation: str, engines: list[int]
 ) -> None:
@@ -250,7 +251,7 @@ def test_aggregates_of_doubles(
 
 
 @given(data=batches(LONG_VALUES), prefix=st.sampled_from(sorted(_prefixes())))
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 def test_chains_without_state(data: list[list[list[Row]]], prefix: str) -> None:
     builder = StreamsBuilder()
     stream = _prefixes()[prefix](builder.stream(TOPIC, key=serdes.string, value=serdes.long))
@@ -294,7 +295,7 @@ def _joiners() -> dict[str, Any]:
     table_first=st.booleans(),
     engines=st.lists(st.integers(0, 2), min_size=3, max_size=3),
 )
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(300), deadline=None)
 def test_a_stream_joined_with_a_table(
     data: Any, joiner: str, is_left: bool, prefix: str, table_first: bool, engines: list[int]
 ) -> None:

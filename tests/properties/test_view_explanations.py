@@ -7,6 +7,7 @@ from typing import Any
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from support.drawn_topologies import Drawn, drawn
+from support.share import examples
 from support.view_logs import MemoryLog, as_version, built, is_windowed, log_of, rows_from, rows_of
 
 from suiro.views.analysis.compare.values import Comparator, columns_of
@@ -19,7 +20,7 @@ OUT = "p.out"
 KEYS_EXPLAINED = 3
 
 
-@settings(max_examples=40, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=examples(40), deadline=None, suppress_health_check=list(HealthCheck))
 @given(drawn(size=30), drawn(size=1), st.booleans())
 def test_named_records_alone_make_both_rows(case: Drawn, other: Drawn, with_rows: bool) -> None:
     topologies = [built(case), built(other)]

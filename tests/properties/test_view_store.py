@@ -11,6 +11,7 @@ from typing import Any
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from support.share import examples
 from support.view_stores import Described, cut
 
 from suiro.views.store import Store, open_store
@@ -77,7 +78,7 @@ def _check(store: Store, states: dict[int, Rows]) -> None:
         assert rows == states[number]
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(STEPS)
 def test_a_store_is_a_dict_for_every_kept_cut(steps: list[tuple[str, Any]]) -> None:
     spec = Described(history_ms=1, search=("word",))

@@ -7,6 +7,7 @@ from typing import Any
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from support.share import examples
 
 from suiro.streams.topology.nodes import (
     Aggregation,
@@ -79,7 +80,7 @@ def _row(record: Any) -> Window:
 
 
 @given(EVENTS, st.integers(1, 12), st.integers(1, 12), st.integers(0, 15), EMITS)
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200), deadline=None)
 def test_time_windows(events: list[Event], size: int, advance: int, grace: int, emit: EmitStrategy) -> None:
     windows = TimeWindows.of_size(max(size, advance), advance=min(size, advance), grace=grace)
     run = run_of(windows, emit)
@@ -102,7 +103,7 @@ def test_time_windows(events: list[Event], size: int, advance: int, grace: int, 
 
 
 @given(EVENTS, st.integers(0, 12), st.integers(0, 60), EMITS)
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(300), deadline=None)
 def test_sliding_windows(events: list[Event], difference: int, grace: int, emit: EmitStrategy) -> None:
     """Records that come too late for the window that ends at them are left out of the input."""
     run = run_of(SlidingWindows.of_difference(difference, grace=grace), emit)
@@ -129,7 +130,7 @@ def test_sliding_windows(events: list[Event], difference: int, grace: int, emit:
 
 
 @given(EVENTS, st.integers(0, 12), st.integers(0, 10), EMITS)
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200), deadline=None)
 def test_sliding_windows_hold_what_is_in_them(
     events: list[Event], difference: int, grace: int, emit: EmitStrategy
 ) -> None:
@@ -154,7 +155,7 @@ def test_sliding_windows_hold_what_is_in_them(
 
 
 @given(EVENTS, st.integers(1, 12), st.integers(0, 20), EMITS)
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(300), deadline=None)
 def test_sessions(events: list[Event], gap: int, grace: int, emit: EmitStrategy) -> None:
     """Against a list of sessions, merged as the rule in words says: only those that time has not passed."""
     run = run_of(SessionWindows.of_gap(gap, grace=grace), emit)
@@ -189,7 +190,7 @@ def test_sessions(events: list[Event], gap: int, grace: int, emit: EmitStrategy)
 
 
 @given(EVENTS, st.integers(1, 12), st.integers(0, 20))
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(100), deadline=None)
 def test_sessions_in_time_are_the_runs_of_records(events: list[Event], gap: int, grace: int) -> None:
     """With enough grace for any order, the sessions are what is left when the times are cut at longer gaps."""
     run = run_of(SessionWindows.of_gap(gap, grace=grace + 60), EmitStrategy.ON_WINDOW_UPDATE)
@@ -223,7 +224,7 @@ WINDOWS = st.one_of(
 
 
 @given(EVENTS, WINDOWS, EMITS, st.integers(0, 100), st.booleans(), st.data())
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(300), deadline=None)
 def test_reloading_between_any_two_records_changes_nothing(
     events: list[Event],
     windows: Any,
@@ -256,7 +257,7 @@ def test_reloading_between_any_two_records_changes_nothing(
 
 
 @given(EVENTS, WINDOWS)
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200), deadline=None)
 def test_suppressed_results_are_the_final_ones(events: list[Event], windows: Any) -> None:
     """`suppress` until windows close gives what emit-final gives, but for the order inside one moment."""
     final = run_of(windows, EmitStrategy.ON_WINDOW_CLOSE, COUNT)
@@ -280,7 +281,7 @@ UPDATES = st.lists(
 
 
 @given(UPDATES, st.none() | st.integers(0, 15), st.none() | st.integers(0, 3), st.data())
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200), deadline=None)
 def test_suppress_by_limits(
     updates: list[tuple[str, int, Any]], limit: int | None, most: int | None, data: st.DataObject
 ) -> None:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import subprocess
 import sys
 
+import pytest
+
 SCRIPT = """
 import sys
 from suiro.spark import java_started_early
@@ -41,6 +43,7 @@ def test_it_is_taken() -> None:
     assert "done" in run(script)
 
 
+@pytest.mark.soak  # CI's time
 def test_one_of_other_settings_ends_and_the_session_has_its_own() -> None:
     script = SCRIPT.replace("SETTINGS", "None", 1).replace("TAKES", "False")
     assert "done" in run(script)

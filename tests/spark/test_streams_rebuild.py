@@ -145,6 +145,7 @@ def test_a_rebuild_writes_what_an_uninterrupted_run_would(
         run(everything(f"{name}-0"), f"{name}-0", rebuild=True)
 
 
+@pytest.mark.soak  # CI's time
 @settings(max_examples=1, deadline=None, phases=[Phase.generate], suppress_health_check=list(HealthCheck))
 @given(
     st.lists(drawn(), min_size=10, max_size=10).filter(is_varied), st.sampled_from(["every", "micro-batch"])

@@ -131,6 +131,7 @@ def test_the_new_topology_takes_over_at_the_offsets_of_the_old_one(
     assert len(again.send(input_of(name, 200, 210))[f"{name}.words"]) == 210
 
 
+@pytest.mark.soak  # CI's time
 @settings(max_examples=1, deadline=None, phases=[Phase.generate], suppress_health_check=list(HealthCheck))
 @given(st.lists(drawn(), min_size=10, max_size=10).filter(is_varied))
 def test_drawn_topologies_are_replaced_by_themselves(

@@ -10,6 +10,7 @@ from typing import Any
 from uuid import uuid4
 
 import pytest
+from support.share import one_of
 from support.spark_streams import Got, Outputs, Running, Sent, last_by_key
 from support.waiting import wait_until
 
@@ -117,10 +118,9 @@ def test_the_changelog_is_kafka_streams(run: Run, name: str, suiro_node: Any) ->
     assert all(row.partition == partition_for_key(row.key or b"", 3) for row in rows)
 
 
-@pytest.mark.parametrize("partitions", [1, 4])
-@pytest.mark.parametrize("limit", [None, 37])
+@pytest.mark.parametrize(("limit", "partitions"), one_of(2, [(None, 1), (None, 4), (37, 4), (37, 1)]))
 def test_a_repartition_gives_one_content_for_every_cut(
-    run: Run, name: str, partitions: int, limit: int | None
+    run: Run, name: str, limit: int | None, partitions: int
 ) -> None:
     sent = words(f"{name}.in", 400, keys=23)
     running = run(by_word(name), name, before=sent, partitions=partitions, max_offsets_per_trigger=limit)
@@ -150,7 +150,7 @@ def test_late_records_are_late_for_every_cut(run: Run, name: str) -> None:
         jump = 500 if n % 17 == 0 else 0
         sent.append(Sent("", f"k{n % 11}", f"w{n % 5}", 1_000 + 3 * n + jump))
     answers = []
-    for limit in (None, 23, 100):
+    for limit in (None, 60):
         app = f"{name}-{limit}"
         records = [Sent(f"{app}.in", item.key, item.value, item.timestamp) for item in sent]
         running = run(
@@ -159,7 +159,6 @@ def test_late_records_are_late_for_every_cut(run: Run, name: str) -> None:
         answers.append(last_by_key(running.finish()[f"{app}.out"]))
         running.close()
     assert answers[1] == answers[0]
-    assert answers[2] == answers[0]
     accepted = sum(struct.unpack(">q", value or b"")[0] for value, _ in answers[0].values())
     assert 0 < accepted < len(sent)
 

@@ -80,6 +80,7 @@ def _records(topology: Any, sink: str, got: list[Any]) -> list[Record]:
     ]
 
 
+@pytest.mark.soak  # CI's time: 24 micro-batches of everything
 def test_each_record_in_a_micro_batch_of_its_own(
     spark: Any, suiro_node: Any, tmp_path: Path, prefixes: dict[str, str]
 ) -> None:
@@ -112,7 +113,13 @@ def test_each_record_in_a_micro_batch_of_its_own(
     assert not failed, f"{len(failed)} steps differ:\n" + "\n".join(failed[:20])
 
 
-@pytest.mark.parametrize("limit", [None, 70], ids=["one micro-batch", "many micro-batches"])
+@pytest.mark.parametrize(
+    "limit",
+    [
+        pytest.param(None, marks=pytest.mark.soak, id="one micro-batch"),  # CI's time
+        pytest.param(70, id="many micro-batches"),
+    ],
+)
 def test_everything_is_there_from_the_start(
     spark: Any, suiro_node: Any, tmp_path: Path, prefixes: dict[str, str], limit: int | None
 ) -> None:

@@ -13,7 +13,7 @@ from suiro.demo.dataset import TABLES, as_csv, flights, references, write_weathe
 from suiro.demo.expected import Expected, expected
 from suiro.demo.view_check import facts_of
 
-EACH = 7  # of the rows of a year is compared
+EACH = 41  # of the rows of a year is compared
 
 
 @pytest.fixture(scope="module")

@@ -7,23 +7,24 @@ import socket
 import struct
 import subprocess
 import sys
+from itertools import product
 
 import pytest
+from support.share import one_of
 
 SECRET = "secret"
+GREETING = struct.pack(">i", len(SECRET)) + SECRET.encode()
+SENT = {
+    "no secret": b"",  # closed before the worker is asked who it is
+    "no task": GREETING,  # and before its first task
+    "half a task": GREETING + struct.pack(">i", 3) + b"3.",  # and within it
+}
 
 
 @pytest.mark.parametrize(
-    "sent",
-    [
-        b"",  # closed before the worker is asked who it is
-        struct.pack(">i", len(SECRET)) + SECRET.encode(),  # and before its first task
-        struct.pack(">i", len(SECRET)) + SECRET.encode() + struct.pack(">i", 3) + b"3.",  # and within it
-    ],
-    ids=["no secret", "no task", "half a task"],
+    ("closed", "is_reset"), one_of(2, product(("no secret", "no task", "half a task"), (True, False)))
 )
-@pytest.mark.parametrize("is_reset", [False, True])
-def test_a_connection_that_spark_closes_is_no_error(sent: bytes, is_reset: bool) -> None:
+def test_a_connection_that_spark_closes_is_no_error(closed: str, is_reset: bool) -> None:
     environment = {**os.environ, "PYTHON_WORKER_FACTORY_SECRET": SECRET, "SPARK_REUSE_WORKER": "1"}
     environment["PYTHON_DAEMON_KILL_WORKER_ON_FLUSH_FAILURE"] = "1"  # as Spark sets it
     daemon = subprocess.Popen(
@@ -40,7 +41,7 @@ def test_a_connection_that_spark_closes_is_no_error(sent: bytes, is_reset: bool)
         with socket.create_connection(("127.0.0.1", port), timeout=60) as connection:
             (pid,) = struct.unpack(">i", connection.recv(4, socket.MSG_WAITALL))
             workers.append(pid)
-            connection.sendall(sent)
+            connection.sendall(SENT[closed])
             if is_reset:
                 connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
     for pid in workers:

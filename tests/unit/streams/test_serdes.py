@@ -13,6 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from pyspark import cloudpickle
+from support.share import examples
 
 from suiro.errors import UsageError
 from suiro.streams import serdes
@@ -219,7 +220,7 @@ def test_tagged_gives_equal_dicts_equal_bytes() -> None:
 
 @pytest.mark.parametrize("serde", COLUMNAR, ids=lambda serde: serde.name)
 @given(data=st.data())
-@settings(deadline=None, max_examples=60)
+@settings(deadline=None, max_examples=examples(60))
 def test_a_column_says_what_its_values_say(serde: Any, data: st.DataObject) -> None:
     values = data.draw(st.lists(st.none() | VALUES[serde.name], max_size=8))
     junk = (
@@ -272,7 +273,7 @@ FIELDS = st.fixed_dictionaries(
 
 
 @given(rows=st.lists(st.none() | FIELDS, max_size=4), ascii_only=st.booleans(), alike=st.booleans())
-@settings(deadline=None, max_examples=400)
+@settings(deadline=None, max_examples=examples(400))
 def test_objects_in_a_column_are_those_of_json(
     rows: list[dict[str, Any] | None], ascii_only: bool, alike: bool
 ) -> None:
@@ -288,7 +289,7 @@ def test_objects_in_a_column_are_those_of_json(
 
 
 @given(rows=st.lists(st.none() | FIELDS, max_size=4), names=st.sets(st.sampled_from("idsblox")))
-@settings(deadline=None, max_examples=300)
+@settings(deadline=None, max_examples=examples(300))
 def test_fields_of_objects_may_be_absent(rows: list[dict[str, Any] | None], names: set[str]) -> None:
     cells = [None if row is None else json.dumps(row).encode() for row in rows]
     try:

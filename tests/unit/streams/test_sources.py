@@ -10,6 +10,7 @@ import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from support.share import examples
 
 from suiro.errors import RegistryError
 from suiro.streams import serdes
@@ -99,7 +100,7 @@ CELLS = st.lists(st.tuples(st.integers(-2, 30), KEYS, JSONS), max_size=8)
 
 
 @given(cells=CELLS, more=CELLS, with_headers=st.booleans(), data=st.data())
-@settings(max_examples=100)
+@settings(max_examples=examples(100))
 @pytest.mark.parametrize("policy", POLICIES)
 @pytest.mark.parametrize("extractor", EXTRACTORS, ids=lambda it: getattr(it, "__name__", type(it).__name__))
 def test_a_block_is_read_as_its_records(

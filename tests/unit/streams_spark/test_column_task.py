@@ -11,6 +11,7 @@ import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from support.share import examples
 
 from suiro.protocol.columnar import HEADERS_TYPE
 from suiro.spark import OffsetRange, SinkOptions, SourceOptions
@@ -258,7 +259,7 @@ def batches(draw: st.DrawFn) -> list[Batch]:
 
 @pytest.mark.parametrize("shape", sorted(SHAPES))
 @given(data=batches(), chunk=st.integers(1, 5), rules=st.lists(st.booleans(), min_size=4, max_size=4))
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 def test_columns_and_rules_agree(shape: str, data: list[Batch], chunk: int, rules: list[bool]) -> None:
     builder = StreamsBuilder()
     SHAPES[shape](builder, builder.stream("stream", key=serdes.string, value=serdes.long))

@@ -11,6 +11,7 @@ import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from support.share import examples
 
 from suiro.protocol.columnar import HEADERS_TYPE
 from suiro.streams import StreamsBuilder, serdes
@@ -171,7 +172,7 @@ table_keys = st.sampled_from(
     bytes_max=st.sampled_from([0, 40, 10_000]),
     keys_max=st.sampled_from([1, 100]),
 )
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 def test_tables_of_two_tasks_answer_as_stores_of_their_own(
     doing: list[Any], bytes_max: int, keys_max: int
 ) -> None:

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from support.share import examples
 
 from suiro.client import EARLIEST
 from suiro.clock import ManualClock
@@ -246,7 +247,7 @@ FAULTS = [
 ]
 
 
-@settings(max_examples=200, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=examples(200), deadline=None, suppress_health_check=list(HealthCheck))
 @given(data=st.data())
 def test_each_record_is_written_once_whoever_dies_when(tmp_path_factory: Any, data: Any) -> None:
     world = World(tmp_path_factory.mktemp("world"))

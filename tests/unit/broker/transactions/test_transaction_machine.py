@@ -7,6 +7,7 @@ from itertools import count
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+from support.share import examples
 
 from suiro.broker.coordination.transactions import state
 from suiro.broker.coordination.transactions.records import decode_value, encode_value
@@ -234,4 +235,4 @@ class OneTransactionalId(RuleBasedStateMachine):
 
 
 TestOneTransactionalId = OneTransactionalId.TestCase
-TestOneTransactionalId.settings = settings(max_examples=300, stateful_step_count=40, deadline=None)
+TestOneTransactionalId.settings = settings(max_examples=examples(300), stateful_step_count=40, deadline=None)

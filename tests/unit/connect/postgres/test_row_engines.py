@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from support.share import examples
 
 from suiro.connect.postgres.encoding import avro_text, engine
 from suiro.connect.postgres.encoding.avro_rows import EncodedRows, RowEncoder
@@ -22,7 +23,7 @@ from suiro.connect.postgres.encoding.types import PgType, Rules
 from suiro.errors import SuiroError
 
 RULES = Rules(namespace="")
-EXAMPLES = settings(max_examples=40, deadline=None)
+EXAMPLES = settings(max_examples=examples(40), deadline=None)
 TYPES = {1007: PgType(oid=1007, schema="pg_catalog", name="_int4", kind="array", element=23)}
 
 
@@ -200,7 +201,7 @@ def test_changes(messages: list[bytes]) -> None:
     assert isinstance(found, list)
 
 
-@settings(max_examples=25, deadline=None)  # each of all types
+@settings(max_examples=examples(25), deadline=None)  # each of all types
 @given(st.data())
 def test_any_bytes_as_any_value(data: st.DataObject) -> None:
     """A value that is none of its type is written by neither, or by both alike."""
@@ -304,7 +305,7 @@ def test_facts_of_messages(messages: list[bytes], data: st.DataObject) -> None:
         facts(messages)
 
 
-@settings(max_examples=120, deadline=None)
+@settings(max_examples=examples(120), deadline=None)
 @given(st.floats(allow_nan=False), st.integers(1, 19))
 def test_doubles_are_the_nearest(value: float, digits: int) -> None:
     for text in (repr(value), f"{value:.{digits}e}", f"{value:.{digits}g}"):
@@ -314,7 +315,7 @@ def test_doubles_are_the_nearest(value: float, digits: int) -> None:
             assert found[0][2][6:] == struct.pack("<d", float(text))
 
 
-@settings(max_examples=120, deadline=None)
+@settings(max_examples=examples(120), deadline=None)
 @given(float4s, st.integers(1, 17))
 def test_floats_are_the_nearest(value: float, digits: int) -> None:
     found = changes(relation_with([(700, -1)]), [b"I" + HEAD + b"N" + tuple_bytes([shortest4(value)])])
