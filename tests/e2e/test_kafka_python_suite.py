@@ -17,6 +17,7 @@ from pathlib import Path
 from xml.etree import ElementTree
 
 import pytest
+from support.share import IS_WHOLE
 
 TESTS = Path(__file__).parent.parent
 SUITE_TIMEOUT_S = 600
@@ -67,6 +68,8 @@ def run(suite: Path, subject: str, report: Path) -> tuple[dict[str, str], str]:
 def _run(suite: Path, subject: str, report: Path, *only: str) -> tuple[dict[str, str], str]:
     command = [sys.executable, "-m", "pytest", "-p", "support.kafka_python_broker"]
     command += ["-o", f"cache_dir={report.parent / 'cache'}", *only]
+    if not IS_WHOLE:  # one of three mechanisms, each of which starts commands
+        command += ["-k", "not SCRAM-SHA-512 and not PLAIN"]
     command += ["test/integration", "-q", "--show-capture=no", "--timeout=90", f"--junitxml={report}"]
     done = subprocess.run(
         command,
@@ -98,9 +101,10 @@ def check(outcomes: dict[str, str], printed: str) -> None:
     passed = [name for name, told in outcomes.items() if told == "passed"]
     assert not set(failed) - set(STRUCK), f"{failed}\n{printed[-6000:]}"
     assert not set(passed) & set(STRUCK), "struck off, and passing: take it off the list"
-    assert len(passed) >= 60, f"the suite has shrunk: {outcomes}"
+    assert len(passed) >= (60 if IS_WHOLE else 50), f"the suite has shrunk: {outcomes}"
 
 
+@pytest.mark.sampled
 @pytest.mark.timeout(SUITE_TIMEOUT_S)
 def test_on_the_node(suite: Path, tmp_path: Path) -> None:
     check(*run(suite, "node", tmp_path / "report.xml"))

@@ -12,6 +12,7 @@ from uuid import uuid4
 import pytest
 from conftest import LogUnderTest
 from support.kafka_tools import KafkaTools
+from support.share import one_of
 from support.waiting import wait_until
 
 from suiro.kafka import KafkaUnavailable, kafka_tool
@@ -119,7 +120,7 @@ def test_configs(tools: KafkaTools, at: tuple[str, str], topic: str) -> None:
     wait_until(lambda: "SCRAM-SHA-256=iterations=4096" in tools("kafka-configs", *at, *user, "--describe"))
 
 
-@pytest.mark.parametrize("protocol", ["classic", "consumer"])
+@pytest.mark.parametrize("protocol", one_of(2, ["consumer", "classic"]))
 def test_consumer_groups(tools: KafkaTools, at: tuple[str, str], topic: str, protocol: str) -> None:
     produce(tools, at, topic, *(str(number) for number in range(10)))
     group = f"{topic}-{protocol}"

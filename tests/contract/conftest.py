@@ -1,0 +1,25 @@
+"""The contract of a broker, asked of the node and of Apache Kafka."""
+
+from __future__ import annotations
+
+import pytest
+
+EVERY = 4
+"""Of the questions to Apache Kafka about itself, which it answers as ever, CI asks each so many-th: it tells that the
+tests are still true. Its answers to `suiro.client` are all asked for: that changes."""
+
+
+@pytest.hookimpl(tryfirst=True)  # before `-m` is looked at
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    number = 0
+    for item in items:
+        asked = getattr(item, "callspec", None)
+        if (
+            asked is not None
+            and asked.params.get("log_under_test") == "kafka"
+            and item.path.parent.name == "contract"
+            and not item.path.name.startswith("test_client")
+        ):
+            if number % EVERY:
+                item.add_marker(pytest.mark.soak)
+            number += 1
