@@ -19,6 +19,7 @@ from suiro.errors import UsageError
 from suiro.lineage.inputs import InputRecord
 from suiro.streams.expressions.expression import Expression
 from suiro.streams.operators.functions import callable_of
+from suiro.streams.serdes.block_forms import decode_rows
 from suiro.streams.topology.nodes import (
     Filter,
     Map,
@@ -32,10 +33,13 @@ from suiro.streams.topology.topology import Topology
 from suiro.streams.vectorised.sources import check_input, read_chunk, types_of_input
 from suiro.streams.vectorised.stateless import Chain
 
-__all__ = ["KeyPrefilter"]
+__all__ = ["Checked", "KeyPrefilter"]
 
 Way = Callable[[Any, Any], Any]
 """Key and value -> the next ones (at the end of the way: the key at the re-key point), or `_GONE`."""
+
+Checked = tuple[InputRecord, bool, tuple[Any, Any] | None]
+"""A record, whether it passes, and of one that passes perhaps the key and the value, deserialized."""
 
 CHUNK = 5_000  # records that are looked at together
 CHUNK_BYTES = 16 * 1024 * 1024
@@ -82,23 +86,23 @@ class KeyPrefilter:
         for topic in closed:
             self._paths.pop(topic, None)
 
-    def filtered(self, records: Iterable[InputRecord]) -> Iterator[tuple[InputRecord, bool]]:
-        """Each, and whether it passes."""
+    def filtered(self, records: Iterable[InputRecord]) -> Iterator[Checked]:
         some: list[InputRecord] = []
         size = 0
         for record in records:
             some.append(record)
             size += len(record.key or b"") + len(record.value or b"")
             if len(some) == CHUNK or size >= CHUNK_BYTES:
-                yield from zip(some, self._those_that_pass(some), strict=True)
+                yield from self._checked(some)
                 some, size = [], 0
-        yield from zip(some, self._those_that_pass(some), strict=True)
+        yield from self._checked(some)
 
-    def _those_that_pass(self, records: Sequence[InputRecord]) -> list[bool]:
+    def _checked(self, records: Sequence[InputRecord]) -> Iterator[Checked]:
         of_topic: dict[str, list[int]] = {}
         for place, record in enumerate(records):
             of_topic.setdefault(record.topic, []).append(place)
         passing = [True] * len(records)
+        decoded: dict[int, tuple[Any, Any]] = {}
         for topic, places in of_topic.items():
             if topic not in self._paths:
                 continue
@@ -106,7 +110,20 @@ class KeyPrefilter:
             found = self._by_columns(topic, its) or map(self.passes, its)
             for place, passes in zip(places, found, strict=True):
                 passing[place] = passes
-        return passing
+            if len(self._paths[topic]) == 1:
+                those = [place for place in places if passing[place]]
+                decoded.update(
+                    zip(those, self._decoded(topic, [records[place] for place in those]), strict=False)
+                )
+        for place, record in enumerate(records):
+            yield record, passing[place], decoded.get(place)
+
+    def _decoded(self, topic: str, records: Sequence[InputRecord]) -> Iterator[tuple[Any, Any]]:
+        """Their keys and values, read all at once; nothing if one of them cannot be read."""
+        source = self._paths[topic][0].source
+        keys, bad_keys = decode_rows(source.key, [record.key for record in records], topic)
+        values, bad_values = decode_rows(source.value, [record.value for record in records], topic)
+        return iter(()) if bad_keys or bad_values else zip(keys, values, strict=True)
 
     def _by_columns(self, topic: str, records: Sequence[InputRecord]) -> list[bool] | None:
         """None where it must be done one by one."""

@@ -137,12 +137,13 @@ class TracingInterpreter(Interpreter):
         headers: Headers = (),
         *,
         place: tuple[int, int] | None = None,
+        decoded: tuple[Any, Any] | None = None,
     ) -> None:
         partition, offset = (0, self._offsets.get(topic, 0)) if place is None else place
         self.place = (topic, partition, offset)
         self.was_kept = False
         self._frame = _Frame(Link(self.place), None)
-        super().pipe(topic, timestamp, key, value, headers, place=(partition, offset))
+        super().pipe(topic, timestamp, key, value, headers, place=(partition, offset), decoded=decoded)
 
     def end_of_batch(self) -> None:
         self.place = None

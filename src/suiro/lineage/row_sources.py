@@ -18,7 +18,7 @@ from typing import Any
 from suiro.clock import Clock
 from suiro.errors import UsageError
 from suiro.lineage.inputs import InputRecord, Log, global_topics
-from suiro.lineage.prefilter import KeyPrefilter
+from suiro.lineage.prefilter import Checked, KeyPrefilter
 from suiro.lineage.provenance import Link, Place, TracingInterpreter, sources_of
 from suiro.lineage.rekey_point import RekeyPoints, rekey_points_of
 from suiro.streams.interpreter import Emitted, Interpreter
@@ -170,13 +170,13 @@ class _Replay:
             on_deserialization_error=self._on_deserialization_error,
         )
         read = self._bounded(self._log.read(self._topology))
-        checked: Iterable[tuple[InputRecord, bool]] = zip(read, repeat(True))
+        checked: Iterable[Checked] = zip(read, repeat(True), repeat(None))
         if points.nodes:
             checked = KeyPrefilter(self._topology, points.nodes, is_key).filtered(read)
-        for record, passes in checked:
+        for record, passes, decoded in checked:
             if passes:
                 record = record._replace(headers=tuple(record.headers))  # its whole batch is not kept
-                _pipe(interpreter, record)
+                _pipe(interpreter, record, decoded)
                 if interpreter.was_kept or not points.nodes:
                     records[record.place] = record
         interpreter.end_of_batch()
@@ -235,9 +235,10 @@ class _Replay:
             yield record
 
 
-def _pipe(interpreter: Interpreter, record: InputRecord) -> None:
+def _pipe(interpreter: Interpreter, record: InputRecord, decoded: tuple[Any, Any] | None = None) -> None:
     topic, partition, offset, timestamp, key, value, headers = record
-    interpreter.pipe(topic, timestamp, key, value, tuple(headers), place=(partition, offset))
+    place = partition, offset
+    interpreter.pipe(topic, timestamp, key, value, tuple(headers), place=place, decoded=decoded)
     interpreter.outputs.clear()
 
 

@@ -106,9 +106,11 @@ class Interpreter:
         headers: Headers = (),
         *,
         place: tuple[int, int] | None = None,
+        decoded: tuple[Any, Any] | None = None,
     ) -> None:
         """A record arrives in an input topic, and everything that follows from it happens. `place`: its partition and
-        offset, of a record that stands in a log; else partition 0 and the next offset."""
+        offset, of a record that stands in a log; else partition 0 and the next offset. `decoded`: its key and value, if
+        somebody has read them."""
         if topic not in self._inputs:
             raise UsageError(
                 f"the topology does not read topic {topic!r}; it reads {', '.join(sorted(self._inputs)) or 'none'}"
@@ -116,7 +118,7 @@ class Interpreter:
         partition, offset = (0, self._offsets.get(topic, 0)) if place is None else place
         self._offsets[topic] = offset + 1
         for node, reader, table in self._inputs[topic]:
-            record = reader.read(topic, partition, offset, timestamp, key, value, headers)
+            record = reader.read(topic, partition, offset, timestamp, key, value, headers, decoded=decoded)
             if record is None:
                 continue
             if table is None:

@@ -84,11 +84,15 @@ class SourceReader:
         value: bytes | None,
         headers: Headers = (),
         extracted: int | None = None,
+        decoded: tuple[Any, Any] | None = None,
     ) -> Record | None:
-        """None: left out. `extracted`: its event time, of a record that was read before."""
+        """None: left out. `extracted`, `decoded`: event time, key and value of a record that was read before."""
         try:
-            read_key = None if key is None else self._key.deserialize(topic, key)
-            read_value = None if value is None else self._value.deserialize(topic, value)
+            if decoded is None:
+                read_key = None if key is None else self._key.deserialize(topic, key)
+                read_value = None if value is None else self._value.deserialize(topic, value)
+            else:
+                read_key, read_value = decoded
         except (RegistryError, ConfigError):
             raise  # nothing is wrong with the record: the registry is down, or was not named
         except Exception as error:  # noqa: BLE001 - a user's serde raises anything

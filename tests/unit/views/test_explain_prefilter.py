@@ -45,9 +45,12 @@ def test_columns_and_one_by_one_agree(way: str, odd: bool, data: Any) -> None:
         for offset, value in enumerate(values)
     ]
     prefilter = made(way)
-    assert [passes for _, passes in prefilter.filtered(records)] == [
-        prefilter.passes(record) for record in records
-    ]
+    checked = list(prefilter.filtered(records))
+    assert [passes for _, passes, _ in checked] == [prefilter.passes(record) for record in records]
+    for record, passes, decoded in checked:
+        if decoded is not None:
+            assert passes
+            assert decoded == (_decoded(serdes.string, record.key), _decoded(serdes.json, record.value))
 
 
 @pytest.mark.parametrize("way", WAYS)
@@ -58,7 +61,23 @@ def test_what_is_of_another_key_is_left_out(way: str) -> None:
         return InputRecord("in", 0, offset, offset, key, value)
 
     records = [record(offset, carrier) for offset, carrier in enumerate(["AA", "UA", "AA", "9E"])]
-    assert [passes for _, passes in made(way).filtered(records)] == [True, False, True, False]
+    checked = list(made(way).filtered(records))
+    assert [passes for _, passes, _ in checked] == [True, False, True, False]
+    for one, passes, decoded in checked:
+        assert one.key is not None
+        assert one.value is not None
+        assert decoded == ((one.key.decode(), json.loads(one.value)) if passes else None)
+
+
+def test_records_are_read_one_by_one_where_one_of_them_cannot_be_read() -> None:
+    values = b'{"carrier":"AA","n":5}', b"{"
+    records = [InputRecord("in", 0, offset, offset, b"AA", value) for offset, value in enumerate(values)]
+    checked = made("a function").filtered(records)
+    assert [(passes, decoded) for _, passes, decoded in checked] == [(True, None), (True, None)]
+
+
+def _decoded(serde: Any, data: bytes | None) -> Any:
+    return None if data is None else serde.deserialize("in", data)
 
 
 def made(way: str) -> KeyPrefilter:

@@ -138,6 +138,11 @@ def _alike(old: RowEffect | None, new: RowEffect | None, columns: Sequence[str])
 def _same_change(old: tuple[Any, Any] | None, new: tuple[Any, Any] | None) -> bool:
     if old is None or new is None:
         return old is None and new is None
+    if (
+        type(old[0]) is type(old[1]) is type(new[0]) is type(new[1]) is int
+        and old[1] - old[0] == new[1] - new[0]
+    ):
+        return True  # most changes are those of counts and sums
     left, right = _growth(old), _growth(new)
     if left is None or right is None:
         return left is None and right is None and (old[1] == new[1] or old[0] != new[0])

@@ -147,8 +147,8 @@ def replay(
     latest: tuple[int, int, InputRecord] | None = None
     number = -1
     read = inputs.read(side.topology)
-    checked = zip(read, repeat(True)) if prefilter is None else prefilter.filtered(read)
-    for number, (record, passes) in enumerate(checked):
+    checked = zip(read, repeat(True), repeat(None)) if prefilter is None else prefilter.filtered(read)
+    for number, (record, passes, decoded) in enumerate(checked):
         timestamp = record.timestamp
         if not passes:
             if latest is None or timestamp > latest[0]:
@@ -156,7 +156,7 @@ def replay(
             continue
         record = record._replace(headers=tuple(record.headers))  # what is kept does not keep its whole batch
         wanted.passed.clear()
-        pipe(interpreter, record)
+        pipe(interpreter, record, decoded)
         if keeps_all or interpreter.was_kept or record.topic in tables:
             place = record.place
             records[place] = record
@@ -239,9 +239,9 @@ def reproduces(side: Side, key: Key, row: bytes | None, records: Iterable[InputR
     return found == row
 
 
-def pipe(interpreter: Interpreter, record: InputRecord) -> None:
+def pipe(interpreter: Interpreter, record: InputRecord, decoded: tuple[Any, Any] | None = None) -> None:
     topic, partition, offset, timestamp, key, value, headers = record
-    interpreter.pipe(topic, timestamp, key, value, tuple(headers), place=(partition, offset))
+    interpreter.pipe(topic, timestamp, key, value, tuple(headers), place=(partition, offset), decoded=decoded)
 
 
 class _Wanted:

@@ -15,6 +15,7 @@ from suiro.client import Client
 from suiro.errors import UsageError
 from suiro.foundation.types import TopicPartition
 from suiro.lineage import InputRecord, Inputs, Log, Place, source_of
+from suiro.streams.serdes.block_forms import decode_rows
 from suiro.streams.task import TaskSettings
 from suiro.streams.topology.nodes import Source
 from suiro.streams.topology.topology import Topology
@@ -320,8 +321,10 @@ class _Case:
             for place in (*sides.alike, *(p for other in sides.groups for p in other.places))
             if place[0] == group.topic and place not in inside
         ]
-        looked_at = [self._value(place) for place in group.places[:TRAITS_LOOK_AT]]
-        traits = traits_of(looked_at, [self._value(place) for place in others[:TRAITS_LOOK_AT]])
+        traits = traits_of(
+            self._values(group.topic, group.places[:TRAITS_LOOK_AT]),
+            self._values(group.topic, others[:TRAITS_LOOK_AT]),
+        )
         return Kind(
             topic=group.topic,
             records=len(group.places),
@@ -331,6 +334,18 @@ class _Case:
             others=len(others),
             examples=tuple(decided[place] for place in group.places[:EXAMPLES]),
         )
+
+    def _values(self, topic: str, places: Sequence[Place]) -> list[Any]:
+        """Of records of one topic."""
+        node = source_of(self._old.side.topology, topic) or source_of(self._new.side.topology, topic)
+        if node is None or not isinstance(node.operator, Source):
+            return [self._value(place) for place in places]
+        values, failed = decode_rows(
+            node.operator.value, [self._records[place].value for place in places], topic
+        )
+        for row in failed:
+            values[row] = self._value(places[row])
+        return values
 
     def _value(self, place: Place) -> Any:
         record = self._records[place]
@@ -364,8 +379,9 @@ class _States:
     """Aggregates behind a row, as columns: what they have and the row has not."""
 
     def __init__(self, side: Side) -> None:
-        self._topology = side.topology
         self._specs: dict[str, Any] = {spec.name: spec for spec in side.topology.stores}
+        self._last: tuple[str, bytes, Any] = ("", b"", None)
+        """What was read last: the row after a record is the one before the next."""
 
     def columns(
         self, state: tuple[str, bytes | None, bytes | None] | None, index: Literal[1, 2], row: Columns
@@ -378,7 +394,10 @@ class _States:
             return row
         if spec.kind in ("key-value", "window"):
             data = data[8:]  # behind the row's timestamp
-        value = spec.value.deserialize(f"{spec.name}-changelog", data)
+        store, last, value = self._last
+        if store != spec.name or last != data:
+            value = spec.value.deserialize(f"{spec.name}-changelog", data)
+            self._last = spec.name, data, value
         if isinstance(value, dict):
             return {**{str(name): each for name, each in value.items()}, **row}
         if isinstance(value, list | tuple):
