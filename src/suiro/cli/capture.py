@@ -73,7 +73,8 @@ def _postgres(options: argparse.Namespace) -> int:
     )
     traces = traces_to(options.otlp, "suiro-capture")
     capture = PostgresCapture(chosen, on_event=_say, traces=traces)
-    threading.Thread(target=_stop_by_signal, args=(capture, Stopping()), daemon=True).start()
+    stopping = Stopping(while_stdin_is_open=options.while_stdin_is_open)
+    threading.Thread(target=_stop_by_signal, args=(capture, stopping), daemon=True).start()
     if options.metrics is not None:
         address = host_and_port(options.metrics, port_suffices=True)
         if address is None:
@@ -195,17 +196,8 @@ def capture_parser() -> argparse.ArgumentParser:
     postgres.add_argument(
         "--catch-up-mb", type=int, default=16, metavar="MB", help="further behind, read by SQL; default: 16"
     )
-    postgres.add_argument("--metrics", metavar="HOST:PORT", help="serve /metrics there, for Prometheus")
-    postgres.add_argument(
-        "--otlp",
-        metavar="URL",
-        help="push metrics and traces there by OTLP; default: OTEL_EXPORTER_OTLP_ENDPOINT",
-    )
-    postgres.add_argument(
-        "--openlineage",
-        metavar="URL-OR-FILE",
-        help="send OpenLineage events there; default: OPENLINEAGE_URL of the environment",
-    )
+    postgres.add_argument("--while-stdin-is-open", action="store_true", help=argparse.SUPPRESS)
+    _add_telemetry(postgres)
     postgres.add_argument(
         "--set",
         action="append",
@@ -216,6 +208,20 @@ def capture_parser() -> argparse.ArgumentParser:
     snapshot = _snapshot_parser(commands)
     parser.epilog = "\n".join(command.format_help() for command in (postgres, snapshot))
     return parser
+
+
+def _add_telemetry(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--metrics", metavar="HOST:PORT", help="serve /metrics there, for Prometheus")
+    parser.add_argument(
+        "--otlp",
+        metavar="URL",
+        help="push metrics and traces there by OTLP; default: OTEL_EXPORTER_OTLP_ENDPOINT",
+    )
+    parser.add_argument(
+        "--openlineage",
+        metavar="URL-OR-FILE",
+        help="send OpenLineage events there; default: OPENLINEAGE_URL of the environment",
+    )
 
 
 def _snapshot_parser(

@@ -25,7 +25,10 @@ _DEFAULT_URL = "http://127.0.0.1:8083"
 
 
 @connect.command
-def run(file: _File) -> None:
+def run(
+    file: _File,
+    while_stdin_is_open: Annotated[bool, Option("--while-stdin-is-open", hidden=True)] = False,
+) -> None:
     """Run every connector of FILE until SIGTERM or SIGINT; one JSON line says where status is asked for."""
     from suiro.connect import Runtime, push_connect_metrics, read_configuration, serve_control
     from suiro.foundation.http import Tls, Users
@@ -37,7 +40,7 @@ def run(file: _File) -> None:
     )
     for noisy in ("httpx", "httpcore"):
         logging.getLogger(noisy).setLevel(logging.WARNING)
-    stopping = Stopping()
+    stopping = Stopping(while_stdin_is_open=while_stdin_is_open)
     with reporting("suiro connect"):
         configuration = read_configuration(file)
         lineage = sender_to(configuration.settings.openlineage_target(configuration.folder))

@@ -32,6 +32,7 @@ __all__ = [
     "kill_group",
     "lines_of_stdin",
     "send_line",
+    "session_members",
     "start_command",
     "start_service",
     "stop",
@@ -175,6 +176,18 @@ def kill_group(process: Process) -> None:
 def end_of(code: int) -> str:
     """How a process ended, by its exit code, for a message."""
     return f"was ended by signal {-code}" if code < 0 else f"ended with code {code}"
+
+
+def session_members(leader: int) -> list[int]:
+    """Return the processes of a session. Without /proc only its leader, whose end the others follow."""
+    if not os.path.exists("/proc/self"):
+        return [leader]
+    members = []
+    for number in map(int, filter(str.isdigit, os.listdir("/proc"))):
+        with contextlib.suppress(ProcessLookupError):
+            if os.getsid(number) == leader:
+                members.append(number)
+    return members
 
 
 def wait_or_kill(process: Process, timeout_s: float) -> bool:

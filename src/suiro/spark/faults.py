@@ -24,6 +24,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from suiro.errors import TransientError, UsageError
+from suiro.foundation.process import session_members
 
 __all__ = ["VARIABLE", "Fault", "parse", "reach"]
 
@@ -75,29 +76,16 @@ def _act(action: str, where: str) -> None:
         os.kill(os.getpid(), signal.SIGSTOP)
         return
     if action == "kill-executor":
-        for process in _session_members():
+        for process in session_members(os.getsid(0)):
             if _EXECUTOR in _command_of(process):
                 os.kill(process, signal.SIGKILL)
         return
     if action == "kill-session":
-        for process in _session_members():
+        for process in session_members(os.getsid(0)):
             if process != os.getpid():
                 with suppress(ProcessLookupError):  # a worker of a query that was just stopped
                     os.kill(process, signal.SIGKILL)
     os.kill(os.getpid(), signal.SIGKILL)
-
-
-def _session_members() -> list[int]:
-    mine = os.getsid(0)
-    members = []
-    for entry in Path("/proc").iterdir():
-        if entry.name.isdigit():
-            try:
-                if os.getsid(int(entry.name)) == mine:
-                    members.append(int(entry.name))
-            except ProcessLookupError:
-                continue
-    return members
 
 
 def _command_of(process: int) -> bytes:

@@ -34,7 +34,7 @@ from typing import TYPE_CHECKING, Any
 from suiro.client import EARLIEST, LATEST, Client, NewTopic
 from suiro.clock import SystemClock
 from suiro.errors import FatalError, SuiroError, TransientError, UnknownTopicError, UsageError
-from suiro.foundation.process import event_writer, lines_of_stdin
+from suiro.foundation.process import event_writer, lines_of_stdin, session_members
 from suiro.foundation.stopping import Stopping
 from suiro.foundation.types import TopicPartition
 from suiro.spark import java_started_early
@@ -337,12 +337,10 @@ def _until_input_ends(told: Iterator[bytes], stopping: Stopping, jvm: _SharedJvm
 
 def _take_part_fully() -> None:
     """A version that was built at a low priority (`nice`) has the normal one from now on, where the system lets it."""
-    session = os.getsid(0)
-    for entry in Path("/proc").glob("[0-9]*"):
+    for member in session_members(os.getsid(0)):
         with contextlib.suppress(OSError):
-            if os.getsid(int(entry.name)) == session:
-                for task in (entry / "task").iterdir():
-                    os.setpriority(os.PRIO_PROCESS, int(task.name), 0)
+            for task in Path(f"/proc/{member}/task").iterdir():
+                os.setpriority(os.PRIO_PROCESS, int(task.name), 0)
 
 
 if __name__ == "__main__":
