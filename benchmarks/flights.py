@@ -169,8 +169,8 @@ class Flights:
                     if topic == DELAYS:
                         last.update(zip(batch["key"].to_pylist(), batch["value"].to_pylist(), strict=True))
         for topic, count in (
-            (VALIDATED, wanted.validated_count * times),
-            (ENRICHED, wanted.validated_count * times),
+            (VALIDATED, wanted.totals.validated * times),
+            (ENRICHED, wanted.totals.validated * times),
             (REJECTED, len(wanted.rejected) * times),
         ):
             if counts[topic] != count:

@@ -1,14 +1,13 @@
 """The demo on real data: every flight out of New York in 2013, from Postgres to a view whose bug is fixed.
 
-- `dataset`, `database`, `feed`, `connectors`: the data, on its way into tables and files. `names`, `topics`: topics.
-- `pipeline`, `verdict`, `schemas`: the topology. `driver`: the process that runs it on Spark. `receiver`: receives
-  alerts.
-- `carrier_delays`, `app`: the view, and the fix of its bug. `reader`: reads it all the time.
-- `system`, `processes`, `child`: starts, kills and stops all processes. `faults`: finds the moments to kill them.
-- `expected`, `reading`, `verify`, `anomalies`: computes the figures independently, and compares them with the topics.
-- `view_figures`, `view_check`: the expected answers of each version of the view, and the comparison.
-- `watch`, `view_watch`, `display`, `report`: the status while it runs, the result, and their output on a terminal.
-- `story`: everything in order. `flow`, `change`: the two acts. `looking`: waits while the status is shown.
+- `story`: everything in order. `flow`, `change`: the two acts. `stage`: what they share.
+- `dataset`, `database`, `feed`: the data, on its way into tables and files. `names`: topics.
+- `pipeline`, `schemas`: the topology. `driver`: the process that runs it on Spark. `receiver`: receives alerts.
+- `carrier_delays`: the view. `reader`: reads it all the time.
+- `system`, `processes`: starts, kills and stops all processes. `faults`: finds the moments to kill them.
+- `check`: the process that checks everything. `expected`: what must come out. `reading`, `verify`, `anomalies`: the
+  topics. `view_check`: the view.
+- `display`, `report`: the status while it runs, and the result.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ __all__ = ["DemoOptions", "run"]
 
 
 def __getattr__(name: str) -> Any:
-    """The story is imported when it is told: Spark's workers import the pipeline, and have no use for it."""
+    """Imports the story when it is asked for: Spark's workers import the pipeline only."""
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     require("demo")

@@ -65,13 +65,6 @@ class Keys(Generic[K]):
         else:
             self._found.add(key)
 
-    def merge(self, other: Keys[K]) -> None:
-        """What another read of other partitions."""
-        self.total += other.total
-        self.again.update(other.again)
-        self.again.update(self._found & other._found)
-        self._found |= other._found
-
     def anomalies(
         self,
         what: str,

@@ -1,21 +1,21 @@
-"""The driver process of the demo: `python -m suiro.demo.driver`.
+"""The Spark driver of the demo: `python -m suiro.demo.driver`.
 
-Spark starts at once. The pipeline starts when a line arrives on standard input, and runs until standard input closes,
-so that it never outlives the demo.
+Spark starts at once. The pipeline starts with the first line on standard input, which has its settings as JSON, and
+runs until standard input closes, so that it never outlives the demo. Until then the driver can stand by for another.
 """
 
 from __future__ import annotations
 
-import argparse
+import json
 import sys
 import threading
-from collections.abc import Sequence
+from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 
 from suiro.demo.names import APPLICATION
 from suiro.demo.pipeline import build
-from suiro.errors import ConfigError
+from suiro.foundation.process import lines_of_stdin
 from suiro.foundation.settings import parse_address
 from suiro.spark import java_started_early, spark_session
 from suiro.streams import KafkaStreams, StreamsBuilder
@@ -24,73 +24,52 @@ from suiro.streams_spark import ApplicationServer
 __all__ = ["main"]
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
+def main() -> int:
     """Returns 0 once standard input has closed, or 1 if the pipeline failed, with its error on standard error."""
-    parser = argparse.ArgumentParser(prog="python -m suiro.demo.driver", description=__doc__)
-    parser.add_argument("--bootstrap-servers", required=True)
-    parser.add_argument("--registry", required=True)
-    parser.add_argument("--state-dir", type=Path, required=True)
-    parser.add_argument("--max-offsets-per-trigger", type=int, required=True)
-    parser.add_argument("--console", required=True)
-    options = parser.parse_args(arguments)
-
-    start_requested = threading.Event()
-    stop_requested = threading.Event()
-
-    def listen() -> None:
-        if sys.stdin.readline():
-            start_requested.set()
-            sys.stdin.read()
-        stop_requested.set()
-        start_requested.set()
-
-    threading.Thread(target=listen, daemon=True).start()
+    lines = lines_of_stdin()
     with java_started_early():
         builder = StreamsBuilder()
         build(builder)
         spark = spark_session("suiro demo")
-    start_requested.wait()
-    streams = KafkaStreams(
-        builder.build(),
-        application_id=APPLICATION,
-        bootstrap_servers=options.bootstrap_servers,
-        schema_registry_url=options.registry,
-        spark=spark,
-        state_dir=options.state_dir,
-        max_offsets_per_trigger=options.max_offsets_per_trigger,
-    )
     failure = None
-    if not stop_requested.is_set():
-        streams.start()
-        page = _page(streams, options.console)
-        threading.Thread(target=_await_end, args=(streams, stop_requested), daemon=True).start()
-        stop_requested.wait()
-        failure = streams.exception
-        if failure is not None:
-            print(f"application {APPLICATION} ended: {failure}", file=sys.stderr, flush=True)
-        for reason, count in streams.dropped_records.items():
-            print(f"{count:,} records were left out: {reason}", file=sys.stderr, flush=True)
-        if page is not None:
-            page.stop()
-    streams.close()
+    if (line := next(lines, None)) is not None:
+        failure = _run(builder, json.loads(line), lines)
     spark.stop()
     return 0 if failure is None else 1
 
 
-def _page(streams: KafkaStreams, address: str) -> ApplicationServer | None:
-    """For the console; the demo goes on without it."""
-    try:
-        return ApplicationServer(streams, *parse_address(address, option="--console"))
-    except ConfigError as error:
-        print(f"the console has no page of this application: {error}", file=sys.stderr, flush=True)
-        return None
+def _run(builder: StreamsBuilder, settings: dict[str, str], lines: Iterator[bytes]) -> BaseException | None:
+    streams = KafkaStreams(
+        builder.build(),
+        application_id=APPLICATION,
+        bootstrap_servers=settings["bootstrap_servers"],
+        schema_registry_url=settings["registry"],
+        state_dir=Path(settings["state_dir"]),
+        max_offsets_per_trigger=int(settings["max_offsets_per_trigger"]),
+    )
+    stopping = threading.Event()
 
+    def wait_for_input() -> None:
+        for _ in lines:
+            continue
+        stopping.set()
 
-def _await_end(streams: KafkaStreams, told: threading.Event) -> None:
-    """Beside what listens: nobody asks Java how the query is while it runs."""
-    with suppress(Exception):  # what ended it is asked for afterwards
-        streams.await_termination()
-    told.set()
+    def wait_for_end() -> None:
+        with suppress(Exception):  # `streams.exception` has it
+            streams.await_termination()
+        stopping.set()
+
+    streams.start()
+    page = ApplicationServer(streams, *parse_address(settings["console"], option="console"))
+    for wait in (wait_for_input, wait_for_end):
+        threading.Thread(target=wait, daemon=True).start()
+    stopping.wait()
+    failure = streams.exception
+    if failure is not None:
+        print(f"application {APPLICATION} ended: {failure}", file=sys.stderr, flush=True)
+    page.stop()
+    streams.close()
+    return failure
 
 
 if __name__ == "__main__":

@@ -9,14 +9,15 @@ from __future__ import annotations
 import csv
 import io
 import zipfile
-from collections.abc import Iterable, Iterator
+from collections import defaultdict
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Any
 
 from suiro.demo.dataset import data_directory
 
-__all__ = ["CarrierFigures", "Departures", "Expected", "Hour", "expected"]
+__all__ = ["CarrierFigures", "Departures", "Expected", "Hour", "Row", "Totals", "expected"]
 
 # Columns that are text even where they look like numbers (airport 369, model 150).
 TEXT = frozenset(
@@ -30,6 +31,7 @@ ALERT_MINUTES = 60
 ALERT_FLIGHTS = 5
 CLOSED_AFTER = timedelta(hours=1) + timedelta(days=1)
 
+Row = dict[str, Any]
 Hour = tuple[str, str]  # a carrier, and when its hour begins
 Station = tuple[str, str]  # an airport, and the hour of its weather
 
@@ -53,18 +55,16 @@ class CarrierFigures:
     def mean_arr_delay(self) -> float | None:
         return self.arr_total / self.arr_count if self.arr_count else None
 
-    def add(self, flight: dict[str, Any]) -> None:
+    def add(self, flight: Row) -> None:
         self.flights += 1
         self.cancelled += flight["dep_time"] is None
-        if flight["dep_delay"] is not None:
-            self.dep_total += flight["dep_delay"]
-            self.dep_count += 1
-        if flight["arr_delay"] is not None:
-            self.arr_total += flight["arr_delay"]
-            self.arr_count += 1
+        self.dep_total += flight["dep_delay"] or 0
+        self.dep_count += flight["dep_delay"] is not None
+        self.arr_total += flight["arr_delay"] or 0
+        self.arr_count += flight["arr_delay"] is not None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True)
 class Departures:
     """What the view is made of: flights, valid or not. `minutes`: of delay of those that departed."""
 
@@ -72,55 +72,91 @@ class Departures:
     cancelled: int = 0
     minutes: int = 0
 
-    def __add__(self, other: Departures) -> Departures:
-        return Departures(
-            flights=self.flights + other.flights,
-            cancelled=self.cancelled + other.cancelled,
-            minutes=self.minutes + other.minutes,
-        )
+    def note(self, delay: int | None) -> None:
+        self.flights += 1
+        self.cancelled += delay is None
+        self.minutes += delay or 0
+
+    def add(self, other: Departures) -> None:
+        self.flights += other.flights
+        self.cancelled += other.cancelled
+        self.minutes += other.minutes
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Totals:
+    """How many records there will be, and what the view is made of."""
+
+    validated: int
+    rejected: int
+    alerts: int
+    departures: dict[str, Departures]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Expected:
     """Flights by their id, split as the pipeline must split them; what enriches them; what comes of them."""
 
-    flights: dict[str, dict[str, Any]]
+    flights: dict[str, Row]
     rejected: frozenset[str]
     carriers: dict[str, CarrierFigures] = field(default_factory=dict)
     departures: dict[str, Departures] = field(default_factory=dict)
     alerts: dict[Hour, CarrierFigures] = field(default_factory=dict)
     airlines: dict[str, str]
-    airports: dict[str, dict[str, Any]]
-    planes: dict[str, dict[str, Any]]
-    weather: dict[Station, dict[str, Any]]
+    airports: dict[str, Row]
+    planes: dict[str, Row]
+    weather: dict[Station, Row]
 
     @property
     def validated_count(self) -> int:
         return len(self.flights) - len(self.rejected)
 
+    @property
+    def totals(self) -> Totals:
+        return Totals(
+            validated=self.validated_count,
+            rejected=len(self.rejected),
+            alerts=len(self.alerts),
+            departures=self.departures,
+        )
+
+    def enriched(self, flight: Row) -> Row:
+        weather = self.weather.get((flight["origin"], flight["time_hour"]))
+        return {
+            **flight,
+            "airline": self.airlines.get(flight["carrier"]),
+            "destination": _columns(self.airports.get(flight["dest"]), "name", "lat", "lon", "tzone"),
+            "plane": _columns(
+                self.planes.get(flight["tailnum"]), "year", "type", "manufacturer", "model", "seats"
+            ),
+            "weather": _columns(weather, "temp", "wind_speed", "precip", "visib"),
+        }
+
 
 def expected(*, limit: int | None = None) -> Expected:
     """Of the whole year, or of the first `limit` flights by scheduled departure."""
-    flights: dict[str, dict[str, Any]] = {}
-    carriers: dict[str, CarrierFigures] = {}
-    hours: dict[Hour, CarrierFigures] = {}
+    flights: dict[str, Row] = {}
+    carriers: defaultdict[str, CarrierFigures] = defaultdict(CarrierFigures)
+    departures: defaultdict[str, Departures] = defaultdict(Departures)
+    hours: defaultdict[Hour, CarrierFigures] = defaultdict(CarrierFigures)
     rejected = set()
     last = ""
-    for flight_id, departure, flight in _in_order(limit):
-        last = departure
+    for flight_id, last, flight in _in_order(limit):  # noqa: B007 - `last` is the last departure
         if flight_id in flights:
             raise ValueError(f"flight id {flight_id} is not unique in the data")
         flights[flight_id] = flight
+        carrier = flight["carrier"]
+        departures[carrier].note(flight["dep_delay"])
         if flight["dep_time"] is not None and flight["arr_delay"] is None:
             rejected.add(flight_id)
         else:
-            carriers.setdefault(flight["carrier"], CarrierFigures()).add(flight)
-            hours.setdefault((flight["carrier"], flight["time_hour"]), CarrierFigures()).add(flight)
+            carriers[carrier].add(flight)
+            hours[carrier, flight["time_hour"]].add(flight)
     return Expected(
         flights=flights,
         rejected=frozenset(rejected),
-        carriers=carriers,
-        departures=_departures(flights.values()),
+        carriers=dict(carriers),
+        departures=dict(departures),
         alerts=_alerts(hours, last),
         airlines={row["carrier"]: row["name"] for row in _rows("airlines")},
         airports={row["faa"]: row for row in _rows("airports")},
@@ -129,19 +165,11 @@ def expected(*, limit: int | None = None) -> Expected:
     )
 
 
-def _departures(flights: Iterable[dict[str, Any]]) -> dict[str, Departures]:
-    delays: dict[str, list[int | None]] = {}
-    for flight in flights:
-        delays.setdefault(flight["carrier"], []).append(flight["dep_delay"])
-    return {
-        carrier: Departures(
-            flights=len(found), cancelled=found.count(None), minutes=sum(delay or 0 for delay in found)
-        )
-        for carrier, found in delays.items()
-    }
+def _columns(row: Row | None, *names: str) -> Row | None:
+    return None if row is None else {name: row[name] for name in names}
 
 
-def _alerts(hours: dict[Hour, CarrierFigures], last: str) -> dict[Hour, CarrierFigures]:
+def _alerts(hours: Mapping[Hour, CarrierFigures], last: str) -> dict[Hour, CarrierFigures]:
     if not last:
         return {}
     until = datetime.fromisoformat(last) - CLOSED_AFTER
@@ -154,7 +182,7 @@ def _alerts(hours: dict[Hour, CarrierFigures], last: str) -> dict[Hour, CarrierF
     }
 
 
-def _in_order(limit: int | None) -> Iterator[tuple[str, str, dict[str, Any]]]:
+def _in_order(limit: int | None) -> Iterator[tuple[str, str, Row]]:
     """Id, scheduled departure, and the row."""
     with (
         zipfile.ZipFile(data_directory() / "flights.csv.zip") as archive,
@@ -168,7 +196,7 @@ def _in_order(limit: int | None) -> Iterator[tuple[str, str, dict[str, Any]]]:
     departures = [epoch[row[hour_at]] + int(row[minute_at]) for row in rows]
     texts: dict[int, str] = {}
     for index in sorted(range(len(rows)), key=departures.__getitem__)[:limit]:
-        flight: dict[str, Any] = {
+        flight: Row = {
             name: None if cell in MISSING else cell if is_text else int(cell)
             for (name, is_text), cell in zip(columns, rows[index], strict=True)
         }
@@ -180,7 +208,7 @@ def _in_order(limit: int | None) -> Iterator[tuple[str, str, dict[str, Any]]]:
         yield f"{flight['carrier']}-{flight['flight']}-{flight['origin']}-{when}", when, flight
 
 
-def _rows(name: str) -> Iterator[dict[str, Any]]:
+def _rows(name: str) -> Iterator[Row]:
     with (data_directory() / f"{name}.csv").open(encoding="utf-8", newline="") as file:
         for row in csv.DictReader(file):
             yield {column: _cell(column, text) for column, text in row.items()}

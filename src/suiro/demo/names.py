@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-# Its transactional id, its group of source offsets and its directory of state go by this name.
+# The pipeline's transactional id, its group of source offsets and its directory of state have this name.
 APPLICATION = "flights"
 
-# What capture makes of the database: one topic a table.
+# What the capture makes of the database: a topic for each table.
 PREFIX = "nyc"
 TABLES = ("airlines", "airports", "planes", "flights")
 AIRLINES, AIRPORTS, PLANES, RAW = CAPTURED = tuple(f"{PREFIX}.public.{table}" for table in TABLES)
@@ -21,7 +21,7 @@ SCHEMAS = "_schemas.demo"  # a running cluster may have a registry of its own
 
 # The view of `carrier_delays.py`.
 VIEW = "carrier_delays"
-VIEWS = "_suiro_views"  # where the host of views keeps what was decided
+VIEWS = "_suiro_views"  # the journal of the host of views
 
 PARTITIONS = 4
 STAGES = (RAW, VALIDATED, REJECTED, ENRICHED, DELAYS, ALERTS)
@@ -30,7 +30,7 @@ STAGES = (RAW, VALIDATED, REJECTED, ENRICHED, DELAYS, ALERTS)
 _KEEP = {"cleanup.policy": "delete", "retention.ms": "-1"}
 _COMPACT = {"cleanup.policy": "compact"}
 
-# What nobody else makes: capture and registry make their own.
+# Topics that neither the capture nor the registry nor the host of views creates.
 TOPICS: dict[str, dict[str, str]] = {
     WEATHER: _COMPACT,
     WEATHER_REJECTED: _KEEP,

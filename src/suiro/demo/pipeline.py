@@ -25,8 +25,16 @@ from suiro.demo.names import (
     WEATHER,
 )
 from suiro.demo.schemas import FLIGHT, FLIGHT_KEY
-from suiro.demo.verdict import Reasons, reason_to_reject
-from suiro.streams import EmitStrategy, Materialized, StreamsBuilder, TimeWindows, Windowed, serdes
+from suiro.streams import (
+    EmitStrategy,
+    Materialized,
+    ProcessorContext,
+    Record,
+    StreamsBuilder,
+    TimeWindows,
+    Windowed,
+    serdes,
+)
 from suiro.streams.extractors import SourceRecord
 
 __all__ = ["build"]
@@ -36,6 +44,9 @@ Row = dict[str, Any]
 ALERT_ABOVE_MINUTES = 60
 ALERT_FROM_FLIGHTS = 5
 ALERT_GRACE = "1 day"  # rows may come so late, in event time
+
+DELETED = "the row was deleted"
+NO_ARRIVAL_DELAY = "departed, but has no arrival delay"
 
 
 def build(builder: StreamsBuilder) -> None:
@@ -85,6 +96,33 @@ def build(builder: StreamsBuilder) -> None:
         .map(lambda window, totals: (window.key, alert(window, *totals)))
         .to(ALERTS, key=text, value=json)
     )
+
+
+def reason_to_reject(flight: Row | None) -> str | None:
+    if flight is None:
+        return DELETED
+    if flight["dep_time"] is not None and flight["arr_delay"] is None:
+        return NO_ARRIVAL_DELAY
+    return None
+
+
+class Reasons:
+    """A processor: a rejected row tells in its headers why, and where it came from."""
+
+    def init(self, context: ProcessorContext) -> None:
+        self._context = context
+
+    def process(self, record: Record) -> None:
+        origin = self._context.record_metadata()
+        assert origin is not None
+        told = {
+            "reason": reason_to_reject(record.value),
+            "topic": origin.topic,
+            "partition": origin.partition,
+            "offset": origin.offset,
+        }
+        headers = tuple((name, str(value).encode()) for name, value in told.items())
+        self._context.forward(record.with_headers(record.headers + headers))
 
 
 def scheduled(record: SourceRecord, partition_time: int) -> int:

@@ -12,10 +12,12 @@ from datetime import UTC, datetime, timedelta
 from typing import Any, NamedTuple
 
 import fastavro
+import msgspec
 from confluent_kafka import Consumer, KafkaError, TopicPartition
 
 from suiro.client import EARLIEST, LATEST, Client
-from suiro.clock import Clock, SystemClock
+from suiro.clock import monotonic_s
+from suiro.demo.expected import Row
 from suiro.demo.names import CAPTURED, REJECTED, VALIDATED
 from suiro.errors import FatalError
 from suiro.protocol.record_batch import iter_headers
@@ -29,7 +31,7 @@ AVRO = frozenset({*CAPTURED, VALIDATED, REJECTED})
 NO_HEADERS: Mapping[str, str] = {}
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
-Row = dict[str, Any]
+_json_value = msgspec.json.Decoder().decode
 
 
 class Read(NamedTuple):
@@ -49,17 +51,49 @@ def read(
     topics: Sequence[str],
     *,
     registry: str,
-    clock: Clock | None = None,
-    wanted: Callable[[int], bool] = lambda partition: True,
     is_over: Callable[[], bool] = lambda: True,
 ) -> Iterator[tuple[str, Read]]:
-    """Every committed record of `topics` with its topic, from the first to the end of each partition, in its order.
-    `wanted`: of which partitions. The end is the one that a partition has once it `is_over`."""
-    with _Avro(registry) as avro:
-        for messages in _messages(bootstrap_servers, topics, wanted, is_over, clock or SystemClock()):
-            for message in messages:
-                topic = message.topic()
-                yield topic, _record(message, avro if topic in AVRO else None)
+    """Every committed record of `topics` with its topic, in the order of its partition, to the ends that the partitions
+    have once it `is_over`."""
+    consumer = Consumer(
+        {
+            "bootstrap.servers": bootstrap_servers,
+            "group.id": "suiro-demo-check",
+            "enable.auto.commit": False,
+            "enable.partition.eof": True,
+            "isolation.level": "read_committed",
+            "auto.offset.reset": "earliest",
+            "queued.min.messages": 200_000,
+        }
+    )
+    known = consumer.list_topics(timeout=READ_TIMEOUT_S).topics
+    places = [(topic, partition) for topic in topics for partition in known[topic].partitions]
+    consumer.assign([TopicPartition(topic, partition, 0) for topic, partition in places])
+    at_end = dict.fromkeys(places, -1)  # the end of each partition that was met last
+    ends: dict[tuple[str, int], int] | None = None
+    deadline_s = monotonic_s() + READ_TIMEOUT_S
+    registry_client = RegistryClient(registry)
+    avro = _Avro(registry_client)
+    try:
+        while ends is None or any(at_end[place] < end for place, end in ends.items()):
+            if ends is None and is_over():
+                ends = _offsets(bootstrap_servers, places, LATEST, read_committed=True)
+            message: Any
+            for message in consumer.consume(CONSUME_RECORDS, timeout=0.2):
+                error = message.error()
+                if error is None:
+                    yield message.topic(), _record(message, avro)
+                elif error.code() == KafkaError._PARTITION_EOF:
+                    at_end[message.topic(), message.partition()] = message.offset()
+                elif error.fatal() or not error.retriable():
+                    raise FatalError(f"reading {message.topic()}: {error.str()}")
+                deadline_s = monotonic_s() + READ_TIMEOUT_S
+            if ends is not None and monotonic_s() > deadline_s:
+                unread = sorted(place for place, end in ends.items() if at_end[place] < end)
+                raise FatalError(f"nothing came for {READ_TIMEOUT_S} s, before the end of {unread}")
+    finally:
+        registry_client.close()
+        consumer.close()
 
 
 def count_uncommitted(bootstrap_servers: str, topics: Sequence[str]) -> int:
@@ -72,10 +106,8 @@ def count_uncommitted(bootstrap_servers: str, topics: Sequence[str]) -> int:
             for name, info in client.metadata(list(topics)).items()
             for item in info.partitions
         ]
-        listed = client.list_offsets(dict.fromkeys(places, EARLIEST))
-        at = {place: item.offset for place, item in listed.items()}
-        listed = client.list_offsets(dict.fromkeys(places, LATEST), read_committed=False)
-        ends = {place: item.offset for place, item in listed.items()}
+        at = _offsets(bootstrap_servers, places, EARLIEST)
+        ends = _offsets(bootstrap_servers, places, LATEST)
         while left := {place: offset for place, offset in at.items() if offset < ends[place]}:
             for place, fetched in client.fetch(left, read_committed=False).items():
                 for _, header in iter_headers(fetched.data):
@@ -85,85 +117,29 @@ def count_uncommitted(bootstrap_servers: str, topics: Sequence[str]) -> int:
     return count
 
 
-def _messages(
-    bootstrap_servers: str,
-    topics: Sequence[str],
-    wanted: Callable[[int], bool],
-    is_over: Callable[[], bool],
-    clock: Clock,
-) -> Iterator[list[Any]]:
-    consumer = Consumer(
-        {
-            "bootstrap.servers": bootstrap_servers,
-            "group.id": "suiro-demo-check",
-            "enable.auto.commit": False,
-            "enable.partition.eof": True,
-            "isolation.level": "read_committed",
-            "auto.offset.reset": "earliest",
-            "queued.min.messages": 200_000,
-        }
-    )
-    try:
-        known = consumer.list_topics(timeout=READ_TIMEOUT_S).topics
-        places = [
-            (topic, partition)
-            for topic in topics
-            for partition in known[topic].partitions
-            if wanted(partition)
-        ]
-        consumer.assign([TopicPartition(topic, partition, 0) for topic, partition in places])
-        reached = dict.fromkeys(places, -1)  # the end of each partition that was met last
-        ends: dict[tuple[str, int], int] | None = None
-        deadline_ms = clock.monotonic_ms() + READ_TIMEOUT_S * 1000
-        while ends is None or any(reached[place] < end for place, end in ends.items()):
-            if ends is None:
-                deadline_ms = clock.monotonic_ms() + READ_TIMEOUT_S * 1000
-                if is_over():
-                    ends = _ends(bootstrap_servers, places)
-            elif clock.monotonic_ms() > deadline_ms:
-                unread = sorted(place for place, end in ends.items() if reached[place] < end)
-                raise FatalError(f"nothing came for {READ_TIMEOUT_S} s, before the end of {unread}")
-            messages = []
-            message: Any
-            for message in consumer.consume(CONSUME_RECORDS, timeout=0.2):
-                error = message.error()
-                if error is None:
-                    messages.append(message)
-                elif error.code() == KafkaError._PARTITION_EOF:
-                    reached[message.topic(), message.partition()] = message.offset()
-                elif error.fatal() or not error.retriable():
-                    raise FatalError(f"reading {message.topic()}: {error.str()}")
-            if messages:
-                yield messages
-                deadline_ms = clock.monotonic_ms() + READ_TIMEOUT_S * 1000
-    finally:
-        consumer.close()
-
-
-def _ends(bootstrap_servers: str, places: Sequence[tuple[str, int]]) -> dict[tuple[str, int], int]:
-    """Of what is committed."""
+def _offsets(
+    bootstrap_servers: str, places: Sequence[tuple[str, int]], which: int, *, read_committed: bool = False
+) -> dict[tuple[str, int], int]:
     with Client(bootstrap_servers) as client:
-        listed = client.list_offsets(dict.fromkeys(places, LATEST), read_committed=True)
+        listed = client.list_offsets(dict.fromkeys(places, which), read_committed=read_committed)
     return {place: item.offset for place, item in listed.items()}
 
 
-def _record(message: Any, avro: _Avro | None) -> Read:
-    raw_headers = message.headers() if message.topic() == REJECTED else None  # others' are not compared
-    headers = {name: (value or b"").decode() for name, value in raw_headers} if raw_headers else NO_HEADERS
-    key, value = message.key() or b"", message.value()
-    return Read(
-        message.partition(),
-        message.offset(),
-        key.decode() if avro is None else avro.key(key),
-        None if value is None else _json(value) if avro is None else avro.row(value),
-        headers,
-    )
+def _record(message: Any, avro: _Avro) -> Read:
+    topic, key, value, headers = message.topic(), message.key() or b"", message.value(), NO_HEADERS
+    if topic in AVRO:
+        id_, row = avro.key(key), None if value is None else avro.row(value)
+    else:
+        id_, row = key.decode(), None if value is None else _json(value)
+    if topic == REJECTED:  # others' are not compared
+        headers = {name: (text or b"").decode() for name, text in message.headers() or ()}
+    return Read(message.partition(), message.offset(), id_, row, headers)
 
 
 def _json(data: bytes) -> Row | None:
     try:
-        value = json.loads(data)
-    except ValueError:
+        value = _json_value(data)
+    except (msgspec.MsgspecError, ValueError):
         return None
     return value if isinstance(value, dict) else None
 
@@ -171,22 +147,14 @@ def _json(data: bytes) -> Row | None:
 class _Avro:
     """Confluent's wire format: a zero, the schema's id in four bytes, the value. Times become texts."""
 
-    def __init__(self, registry: str) -> None:
-        self._registry = RegistryClient(registry)
+    def __init__(self, registry: RegistryClient) -> None:
+        self._registry = registry
         self._schemas: dict[bytes, Any] = {}
         self._texts: dict[tuple[int, str], str] = {}
 
-    def __enter__(self) -> _Avro:
-        return self
-
-    def __exit__(self, *exc_info: object) -> None:
-        self._registry.close()
-
     def row(self, data: bytes) -> Row | None:
         found = self._decoded(data)
-        if found is None:
-            return None
-        if "time_hour" in found:
+        if found is not None and "time_hour" in found:
             found["time_hour"] = self._text(found["time_hour"], "%Y-%m-%dT%H:%M:%SZ")
         return found
 
@@ -200,7 +168,7 @@ class _Avro:
         return f"{key['carrier']}-{key['flight']}-{key['origin']}-{self._text(moment, '%Y-%m-%dT%H:%MZ')}"
 
     def _text(self, microseconds: int, form: str) -> str:
-        """A time as text; there are few of them, and formatting each again would be the longest part."""
+        """A time as text. There are few, and formatting each again would take the most time."""
         text = self._texts.get((microseconds, form))
         if text is None:
             at = EPOCH + timedelta(microseconds=microseconds)
@@ -222,7 +190,7 @@ class _Avro:
 
 
 def _plain(schema: Any) -> Any:
-    """Without logical types: `datetime` for each of a million times would be the longest part of the check."""
+    """Without logical types: a `datetime` for each of a million times would take the most time."""
     if isinstance(schema, dict):
         return {name: _plain(value) for name, value in schema.items() if name != "logicalType"}
     return [_plain(item) for item in schema] if isinstance(schema, list) else schema

@@ -1,193 +1,221 @@
-"""All processes of the demo: the log, everything around it, and the readers.
+"""All processes of the demo: the log and everything around it. Each is a command that a user would type.
 
-Every part can be started, killed and stopped separately. `stop` ends all running parts, in the order of the data flow.
+Each part can be started, killed and stopped separately. A start returns at once; `wait_ready` of the child waits.
 """
 
 from __future__ import annotations
 
+import json
 import socket
 import uuid
-from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from suiro.demo.connectors import write_connectors
-from suiro.demo.names import PARTITIONS, PREFIX, SCHEMAS, TABLES
+from suiro.client import Client, NewTopic
+from suiro.demo.names import (
+    ALERTS,
+    CAPTURED,
+    PARTITIONS,
+    PREFIX,
+    SCHEMAS,
+    TABLES,
+    TOPICS,
+    VIEWS,
+    WEATHER,
+    WEATHER_REJECTED,
+)
 from suiro.demo.processes import Child, Log
 from suiro.demo.receiver import AlertReceiver
-from suiro.errors import FatalError
+from suiro.errors import FatalError, UsageError
 
-__all__ = ["System"]
+__all__ = ["System", "create_topics"]
 
-# A pipeline that lives for a minute spends half of it in the JVM's second compiler; the first one is enough for it.
+# A JVM that lives for a minute spends half of it in its second compiler; the first one is enough.
 SHORT_LIFE = {"JAVA_TOOL_OPTIONS": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"}
+
+CONNECTORS = """\
+[connect]
+bootstrap_servers = "{bootstrap_servers}"
+listen = "127.0.0.1:0"
+
+[source.weather-{run}]
+kind = "files"
+folder = "{folder}"
+pattern = "*.csv"
+topic = "{weather}"
+key = ["origin", "time_hour"]
+null = ["", "NA"]
+dead_letter_topic = "{rejected}"
+
+[source.weather-{run}.types]
+temp = "double"
+wind_speed = "double"
+precip = "double"
+visib = "double"
+
+[sink.alerts-{run}]
+kind = "webhook"
+url = "{url}"
+topics = ["{alerts}"]
+"""
 
 
 class System:
-    """`directory` holds the data and the log file of each part."""
+    """`directory` has the data and the log file of each part."""
 
     def __init__(self, directory: Path, *, kafka: bool, bootstrap: str | None) -> None:
         self.directory = directory
         self.state_dir = directory / "state"
-        self._run = uuid.uuid4().hex[:8]
         self.weather_files = directory / "weather"
         self.answers = directory / "answers.json"  # what the reader was answered, once it has ended
+        self._run = uuid.uuid4().hex[:8]  # a cluster that saw the demo before has other slots and connectors
         self.dsn = self.registry_url = self.views_url = ""  # once they are ready
-        self.registry: Child | None = None
-        self.database: Child | None = None
-        self.capture: Child | None = None
-        self.connect: Child | None = None
-        self.driver: Child | None = None
-        self.stand_by: Child | None = None  # a driver whose Spark runs, and nothing else yet
         self.driver_starts = 0
         self.batch_size = 1  # records in a micro-batch of the driver
-        self.views: Child | None = None
-        self.reader: Child | None = None
-        self.console: Child | None = None
+        self.running: dict[str, Child] = {}
         self._console_address, self._application_address = _free_address(), _free_address()
         self.console_url = f"http://{self._console_address}"
         self.receiver = AlertReceiver()
         self.log = Log(directory, kafka=kafka, bootstrap=bootstrap)
         self.bootstrap_servers = self.log.bootstrap_servers
 
-    # -- starting: each returns at once; `wait_ready` of the child says when it answers ------------------------------
+    @property
+    def driver(self) -> Child:
+        return self.running["driver"]
 
-    def start_registry(self) -> None:
-        self.registry = self._command(
-            "the registry", "registry", "--bootstrap", self.bootstrap_servers, "--topic", SCHEMAS,
-            "--listen", "127.0.0.1:0",
-        )  # fmt: skip
+    @property
+    def capture(self) -> Child:
+        return self.running["capture"]
 
-    def wait_registry(self) -> None:
-        assert self.registry is not None
-        self.registry_url = self.registry.wait_ready()["registry"]
+    @property
+    def reader(self) -> Child | None:
+        return self.running.get("reader")
 
     def start_database(self) -> None:
-        self.database = Child(
-            "Postgres",
-            "suiro.demo.database",
-            str(self.directory / "postgres"),
-            log_path=self.directory / "postgres.log",
-        )
+        self._start("database", "suiro.demo.database", str(self.directory / "postgres"))
 
-    def wait_database(self) -> None:
-        assert self.database is not None
-        self.dsn = self.database.wait_ready()["dsn"]
+    def start_registry(self) -> None:
+        self._command(
+            "registry", "--bootstrap", self.bootstrap_servers, "--topic", SCHEMAS, "--listen", "127.0.0.1:0"
+        )  # fmt: skip
 
     def start_capture(self) -> Child:
-        """Also after a kill: it goes on where it was."""
-        self.capture = self._command(
-            "the capture", "capture", "postgres", "--dsn", self.dsn, "--bootstrap", self.bootstrap_servers,
+        """Also after a kill: it continues where it was."""
+        return self._command(
+            "capture", "postgres", "--dsn", self.dsn, "--bootstrap", self.bootstrap_servers,
             "--registry", self.registry_url, "--topic-prefix", PREFIX, "--tables", ",".join(TABLES),
             "--slot", f"suiro_{self._run}", "--partitions", str(PARTITIONS),
         )  # fmt: skip
-        return self.capture
 
-    def start_connect(self) -> Child:
+    def start_connect(self) -> None:
         path = self.directory / "connectors.toml"
-        write_connectors(
-            path,
-            run=self._run,
-            bootstrap_servers=self.bootstrap_servers,
-            folder=self.weather_files.name,
-            url=self.receiver.url,
+        path.write_text(
+            CONNECTORS.format(
+                run=self._run,
+                bootstrap_servers=self.bootstrap_servers,
+                folder=self.weather_files.name,
+                weather=WEATHER,
+                rejected=WEATHER_REJECTED,
+                url=self.receiver.url,
+                alerts=ALERTS,
+            )
         )
-        self.connect = self._command("the connectors", "connect", "run", str(path))
-        return self.connect
-
-    def start_driver(self) -> Child:
-        """Spark starts, or has started as the stand-by; the pipeline once the child is told `start`."""
-        self.driver, self.stand_by = self.stand_by or self._new_driver(), None
-        self.driver_starts += 1
-        return self.driver
+        self._command("connect", "run", str(path))
 
     def start_stand_by(self) -> None:
-        """The next `start_driver` takes it, and need not wait for Spark."""
-        self.stand_by = self._new_driver()
+        """Starts Spark. The next `start_driver` takes it, and does not wait for Spark."""
+        self._start("stand-by", "suiro.demo.driver", environment=SHORT_LIFE)
 
-    def _new_driver(self) -> Child:
-        return Child(
-            "the Spark driver", "suiro.demo.driver", "--bootstrap-servers", self.bootstrap_servers,
-            "--registry", self.registry_url, "--state-dir", str(self.state_dir),
-            "--max-offsets-per-trigger", str(self.batch_size), "--console", self._application_address,
-            log_path=self.directory / "driver.log",
-            environment=SHORT_LIFE,
+    def start_driver(self) -> Child:
+        """Starts the pipeline on the driver that stands by, or on a new one."""
+        if "stand-by" not in self.running:
+            self.start_stand_by()
+        driver = self.running["driver"] = self.running.pop("stand-by")
+        self.driver_starts += 1
+        settings = {
+            "bootstrap_servers": self.bootstrap_servers,
+            "registry": self.registry_url,
+            "state_dir": str(self.state_dir),
+            "max_offsets_per_trigger": self.batch_size,
+            "console": self._application_address,
+        }
+        driver.tell(json.dumps(settings))
+        return driver
+
+    def start_views(self) -> None:
+        self._command(
+            "view", "serve", "--bootstrap-servers", self.bootstrap_servers, "--registry", self.registry_url,
+            "--data", str(self.directory / "views"), "--listen", "127.0.0.1:0", environment=SHORT_LIFE,
         )  # fmt: skip
-
-    def start_views(self) -> Child:
-        self.views = self._command(
-            "the host of views", "view", "serve", "--bootstrap-servers", self.bootstrap_servers,
-            "--registry", self.registry_url, "--data", str(self.directory / "views"), "--listen", "127.0.0.1:0",
-            environment=SHORT_LIFE,
-        )  # fmt: skip
-        return self.views
-
-    def wait_views(self) -> None:
-        assert self.views is not None
-        self.views_url = self.views.wait_ready()["url"]
 
     def start_console(self) -> None:
-        """Whoever calls before it serves is refused for a second."""
-        self.console = self._command(
-            "the console", "console", "--bootstrap-servers", self.bootstrap_servers, "--registry", self.registry_url,
+        """It refuses connections in its first second."""
+        self._command(
+            "console", "--bootstrap-servers", self.bootstrap_servers, "--registry", self.registry_url,
             "--views", self.views_url, "--app", f"http://{self._application_address}",
             "--listen", self._console_address,
         )  # fmt: skip
 
-    def start_reader(self) -> Child:
-        self.reader = Child(
-            "the reader", "suiro.demo.reader", self.views_url, str(self.answers),
-            log_path=self.directory / "reader.log",
-        )  # fmt: skip
-        return self.reader
-
-    # -- and ending --------------------------------------------------------------------------------------------------
+    def start_reader(self) -> None:
+        self._start("reader", "suiro.demo.reader", self.views_url, str(self.answers))
 
     def check(self) -> None:
-        """Raises `FatalError` if a part ended that should not have; the driver is looked after by the story."""
-        for child in (
-            self.registry, self.database, self.capture, self.connect, self.views, self.reader, self.console
-        ):  # fmt: skip
-            if child is not None and child.ended:
-                raise FatalError(f"{child.what} ended; {child.tail()}")
+        """Raises `FatalError` if a part has ended. Drivers may: the acts kill them, and start them again."""
+        for name, child in self.running.items():
+            if child.ended and name not in ("driver", "stand-by"):
+                raise FatalError(f"the {name} ended; {child.tail()}")
 
     def stop_reader(self) -> None:
-        """What it was answered is in `answers` then."""
-        reader, self.reader = self.reader, None
-        if reader is not None:
-            reader.stop()
+        """`answers` is written then."""
+        self.running.pop("reader").stop()
 
     def stop_flow(self) -> None:
-        """What moves data ends, cleanly; the log, the registry and the database stay, for those who look."""
-        names = ("driver", "stand_by", "capture", "connect", "views")
-        children: list[Child | None] = [getattr(self, name) for name in names]
-        for name in names:
-            setattr(self, name, None)
+        """All that moves data ends, cleanly. The log, the registry and the database stay."""
+        names = ("driver", "stand-by", "capture", "connect", "view")
+        children = [self.running.pop(name) for name in names if name in self.running]
         with ThreadPoolExecutor(len(names)) as workers:
-            list(workers.map(Child.stop, filter(None, children)))
+            list(workers.map(Child.stop, children))
 
     def stop(self) -> None:
-        for child in (self.console, self.reader, self.driver, self.stand_by, self.capture, self.connect):
-            if child is not None:
-                child.kill()
+        views, database = self.running.pop("view", None), self.running.pop("database", None)
+        registry = self.running.pop("registry", None)
+        for child in self.running.values():
+            child.kill()
         self.receiver.stop()
         try:
-            if self.views is not None:
-                self.views.stop()  # with its pipelines, which are sessions of their own
-            if self.registry is not None:
-                self.registry.kill()
-            if self.database is not None:
-                self.database.stop()  # Postgres is no member of its session: only a clean stop ends it
+            if views is not None:
+                views.stop()  # with its pipelines, which are sessions of their own
+            if registry is not None:
+                registry.kill()
+            if database is not None:
+                database.stop()  # Postgres is not in its session: only a clean stop ends it
         finally:
             self.log.stop()
 
-    def _command(
-        self, what: str, command: str, *arguments: str, environment: Mapping[str, str] | None = None
+    def _command(self, command: str, *arguments: str, environment: dict[str, str] | None = None) -> Child:
+        """`suiro COMMAND ARGUMENTS`."""
+        arguments = (command, *arguments, "--while-stdin-is-open")
+        return self._start(command, "suiro.cli", *arguments, environment=environment)
+
+    def _start(
+        self, name: str, module: str, *arguments: str, environment: dict[str, str] | None = None
     ) -> Child:
-        return Child(
-            what, "suiro.demo.child", command, *arguments, log_path=self.directory / f"{command}.log",
-            environment=environment or {},
-        )  # fmt: skip
+        log_path = self.directory / f"{name if module == 'suiro.cli' else module.rpartition('.')[2]}.log"
+        child = Child(f"the {name}", module, *arguments, log_path=log_path, environment=environment)
+        self.running[name] = child
+        return child
+
+
+def create_topics(client: Client, bootstrap_servers: str) -> None:
+    """Raises `UsageError` if one of the demo's topics exists: the demo counts from offset 0."""
+    existing = client.metadata()
+    for name in (*CAPTURED, SCHEMAS, VIEWS, *TOPICS):
+        if name in existing:
+            raise UsageError(
+                f"topic {name} exists already on {bootstrap_servers}; the demo counts from offset 0 and has views of "
+                "its own, so delete the topics of an earlier demo, or give it another cluster"
+            )
+    client.create_topics([NewTopic(name, PARTITIONS, configs=configs) for name, configs in TOPICS.items()])
 
 
 def _free_address() -> str:

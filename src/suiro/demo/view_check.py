@@ -1,45 +1,59 @@
 """Checks the view: every comparison, every answer to a reader, the explanation, the rollback.
 
-This is a pure rule over what was recorded, so that tests can show it a wrong answer. The expected figures come from
-the flights as they were read back (`FlightLog`), and at the end from the CSV files (`Expected`).
+This is a pure rule over what was recorded, so that tests can show it a wrong answer. What each version must answer, at
+any offsets, is computed from the flights that were read back (`FlightLog`), and at the end from the CSV files: sums of
+a few integers, with neither the view's code nor the interpreter.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from bisect import bisect_left
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
-from suiro.demo.expected import Departures
-from suiro.demo.view_figures import FlightLog, place_of, row_of
+from suiro.demo.anomalies import some
+from suiro.demo.expected import Departures, Row
+from suiro.demo.reading import Read
 
-__all__ = ["Compared", "Facts", "ViewAccount", "check_view", "facts_of", "is_route", "most_apart"]
+__all__ = [
+    "Compared",
+    "Facts",
+    "FlightLog",
+    "ViewAccount",
+    "check_view",
+    "facts_of",
+    "is_route",
+    "most_apart",
+    "row_of",
+]
 
-NAMED_EXAMPLES = 3
 ROLLBACK_MS = 1_000
 ROUTES = (1, 2, 1, 2)
-"""The versions that a caller is answered by, in this order: shifted, rolled back, forward. Some may be left out."""
+"""The versions that answer a caller, in this order: shifted, rolled back, forward. Some may be left out."""
 
 Rows = Mapping[str, Mapping[str, Any]]
+Offsets = Mapping[int, int]  # the next offset of each partition
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Compared:
     """What `suiro view compare` said, at which offsets, and the rows that each version answered with there."""
 
-    offsets: Mapping[int, int]
+    offsets: Offsets
     equal: int
     differing: int
     alone: int
     rows: Mapping[int, Rows]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True)
 class ViewAccount:
     """`answers`: the reader's file. `explained`, `to_explain`: rows, of the first comparison. `same_bytes`: whether the
     answer at the same offsets was the same before the shift and after the rollback."""
 
-    comparisons: Sequence[Compared] = ()
+    comparisons: list[Compared] = field(default_factory=list)
     explained: int = 0
     to_explain: int = 0
     rollback_ms: float = 0.0
@@ -50,10 +64,34 @@ class ViewAccount:
     answers: Mapping[str, Any] = field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Facts:
-    """What the mended bug changes in the flights there are. `name`: the carrier whose mean it changes most; `means` and
-    `places` are its own."""
+# -- what the versions must answer -----------------------------------------------------------------------------------
+
+
+def row_of(version: int, departures: Departures) -> Row | None:
+    """A carrier's row of version 1 or 2; None where there is no flight. Version 1 divides by all flights: those that
+    never departed count as if they had been on time."""
+    flights, cancelled = departures.flights, departures.cancelled
+    if not flights:
+        return None
+    number = flights if version == 1 else flights - cancelled
+    mean = departures.minutes / number if number else None
+    return {"flights": flights, "cancelled": cancelled, "mean_dep_delay": mean}
+
+
+def _mean(row: Mapping[str, Any] | None) -> float:
+    return float(row["mean_dep_delay"] or 0) if row else 0.0
+
+
+def most_apart(rows: Mapping[int, Rows]) -> str:
+    """The carrier whose two rows are the furthest apart."""
+    return max(
+        sorted(rows[1]), key=lambda carrier: abs(_mean(rows[2].get(carrier)) - _mean(rows[1][carrier]))
+    )
+
+
+class Facts(NamedTuple):
+    """What the bug changes. `name`: the carrier whose mean it changes most; `means` and `places` are its own, by
+    version. Place 1 has the largest mean delay."""
 
     carriers: int
     equal: tuple[str, ...]
@@ -65,42 +103,80 @@ class Facts:
 
 
 def facts_of(departures: Mapping[str, Departures]) -> Facts:
-    rows = {name: [row_of(version, each) for version in (1, 2)] for name, each in departures.items()}
-    equal = tuple(sorted(name for name, (first, second) in rows.items() if first == second))
-    name = max(sorted(departures), key=lambda one: _apart(*rows[one]))
-    means = [0.0 if row is None else row["mean_dep_delay"] or 0.0 for row in rows[name]]
+    rows = {
+        version: {name: row_of(version, each) or {} for name, each in departures.items()}
+        for version in (1, 2)
+    }
+    means = [{name: _mean(row) for name, row in rows[version].items()} for version in (1, 2)]
+    name = most_apart(rows)
+    first, second = (1 + sum(mean > of[name] for mean in of.values()) for of in means)
+    equal = tuple(sorted(name for name, row in rows[1].items() if row == rows[2][name]))
     return Facts(
         carriers=len(departures),
         equal=equal,
         differing=len(departures) - len(equal),
         cancelled=sum(each.cancelled for each in departures.values()),
         name=name,
-        means=(means[0], means[1]),
-        places=(place_of(name, 1, departures), place_of(name, 2, departures)),
+        means=(means[0][name], means[1][name]),
+        places=(first, second),
     )
 
 
-def most_apart(rows: Mapping[int, Rows]) -> str:
-    """The carrier whose two rows are the furthest apart."""
-    first, second = rows[1], rows[2]
-    return max(sorted(first), key=lambda carrier: _apart(first[carrier], second.get(carrier)))
+class _Sums:
+    """A carrier's flights in one partition, summed up to each."""
+
+    def __init__(self) -> None:
+        self._offsets: list[int] = []
+        self._minutes, self._cancelled = [0], [0]
+
+    def add(self, offset: int, delay: int | None) -> None:
+        self._offsets.append(offset)
+        self._minutes.append(self._minutes[-1] + (delay or 0))
+        self._cancelled.append(self._cancelled[-1] + (delay is None))
+
+    def below(self, offset: int) -> Departures:
+        count = bisect_left(self._offsets, offset)
+        return Departures(flights=count, cancelled=self._cancelled[count], minutes=self._minutes[count])
 
 
-def _apart(first: Mapping[str, Any] | None, second: Mapping[str, Any] | None) -> float:
-    before, after = (0.0 if row is None else float(row["mean_dep_delay"] or 0) for row in (first, second))
-    return abs(after - before)
+class FlightLog:
+    """The topic of flights, as it was read back: record by record, each partition in order."""
+
+    def __init__(self, records: Iterable[Read] = ()) -> None:
+        self._sums: defaultdict[str, defaultdict[int, _Sums]] = defaultdict(lambda: defaultdict(_Sums))
+        for record in records:
+            self.note(record)
+
+    def note(self, record: Read) -> None:
+        if record.value is not None:
+            sums = self._sums[record.value["carrier"]][record.partition]
+            sums.add(record.offset, record.value["dep_delay"])
+
+    def row(self, version: int, carrier: str, offsets: Offsets) -> Row | None:
+        """Of the flights below these offsets."""
+        found = Departures()
+        of_carrier: Mapping[int, _Sums] = self._sums.get(carrier, {})
+        for partition, offset in offsets.items():
+            if partition in of_carrier:
+                found.add(of_carrier[partition].below(offset))
+        return row_of(version, found)
+
+    def rows(self, version: int, offsets: Offsets) -> dict[str, Row]:
+        found = {carrier: self.row(version, carrier, offsets) for carrier in sorted(self._sums)}
+        return {carrier: row for carrier, row in found.items() if row is not None}
 
 
-def check_view(
-    account: ViewAccount, flights: FlightLog, departures: Mapping[str, Departures]
-) -> tuple[str, ...]:
+# -- the check -------------------------------------------------------------------------------------------------------
+
+
+def check_view(account: ViewAccount, flights: FlightLog, departures: Mapping[str, Departures]) -> list[str]:
     """Every difference in words; none means that all is as it must be."""
-    return (
+    return [
         *_comparisons(account.comparisons, flights, departures),
         *_explanation(account),
         *_rollback(account),
         *_reader(account.answers, flights),
-    )
+    ]
 
 
 def _comparisons(
@@ -110,24 +186,20 @@ def _comparisons(
         yield "the versions were never compared"
         return
     for number, compared in enumerate(comparisons, 1):
-        equal, differing = flights.differing(compared.offsets)
-        wanted, found = (
-            (len(equal), len(differing), 0),
-            (compared.equal, compared.differing, compared.alone),
-        )
+        made = {version: flights.rows(version, compared.offsets) for version in (1, 2)}
+        equal = sum(made[1][carrier] == made[2][carrier] for carrier in made[1])
+        wanted = equal, len(made[1]) - equal, 0
+        found = compared.equal, compared.differing, compared.alone
         if wanted != found:
             yield (
                 f"comparison {number}: {found[0]} rows equal, {found[1]} differing, {found[2]} in one version only; "
                 f"expected {wanted[0]}, {wanted[1]} and {wanted[2]}"
             )
         for version, rows in compared.rows.items():
-            made = {
-                carrier: flights.row(version, carrier, compared.offsets) for carrier in (*equal, *differing)
-            }
-            yield from _rows(f"comparison {number}, v{version}", rows, made)
+            yield from _rows(f"comparison {number}, v{version}", rows, made[version])
     for version, rows in comparisons[-1].rows.items():
-        made = {carrier: row_of(version, each) for carrier, each in departures.items()}
-        yield from _rows(f"v{version} at the end, by the CSV file", rows, made)
+        by_file = {carrier: row_of(version, each) for carrier, each in departures.items()}
+        yield from _rows(f"v{version} at the end, by the CSV file", rows, by_file)
 
 
 def _rows(what: str, found: Rows, wanted: Mapping[str, Any]) -> Iterator[str]:
@@ -155,14 +227,14 @@ def _reader(answers: Mapping[str, Any], flights: FlightLog) -> Iterator[str]:
         yield "the reader was never answered"
         return
     if answers["errors"]:
-        yield f"{answers['errors']} reads failed: {_some(answers['error_texts'])}"
+        yield f"{answers['errors']} reads failed: {some(answers['error_texts'])}"
     if answers["torn"]:
         yield f"{answers['torn']} answers of one cut were two different rows"
     if answers["back"]:
         yield f"{answers['back']} answers were of an older cut than the caller had seen before"
     mixed = {caller: walk for caller, walk in answers["walks"].items() if not is_route(walk)}
     if mixed:
-        yield f"{len(mixed)} callers saw a mix of versions: {_some([f'{c}: {w}' for c, w in mixed.items()])}"
+        yield f"{len(mixed)} callers saw a mix of versions: {some([f'{c}: {w}' for c, w in mixed.items()])}"
     offsets = {
         (version, cut): {int(p): end for p, end in ends.items()} for version, cut, ends in answers["cuts"]
     }
@@ -172,14 +244,10 @@ def _reader(answers: Mapping[str, Any], flights: FlightLog) -> Iterator[str]:
         if row != (wanted := flights.row(version, carrier, offsets[version, cut]))
     ]
     if wrong:
-        yield f"{len(wrong)} answers are not what their version makes of their offsets: {_some(wrong)}"
+        yield f"{len(wrong)} answers are not what their version makes of their offsets: {some(wrong)}"
 
 
 def is_route(walk: Sequence[int]) -> bool:
     """Whether these versions can follow one another, for one caller."""
     rest = iter(ROUTES)
     return all(version in rest for version in walk)
-
-
-def _some(texts: Sequence[str]) -> str:
-    return "; ".join(texts[:NAMED_EXAMPLES]) + ("; ..." if len(texts) > NAMED_EXAMPLES else "")

@@ -8,13 +8,11 @@ from typing import Any
 import pytest
 
 from suiro.client import LATEST, ListedOffset
-from suiro.clock import ManualClock
 from suiro.demo.faults import (
     finished_micro_batches,
-    freeze_in_transaction,
     freeze_when,
     open_transaction,
-    readable_end,
+    readable_ends,
     unfinished_micro_batch,
 )
 
@@ -66,13 +64,13 @@ class Driver:
 
 
 def test_a_transaction_is_open_where_the_stable_offset_is_short_of_the_end() -> None:
-    assert open_transaction(ScriptedLog(True), ("t",)) == ("t", 0, 5, 8)  # type: ignore[arg-type]
-    assert open_transaction(ScriptedLog(False), ("t",)) is None  # type: ignore[arg-type]
+    assert open_transaction(ScriptedLog(True), "t") == ("t", 0, 5, 8)  # type: ignore[arg-type]
+    assert open_transaction(ScriptedLog(False), "t") is None  # type: ignore[arg-type]
 
 
 def test_the_driver_goes_on_if_the_transaction_ended_before_it_froze() -> None:
     log, driver = ScriptedLog(False, True, False, True, True), Driver()
-    found = freeze_in_transaction(driver, log, ("t",), clock=ManualClock())  # type: ignore[arg-type]
+    found = freeze_when(driver, lambda: open_transaction(log, "t"), "transaction")  # type: ignore[arg-type]
     assert found == ("t", 0, 5, 8)
     assert driver.did == ["freeze", "resume", "freeze"]
 
@@ -80,22 +78,21 @@ def test_the_driver_goes_on_if_the_transaction_ended_before_it_froze() -> None:
 def test_a_driver_that_ended_by_itself_is_not_hunted() -> None:
     driver = Driver()
     driver.ended = True
-    log = ScriptedLog(True)
-    assert freeze_in_transaction(driver, log, ("t",), clock=ManualClock()) is None  # type: ignore[arg-type]
+    assert freeze_when(driver, lambda: 1, "thing") is None
     assert driver.did == []
 
 
 def test_a_process_is_frozen_when_there_is_what_was_looked_for_and_still_is() -> None:
     seen, driver = iter([None, 1, None, 2, 3]), Driver()
-    assert freeze_when(driver, lambda: next(seen), "thing", clock=ManualClock(), settle_s=0) == 3
+    assert freeze_when(driver, lambda: next(seen), "thing", settle_s=0) == 3
     assert driver.did == ["freeze", "resume", "freeze"]
 
 
 def test_the_hunt_ends_when_it_is_too_late() -> None:
     driver = Driver()
-    assert freeze_when(driver, lambda: 1, "thing", clock=ManualClock(), until=lambda: True) is None
+    assert freeze_when(driver, lambda: 1, "thing", until=lambda: True) is None
     assert driver.did == []
 
 
-def test_the_readable_end_is_that_of_all_partitions() -> None:
-    assert readable_end(ScriptedLog(True), "t") == 4 * 5  # type: ignore[arg-type]
+def test_the_readable_ends_are_those_of_all_partitions() -> None:
+    assert readable_ends(ScriptedLog(True), "t") == dict.fromkeys(range(4), 5)  # type: ignore[arg-type]

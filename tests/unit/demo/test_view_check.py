@@ -12,8 +12,16 @@ import pytest
 from suiro.demo.expected import Departures
 from suiro.demo.reader import Notes
 from suiro.demo.reading import Read
-from suiro.demo.view_check import Compared, Facts, ViewAccount, check_view, facts_of, is_route
-from suiro.demo.view_figures import FlightLog, place_of, row_of
+from suiro.demo.view_check import (
+    Compared,
+    Facts,
+    FlightLog,
+    ViewAccount,
+    check_view,
+    facts_of,
+    is_route,
+    row_of,
+)
 
 DELAYS = (("YV", 30), ("HA", 4), ("YV", None), ("HA", 6), ("YV", 10), ("AA", 15))
 """Two partitions, in turn: HA has no cancelled flight."""
@@ -52,10 +60,10 @@ def log() -> FlightLog:
 @pytest.fixture
 def notes() -> Notes:
     notes = Notes()
-    notes.answered("a", "YV", _answer(1, 0, _row(1, 0, 30.0), {0: 1, 1: 0}), 0.002, 1.0)
-    notes.answered("a", "OO", _answer(1, 0, None, {0: 1, 1: 0}), 0.002, 1.5)
-    notes.answered("a", "YV", _answer(2, 4, _row(3, 1, 20.0), ENDS), 0.010, 2.0)
-    notes.answered("b", "YV", _answer(1, 7, _row(3, 1, 40 / 3), ENDS), 0.002, 3.0)
+    notes.answered("a", "YV", _answer(1, 0, _row(1, 0, 30.0), {0: 1, 1: 0}), 0.998, 1.0)
+    notes.answered("a", "OO", _answer(1, 0, None, {0: 1, 1: 0}), 1.498, 1.5)
+    notes.answered("a", "YV", _answer(2, 4, _row(3, 1, 20.0), ENDS), 1.99, 2.0)
+    notes.answered("b", "YV", _answer(1, 7, _row(3, 1, 40 / 3), ENDS), 2.998, 3.0)
     return notes
 
 
@@ -79,12 +87,12 @@ def test_rows_are_those_of_the_flights_below_the_offsets(log: FlightLog) -> None
     assert log.row(2, "YV", {0: 2, 1: 0}) == _row(2, 1, 30.0)
     assert log.row(1, "HA", {0: 3, 1: 1}) == _row(1, 0, 4.0)
     assert log.row(1, "HA", {0: 3, 1: 0}) is log.row(1, "OO", ENDS) is None
-    assert log.differing(ENDS) == (["AA", "HA"], ["YV"])
+    assert set(log.rows(1, ENDS)) == {"AA", "HA", "YV"}
+    assert log.rows(2, {0: 1, 1: 0}) == {"YV": _row(1, 0, 30.0)}
     assert row_of(2, Departures(flights=2, cancelled=2)) == _row(2, 2, None)
 
 
 def test_what_the_bug_changes() -> None:
-    assert place_of("YV", 1, DEPARTURES) == 2
     assert facts_of(DEPARTURES) == Facts(
         carriers=3,
         equal=("AA", "HA"),
@@ -97,7 +105,7 @@ def test_what_the_bug_changes() -> None:
 
 
 def test_a_right_account_has_no_differences(account: ViewAccount, log: FlightLog) -> None:
-    assert check_view(account, log, DEPARTURES) == ()
+    assert check_view(account, log, DEPARTURES) == []
     assert (account.answers["reads"], account.answers["p99_ms"], account.answers["p50_ms"]) == (4, 10.1, 2.1)
     assert account.answers["callers"] == {"1": 1, "2": 1}
 
@@ -136,7 +144,7 @@ def test_what_is_wrong_is_named(
     account: ViewAccount, log: FlightLog, spoil: Callable[[ViewAccount], ViewAccount], named: str
 ) -> None:
     found = check_view(spoil(account), log, DEPARTURES)
-    assert any(named in text for text in found) if named else found == ()
+    assert any(named in text for text in found) if named else not found
 
 
 def test_at_the_end_the_rows_are_those_of_the_file(account: ViewAccount, log: FlightLog) -> None:
@@ -150,12 +158,12 @@ def test_versions_follow_one_another_as_they_are_routed() -> None:
 
 
 def test_the_reader_sees_what_must_not_be(notes: Notes) -> None:
-    notes.answered("b", "YV", _answer(1, 7, _row(3, 1, 20.0), ENDS), 0.002, 4.0)
-    notes.answered("b", "HA", _answer(1, 7, _row(1, 0, 4.0), {0: 3, 1: 1}), 0.002, 4.0)
+    notes.answered("b", "YV", _answer(1, 7, _row(3, 1, 20.0), ENDS), 3.998, 4.0)
+    notes.answered("b", "HA", _answer(1, 7, _row(1, 0, 4.0), {0: 3, 1: 1}), 3.998, 4.0)
     assert (notes.torn, notes.back) == (2, 0)
-    notes.answered("b", "YV", _answer(1, 0, _row(1, 0, 30.0), {0: 1, 1: 0}), 0.002, 4.0)
+    notes.answered("b", "YV", _answer(1, 0, _row(1, 0, 30.0), {0: 1, 1: 0}), 3.998, 4.0)
     assert notes.back == 1
-    notes.answered("b", "YV", _answer(2, 4, _row(3, 1, 20.0), ENDS), 0.002, 5.0)
+    notes.answered("b", "YV", _answer(2, 4, _row(3, 1, 20.0), ENDS), 4.998, 5.0)
     assert (notes.walks["b"], notes.back) == ([1, 2], 1), "another version has other cuts"
     assert notes.summary()["last_s"] == {"1": 4.0, "2": 5.0}
     for number in range(30):

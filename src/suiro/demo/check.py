@@ -1,0 +1,123 @@
+"""Checks everything in a process of its own, beside the demo.
+
+Python compares some ten thousand records per second, and the demo writes more than a million. So this process reads
+along while the story goes on, at a low priority, and comes to the end of each partition once nothing is written any
+more. The demo and the process take turns on a pipe.
+"""
+
+from __future__ import annotations
+
+import gc
+import multiprocessing
+import os
+import signal
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from multiprocessing.connection import Connection
+from pathlib import Path
+from typing import Any
+
+from suiro.demo.expected import Totals, expected
+from suiro.demo.names import RAW
+from suiro.demo.reading import count_uncommitted, read
+from suiro.demo.verify import Noted, verify
+from suiro.demo.view_check import FlightLog, ViewAccount, check_view
+from suiro.errors import FatalError
+
+__all__ = ["Check"]
+
+NICENESS = 10
+AUTOGROUP = Path("/proc/self/autogroup")
+"""Linux weighs sessions against each other: niceness alone counts only among the processes of one."""
+
+
+class Check:
+    """Computes at once what must come out."""
+
+    def __init__(self, *, limit: int | None) -> None:
+        context = multiprocessing.get_context(
+            "spawn"
+        )  # forked, it would have our connections and none of our threads
+        self._pipe, theirs = context.Pipe()
+        self._process = context.Process(target=_run, args=(theirs, limit), daemon=True)
+        self._process.start()
+        theirs.close()
+        self._totals: Totals | None = None
+
+    def close(self) -> None:
+        self._process.kill()
+        self._process.join()
+
+    @property
+    def is_computed(self) -> bool:
+        return self._totals is not None or self._pipe.poll()
+
+    @property
+    def totals(self) -> Totals:
+        """Waits until they are computed."""
+        if self._totals is None:
+            self._totals = self._answer()
+        return self._totals
+
+    def read_along(self, bootstrap_servers: str, topics: Sequence[str], *, registry: str) -> None:
+        """Starts to read."""
+        assert self.totals  # this answer comes first
+        self._say((bootstrap_servers, topics, registry))
+
+    def finish(self) -> tuple[int, int]:
+        """Reads to the end of the topics, which nobody writes any more. Returns how many records there are, and how
+        many of aborted transactions."""
+        self._say(None)
+        records, hidden = self._answer()
+        return records, hidden
+
+    def verdict(
+        self, delivered: Mapping[str, Mapping[str, Any]], account: ViewAccount
+    ) -> tuple[dict[str, int], list[str]]:
+        """Counts, and every difference in words."""
+        self._say((delivered, account))
+        counts, differences = self._answer()
+        return counts, differences
+
+    def _say(self, what: object) -> None:
+        with suppress(BrokenPipeError):  # `_answer` says that it ended
+            self._pipe.send(what)
+
+    def _answer(self) -> Any:
+        try:
+            return self._pipe.recv()
+        except (EOFError, ConnectionResetError):
+            raise FatalError(
+                "the process that checks the records ended; it wrote why to standard error"
+            ) from None
+
+
+def _run(pipe: Connection, limit: int | None) -> None:
+    """In the process. It ends with the demo, be that by kill -9: the pipe closes then."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the demo
+    _give_way()
+    gc.disable()  # there are millions of objects, and no cycles
+    try:
+        wanted = expected(limit=limit)
+        pipe.send(wanted.totals)
+        bootstrap_servers, topics, registry = pipe.recv()
+        noted, flights, records = Noted(wanted), FlightLog(), 0
+        for topic, record in read(bootstrap_servers, topics, registry=registry, is_over=pipe.poll):
+            records += 1
+            noted.note(topic, record)
+            if topic == RAW:
+                flights.note(record)
+        pipe.recv()
+        pipe.send((records, count_uncommitted(bootstrap_servers, topics) - records))
+        delivered, account = pipe.recv()
+        counts, differences = verify(noted, delivered)
+        pipe.send((counts, differences + check_view(account, flights, wanted.departures)))
+    except (EOFError, BrokenPipeError):
+        return
+
+
+def _give_way() -> None:
+    os.setsid()
+    os.nice(NICENESS)
+    with suppress(OSError):
+        AUTOGROUP.write_text(str(NICENESS))

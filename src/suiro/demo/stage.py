@@ -1,0 +1,222 @@
+"""What the acts share: the processes, a client of the log, the screen, and how far everything is.
+
+A read_committed consumer on a thread counts the records that the pipeline has committed. It lives through restarts of
+the log. The final check does not trust these counts: it reads everything again.
+"""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from typing import Any
+
+from confluent_kafka import Consumer, TopicPartition
+
+from suiro.client import Client
+from suiro.clock import monotonic_s, sleep_s
+from suiro.demo.check import Check
+from suiro.demo.display import Display, Status, Version
+from suiro.demo.faults import finished_micro_batches
+from suiro.demo.feed import Feed
+from suiro.demo.names import (
+    ALERTS,
+    APPLICATION,
+    DELAYS,
+    ENRICHED,
+    PARTITIONS,
+    RAW,
+    REJECTED,
+    STAGES,
+    VALIDATED,
+    VIEW,
+    WEATHER,
+)
+from suiro.demo.system import System
+from suiro.errors import FatalError, SuiroError
+from suiro.views import Views
+
+__all__ = ["Stage", "StalledError", "stopwatch"]
+
+STALLED_AFTER_S = 600  # takes seconds on an idle machine
+LOOK_EVERY_S = 0.1
+ASK_EVERY_S = 0.3
+DRIVER_STARTS_LIMIT = 6
+CONSUME_RECORDS = 10_000
+WATCHED = (*STAGES, WEATHER)
+
+
+class StalledError(FatalError):
+    """What was waited for does not come."""
+
+
+class Stage:
+    """`flights`: how many there will be. `feed` and `views` are set as soon as they exist."""
+
+    def __init__(self, system: System, client: Client, show: Display, check: Check, *, flights: int) -> None:
+        self.system = system
+        self.client = client
+        self.show = show
+        self.flights = flights
+        self.feed: Feed | None = None
+        self.views: Views | None = None
+        self.counts = dict.fromkeys(WATCHED, 0)
+        self._carriers: dict[str, Mapping[str, Any]] = {}
+        self.check = check
+        self._versions: tuple[Version, ...] = ()
+        self._ask_at_s = 0.0
+        self._ended = threading.Event()
+        self._counter = threading.Thread(target=self._count, name="demo-count", daemon=True)
+
+    # -- waiting -----------------------------------------------------------------------------------------------------
+
+    def wait(self, reached: Callable[[], bool], what: str) -> None:
+        """Raises `StalledError` if nothing moves any more, and `FatalError` if a process ended that should not."""
+        before, moved_s = self._moving(), monotonic_s()
+        while not reached():
+            self._look()
+            now = self._moving()
+            if now != before:
+                before, moved_s = now, monotonic_s()
+            elif monotonic_s() - moved_s > STALLED_AFTER_S:
+                raise StalledError(
+                    f"{what} did not come, and nothing has moved for {STALLED_AFTER_S} s: {now}; what each process "
+                    f"said is in {self.system.directory}"
+                )
+            sleep_s(LOOK_EVERY_S)
+
+    def _moving(self) -> dict[str, object]:
+        """What grows while all is well. Reads do not count: a view that stands still answers them, too."""
+        versions = {f"v{each.version}": (each.state, each.done.done, each.cut) for each in self.versions}
+        return {**self.counts, "alerts delivered": self.delivered, **versions}
+
+    def _look(self) -> None:
+        self.system.check()
+        if self.system.driver_starts and self.system.driver.ended:
+            self.driver_failed()
+        failure = None if self.feed is None else self.feed.failure
+        if failure is not None:
+            raise FatalError(f"inserting flights failed: {failure}") from failure
+        for version in self.versions:
+            if version.state == "failed":
+                raise FatalError(f"version {version.version} of the view failed: {version.error}")
+        if self.system.reader is None and self.version(1).state == "ready":
+            self.system.start_reader()
+        if self._counter.ident is not None:
+            self.show.status(self._status())
+
+    def driver_failed(self) -> None:
+        """Starts it again, unless that was done often enough."""
+        if self.system.driver_starts >= DRIVER_STARTS_LIMIT:
+            raise FatalError(
+                f"the Spark driver failed {self.system.driver_starts} times; {self.system.driver.tail()}"
+            )
+        self.show.struck(
+            "the Spark driver gave up; starting it again", detail=f"see {self.system.driver.log_path}"
+        )
+        self.system.driver.kill()
+        self.system.start_driver()
+
+    # -- how far it is -----------------------------------------------------------------------------------------------
+
+    @property
+    def processed(self) -> int:
+        return self.counts[VALIDATED] + self.counts[REJECTED]
+
+    @property
+    def aggregated(self) -> int:
+        return sum(figures.get("flights", 0) for figures in list(self._carriers.values()))
+
+    @property
+    def delivered(self) -> int:
+        return len(self.system.receiver.taken)
+
+    @property
+    def micro_batches(self) -> int:
+        return finished_micro_batches(self.system.state_dir / APPLICATION)
+
+    def is_complete(self) -> bool:
+        """Every flight is through, and every alert was delivered."""
+        wanted = self.check.totals
+        return (
+            self.processed >= self.flights
+            and self.counts[ENRICHED] >= wanted.validated
+            and self.aggregated >= wanted.validated
+            and self.counts[ALERTS] >= wanted.alerts
+            and self.delivered >= wanted.alerts
+        )
+
+    def _status(self) -> Status:
+        totals = {RAW: self.flights}
+        if self.check.is_computed:
+            found = self.check.totals
+            totals |= {VALIDATED: found.validated, REJECTED: found.rejected}
+            totals |= {ENRICHED: found.validated, ALERTS: found.alerts}
+        return Status(
+            counts=self.counts,
+            totals=totals,
+            aggregated=self.aggregated,
+            delivered=self.delivered,
+            micro_batches=self.micro_batches,
+            versions=self.versions,
+            reading=self.reading,
+        )
+
+    # -- the view and its reader -------------------------------------------------------------------------------------
+
+    @property
+    def versions(self) -> tuple[Version, ...]:
+        """As the host of views said last. It is asked now and then."""
+        if self.views is not None and monotonic_s() >= self._ask_at_s:
+            with suppress(SuiroError):
+                self._versions = Version.all_of(self.views.status(VIEW))
+            self._ask_at_s = monotonic_s() + ASK_EVERY_S
+        return self._versions
+
+    def version(self, number: int) -> Version:
+        return next((each for each in self.versions if each.version == number), Version(version=number))
+
+    @property
+    def reading(self) -> Mapping[str, Any] | None:
+        """What the reader said last."""
+        reader = self.system.reader
+        return reader.events[-1] if reader is not None and reader.events else None
+
+    # -- counting ----------------------------------------------------------------------------------------------------
+
+    def start_counting(self) -> None:
+        """Once all topics exist."""
+        self._counter.start()
+
+    def stop_counting(self) -> None:
+        self._ended.set()
+        if self._counter.ident is not None:
+            self._counter.join()
+
+    def _count(self) -> None:
+        consumer = Consumer(
+            {
+                "bootstrap.servers": self.system.bootstrap_servers,
+                "group.id": "suiro-demo-count",
+                "enable.auto.commit": False,
+                "isolation.level": "read_committed",
+                "auto.offset.reset": "earliest",
+                "reconnect.backoff.max.ms": 500,
+                "log_level": 0,  # that the node was killed is no news here
+            }
+        )
+        consumer.assign([TopicPartition(topic, p, 0) for topic in WATCHED for p in range(PARTITIONS)])
+        while not self._ended.is_set():
+            for message in consumer.consume(CONSUME_RECORDS, timeout=0.2):
+                if message.error() is None and (topic := message.topic()) is not None:
+                    self.counts[topic] += 1
+                    if topic == DELAYS and (key := message.key()) is not None:
+                        self._carriers[key.decode()] = json.loads(message.value() or b"{}")
+        consumer.close()
+
+
+def stopwatch() -> Callable[[], float]:
+    """Seconds since now."""
+    start_s = monotonic_s()
+    return lambda: max(0.001, monotonic_s() - start_s)
