@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import math
 import pickle
+from collections.abc import Callable
 from typing import Any
 
 import pyarrow as pa
@@ -303,3 +304,33 @@ def test_an_empty_column_stays_empty() -> None:
     column = pa.array([], pa.struct([("x", pa.int64())]))
     found = evaluate(X // 2 + 1, Columns(value=column))
     assert (len(found), found.type) == (0, pa.int64())
+
+
+DEPTH = 120
+DEEP: dict[str, tuple[Callable[[Expression], Expression], Any]] = {
+    "conditions": (lambda inner: (X == 1) & (inner == inner), True),
+    "sums, to the left": (lambda inner: inner + 1, DEPTH + 1),
+    "sums, to the right": (lambda inner: lit(1) + inner, DEPTH + 1),
+    "branches": (lambda inner: when(X == 2, 5).otherwise(inner), 1),
+    "the first that is there": (lambda inner: e.coalesce(col("absent"), inner), 1),
+    "texts": (lambda inner: e.concat("a", inner.cast("string")), "a" * DEPTH + "1"),
+}
+
+
+@pytest.mark.parametrize(("wrap", "expected"), DEEP.values(), ids=DEEP)
+def test_an_expression_may_be_deeper_than_python_nests(
+    wrap: Callable[[Expression], Expression], expected: Any
+) -> None:
+    deep: Expression = X
+    for _ in range(DEPTH if wrap is not DEEP["conditions"][0] else 12):  # each has its part twice
+        deep = wrap(deep)
+    assert deep.evaluate(value={"x": 1}) == expected
+
+
+@pytest.mark.parametrize(
+    "name", ["it's", 'a "b"', "a\nb", "\\", "{0}", "'] + __import__('os').abort() + ['", "\ud800"]
+)
+def test_names_are_no_code(name: str) -> None:
+    assert struct(**{name: lit(7)}).evaluate(value={}) == {name: 7}
+    assert e.Field(e.record_value(), name).evaluate(value={name: 7}) == 7
+    assert (lit(name) == lit(name)).evaluate(value=None) is True

@@ -1,7 +1,7 @@
 """Column expressions: a computation as data. `col("amount") > 0` is a tree and computes nothing.
 
-A tree has two evaluators that agree on every value: Python values (`python_expressions.py`; `evaluate` and
-`as_callable` here) and Arrow columns (`arrow_expressions.py`). The rules for null, overflow, division and
+A tree has two evaluators that agree on every value: Python values (`on_python.py`; `evaluate` and
+`as_callable` here) and Arrow columns (`on_arrow.py`). The rules for null, overflow, division and
 types are on one page, docs/reference/expressions.md.
 
 Expressions are immutable and picklable. `==` builds an expression, so two of them are compared by `same_as`.

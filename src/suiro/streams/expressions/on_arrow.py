@@ -27,7 +27,8 @@ from suiro.streams.expressions.expression import (
     Struct,
     When,
 )
-from suiro.streams.expressions.on_python import SPACES, cast_value, compile_expression
+from suiro.streams.expressions.on_python import compile_expression
+from suiro.streams.expressions.rules import SPACES, cast_value
 
 __all__ = ["Columns", "evaluate", "result_type", "supports"]
 

@@ -1,16 +1,14 @@
-"""Evaluates expressions on Python values. Each node is compiled to a closure once, so a record costs a few calls.
+"""Evaluates expressions on Python values. An expression is compiled to one Python function, once.
 
-These are the rules; `arrow_expressions.py` must give the same for whole columns, and gives rows to this module
-where it meets an error. The page docs/reference/expressions.md says them in words.
+With the rules of `rules.py` this is the reference: `on_arrow.py` must give the same for whole columns, and gives rows
+to this module where it meets an error.
 """
 
 from __future__ import annotations
 
-import math
-import operator
-import re
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Mapping
+from functools import lru_cache
+from typing import Any, cast
 
 from suiro.errors import UsageError
 from suiro.streams.expressions.expression import (
@@ -26,15 +24,23 @@ from suiro.streams.expressions.expression import (
     Struct,
     When,
 )
+from suiro.streams.expressions.rules import (
+    BINARY,
+    CASTS,
+    HIGHEST,
+    LOWEST,
+    PLAIN,
+    UNARY,
+    WITH_OPTIONS,
+    WrongError,
+    greater,
+    less,
+    membership,
+    type_of,
+)
 from suiro.streams.records import Windowed
 
-__all__ = ["SPACES", "Evaluator", "callable_of", "cast_value", "compile_expression"]
-
-Evaluator = Callable[[Any], Any]
-"""From a row to a value. A row is the one root that the expression reads, or a tuple of several."""
-
-LOWEST, HIGHEST = -(1 << 63), (1 << 63) - 1
-SPACES = " \t\n\r\f\v"
+__all__ = ["callable_of", "compile_expression"]
 
 _PARAMETERS: dict[CallableKind, tuple[RootName, ...]] = {
     "key_value": ("key", "value"),
@@ -45,10 +51,6 @@ _PARAMETERS: dict[CallableKind, tuple[RootName, ...]] = {
 }
 
 
-class _WrongError(Exception):
-    """Raised by a rule, which does not know its expression; becomes an ExpressionError, which does."""
-
-
 def callable_of(expression: Expression, kind: CallableKind) -> Callable[..., Any]:
     """A callable with the parameters of that kind."""
     if kind not in _PARAMETERS:
@@ -56,76 +58,213 @@ def callable_of(expression: Expression, kind: CallableKind) -> Callable[..., Any
     return compile_expression(expression, _PARAMETERS[kind])
 
 
+@lru_cache(256)
 def compile_expression(expression: Expression, parameters: tuple[RootName, ...]) -> Callable[..., Any]:
     """A callable with these positional parameters. Raises UsageError where the expression needs others."""
-    used = expression.roots()
-    missing = [_ROOTS[name] for name in sorted(used.difference(parameters))]
+    missing = [_ROOTS[name] for name in sorted(expression.roots().difference(parameters))]
     if missing:
         known = ", ".join(_ROOTS[name] for name in parameters)
         raise UsageError(f"{expression!r} needs {' and '.join(missing)}, but here it is given only {known}")
-    if len(parameters) == 1:
-        return _compile(expression, {parameters[0]: None})
-    if len(used) <= 1:
-        position = parameters.index(next(iter(used))) if used else 0
-        run = _compile(expression, {parameters[position]: None})
-        return _picking(run, position, len(parameters))
-    run = _compile(expression, {name: index for index, name in enumerate(parameters)})
-    return lambda *row: run(row)
+    names: dict[str, Any] = dict(_HELPERS)
+    made: Callable[..., Any] = names[_Function(names, parameters).write(expression)]
+    return made
 
 
-def _picking(run: Evaluator, position: int, count: int) -> Callable[..., Any]:
-    match count, position:
-        case 2, 0:
-            return lambda first, second: run(first)
-        case 2, 1:
-            return lambda first, second: run(second)
-        case 3, 0:
-            return lambda first, second, third: run(first)
-        case 3, 1:
-            return lambda first, second, third: run(second)
-        case 3, 2:
-            return lambda first, second, third: run(third)
-    return lambda *row: run(row[position])
+class _Function:
+    """The source of one Python function of an expression, whose parameters are the roots.
+
+    Each node becomes some statements and a name, or a literal, that stands for its value. What a node is, what it holds
+    and the rules are in `names`, the function's globals: no text of a user's becomes source, other than as `repr` of a
+    string.
+    """
+
+    def __init__(self, names: dict[str, Any], parameters: tuple[RootName, ...]) -> None:
+        self._names = names
+        self._parameters = parameters
+        self._lines: list[str] = []
+        self._variables = 0
+
+    def write(self, node: Expression) -> str:
+        """The name of the function, which is in `names` then."""
+        result = self._value(node, 1)
+        name = f"f{len(self._names)}"
+        head = f"def {name}({', '.join(self._parameters)}):"
+        source = "\n".join([head, *self._lines, f" return {result}"])
+        exec(compile(source, "<expression>", "exec"), self._names)
+        return name
+
+    def _add(self, level: int, line: str) -> None:
+        self._lines.append(" " * level + line)
+
+    def _variable(self) -> str:
+        self._variables += 1
+        return f"v{self._variables}"
+
+    def _bound(self, value: Any) -> str:
+        name = f"_{len(self._names)}"
+        self._names[name] = value
+        return name
+
+    def _value(self, node: Expression, level: int) -> str:
+        match node:
+            case Constant():
+                return self._bound(node.constant)
+            case Root():
+                return node.name
+        if level > _LEVELS:  # Python takes a hundred
+            apart = _Function(self._names, self._parameters).write(node)
+            return f"{apart}({', '.join(self._parameters)})"
+        match node:
+            case Field():
+                base, found = self._once(node.base, level), self._variable()
+                field = f"_field({self._bound(node)}, {base}, {node.name!r})"
+                self._add(level, f"{found} = {base}.get({node.name!r}) if type({base}) is dict else {field}")
+                return found
+            case When():
+                return self._when(node, level)
+            case Struct():
+                values = [self._value(value, level) for value in node.values]
+                pairs = zip(node.names, values, strict=True)
+                found = self._variable()
+                fields = ", ".join(f"{name!r}: {value}" for name, value in pairs)
+                self._add(level, f"{found} = {{{fields}}}")
+                return found
+            case Call():
+                return self._call(node, level)
+        raise TypeError(f"not a node of an expression: {node!r}")
+
+    def _once(self, node: Expression, level: int) -> str:
+        """A value that may stand in several places."""
+        value = self._value(node, level)
+        if value.isidentifier():
+            return value
+        found = self._variable()
+        self._add(level, f"{found} = {value}")
+        return found
+
+    def _set(self, level: int, found: str, node: Expression) -> None:
+        self._add(level, f"{found} = {self._value(node, level)}")
+
+    def _when(self, node: When, level: int) -> str:
+        found = self._variable()
+        self._add(level, f"{found} = _UNDECIDED")
+        for condition, value in node.branches:
+            self._add(level, f"if {found} is _UNDECIDED:")
+            holds = self._once(condition, level + 1)
+            self._add(level + 1, f"if {holds} is True:")
+            self._set(level + 2, found, value)
+            self._add(level + 1, f"elif {holds} is not False and {holds} is not None:")
+            self._add(level + 2, f"raise _no_condition({self._bound(node)}, {holds})")
+        self._add(level, f"if {found} is _UNDECIDED:")
+        self._set(level + 1, found, node.default)
+        return found
+
+    def _call(self, node: Call, level: int) -> str:
+        first = self._once(node.arguments[0], level)
+        match node.function:
+            case "is_null":
+                return f"({first} is None)"
+            case "is_not_null":
+                return f"({first} is not None)"
+        found = self._variable()
+        match node.function:
+            case "and" | "or":
+                self._logic(node, found, first, level)
+            case "coalesce":
+                self._add(level, f"{found} = {first}")
+                for argument in node.arguments[1:]:
+                    self._add(level, f"if {found} is None:")
+                    self._set(level + 1, found, argument)
+            case "least" | "greatest":
+                values = [first, *(self._value(argument, level) for argument in node.arguments[1:])]
+                self._add(level, f"{found} = _extreme({self._bound(node)}, ({', '.join(values)},))")
+            case "concat":
+                self._concat(node, found, first, level)
+            case "is_in":
+                self._strict(node, found, membership(node.options[0]), first, level)
+            case "cast":
+                self._strict(node, found, CASTS[node.options[0]], first, level)
+            case "round" | "substring" | "replace":
+                rule = WITH_OPTIONS[node.function]
+                self._strict(node, found, lambda value: rule(value, *node.options), first, level)
+            case _ if node.function in UNARY:
+                self._strict(node, found, UNARY[node.function], first, level)
+            case _:
+                self._strict_pair(node, found, first, level)
+        return found
+
+    def _strict(self, node: Call, found: str, rule: Callable[[Any], Any], value: str, level: int) -> None:
+        self._add(level, f"if {value} is None:")
+        self._add(level + 1, f"{found} = None")
+        self._add(level, "else:")
+        self._rule(node, found, rule, value, level + 1)
+
+    def _rule(self, node: Call, found: str, rule: Callable[..., Any], values: str, level: int) -> None:
+        self._add(level, "try:")
+        self._add(level + 1, f"{found} = {self._bound(rule)}({values})")
+        self._add(level, "except WrongError as error:")
+        self._add(level + 1, f"raise _wrong({self._bound(node)}, error) from None")
+
+    def _strict_pair(self, node: Call, found: str, left: str, level: int) -> None:
+        self._add(level, f"if {left} is None:")
+        self._add(level + 1, f"{found} = None")
+        self._add(level, "else:")
+        right = self._once(node.arguments[1], level + 1)
+        self._add(level + 1, f"if {right} is None:")
+        self._add(level + 2, f"{found} = None")
+        usual = self._usual(node, found, left, right)
+        if usual is not None:
+            kinds, result = usual
+            self._add(level + 1, f"elif {kinds}:")
+            self._add(level + 2, result)
+        self._add(level + 1, "else:")
+        self._rule(node, found, BINARY[node.function], f"{left}, {right}", level + 2)
+
+    def _usual(self, node: Call, found: str, left: str, right: str) -> tuple[str, str] | None:
+        """Operands of which the rule says what Python's own operator does, and that; the rule has all others."""
+        sign = _OPERATORS.get(node.function)
+        if sign is None:
+            return None
+        first, second = (type(one.constant) if isinstance(one, Constant) else None for one in node.arguments)
+        result = f"{found} = {left} {sign} {right}"
+        if node.function in _COMPARISONS:
+            if second is None:
+                return f"type({left}) is type({right}) and type({left}) in PLAIN", result
+            return (f"type({left}) is {second.__name__}", result) if second in PLAIN else None
+        if sign in "+-*" and float in (first, second):
+            one = left if second is float else right
+            return f"type({one}) is float or (type({one}) is int and LOWEST <= {one} <= HIGHEST)", result
+        if sign not in "+-*" and not (second is int and cast(Constant, node.arguments[1]).constant):
+            return None  # perhaps 0
+        kinds = f"type({left}) is int and type({right}) is int"
+        return f"{kinds} and LOWEST <= ({found} := {left} {sign} {right}) <= HIGHEST", "pass"
+
+    def _logic(self, node: Call, found: str, left: str, level: int) -> None:
+        """`decisive` is the value that settles the result alone: false for `and`, true for `or`."""
+        decisive = node.function == "or"
+        self._add(level, f"if {left} is {decisive}:")
+        self._add(level + 1, f"{found} = {decisive}")
+        self._add(level, "else:")
+        right = self._once(node.arguments[1], level + 1)
+        self._add(level + 1, f"if {left} is {not decisive} and ({right} is True or {right} is False):")
+        self._add(level + 2, f"{found} = {right}")
+        self._add(level + 1, "else:")
+        self._add(level + 2, f"{found} = _logic({self._bound(node)}, {left}, {right}, {decisive})")
+
+    def _concat(self, node: Call, found: str, first: str, level: int) -> None:
+        name = self._bound(node)
+        self._add(level, f"{found} = {first} if {first} is None else _string({name}, {first})")
+        for argument in node.arguments[1:]:
+            self._add(level, f"if {found} is not None:")
+            value = self._once(argument, level + 1)
+            self._add(level + 1, f"if type({value}) is str:")
+            self._add(level + 2, f"{found} += {value}")
+            self._add(level + 1, "else:")
+            self._add(level + 2, f"{found} = None if {value} is None else {found} + _string({name}, {value})")
 
 
-def _compile(node: Expression, places: Mapping[RootName, int | None]) -> Evaluator:
-    """`places` says where a root is in the row; None: it is the row."""
-    match node:
-        case Constant():
-            constant = node.constant
-            return lambda row: constant
-        case Root():
-            place = places[node.name]
-            return (lambda row: row) if place is None else operator.itemgetter(place)
-        case Field():
-            return _compile_field(node, places)
-        case When():
-            return _compile_when(node, places)
-        case Struct():
-            pairs = [
-                (name, _compile(value, places)) for name, value in zip(node.names, node.values, strict=True)
-            ]
-            return lambda row: {name: run(row) for name, run in pairs}
-        case Call():
-            return _compile_call(node, [_compile(argument, places) for argument in node.arguments])
-    raise TypeError(f"not a node of an expression: {node!r}")
-
-
-def _compile_field(node: Field, places: Mapping[RootName, int | None]) -> Evaluator:
-    name = node.name
-    if isinstance(node.base, Root) and places[node.base.name] is None:
-
-        def of_row(row: Any) -> Any:
-            return row.get(name) if type(row) is dict else _field(node, row, name)
-
-        return of_row
-    base = _compile(node.base, places)
-
-    def of_base(row: Any) -> Any:
-        value = base(row)
-        return value.get(name) if type(value) is dict else _field(node, value, name)
-
-    return of_base
+def _wrong(node: Call, error: WrongError) -> ExpressionError:
+    return ExpressionError(repr(node), str(error))
 
 
 def _field(node: Field, value: Any, name: str) -> Any:
@@ -135,436 +274,67 @@ def _field(node: Field, value: Any, name: str) -> Any:
         return value.get(name)
     if isinstance(value, Windowed):
         return getattr(value, name) if name in ("key", "start", "end") else None
-    raise ExpressionError(repr(node), f"{_type(value)} has no fields")
+    raise ExpressionError(repr(node), f"{type_of(value)} has no fields")
 
 
-def _compile_when(node: When, places: Mapping[RootName, int | None]) -> Evaluator:
-    branches = [(_compile(condition, places), _compile(value, places)) for condition, value in node.branches]
-    default = _compile(node.default, places)
-
-    def run(row: Any) -> Any:
-        for condition, value in branches:
-            holds = condition(row)
-            if holds is True:
-                return value(row)
-            if holds is not False and holds is not None:
-                raise ExpressionError(repr(node), f"a condition is true, false or null, not {_type(holds)}")
-        return default(row)
-
-    return run
+def _no_condition(node: When, holds: Any) -> ExpressionError:
+    return ExpressionError(repr(node), f"a condition is true, false or null, not {type_of(holds)}")
 
 
-def _compile_call(node: Call, arguments: Sequence[Evaluator]) -> Evaluator:
-    match node.function:
-        case "and" | "or":
-            return _compile_logic(node, *arguments, decisive=node.function == "or")
-        case "is_null":
-            return lambda row: arguments[0](row) is None
-        case "is_not_null":
-            return lambda row: arguments[0](row) is not None
-        case "coalesce":
-
-            def first(row: Any) -> Any:
-                for argument in arguments:
-                    if (value := argument(row)) is not None:
-                        return value
-                return None
-
-            return first
-        case "least" | "greatest":
-            return _compile_extreme(node, arguments)
-        case "concat":
-            return _compile_concat(node, arguments)
-        case "is_in":
-            return _strict(node, _membership(node.options[0]), arguments[0])
-        case "cast":
-            return _strict(node, lambda value: cast_value(value, node.options[0]), arguments[0])
-        case "round":
-            return _strict(node, lambda value: _round(value, node.options[0]), arguments[0])
-        case "substring":
-            start, length = node.options
-            stop = None if length is None else start + length
-            return _strict(node, lambda value: _text(value)[start:stop], arguments[0])
-        case "replace":
-            return _strict(node, lambda value: _text(value).replace(*node.options), arguments[0])
-    if node.function in _UNARY:
-        return _strict(node, _UNARY[node.function], arguments[0])
-    return _strict_pair(node, _BINARY[node.function], *arguments)
+def _logic(node: Call, first: bool | None, second: bool | None, decisive: bool) -> bool | None:
+    for operand in (first, second):
+        if operand is not True and operand is not False and operand is not None:
+            raise ExpressionError(repr(node), f"it takes booleans, not {type_of(operand)}")
+    if second is decisive:
+        return decisive
+    return None if first is None or second is None else not decisive
 
 
-def _strict(node: Call, rule: Callable[[Any], Any], argument: Evaluator) -> Evaluator:
-    def run(row: Any) -> Any:
-        value = argument(row)
-        if value is None:
-            return None
-        try:
-            return rule(value)
-        except _WrongError as error:
-            raise ExpressionError(repr(node), str(error)) from None
-
-    return run
+def _string(node: Call, value: Any) -> str:
+    if not isinstance(value, str):
+        raise ExpressionError(repr(node), f"it takes strings, not {type_of(value)}; cast it first")
+    return "".join((value,))
 
 
-def _strict_pair(node: Call, rule: Callable[[Any, Any], Any], left: Evaluator, right: Evaluator) -> Evaluator:
-    def run(row: Any) -> Any:
-        first = left(row)
-        if first is None:
-            return None
-        second = right(row)
-        if second is None:
-            return None
-        try:
-            return rule(first, second)
-        except _WrongError as error:
-            raise ExpressionError(repr(node), str(error)) from None
-
-    return run
-
-
-def _compile_logic(node: Call, left: Evaluator, right: Evaluator, *, decisive: bool) -> Evaluator:
-    """`decisive` is the value that settles the result alone: false for `and`, true for `or`."""
-
-    def run(row: Any) -> Any:
-        first = left(row)
-        if first is decisive:
-            return decisive
-        second = right(row)
-        for operand in (first, second):
-            if operand is not True and operand is not False and operand is not None:
-                raise ExpressionError(repr(node), f"it takes booleans, not {_type(operand)}")
-        if second is decisive:
-            return decisive
-        return None if first is None or second is None else not decisive
-
-    return run
-
-
-def _compile_extreme(node: Call, arguments: Sequence[Evaluator]) -> Evaluator:
-    better = _less if node.function == "least" else _greater
-
-    def run(row: Any) -> Any:
-        best = None
-        try:
-            for argument in arguments:
-                value = argument(row)
-                if value is None:
-                    continue
-                if best is None or best != best:
-                    if best is not None:
-                        better(value, best)  # the types must agree, whatever the result
-                        if value == value:
-                            best = value
-                    else:
-                        better(value, value)
-                        best = value
-                elif better(value, best):
-                    best = value
-        except _WrongError as error:
-            raise ExpressionError(repr(node), str(error)) from None
-        return best
-
-    return run
-
-
-def _compile_concat(node: Call, arguments: Sequence[Evaluator]) -> Evaluator:
-    def run(row: Any) -> Any:
-        parts = []
-        for argument in arguments:
-            value = argument(row)
+def _extreme(node: Call, values: tuple[Any, ...]) -> Any:
+    better = less if node.function == "least" else greater
+    best = None
+    try:
+        for value in values:
             if value is None:
-                return None
-            if not isinstance(value, str):
-                raise ExpressionError(repr(node), f"it takes strings, not {_type(value)}; cast it first")
-            parts.append(value)
-        return "".join(parts)
-
-    return run
-
-
-# Rules of functions that give null for null. They see no None.
-
-
-def _number(value: Any) -> int | float:
-    if isinstance(value, bool):
-        raise _WrongError("it takes numbers, not a boolean; cast it first")
-    if isinstance(value, int):
-        return int(value)
-    if isinstance(value, float):
-        return float(value)
-    try:
-        return operator.index(value)
-    except TypeError:
-        raise _WrongError(f"it takes numbers, not {_type(value)}") from None
-
-
-def _double(value: int | float) -> float:
-    try:
-        return float(value)
-    except OverflowError:
-        raise _WrongError(f"{_digits(value)} is too large for a double") from None
-
-
-def _whole(value: int) -> int:
-    if LOWEST <= value <= HIGHEST:
-        return value
-    raise _WrongError(f"the result {_digits(value)} does not fit into 64 bits")
-
-
-def _digits(value: int | float) -> str:
-    """The number as text for a message: Python writes no whole number of more than 4,300 digits."""
-    try:
-        return repr(value)
-    except ValueError:
-        return f"of {int(value).bit_length()} bits"
-
-
-def _arithmetic(function: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
-    def rule(left: Any, right: Any) -> Any:
-        if not (type(left) is int and type(right) is int):
-            left, right = _number(left), _number(right)
-            if isinstance(left, float) or isinstance(right, float):
-                return function(_double(left), _double(right))
-        result = function(left, right)
-        if LOWEST <= result <= HIGHEST:
-            return result
-        return _whole(result)
-
-    return rule
-
-
-_add_numbers = _arithmetic(operator.add)
-
-
-def _add(left: Any, right: Any) -> Any:
-    if isinstance(left, str) and isinstance(right, str):
-        return left + right
-    return _add_numbers(left, right)
-
-
-def _divide(left: Any, right: Any) -> float | None:
-    divisor = _double(_number(right))
-    dividend = _double(_number(left))
-    return None if divisor == 0 else dividend / divisor
-
-
-def _unless_zero(function: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
-    rule = _arithmetic(function)
-
-    def guarded(left: Any, right: Any) -> Any:
-        if _number(right) == 0:
-            _number(left)
-            return None
-        return rule(left, right)
-
-    return guarded
-
-
-def _negate(value: Any) -> Any:
-    number = _number(value)
-    return _whole(-number) if isinstance(number, int) else -number
-
-
-def _absolute(value: Any) -> Any:
-    number = _number(value)
-    return _whole(abs(number)) if isinstance(number, int) else abs(number)
-
-
-def _round(value: Any, digits: int) -> Any:
-    number = _number(value)
-    if isinstance(number, int) or not math.isfinite(number):
-        return number
-    scale = 10.0**digits
-    scaled = number * scale
-    return round(scaled, 0) / scale if math.isfinite(scaled) else number
-
-
-def _floor(value: Any) -> Any:
-    number = _number(value)
-    if isinstance(number, int) or not math.isfinite(number):
-        return number
-    return math.copysign(float(math.floor(number)), number)
-
-
-def _ceil(value: Any) -> Any:
-    number = _number(value)
-    if isinstance(number, int) or not math.isfinite(number):
-        return number
-    return math.copysign(float(math.ceil(number)), number)
-
-
-_PLAIN = frozenset({int, float, str, bytes})
-
-
-def _pair(left: Any, right: Any, *, ordered: bool) -> tuple[Any, Any]:
-    """Both sides as they are compared: numbers alike, other values only with their own kind."""
-    if isinstance(left, bool) or isinstance(right, bool):
-        if isinstance(left, bool) and isinstance(right, bool) and not ordered:
-            return left, right
-    elif isinstance(left, int | float) and isinstance(right, int | float):
-        if isinstance(left, int) and isinstance(right, int):
-            return left, right
-        return _double(left), _double(right)
-    elif (isinstance(left, str) and isinstance(right, str)) or type(left) is type(right):
-        return left, right
-    else:
-        try:
-            return operator.index(left), operator.index(right)  # NumPy's ints
-        except TypeError:
-            pass
-    verb = "order" if ordered else "compare"
-    raise _WrongError(f"it cannot {verb} {_type(left)} and {_type(right)}")
-
-
-def _comparison(function: Callable[[Any, Any], Any], *, ordered: bool) -> Callable[[Any, Any], bool]:
-    def rule(left: Any, right: Any) -> bool:
-        kind = type(left)
-        if not (kind is type(right) and kind in _PLAIN):
-            left, right = _pair(left, right, ordered=ordered)
-        try:
-            return bool(function(left, right))
-        except TypeError:
-            raise _WrongError(f"it cannot order {_type(left)} and {_type(right)}") from None
-
-    return rule
-
-
-_less = _comparison(operator.lt, ordered=True)
-_greater = _comparison(operator.gt, ordered=True)
-_equal = _comparison(operator.eq, ordered=False)
-
-
-def _membership(constants: tuple[Any, ...]) -> Callable[[Any], bool | None]:
-    present = [constant for constant in constants if constant is not None]
-    absent = None if len(present) < len(constants) else False
-
-    def rule(value: Any) -> bool | None:
-        found = False
-        for constant in present:
-            found = _equal(value, constant)
-            if found:
-                return True
-        return absent
-
-    if not present or not all(type(constant) is str for constant in present):
-        return rule
-    strings = frozenset(present)
-
-    def rule_of_strings(value: Any) -> bool | None:
-        return (True if value in strings else absent) if type(value) is str else rule(value)
-
-    return rule_of_strings
-
-
-def _text(value: Any) -> str:
-    if isinstance(value, str):
-        return value
-    raise _WrongError(f"it takes strings, not {_type(value)}; cast it first")
-
-
-def _length(value: Any) -> int:
-    return len(value) if isinstance(value, bytes) else len(_text(value))
-
-
-def _not(value: Any) -> bool:
-    if value is True or value is False:
-        return not value
-    raise _WrongError(f"it takes booleans, not {_type(value)}")
-
-
-_INTEGER = re.compile(r"[+-]?[0-9]{1,40}")
-_DECIMAL = re.compile(r"[+-]?([0-9]+(\.[0-9]*)?|\.[0-9]+)([eE][+-]?[0-9]{1,9})?")
-
-
-def cast_value(value: Any, type_name: str) -> Any:
-    """The value as that type; None where it has no such form. The value is not None."""
-    match type_name:
-        case "long":
-            return _cast_integer(value, LOWEST, HIGHEST)
-        case "int":
-            return _cast_integer(value, -(1 << 31), (1 << 31) - 1)
-        case "double":
-            if isinstance(value, bool):
-                return float(value)
-            if not isinstance(value, str):
-                return _double(_number(value))
-            text = value.strip(SPACES)
-            number = float(text) if _DECIMAL.fullmatch(text) else math.inf
-            return number if math.isfinite(number) else None
-        case "string":
-            if isinstance(value, str):
-                return value
-            if isinstance(value, bool):
-                return "true" if value else "false"
-            number = _number(value)
-            try:
-                return repr(number)
-            except ValueError:
-                raise _WrongError(f"a whole number {_digits(number)} is too long for a string") from None
-        case "boolean":
-            if isinstance(value, bool):
-                return value
-            if isinstance(value, str):
-                return {"true": True, "false": False}.get(value.strip(SPACES).lower())
-            return _number(value) != 0
-    raise _WrongError(f"no type is called {type_name}")
-
-
-def _cast_integer(value: Any, lowest: int, highest: int) -> int | None:
-    if isinstance(value, bool):
-        return int(value)
-    if isinstance(value, str):
-        text = value.strip(SPACES)
-        number = int(text) if _INTEGER.fullmatch(text) else None
-    else:
-        given = _number(value)
-        number = int(given) if isinstance(given, int) or math.isfinite(given) else None
-    return number if number is not None and lowest <= number <= highest else None
-
-
-def _type(value: Any) -> str:
-    match value:
-        case bool():
-            return "a boolean"
-        case int():
-            return "a whole number"
-        case float():
-            return "a double"
-        case str():
-            return "a string"
-        case bytes():
-            return "bytes"
-        case dict():
-            return "a struct"
-        case list():
-            return "a list"
-    return f"a {type(value).__name__}"
-
-
-_UNARY: dict[str, Callable[[Any], Any]] = {
-    "negate": _negate,
-    "abs": _absolute,
-    "floor": _floor,
-    "ceil": _ceil,
-    "not": _not,
-    "upper": lambda value: _text(value).upper(),
-    "lower": lambda value: _text(value).lower(),
-    "strip": lambda value: _text(value).strip(SPACES),
-    "length": _length,
+                continue
+            if best is None or best != best:
+                if best is not None:
+                    better(value, best)  # the types must agree, whatever the result
+                    if value == value:
+                        best = value
+                else:
+                    better(value, value)
+                    best = value
+            elif better(value, best):
+                best = value
+    except WrongError as error:
+        raise _wrong(node, error) from None
+    return best
+
+
+_COMPARISONS = ("equal", "not_equal", "less", "less_equal", "greater", "greater_equal")
+_OPERATORS = {
+    "add": "+",
+    "subtract": "-",
+    "multiply": "*",
+    "floor_divide": "//",
+    "modulo": "%",
+    "equal": "==",
+    "not_equal": "!=",
+    "less": "<",
+    "less_equal": "<=",
+    "greater": ">",
+    "greater_equal": ">=",
 }
-_BINARY: dict[str, Callable[[Any, Any], Any]] = {
-    "add": _add,
-    "subtract": _arithmetic(operator.sub),
-    "multiply": _arithmetic(operator.mul),
-    "divide": _divide,
-    "floor_divide": _unless_zero(operator.floordiv),
-    "modulo": _unless_zero(operator.mod),
-    "equal": _equal,
-    "not_equal": _comparison(operator.ne, ordered=False),
-    "less": _less,
-    "less_equal": _comparison(operator.le, ordered=True),
-    "greater": _greater,
-    "greater_equal": _comparison(operator.ge, ordered=True),
-    "contains": lambda value, text: _text(text) in _text(value),
-    "starts_with": lambda value, text: _text(value).startswith(_text(text)),
-    "ends_with": lambda value, text: _text(value).endswith(_text(text)),
-}
+_UNDECIDED = object()
+_LEVELS = 40
+_HELPERS = {
+    each.__name__: each for each in (WrongError, _extreme, _field, _logic, _no_condition, _string, _wrong)
+} | {"HIGHEST": HIGHEST, "LOWEST": LOWEST, "PLAIN": PLAIN, "_UNDECIDED": _UNDECIDED}
+"""What each function's globals begin with."""
