@@ -117,7 +117,7 @@ def _run(pipe: Connection, limit: int | None) -> None:
 
 
 def _give_way() -> None:
-    os.setsid()
     os.nice(NICENESS)
     with suppress(OSError):
+        os.setsid()
         AUTOGROUP.write_text(str(NICENESS))

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from support.waiting import wait_until
 
 from suiro.foundation import process
 
@@ -96,3 +97,14 @@ def test_pauses_are_twice_as_long_until_it_got_somewhere() -> None:
         backoff.wait(stopping)
     backoff.reset()
     assert [*pauses, backoff.pause_s] == [1, 2, 4, 5, 1]
+
+
+def test_a_session_has_those_who_started_in_it(start: Start) -> None:
+    code = "import os, sys, time; print(os.fork() or 0, flush=True); sys.stdin.read()"
+    leader = start(code)
+    assert leader.stdout is not None
+    numbers = {int(leader.stdout.readline()), int(leader.stdout.readline()), leader.pid} - {0}
+    assert set(process.session_members(leader.pid)) == numbers
+    assert len(numbers) == 2
+    process.kill_group(leader)
+    wait_until(lambda: not process.session_members(leader.pid), DEADLINE_S, "the end of both")
