@@ -24,6 +24,7 @@ from suiro.protocol.compiling import (
     copy_bytes,
     inlined,
 )
+from suiro.protocol.kernel_numbers import int32_at, int64_at, put_varlong, varlong, varlong_size
 
 # Statuses.
 OK, BAD_MAGIC, BAD_LENGTH, BAD_RECORD, BAD_CRC, MAP_FULL, GROW = range(7)
@@ -83,64 +84,9 @@ _CRC = _crc_tables()
 
 
 @inlined
-def _int32_at(data, at):
-    return np.int64(
-        np.int32(
-            (np.uint32(data[at]) << np.uint32(24))
-            | (np.uint32(data[at + 1]) << np.uint32(16))
-            | (np.uint32(data[at + 2]) << np.uint32(8))
-            | np.uint32(data[at + 3])
-        )
-    )
-
-
-@inlined
-def _int64_at(data, at):
-    return (_int32_at(data, at) << 32) | (_int32_at(data, at + 4) & 0xFFFFFFFF)
-
-
-@inlined
 def _put_int(out, at, value, size):
     for i in range(size):
         out[at + i] = np.uint8((value >> (8 * (size - 1 - i))) & 0xFF)
-
-
-@inlined
-def _varlong(data, at, end):
-    """(value, next place); the place is -1 where the number is torn or too long."""
-    value = np.uint64(0)
-    shift = np.int64(0)
-    while True:
-        if at >= end or shift >= 70:
-            return np.int64(0), np.int64(-1)
-        byte = np.uint64(data[at])
-        at += 1
-        value |= (byte & np.uint64(0x7F)) << np.uint64(shift)
-        if byte < np.uint64(0x80):
-            break
-        shift += 7
-    return np.int64(value >> np.uint64(1)) ^ -np.int64(value & np.uint64(1)), at
-
-
-@inlined
-def _varlong_size(value):
-    rest = np.uint64((value << 1) ^ (value >> 63))
-    size = np.int64(1)
-    while rest >= np.uint64(0x80):
-        rest >>= np.uint64(7)
-        size += 1
-    return size
-
-
-@inlined
-def _put_varlong(out, at, value):
-    rest = np.uint64((value << 1) ^ (value >> 63))
-    while rest >= np.uint64(0x80):
-        out[at] = np.uint8((rest & np.uint64(0x7F)) | np.uint64(0x80))
-        rest >>= np.uint64(7)
-        at += 1
-    out[at] = np.uint8(rest)
-    return at + 1
 
 
 @inlined
@@ -178,22 +124,22 @@ def _record(data, at, end):
     """(next record or -1, place of the timestamp delta, its value, place behind it, offset delta,
     key, key size, value size) of the record at `at`; a size below 0 is null."""
     bad = (np.int64(-1), at, np.int64(0), at, np.int64(0), at, np.int64(0), np.int64(0))
-    size, at = _varlong(data, at, end)
+    size, at = varlong(data, at, end)
     if at < 0 or size < 1 or size > end - at:
         return bad
     after = at + size
     delta_at = at + 1
-    timestamp_delta, at = _varlong(data, delta_at, after)
+    timestamp_delta, at = varlong(data, delta_at, after)
     if at < 0:
         return bad
     rest = at
-    offset_delta, at = _varlong(data, at, after)
+    offset_delta, at = varlong(data, at, after)
     if at < 0:
         return bad
-    key_size, key = _varlong(data, at, after)
+    key_size, key = varlong(data, at, after)
     if key < 0 or key_size > after - key:
         return bad
-    value_size, at = _varlong(data, key + max(key_size, 0), after)
+    value_size, at = varlong(data, key + max(key_size, 0), after)
     if at < 0 or value_size > after - at:
         return bad
     return after, delta_at, timestamp_delta, rest, offset_delta, key, key_size, value_size
@@ -333,7 +279,7 @@ def scan(data, aborted, last_of_producer, round_end, now_ms, seen, table, result
     seens = result[3]
     status = OK
     while len(data) - at >= HEADER_SIZE and rows < len(table):
-        length = _int32_at(data, at + 8)
+        length = int32_at(data, at + 8)
         if data[at + 16] != 2:
             status = BAD_MAGIC
             break
@@ -345,13 +291,13 @@ def scan(data, aborted, last_of_producer, round_end, now_ms, seen, table, result
         if seens == len(seen):
             status = GROW
             break
-        base_offset = _int64_at(data, at)
+        base_offset = int64_at(data, at)
         attributes = (np.int64(data[at + 21]) << 8) | np.int64(data[at + 22])
-        last_offset = base_offset + _int32_at(data, at + 23)
-        base_timestamp = _int64_at(data, at + 27)
-        producer_id = _int64_at(data, at + 43)
+        last_offset = base_offset + int32_at(data, at + 23)
+        base_timestamp = int64_at(data, at + 27)
+        producer_id = int64_at(data, at + 43)
         producer_epoch = np.int64(np.int16((np.int64(data[at + 51]) << 8) | np.int64(data[at + 52])))
-        count = _int32_at(data, at + 57)
+        count = int32_at(data, at + 57)
         is_control = (attributes & _CONTROL) != 0
         discard = False
         aborted_row = np.int64(-1)
@@ -410,7 +356,7 @@ def scan(data, aborted, last_of_producer, round_end, now_ms, seen, table, result
         table[rows, LAST_OFFSET] = last_offset
         table[rows, ATTRIBUTES] = attributes
         table[rows, BASE_TIMESTAMP] = base_timestamp
-        table[rows, MAX_TIMESTAMP] = _int64_at(data, at + 35)
+        table[rows, MAX_TIMESTAMP] = int64_at(data, at + 35)
         table[rows, COUNT] = count
         table[rows, VERDICT] = verdict
         table[rows, KEEP_EMPTY] = keep_empty
@@ -577,7 +523,7 @@ def filter_batches(
             continue
         # A batch that gets a new CRC must have had the right one: nothing damaged may pass for whole.
         crc = _crc32c(data, position + _CRC_START, position + table[row, SIZE])
-        if crc != (_int32_at(data, position + 17) & 0xFFFFFFFF):
+        if crc != (int32_at(data, position + 17) & 0xFFFFFFFF):
             result[0] = BAD_CRC
             return
         new_base = first_timestamp
@@ -600,9 +546,9 @@ def filter_batches(
                 out_at += at - start
                 continue
             delta = base_timestamp + timestamp_delta - new_base
-            out_at = _put_varlong(out, out_at, 1 + _varlong_size(delta) + at - rest)
+            out_at = put_varlong(out, out_at, 1 + varlong_size(delta) + at - rest)
             out[out_at] = source[delta_at - 1]
-            out_at = _put_varlong(out, out_at + 1, delta)
+            out_at = put_varlong(out, out_at + 1, delta)
             copy_bytes(out, out_at, source, rest, at - rest)
             out_at += at - rest
         kept[rows, OUT_END] = out_at

@@ -2,11 +2,10 @@
 
 What is always true: a kernel is compiled (or loaded from numba's cache) when its module is imported, never in the
 middle of a query. Inputs are read-only arrays, so that there is one compiled form of each kernel. Loops that a
-kernel calls stand in the kernel's own file: numba's cache notices a change there, but not in another file. What
-is here is compiled into kernels of other files; who changes `copy_bytes` deletes their caches.
+kernel calls stand in the kernel's own file: numba's cache notices a change there, but not in another file.
 
-A folder named `kernels` is the exception: a change in any of its files compiles all its kernels anew, so loops of one
-may stand in another.
+There are two exceptions. A change here or in `kernel_numbers` compiles all kernels anew, and a change in any file of a
+folder named `kernels` those of the folder, so loops of one file may stand in another.
 """
 
 from __future__ import annotations
@@ -61,17 +60,20 @@ def compiled(*signature: Any) -> Callable[[Callable[..., Any]], Any]:
 
 
 class _Cache(FunctionCache):
-    """As `cache=True` makes it, and in a folder named `kernels` a change of any file counts."""
+    """As `cache=True` makes it, and a change of the files that the module's text names counts."""
 
     def _index_key(self, sig: Any, codegen: Any) -> Any:
         folder = Path(self._py_func.__code__.co_filename).parent
-        key = super()._index_key(sig, codegen)
-        return (*key, _digest(folder)) if folder.name == "kernels" else key
+        own = sorted(folder.glob("*.py")) if folder.name == "kernels" else ()
+        return (*super()._index_key(sig, codegen), _digest(*_SHARED, *own))
+
+
+_SHARED = (Path(__file__), Path(__file__).with_name("kernel_numbers.py"))
 
 
 @cache
-def _digest(folder: Path) -> str:
-    return sha256(b"".join(path.read_bytes() for path in sorted(folder.glob("*.py")))).hexdigest()
+def _digest(*paths: Path) -> str:
+    return sha256(b"".join(path.read_bytes() for path in paths)).hexdigest()
 
 
 def _memcpy(typing_context: Any, target: Any, at: Any, source: Any, start: Any, size: Any) -> Any:

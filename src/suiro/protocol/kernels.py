@@ -32,6 +32,7 @@ from suiro.protocol.compiling import (
     copy_bytes,
     inlined,
 )
+from suiro.protocol.kernel_numbers import int32_at, int64_at, is_null, put_varlong, varlong, varlong_size
 
 # Statuses.
 OK, BAD_MAGIC, BAD_LENGTH, COMPRESSED_CONTROL, BAD_RECORD, LEFT_OVER = range(6)
@@ -53,23 +54,6 @@ _MIN_LENGTH = 49
 
 
 @inlined
-def _int32_at(data, at):
-    return np.int64(
-        np.int32(
-            (np.uint32(data[at]) << np.uint32(24))
-            | (np.uint32(data[at + 1]) << np.uint32(16))
-            | (np.uint32(data[at + 2]) << np.uint32(8))
-            | np.uint32(data[at + 3])
-        )
-    )
-
-
-@inlined
-def _int64_at(data, at):
-    return (_int32_at(data, at) << 32) | (_int32_at(data, at + 4) & 0xFFFFFFFF)
-
-
-@inlined
 def _varint(data, at, end):
     """(value, next place); the place is -1 where the number is torn or longer than 32 bits can be."""
     value = np.int64(0)
@@ -85,22 +69,6 @@ def _varint(data, at, end):
         shift += 7
     value &= 0xFFFFFFFF
     return (value >> 1) ^ -(value & 1), at
-
-
-@inlined
-def _varlong(data, at, end):
-    value = np.uint64(0)
-    shift = np.int64(0)
-    while True:
-        if at >= end or shift >= 70:
-            return np.int64(0), np.int64(-1)
-        byte = np.uint64(data[at])
-        at += 1
-        value |= (byte & np.uint64(0x7F)) << np.uint64(shift)
-        if byte < np.uint64(0x80):
-            break
-        shift += 7
-    return np.int64(value >> np.uint64(1)) ^ -np.int64(value & np.uint64(1)), at
 
 
 @inlined
@@ -140,7 +108,7 @@ def _is_abort_marker(data, at, end):
     size, at = _varint(data, at, end)
     if at < 0 or size < 1 or size > end - at:
         return False
-    _, at = _varlong(data, at + 1, end)
+    _, at = varlong(data, at + 1, end)
     if at < 0:
         return False
     _, at = _varint(data, at, end)
@@ -166,8 +134,8 @@ def scan_batches(data, start_offset, end_offset, aborted_ids, aborted_offsets, r
     pending = 0
     status = OK
     while len(data) - at >= HEADER_SIZE:
-        base_offset = _int64_at(data, at)
-        length = _int32_at(data, at + 8)
+        base_offset = int64_at(data, at)
+        length = int32_at(data, at + 8)
         if data[at + 16] != 2:
             status = BAD_MAGIC
             break
@@ -181,11 +149,11 @@ def scan_batches(data, start_offset, end_offset, aborted_ids, aborted_offsets, r
             next_offset = end_offset
             break
         attributes = (np.int64(data[at + 21]) << 8) | np.int64(data[at + 22])
-        last_offset = base_offset + _int32_at(data, at + 23)
+        last_offset = base_offset + int32_at(data, at + 23)
         if last_offset < base_offset:  # a batch that ends before it begins would be passed over in silence
             status = BAD_RECORD
             break
-        producer_id = _int64_at(data, at + 43)
+        producer_id = int64_at(data, at + 43)
         is_control = (attributes & 0x20) != 0
         wanted = not is_control
         if read_committed and producer_id >= 0:
@@ -214,10 +182,10 @@ def scan_batches(data, start_offset, end_offset, aborted_ids, aborted_offsets, r
             table[rows, START] = at + HEADER_SIZE
             table[rows, END] = end
             table[rows, BASE_OFFSET] = base_offset
-            table[rows, BASE_TIMESTAMP] = _int64_at(data, at + 27)
-            table[rows, MAX_TIMESTAMP] = _int64_at(data, at + 35)
+            table[rows, BASE_TIMESTAMP] = int64_at(data, at + 27)
+            table[rows, MAX_TIMESTAMP] = int64_at(data, at + 35)
             table[rows, ATTRIBUTES] = attributes
-            table[rows, COUNT] = _int32_at(data, at + 57)
+            table[rows, COUNT] = int32_at(data, at + 57)
             rows += 1
         next_offset = max(next_offset, min(last_offset + 1, end_offset))
         at = end
@@ -291,7 +259,7 @@ def read_records(
                 result[0] = BAD_RECORD
                 return
             end = at + size
-            timestamp_delta, at = _varlong(data, at + 1, end)
+            timestamp_delta, at = varlong(data, at + 1, end)
             if at < 0:
                 result[0] = BAD_RECORD
                 return
@@ -400,47 +368,13 @@ def read_headers(
 
 
 @inlined
-def _zigzag(value):
-    return np.uint64((value << 1) ^ (value >> 63))
-
-
-@inlined
-def _varint_size(value):
-    rest = _zigzag(np.int64(value))
-    size = np.int64(1)
-    while rest >= np.uint64(0x80):
-        rest >>= np.uint64(7)
-        size += 1
-    return size
-
-
-@inlined
-def _put_varint(out, at, value):
-    rest = _zigzag(np.int64(value))
-    while rest >= np.uint64(0x80):
-        out[at] = np.uint8((rest & np.uint64(0x7F)) | np.uint64(0x80))
-        rest >>= np.uint64(7)
-        at += 1
-    out[at] = np.uint8(rest)
-    return at + 1
-
-
-@inlined
-def _is_null(bitmap, first_bit, has_nulls, row):
-    if not has_nulls:
-        return False
-    bit = first_bit + row
-    return (bitmap[bit >> 3] >> (bit & 7)) & 1 == 0
-
-
-@inlined
 def _field_size(size):
-    return _varint_size(size) + max(size, 0)
+    return varlong_size(size) + max(size, 0)
 
 
 @inlined
 def _put_field(out, at, source, start, size):
-    at = _put_varint(out, at, size)
+    at = put_varlong(out, at, size)
     if size > 0:
         copy_bytes(out, at, source, start, size)
         at += size
@@ -467,7 +401,7 @@ def find_by_time(data, is_last, left, base_offset, base_timestamp, timestamp, fr
             result[0] = BAD_RECORD
             return
         end = place + size
-        timestamp_delta, place = _varlong(data, place + 1, size_of_part)
+        timestamp_delta, place = varlong(data, place + 1, size_of_part)
         if place < 0:
             result[0] = BAD_RECORD
             return
@@ -506,7 +440,7 @@ def check_records(
         if at < 0 or size < MIN_RECORD_SIZE - 1 or size > end_of_all - at:
             return
         end = at + size
-        timestamp_delta, at = _varlong(data, at + 1, end)
+        timestamp_delta, at = varlong(data, at + 1, end)
         if at < 0:
             return
         _, at = _varint(data, at, end)
@@ -623,11 +557,11 @@ def write_batches(
         partition = np.int64(partitions[row])
         key_start = np.int64(key_offsets[row])
         key_size = np.int64(key_offsets[row + 1]) - key_start
-        if _is_null(key_bitmap, key_first_bit, key_nulls, row):
+        if is_null(key_bitmap, key_first_bit, key_nulls, row):
             key_size = np.int64(-1)
         value_start = np.int64(value_offsets[row])
         value_size = np.int64(value_offsets[row + 1]) - value_start
-        if _is_null(value_bitmap, value_first_bit, value_nulls, row):
+        if is_null(value_bitmap, value_first_bit, value_nulls, row):
             value_size = np.int64(-1)
         fixed = 1 + _field_size(key_size) + _field_size(value_size)
         first_header = np.int64(0)
@@ -637,21 +571,21 @@ def write_batches(
             last_header = np.int64(list_offsets[row + 1])
             for header in range(first_header, last_header):
                 fixed += _field_size(np.int64(name_offsets[header + 1]) - np.int64(name_offsets[header]))
-                if _is_null(header_bitmap, header_first_bit, header_nulls, header):
+                if is_null(header_bitmap, header_first_bit, header_nulls, header):
                     fixed += 1
                 else:
                     fixed += _field_size(
                         np.int64(header_offsets[header + 1]) - np.int64(header_offsets[header])
                     )
-        fixed += _varint_size(last_header - first_header)
+        fixed += varlong_size(last_header - first_header)
         timestamp = timestamps[row]
         at = ends[partition]
         batch = open_batches[partition]
         if batch >= 0:
             count = table[batch, OUT_COUNT]
             timestamp_delta = timestamp - table[batch, OUT_BASE_TIMESTAMP]
-            size = fixed + _varint_size(timestamp_delta) + _varint_size(count)
-            if at - table[batch, OUT_START] + size + _varint_size(size) > max_batch_bytes:
+            size = fixed + varlong_size(timestamp_delta) + varlong_size(count)
+            if at - table[batch, OUT_START] + size + varlong_size(size) > max_batch_bytes:
                 table[batch, OUT_END] = at
                 batch = np.int64(-1)
         if batch < 0:
@@ -666,19 +600,19 @@ def write_batches(
             table[batch, OUT_BASE_TIMESTAMP] = timestamp
             table[batch, OUT_MAX_TIMESTAMP] = timestamp
             at += HEADER_SIZE
-        at = _put_varint(out, at, size)
+        at = put_varlong(out, at, size)
         out[at] = 0
-        at = _put_varint(out, at + 1, timestamp_delta)
-        at = _put_varint(out, at, count)
+        at = put_varlong(out, at + 1, timestamp_delta)
+        at = put_varlong(out, at, count)
         at = _put_field(out, at, keys, key_start, key_size)
         at = _put_field(out, at, values, value_start, value_size)
-        at = _put_varint(out, at, last_header - first_header)
+        at = put_varlong(out, at, last_header - first_header)
         for header in range(first_header, last_header):
             start = np.int64(name_offsets[header])
             at = _put_field(out, at, names, start, np.int64(name_offsets[header + 1]) - start)
             start = np.int64(header_offsets[header])
-            if _is_null(header_bitmap, header_first_bit, header_nulls, header):
-                at = _put_varint(out, at, np.int64(-1))
+            if is_null(header_bitmap, header_first_bit, header_nulls, header):
+                at = put_varlong(out, at, np.int64(-1))
             else:
                 at = _put_field(out, at, header_values, start, np.int64(header_offsets[header + 1]) - start)
         ends[partition] = at
@@ -698,7 +632,7 @@ def hash_keys(offsets, data, bitmap, first_bit, has_nulls, num_partitions, parti
     """Kafka's murmur2 of every key, made positive, modulo the partitions; -1 for null keys."""
     m = np.uint32(0x5BD1E995)
     for row in range(len(partitions)):
-        if _is_null(bitmap, first_bit, has_nulls, row):
+        if is_null(bitmap, first_bit, has_nulls, row):
             partitions[row] = -1
             continue
         at = np.int64(offsets[row])

@@ -20,6 +20,7 @@ from suiro.protocol.compiling import (
     compiled,
     inlined,
 )
+from suiro.protocol.kernel_numbers import put_varlong
 
 __all__ = [
     "BOOLEAN",
@@ -131,18 +132,6 @@ def walk(data, starts, ends, kinds, targets, extras, jumps, cells, lengths, pres
     return -1
 
 
-@inlined
-def _put_varint(out, at, number):
-    """Behind it."""
-    rest = np.uint64(number << np.int64(1)) ^ np.uint64(number >> np.int64(63))
-    while rest >= np.uint64(0x80):
-        out[at] = np.uint8((rest & np.uint64(0x7F)) | np.uint64(0x80))
-        rest >>= np.uint64(7)
-        at += 1
-    out[at] = np.uint8(rest)
-    return at + 1
-
-
 @compiled(BYTES_IN, BYTES_IN, *[INT64S_IN] * 4, TABLE_IN, TABLE_IN, BYTE_TABLE_IN, INT64S_OUT, BYTES_OUT)
 def put(data, front, kinds, targets, extras, jumps, cells, lengths, present, offsets, out):
     """What `walk` has read, into `out`, `front` before each row. `offsets` gets where each begins, and the end."""
@@ -158,16 +147,16 @@ def put(data, front, kinds, targets, extras, jumps, cells, lengths, present, off
             kind, target = kinds[step], targets[step]
             if kind == NULLABLE:
                 if present[target, row] == 0:
-                    at = _put_varint(out, at, extras[step])
+                    at = put_varlong(out, at, extras[step])
                     step = jumps[step]
                     continue
-                at = _put_varint(out, at, np.int64(1) - extras[step])
+                at = put_varlong(out, at, np.int64(1) - extras[step])
             elif kind in (INT, LONG, ENUM):
-                at = _put_varint(out, at, cells[target, row])
+                at = put_varlong(out, at, cells[target, row])
             elif kind in (BYTES, FIXED):
                 size, start = lengths[target, row], cells[target, row]
                 if kind == BYTES:
-                    at = _put_varint(out, at, size)
+                    at = put_varlong(out, at, size)
                 for index in range(size):
                     out[at + index] = data[start + index]
                 at += size

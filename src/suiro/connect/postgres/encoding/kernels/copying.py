@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from suiro.connect.postgres.encoding.kernels.wire import BAD_ROW, OK, int32_at, int64_at, uint16_at
+from suiro.connect.postgres.encoding.kernels.wire import BAD_ROW, OK, uint16_at
 from suiro.protocol.compiling import BYTES_IN, INT, INT64S_OUT, compiled
+from suiro.protocol.kernel_numbers import int32_at, int64_at
 
 
 @compiled(BYTES_IN, INT, INT, INT64S_OUT, INT64S_OUT)

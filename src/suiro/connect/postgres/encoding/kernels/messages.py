@@ -4,15 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from suiro.connect.postgres.encoding.kernels.wire import (
-    EPOCH_MICROS,
-    I64_MAX,
-    int32_at,
-    int64_at,
-    uint16_at,
-    uint32_at,
-)
+from suiro.connect.postgres.encoding.kernels.wire import EPOCH_MICROS, I64_MAX, uint16_at, uint32_at
 from suiro.protocol.compiling import BYTES_IN, INT64S_IN, INT64S_OUT, TABLE_OUT, compiled, inlined
+from suiro.protocol.kernel_numbers import int32_at, int64_at
 
 # Rows of the table of facts: as in `pgoutput`.
 KIND, TRANSACTION, XID, RELATION, LSN, END_LSN, TIME, OLD_KIND, OLD_AT, NEW_AT, UNCHANGED, STREAMED = range(

@@ -6,8 +6,9 @@ from typing import Any
 
 import numpy as np
 
-from suiro.connect.postgres.encoding.kernels.wire import HARD, I64_MAX, digit_at, is_word, put_long
+from suiro.connect.postgres.encoding.kernels.wire import HARD, I64_MAX, digit_at, is_word
 from suiro.protocol.compiling import inlined
+from suiro.protocol.kernel_numbers import put_varlong
 
 _FLOAT_INFINITY = np.frombuffer(b"Infinity", np.uint8)
 _NAN = np.frombuffer(b"NaN", np.uint8)
@@ -54,7 +55,7 @@ def put_integer(out, to, data, at, size, low, high):
         value = -value
     if value < low or value > high:
         return np.int64(HARD)
-    return put_long(out, to, value)
+    return put_varlong(out, to, value)
 
 
 @inlined
@@ -286,7 +287,7 @@ def put_decimal(out, to, data, at, size, precision, scale, limbs):
     while count > 1 and limbs[count - 1] == np.uint64(0):
         count -= 1
     length = ((count - 1) * 32 + bit_length(limbs[count - 1])) // 8 + 1
-    to = put_long(out, to, length)
+    to = put_varlong(out, to, length)
     for byte in range(length - 1, -1, -1):
         limb = byte >> 2
         word = limbs[limb] if limb < count else np.uint64(0)

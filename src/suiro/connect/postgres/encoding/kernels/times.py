@@ -11,10 +11,10 @@ from suiro.connect.postgres.encoding.kernels.wire import (
     I64_MAX,
     digit_at,
     is_word,
-    put_long,
     two_digits_at,
 )
 from suiro.protocol.compiling import inlined
+from suiro.protocol.kernel_numbers import put_varlong
 
 _INFINITY = np.frombuffer(b"infinity", np.uint8)
 _MAX_DAYS = 106_751_980  # of microseconds in 64 bits, some days left aside
@@ -100,12 +100,12 @@ def _is_end(data, at, end):
 def put_date(out, to, data, at, size):
     word = _word(data, at, size)
     if word != 0:
-        return put_long(out, to, np.int64(I32_MAX) if word > 0 else np.int64(-I32_MAX - 1))
+        return put_varlong(out, to, np.int64(I32_MAX) if word > 0 else np.int64(-I32_MAX - 1))
     end = at + size
     days, at = _days(data, at, end)
     if at < 0 or not _is_end(data, at, end):
         return np.int64(HARD)
-    return put_long(out, to, days)
+    return put_varlong(out, to, days)
 
 
 @inlined
@@ -114,14 +114,14 @@ def put_time(out, to, data, at, size):
     value, at = _micros(data, at, end)
     if at != end or value > DAY:
         return np.int64(HARD)
-    return put_long(out, to, value)
+    return put_varlong(out, to, value)
 
 
 @inlined
 def put_timestamp(out, to, data, at, size, zoned):
     word = _word(data, at, size)
     if word != 0:
-        return put_long(out, to, np.int64(I64_MAX) if word > 0 else np.int64(-I64_MAX - 1))
+        return put_varlong(out, to, np.int64(I64_MAX) if word > 0 else np.int64(-I64_MAX - 1))
     end = at + size
     days, at = _days(data, at, end)
     if at < 0 or at >= end or data[at] != 32 or days > _MAX_DAYS or days < -_MAX_DAYS:
@@ -148,4 +148,4 @@ def put_timestamp(out, to, data, at, size, zoned):
         value += sign * (hours * 3600 + minutes * 60 + seconds) * 1_000_000
     if not _is_end(data, at, end):
         return np.int64(HARD)
-    return put_long(out, to, days * DAY + value)
+    return put_varlong(out, to, days * DAY + value)

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from suiro.connect.postgres.encoding.kernels.wire import NULL, UNCHANGED_TOAST, int32_at, uint16_at
+from suiro.connect.postgres.encoding.kernels.wire import NULL, UNCHANGED_TOAST, uint16_at
 from suiro.protocol.compiling import BOOL, BYTES_IN, INT, INT64S_IN, TABLE_OUT, compiled, inlined
+from suiro.protocol.kernel_numbers import int32_at
 
 
 @inlined

@@ -12,13 +12,11 @@ from suiro.connect.postgres.encoding.kernels.wire import (
     HARD,
     I32_MAX,
     I64_MAX,
-    int32_at,
-    int64_at,
-    put_long,
     uint16_at,
     uint32_at,
 )
 from suiro.protocol.compiling import copy_bytes, inlined
+from suiro.protocol.kernel_numbers import int32_at, int64_at, put_varlong
 
 # How a value is written: first from text, then from COPY's binary form.
 CODES = (
@@ -92,7 +90,7 @@ def put_bytea(out, to, data, at, size):
     if size < 2 or size & 1 or data[at] != 92 or data[at + 1] != 120:
         return np.int64(HARD)
     count = (size - 2) >> 1
-    to = put_long(out, to, count)
+    to = put_varlong(out, to, count)
     at += 2
     wrong = np.int64(0)
     for place in range(count):
@@ -106,7 +104,7 @@ def put_bytea(out, to, data, at, size):
 
 @inlined
 def _put_text(out, to, data, at, size):
-    to = put_long(out, to, size)
+    to = put_varlong(out, to, size)
     copy_bytes(out, to, data, at, size)
     return to + size
 
@@ -121,16 +119,16 @@ def _put_binary(out, to, data, at, size, code):
     """A value in COPY's binary form; only of the size that its type has."""
     if code == BINARY_INT4:
         if size == 4:
-            return put_long(out, to, int32_at(data, at))
+            return put_varlong(out, to, int32_at(data, at))
     elif code == BINARY_INT8:
         if size == 8:
-            return put_long(out, to, int64_at(data, at))
+            return put_varlong(out, to, int64_at(data, at))
     elif code == BINARY_INT2:
         if size == 2:
-            return put_long(out, to, np.int64(np.int16(np.uint16(uint16_at(data, at)))))
+            return put_varlong(out, to, np.int64(np.int16(np.uint16(uint16_at(data, at)))))
     elif code == BINARY_UINT4:
         if size == 4:
-            return put_long(out, to, uint32_at(data, at))
+            return put_varlong(out, to, uint32_at(data, at))
     elif code in (BINARY_FLOAT8, BINARY_FLOAT4):
         width = 8 if code == BINARY_FLOAT8 else 4
         if size == width:
@@ -148,15 +146,15 @@ def _put_binary(out, to, data, at, size, code):
                 if value >= I64_MAX - EPOCH_MICROS:
                     return np.int64(HARD)
                 value += EPOCH_MICROS
-            return put_long(out, to, value)
+            return put_varlong(out, to, value)
     elif code == BINARY_DATE:
         if size == 4:
             value = int32_at(data, at)
             if value != I32_MAX and value != -I32_MAX - 1:
                 value += EPOCH_DAYS
-            return put_long(out, to, value)
+            return put_varlong(out, to, value)
     elif code == BINARY_UUID and size == 16:
-        to = put_long(out, to, np.int64(36))
+        to = put_varlong(out, to, np.int64(36))
         for byte in range(16):
             if byte == 4 or byte == 6 or byte == 8 or byte == 10:
                 out[to] = 45

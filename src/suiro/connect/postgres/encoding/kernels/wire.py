@@ -38,27 +38,6 @@ def uint32_at(data, at):
 
 
 @inlined
-def int32_at(data, at):
-    return np.int64(np.int32(np.uint32(uint32_at(data, at))))
-
-
-@inlined
-def int64_at(data, at):
-    return (int32_at(data, at) << 32) | uint32_at(data, at + 4)
-
-
-@inlined
-def put_long(out, at, value):
-    rest = np.uint64((value << 1) ^ (value >> 63))
-    while rest >= np.uint64(0x80):
-        out[at] = np.uint8((rest & np.uint64(0x7F)) | np.uint64(0x80))
-        rest >>= np.uint64(7)
-        at += 1
-    out[at] = np.uint8(rest)
-    return at + 1
-
-
-@inlined
 def digit_at(data, at):
     """The digit that stands there, or a number above 9."""
     return np.int64(np.uint8(data[at] - np.uint8(48)))
