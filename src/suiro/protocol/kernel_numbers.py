@@ -70,12 +70,3 @@ def put_varlong(out, at, value):
         at += 1
     out[at] = np.uint8(rest)
     return at + 1
-
-
-@inlined
-def is_null(bitmap, first_bit, has_nulls, row):
-    """Of Arrow's validity bitmap."""
-    if not has_nulls:
-        return False
-    bit = first_bit + row
-    return (bitmap[bit >> 3] >> (bit & 7)) & 1 == 0

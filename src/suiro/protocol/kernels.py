@@ -32,7 +32,7 @@ from suiro.protocol.compiling import (
     copy_bytes,
     inlined,
 )
-from suiro.protocol.kernel_numbers import int32_at, int64_at, is_null, put_varlong, varlong, varlong_size
+from suiro.protocol.kernel_numbers import int32_at, int64_at, put_varlong, varlong, varlong_size
 
 # Statuses.
 OK, BAD_MAGIC, BAD_LENGTH, COMPRESSED_CONTROL, BAD_RECORD, LEFT_OVER = range(6)
@@ -368,6 +368,14 @@ def read_headers(
 
 
 @inlined
+def _is_null(bitmap, first_bit, has_nulls, row):
+    if not has_nulls:
+        return False
+    bit = first_bit + row
+    return (bitmap[bit >> 3] >> (bit & 7)) & 1 == 0
+
+
+@inlined
 def _field_size(size):
     return varlong_size(size) + max(size, 0)
 
@@ -557,11 +565,11 @@ def write_batches(
         partition = np.int64(partitions[row])
         key_start = np.int64(key_offsets[row])
         key_size = np.int64(key_offsets[row + 1]) - key_start
-        if is_null(key_bitmap, key_first_bit, key_nulls, row):
+        if _is_null(key_bitmap, key_first_bit, key_nulls, row):
             key_size = np.int64(-1)
         value_start = np.int64(value_offsets[row])
         value_size = np.int64(value_offsets[row + 1]) - value_start
-        if is_null(value_bitmap, value_first_bit, value_nulls, row):
+        if _is_null(value_bitmap, value_first_bit, value_nulls, row):
             value_size = np.int64(-1)
         fixed = 1 + _field_size(key_size) + _field_size(value_size)
         first_header = np.int64(0)
@@ -571,7 +579,7 @@ def write_batches(
             last_header = np.int64(list_offsets[row + 1])
             for header in range(first_header, last_header):
                 fixed += _field_size(np.int64(name_offsets[header + 1]) - np.int64(name_offsets[header]))
-                if is_null(header_bitmap, header_first_bit, header_nulls, header):
+                if _is_null(header_bitmap, header_first_bit, header_nulls, header):
                     fixed += 1
                 else:
                     fixed += _field_size(
@@ -611,7 +619,7 @@ def write_batches(
             start = np.int64(name_offsets[header])
             at = _put_field(out, at, names, start, np.int64(name_offsets[header + 1]) - start)
             start = np.int64(header_offsets[header])
-            if is_null(header_bitmap, header_first_bit, header_nulls, header):
+            if _is_null(header_bitmap, header_first_bit, header_nulls, header):
                 at = put_varlong(out, at, np.int64(-1))
             else:
                 at = _put_field(out, at, header_values, start, np.int64(header_offsets[header + 1]) - start)
@@ -632,7 +640,7 @@ def hash_keys(offsets, data, bitmap, first_bit, has_nulls, num_partitions, parti
     """Kafka's murmur2 of every key, made positive, modulo the partitions; -1 for null keys."""
     m = np.uint32(0x5BD1E995)
     for row in range(len(partitions)):
-        if is_null(bitmap, first_bit, has_nulls, row):
+        if _is_null(bitmap, first_bit, has_nulls, row):
             partitions[row] = -1
             continue
         at = np.int64(offsets[row])
