@@ -14,7 +14,7 @@ from pathlib import Path
 from suiro.broker.apis import APIS
 from suiro.broker.metrics.families import FAMILIES
 from suiro.broker.settings.kafka_settings import ALTERABLE
-from suiro.cli.commands import COMMANDS, PARSERS, parsers_of
+from suiro.cli.commands import COMMANDS, parsers_of
 from suiro.config import NodeSettings
 from suiro.connect.postgres.encoding import types
 from suiro.spark import connector
@@ -232,7 +232,7 @@ def commands() -> str:
     found: dict[str, tuple[str, list[tuple[str, str]]]] = {}
     for name in COMMANDS:
         for inner, parser in parsers_of(name).items():
-            options = list(_options(parser, with_defaults=name not in PARSERS))
+            options = list(_options(parser))
             found[f"{name} {inner}".strip()] = (parser.description or "", options)
     lines = ["# Commands", "", "`suiro --version` prints the version, `suiro COMMAND --help` what is here."]
     for name in dict.fromkeys([*EXAMPLES, *found]):
@@ -248,8 +248,7 @@ def commands() -> str:
     return "\n".join(lines) + "\n"
 
 
-def _options(parser: argparse.ArgumentParser, *, with_defaults: bool) -> Iterator[tuple[str, str]]:
-    """`with_defaults`: where the texts do not have them."""
+def _options(parser: argparse.ArgumentParser) -> Iterator[tuple[str, str]]:
     for action in parser._actions:
         if action.help is argparse.SUPPRESS or action.dest == "help":
             continue
@@ -257,7 +256,7 @@ def _options(parser: argparse.ArgumentParser, *, with_defaults: bool) -> Iterato
         name = action.option_strings[0] if action.option_strings else ""
         if not name:
             value = {"?": f"[{value.strip()}]", "*": f"[{value.strip()}...]"}.get(str(action.nargs), value)
-        is_text = with_defaults and isinstance(action.default, str) and bool(name)
+        is_text = isinstance(action.default, str) and bool(action.default and name)
         default = f" Default: `{action.default}`." if is_text else ""
         yield f"`{(name + value).strip()}`", (action.help or "").replace("%%", "%") + default
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 import os
 import signal
 import sys
-from importlib import import_module
 
 from suiro import descriptors
 
@@ -87,19 +86,17 @@ def _main() -> None:
             signal.signal(number, _exit)
         # Also before: the shares of files and connections are made of it as their modules are imported.
         descriptors.raise_limit()
-    from suiro.cli.commands import PARSERS, group_of
+    from suiro.cli.commands import group_of
 
     command = "".join(arguments[:1])
     if command in _EXTRAS and not {"-h", "--help"} & set(arguments[1:]):
         from suiro.extras import require
 
         require(_EXTRAS[command])
-    if command in _EVERYDAY or command in PARSERS or command == "view":
+    if command in _EVERYDAY or command in ("capture", "node", "registry", "view"):
         # kio looks for Hypothesis, and importing that where tests are installed would take longer than the command.
         sys.modules.setdefault("hypothesis", None)  # type: ignore[arg-type]
-    if command in PARSERS:
-        sys.exit(import_module(f"suiro.cli.{command}").main(arguments[1:]))
-    if command in _EVERYDAY or command in _EXTRAS:
+    if command == "node" or command in _EVERYDAY or command in _EXTRAS:
         sys.exit(group_of(command).main(arguments[1:]))
     from suiro.cli.overview import main as overview_main
 

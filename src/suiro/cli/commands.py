@@ -10,7 +10,7 @@ if TYPE_CHECKING:
 
     from suiro.cli.command_groups import Group
 
-__all__ = ["COMMANDS", "PARSERS", "group_of", "parsers_of"]
+__all__ = ["COMMANDS", "group_of", "parsers_of"]
 
 COMMANDS = {
     "node": "Run a node: a log that any Kafka client can use.",
@@ -39,14 +39,11 @@ COMMANDS = {
 }
 """As the commands say it themselves; a test compares."""
 
-# These have parsers of their own, and a function `main`.
-PARSERS = ("node", "registry", "capture")
-
 _MODULES = {"app": "applications"}  # of a command with another name
 
 
 def group_of(command: str) -> Group:
-    """The declarations of a command, unless it is one of `PARSERS`. Needs nothing of an extra."""
+    """The declarations of a command. Needs nothing of an extra."""
     name = command.replace("-", "_")
     group: Group = getattr(import_module(f"suiro.cli.{_MODULES.get(name, name)}"), name)
     return group
@@ -54,8 +51,4 @@ def group_of(command: str) -> Group:
 
 def parsers_of(command: str) -> dict[str, ArgumentParser]:
     """By the name of the command below it; "" for itself."""
-    if command not in PARSERS:
-        return group_of(command).parsers()
-    parser: ArgumentParser = getattr(import_module(f"suiro.cli.{command}"), f"{command}_parser")()
-    below = [action.choices for action in parser._actions if action.nargs == "A..."]
-    return {name: one for choices in below for name, one in choices.items()} if below else {"": parser}  # type: ignore[union-attr]
+    return group_of(command).parsers()
