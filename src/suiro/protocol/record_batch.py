@@ -59,10 +59,8 @@ _AFTER_CRC = struct.Struct(">hiqqqhii")
 _OFFSET = struct.Struct(">q")
 _INT = struct.Struct(">i")
 _CRC = struct.Struct(">I")
-_CRC_AT = 17
 _CRC_START = 21  # the attributes: the first byte that the CRC covers
 _LEADER_EPOCH_AT = 12
-_MAGIC_AT = 16
 _MIN_LENGTH = HEADER_SIZE - LOG_OVERHEAD
 _SEQUENCES = 1 << 31
 

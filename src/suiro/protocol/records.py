@@ -42,7 +42,6 @@ __all__ = [
     "control_type",
     "count_without_key",
     "decode_batch",
-    "decode_records",
     "encode_batch",
     "iter_batch",
     "iter_records",
@@ -146,11 +145,6 @@ def iter_batch(buf: BytesLike, position: int = 0, *, limit: int = MAX_DECOMPRESS
             f" {len(view)} of {header.size} bytes"
         )
     yield from iter_records(decompress(header.compression, view[HEADER_SIZE:], limit=limit), header)
-
-
-def decode_records(payload: bytes, header: BatchHeader) -> tuple[Record, ...]:
-    """The records of a batch out of what follows its header, decompressed. Raises `CorruptRecordError`."""
-    return tuple(iter_records(payload, header))
 
 
 def iter_records(payload: bytes, header: BatchHeader) -> Iterator[Record]:

@@ -59,7 +59,6 @@ __all__ = ["TopologyDatasets", "lineage_report"]
 _LEAVES_VALUES = (
     Branch | Filter | Merge | Peek | Repartition | SelectKey | Suppress | TableFilter | TableSource
 ) | (ToStream | GlobalTableSource)
-_JOINS = StreamTableJoin | StreamGlobalTableJoin | TableTableJoin
 
 
 @contextmanager

@@ -28,7 +28,6 @@ __all__ = ["Inputs", "NumberRows", "Updates", "combine", "inputs_of", "last_firs
 
 _Int64s = npt.NDArray[np.int64]
 _SAFE = 1 << 62
-_EXACT_DOUBLE = 1 << 53
 _NOTHING: _Int64s = read_only(np.zeros(0, np.int64))
 
 

@@ -19,7 +19,6 @@ _OFFSET_VALUE = 4
 _OFFSET_VALUE_WITH_EXPIRY = 1
 _GROUP_KEY = 2
 _GROUP_VALUE = 3
-CONSUMER = "consumer"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
