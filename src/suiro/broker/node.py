@@ -228,12 +228,7 @@ class Broker:
 
     def abandon(self) -> None:
         """Let go of everything as a killed process does: nothing more is written, nobody is told."""
-        for timer in self._timers:
-            timer.cancel()
-        self._timers.clear()
-        self.cleaner.stop()
-        self._end_syncing()
-        self._end_workers()
+        self._end_own_work()
         if self.tier is not None:
             self.tier.close()
         if self._directory is not None:
@@ -254,12 +249,7 @@ class Broker:
 
     def stop(self) -> None:
         """Close every connection and log; the next start needs no recovery."""
-        for timer in self._timers:
-            timer.cancel()
-        self._timers.clear()
-        self.cleaner.stop()
-        self._end_syncing()
-        self._end_workers()
+        self._end_own_work()
         self.server.close()
         self._stop_metrics()
         if self.tier is not None:
@@ -270,6 +260,14 @@ class Broker:
             self.topics.close()
             self._directory.close()
             self._directory = None
+
+    def _end_own_work(self) -> None:
+        for timer in self._timers:
+            timer.cancel()
+        self._timers.clear()
+        self.cleaner.stop()
+        self._end_syncing()
+        self._end_workers()
 
     def _end_syncing(self) -> None:
         """A sync that is under way in its thread is none of ours any more: closing a log syncs it."""

@@ -8,7 +8,14 @@ from typing import Any
 from uuid import UUID
 
 from suiro.broker.coordination.groups.group import Group, GroupLimits, GroupState
-from suiro.broker.coordination.groups.group_messages import Effect, JoinReply, JoinRequest, Persist, SyncReply
+from suiro.broker.coordination.groups.group_messages import (
+    Effect,
+    JoinReply,
+    JoinRequest,
+    Persist,
+    SyncReply,
+    SyncRequest,
+)
 from suiro.broker.coordination.groups.records import (
     GroupKey,
     OffsetKey,
@@ -55,18 +62,8 @@ class World:
     def sync(
         self, token: str, member_id: str, generation: int, assignments: dict[str, bytes] | None = None
     ) -> Any:
-        self.take(
-            self.group.sync(
-                member_id=member_id,
-                instance_id=None,
-                generation=generation,
-                protocol_type=None,
-                protocol=None,
-                assignments=assignments or {},
-                token=token,
-                now=self.now,
-            )
-        )
+        request = SyncRequest(member_id=member_id, generation=generation, assignments=assignments or {})
+        self.take(self.group.sync(request, token, now=self.now))
         return self.answers.get(token)
 
     def leave(self, member_id: str, instance_id: str | None = None) -> str:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from suiro.broker.answers import Answer, Later, Response
 from suiro.broker.context import BrokerContext
-from suiro.broker.coordination.groups.group_messages import SyncReply
+from suiro.broker.coordination.groups.group_messages import SyncReply, SyncRequest
 from suiro.broker.exchange import Exchange
 from suiro.broker.handlers import NO_THROTTLE
 from suiro.broker.security import Operation, ResourceType
@@ -27,17 +27,16 @@ def handle(broker: BrokerContext, exchange: Exchange, request: SyncGroupRequest)
         return _response(exchange, SyncReply(token=None, code=ErrorCode.group_authorization_failed))
     if not request.group_id:
         return _response(exchange, SyncReply(token=None, code=ErrorCode.invalid_group_id))
-    later = Later()
-    broker.groups.sync(
-        request.group_id,
+    sync = SyncRequest(
         member_id=request.member_id,
         instance_id=getattr(request, "group_instance_id", None),
         generation=request.generation_id,
         protocol_type=protocol_type,
         protocol=protocol,
         assignments={entry.member_id: entry.assignment for entry in request.assignments},
-        waiter=lambda reply: later.give(_response(exchange, reply)),
     )
+    later = Later()
+    broker.groups.sync(request.group_id, sync, lambda reply: later.give(_response(exchange, reply)))
     return later
 
 

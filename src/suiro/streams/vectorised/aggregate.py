@@ -21,7 +21,7 @@ from suiro.streams.expressions.on_arrow import Columns, evaluate
 from suiro.streams.serdes import NotColumnarError
 from suiro.streams.vectorised import kernels
 from suiro.streams.vectorised.columns import Chunk
-from suiro.streams.vectorised.key_index import BinaryView, KeyIndex, Slots, binary_array, read_only
+from suiro.streams.vectorised.key_index import BinaryView, KeyIndex, Slots, binary_array, grown, read_only
 from suiro.streams.vectorised.numbers import Numbers
 
 __all__ = ["Inputs", "NumberRows", "Updates", "combine", "inputs_of", "last_first", "numbers_of"]
@@ -305,10 +305,10 @@ class NumberRows:
         if count > len(self._present):
             size = max(count, 2 * len(self._present))
             for name in ("_present", "_times", "_rows", "_forwarded", "_dirty"):
-                setattr(self, name, _grown(getattr(self, name), size, 0))
-            self._changed = _grown(self._changed, size, -1)
+                setattr(self, name, grown(getattr(self, name), size, 0))
+            self._changed = grown(self._changed, size, -1)
             if self._is_windowed:
-                self._starts = _grown(self._starts, size, 0)
+                self._starts = grown(self._starts, size, 0)
         if self._is_windowed and count > self._known_starts:
             new = np.arange(self._known_starts, count, dtype=np.int32)
             view = BinaryView.of(self._index.keys(new))
@@ -398,9 +398,3 @@ class NumberRows:
         keys, values = self.rows()
         self._clear(max(512, len(keys)))
         self.load(keys, values)
-
-
-def _grown(array: npt.NDArray[Any], size: int, fill: int) -> npt.NDArray[Any]:
-    found = np.full(size, fill, array.dtype)
-    found[: len(array)] = array
-    return found

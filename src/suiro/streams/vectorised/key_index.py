@@ -161,3 +161,9 @@ def _power_above(number: int) -> int:
 
 
 _EMPTY: _Bytes = read_only(np.empty(0, np.uint8))
+
+
+def grown(array: npt.NDArray[Any], size: int, fill: int) -> npt.NDArray[Any]:
+    found = np.full(size, fill, array.dtype)
+    found[: len(array)] = array
+    return found

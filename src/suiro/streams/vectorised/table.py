@@ -5,15 +5,13 @@ A row is its timestamp (int64) and the value as the store's serde writes it.
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
 from suiro.errors import FatalError
 from suiro.streams.vectorised import kernels
-from suiro.streams.vectorised.key_index import BinaryView, KeyIndex, Slots, binary_array, read_only
+from suiro.streams.vectorised.key_index import BinaryView, KeyIndex, Slots, binary_array, grown, read_only
 
 __all__ = ["TableRows"]
 
@@ -133,15 +131,15 @@ class TableRows:
         count = len(self._index)
         if count > len(self._places):
             size = max(count, 2 * len(self._places))
-            self._places = _grown(self._places, size, 0)
-            self._sizes = _grown(self._sizes, size, -1)
-            self._dirty = _grown(self._dirty, size, 0)
+            self._places = grown(self._places, size, 0)
+            self._sizes = grown(self._sizes, size, -1)
+            self._dirty = grown(self._dirty, size, 0)
         return slots
 
     def _reserve(self, size: int) -> None:
         needed = self._end + size
         if needed > len(self._buffer):
-            self._buffer = _grown(self._buffer, max(needed, 2 * len(self._buffer)), 0)
+            self._buffer = grown(self._buffer, max(needed, 2 * len(self._buffer)), 0)
 
     def _gathered(self, places: _Int64s, sizes: _Int64s, skipped: int) -> pa.Array:
         offsets = np.zeros(len(places) + 1, np.int32)
@@ -165,9 +163,3 @@ class TableRows:
         keys, rows = self.rows()
         self._clear(max(_ROOM, len(keys)), max(_BYTES, 2 * live))
         self.load(keys, rows)
-
-
-def _grown(array: npt.NDArray[Any], size: int, fill: int) -> npt.NDArray[Any]:
-    found = np.full(size, fill, array.dtype)
-    found[: len(array)] = array
-    return found

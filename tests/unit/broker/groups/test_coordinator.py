@@ -15,7 +15,7 @@ from suiro.broker import Broker, BrokerConfig
 from suiro.broker.coordination.groups.consumer_group import ConsumerGroup
 from suiro.broker.coordination.groups.consumer_messages import Heartbeat
 from suiro.broker.coordination.groups.group import Group, GroupState
-from suiro.broker.coordination.groups.group_messages import JoinReply, JoinRequest, SyncReply
+from suiro.broker.coordination.groups.group_messages import JoinReply, JoinRequest, SyncReply, SyncRequest
 from suiro.broker.coordination.groups.records import OffsetValue
 from suiro.broker.coordination.groups.refusals import GroupRefusal
 from suiro.broker.coordination.transactions.state import V1
@@ -87,16 +87,9 @@ def join_classic(broker: Broker, *topics: str) -> tuple[JoinReply, Callable[[], 
 
     def sync() -> SyncReply:
         synced: list[SyncReply] = []
-        broker.groups.sync(
-            "g",
-            member_id=joined[0].member_id,
-            instance_id=None,
-            generation=joined[0].generation,
-            protocol_type=None,
-            protocol=None,
-            assignments={joined[0].member_id: b"all"},
-            waiter=synced.append,
-        )
+        member_id, generation = joined[0].member_id, joined[0].generation
+        request = SyncRequest(member_id=member_id, generation=generation, assignments={member_id: b"all"})
+        broker.groups.sync("g", request, synced.append)
         return synced[0]
 
     return joined[0], sync

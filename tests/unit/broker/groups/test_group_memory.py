@@ -9,7 +9,7 @@ import pytest
 from suiro.broker.coordination.groups.consumer_member import ClassicMember, ConsumerMember
 from suiro.broker.coordination.groups.group import Group, GroupLimits
 from suiro.broker.coordination.groups.group_memory import A_MEMBER, A_NAME, ConsumerSizes, GroupMemory
-from suiro.broker.coordination.groups.group_messages import JoinRequest
+from suiro.broker.coordination.groups.group_messages import JoinRequest, SyncRequest
 from suiro.broker.coordination.groups.pending_members import PendingMembers, size_of
 from suiro.config import NodeSettings
 
@@ -75,16 +75,9 @@ def test_what_a_classic_group_holds() -> None:
     assert group.held_for(larger) == again.size
     group.join(larger, "third", now=0, new_member_id=lambda: "")
     assert group.held_bytes == 1 + larger.size
-    group.sync(
-        member_id="m1",
-        instance_id=None,
-        generation=group.generation,
-        protocol_type=None,
-        protocol=None,
-        assignments={"m1": bytes(300), "nobody": bytes(10_000)},
-        token="sync",
-        now=0,
-    )
+    assignments = {"m1": bytes(300), "nobody": bytes(10_000)}
+    sync = SyncRequest(member_id="m1", generation=group.generation, assignments=assignments)
+    group.sync(sync, "sync", now=0)
     assert group.held_bytes == 1 + larger.size + 300
     group.leave(member_id="m1", instance_id=None, now=0)
     assert group.held_bytes == 0

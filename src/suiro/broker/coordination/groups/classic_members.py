@@ -20,7 +20,7 @@ from suiro.broker.coordination.groups.consumer_messages import Moment
 from suiro.broker.coordination.groups.consumer_records import ConsumerRecord
 from suiro.broker.coordination.groups.embedded import decode_subscription, encode_assignment
 from suiro.broker.coordination.groups.group import CONSUMER_PROTOCOL
-from suiro.broker.coordination.groups.group_messages import JoinRequest
+from suiro.broker.coordination.groups.group_messages import JoinRequest, SyncRequest
 from suiro.broker.coordination.groups.migration import by_id, by_name
 from suiro.broker.coordination.groups.refusals import GroupRefusal
 from suiro.protocol.messages import ErrorCode
@@ -60,20 +60,12 @@ def join(
     return tuple(records), reconciled
 
 
-def sync(
-    group: ConsumerGroup,
-    *,
-    member_id: str,
-    instance_id: str | None,
-    generation: int,
-    protocol_type: str | None,
-    protocol: str | None,
-    at: Moment,
-) -> bytes:
+def sync(group: ConsumerGroup, request: SyncRequest, *, at: Moment) -> bytes:
     """The assignment. Raises `GroupRefusal`."""
-    member, classic = _classic_member(group, member_id, instance_id, generation)
+    member_id = request.member_id
+    member, classic = _classic_member(group, member_id, request.instance_id, request.generation)
     name, metadata = classic.protocols[0]
-    if protocol_type not in (None, CONSUMER_PROTOCOL) or protocol not in (None, name):
+    if request.protocol_type not in (None, CONSUMER_PROTOCOL) or request.protocol not in (None, name):
         raise GroupRefusal(ErrorCode.inconsistent_group_protocol, f"the protocol of {member_id} is {name}")
     if is_behind(group, member) and member.state is not MemberState.UNREVOKED_PARTITIONS:
         raise GroupRefusal(ErrorCode.rebalance_in_progress, f"member {member_id} should join again")

@@ -20,7 +20,7 @@ from suiro.broker.coordination.groups.consumer_messages import (
 from suiro.broker.coordination.groups.consumer_records import ConsumerRecord
 from suiro.broker.coordination.groups.group import CONSUMER_PROTOCOL, Group, GroupState
 from suiro.broker.coordination.groups.group_memory import classic_size, subscription_size
-from suiro.broker.coordination.groups.group_messages import JoinReply, JoinRequest, SyncReply
+from suiro.broker.coordination.groups.group_messages import JoinReply, JoinRequest, SyncReply, SyncRequest
 from suiro.broker.coordination.groups.migration import check_upgrade, downgraded, goes_down, upgraded
 from suiro.broker.coordination.groups.records import encode_group_key, encode_group_value
 from suiro.broker.coordination.groups.refusals import GroupRefusal, code_of
@@ -202,26 +202,11 @@ class ConsumerGroups:
         )
 
     def sync_classic(
-        self,
-        group: ConsumerGroup,
-        *,
-        member_id: str,
-        instance_id: str | None,
-        generation: int,
-        protocol_type: str | None,
-        protocol: str | None,
-        waiter: Callable[[SyncReply], None],
+        self, group: ConsumerGroup, request: SyncRequest, waiter: Callable[[SyncReply], None]
     ) -> None:
+        member_id = request.member_id
         try:
-            assignment = classic_members.sync(
-                group,
-                member_id=member_id,
-                instance_id=instance_id,
-                generation=generation,
-                protocol_type=protocol_type,
-                protocol=protocol,
-                at=self._moment(group.group_id),
-            )
+            assignment = classic_members.sync(group, request, at=self._moment(group.group_id))
         except GroupRefusal as refusal:
             if refusal.code is ErrorCode.rebalance_in_progress:
                 self._expect_join(group, member_id)
@@ -233,8 +218,8 @@ class ConsumerGroups:
             SyncReply(
                 token=waiter,
                 code=ErrorCode.none,
-                protocol_type=protocol_type,
-                protocol=protocol,
+                protocol_type=request.protocol_type,
+                protocol=request.protocol,
                 assignment=assignment,
             )
         )

@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 import uuid
 from asyncio import TimerHandle
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, TypeAlias
 
 from suiro.broker.coordination.groups import consumer_records, records
@@ -19,7 +19,14 @@ from suiro.broker.coordination.groups.consumer_group import ConsumerGroup
 from suiro.broker.coordination.groups.consumer_records import ConsumerRecord, GroupEpoch
 from suiro.broker.coordination.groups.group import Group, GroupLimits, GroupState
 from suiro.broker.coordination.groups.group_memory import GroupMemory
-from suiro.broker.coordination.groups.group_messages import Effect, JoinReply, JoinRequest, Persist, SyncReply
+from suiro.broker.coordination.groups.group_messages import (
+    Effect,
+    JoinReply,
+    JoinRequest,
+    Persist,
+    SyncReply,
+    SyncRequest,
+)
 from suiro.broker.coordination.groups.offset_edge import GroupOffsets
 from suiro.broker.coordination.groups.offsets import CommittedOffset
 from suiro.broker.coordination.groups.owner import AnyGroup, KeyedRecord
@@ -309,44 +316,15 @@ class GroupCoordinator:
         )
         self.carry_out(group, effects)
 
-    def sync(
-        self,
-        group_id: str,
-        *,
-        member_id: str,
-        instance_id: str | None,
-        generation: int,
-        protocol_type: str | None,
-        protocol: str | None,
-        assignments: Mapping[str, bytes],
-        waiter: SyncWaiter,
-    ) -> None:
+    def sync(self, group_id: str, request: SyncRequest, waiter: SyncWaiter) -> None:
         group = self.current(group_id)
         if group is None:
             waiter(SyncReply(token=waiter, code=ErrorCode.unknown_member_id))
             return
         if isinstance(group, ConsumerGroup):
-            self.consumers.sync_classic(
-                group,
-                member_id=member_id,
-                instance_id=instance_id,
-                generation=generation,
-                protocol_type=protocol_type,
-                protocol=protocol,
-                waiter=waiter,
-            )
+            self.consumers.sync_classic(group, request, waiter)
             return
-        effects = group.sync(
-            member_id=member_id,
-            instance_id=instance_id,
-            generation=generation,
-            protocol_type=protocol_type,
-            protocol=protocol,
-            assignments=assignments,
-            token=waiter,
-            now=self.now(),
-        )
-        self.carry_out(group, effects)
+        self.carry_out(group, group.sync(request, waiter, now=self.now()))
 
     def heartbeat(
         self, group_id: str, *, member_id: str, instance_id: str | None, generation: int

@@ -18,7 +18,7 @@ The rules are Kafka's (GroupCoordinator of 3.x, KIP-345 static members, KIP-394 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from enum import Enum
 
@@ -29,6 +29,7 @@ from suiro.broker.coordination.groups.group_messages import (
     JoinRequest,
     Persist,
     SyncReply,
+    SyncRequest,
     Token,
 )
 from suiro.broker.coordination.groups.pending_members import PendingMembers, size_of
@@ -139,30 +140,19 @@ class Group:
             return [JoinReply(token=token, code=ErrorCode.member_id_required, member_id=member_id)]
         return self._add(request, token, now, member_id)
 
-    def sync(
-        self,
-        *,
-        member_id: str,
-        instance_id: str | None,
-        generation: int,
-        protocol_type: str | None,
-        protocol: str | None,
-        assignments: Mapping[str, bytes],
-        token: Token,
-        now: int,
-    ) -> list[Effect]:
+    def sync(self, request: SyncRequest, token: Token, *, now: int) -> list[Effect]:
         """SyncGroup: the leader brings the assignment, everybody gets their part of it."""
-        code = self._check_member(member_id, instance_id, generation)
+        code = self._check_member(request.member_id, request.instance_id, request.generation)
         if code is ErrorCode.none and (
-            (protocol_type is not None and protocol_type != self.protocol_type)
-            or (protocol is not None and protocol != self.protocol)
+            request.protocol_type not in (None, self.protocol_type)
+            or request.protocol not in (None, self.protocol)
         ):
             code = ErrorCode.inconsistent_group_protocol
         if code is ErrorCode.none and self.state is GroupState.PREPARING_REBALANCE:
             code = ErrorCode.rebalance_in_progress
         if code is not ErrorCode.none:
             return [SyncReply(token=token, code=code)]
-        member = self.members[member_id]
+        member = self.members[request.member_id]
         self._keep_alive(member, now)
         if self.state is GroupState.STABLE:
             return [self._synced(token, member)]
@@ -170,9 +160,9 @@ class Group:
         if member.sync_token is not None:
             effects.append(SyncReply(token=member.sync_token, code=ErrorCode.rebalance_in_progress))
         member.sync_token = token
-        if member_id == self.leader:
+        if request.member_id == self.leader:
             for each in self.members.values():
-                each.assignment = assignments.get(each.member_id, b"")
+                each.assignment = request.assignments.get(each.member_id, b"")
             self.state = GroupState.STABLE
             effects.append(Persist())
             for each in self.members.values():

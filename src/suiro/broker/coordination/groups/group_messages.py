@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import TypeAlias
 
 from suiro.broker.coordination.groups.group_memory import classic_size
@@ -47,6 +48,18 @@ class JoinReply:
     def failed(self, code: ErrorCode) -> JoinReply:
         """The same answer if what it depends on could not be written down."""
         return JoinReply(token=self.token, code=code, member_id=self.member_id)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SyncRequest:
+    """`protocol_type` and `protocol` are None where the version has none."""
+
+    member_id: str
+    instance_id: str | None = None
+    generation: int
+    protocol_type: str | None = None
+    protocol: str | None = None
+    assignments: Mapping[str, bytes] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
