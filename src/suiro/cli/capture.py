@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 from suiro.cli.command_groups import Group, Option
+from suiro.cli.everyday import log_to_stderr
 from suiro.errors import ConfigError, SuiroError
 
 if TYPE_CHECKING:
@@ -155,12 +156,9 @@ def snapshot(
 
 @contextmanager
 def _started() -> Iterator[None]:
-    logging.basicConfig(
-        level=logging.INFO, stream=sys.stderr, format="%(asctime)s %(levelname)s %(name)s: %(message)s"
-    )
+    log_to_stderr()
     # httpx would import its command line, with Click and Rich, which nobody calls here.
     sys.modules.setdefault("httpx._main", None)  # type: ignore[arg-type]
-    logging.getLogger("httpx").setLevel(logging.WARNING)
     try:
         yield
     except SuiroError as error:

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import json
-import logging
 import re
 import sys
 from pathlib import Path
 from typing import Annotated, Any
 
 from suiro.cli.command_groups import Argument, Group, Option
-from suiro.cli.everyday import fail, reporting
+from suiro.cli.everyday import fail, log_to_stderr, reporting
 
 connect = Group("connect", "Sources and sinks beside the log: run them, look, pause, resume.")
 
@@ -35,11 +34,7 @@ def run(
     from suiro.foundation.stopping import Stopping
     from suiro.telemetry import sender_to, traces_to
 
-    logging.basicConfig(
-        level=logging.INFO, stream=sys.stderr, format="%(asctime)s %(levelname)s %(name)s: %(message)s"
-    )
-    for noisy in ("httpx", "httpcore"):
-        logging.getLogger(noisy).setLevel(logging.WARNING)
+    log_to_stderr()
     stopping = Stopping(while_stdin_is_open=while_stdin_is_open)
     with reporting("suiro connect"):
         configuration = read_configuration(file)

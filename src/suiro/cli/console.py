@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import logging
 import socket
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 from suiro.cli.command_groups import Group, Option
-from suiro.cli.everyday import Connection, connection_settings, reporting
+from suiro.cli.everyday import Connection, connection_settings, log_to_stderr, reporting
 from suiro.cli.topic_records import Registry, registry_url
 
 if TYPE_CHECKING:
@@ -126,9 +124,7 @@ def console_(
     while_stdin_is_open: Annotated[bool, Option("--while-stdin-is-open", hidden=True)] = False,
 ) -> None:
     """Serve the console. Once it answers, it prints one JSON line with its address; SIGTERM or SIGINT stops it."""
-    logging.basicConfig(
-        level=logging.INFO, stream=sys.stderr, format="%(asctime)s %(levelname)s %(name)s: %(message)s"
-    )
+    log_to_stderr()
     with reporting():
         from suiro.console.web import ConsoleSettings, Masks, serve
         from suiro.foundation.http import Tls

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import logging
 import os
 import stat
 import sys
@@ -33,6 +34,7 @@ __all__ = [
     "connected",
     "connection_settings",
     "fail",
+    "log_to_stderr",
     "note",
     "print_fields",
     "print_json",
@@ -246,6 +248,15 @@ def require_yes(question: str, yes: bool) -> None:
     note(f"{question} [y/N]")
     if sys.stdin.readline().strip().lower() not in ("y", "yes"):
         fail("nothing was done")
+
+
+def log_to_stderr() -> None:
+    """For services: their standard output is for programs."""
+    logging.basicConfig(
+        level=logging.INFO, stream=sys.stderr, format="%(asctime)s %(levelname)s %(name)s: %(message)s"
+    )
+    for noisy in ("httpx", "httpcore"):
+        logging.getLogger(noisy).setLevel(logging.WARNING)
 
 
 # -- output --------------------------------------------------------------------------------------------------

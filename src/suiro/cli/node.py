@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import logging
 import sys
 from pathlib import Path
 from typing import Annotated
 
 from suiro.cli.command_groups import Group, Option
+from suiro.cli.everyday import log_to_stderr
 from suiro.errors import ConfigError, SuiroError
 
 __all__ = ["node"]
@@ -89,9 +89,7 @@ def node_(
 ) -> None:
     """Run a node: a log that any Kafka client can use. Once it answers, it prints one JSON line on stdout; logs go to
     stderr. SIGTERM or SIGINT stops it cleanly; then the exit code is 0, and 1 if the node cannot run."""
-    logging.basicConfig(
-        level=logging.INFO, stream=sys.stderr, format="%(asctime)s %(levelname)s %(name)s: %(message)s"
-    )
+    log_to_stderr()
     try:
         from suiro.config import NodeSettings, read_properties
         from suiro.foundation.settings import assignments

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import getpass
-import logging
 import socket
 import sys
 from pathlib import Path
 from typing import Annotated
 
 from suiro.cli.command_groups import Group, Option
-from suiro.cli.everyday import usage
+from suiro.cli.everyday import log_to_stderr, usage
 from suiro.errors import SuiroError, TransientError
 
 __all__ = ["registry"]
@@ -63,9 +62,7 @@ def registry_(
     Once it answers, it prints one JSON line on stdout; logs go to stderr. SIGTERM or SIGINT stops it cleanly; then the
     exit code is 0. It is 1 if the registry cannot run, and 75 if it may run later.
     """
-    logging.basicConfig(
-        level=logging.INFO, stream=sys.stderr, format="%(asctime)s %(levelname)s %(name)s: %(message)s"
-    )
+    log_to_stderr()
     try:
         if hash_password:
             _print_hash()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import logging
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -11,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 from suiro.cli.command_groups import Argument, Group, Option
-from suiro.cli.everyday import reporting
+from suiro.cli.everyday import log_to_stderr, reporting
 from suiro.cli.view_output import (
     busy,
     done,
@@ -142,11 +141,7 @@ def serve(
     from suiro.views import HostConfig, Listen
     from suiro.views import serve as serve_host
 
-    logging.basicConfig(
-        level=logging.INFO, stream=sys.stderr, format="%(asctime)s %(levelname)s %(name)s: %(message)s"
-    )
-    for noisy in ("httpx", "httpcore"):
-        logging.getLogger(noisy).setLevel(logging.WARNING)
+    log_to_stderr()
     with reporting("suiro view"):
         host, port = parse_address(listen)
         why = serve_host(
