@@ -23,6 +23,7 @@ from typing import Any
 import pytest
 
 from suiro import cli
+from suiro.cli import commands
 
 ROOT = Path(__file__).parents[2]
 PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
@@ -58,7 +59,7 @@ def _blocks() -> list[Block]:
 
 BLOCKS = _blocks()
 PYTHON = [block for block in BLOCKS if block.kind == "python"]
-GROUPS = ("app", "log", "kafka", "view", "topic", "group", "acl", "user", "quota", "schema", "dead-letter")
+GROUPS = frozenset(name for name in commands.COMMANDS if "" not in commands.parsers_of(name))
 """Which have commands of their own."""
 COMMANDS = [
     (block, line) for block in BLOCKS if block.kind == "" for line in block.text.splitlines() if line.strip()

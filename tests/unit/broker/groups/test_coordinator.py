@@ -244,16 +244,8 @@ def test_names_that_no_record_can_hold(tmp_path: Path, clock: ManualClock) -> No
         assert long not in broker.groups.groups
         member = joins("g", long)
         synced: list[SyncReply] = []
-        broker.groups.sync(
-            "g",
-            member_id=member.member_id,
-            instance_id=long,
-            generation=member.generation,
-            protocol_type="consumer",
-            protocol="range",
-            assignments={},
-            waiter=synced.append,
-        )
+        request = SyncRequest(member_id=member.member_id, instance_id=long, generation=member.generation)
+        broker.groups.sync("g", request, synced.append)
         assert [reply.code for reply in synced] == [ErrorCode.unknown_server_error]
         wants = Heartbeat(member_id="m", member_epoch=0, topic_regex=long, owned={})
         with pytest.raises(GroupRefusal) as caught:
