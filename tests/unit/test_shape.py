@@ -17,10 +17,10 @@ MAX_LINES = 600
 MAX_FUNCTION_LINES = 80
 
 KERNEL = "a compiled loop; numba does not inline across its parts for free"
+OPTIONS = "declares the options of the command"
 
 LONG_FILES = {
     "config/table.py": "the table of settings",
-    "log/cleaning_kernels.py": KERNEL,
     "protocol/kernels.py": KERNEL,
     "streams/dsl/grouped.py": "the operators of groups, most of it their docstrings",
     "streams/dsl/kstream.py": "the operators of streams, most of it their docstrings",
@@ -28,7 +28,9 @@ LONG_FILES = {
     "streams/vectorised/kernels.py": KERNEL,
 }
 LONG_FUNCTIONS = {
-    "cli/console.py:console_": "declares the options of the command",
+    "cli/capture.py:postgres": OPTIONS,
+    "cli/console.py:console_": OPTIONS,
+    "cli/node.py:node_": OPTIONS,
     "connect/postgres/encoding/kernels/messages.py:parse": KERNEL,
     "connect/postgres/encoding/kernels/numbers.py:_float_bits": KERNEL,
     "connect/postgres/encoding/kernels/rows.py:encode_rows": KERNEL,
