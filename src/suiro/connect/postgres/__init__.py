@@ -8,3 +8,7 @@ turns them into records, `delivery` writes them to Kafka in transactions. `table
 - `encoding`: bytes of pgoutput and COPY to Avro records; pure, with compiled kernels.
 - `snapshot`: reading whole tables, also while changes flow, and rows of which an update did not send a TOAST value.
 """
+
+# psycopg2's C code imports these, and clears whatever is raised meanwhile: a signal at the start would be lost.
+import datetime  # noqa: F401
+import ssl  # noqa: F401
