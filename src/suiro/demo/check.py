@@ -35,9 +35,8 @@ class Check:
     """Computes at once what must come out."""
 
     def __init__(self, *, limit: int | None) -> None:
-        context = multiprocessing.get_context(
-            "spawn"
-        )  # forked, it would have our connections and none of our threads
+        # Forked, it would have our connections and none of our threads.
+        context = multiprocessing.get_context("spawn")
         self._pipe, theirs = context.Pipe()
         self._process = context.Process(target=_run, args=(theirs, limit), daemon=True)
         self._process.start()
