@@ -13,6 +13,7 @@ from typing import Any, cast
 from suiro.errors import UsageError
 from suiro.streams.expressions.expression import (
     _ROOTS,
+    _SIGNS,
     Call,
     CallableKind,
     Constant,
@@ -222,8 +223,8 @@ class _Function:
 
     def _usual(self, node: Call, found: str, left: str, right: str) -> tuple[str, str] | None:
         """Operands of which the rule says what Python's own operator does, and that; the rule has all others."""
-        sign = _OPERATORS.get(node.function)
-        if sign is None:
+        sign = _SIGNS.get(node.function)
+        if sign is None or node.function == "divide":  # by 0 it gives null
             return None
         first, second = (type(one.constant) if isinstance(one, Constant) else None for one in node.arguments)
         result = f"{found} = {left} {sign} {right}"
@@ -319,19 +320,6 @@ def _extreme(node: Call, values: tuple[Any, ...]) -> Any:
 
 
 _COMPARISONS = ("equal", "not_equal", "less", "less_equal", "greater", "greater_equal")
-_OPERATORS = {
-    "add": "+",
-    "subtract": "-",
-    "multiply": "*",
-    "floor_divide": "//",
-    "modulo": "%",
-    "equal": "==",
-    "not_equal": "!=",
-    "less": "<",
-    "less_equal": "<=",
-    "greater": ">",
-    "greater_equal": ">=",
-}
 _UNDECIDED = object()
 _LEVELS = 40
 _HELPERS = {
