@@ -185,12 +185,16 @@ def _generator() -> Any:
     return module
 
 
-@pytest.mark.parametrize(
-    "name", ["settings.md", "apis.md", "commands.md", "metrics.md", "postgres-types.md", "views.md"]
-)
-def test_the_reference_is_what_the_code_says(name: str) -> None:
-    page = (ROOT / "docs" / "reference" / name).read_text(encoding="utf-8")
-    assert page == _generator().PAGES[name](), "run: make reference"
+def test_the_reference_is_what_the_code_says() -> None:
+    """All pages but that of licences, which the contract of packages compares; Python's where signatures print as there."""
+    made = {
+        name: page
+        for name, page in _generator().PAGES.items()
+        if name != "licences.md" and (sys.version_info[:2] == (3, 11) or not name.startswith("python/"))
+    }
+    reference = ROOT / "docs" / "reference"
+    stale = [name for name, page in made.items() if (reference / name).read_text(encoding="utf-8") != page()]
+    assert stale == [], "run: make reference"
 
 
 def test_every_option_of_the_format_is_documented() -> None:
