@@ -22,7 +22,7 @@ from types import MappingProxyType
 from peers import cost, peak_rss_mib, pss_mib, tree
 
 from suiro.client import Client, NewTopic
-from suiro.client.cluster import TopicPartition
+from suiro.foundation.types import TopicPartition
 
 LOOK_S = 0.05
 MEMORY_EVERY = 6  # looks

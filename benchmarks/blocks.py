@@ -29,9 +29,10 @@ from suiro.streams.blocks import BlockPlan, BlockTask, Parcel, Taken
 from suiro.streams.blocks.plan import plan_of
 from suiro.streams.blocks.steps import has_step
 from suiro.streams.call_loop import Calls
+from suiro.streams.operators.context import TaskSettings
 from suiro.streams.records import Origin
 from suiro.streams.stores import OrderedMap, open_store
-from suiro.streams.task import TIMES, TaskSettings
+from suiro.streams.task import TIMES
 from suiro.streams.topology.nodes import (
     Node,
     SessionAggregate,

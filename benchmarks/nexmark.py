@@ -41,7 +41,7 @@ from rich.table import Table
 from table import figure
 
 from suiro.client import Client
-from suiro.client.cluster import TopicPartition
+from suiro.foundation.types import TopicPartition
 from suiro.kafka import KafkaProcess
 from suiro.node import NodeProcess
 from suiro.protocol.columnar import decode

@@ -11,8 +11,6 @@ import duckdb
 import pyarrow as pa
 from nexmark_events import DAY_MS, TOPICS, Event, side_rows
 
-__all__ = ["STREAMS", "Answers", "final_rows"]
-
 STREAMS = ("q0", "q1", "q2", "q13", "q14", "q20", "q21", "q22")
 """Their answer is all records; that of the others is the last record of each key, without deleted ones."""
 

@@ -25,8 +25,6 @@ from peers import connector_jars
 from suiro.client import Client
 from suiro.spark.java import use_java
 
-__all__ = ["QUERIES"]
-
 LOOK_S = 0.05
 RATE = 0.908
 

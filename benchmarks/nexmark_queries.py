@@ -33,8 +33,6 @@ from suiro.streams import (
     when,
 )
 
-__all__ = ["EXPRESSIONS", "FUNCTIONS", "build"]
-
 Value = dict[str, Any]
 STRING, JSON = serdes.string, serdes.json
 RATE = 0.908

@@ -35,7 +35,7 @@ from rich.console import Console
 from rich.table import Table
 
 from suiro.client import Client, NewTopic
-from suiro.client.cluster import TopicPartition
+from suiro.foundation.types import TopicPartition
 from suiro.node import NodeProcess
 
 TARGETS = {"start": "7 s", "idle": "3 % of a core", "memory": "1,536 MiB"}

@@ -39,7 +39,7 @@ from streams import HEAP, INPUT, PARTITIONS, TABLE, THREADS, check, fill, inputs
 from table import figure
 
 from suiro.client import LATEST, Client, NewTopic
-from suiro.client.cluster import TopicPartition
+from suiro.foundation.types import TopicPartition
 from suiro.node import NodeProcess
 from suiro.protocol.columnar import decode
 from suiro.views.definition import VersionSpec

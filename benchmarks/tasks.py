@@ -34,7 +34,7 @@ from suiro.protocol.columnar import partitions_of
 from suiro.spark import OffsetRange, SinkOptions, SourceOptions
 from suiro.streams import StreamsBuilder, serdes
 from suiro.streams.dsl.registries import with_registry
-from suiro.streams.task import TaskSettings
+from suiro.streams.operators.context import TaskSettings
 from suiro.streams.topology.topology import Topology
 from suiro.streams_spark.outputs import Topics
 from suiro.streams_spark.plan import plan

@@ -18,8 +18,6 @@ from typing import Any
 
 from suiro.errors import MissingExtraError
 
-__all__ = ["EXTRAS", "explained", "is_installed", "on_first_use", "require"]
-
 EXTRAS: dict[str, tuple[str, ...]] = {
     "spark": ("pyspark", "pyarrow", "numpy", "numba", "pandas"),
     "registry": ("fastavro", "avro", "jsonschema", "google.protobuf", "regex"),

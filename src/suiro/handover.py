@@ -20,8 +20,6 @@ from suiro.errors import ConfigError
 from suiro.foundation.files import sync_folder
 from suiro.kafka import SIZES, data_directory, write_settings
 
-__all__ = ["HandedOver", "hand_over"]
-
 _UNFINISHED = ".handing-over"
 _COORDINATOR_PARTITIONS = {
     "__consumer_offsets": "offsets.topic.num.partitions",

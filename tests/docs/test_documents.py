@@ -186,7 +186,7 @@ def _generator() -> Any:
 
 
 def test_the_reference_is_what_the_code_says() -> None:
-    """All pages but that of licences, which the contract of packages compares; Python's where signatures print as there."""
+    """All pages but that of licences, which has a test of its own; Python's where signatures print as there."""
     made = {
         name: page
         for name, page in _generator().PAGES.items()

@@ -13,8 +13,8 @@ from support.share import examples
 
 from suiro.streams import StreamsBuilder
 from suiro.streams.errors import TopologyError
+from suiro.streams.operators.context import TaskSettings
 from suiro.streams.records import Record
-from suiro.streams.task import TaskSettings
 from suiro.streams.topology.nodes import Repartition
 from suiro.streams.topology.topology import Topology
 

@@ -43,7 +43,8 @@ from suiro.streams.sources import SourceReader
 from suiro.streams.stores import OrderedMap
 from suiro.streams.task import TIMES, Task
 from suiro.streams.vectorised.key_index import KeyIndex
-from suiro.streams.vectorised.plan import Reason, columnar_form_of
+from suiro.streams.vectorised.plan import columnar_form_of
+from suiro.streams.vectorised.stateless import Reason
 
 KEYS = [b"a", b"b", b"", b"key-that-is-long", b"key-that-is-longer", None]
 

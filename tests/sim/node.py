@@ -26,7 +26,7 @@ from suiro.config import NodeSettings
 from suiro.log.files import FileHandle
 from suiro.spark.committer import MARKER_TOPIC
 from tests.sim.network import HOST, PORT, Network, ServerSocket
-from tests.sim.world import START_MS, Timer, World
+from tests.sim.world import Timer, World
 
 OUT, AUDIT, SOURCE = "out", "audit", "source"
 TOPICS = {OUT: 2, AUDIT: 1, SOURCE: 2, MARKER_TOPIC: 1}
@@ -319,6 +319,3 @@ def _calm() -> Any:
     from tests.sim.network import Troubles
 
     return Troubles()
-
-
-__all__ = ["START_MS", "TOPICS", "NodeKilled", "SimulatedNode", "Template", "edges_of"]

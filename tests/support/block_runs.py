@@ -10,11 +10,12 @@ from suiro.streams.blocks import BlockTask, Taken, block_plan
 from suiro.streams.blocks.block import Block
 from suiro.streams.blocks.leaving import Parcel
 from suiro.streams.call_loop import Calls
+from suiro.streams.operators.context import TaskSettings
 from suiro.streams.records import Change, Origin, Record, Windowed
 from suiro.streams.serdes import natural
 from suiro.streams.serdes.block_forms import encode_rows
 from suiro.streams.stores import OrderedMap, open_store
-from suiro.streams.task import TIMES, Task, TaskSettings
+from suiro.streams.task import TIMES, Task
 from suiro.streams.topology.nodes import GlobalTableSource, Node, Repartition, Sink
 from suiro.streams.topology.topology import SubTopology, Topology
 

@@ -7,10 +7,15 @@ from typing import Any
 
 from suiro.streams import serdes
 from suiro.streams.interpreter import Interpreter
-from suiro.streams.operators.foreign_key_join import response_partition, response_serde, subscription_serde
+from suiro.streams.operators.context import TaskSettings
+from suiro.streams.operators.foreign_key_messages import (
+    response_partition,
+    response_serde,
+    subscription_serde,
+)
 from suiro.streams.records import Origin, Record
 from suiro.streams.stores import OrderedMap
-from suiro.streams.task import TIMES, Task, TaskSettings
+from suiro.streams.task import TIMES, Task
 from suiro.streams.topology.nodes import (
     ForeignKeyResolve,
     ForeignKeyRespond,

@@ -15,8 +15,6 @@ from suiro.console.web.oidc import OidcSettings
 from suiro.foundation.http import HttpServer, Role, Users, listen_on
 from support.oidc_provider import CLIENT_ID, SECRET
 
-__all__ = ["PLAIN", "ROLES", "Served", "log_in", "me"]
-
 PLAIN = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
 """To read the certificates of authorities takes longer than most tests here."""
 ROLES = (("kafka-admins", Role.ADMIN), ("ops", Role.OPERATOR), ("kafka", Role.VIEWER))

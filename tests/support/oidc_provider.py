@@ -22,8 +22,6 @@ from starlette.routing import Route
 
 from suiro.foundation.http import HttpServer, listen_on
 
-__all__ = ["CLIENT_ID", "SECRET", "OidcProvider"]
-
 CLIENT_ID, SECRET = "suiro-console", "s3cret:/ of the console"
 Claims = dict[str, Any]
 

@@ -11,8 +11,8 @@ import fastavro
 import numpy as np
 import psycopg
 
-from suiro.connect.postgres.encoding.avro_rows import EncodedRows
 from suiro.connect.postgres.encoding.copy_binary import copy_columns
+from suiro.connect.postgres.encoding.encoded_rows import EncodedRows
 from suiro.connect.postgres.encoding.pgoutput import Messages, Parser
 from suiro.connect.postgres.encoding.schemas import RELATION_QUERY, Relation
 from suiro.connect.postgres.encoding.types import SESSION_SETTINGS, TYPES_QUERY, Rules, types_of

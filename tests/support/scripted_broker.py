@@ -15,7 +15,6 @@ from suiro.protocol.messages import (
     ErrorCode,
     nested,
     read_request,
-    request_class,
     response_class,
     write_response,
 )
@@ -181,13 +180,3 @@ def coordinator_answer(request: Any, broker: ScriptedBroker) -> Any:
         host=broker.host,
         port=broker.port,
     )
-
-
-__all__ = [
-    "NO_TIME",
-    "ScriptedBroker",
-    "coordinator_answer",
-    "metadata_script",
-    "produce_answer",
-    "request_class",
-]

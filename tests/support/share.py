@@ -9,8 +9,6 @@ from typing import Any
 
 import pytest
 
-__all__ = ["IS_WHOLE", "examples", "one_of", "share_of"]
-
 IS_WHOLE = bool(os.environ.get("SUIRO_TESTS_WHOLE"))
 """Set by `make soak`. It runs the tests that are marked `sampled` with it."""
 

@@ -8,14 +8,16 @@ from typing import Any
 import pyarrow as pa
 
 from suiro.protocol.columnar import HEADERS_TYPE
+from suiro.streams.operators.context import TaskSettings
 from suiro.streams.records import Origin, Record
 from suiro.streams.serdes import natural
 from suiro.streams.sources import SourceReader
 from suiro.streams.stores import OrderedMap
-from suiro.streams.task import TIMES, Task, TaskSettings
+from suiro.streams.task import TIMES, Task
 from suiro.streams.topology.nodes import Node, Repartition, Sink
 from suiro.streams.topology.topology import SubTopology, Topology
-from suiro.streams.vectorised.plan import ColumnarForm, Reason, columnar_form_of
+from suiro.streams.vectorised.plan import ColumnarForm, columnar_form_of
+from suiro.streams.vectorised.stateless import Reason
 from suiro.streams.vectorised.stream_table_join import InputChunks
 
 SETTINGS = TaskSettings(coalesces=True)

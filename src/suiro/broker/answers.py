@@ -11,8 +11,6 @@ from kio.static.protocol import ResponsePayload
 
 from suiro.broker.net.connection import Piece
 
-__all__ = ["NOTHING", "Answer", "Later", "Nothing", "RawResponse", "Response"]
-
 
 @dataclass(frozen=True, slots=True)
 class RawResponse:

@@ -24,6 +24,7 @@ from suiro.broker.net.connection import BadFrameError, Connection
 from suiro.broker.security import ANONYMOUS
 from suiro.protocol import messages
 from suiro.protocol.file_regions import take_question
+from suiro.protocol.frame_check import TooManyElementsError
 
 if TYPE_CHECKING:
     from suiro.broker.faults import Faults
@@ -83,7 +84,7 @@ class Dispatcher:
         most = self._broker.settings.socket_request_max_elements
         try:
             header, request = messages.read_request(plain, api_key, version, max_elements=most)  # type: ignore[arg-type]
-        except messages.TooManyElementsError:
+        except TooManyElementsError:
             raise BadFrameError(
                 f"{api.name} version {version} in {len(frame)} bytes has more than "
                 f"socket.request.max.elements = {most} topics, partitions and the like"

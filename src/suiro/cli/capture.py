@@ -19,8 +19,6 @@ if TYPE_CHECKING:
     from suiro.connect import PostgresCapture
     from suiro.foundation.stopping import Stopping
 
-__all__ = ["capture"]
-
 capture = Group("capture", "Capture a database: its tables become topics.")
 
 

@@ -22,8 +22,6 @@ from dataclasses import dataclass, is_dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-__all__ = ["Argument", "Group", "Option"]
-
 PathKind = Literal["", "existing file", "file", "folder"]
 
 

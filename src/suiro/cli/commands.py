@@ -10,8 +10,6 @@ if TYPE_CHECKING:
 
     from suiro.cli.command_groups import Group
 
-__all__ = ["COMMANDS", "group_of", "parsers_of"]
-
 COMMANDS = {
     "node": "Run a node: a log that any Kafka client can use.",
     "registry": "Run a schema registry with Confluent's REST API.",

@@ -14,8 +14,6 @@ from typing import Any
 
 from suiro.cli.commands import COMMANDS, parsers_of
 
-__all__ = ["SCRIPTS", "SHELLS", "Install", "Show", "candidates"]
-
 SCRIPTS = {
     "bash": """\
 _suiro() {

@@ -10,9 +10,6 @@ from suiro.cli.command_groups import Group, Option
 from suiro.cli.everyday import usage
 from suiro.errors import SuiroError
 
-__all__ = ["demo"]
-
-
 demo = Group("demo", "")
 
 

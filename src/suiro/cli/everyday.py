@@ -25,27 +25,6 @@ from suiro.cli.command_groups import Option
 if TYPE_CHECKING:
     from suiro.client import Client
 
-__all__ = [
-    "AsJson",
-    "Connection",
-    "Profile",
-    "Yes",
-    "assignments",
-    "connected",
-    "connection_settings",
-    "fail",
-    "log_to_stderr",
-    "note",
-    "print_fields",
-    "print_json",
-    "print_table",
-    "reporting",
-    "require_yes",
-    "say",
-    "setting",
-    "usage",
-]
-
 DEFAULT_BOOTSTRAP = "127.0.0.1:9092"
 API_TIMEOUT_MS = 20_000
 """default.api.timeout.ms of the commands: somebody is waiting."""

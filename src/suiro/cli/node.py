@@ -10,8 +10,6 @@ from suiro.cli.command_groups import Group, Option
 from suiro.cli.everyday import log_to_stderr
 from suiro.errors import ConfigError, SuiroError
 
-__all__ = ["node"]
-
 node = Group("node", "")
 
 

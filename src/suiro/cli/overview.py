@@ -10,8 +10,6 @@ import suiro
 from suiro.cli.commands import COMMANDS
 from suiro.cli.completion import SHELLS, Install, Show
 
-__all__ = ["main"]
-
 
 def main(arguments: Sequence[str]) -> int:
     """The exit code: 0, or 2 for a command that is none (`SystemExit`)."""

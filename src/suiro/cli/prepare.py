@@ -22,8 +22,6 @@ if TYPE_CHECKING:
 
     from suiro.streams import Topology
 
-__all__ = ["KERNELS", "prepare"]
-
 # Modules that compile when they are imported, the longest first. One that is missing here is only compiled later.
 KERNELS = (
     "suiro.connect.postgres.encoding.kernels",

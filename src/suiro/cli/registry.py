@@ -12,8 +12,6 @@ from suiro.cli.command_groups import Group, Option
 from suiro.cli.everyday import log_to_stderr, usage
 from suiro.errors import SuiroError, TransientError
 
-__all__ = ["registry"]
-
 TRY_LATER = 75  # sysexits.h calls it EX_TEMPFAIL
 
 registry = Group("registry", "")

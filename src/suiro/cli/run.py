@@ -21,8 +21,6 @@ if TYPE_CHECKING:
     from suiro.streams import KafkaStreams
     from suiro.telemetry import Traces
 
-__all__ = ["run"]
-
 _log = logging.getLogger(__name__)
 
 REPLACED = 3

@@ -24,8 +24,6 @@ if TYPE_CHECKING:
     from suiro.console.formats import Decoder
     from suiro.console.records import LogRecord, OutgoingRecord
 
-__all__ = ["Registry", "consume", "print_record", "produce", "records", "registry_url"]
-
 _FORMATS = ("string", "json", "avro", "long", "hex")
 _Name = Annotated[str, Argument("TOPIC")]
 _KeyFormat = Annotated[str, Option("--key-format", choices=_FORMATS)]

@@ -16,8 +16,6 @@ from suiro.errors import ConfigError, SuiroError
 if TYPE_CHECKING:
     from suiro.streams import Topology
 
-__all__ = ["UserCodeError", "forgotten", "load_module", "load_topology", "topology_of"]
-
 
 class UserCodeError(Exception):
     """What the file's own code raised, as text with the file's lines and not those of suiro."""

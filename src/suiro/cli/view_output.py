@@ -16,8 +16,6 @@ from suiro.clock import monotonic_s, sleep_s
 if TYPE_CHECKING:
     from suiro.views import Views
 
-__all__ = ["busy", "done", "print_history", "print_json", "print_status", "watch_build", "watch_steps"]
-
 POLL_S = 0.2
 BAR_COLUMNS = 30
 

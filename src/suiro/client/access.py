@@ -14,19 +14,6 @@ from suiro.client.security import SCRAM_MAX_ITERATIONS, SCRAM_MIN_ITERATIONS
 from suiro.errors import RefusedError, UsageError
 from suiro.protocol.messages import ErrorCode, nested
 
-__all__ = [
-    "ACL_OPERATIONS",
-    "ACL_PATTERNS",
-    "ACL_PERMISSIONS",
-    "ACL_RESOURCES",
-    "SCRAM_MECHANISMS",
-    "AccessRequests",
-    "Acl",
-    "AclFilter",
-    "Quota",
-    "ScramUser",
-]
-
 ACL_RESOURCES = {
     "any": 1,
     "topic": 2,

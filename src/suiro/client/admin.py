@@ -12,8 +12,6 @@ from suiro.client.error_codes import error_for, raise_for
 from suiro.errors import KafkaError, RetriableKafkaError, TopicExistsError, UnknownTopicError
 from suiro.protocol.messages import ErrorCode, nested
 
-__all__ = ["NewTopic", "create_topics", "delete_topics", "describe_configs", "has_authorizer"]
-
 DEFAULT = -1  # the broker's default number of partitions or replicas
 _TOPIC_RESOURCE = 2
 _NOBODY = "User:"  # no rule is asked for, only whether there are any

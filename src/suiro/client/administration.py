@@ -8,8 +8,6 @@ from suiro.client.configs import ConfigRequests
 from suiro.client.groups import GroupRequests
 from suiro.client.partitions import PartitionRequests
 
-__all__ = ["Admin"]
-
 
 class Admin(PartitionRequests, ConfigRequests, GroupRequests, AccessRequests):
     """Each operation repeats what may succeed later until `default.api.timeout.ms` has passed, as `Client` does."""

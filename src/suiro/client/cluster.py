@@ -22,8 +22,6 @@ from suiro.foundation.settings import host_and_port
 from suiro.foundation.types import TopicPartition
 from suiro.protocol.messages import ErrorCode, nested
 
-__all__ = ["Cluster", "PartitionInfo", "TopicInfo"]
-
 T = TypeVar("T")
 
 GROUP = 0

@@ -10,8 +10,6 @@ from suiro.client.connection import Connection, build
 from suiro.client.error_codes import raise_for
 from suiro.protocol.messages import ErrorCode, nested
 
-__all__ = ["BROKER", "SOURCES", "TOPIC", "ConfigEntry", "ConfigRequests"]
-
 TOPIC = "topic"
 BROKER = "broker"
 

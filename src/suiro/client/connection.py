@@ -35,8 +35,6 @@ from suiro.protocol.messages import (
     write_request,
 )
 
-__all__ = ["Buffer", "Connection", "build"]
-
 Buffer = bytes | bytearray | memoryview
 
 _LENGTH = struct.Struct(">i")

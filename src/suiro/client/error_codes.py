@@ -23,8 +23,6 @@ from suiro.errors import (
 )
 from suiro.protocol.messages import ErrorCode
 
-__all__ = ["LEADERSHIP", "error_for", "raise_for"]
-
 # The metadata this client holds may be old: it is refreshed before the next attempt.
 LEADERSHIP = frozenset(
     {

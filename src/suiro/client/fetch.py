@@ -23,8 +23,6 @@ from suiro.protocol.fields import read_uvarint, uvarint
 from suiro.protocol.file_regions import FileRegion, FileUnreachableError
 from suiro.protocol.messages import API_KEYS, ErrorCode
 
-__all__ = ["Fetched", "fetch"]
-
 LOWEST_VERSION, HIGHEST_VERSION = 4, 12
 FLEXIBLE_SINCE = 12
 """Compact lengths, and tagged fields behind every structure (KIP-482)."""

@@ -18,13 +18,6 @@ from suiro.errors import RefusedError, UnsupportedVersionError
 from suiro.foundation.types import TopicPartition
 from suiro.protocol.messages import ErrorCode, nested
 
-__all__ = [
-    "GroupDescription",
-    "GroupMember",
-    "GroupRequests",
-    "ListedGroup",
-]
-
 NO_MEMBERS = frozenset({"Empty", "Dead"})
 
 

@@ -20,8 +20,6 @@ from suiro.foundation.types import TopicPartition
 if TYPE_CHECKING:
     from suiro.client.administration import Admin
 
-__all__ = ["Client"]
-
 
 class Client:
     """A connection to a Kafka cluster, opened on first use. Not thread-safe; one per thread is cheap.

@@ -17,8 +17,6 @@ from suiro.errors import BrokenConnectionError, KafkaError, RetriableKafkaError
 from suiro.foundation.types import TopicPartition
 from suiro.protocol.messages import ErrorCode
 
-__all__ = ["ask_leaders", "by_topic"]
-
 V = TypeVar("V")
 R = TypeVar("R")
 

@@ -16,17 +16,6 @@ from suiro.errors import KafkaError, UsageError
 from suiro.foundation.types import TopicPartition
 from suiro.protocol.messages import API_KEYS, ErrorCode, nested, request_class
 
-__all__ = [
-    "EARLIEST",
-    "LATEST",
-    "CommittedOffset",
-    "ListedOffset",
-    "check_metadata",
-    "list_offsets",
-    "offset_commit",
-    "offset_fetch",
-]
-
 LATEST = -1
 EARLIEST = -2
 MAX_TIMESTAMP = -3

@@ -14,12 +14,6 @@ from suiro.errors import KafkaError, RetriableKafkaError
 from suiro.foundation.types import TopicPartition
 from suiro.protocol.messages import API_KEYS, ErrorCode, nested, request_class
 
-__all__ = [
-    "Broker",
-    "ClusterDescription",
-    "PartitionRequests",
-]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Broker:

@@ -26,8 +26,6 @@ from suiro.errors import AbortableError, BrokenConnectionError, RetriableKafkaEr
 from suiro.foundation.types import TopicPartition
 from suiro.protocol.messages import API_KEYS, ErrorCode
 
-__all__ = ["Outgoing", "produce"]
-
 VERSIONS = (7, 11)
 JOINING_VERSIONS = (
     12,

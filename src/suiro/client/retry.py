@@ -10,8 +10,6 @@ from suiro.client.settings import CONCURRENT_BACKOFF_MS, UNKNOWN_TOPIC_GRACE_MS,
 from suiro.clock import Clock
 from suiro.errors import BrokenConnectionError, DeadlineExceededError, RetriableKafkaError
 
-__all__ = ["RETRIED", "Attempts"]
-
 T = TypeVar("T")
 
 # What a further attempt may mend. `AbortableError` is not among them: its transaction is lost.

@@ -19,8 +19,6 @@ from suiro.client.settings import ClientSettings
 from suiro.errors import ConfigError, RefusedError
 from suiro.protocol.messages import API_KEYS, ErrorCode, request_class
 
-__all__ = ["authenticate", "check", "tls_context"]
-
 PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
 MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")
 SCRAM_MIN_ITERATIONS = 4_096

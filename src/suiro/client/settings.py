@@ -9,8 +9,6 @@ from typing import Any
 
 from suiro.errors import ConfigError
 
-__all__ = ["ClientSettings"]
-
 # Not settings of Kafka's: how long this client waits in places where Kafka's clients have no name for it.
 UNKNOWN_TOPIC_GRACE_MS = 5_000  # a topic just created may not be known to every broker
 CONCURRENT_BACKOFF_MS = 2  # the first wait for an earlier transaction's markers, which take a few ms

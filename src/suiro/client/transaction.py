@@ -41,8 +41,6 @@ from suiro.foundation.types import TopicPartition
 from suiro.protocol.messages import API_KEYS, ErrorCode, nested, request_class
 from suiro.protocol.record_batch import with_producer
 
-__all__ = ["ProducerIdentity", "TransactionalBatch", "TransactionalProducer"]
-
 FEATURE = "transaction.version"
 V2 = 2
 """The level of the feature that means V2. (1 is about the brokers' own records.)"""

@@ -5,8 +5,6 @@ from __future__ import annotations
 from dataclasses import field
 from typing import Any
 
-__all__ = ["MAX_DOUBLE", "MAX_INT", "MAX_LONG", "setting", "without_effect"]
-
 MAX_INT = 2**31 - 1
 MAX_LONG = 2**63 - 1
 MAX_DOUBLE = 1.7976931348623157e308

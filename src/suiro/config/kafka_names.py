@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-__all__ = ["KAFKA_PREFIXES_WE_LACK", "KAFKA_SETTINGS_WE_LACK", "UNITS"]
-
 # Kafka has some times in several units. The finest unit wins; a node keeps milliseconds.
 UNITS = {
     "log.retention.hours": ("log.retention.ms", 3_600_000),

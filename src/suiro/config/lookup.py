@@ -11,19 +11,6 @@ from suiro.config.kafka_names import KAFKA_PREFIXES_WE_LACK, KAFKA_SETTINGS_WE_L
 from suiro.config.table import SettingsTable
 from suiro.errors import ConfigError
 
-__all__ = [
-    "LISTENER_PREFIX",
-    "describe",
-    "is_dynamic",
-    "is_known_to_kafka",
-    "is_sensitive",
-    "kind",
-    "node_setting_names",
-    "setting_fields",
-    "setting_of_listener",
-    "topic_settings",
-]
-
 LISTENER_PREFIX = "listener.name."
 
 # Settings that can be given for one listener.

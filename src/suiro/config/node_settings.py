@@ -10,8 +10,6 @@ from suiro.config.lookup import LISTENER_PREFIX, setting_fields, setting_of_list
 from suiro.config.parsing import expand_units, field_of, parse
 from suiro.config.table import SettingsTable
 
-__all__ = ["NodeSettings"]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeSettings(SettingsTable):

@@ -11,8 +11,6 @@ from suiro.config.kafka_names import UNITS
 from suiro.config.lookup import is_known_to_kafka, setting_fields, topic_settings
 from suiro.errors import ConfigError
 
-__all__ = ["expand_units", "field_of", "parse"]
-
 
 def parse(name: str, text: str, *, source: str) -> Any:
     """The typed value of a setting (node name). Raises `ConfigError` naming it, its source and its range."""

@@ -8,8 +8,6 @@ from pathlib import Path
 
 from suiro.errors import ConfigError
 
-__all__ = ["read_properties"]
-
 
 def read_properties(path: Path) -> dict[str, str]:
     """Returns the settings of a Java properties file: `name=value` lines and `#` comments.

@@ -6,8 +6,6 @@ from dataclasses import dataclass, field
 
 from suiro.config.declare import MAX_DOUBLE, MAX_INT, MAX_LONG, setting, without_effect
 
-__all__ = ["SettingsTable"]
-
 STANDARD_AUTHORIZER = "org.apache.kafka.metadata.authorizer.StandardAuthorizer"
 OAUTH_VALIDATOR = "org.apache.kafka.common.security.oauthbearer.OAuthBearerValidatorCallbackHandler"
 

@@ -39,8 +39,6 @@ from suiro.foundation.settings import (
     with_environment,
 )
 
-__all__ = ["SINKS", "SOURCES", "Configuration", "Connector", "read_configuration"]
-
 SOURCES = {
     "files": "suiro.connect.sources.files:FilesSource",
     "postgres": "suiro.connect.sources.postgres:PostgresCaptureTask",

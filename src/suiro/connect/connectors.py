@@ -22,23 +22,6 @@ from suiro.errors import TransientError, UsageError
 from suiro.foundation.types import TopicPartition
 from suiro.telemetry import Dataset
 
-__all__ = [
-    "About",
-    "BadRecordError",
-    "CommitListener",
-    "DatasetReporter",
-    "LagReporter",
-    "MultiPartSource",
-    "OffsetStoringSink",
-    "Polled",
-    "Sink",
-    "SinkBatch",
-    "SinkRecord",
-    "Source",
-    "SourceRecord",
-    "check_expected",
-]
-
 Headers = tuple[tuple[str, bytes | None], ...]
 
 

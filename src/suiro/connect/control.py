@@ -31,8 +31,6 @@ from suiro.telemetry import MetricsPush, exporter_to, push_metrics
 if TYPE_CHECKING:
     from prometheus_client.core import Metric
 
-__all__ = ["push_connect_metrics", "serve_control"]
-
 MAX_BODY_BYTES = 64 * 1024  # no request has anything to say there
 STATES = ("RUNNING", "PAUSED", "RESTARTING", "FAILED")
 METRICS: tuple[tuple[str, str, Kind, str], ...] = (

@@ -29,18 +29,6 @@ from suiro.telemetry import (
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = [
-    "Report",
-    "arrow_columns",
-    "captured",
-    "file_dataset",
-    "http_dataset",
-    "postgres_namespace",
-    "postgres_table",
-    "store_dataset",
-    "topics_of",
-]
-
 _SCHEME = re.compile(r"[a-z][a-z0-9+.-]*://")
 
 

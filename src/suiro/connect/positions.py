@@ -18,17 +18,6 @@ from suiro.errors import DataLossError, UsageError
 from suiro.protocol.murmur2 import partition_for_key
 from suiro.topic_table import committed_range, pairs, slices_from_the_end
 
-__all__ = [
-    "POSITIONS_TOPIC",
-    "create_positions_topic",
-    "part_record",
-    "position_partition",
-    "position_record",
-    "read_parts",
-    "read_position",
-    "transactional_id",
-]
-
 POSITIONS_TOPIC = "_suiro_connect_positions"
 
 PARTITIONS = 8

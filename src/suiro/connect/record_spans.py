@@ -14,8 +14,6 @@ from suiro.clock import Clock
 from suiro.connect.connectors import Headers, SinkRecord
 from suiro.telemetry import TRACEPARENT, Span, Traces, parent_of, span_id, trace_id
 
-__all__ = ["SourceSpans", "sink_spans"]
-
 SPANS_MAX = 2_000
 """Of a batch of a sink, or a transaction of a source. Further records keep the header that they have."""
 NS_PER_MS = 1_000_000

@@ -12,8 +12,6 @@ from typing import Any
 
 from suiro.streams.expressions.expression import Call, Constant, Expression, Field, Root
 
-__all__ = ["Cost", "cost_of"]
-
 MAX_RULE_STEPS = 10_000
 MAX_TEXT_GROWTH = 32  # times as long as the record's: the memory of one text
 MAX_TEXT_WORK = 2_000  # times as long as the record's, over all texts that a rule makes or searches: the time

@@ -21,8 +21,6 @@ from suiro.connect.rule_costs import Cost, cost_of
 from suiro.foundation.settings import SettingError
 from suiro.streams.expressions import expression as expressions
 
-__all__ = ["Rule", "rule"]
-
 MAX_RULE_CHARS = 10_000
 
 Rule = Callable[[Any, Any, int], bool]

@@ -26,8 +26,6 @@ from suiro.connect.task import Ended, Progress, TaskContext
 from suiro.errors import FatalError, UsageError
 from suiro.telemetry import Datasets, EventSender, Traces
 
-__all__ = ["Runtime", "UnknownConnectorError"]
-
 FIRST_BACKOFF_MS = 500
 LONGEST_BACKOFF_MS = 60_000
 

@@ -13,8 +13,6 @@ from typing import Any
 from suiro.connect.values import SCHEMA_LANGUAGES
 from suiro.registry import CodecSettings, codec_of
 
-__all__ = ["Fields", "FieldsReader", "fields_reader"]
-
 Fields = Mapping[str, str]
 FieldsReader = Callable[[bytes], Fields]
 

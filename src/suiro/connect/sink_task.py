@@ -34,8 +34,6 @@ from suiro.foundation.types import TopicPartition
 from suiro.protocol import columnar, compression
 from suiro.telemetry import Datasets
 
-__all__ = ["SinkSettings", "SinkTask"]
-
 FETCH_WAIT_MS = 500
 FETCH_BYTES = 4 * 1024 * 1024  # of a partition
 FETCH_BYTES_IN_ALL = 8 * 1024 * 1024

@@ -40,8 +40,6 @@ from suiro.foundation.settings import SettingError, require_least, require_one_o
 from suiro.protocol import compression
 from suiro.telemetry import Datasets
 
-__all__ = ["SourceSettings", "SourceTask"]
-
 TRANSACTION_TIMEOUT_MS = 60_000
 
 

@@ -19,8 +19,6 @@ from suiro.errors import FencedError, TransientError, UnknownTopicError
 from suiro.protocol import columnar
 from suiro.telemetry import Traces
 
-__all__ = ["Ended", "Outgoing", "Progress", "Task", "TaskContext", "Topics", "batches_of", "one_transaction"]
-
 
 @dataclass(slots=True)
 class Progress:

@@ -30,8 +30,6 @@ from suiro.foundation.settings import SettingError
 from suiro.registry import Schema, SchemaType
 from suiro.registry.codecs import CodecSettings, Undecodable, Unencodable, codec_of
 
-__all__ = ["FORMATS", "SCHEMA_LANGUAGES", "Decoder", "Encoder", "decoder", "encoder", "plain_json", "to_json"]
-
 SCHEMA_LANGUAGES: Mapping[str, SchemaType] = MappingProxyType(
     {"avro": "AVRO", "protobuf": "PROTOBUF", "json_schema": "JSON"}
 )

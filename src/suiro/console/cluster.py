@@ -6,8 +6,6 @@ from dataclasses import dataclass
 
 from suiro.client import Broker, Client
 
-__all__ = ["ClusterSummary", "describe_cluster"]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClusterSummary:

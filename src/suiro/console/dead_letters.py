@@ -20,32 +20,6 @@ from suiro.console.records import LogRecord, Start, read_records
 from suiro.console.topics import topic_info
 from suiro.errors import OffsetOutOfRangeError, UsageError
 
-__all__ = [
-    "SHOWN",
-    "Bound",
-    "DeadLetter",
-    "DeadLetterGroup",
-    "DeadLetterTopic",
-    "Done",
-    "Letters",
-    "Origin",
-    "Seen",
-    "Selection",
-    "Summary",
-    "count_topics",
-    "dead_letter_at",
-    "dead_letter_of",
-    "done_of",
-    "find_topics",
-    "is_named_as_dead_letters",
-    "origin_record",
-    "origin_topic",
-    "redrive_group",
-    "size_of",
-    "summarise",
-    "without_error",
-]
-
 PREFIXES = ("__streams.errors.", "__connect.errors.")
 """Of headers: Kafka Streams' (KIP-1034), and Kafka Connect's."""
 GROUPS_MAX = 1_000

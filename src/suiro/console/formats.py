@@ -18,8 +18,6 @@ from suiro.clock import Clock, SystemClock
 from suiro.console.text import plain
 from suiro.errors import RegistryError, SchemaNotFoundError, UsageError
 
-__all__ = ["FORMATS", "Decoded", "Decoder", "decoder", "encoder", "filter_of", "value_reader"]
-
 FORMATS = ("string", "json", "avro", "long", "hex")
 
 REGISTRY_PAUSE_MS = 10_000

@@ -12,20 +12,6 @@ from suiro.console.topics import topic_info
 from suiro.errors import KafkaError, RefusedError, UsageError
 from suiro.foundation.types import TopicPartition
 
-__all__ = [
-    "GroupDetails",
-    "GroupLag",
-    "NewOffset",
-    "Reset",
-    "delete_groups",
-    "delete_offsets",
-    "describe_group",
-    "first_waits_since",
-    "list_groups",
-    "plan_reset",
-    "reset_offsets",
-]
-
 TIME_FETCH_BYTES = 64 * 1024
 
 

@@ -19,8 +19,6 @@ from suiro.foundation.types import TopicPartition
 from suiro.protocol.record_batch import BatchHeader, iter_headers, verify
 from suiro.protocol.records import control_type, decode_batch, iter_batch
 
-__all__ = ["Batch", "LogEntry", "LogPage", "Transaction", "ranges_of", "read_page"]
-
 FETCH_BYTES = 256 * 1024
 PAGE_BYTES = 16 * 1024 * 1024
 PAGES_MAX = 1_000

@@ -21,18 +21,6 @@ from suiro.protocol.murmur2 import partition_for_key
 from suiro.protocol.record_batch import iter_headers, verify
 from suiro.protocol.records import Record, control_type, decode_batch, encode_batch, iter_batch
 
-__all__ = [
-    "LogRecord",
-    "OutgoingRecord",
-    "Start",
-    "parse_start",
-    "produce",
-    "produce_one",
-    "read_records",
-    "records_of",
-    "start_offsets",
-]
-
 FETCH_BYTES = 4 * 1024 * 1024
 PARTITION_FETCH_BYTES = 1024 * 1024
 FETCH_WAIT_MS = 500

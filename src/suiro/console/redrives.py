@@ -50,8 +50,6 @@ from suiro.foundation.types import TopicPartition
 from suiro.protocol.murmur2 import partition_for_key
 from suiro.protocol.records import Record, encode_batch
 
-__all__ = ["JOURNAL_TOPIC", "Plan", "Redriven", "history", "plan_redrive", "redrive"]
-
 JOURNAL_TOPIC = "suiro.redrives"
 """One record for each transaction of a redrive: when, who, which dead letters, where to."""
 

@@ -11,23 +11,6 @@ import msgspec
 from suiro.errors import SchemaNotFoundError, UsageError
 from suiro.registry import Reference, RegisteredSchema, RegistryClient, Schema, SchemaType
 
-__all__ = [
-    "Checked",
-    "SchemaVersion",
-    "SubjectDetails",
-    "SubjectRow",
-    "check",
-    "delete",
-    "describe_subject",
-    "diff",
-    "get",
-    "list_subjects",
-    "pretty",
-    "register",
-    "row_of",
-    "topic_of",
-]
-
 VERSIONS_MAX = 100
 TEXT_CHARS_MAX = 8 * 1024 * 1024
 """Of the versions of a subject that are described together, the newest first."""

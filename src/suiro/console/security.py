@@ -21,18 +21,6 @@ from suiro.client import (
 )
 from suiro.errors import RefusedError, UsageError
 
-__all__ = [
-    "Resource",
-    "Rules",
-    "check_quota_entity",
-    "list_rules",
-    "remove_rule",
-    "remove_user",
-    "rules_of",
-    "selecting",
-    "set_quotas",
-]
-
 CLUSTER_NAME = "kafka-cluster"
 """What Kafka calls the cluster in its rules."""
 RULES_MAX = 1_000

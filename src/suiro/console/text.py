@@ -6,8 +6,6 @@ import math
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-__all__ = ["iso_time", "parse_time", "plain", "printable"]
-
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 

@@ -9,19 +9,6 @@ from difflib import get_close_matches
 from suiro.client import EARLIEST, LATEST, Client, ConfigEntry, NewTopic, TopicInfo
 from suiro.errors import RefusedError, UnknownTopicError, UsageError
 
-__all__ = [
-    "PartitionRow",
-    "TopicDetails",
-    "TopicRow",
-    "alter_topic",
-    "create_topic",
-    "delete_records",
-    "delete_topics",
-    "describe_topic",
-    "list_topics",
-    "topic_info",
-]
-
 DEFAULT = -1
 """The broker's default number of partitions or replicas."""
 

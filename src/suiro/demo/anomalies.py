@@ -22,8 +22,6 @@ from collections import Counter
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from typing import Generic, Literal, NamedTuple, TypeVar
 
-__all__ = ["Anomaly", "Keys", "Name", "some"]
-
 NAMED_EXAMPLES = 5
 
 Name = Literal[

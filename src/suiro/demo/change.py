@@ -26,8 +26,6 @@ from suiro.demo.view_check import Compared, ViewAccount, facts_of, most_apart
 from suiro.errors import FatalError, TransientError
 from suiro.views import Cut, Views
 
-__all__ = ["FIX", "Change", "copy_view", "fix_view"]
-
 BUG = "DEPARTED = lit(1)\n"
 FIX = "DEPARTED = when(IS_CANCELLED, 0).otherwise(1)\n"
 

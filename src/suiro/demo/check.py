@@ -24,8 +24,6 @@ from suiro.demo.verify import Noted, verify
 from suiro.demo.view_check import FlightLog, ViewAccount, check_view
 from suiro.errors import FatalError
 
-__all__ = ["Check"]
-
 NICENESS = 10
 AUTOGROUP = Path("/proc/self/autogroup")
 """Linux weighs sessions against each other: niceness alone counts only among the processes of one."""

@@ -17,8 +17,6 @@ import pyarrow as pa
 
 from suiro.demo.dataset import TABLES, as_csv
 
-__all__ = ["create_tables", "insert", "main"]
-
 # What capture needs, and less writing to disk: the demo's data is in the wheel anyway.
 _SETTINGS = """
 wal_level = logical

@@ -20,8 +20,6 @@ import pyarrow.csv
 
 from suiro.errors import UsageError
 
-__all__ = ["REFERENCES", "TABLES", "as_csv", "data_directory", "flights", "references", "write_weather"]
-
 REFERENCES = ("airlines", "airports", "planes")
 
 # Columns in the order of the files. The key of flights begins with the time, so that a snapshot comes in its order.

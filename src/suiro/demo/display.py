@@ -19,8 +19,6 @@ from rich.text import Text
 from suiro.clock import monotonic_s
 from suiro.demo.names import ALERTS, ENRICHED, RAW, REJECTED, STAGES, VALIDATED, VIEW
 
-__all__ = ["Display", "Status", "Version"]
-
 PLAIN_EVERY_S = 3.0
 REFRESH_PER_SECOND = 8
 

@@ -21,8 +21,6 @@ from suiro.spark import java_started_early, spark_session
 from suiro.streams import KafkaStreams, StreamsBuilder
 from suiro.streams_spark import ApplicationServer
 
-__all__ = ["main"]
-
 
 def main() -> int:
     """Returns 0 once standard input has closed, or 1 if the pipeline failed, with its error on standard error."""

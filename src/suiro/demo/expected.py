@@ -17,8 +17,6 @@ from typing import Any
 
 from suiro.demo.dataset import data_directory
 
-__all__ = ["CarrierFigures", "Departures", "Expected", "Hour", "Row", "Totals", "expected"]
-
 # Columns that are text even where they look like numbers (airport 369, model 150).
 TEXT = frozenset(
     {"carrier", "tailnum", "origin", "dest", "time_hour"}

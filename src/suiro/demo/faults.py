@@ -16,15 +16,6 @@ from suiro.clock import monotonic_s, sleep_s
 from suiro.demo.names import PARTITIONS
 from suiro.errors import FatalError
 
-__all__ = [
-    "OpenTransaction",
-    "finished_micro_batches",
-    "freeze_when",
-    "open_transaction",
-    "readable_ends",
-    "unfinished_micro_batch",
-]
-
 HUNT_TIMEOUT_S = 600  # takes seconds on an idle machine
 LOOK_EVERY_S = 0.001  # the transaction of a small micro-batch is open for milliseconds
 SETTLE_S = 0.05

@@ -10,8 +10,6 @@ import pyarrow as pa
 
 from suiro.demo.database import insert
 
-__all__ = ["Feed"]
-
 ROWS = 1_000  # in a transaction at the most: about a day of flights
 LOOK_EVERY_S = 0.05
 

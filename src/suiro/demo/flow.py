@@ -17,8 +17,6 @@ from suiro.demo.processes import Child
 from suiro.demo.stage import Stage, stopwatch
 from suiro.errors import FatalError
 
-__all__ = ["Flow"]
-
 COUNTS_SETTLE_S = 1.0  # the counts may be so late
 DRIVER_KILL_AT = 0.15  # of the flights enriched
 LOG_KILL_AT = 0.5

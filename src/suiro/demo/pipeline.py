@@ -37,8 +37,6 @@ from suiro.streams import (
 )
 from suiro.streams.extractors import SourceRecord
 
-__all__ = ["build"]
-
 Row = dict[str, Any]
 
 ALERT_ABOVE_MINUTES = 60

@@ -21,8 +21,6 @@ from suiro.foundation import process
 from suiro.kafka import KafkaProcess
 from suiro.node import NodeProcess
 
-__all__ = ["Child", "Log", "Session"]
-
 READY_TIMEOUT_S = 120
 STOP_TIMEOUT_S = 60
 LOG_TAIL_LINES = 30

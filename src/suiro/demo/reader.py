@@ -25,8 +25,6 @@ from suiro.demo.names import RAW, VIEW
 from suiro.errors import FatalError, SuiroError
 from suiro.foundation.process import lines_of_stdin
 
-__all__ = ["CALLERS", "Notes", "main"]
-
 CALLERS = tuple(f"caller-{number}" for number in range(1, 101))
 CARRIERS = ("9E", "AA", "AS", "B6", "DL", "EV", "F9", "FL", "HA", "MQ", "OO", "UA", "US", "VX", "WN", "YV")
 READS_PER_SECOND = 100

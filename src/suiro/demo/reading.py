@@ -23,8 +23,6 @@ from suiro.errors import FatalError
 from suiro.protocol.record_batch import iter_headers
 from suiro.registry import RegistryClient
 
-__all__ = ["Read", "count_uncommitted", "read"]
-
 READ_TIMEOUT_S = 120
 CONSUME_RECORDS = 10_000
 AVRO = frozenset({*CAPTURED, VALIDATED, REJECTED})

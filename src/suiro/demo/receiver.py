@@ -11,8 +11,6 @@ from collections.abc import Mapping
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
-__all__ = ["AlertReceiver"]
-
 LOSES_EVERY = 10
 
 

@@ -15,8 +15,6 @@ from suiro.demo.names import ALERTS, DELAYS, ENRICHED, RAW, REJECTED, VALIDATED,
 from suiro.demo.system import System
 from suiro.demo.view_check import ViewAccount
 
-__all__ = ["Outcome", "look_around", "report"]
-
 WHERE_NEXT = """\
 Where to look next
   suiro node              a log for any Kafka client, on 127.0.0.1:9092

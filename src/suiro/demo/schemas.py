@@ -10,8 +10,6 @@ from typing import Any
 
 from suiro.demo.names import PREFIX
 
-__all__ = ["FLIGHT", "FLIGHT_KEY"]
-
 _MOMENT = {"type": "long", "logicalType": "timestamp-micros"}
 
 FLIGHT_KEY: dict[str, Any] = {

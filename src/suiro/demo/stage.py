@@ -37,8 +37,6 @@ from suiro.demo.system import System
 from suiro.errors import FatalError, SuiroError
 from suiro.views import Views
 
-__all__ = ["Stage", "StalledError", "stopwatch"]
-
 STALLED_AFTER_S = 600  # takes seconds on an idle machine
 LOOK_EVERY_S = 0.1
 ASK_EVERY_S = 0.3

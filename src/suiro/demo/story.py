@@ -28,8 +28,6 @@ from suiro.demo.stage import Stage, StalledError, stopwatch
 from suiro.demo.system import System, create_topics
 from suiro.errors import UsageError
 
-__all__ = ["DemoOptions", "run"]
-
 MICRO_BATCHES_WANTED = 10
 IN_THE_SNAPSHOT = 0.5  # of the flights; the others are inserted while the pipeline runs
 

@@ -28,8 +28,6 @@ from suiro.demo.processes import Child, Log
 from suiro.demo.receiver import AlertReceiver
 from suiro.errors import FatalError, UsageError
 
-__all__ = ["System", "create_topics"]
-
 # A JVM that lives for a minute spends half of it in its second compiler; the first one is enough.
 SHORT_LIFE = {"JAVA_TOOL_OPTIONS": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"}
 

@@ -26,8 +26,6 @@ from suiro.demo.names import (
 )
 from suiro.demo.reading import Read
 
-__all__ = ["Noted", "verify"]
-
 TOLERANCE = 1e-9
 REASON = "departed, but has no arrival delay"
 

@@ -17,18 +17,6 @@ from suiro.demo.anomalies import some
 from suiro.demo.expected import Departures, Row
 from suiro.demo.reading import Read
 
-__all__ = [
-    "Compared",
-    "Facts",
-    "FlightLog",
-    "ViewAccount",
-    "check_view",
-    "facts_of",
-    "is_route",
-    "most_apart",
-    "row_of",
-]
-
 ROLLBACK_MS = 1_000
 ROUTES = (1, 2, 1, 2)
 """The versions that answer a caller, in this order: shifted, rolled back, forward. Some may be left out."""

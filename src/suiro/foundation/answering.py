@@ -12,8 +12,6 @@ from typing import Any
 
 from suiro.errors import FatalError, SuiroError, TransientError, UsageError
 
-__all__ = ["answer", "answered"]
-
 KINDS: Mapping[str, type[SuiroError]] = {
     "usage": UsageError,
     "transient": TransientError,

@@ -12,8 +12,6 @@ from suiro.clock import monotonic_s
 from suiro.errors import ConfigError
 from suiro.foundation.process import STOP_TIMEOUT_S, Backoff, close_pipes, start_service, stop
 
-__all__ = ["Beside"]
-
 TRY_LATER = 75  # the exit code of a child that may run later; sysexits.h calls it EX_TEMPFAIL
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.2, 5.0
 

@@ -6,8 +6,6 @@ import os
 import threading
 from pathlib import Path
 
-__all__ = ["replace_file", "sync_folder"]
-
 
 def replace_file(path: Path, content: str | bytes, *, sync: bool = True, mode: int = 0o666) -> None:
     """Write the file beside and rename it: a reader finds the old content or the new one.

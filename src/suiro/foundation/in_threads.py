@@ -12,8 +12,6 @@ from functools import partial
 from types import TracebackType
 from typing import Any, ParamSpec, Self, TypeVar
 
-__all__ = ["THREADS", "InThreads"]
-
 THREADS = 8
 """Of each client: so many calls are under way, and further ones wait."""
 

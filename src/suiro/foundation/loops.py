@@ -7,8 +7,6 @@ from __future__ import annotations
 
 from asyncio import AbstractEventLoop
 
-__all__ = ["new_event_loop"]
-
 
 def new_event_loop() -> AbstractEventLoop:
     try:

@@ -9,8 +9,6 @@ from typing import TYPE_CHECKING, Literal
 if TYPE_CHECKING:
     from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 
-__all__ = ["CONTENT_TYPE", "Kind", "family", "render"]
-
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
 Kind = Literal["counter", "gauge"]

@@ -11,8 +11,6 @@ import json
 from collections.abc import Iterable
 from typing import Any, NoReturn
 
-__all__ = ["MAX_NESTING", "TooDeepError", "is_too_deep", "parse_json"]
-
 MAX_NESTING = 500
 """Levels of arrays and objects in JSON; levels of elements in a record of XML."""
 

@@ -21,24 +21,6 @@ from typing import IO, Any
 from suiro.clock import monotonic_s
 from suiro.foundation.readiness import NOTIFY_SOCKET
 
-__all__ = [
-    "Backoff",
-    "close_pipes",
-    "end_of",
-    "event_writer",
-    "events",
-    "first_line",
-    "kill",
-    "kill_group",
-    "lines_of_stdin",
-    "send_line",
-    "session_members",
-    "start_command",
-    "start_service",
-    "stop",
-    "wait_or_kill",
-]
-
 STOP_TIMEOUT_S = 5.0
 READ_BYTES = 4096
 

@@ -12,8 +12,6 @@ import os
 import socket
 from collections.abc import Mapping
 
-__all__ = ["NOTIFY_SOCKET", "say_ready"]
-
 NOTIFY_SOCKET = "NOTIFY_SOCKET"
 SEND_TIMEOUT_S = 5.0
 

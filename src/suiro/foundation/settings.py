@@ -18,19 +18,6 @@ from typing import Any, TypeVar
 
 from suiro.errors import ConfigError
 
-__all__ = [
-    "SettingError",
-    "assignments",
-    "check_names",
-    "host_and_port",
-    "parse_address",
-    "read_settings",
-    "require_http",
-    "require_least",
-    "require_one_of",
-    "with_environment",
-]
-
 MAX_PORT = 65_535
 
 T = TypeVar("T")

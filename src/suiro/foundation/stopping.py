@@ -8,8 +8,6 @@ import select
 import signal
 import sys
 
-__all__ = ["Stopping"]
-
 
 class Stopping:
     """An event that signals set. Create it on the main thread; all threads may use it.

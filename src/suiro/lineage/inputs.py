@@ -23,8 +23,6 @@ from suiro.streams.topology.nodes import GlobalTableSource, Node, Source
 from suiro.streams.topology.topology import Topology
 from suiro.topic_table import batches
 
-__all__ = ["InputRecord", "Inputs", "Log", "global_topics", "merged", "source_of"]
-
 Header = tuple[str, bytes | None]
 
 

@@ -33,8 +33,6 @@ from suiro.streams.topology.topology import Topology
 from suiro.streams.vectorised.sources import check_input, read_chunk, types_of_input
 from suiro.streams.vectorised.stateless import Chain
 
-__all__ = ["Checked", "KeyPrefilter"]
-
 Way = Callable[[Any, Any], Any]
 """Key and value -> the next ones (at the end of the way: the key at the re-key point), or `_GONE`."""
 

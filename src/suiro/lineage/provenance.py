@@ -17,9 +17,10 @@ from collections.abc import Callable, Collection, Iterator
 from typing import Any
 
 from suiro.streams.interpreter import Emitted, Interpreter
+from suiro.streams.operators.context import TaskSettings
 from suiro.streams.records import Headers, Record
 from suiro.streams.stores import OrderedMap, Row
-from suiro.streams.task import Processing, TaskSettings
+from suiro.streams.task import Processing
 from suiro.streams.topology.nodes import (
     ForeignKeyRespond,
     Node,
@@ -33,8 +34,6 @@ from suiro.streams.topology.nodes import (
 )
 from suiro.streams.topology.topology import Topology, stores_of
 from suiro.streams.windows import EmitStrategy
-
-__all__ = ["Link", "Place", "TracingInterpreter", "sources_of"]
 
 Place = tuple[str, int, int]
 """Topic, partition, offset."""

@@ -44,8 +44,6 @@ from suiro.streams.topology.nodes import (
 )
 from suiro.streams.topology.topology import Topology, stores_of
 
-__all__ = ["RekeyPoints", "rekey_points_of"]
-
 _KEEPS_KEY = (
     Branch
     | Filter

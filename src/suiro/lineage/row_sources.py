@@ -22,8 +22,8 @@ from suiro.lineage.prefilter import Checked, KeyPrefilter
 from suiro.lineage.provenance import Link, Place, TracingInterpreter, sources_of
 from suiro.lineage.rekey_point import RekeyPoints, rekey_points_of
 from suiro.streams.interpreter import Emitted, Interpreter
+from suiro.streams.operators.context import TaskSettings
 from suiro.streams.records import Record
-from suiro.streams.task import TaskSettings
 from suiro.streams.topology.nodes import (
     GlobalTableSource,
     Node,
@@ -35,8 +35,6 @@ from suiro.streams.topology.nodes import (
     TableTableJoin,
 )
 from suiro.streams.topology.topology import Topology, stores_of
-
-__all__ = ["Bounds", "RowSources", "sources_of_row", "topology_above"]
 
 LOOK_EVERY = 1_000  # records
 _KEYED = StreamAggregate | TableAggregate | TableSource

@@ -20,8 +20,6 @@ from suiro.log.files import FileHandle, write_all
 from suiro.log.transaction_index import AbortedTransaction, TransactionIndex
 from suiro.protocol.record_batch import HEADER_SIZE, read_header
 
-__all__ = ["CleanedSegment", "Counts", "Throttle", "end_of", "pieces", "strays"]
-
 _SUFFIXES = (".log", ".index", ".timeindex", ".txnindex")
 
 T = TypeVar("T")

@@ -20,8 +20,6 @@ from suiro.log.cleaned_segment import Counts, Throttle
 from suiro.log.compaction import Cleaned, CleaningJob, GroupCleaned, SegmentSource, groups_of
 from suiro.log.transaction_index import AbortedTransaction, TransactionIndex
 
-__all__ = ["Throttle", "clean"]
-
 
 class Cleaning(Protocol):
     """How the records of one job are gone over."""

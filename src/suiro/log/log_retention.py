@@ -21,8 +21,6 @@ from suiro.log.retention import expired_segments
 from suiro.log.segment import Segment
 from suiro.log.segments import Segments
 
-__all__ = ["LogRetention", "RetainedLog"]
-
 
 class RetainedLog(Protocol):
     """The log whose segments are deleted."""

@@ -33,8 +33,6 @@ from suiro.protocol.record_batch import (
     read_header,
 )
 
-__all__ = ["PlainCleaning"]
-
 _KEY_BYTES = 192
 """Memory for a key in the map: its hash (16 bytes, as an object 49), its offset (32), and their place in the dict."""
 _LEAST_KEYS = 16

@@ -13,8 +13,6 @@ from typing import Any, Protocol
 from suiro.extras import is_installed
 from suiro.protocol.crc32c import BytesLike
 
-__all__ = ["ArrowLibrary", "CodecLibrary", "SmallLibraries", "codec_library"]
-
 _CHUNK = 256 * 1024
 _STEP = 256
 _LONGEST_STEP = 4096

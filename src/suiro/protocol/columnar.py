@@ -36,18 +36,6 @@ from suiro.protocol.record_batch import (
     verify,
 )
 
-__all__ = [
-    "DEFAULT_MAX_BATCH_BYTES",
-    "HEADERS_TYPE",
-    "MAX_DECODED_BYTES",
-    "DecodedRange",
-    "EncodedBatch",
-    "decode",
-    "encode",
-    "partitions_of",
-    "warm_up",
-]
-
 HEADERS_TYPE = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
 
 DEFAULT_MAX_BATCH_BYTES = 1_000_000

@@ -14,23 +14,6 @@ from suiro.errors import CorruptRecordError, UsageError
 from suiro.protocol.codec_libraries import codec_library
 from suiro.protocol.crc32c import BytesLike
 
-__all__ = [
-    "CODEC_IDS",
-    "CODEC_NAMES",
-    "GZIP",
-    "LZ4",
-    "MAX_DECOMPRESSED_BYTES",
-    "NONE",
-    "SNAPPY",
-    "ZSTD",
-    "TooMuchError",
-    "codec_id",
-    "codec_name",
-    "compress",
-    "decompress",
-    "decompressed_parts",
-]
-
 NONE, GZIP, SNAPPY, LZ4, ZSTD = range(5)
 CODEC_NAMES: dict[int, str] = {NONE: "none", GZIP: "gzip", SNAPPY: "snappy", LZ4: "lz4", ZSTD: "zstd"}
 CODEC_IDS: dict[str, int] = {name: codec for codec, name in CODEC_NAMES.items()}

@@ -12,8 +12,6 @@ from importlib.machinery import PathFinder
 from importlib.util import find_spec, module_from_spec
 from typing import TypeAlias, cast
 
-__all__ = ["BytesLike", "combine", "crc32c"]
-
 BytesLike: TypeAlias = bytes | bytearray | memoryview
 
 

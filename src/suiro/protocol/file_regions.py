@@ -28,8 +28,6 @@ from uuid import UUID
 
 from suiro.protocol.record_batch import HEADER_SIZE
 
-__all__ = ["LEAST_BYTES", "TAG", "FileRegion", "FileUnreachableError", "question", "take_question"]
-
 TAG = 0x5375
 LEAST_BYTES = 64 * 1024
 """Of records that are less, the bytes cost less than opening a file."""

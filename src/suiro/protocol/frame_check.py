@@ -21,8 +21,6 @@ from typing import Any, TypeAlias
 
 from suiro.protocol.fields import read_uvarint, uvarint
 
-__all__ = ["TooManyElementsError", "check_counts", "without_unknown_tags"]
-
 Bytes: TypeAlias = bytes | memoryview
 _Check: TypeAlias = Callable[[Bytes, int], int]
 """Goes over one value: from its first position to the one behind it."""

@@ -12,28 +12,11 @@ from functools import cache
 from typing import Any
 
 from kio.index import load_request_schema, load_response_schema
-from kio.schema.errors import ErrorCode
+from kio.schema.errors import ErrorCode as ErrorCode
 from kio.schema.index import api_key_map, schema_name_map
 from kio.serial import entity_reader, entity_writer
 
-from suiro.protocol.frame_check import TooManyElementsError, check_counts, without_unknown_tags
-
-__all__ = [
-    "API_KEYS",
-    "API_NAMES",
-    "ErrorCode",
-    "TooManyElementsError",
-    "known_versions",
-    "nested",
-    "read_body",
-    "read_request",
-    "read_response",
-    "request_class",
-    "response_class",
-    "write_request",
-    "write_response",
-    "write_value",
-]
+from suiro.protocol.frame_check import check_counts, without_unknown_tags
 
 API_NAMES: dict[int, str] = dict(api_key_map)
 API_KEYS: dict[str, int] = {name: key for key, name in API_NAMES.items()}

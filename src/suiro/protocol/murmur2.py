@@ -5,8 +5,6 @@ This is the plain version, one key at a time; `columnar.partitions_of` is the co
 
 from __future__ import annotations
 
-__all__ = ["murmur2", "partition_for_key"]
-
 _SEED = 0x9747B28C
 _M = 0x5BD1E995
 _MASK = 0xFFFFFFFF

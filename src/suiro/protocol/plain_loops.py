@@ -9,8 +9,6 @@ from typing import NamedTuple
 
 from suiro.errors import CorruptRecordError
 
-__all__ = ["LEAST_RECORD_SIZE", "Found", "find_by_time", "int64", "varlong"]
-
 LEAST_RECORD_SIZE = 7
 _LONGEST_START = 5 + 1 + 10 + 5 + 5 + 5 + 5  # all of a record but key, value and headers
 

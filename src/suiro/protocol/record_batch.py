@@ -20,26 +20,6 @@ from dataclasses import dataclass
 from suiro.errors import CorruptRecordError, UsageError
 from suiro.protocol.crc32c import BytesLike, combine, crc32c
 
-__all__ = [
-    "HEADER_SIZE",
-    "LOG_OVERHEAD",
-    "MAGIC",
-    "NO_PRODUCER_EPOCH",
-    "NO_PRODUCER_ID",
-    "NO_SEQUENCE",
-    "NO_TIMESTAMP",
-    "BatchHeader",
-    "crc_of",
-    "iter_headers",
-    "next_sequence",
-    "pack_header",
-    "patch_offset",
-    "producer_header",
-    "read_header",
-    "verify",
-    "with_producer",
-]
-
 HEADER_SIZE = 61
 LOG_OVERHEAD = 12  # base offset and length: what stands before the bytes that `length` counts
 MAGIC = 2

@@ -15,8 +15,6 @@ from suiro.extras import is_installed
 from suiro.protocol.record_batch import BatchHeader
 from suiro.protocol.records import iter_records
 
-__all__ = ["MOST_NAMED", "Findings", "RefusedRecord", "check_records"]
-
 FEW_RECORDS = 1000
 MOST_NAMED = 1000
 """Records that are named one by one. There may be more of them, which are counted."""

@@ -36,17 +36,6 @@ from suiro.protocol.record_batch import (
     read_header,
 )
 
-__all__ = [
-    "Record",
-    "control_batch",
-    "control_type",
-    "count_without_key",
-    "decode_batch",
-    "encode_batch",
-    "iter_batch",
-    "iter_records",
-]
-
 _CONTROL_KEY = struct.Struct(">hh")  # version, type
 _CONTROL_VALUE = struct.Struct(">hi")  # version, coordinator epoch
 _INT64_LEAST, _INT64_MOST = -(1 << 63), (1 << 63) - 1

@@ -19,8 +19,6 @@ from suiro.protocol.plain_loops import Found
 from suiro.protocol.record_batch import HEADER_SIZE, BatchHeader, read_header
 from suiro.protocol.records import decode_batch
 
-__all__ = ["first_at_or_after"]
-
 _FEW_RECORDS = 1000
 _FEW_BYTES = 4 << 20
 _EARLIEST = -(1 << 63)

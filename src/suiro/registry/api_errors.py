@@ -7,8 +7,6 @@ from collections.abc import Sequence
 from suiro.errors import UsageError
 from suiro.registry.subjects import QualifiedSubject
 
-__all__ = ["INVALID_SCHEMA", "ApiError"]
-
 INVALID_SCHEMA = 42201
 
 _COMPATIBILITIES = (

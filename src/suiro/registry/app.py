@@ -31,8 +31,6 @@ from suiro.registry.storage import Storage
 from suiro.registry.subjects import DEFAULT_CONTEXT
 from suiro.registry.work import Work
 
-__all__ = ["RegistryApp"]
-
 CONTENT_TYPE = "application/vnd.schemaregistry.v1+json"
 _TYPES = (CONTENT_TYPE, "application/vnd.schemaregistry+json", "application/json")
 _REQUEST_TYPES = (*_TYPES, "application/octet-stream")

@@ -18,8 +18,6 @@ from suiro.registry.settings import check_name
 from suiro.registry.state import State
 from suiro.registry.storage import Change, Decision
 
-__all__ = ["create", "delete", "find"]
-
 STRONG, WEAK = "STRONG", "WEAK"
 ANY_NAMESPACE = "-"
 DEFAULT_TYPE = "topic"

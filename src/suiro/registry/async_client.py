@@ -6,8 +6,6 @@ from suiro.foundation.in_threads import InThreads
 from suiro.registry.client import RegistryClient
 from suiro.registry.schemas import RegisteredSchema, Schema
 
-__all__ = ["AsyncRegistryClient"]
-
 
 class AsyncRegistryClient(InThreads):
     """`AsyncRegistryClient(RegistryClient(url))`; closing it closes that."""

@@ -30,8 +30,6 @@ from suiro.errors import (
 from suiro.foundation.http import AnswerTooLargeError, ask
 from suiro.registry.schemas import RegisteredSchema, Schema
 
-__all__ = ["RegistryClient"]
-
 CONTENT_TYPE = "application/vnd.schemaregistry.v1+json"
 DEFAULT_TIMEOUT_S = 10.0
 DEFAULT_RETRIES = 5

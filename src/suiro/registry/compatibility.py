@@ -23,8 +23,6 @@ from suiro.registry.state import State, StoredSchema
 from suiro.registry.subjects import qualify_reference
 from suiro.registry.work import Work
 
-__all__ = ["check", "imports_of", "parse_for", "parse_stored", "previous_versions"]
-
 MAX_IMPORTS = 2_000
 """Schemas that one schema needs, over all its references' references."""
 MAX_IMPORT_CHARS = 16 << 20

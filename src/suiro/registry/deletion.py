@@ -22,8 +22,6 @@ from suiro.registry.settings import refuse_read_only
 from suiro.registry.state import State, StoredSchema
 from suiro.registry.storage import Change, Decision
 
-__all__ = ["delete_subject", "delete_version"]
-
 
 def delete_subject(state: State, subject: str, *, permanent: bool) -> Decision[list[int]]:
     """Answers the versions deleted."""

@@ -29,8 +29,6 @@ from suiro.registry.storage import Decision, Storage
 from suiro.registry.subjects import DEFAULT_CONTEXT, WILDCARD, QualifiedSubject, normal
 from suiro.registry.work import Work
 
-__all__ = ["ROUTES", "WORKING", "WRITING", "Call", "Endpoint", "PlainText", "role_of"]
-
 API_VERSION = "8.0.0"  # of Confluent's registry whose API this is
 
 

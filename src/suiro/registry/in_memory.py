@@ -27,8 +27,6 @@ if TYPE_CHECKING:
     from suiro.registry.state import State
     from suiro.registry.storage import Decision
 
-__all__ = ["MemoryStorage", "registry_client"]
-
 T = TypeVar("T")
 
 _lock = threading.Lock()

@@ -6,8 +6,6 @@ from typing import Any
 
 from suiro.registry.api_errors import invalid_rule_set
 
-__all__ = ["check_rule_set", "merge_metadata", "merge_rule_sets"]
-
 _PHASES = ("migrationRules", "domainRules", "encodingRules")
 _KINDS = ("CONDITION", "TRANSFORM")
 _MODES = ("UPGRADE", "DOWNGRADE", "UPDOWN", "READ", "WRITE", "WRITEREAD")

@@ -12,8 +12,6 @@ from typing import Self
 from suiro.errors import ConfigError
 from suiro.foundation.process import first_line, kill, start_service, stop
 
-__all__ = ["RegistryProcess"]
-
 START_TIMEOUT_S = 60.0
 
 

@@ -18,24 +18,6 @@ from suiro.registry.state import State, StoredSchema
 from suiro.registry.subjects import WILDCARD, QualifiedSubject
 from suiro.registry.work import Work
 
-__all__ = [
-    "LATEST",
-    "by_guid",
-    "by_id",
-    "latest_with_metadata",
-    "list_schemas",
-    "list_subjects",
-    "list_versions",
-    "page",
-    "parse_version",
-    "referenced_by",
-    "schema_json",
-    "version_json",
-    "version_of",
-    "version_or_none",
-    "with_id",
-]
-
 LATEST = -1
 MAX_VERSION = (1 << 31) - 1
 

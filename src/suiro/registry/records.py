@@ -25,23 +25,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Self
 
-__all__ = [
-    "ASSOCIATION",
-    "CLEAR_SUBJECT",
-    "CONFIG",
-    "CONTEXT",
-    "DELETE_SUBJECT",
-    "MODE",
-    "NOOP",
-    "SCHEMA",
-    "Key",
-    "LogRecord",
-    "association_key",
-    "compact_json",
-    "content_hash",
-    "guid_of",
-]
-
 SCHEMA = "SCHEMA"
 CONFIG = "CONFIG"
 MODE = "MODE"

@@ -42,8 +42,6 @@ from suiro.registry.storage import Change, Decision
 from suiro.registry.subjects import QualifiedSubject, qualify_reference
 from suiro.registry.work import Work
 
-__all__ = ["Registered", "Request", "compatible", "look_up", "register"]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Request:

@@ -10,19 +10,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal, Self
 
-__all__ = [
-    "AVRO",
-    "JSON",
-    "MOCK_SCHEME",
-    "PROTOBUF",
-    "SCHEMA_TYPES",
-    "Reference",
-    "RegisteredSchema",
-    "Schema",
-    "SchemaType",
-    "SubjectStrategy",
-]
-
 SchemaType = Literal["AVRO", "JSON", "PROTOBUF"]
 
 MOCK_SCHEME = "mock://"

@@ -29,8 +29,6 @@ from suiro.registry.app import RegistryApp
 from suiro.registry.storage import DEFAULT_TIMEOUT_MS, DEFAULT_TOPIC, Storage
 from suiro.topic_table import BROKERS_DEFAULT
 
-__all__ = ["InProcessRegistry", "RegistryConfig", "serve"]
-
 logger = logging.getLogger(__name__)
 
 

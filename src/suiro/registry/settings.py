@@ -25,24 +25,6 @@ from suiro.registry.state import State
 from suiro.registry.storage import Change, Decision
 from suiro.registry.subjects import DEFAULT_CONTEXT, GLOBAL_CONTEXT, QualifiedSubject, normal
 
-__all__ = [
-    "DEFAULT_LEVEL",
-    "IMPORT",
-    "LEVELS",
-    "check_name",
-    "config_in_scope",
-    "config_of",
-    "delete_config",
-    "delete_mode",
-    "level_of",
-    "mode_in_scope",
-    "mode_of",
-    "refuse_read_only",
-    "scoped",
-    "update_config",
-    "update_mode",
-]
-
 LEVELS = (
     "NONE",
     "BACKWARD",

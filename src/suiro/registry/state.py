@@ -16,8 +16,6 @@ from suiro.registry.records import Key, LogRecord, content_hash, guid_of
 from suiro.registry.schemas import AVRO
 from suiro.registry.subjects import DEFAULT_CONTEXT, QualifiedSubject, normal, qualify_reference
 
-__all__ = ["State", "StoredSchema"]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoredSchema:

@@ -54,8 +54,6 @@ from suiro.registry.records import NOOP, Key, LogRecord, compact_json
 from suiro.registry.state import State
 from suiro.topic_table import BROKERS_DEFAULT, TopicTable, one_compacted_partition
 
-__all__ = ["DEFAULT_TOPIC", "Change", "Decision", "Storage", "StorageError"]
-
 DEFAULT_TOPIC = "_schemas"
 DEFAULT_TIMEOUT_MS = 30_000
 PARTITION = 0

@@ -7,8 +7,6 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-__all__ = ["DEFAULT_CONTEXT", "GLOBAL_CONTEXT", "WILDCARD", "QualifiedSubject", "normal", "qualify_reference"]
-
 DEFAULT_CONTEXT = "."
 GLOBAL_CONTEXT = ".__GLOBAL"
 WILDCARD = ":*:"

@@ -16,8 +16,6 @@ from suiro.registry.schemas import MOCK_SCHEME, PROTOBUF, Schema
 from suiro.telemetry import Column, columns_of
 from suiro.telemetry.columns import COLUMNS_MAX, DEPTH_MAX
 
-__all__ = ["columns_of_schema", "columns_of_topic", "schema_of_topic"]
-
 TIMEOUT_S = 5.0
 
 

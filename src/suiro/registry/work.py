@@ -26,8 +26,6 @@ from suiro.registry.formats import (
     parse,
 )
 
-__all__ = ["NotComputed", "Work"]
-
 T = TypeVar("T")
 R = TypeVar("R")
 

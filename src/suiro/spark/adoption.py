@@ -20,8 +20,6 @@ from suiro.spark.committer import MARKER_TOPIC, Destination
 from suiro.spark.decide import Marker
 from suiro.spark.offsets import Positions
 
-__all__ = ["Adopted", "adopt"]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Adopted:

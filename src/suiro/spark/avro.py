@@ -21,8 +21,6 @@ from suiro.registry import MOCK_SCHEME, CodecSettings, Schema, Undecodable, code
 if TYPE_CHECKING:
     from pyspark.sql import Column
 
-__all__ = ["from_avro", "to_avro"]
-
 
 def from_avro(
     column: Column | str,

@@ -45,8 +45,6 @@ from suiro.spark.committer import (
 from suiro.spark.decide import Fail, Plan, Produce, Restore, Suppress
 from suiro.spark.waiting import AWAY, Waiting
 
-__all__ = ["BarrierCommitter", "Report", "Ticket", "open_transaction", "owner_of", "send"]
-
 Reach = Callable[[str, int], None]
 
 

@@ -29,8 +29,6 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import DataFrame
 
-__all__ = ["send_from_tasks"]
-
 _ENCODED = "owner int, topic string, partition int, task int, place long, records int, batch binary"
 _IN_ORDER = ("topic", "partition", "task", "place")
 _CAME_TO_NOTHING = "barrier ResultStage"

@@ -19,16 +19,6 @@ from suiro.spark.offsets import Positions, digest
 if TYPE_CHECKING:
     from pyarrow.fs import FileSystem
 
-__all__ = [
-    "PlannedOffsets",
-    "names_in",
-    "newest_in",
-    "query_id_of",
-    "read_planned",
-    "read_text",
-    "same_cluster_offsets",
-]
-
 _OF_HADOOP = {"s3a": "s3", "s3n": "s3"}  # the same store has another name there
 
 

@@ -24,8 +24,6 @@ from suiro.spark.java import JavaHome, cache_directory, use_java
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-__all__ = ["RECORDING", "archive_options", "recorded"]
-
 RECORDING = "-XX:ArchiveClassesAtExit"
 SUFFIX = ".jsa"
 EXIT_TIMEOUT_S = 120

@@ -37,23 +37,6 @@ from suiro.spark.decide import (
 )
 from suiro.spark.waiting import WAITED_FOR, Waiting
 
-__all__ = [
-    "MARKER_TOPIC",
-    "CommitCounts",
-    "Committer",
-    "Destination",
-    "KafkaCluster",
-    "MicroBatch",
-    "Outcome",
-    "TrailingRecord",
-    "Transactions",
-    "Writes",
-    "offsets_with_marker",
-    "read_marker",
-    "replaced",
-    "taken_over",
-]
-
 MARKER_TOPIC = "__txn_markers"
 ATTEMPTS = 5  # of a transaction that the brokers end although they are there, each after a fence
 

@@ -15,8 +15,6 @@ from suiro.clock import Clock
 from suiro.spark.options import SinkOptions
 from suiro.spark.waiting import RetryingClient, Waiting
 
-__all__ = ["lease", "partition_counter", "partition_counts"]
-
 IDLE_CLIENTS_MAX = 4  # per cluster and process
 PARTITION_COUNT_MAX_AGE_MS = 5_000
 

@@ -14,8 +14,6 @@ from enum import StrEnum
 
 from suiro.errors import ConfigError
 
-__all__ = ["OPTIONS", "SETTINGS", "Entry", "Fate", "client_settings"]
-
 _log = logging.getLogger(__name__)
 
 

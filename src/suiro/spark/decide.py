@@ -22,19 +22,6 @@ from typing import Literal, assert_never
 
 from suiro.errors import FatalError
 
-__all__ = [
-    "Fail",
-    "Marker",
-    "MissingCheckpoint",
-    "MissingMarker",
-    "Plan",
-    "Produce",
-    "Restore",
-    "Suppress",
-    "Verdict",
-    "decide",
-]
-
 MARKER_VERSION = 1
 
 

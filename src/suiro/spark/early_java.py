@@ -26,8 +26,6 @@ from typing import Any
 from suiro.clock import monotonic_s, sleep_s
 from suiro.foundation.process import kill
 
-__all__ = ["started_early", "take"]
-
 LOOK_S = 0.01
 START_S = 120.0
 _QUICK_LAUNCHER = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"

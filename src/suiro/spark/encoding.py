@@ -20,8 +20,6 @@ from suiro.protocol import columnar
 from suiro.spark.options import SinkOptions
 from suiro.spark.staging import Batch, StagingWriter
 
-__all__ = ["COLUMNS", "check_columns", "encode_rows", "encoded_rows"]
-
 COLUMNS = ("key", "value", "topic", "partition", "timestamp", "headers")
 CHUNK_BYTES = 32 * 1024 * 1024
 CHUNK_ROWS = 200_000

@@ -26,8 +26,6 @@ from pathlib import Path
 from suiro.errors import TransientError, UsageError
 from suiro.foundation.process import session_members
 
-__all__ = ["VARIABLE", "Fault", "parse", "reach"]
-
 VARIABLE = "SUIRO_FAULT"
 ONCE_VARIABLE = "SUIRO_FAULT_ONCE"
 Fault = tuple[str, int | None, str]  # point, batch id or None for any, action

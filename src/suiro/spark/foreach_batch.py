@@ -22,8 +22,6 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import DataFrame
 
-__all__ = ["exactly_once"]
-
 _INSTEAD = (
     'Rows that are only appended are written by writeStream.format("suiro"), exactly once too; a job that needs '
     "foreachBatch connects to a master of its own (SparkSession.builder.master(...))"

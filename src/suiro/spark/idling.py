@@ -8,8 +8,6 @@ The first look that finds nothing after one that found something does not wait: 
 
 from __future__ import annotations
 
-__all__ = ["Idling"]
-
 FIRST_WAIT_MS = 25
 LONGEST_WAIT_MS = 500
 """No longer: while a look waits, nothing else is noticed: a stop, a new partition."""

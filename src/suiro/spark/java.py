@@ -22,16 +22,6 @@ from pathlib import Path
 from suiro.errors import UsageError
 from suiro.foundation.files import replace_file
 
-__all__ = [
-    "SUPPORTED_JAVA_VERSIONS",
-    "JavaHome",
-    "cache_directory",
-    "find_java",
-    "launching",
-    "use_java",
-    "write_script",
-]
-
 SUPPORTED_JAVA_VERSIONS = (17, 21)
 VERSION_TIMEOUT_S = 20
 _DROPPED = "--add-modules=jdk.incubator.vector"

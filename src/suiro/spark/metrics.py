@@ -29,8 +29,6 @@ from suiro.telemetry import push_metrics as push
 if TYPE_CHECKING:
     from prometheus_client.core import Metric
 
-__all__ = ["HELP", "QueryMetrics", "SinkCounts", "push_metrics", "query_metrics", "serve_metrics"]
-
 ABANDONED_AFTER_S = 7 * 24 * 3600
 _log = logging.getLogger(__name__)
 

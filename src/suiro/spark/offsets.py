@@ -27,8 +27,6 @@ from typing import Any
 
 from suiro.foundation.types import TopicPartition
 
-__all__ = ["Positions", "digest", "evenly_limited", "limited", "split_range"]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Positions:

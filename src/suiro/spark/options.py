@@ -18,8 +18,6 @@ from suiro.foundation.types import TopicPartition
 from suiro.spark.connector import OPTIONS, Fate, client_settings
 from suiro.spark.decide import MissingCheckpoint, MissingMarker
 
-__all__ = ["EARLIEST", "LATEST", "Bound", "SinkOptions", "SourceOptions", "Subscription"]
-
 E = TypeVar("E", bound=StrEnum)
 
 LATEST = -1

@@ -22,8 +22,6 @@ from suiro.foundation.types import TopicPartition
 from suiro.spark.offsets import Positions, evenly_limited, limited, split_range
 from suiro.spark.options import EARLIEST, LATEST, Bound, SourceOptions
 
-__all__ = ["Allowance", "KafkaOffsets", "OffsetRange", "Pace", "Planner"]
-
 SETTLE_MS = 10_000  # a new leader's last stable offset may be behind for a moment
 SETTLE_WAIT_S = 0.05
 METADATA_MAX_AGE_MS = 1_000

@@ -11,8 +11,6 @@ from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 
-__all__ = ["ProcessGroups", "set_niceness"]
-
 
 class ProcessGroups:
     """In the server. `""` is the folder of a JVM that is one program's."""

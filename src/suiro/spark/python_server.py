@@ -43,8 +43,6 @@ from suiro.spark.python_groups import ProcessGroups
 from suiro.spark.python_stub import ANSWER_S, FOLDER, NUMBER_BYTES, SERVER, asked
 from suiro.spark.worker_daemon import PRELOADED, ends_with_its_task
 
-__all__ = ["END", "END_WORKERS", "NICENESS", "ask_server", "can_share_jvm", "launcher", "python_for_spark"]
-
 END, END_WORKERS, NICENESS = "end", "end-workers", "niceness"
 """What the driver can ask for, of the processes of one folder (`python_groups`)."""
 

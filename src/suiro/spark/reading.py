@@ -23,15 +23,6 @@ from suiro.protocol import columnar
 from suiro.protocol.record_batch import iter_headers
 from suiro.spark.planning import OffsetRange
 
-__all__ = [
-    "ARROW_SCHEMA",
-    "ARROW_SCHEMA_WITH_HEADERS",
-    "FetchesRecords",
-    "ReadSettings",
-    "read_columns",
-    "read_range",
-]
-
 FETCH_WAIT_MS = 500
 STALLED_AFTER_MS = 120_000
 FETCH_BYTES_MAX = 1 << 30

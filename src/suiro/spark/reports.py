@@ -16,8 +16,6 @@ from suiro.errors import FatalError
 from suiro.spark.sink import CommitMessage, MicroBatchIdentity
 from suiro.spark.staging import StagedRecords
 
-__all__ = ["FORMAT_VERSION", "PackedReport", "pack_commit", "unpack_commit"]
-
 FORMAT_VERSION = 1
 _HEAD = struct.Struct(">BI")
 _COMMIT = "commit"

@@ -23,8 +23,6 @@ from suiro.spark.python_server import python_for_spark
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-__all__ = ["LOCAL_SETTINGS", "java_started_early", "require_classic", "spark_session"]
-
 _log = logging.getLogger(__name__)
 
 _CHECKPOINT_FILES = (

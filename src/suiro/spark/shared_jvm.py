@@ -41,8 +41,6 @@ from suiro.spark.session import java_started_early, spark_session
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-__all__: list[str] = []
-
 LOCK = "lock"
 TASK_SLOTS = 64
 """No program waits for another one's tasks. Each query has as many at once as `PARALLELISM` says."""

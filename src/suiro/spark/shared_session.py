@@ -23,8 +23,6 @@ from suiro.spark.session import quiet, register
 if TYPE_CHECKING:
     from py4j.java_gateway import JavaGateway
 
-__all__ = ["is_jvm_gone", "session_on_shared_jvm"]
-
 
 def session_on_shared_jvm(
     port: int, secret: str, *, settings: Mapping[str, str], folder: Path, log: Path

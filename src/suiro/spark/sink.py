@@ -38,20 +38,6 @@ from suiro.spark.waiting import Waiting
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = [
-    "BatchWriter",
-    "CommitMessage",
-    "MicroBatchIdentity",
-    "Settle",
-    "StreamWriter",
-    "TrailingRecordOf",
-    "commit_micro_batch",
-    "commit_sent",
-    "stage",
-    "staging_area",
-    "task_properties",
-]
-
 
 Settle = Callable[[PlannedOffsets, Mapping[TopicPartition, int]], Mapping[TopicPartition, tuple[int, str]]]
 """What was planned, and the source offsets that this gives -> the (offset, metadata) to commit instead."""

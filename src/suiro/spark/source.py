@@ -37,8 +37,6 @@ from suiro.spark.waiting import RetryingClient, Waiting
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["PlanningReader", "SuiroDataSource"]
-
 SCHEMA = "key binary, value binary, topic string, partition int, offset bigint, timestamp timestamp, timestampType int"
 _log = logging.getLogger(__name__)
 HEADERS = ", headers array<struct<key: string, value: binary>>"

@@ -22,8 +22,6 @@ from suiro.spark.waiting import Waiting
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["StageOfTask"]
-
 
 class StageOfTask:
     """A context manager; an error leaves no file behind. `properties`: as `task_properties` gives them, where what

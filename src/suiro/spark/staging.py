@@ -25,16 +25,6 @@ from suiro.errors import FatalError, UsageError
 from suiro.foundation.types import TopicPartition
 from suiro.spark.private_folder import private_folder
 
-__all__ = [
-    "INLINE_BYTES_MAX",
-    "Batch",
-    "StagedRecords",
-    "StagedWrites",
-    "StagingArea",
-    "StagingWriter",
-    "default_staging",
-]
-
 INLINE_BYTES_MAX = 64 * 1024 * 1024  # of one micro-batch, where there is no shared directory
 ABANDONED_AFTER_MS = 24 * 3600 * 1000
 _FRAME = struct.Struct(">HiiI")

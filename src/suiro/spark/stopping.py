@@ -12,8 +12,6 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from threading import Event, Lock, Thread
 
-__all__ = ["given_up_when_stopped", "is_active"]
-
 CHECK_S = 0.5
 _log = logging.getLogger(__name__)
 

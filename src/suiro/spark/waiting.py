@@ -23,8 +23,6 @@ from suiro.errors import (
 )
 from suiro.foundation.types import TopicPartition
 
-__all__ = ["AWAY", "WAITED_FOR", "RetryingClient", "Waiting"]
-
 WAITED_FOR = (TransientError, HostNotFoundError)
 """A broker's name may be gone while it is started again elsewhere."""
 

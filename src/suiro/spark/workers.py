@@ -19,8 +19,6 @@ from suiro.spark.python_server import launcher
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-__all__ = ["require_same_python"]
-
 LOOK_S = 30.0
 _LOOK = "import sys; print(*sys.version_info[:2], sep='.'); import suiro"
 _log = logging.getLogger(__name__)

@@ -17,8 +17,6 @@ from suiro.streams.topology.nodes import Columns, MapBatches
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["KEY", "TIMESTAMP", "VALUE", "BatchAnswerError", "BatchFunction", "arrow_type"]
-
 KEY, TIMESTAMP, VALUE = "record_key", "record_timestamp", "value"
 """Names of columns: the record's key and timestamp (ms); its value, where that has no fields."""
 

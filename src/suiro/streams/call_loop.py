@@ -31,8 +31,6 @@ from suiro.streams.calls import NOT_RETRIED, Failed
 from suiro.streams.serdes import natural
 from suiro.streams.topology.nodes import AsyncCall
 
-__all__ = ["BACKOFF_MAX_MS", "BLOCKED_MS", "Calls"]
-
 BACKOFF_MAX_MS = 30_000
 """The longest wait before another attempt, however often it was made."""
 

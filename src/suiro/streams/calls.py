@@ -9,8 +9,6 @@ from typing import Any, Protocol
 from suiro.errors import UsageError
 from suiro.streams.topology.nodes import AsyncCall
 
-__all__ = ["NOT_RETRIED", "Caller", "Failed"]
-
 NOT_RETRIED: tuple[type[Exception], ...] = (
     ArithmeticError,
     AssertionError,

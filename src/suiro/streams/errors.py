@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from suiro.errors import UsageError
 
-__all__ = ["CheckpointError", "ProcessingError", "TopologyError"]
-
 
 class TopologyError(UsageError):
     """The topology cannot work as it is; the message names the operators and what to change."""

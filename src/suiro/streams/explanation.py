@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from suiro.streams.blocks import block_plan
-from suiro.streams.task import TaskSettings
+from suiro.streams.operators.context import TaskSettings
 from suiro.streams.topology.nodes import AsyncCall, MapBatches, Node, Repartition, Sink, Source
 from suiro.streams.topology.topology import SubTopology, Topology
-from suiro.streams.vectorised.plan import Reason, columnar_form_of
-
-__all__ = ["explain"]
+from suiro.streams.vectorised.plan import columnar_form_of
+from suiro.streams.vectorised.stateless import Reason
 
 FRAMES = {"pyarrow": "table of pyarrow", "pandas": "frame of pandas", "polars": "frame of polars"}
 

@@ -19,17 +19,6 @@ from suiro.clock import SystemClock
 from suiro.streams.errors import ProcessingError
 from suiro.streams.records import Headers
 
-__all__ = [
-    "FailOnInvalidTimestamp",
-    "FieldTimestamp",
-    "LogAndSkipOnInvalidTimestamp",
-    "SourceRecord",
-    "TimestampExtractor",
-    "UsePartitionTimeOnInvalidTimestamp",
-    "WallclockTimestampExtractor",
-    "field_timestamp",
-]
-
 _log = logging.getLogger(__name__)
 
 

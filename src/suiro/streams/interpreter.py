@@ -14,15 +14,14 @@ from typing import Any
 
 from suiro.errors import UsageError
 from suiro.streams.call_loop import Calls
+from suiro.streams.operators.context import TaskSettings
 from suiro.streams.records import Change, Headers, Origin, Record, Windowed
 from suiro.streams.serdes import natural
 from suiro.streams.sources import DeadLetter, SourceReader, dead_letter_headers
 from suiro.streams.stores import OrderedMap, open_store
-from suiro.streams.task import TIMES, Around, Task, TaskSettings
+from suiro.streams.task import TIMES, Around, Task
 from suiro.streams.topology.nodes import GlobalTableSource, Node, Repartition, Sink, Source, StoreSpec
 from suiro.streams.topology.topology import Topology
-
-__all__ = ["Emitted", "Interpreter"]
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,8 +9,6 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Literal
 
-__all__ = ["Cancellable", "PunctuationType", "Punctuators"]
-
 PunctuationType = Literal["stream-time", "wall-clock-time"]
 
 

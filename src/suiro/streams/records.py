@@ -10,8 +10,6 @@ from typing import Any
 
 import msgspec
 
-__all__ = ["Change", "Headers", "Origin", "Record", "Windowed"]
-
 Headers = tuple[tuple[str, bytes | None], ...]
 
 

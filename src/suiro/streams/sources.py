@@ -23,8 +23,6 @@ from suiro.streams.topology.nodes import Node, Repartition, Source
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["ReadBlock", "SourceReader", "dead_letter_headers"]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeadLetter:

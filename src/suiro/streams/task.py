@@ -34,8 +34,6 @@ from suiro.streams.topology.nodes import (
 from suiro.streams.topology.topology import SubTopology, Topology, stores_of
 from suiro.streams.windows import EmitStrategy
 
-__all__ = ["TIMES", "Around", "Context", "Outputs", "Processing", "Task", "TaskSettings", "in_turn"]
-
 TIMES = "$times"
 """Name of the map that holds operator times; beside the stores', and kept like them."""
 

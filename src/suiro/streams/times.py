@@ -12,8 +12,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-__all__ = ["UNKNOWN", "OperatorTime"]
-
 UNKNOWN = -1
 """Before the first record."""
 

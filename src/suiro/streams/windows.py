@@ -13,16 +13,6 @@ from enum import Enum
 from suiro.errors import ConfigError
 from suiro.streams.durations import milliseconds
 
-__all__ = [
-    "Duration",
-    "EmitStrategy",
-    "JoinWindows",
-    "SessionWindows",
-    "SlidingWindows",
-    "TimeWindows",
-    "Windows",
-]
-
 Duration = str | int | timedelta
 
 

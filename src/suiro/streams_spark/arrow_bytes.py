@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import pyarrow as pa
 
-__all__ = ["read_columns", "write_columns"]
-
 _ALIGNED = 8
 """Arrow's columns begin at a multiple of this, or are copied when they are read."""
 

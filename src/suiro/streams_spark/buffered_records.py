@@ -23,16 +23,6 @@ from suiro.streams.stores import OrderedMap
 from suiro.streams_spark.arrow_bytes import read_columns, write_columns
 from suiro.streams_spark.shuffle_message import HEADERS, InputPartition, headers_array
 
-__all__ = [
-    "BUFFERED",
-    "FORMAT_VERSION",
-    "BufferedRecords",
-    "buffered_prefix",
-    "pack_buffered",
-    "queue_of_prefix",
-    "unpack_buffered",
-]
-
 BUFFERED = "$held"
 FORMAT_VERSION = 1
 ROWS_MAX = 1_024

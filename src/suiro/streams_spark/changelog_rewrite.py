@@ -14,8 +14,6 @@ from suiro.spark import OffsetRange, ReadSettings, RetryingClient, Waiting, leas
 from suiro.streams_spark.program import Program
 from suiro.streams_spark.state_log import Changes, StateLog
 
-__all__ = ["rewritten"]
-
 _NEVER_READ = "stream-join"
 """No reader has a copy of such a store, and retention empties its topic."""
 

@@ -11,8 +11,6 @@ from suiro.streams.records import Change
 from suiro.streams.serdes import Serde
 from suiro.streams.serdes.block_forms import Failed, decode_rows, encode_rows
 
-__all__ = ["read_change", "read_changes", "write_changes"]
-
 _OLD, _NEW, _BOTH = b"\x00", b"\x01", b"\x02"
 
 

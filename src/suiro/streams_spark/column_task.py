@@ -25,8 +25,6 @@ from suiro.streams_spark.shuffle_message import InputPartition, ShuffleMessage
 from suiro.streams_spark.state_log import TaskState
 from suiro.streams_spark.stream_task import StreamTask
 
-__all__ = ["ColumnTask"]
-
 _NOW = b"\0current"
 
 

@@ -6,11 +6,10 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from suiro.streams.blocks import BlockPlan, block_plan
-from suiro.streams.task import TaskSettings
+from suiro.streams.operators.context import TaskSettings
 from suiro.streams.topology.topology import Topology
-from suiro.streams.vectorised.plan import ColumnarForm, Reason, columnar_form_of
-
-__all__ = ["ColumnarForms", "columnar_forms_of"]
+from suiro.streams.vectorised.plan import ColumnarForm, columnar_form_of
+from suiro.streams.vectorised.stateless import Reason
 
 _known: dict[str, ColumnarForms] = {}
 

@@ -12,8 +12,6 @@ from enum import Enum
 from types import MappingProxyType
 from typing import Literal
 
-__all__ = ["CONDITIONS", "TABLE", "Condition", "Meaning", "Seen", "TaskCondition", "seen"]
-
 Seen = Literal["all was taken", "records wait for an input", "an input is at the restore boundary"]
 
 

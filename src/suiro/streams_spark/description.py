@@ -18,8 +18,6 @@ from suiro.streams.topology.nodes import Node
 from suiro.streams.topology.topology import stores_of
 from suiro.streams_spark.plan import Plan
 
-__all__ = ["FORMAT_VERSION", "Difference", "check_description", "compare", "describe_state"]
-
 FORMAT_VERSION = 1
 FILE = "suiro-topology.json"
 

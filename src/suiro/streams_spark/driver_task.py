@@ -17,8 +17,6 @@ from suiro.streams_spark.shuffle_message import STAGED
 from suiro.streams_spark.source import TopologyReader
 from suiro.streams_spark.work import Work
 
-__all__ = ["DriverTask"]
-
 
 class DriverTask:
     """One for a run of a query."""

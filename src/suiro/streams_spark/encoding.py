@@ -14,8 +14,6 @@ from suiro.streams.sources import DeadLetter
 from suiro.streams.topology.nodes import Repartition, Sink
 from suiro.streams_spark.changes import write_changes
 
-__all__ = ["Failing", "carried_columns", "encoded_for", "one_record", "parcel_of"]
-
 Failing = Callable[[int, Exception], None]
 """Is told of a row that cannot be encoded; raises where the policy is to fail."""
 

@@ -8,8 +8,6 @@ from typing import Any
 
 from suiro.errors import SuiroError
 
-__all__ = ["cause_of"]
-
 _MODULES = ("suiro.streams.errors", "suiro.streams.serdes", "suiro.errors")
 _LINE = re.compile(
     r"^\s*(?:Caused by: |[\w.]+: )*suiro\.[\w.]+\.(?P<name>[A-Z]\w+): (?P<message>.*)$", re.MULTILINE

@@ -15,8 +15,6 @@ from suiro.spark import Positions, RetryingClient, SinkOptions, Waiting, newest_
 from suiro.streams_spark.rebuild import committed_boundary
 from suiro.streams_spark.replacement import Following, switch
 
-__all__ = ["Follower", "Replacement"]
-
 LOOK_S = 0.5
 PAUSES_S = (0.02, 0.3)
 """Between attempts to take over; drawn, so that they do not keep step with the other one's transactions."""

@@ -21,8 +21,6 @@ from suiro.streams.stores.key_value import KeyValueStore
 from suiro.streams.topology.nodes import Node, StoreSpec
 from suiro.streams_spark.shuffle_message import InputPartition, headers_list
 
-__all__ = ["GlobalTable", "RowsRead", "global_table"]
-
 READ_BYTES_MAX = 64 * 1024 * 1024
 """Of records as they are in the log that are kept with the rows made of them, for one table in one process."""
 DECODED_BYTES_MAX = 64 * 1024 * 1024

@@ -25,7 +25,7 @@ from suiro.errors import ConfigError, UsageError
 from suiro.foundation.types import TopicPartition
 from suiro.spark import Positions, SinkOptions, SourceOptions
 from suiro.streams.dsl.registries import registry_for_run
-from suiro.streams.task import TaskSettings
+from suiro.streams.operators.context import TaskSettings
 from suiro.streams.topology.nodes import Source
 from suiro.streams.topology.topology import Topology
 from suiro.streams_spark.reports import RunCounts
@@ -42,8 +42,6 @@ if TYPE_CHECKING:
     from suiro.streams_spark.reports import TaskReport
     from suiro.streams_spark.row_trace import Traceable
     from suiro.telemetry import Traces
-
-__all__ = ["KafkaStreams", "State"]
 
 POLL_S = 0.05
 _log = logging.getLogger(__name__)

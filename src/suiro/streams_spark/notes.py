@@ -12,19 +12,6 @@ from collections.abc import Iterator
 
 from suiro.streams.stores import OrderedMap
 
-__all__ = [
-    "INPUT_TIME",
-    "NOTES",
-    "NO_TIME",
-    "PARTITION_TIME",
-    "REACHED",
-    "TICK",
-    "TOLD",
-    "note",
-    "noted",
-    "times_of",
-]
-
 NOTES = "$notes"
 NO_TIME = -1
 

@@ -39,8 +39,6 @@ from suiro.streams_spark.shuffle_message import (
 )
 from suiro.streams_spark.state_log import Changes
 
-__all__ = ["Outputs", "Topics"]
-
 ROWS_MAX = 100_000
 """Records of one topic or repartition that wait in memory; then they are encoded."""
 

@@ -17,8 +17,6 @@ from suiro.streams_spark.record_queue import RecordQueue
 from suiro.streams_spark.shuffle_message import InputPartition
 from suiro.streams_spark.taking import Letters, TakenRow, taken
 
-__all__ = ["PartitionGroup"]
-
 
 class PartitionGroup:
     """`queues`: in the order in which ties are settled. Used once: `blocks`, `times`, `close`."""

@@ -30,8 +30,6 @@ from suiro.streams.topology.nodes import (
 )
 from suiro.streams.topology.topology import SubTopology, Topology
 
-__all__ = ["InternalTopic", "Plan", "SubPlan", "plan"]
-
 IN_SOURCE_TASKS = 0
 _CO_PARTITIONED = CoPartitioned | ForeignKeyRespond
 _DAY_MS = 24 * 3600 * 1000

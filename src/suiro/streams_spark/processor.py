@@ -14,8 +14,6 @@ from suiro.streams_spark.state_log import SparkState, StateCache, StateLog
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["TaskProcessor"]
-
 _cache = StateCache()
 
 

@@ -17,14 +17,12 @@ from typing import Any
 
 from suiro.spark import Pace, SinkOptions, SourceOptions
 from suiro.streams.errors import TopologyError
-from suiro.streams.task import TaskSettings
+from suiro.streams.operators.context import TaskSettings
 from suiro.streams.topology.nodes import Node
 from suiro.streams.topology.topology import Topology
 from suiro.streams_spark.plan import Plan
 from suiro.streams_spark.rebuild import Boundary
 from suiro.telemetry import Tracing
-
-__all__ = ["Program", "check_picklable", "load", "packed", "unpacked"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -24,17 +24,6 @@ from suiro.foundation.types import TopicPartition
 from suiro.spark import Positions, SinkOptions
 from suiro.streams.errors import CheckpointError
 
-__all__ = [
-    "NOT_READ",
-    "Boundary",
-    "BufferedFrom",
-    "begins_anew",
-    "boundary_of",
-    "check_log",
-    "committed_boundary",
-    "settled",
-]
-
 FILE = "suiro-rebuild.json"
 FORMAT_VERSION = 1
 NOT_READ = "-1"

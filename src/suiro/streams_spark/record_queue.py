@@ -19,8 +19,6 @@ from suiro.streams_spark.record_readers import ReadRow, RecordReader, reads
 from suiro.streams_spark.shuffle_message import InputPartition
 from suiro.streams_spark.taking import Letters, all_taken
 
-__all__ = ["RecordQueue"]
-
 
 class RecordQueue:
     """Ends with `close`, which keeps what was not taken."""

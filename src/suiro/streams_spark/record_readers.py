@@ -17,8 +17,6 @@ from suiro.streams_spark.changes import read_change, read_changes
 from suiro.streams_spark.notes import NO_TIME
 from suiro.streams_spark.shuffle_message import InputPartition, headers_list
 
-__all__ = ["CarriedReader", "Read", "ReadColumns", "ReadRow", "RecordReader", "TopicReader", "items", "reads"]
-
 Read = tuple[Record, Origin, int]
 """A record, where it came from, and its input partition's time; `NO_TIME` where the record's own timestamp is the input
 partition's."""

@@ -19,8 +19,6 @@ from suiro.streams_spark.reports import RecordSpan, RecordSpans, pack_report
 from suiro.streams_spark.shuffle_message import STAGED, InputPartition, Row
 from suiro.telemetry import TRACEPARENT, Parent, Span, Tracing, parent_of, span_id, trace_id
 
-__all__ = ["RecordTracer", "spans_of"]
-
 SPANS_MAX = 2_000
 """Of one source task in a micro-batch. Further records keep the header that they have."""
 NS_PER_MS = 1_000_000

@@ -36,8 +36,6 @@ from suiro.spark import (
 from suiro.streams.errors import CheckpointError
 from suiro.streams_spark.rebuild import Boundary, begins_anew, check_log, committed_boundary
 
-__all__ = ["Following", "begin_to_follow", "follows", "mark", "require_not_replaced", "switch"]
-
 FILE = "suiro-replace.json"
 FORMAT_VERSION = 1
 CAUGHT_UP_S = 10.0

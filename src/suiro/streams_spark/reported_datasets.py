@@ -54,8 +54,6 @@ if TYPE_CHECKING:
     from suiro.streams.serdes import Serde
     from suiro.streams_spark.kafka_streams import KafkaStreams
 
-__all__ = ["TopologyDatasets", "lineage_report"]
-
 _LEAVES_VALUES = (
     Branch | Filter | Merge | Peek | Repartition | SelectKey | Suppress | TableFilter | TableSource
 ) | (ToStream | GlobalTableSource)

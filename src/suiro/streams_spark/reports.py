@@ -12,19 +12,6 @@ from suiro.spark import CommitMessage, PackedReport, commit_of, pack_commit
 from suiro.streams_spark.condition import Condition
 from suiro.streams_spark.rebuild import BufferedFrom
 
-__all__ = [
-    "DroppedRecords",
-    "NodeRows",
-    "RecordSpan",
-    "RecordSpans",
-    "Report",
-    "RunCounts",
-    "TaskReport",
-    "pack_report",
-    "unpack_reports",
-]
-
-
 LAST_MICRO_BATCHES = 200
 
 

@@ -16,13 +16,11 @@ from typing import Any
 from suiro.clock import SystemClock
 from suiro.errors import TransientError, UsageError
 from suiro.foundation.answering import answer, answered
+from suiro.streams.operators.context import TaskSettings
 from suiro.streams.records import Windowed
-from suiro.streams.task import TaskSettings
 from suiro.streams.topology.topology import Topology
 from suiro.streams_spark.program import packed, unpacked
 from suiro.streams_spark.store_text import TEXT_CHARS, text_of
-
-__all__ = ["RowTracer", "Traceable"]
 
 RECORDS_MAX = 1_000
 """Of one answer: the last ones of the row."""

@@ -14,8 +14,6 @@ from suiro.streams_spark.shuffle_message import STAGED, Row, ShuffleMessage
 from suiro.streams_spark.state_log import StateLog
 from suiro.streams_spark.stream_task import StreamTask
 
-__all__ = ["run_task"]
-
 
 def run_task(
     program: Program, number: int, partition: int, messages: Sequence[bytes], log: StateLog, topics: Topics

@@ -32,8 +32,6 @@ if TYPE_CHECKING:
 
     from suiro.telemetry import Traces
 
-__all__ = ["STATE_SETTINGS", "start_query"]
-
 _log = logging.getLogger(__name__)
 _STATE = "spark.sql.streaming.stateStore"
 

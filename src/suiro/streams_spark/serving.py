@@ -30,8 +30,6 @@ from suiro.foundation.http import Guard, HttpServer, Origins, is_loopback, liste
 from suiro.streams_spark.kafka_streams import KafkaStreams
 from suiro.streams_spark.status import ApplicationStatus, UnknownStoreError
 
-__all__ = ["ApplicationServer"]
-
 THREADS = 2
 ROWS_AT_ONCE, ROWS_WAITING = 4, 4
 """Requests for rows; further ones are answered with 503."""

@@ -25,19 +25,6 @@ from suiro.errors import FatalError
 from suiro.streams.records import Headers
 from suiro.streams_spark.arrow_bytes import read_columns, write_columns
 
-__all__ = [
-    "FORMAT_VERSION",
-    "HEADERS",
-    "SPARK_SCHEMA",
-    "STAGED",
-    "InputPartition",
-    "Row",
-    "ShuffleMessage",
-    "headers_array",
-    "headers_list",
-    "rows_batch",
-]
-
 STAGED = -1
 SPARK_SCHEMA = "sub int, bucket int, message binary"
 HEADERS = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))

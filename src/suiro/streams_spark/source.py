@@ -27,8 +27,6 @@ from suiro.streams_spark.work import InputRange, Work
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["TopologyReader", "TopologySource", "shared_out"]
-
 FORMAT = "suiro-topology"
 WAITS = "waits"
 """An option: a look for new records may wait for some. Not where a trigger says when to look."""

@@ -42,8 +42,6 @@ from suiro.streams_spark.shuffle_message import InputPartition, Row, ShuffleMess
 from suiro.streams_spark.taking import Letters, all_taken
 from suiro.streams_spark.work import InputRange, Work
 
-__all__ = ["input_rows", "work_rows"]
-
 
 def work_rows(
     program: Program, work: Work, *, in_driver: Mapping[str, str] | None = None

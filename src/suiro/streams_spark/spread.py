@@ -10,8 +10,6 @@ from __future__ import annotations
 from functools import cache
 from itertools import count
 
-__all__ = ["MODULUS", "murmur3", "salt_of", "salts_expression"]
-
 MODULUS = 240
 _SEED = 42
 _MASK = 0xFFFFFFFF

@@ -29,8 +29,6 @@ import pyarrow as pa
 from suiro.errors import FatalError
 from suiro.streams.stores import OrderedMap
 
-__all__ = ["Directory", "Segment", "StateCache", "StateHandle", "StateLog", "TaskState"]
-
 FORMAT_VERSION = 1
 BASE_BYTES_MIN = 64 * 1024
 """No new base for less than this in deltas."""

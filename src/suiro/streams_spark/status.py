@@ -21,19 +21,18 @@ from suiro.clock import Clock, SystemClock
 from suiro.errors import SuiroError, TransientError, UsageError
 from suiro.spark import query_metrics
 from suiro.streams.blocks import block_plan
+from suiro.streams.operators.context import TaskSettings
 from suiro.streams.queries.store_reader import READABLE, ReadOnlyStore, StoreTooLargeError, changelog_topic
 from suiro.streams.records import Windowed
-from suiro.streams.task import TaskSettings
 from suiro.streams.topology.nodes import GlobalTableSource, Node, Repartition, Sink, Source
 from suiro.streams.topology.topology import Topology, stores_of
-from suiro.streams.vectorised.plan import Reason, columnar_form_of
+from suiro.streams.vectorised.plan import columnar_form_of
+from suiro.streams.vectorised.stateless import Reason
 from suiro.streams_spark.condition import CONDITIONS, Condition
 from suiro.streams_spark.kafka_streams import KafkaStreams
 from suiro.streams_spark.reports import TaskReport
 from suiro.streams_spark.row_trace import RowTracer
 from suiro.streams_spark.store_text import TEXT_CHARS, row_of, text_of
-
-__all__ = ["ROWS_MAX", "ApplicationStatus", "UnknownStoreError"]
 
 SAMPLE_S = 2.0
 RATE_S = 10.0

@@ -7,8 +7,6 @@ from typing import Any
 
 from suiro.streams.records import Windowed
 
-__all__ = ["TEXT_CHARS", "row_of", "text_of"]
-
 TEXT_CHARS = 4 * 1024
 
 

@@ -31,8 +31,6 @@ from suiro.streams_spark.shuffle_message import STAGED, InputPartition, Row, Shu
 from suiro.streams_spark.state_log import TaskState
 from suiro.streams_spark.taking import Letters
 
-__all__ = ["StreamTask"]
-
 
 class StreamTask:
     """Runs a sub-topology over blocks."""

@@ -13,8 +13,6 @@ from suiro.streams_spark.encoding import parcel_of
 from suiro.streams_spark.notes import NO_TIME
 from suiro.streams_spark.record_readers import BLOCK_ROWS, ReadColumns, RecordReader, items
 
-__all__ = ["Letters", "TakenRow", "all_taken", "taken"]
-
 TakenRow = tuple[str, ReadColumns, int]
 """The input, and a record as `ReadRow` has it."""
 

@@ -13,8 +13,6 @@ from suiro.streams_spark.plan import InternalTopic
 if TYPE_CHECKING:
     from suiro.client import TopicInfo
 
-__all__ = ["create_internal_topics", "require_topics"]
-
 _log = logging.getLogger(__name__)
 
 

@@ -15,8 +15,6 @@ from suiro.streams.topology.topology import Topology
 from suiro.streams_spark.description import compare, describe_state
 from suiro.streams_spark.plan import plan
 
-__all__ = ["Fate", "Item", "Upgrade", "upgrade_of"]
-
 _PARTITIONS = 1
 
 

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import logging
 
+from suiro.streams.operators.context import TaskSettings
 from suiro.streams.records import Origin, Record
 from suiro.streams.stores import OrderedMap, open_store
-from suiro.streams.task import TIMES, Task, TaskSettings
+from suiro.streams.task import TIMES, Task
 from suiro.streams.topology.nodes import Node, Process
 from suiro.streams.topology.topology import SubTopology, Topology
-
-__all__ = ["EVERY_MS_MIN", "clock_interval"]
 
 EVERY_MS_MIN = 100
 """A micro-batch takes longer than what is below."""

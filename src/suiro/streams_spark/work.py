@@ -7,8 +7,6 @@ from dataclasses import dataclass
 from suiro.spark import OffsetRange
 from suiro.streams_spark.shuffle_message import InputPartition
 
-__all__ = ["InputRange", "Work"]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InputRange:

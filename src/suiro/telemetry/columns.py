@@ -8,8 +8,6 @@ from typing import Any
 from suiro.foundation.nesting import parse_json
 from suiro.telemetry.openlineage import Column
 
-__all__ = ["columns_of"]
-
 COLUMNS_MAX = 1_000
 """Of one schema, those of structs included. Further ones are left out."""
 DEPTH_MAX = 8

@@ -19,18 +19,6 @@ import msgspec
 
 import suiro
 
-__all__ = [
-    "Column",
-    "ColumnOrigin",
-    "Dataset",
-    "Datasets",
-    "EventType",
-    "Job",
-    "encode_event",
-    "kafka_namespace",
-    "new_run_id",
-]
-
 SPEC = "https://openlineage.io/spec"
 SCHEMA_URL = f"{SPEC}/2-0-2/OpenLineage.json#/$defs/RunEvent"
 PRODUCER = f"pkg:pypi/suiro@{suiro.__version__}"

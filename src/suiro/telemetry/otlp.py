@@ -23,8 +23,6 @@ from suiro.telemetry.sending import QUEUE_MAX, EventSender, HttpTarget
 if TYPE_CHECKING:
     from prometheus_client.core import Metric
 
-__all__ = ["Exporter", "MetricsPush", "encode_metrics", "exporter_to", "push_metrics"]
-
 INTERVAL_S = 60.0
 CONTENT_TYPE = "application/x-protobuf"
 NS_PER_MS = 1_000_000

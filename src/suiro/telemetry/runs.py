@@ -19,8 +19,6 @@ from suiro.clock import Clock, SystemClock
 from suiro.telemetry.openlineage import Datasets, EventType, Job, encode_event, new_run_id
 from suiro.telemetry.sending import EventSender
 
-__all__ = ["INTERVAL_S", "LineageRun", "job_namespace"]
-
 INTERVAL_S = 60.0
 FIRST_S = 5.0
 """When the first RUNNING comes: some datasets are known only once the work has begun."""

@@ -26,16 +26,6 @@ from suiro.errors import ConfigError
 if TYPE_CHECKING:
     import httpx
 
-__all__ = [
-    "EventSender",
-    "FileTarget",
-    "HttpTarget",
-    "RefusedError",
-    "Target",
-    "UnreachableError",
-    "sender_to",
-]
-
 QUEUE_MAX = 1_000
 EVENT_BYTES_MAX = 4 << 20
 TIMEOUT_S = 5.0

@@ -17,18 +17,6 @@ import suiro
 from suiro.errors import ConfigError
 from suiro.telemetry.otlp import Exporter, add_attributes, exporter_to
 
-__all__ = [
-    "TRACEPARENT",
-    "Parent",
-    "Span",
-    "Traces",
-    "Tracing",
-    "encode_spans",
-    "parent_of",
-    "span_id",
-    "traces_to",
-]
-
 TRACEPARENT = "traceparent"
 REQUESTS_MAX = 50
 """Export requests that wait for the endpoint."""

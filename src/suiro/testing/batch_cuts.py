@@ -16,8 +16,6 @@ from suiro.streams.task import Processing
 from suiro.streams.topology.nodes import MapBatches, Node
 from suiro.streams.topology.topology import Topology
 
-__all__ = ["BatchCuts", "BatchesDifferError"]
-
 LARGEST = (2, 3, 7, 30, 1024)
 """Of drawn batches: a cut has batches from one record to one of these."""
 

@@ -20,17 +20,15 @@ from suiro.registry import MOCK_SCHEME
 from suiro.streams.dsl.registries import with_registry, with_registry_of
 from suiro.streams.durations import milliseconds
 from suiro.streams.interpreter import Emitted, Interpreter
+from suiro.streams.operators.context import TaskSettings
 from suiro.streams.records import Headers, Record
 from suiro.streams.serdes import Serde
-from suiro.streams.task import TaskSettings
 from suiro.streams.topology.nodes import Source
 from suiro.streams.topology.topology import Topology
 from suiro.testing.batch_cuts import BatchCuts
 
 if TYPE_CHECKING:
     from suiro.registry import RegistryClient
-
-__all__ = ["TestInputTopic", "TestOutputTopic", "TopologyTestDriver"]
 
 _drivers = count(1)
 

@@ -18,8 +18,6 @@ from suiro.protocol.records import control_type, decode_batch
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["Pair", "batches", "committed_range", "decode_pairs", "pairs", "slices_from_the_end"]
-
 FETCH_BYTES, FETCH_BYTES_MAX = 8 << 20, 1 << 30
 FETCHES_MAX = 20
 """Fetches in a row that return no records, each after a wait of half a second."""

@@ -22,8 +22,6 @@ from typing import Generic, TypeVar
 from suiro.client import EARLIEST, LATEST, Client, Fetched, TopicInfo
 from suiro.errors import OffsetOutOfRangeError, TransientError, UnknownTopicError
 
-__all__ = ["TopicTable"]
-
 FETCH_WAIT_MS = 500
 FETCH_TIMEOUT_MS = 5_000
 PARTITION_FETCH_BYTES = 4 * 1024 * 1024

@@ -7,8 +7,6 @@ from collections.abc import Mapping
 from suiro.client import Client, NewTopic, TopicInfo
 from suiro.errors import ConfigError
 
-__all__ = ["BROKERS_DEFAULT", "one_compacted_partition"]
-
 BROKERS_DEFAULT = -1
 """Replication factor: the default of the brokers."""
 

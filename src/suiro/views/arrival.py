@@ -11,8 +11,6 @@ from __future__ import annotations
 from suiro.streams import Topology
 from suiro.streams.topology.nodes import StreamGlobalTableJoin, StreamTableJoin
 
-__all__ = ["by_arrival", "note_of"]
-
 
 def by_arrival(topology: Topology) -> tuple[str, ...]:
     """Names of the joins whose results do. A versioned table that is waited for (`grace`) has none."""

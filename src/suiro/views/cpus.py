@@ -17,8 +17,6 @@ from collections.abc import Sequence
 
 from suiro.errors import ConfigError
 
-__all__ = ["apart", "keep_for_reads"]
-
 _of_others: frozenset[int] = frozenset()
 
 

@@ -23,8 +23,6 @@ from suiro.protocol.records import Record, encode_batch
 from suiro.spark import PlannedOffsets, TrailingRecord
 from suiro.topic_table import Pair, decode_pairs, slices_from_the_end
 
-__all__ = ["KEYS", "Cut", "CutLog", "CutWriter", "last_cut"]
-
 KEYS = 100_000
 FORMAT_VERSION = 1
 LOOK_BACK = 64  # offsets, of the first look for the last cut

@@ -30,8 +30,6 @@ from suiro.streams.serdes import JsonSerde, Serde, SessionWindowedSerde, TimeWin
 from suiro.streams.topology.nodes import Sink
 from suiro.views.arrival import by_arrival
 
-__all__ = ["RowCodec", "Serve", "VersionSpec", "ViewDefinition", "topology_of", "view"]
-
 Serve = Literal["sqlite", "postgres"]
 WINDOW_COLUMNS = ("window_start", "window_end")
 

@@ -22,8 +22,6 @@ from suiro.errors import ConfigError
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-__all__ = ["RunSettings"]
-
 TRIGGER = "500 milliseconds"
 JVMS = ("shared", "own")
 SESSION_SETTINGS = "spark.sql."

@@ -10,25 +10,6 @@ from typing import Any, Literal
 
 from suiro.errors import TransientError, UsageError
 
-__all__ = [
-    "ALL",
-    "NO_CONDITIONS",
-    "POSITIONS",
-    "Change",
-    "Event",
-    "NotServedError",
-    "Position",
-    "RefusedChangeError",
-    "RollbackConditions",
-    "RolloutPlan",
-    "Routing",
-    "UnknownViewError",
-    "Version",
-    "View",
-    "position_of",
-    "version_for",
-]
-
 ALL = 10_000
 """Basis points: the share of all callers."""
 

@@ -12,7 +12,7 @@ from support.logs import NOW_MS, batch, open_log
 
 from suiro.clock import ManualClock
 from suiro.log import LogConfig
-from suiro.log.cleaning import Throttle
+from suiro.log.cleaned_segment import Throttle
 from suiro.log.compaction import CompactionFacts, Dirtiness, SegmentSource, dirtiness, groups_of
 from suiro.log.config import MAX_LONG
 from suiro.protocol.records import Record, encode_batch

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 from support.fuzzing import frames
 
-from suiro.protocol.frame_check import check_counts
-from suiro.protocol.messages import TooManyElementsError, nested, read_request, request_class, write_request
+from suiro.protocol.frame_check import TooManyElementsError, check_counts
+from suiro.protocol.messages import nested, read_request, request_class, write_request
 
 HUGE = b"\xff\xff\xff\xff\x0f"
 

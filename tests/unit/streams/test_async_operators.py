@@ -18,8 +18,8 @@ from suiro.errors import TransientError
 from suiro.streams import StreamsBuilder, TopologyError, explain, serdes
 from suiro.streams.call_loop import Calls
 from suiro.streams.errors import ProcessingError
+from suiro.streams.operators.context import TaskSettings
 from suiro.streams.records import Record
-from suiro.streams.task import TaskSettings
 from suiro.streams.topology.nodes import AsyncCall
 from suiro.streams.topology.topology import Topology
 from suiro.testing import TopologyTestDriver

@@ -14,9 +14,10 @@ from suiro.streams import (
     TimeWindows,
     serdes,
 )
+from suiro.streams.operators.context import TaskSettings
 from suiro.streams.records import Origin, Record
 from suiro.streams.stores import OrderedMap
-from suiro.streams.task import TIMES, Task, TaskSettings
+from suiro.streams.task import TIMES, Task
 from suiro.streams.topology.nodes import Node
 from suiro.streams.topology.topology import Topology
 

@@ -10,8 +10,8 @@ import pytest
 
 from suiro.streams import StreamsBuilder, serdes
 from suiro.streams.interpreter import Interpreter
+from suiro.streams.operators.context import TaskSettings
 from suiro.streams.records import Windowed
-from suiro.streams.task import TaskSettings
 
 HOUR = timezone(timedelta(hours=1))
 

@@ -7,7 +7,7 @@ import pytest
 from suiro.streams import JoinWindows, StreamsBuilder, TimeWindows, serdes
 from suiro.streams.errors import ProcessingError
 from suiro.streams.interpreter import Interpreter
-from suiro.streams.task import TaskSettings
+from suiro.streams.operators.context import TaskSettings
 
 
 def _long(value: int) -> bytes:

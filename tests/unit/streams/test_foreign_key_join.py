@@ -8,17 +8,19 @@ from typing import Any
 import pytest
 
 from suiro.streams import serdes
-from suiro.streams.operators.foreign_key_join import response_serde, subscription_serde
+from suiro.streams.operators.context import TaskSettings
 from suiro.streams.operators.foreign_key_messages import (
     Instruction,
     Response,
     Subscription,
     response_partition,
+    response_serde,
+    subscription_serde,
 )
 from suiro.streams.records import Origin, Record
 from suiro.streams.serdes import DeserializationError, SerializationError
 from suiro.streams.stores import OrderedMap
-from suiro.streams.task import TIMES, Task, TaskSettings
+from suiro.streams.task import TIMES, Task
 from suiro.streams.topology.nodes import JoinType, Node, TableFilter
 from tests.support.join_topologies import Plan, Run
 

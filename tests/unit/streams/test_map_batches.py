@@ -14,8 +14,8 @@ from support.block_runs import Fed, Ran, run_both
 
 from suiro.streams import StreamsBuilder, TopologyError, explain, serdes
 from suiro.streams.errors import ProcessingError
+from suiro.streams.operators.context import TaskSettings
 from suiro.streams.records import Record
-from suiro.streams.task import TaskSettings
 from suiro.streams.topology.topology import Topology
 from suiro.testing import BatchesDifferError, TopologyTestDriver
 

@@ -5,9 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 from suiro.streams import StreamsBuilder, serdes
+from suiro.streams.operators.context import TaskSettings
 from suiro.streams.records import Origin, Record
 from suiro.streams.stores import OrderedMap
-from suiro.streams.task import TIMES, Task, TaskSettings
+from suiro.streams.task import TIMES, Task
 from suiro.streams.topology.nodes import Node
 
 

@@ -16,8 +16,8 @@ from suiro.clock import ManualClock
 from suiro.errors import BrokenConnectionError, TransientError, UsageError
 from suiro.streams import Consumed, JoinWindows, Materialized, StreamsBuilder, serdes
 from suiro.streams.explanation import explain
+from suiro.streams.operators.context import TaskSettings
 from suiro.streams.queries.store_reader import Answer, ReadOnlyStore, StoreTooLargeError
-from suiro.streams.task import TaskSettings
 from suiro.streams.topology.topology import Topology
 from suiro.streams_spark import ApplicationServer, status
 from suiro.streams_spark.reports import NodeRows, RunCounts, TaskReport

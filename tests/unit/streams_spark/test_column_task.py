@@ -16,9 +16,9 @@ from support.share import examples
 from suiro.protocol.columnar import HEADERS_TYPE
 from suiro.spark import OffsetRange, SinkOptions, SourceOptions
 from suiro.streams import StreamsBuilder, TimeWindows, left, record_key, record_value, right, serdes
-from suiro.streams.task import TaskSettings
+from suiro.streams.operators.context import TaskSettings
 from suiro.streams.topology.topology import Topology
-from suiro.streams.vectorised.plan import Reason
+from suiro.streams.vectorised.stateless import Reason
 from suiro.streams_spark.columnar_forms import columnar_forms_of
 from suiro.streams_spark.outputs import Topics
 from suiro.streams_spark.plan import plan

@@ -22,7 +22,9 @@ from suiro.errors import TransientError
 from suiro.foundation.http import HttpServer, listen_on
 from suiro.views import Views
 from suiro.views.cuts import Cut
-from suiro.views.serving.reads import ReadMetrics, Served, routes
+from suiro.views.serving.read_metrics import ReadMetrics
+from suiro.views.serving.reads import routes
+from suiro.views.serving.served import Served
 from suiro.views.state import UnknownViewError
 from suiro.views.store import Store, open_store
 

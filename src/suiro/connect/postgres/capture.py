@@ -51,8 +51,6 @@ from suiro.errors import ConfigError, DataLossError, FencedError, TransientError
 from suiro.registry import RegistryClient
 from suiro.telemetry import Datasets, Traces
 
-__all__ = ["PostgresCapture"]
-
 logger = logging.getLogger(__name__)
 
 SLOW_SLOT_S = 2.0

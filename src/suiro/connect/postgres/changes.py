@@ -18,8 +18,8 @@ import pyarrow as pa
 
 from suiro.client import Client
 from suiro.connect.postgres.delivery import Delivery, binary_column
-from suiro.connect.postgres.encoding.avro_rows import EncodedRows
 from suiro.connect.postgres.encoding.blocks import Block, Int64s
+from suiro.connect.postgres.encoding.encoded_rows import EncodedRows
 from suiro.connect.postgres.encoding.headers import OPERATIONS, live_headers, with_header
 from suiro.connect.postgres.encoding.pgoutput import Messages, Parser, RelationMessage
 from suiro.connect.postgres.encoding.plain_rows import completed
@@ -36,8 +36,6 @@ from suiro.connect.postgres.unchanged_toast import (
 )
 from suiro.foundation.nesting import parse_json
 from suiro.telemetry import TRACEPARENT
-
-__all__ = ["MESSAGE_PREFIX", "Changes", "SnapshotProgress", "Transactions"]
 
 logger = logging.getLogger(__name__)
 

@@ -39,8 +39,6 @@ from suiro.foundation.types import TopicPartition
 from suiro.protocol.compression import codec_id
 from suiro.telemetry import Span, Traces
 
-__all__ = ["Delivery", "binary_column"]
-
 logger = logging.getLogger(__name__)
 
 POSITION_BATCH_BYTES = 256 << 10

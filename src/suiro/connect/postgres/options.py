@@ -8,8 +8,6 @@ from pathlib import Path
 
 from suiro.errors import ConfigError
 
-__all__ = ["CaptureOptions"]
-
 _SLOT = re.compile(r"[a-z0-9_]{1,63}")
 _TOPIC_PREFIX = re.compile(r"[A-Za-z0-9._-]{1,120}")
 

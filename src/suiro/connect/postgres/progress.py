@@ -15,8 +15,6 @@ from typing import Any
 from suiro.clock import Clock
 from suiro.connect.postgres.snapshot.table_state import TableState
 
-__all__ = ["ReadRows", "SchemaChange", "SchemaChanges", "TableProgress", "differences"]
-
 SCHEMA_CHANGES_KEPT = 50
 
 

@@ -8,8 +8,6 @@ from suiro.connect.postgres.changes import MESSAGE_PREFIX
 from suiro.connect.postgres.options import CaptureOptions
 from suiro.connect.postgres.server.database import Database
 
-__all__ = ["request_snapshot"]
-
 
 def request_snapshot(dsn: str, *, topic_prefix: str, table: str, slot: str = "") -> None:
     """Requests a new snapshot of the table while changes flow. Keys that the table no longer has get tombstones."""

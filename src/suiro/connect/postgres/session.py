@@ -27,8 +27,6 @@ from suiro.connect.postgres.tables import Tables, TableSchema
 from suiro.errors import ConfigError, DataLossError
 from suiro.registry import RegistryClient
 
-__all__ = ["Session", "Stopped"]
-
 logger = logging.getLogger(__name__)
 
 QUIET_COMMIT_MS = 1_000  # positions without records: at most one a second

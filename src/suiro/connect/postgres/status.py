@@ -12,8 +12,6 @@ from suiro.telemetry import MetricsPush, exporter_to, push_metrics
 if TYPE_CHECKING:
     from prometheus_client.core import Metric
 
-__all__ = ["CaptureStatus", "push_capture_metrics", "serve_capture_metrics"]
-
 _HELP = {
     "records": "Records written to topics, by snapshots and live.",
     "snapshot_rows": "Rows read by snapshots.",

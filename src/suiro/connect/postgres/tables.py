@@ -31,8 +31,6 @@ from suiro.connect.postgres.server.publication import Table, published_tables, r
 from suiro.errors import ConfigError, IncompatibleSchemaError, SchemaNotFoundError, UsageError
 from suiro.registry import RegistryClient, Schema
 
-__all__ = ["SchemaRefusedError", "TableSchema", "Tables"]
-
 
 class SchemaRefusedError(UsageError):
     """The registry rejects the new schema of a table because of the subject's compatibility level."""

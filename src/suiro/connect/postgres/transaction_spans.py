@@ -15,8 +15,6 @@ from suiro.clock import Clock
 from suiro.connect.postgres.encoding.blocks import Int64s
 from suiro.telemetry import Span, Traces, span_id, trace_id
 
-__all__ = ["TransactionSpans"]
-
 SPANS_MAX = 2_000
 """Of one transaction of Kafka. Further ones of Postgres have no trace."""
 PRODUCER = 4

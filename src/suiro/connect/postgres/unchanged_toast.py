@@ -13,13 +13,11 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from suiro.connect.postgres.encoding.avro_fields import FieldExtractor
-from suiro.connect.postgres.encoding.avro_rows import EncodedRows
 from suiro.connect.postgres.encoding.blocks import Int64s
+from suiro.connect.postgres.encoding.encoded_rows import EncodedRows
 from suiro.connect.postgres.encoding.names import avro_names
 from suiro.connect.postgres.encoding.pgoutput import Messages
 from suiro.connect.postgres.tables import TableSchema
-
-__all__ = ["FieldExtractors", "FilledRows", "SkippedChange", "fill_unchanged_toast"]
 
 _NULL = b"\0"
 

@@ -34,8 +34,6 @@ from suiro.connect.connectors import SinkBatch, SinkRecord
 from suiro.connect.values import plain_json
 from suiro.foundation.settings import SettingError, read_settings
 
-__all__ = ["FEW_LARGE_FILES", "Columns", "ColumnsSettings", "settings_and_columns"]
-
 FEW_LARGE_FILES: Mapping[str, Any] = MappingProxyType({"linger_ms": 5_000, "max_records": 100_000})
 """Defaults of a sink whose batch is a file."""
 MAX_COLUMNS = 1_000

@@ -32,8 +32,6 @@ from suiro.foundation.settings import SettingError
 from suiro.foundation.types import TopicPartition
 from suiro.telemetry import Dataset
 
-__all__ = ["DeltaSink"]
-
 _RETENTION = "delta.setTransactionRetentionDuration"
 
 

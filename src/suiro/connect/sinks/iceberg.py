@@ -50,8 +50,6 @@ from suiro.foundation.settings import SettingError
 from suiro.foundation.types import TopicPartition
 from suiro.telemetry import Dataset
 
-__all__ = ["IcebergSink"]
-
 COMMIT_RETRIES = "commit.retry.num-retries"
 """pyiceberg 0.11 has no name for it: it does not repeat commits."""
 CONNECT_TIMEOUT_S = 10

@@ -33,8 +33,6 @@ from suiro.foundation.settings import require_one_of
 from suiro.foundation.types import TopicPartition
 from suiro.telemetry import Dataset
 
-__all__ = ["ParquetSink"]
-
 MANIFEST = "_manifest.json"
 METADATA_KEY = b"suiro.connect"
 COMPRESSIONS = ("zstd", "snappy", "gzip", "none")

@@ -35,8 +35,6 @@ from suiro.foundation.settings import SettingError, read_settings
 from suiro.foundation.types import TopicPartition
 from suiro.telemetry import Dataset
 
-__all__ = ["PostgresSink"]
-
 OFFSETS_TABLE = "suiro_connect_offsets"
 
 # What one record can cause. A CardinalityViolation is a key that two records of a statement write differently (1, 1.0).

@@ -35,8 +35,6 @@ from suiro.foundation.nesting import parse_json
 from suiro.foundation.settings import SettingError, read_settings, require_http, require_least
 from suiro.telemetry import Dataset
 
-__all__ = ["SearchSink"]
-
 LONGEST_WAIT_MS = 5_000
 ANSWER_BYTES = 64 * 1024 * 1024  # unpacked; it has some hundred for each document
 ID_BYTES = 512

@@ -40,8 +40,6 @@ from suiro.foundation.settings import read_settings, require_http, require_least
 from suiro.streams.expressions.expression import ExpressionError
 from suiro.telemetry import Dataset
 
-__all__ = ["WebhookSink"]
-
 METHODS = ("POST", "PUT", "PATCH")
 LONGEST_WAIT_MS = 5_000  # within a batch; for longer the connector starts anew, with its own backoff
 QUIET_KEYS = 100_000

@@ -15,18 +15,6 @@ from xml.parsers import expat
 
 from suiro.foundation.nesting import MAX_NESTING, TooDeepError, parse_json
 
-__all__ = [
-    "CSV_TYPES",
-    "Item",
-    "Malformed",
-    "Parsed",
-    "Typed",
-    "read_csv",
-    "read_lines",
-    "read_parquet",
-    "read_xml",
-]
-
 CSV_TYPES = ("string", "long", "double", "boolean")
 XML_CHUNK_BYTES = 256 * 1024
 

@@ -19,8 +19,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, BinaryIO
 
-__all__ = ["FileInfo", "FileState", "file_info", "fingerprints", "fits"]
-
 HEAD_BYTES = 1_024
 TAIL_BYTES = 256
 

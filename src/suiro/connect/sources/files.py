@@ -44,8 +44,6 @@ from suiro.errors import TransientError
 from suiro.foundation.settings import SettingError, read_settings, require_least, require_one_of
 from suiro.telemetry import Column, Dataset
 
-__all__ = ["FilesSource"]
-
 FORMATS = ("csv", "jsonl", "lines", "xml", "parquet")
 WHOLE = ("xml", "parquet")
 CHUNK_BYTES = 1024 * 1024

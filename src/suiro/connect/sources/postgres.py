@@ -25,8 +25,6 @@ from suiro.connect.task import TaskContext
 from suiro.foundation.settings import SettingError, read_settings
 from suiro.telemetry import Datasets
 
-__all__ = ["PostgresCaptureTask"]
-
 LOOK_S = 0.2
 
 

@@ -43,8 +43,6 @@ from suiro.foundation.nesting import parse_json
 from suiro.foundation.settings import SettingError, read_settings, require_http, require_least, require_one_of
 from suiro.telemetry import Dataset
 
-__all__ = ["RestSource"]
-
 PAGING = ("none", "page", "cursor", "link")
 POLL_S = 0.5
 

@@ -45,8 +45,6 @@ from suiro.foundation.nesting import parse_json
 from suiro.foundation.settings import SettingError, host_and_port, read_settings, require_least
 from suiro.telemetry import TRACEPARENT
 
-__all__ = ["WebhookSource"]
-
 POLL_S = 0.5
 WAITING_BYTES = 64 * 1024 * 1024  # of posts, from their first byte on: unsigned ones too
 

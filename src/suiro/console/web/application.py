@@ -40,8 +40,6 @@ from suiro.foundation.http import Guard, Origins, Role, Users
 if TYPE_CHECKING:
     from suiro.console.web.login import Login
 
-__all__ = ["ConsoleApplication"]
-
 API = "/api/v1"
 LOGOUT = "/logout"
 MAX_BODY_BYTES = 1024 * 1024

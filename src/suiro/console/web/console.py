@@ -22,8 +22,6 @@ if TYPE_CHECKING:
     from suiro.console.web.oidc import OidcSettings
     from suiro.registry import RegistryClient
 
-__all__ = ["AuditEvent", "Console", "ConsoleSettings", "Remote"]
-
 IDLE_CLIENTS = 4
 """Kept for the next request; what is lent beyond them is closed when it comes back."""
 AUDIT_EVENTS = 1_000

@@ -30,22 +30,6 @@ from suiro.foundation.http import Role
 if TYPE_CHECKING:
     from suiro.console.web.console import Console
 
-__all__ = [
-    "Body",
-    "Call",
-    "ConfirmBody",
-    "ConflictError",
-    "Download",
-    "Endpoint",
-    "Events",
-    "ForbiddenError",
-    "NotFoundError",
-    "Router",
-    "number_of",
-    "require_confirmed",
-    "status_of",
-]
-
 MAX_NUMBER = (1 << 63) - 1
 _FORBIDDEN = frozenset(
     {

@@ -11,8 +11,6 @@ import msgspec
 
 from suiro.console.web.endpoint import Call
 
-__all__ = ["HIDDEN_ERROR", "json_without_errors", "without_errors"]
-
 HIDDEN_ERROR = (
     "an error that may quote records; this console masks fields (--mask), so only admins can read it"
 )

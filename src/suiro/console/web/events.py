@@ -6,8 +6,6 @@ from typing import Any
 
 import msgspec
 
-__all__ = ["KEEP_ALIVE", "event"]
-
 KEEP_ALIVE = b": keep-alive\n\n"
 _encode = msgspec.json.Encoder().encode
 

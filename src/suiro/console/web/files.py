@@ -14,8 +14,6 @@ from importlib.resources.abc import Traversable
 
 from starlette.responses import Response
 
-__all__ = ["PageFiles"]
-
 _TYPES = {".js": "text/javascript", ".css": "text/css", ".html": "text/html", ".json": "application/json"}
 _PACKED_FROM_BYTES = 512
 

@@ -35,8 +35,6 @@ from suiro.console.web.oidc import Identity, LoginRefusedError, NoRoleError, Oid
 from suiro.console.web.sessions import LoginSessions, cookie_of
 from suiro.errors import SuiroError, TransientError
 
-__all__ = ["Login"]
-
 LOGIN, CALLBACK, LOGOUT = "/login", "/login/callback", "/logout"
 LOGIN_LASTS_S = 600
 THREADS = 4

@@ -16,8 +16,6 @@ import msgspec
 
 from suiro.errors import ConfigError
 
-__all__ = ["MASKED", "Masks"]
-
 MASKED = "***"
 
 

@@ -32,8 +32,6 @@ from suiro.console.web.events import event
 from suiro.errors import KafkaError, SuiroError, UnknownTopicError
 from suiro.foundation.types import TopicPartition
 
-__all__ = ["GroupNow", "Model", "Overview", "Problem", "TopicNow", "new_dead_letters"]
-
 ROUND_S = 5.0
 SHARE = 5
 """A round begins so many times the last one's time after it, at the earliest."""

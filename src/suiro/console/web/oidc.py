@@ -26,8 +26,6 @@ from suiro.foundation.http import AnswerTooLargeError, Role, ask, is_loopback
 if TYPE_CHECKING:
     from joserfc.jwk import Key
 
-__all__ = ["Identity", "LoginRefusedError", "NoRoleError", "OidcSettings", "Provider"]
-
 ALGORITHMS = ("RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "ES512")
 """Of signatures that only the provider can make; never "none", nor those by a secret that this console has too."""
 ANSWER_BYTES_MAX = 256 * 1024

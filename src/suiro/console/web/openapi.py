@@ -9,8 +9,6 @@ import msgspec
 from suiro import __version__
 from suiro.console.web.endpoint import Endpoint
 
-__all__ = ["document"]
-
 _ERROR = {"$ref": "#/components/responses/Error"}
 
 

@@ -16,8 +16,6 @@ from suiro.console.web.masks import MASKED, Masks, masked
 from suiro.errors import UsageError
 from suiro.foundation.http import Role
 
-__all__ = ["CUT_CHARS", "Field", "Header", "RecordJson", "RecordView"]
-
 CUT_CHARS = 4 * 1024
 """Of a key or value in a list; all of it is there when one record is asked for."""
 HEADER_CHARS = 1_024

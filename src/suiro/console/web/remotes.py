@@ -27,8 +27,6 @@ from suiro.console.web.turns import LOOK_S, Turns
 from suiro.errors import SuiroError, TransientError, UsageError
 from suiro.foundation.http import AnswerTooLargeError, ask, is_temporary
 
-__all__ = ["Listed", "Peer", "RemoteError", "listed", "peer_of", "segment"]
-
 CONNECT_TIMEOUT_S = 3.0
 READ_TIMEOUT_S = 10.0
 LIST_TIMEOUT_S = 4.0

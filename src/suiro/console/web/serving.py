@@ -20,8 +20,6 @@ from suiro.foundation.stopping import Stopping
 if TYPE_CHECKING:
     from suiro.console.web.login import Login
 
-__all__ = ["ConsoleServer", "serve"]
-
 
 class ConsoleServer:
     """Serves once it is made, at `url`, until `stop`. `listener`: in place of the settings' host and port. Raises

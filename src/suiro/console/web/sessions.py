@@ -16,8 +16,6 @@ from suiro.clock import Clock
 from suiro.console.web.oidc import Identity
 from suiro.foundation.http import Verdict
 
-__all__ = ["LoginSessions", "cookie_of"]
-
 SESSIONS_MAX = 2_000
 SESSIONS_OF_USER_MAX = 20
 COOKIES_CHARS_MAX = 16 * 1024

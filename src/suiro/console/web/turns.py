@@ -14,8 +14,6 @@ from typing import Any, TypeVar
 
 from suiro.errors import TransientError
 
-__all__ = ["Turns"]
-
 LOOK_S = 0.2
 """Between two looks at whether somebody who waits is still there."""
 

@@ -18,8 +18,6 @@ import httpx
 from suiro.clock import Clock
 from suiro.errors import UsageError
 
-__all__ = ["AnswerTooLargeError", "ask", "is_temporary", "retry_after_ms", "summary_of"]
-
 TIMEOUTS_IN_ALL = 10
 """Limit for the whole response, as a multiple of the read timeout."""
 SUMMARY_BYTES = 64 * 1024  # read of a response that is only shown to people

@@ -12,8 +12,6 @@ from typing import Any
 
 from starlette.types import Receive
 
-__all__ = ["Bodies", "Body", "CutOffError", "TooLargeError", "TooManyError"]
-
 
 class TooLargeError(Exception):
     """One body is larger than its limit."""

@@ -23,8 +23,6 @@ from uvicorn.server import ServerState
 
 from suiro.foundation.http.limits import ConnectionShares, HttpLimits
 
-__all__ = ["Connection", "Connections"]
-
 LONGEST_CHECK_S = 1.0  # between two checks of all connections
 ACCEPT_PAUSE_S = 0.1  # after a failure, such as no descriptor left
 _TOO_SLOW = b"HTTP/1.1 408 Request Timeout\r\ncontent-length: 0\r\nconnection: close\r\n\r\n"

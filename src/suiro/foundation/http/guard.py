@@ -21,8 +21,6 @@ from suiro.foundation.http.limits import HttpLimits
 from suiro.foundation.http.origins import Origins
 from suiro.foundation.http.users import REFUSED, Role, Users, Verdict
 
-__all__ = ["Guard", "Sessions", "not_allowed"]
-
 LOGIN_THREADS = 2  # only for checking passwords: guesses delay each other, but not users who are logged in
 MAX_WAITING_LOGINS = 64  # beyond it, the request that has waited longest gets a 503
 

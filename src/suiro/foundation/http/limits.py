@@ -9,8 +9,6 @@ from typing import ClassVar
 
 from suiro import descriptors
 
-__all__ = ["ConnectionShares", "HttpLimits"]
-
 MIN_CONNECTIONS = 8
 
 

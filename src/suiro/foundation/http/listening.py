@@ -12,8 +12,6 @@ from pathlib import Path
 
 from suiro.errors import ConfigError
 
-__all__ = ["Tls", "is_loopback", "listen_on", "url_of"]
-
 BACKLOG = 512
 
 

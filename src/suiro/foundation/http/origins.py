@@ -18,8 +18,6 @@ from urllib.parse import SplitResult, urlsplit
 
 from suiro.foundation.http.listening import is_loopback
 
-__all__ = ["Origins"]
-
 _READS = ("GET", "HEAD", "OPTIONS")
 _DEFAULT_PORTS = {"http": 80, "https": 443}
 

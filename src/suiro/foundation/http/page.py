@@ -21,8 +21,6 @@ from suiro.foundation.metrics import CONTENT_TYPE, render
 if TYPE_CHECKING:
     from prometheus_client.core import Metric
 
-__all__ = ["MetricsPage", "serve_metrics_page"]
-
 PATH = "/metrics"
 HEAD_LIMIT_BYTES = 16 << 10
 TIMEOUT_S = 10.0  # for the request and the response

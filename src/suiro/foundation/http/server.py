@@ -17,8 +17,6 @@ from suiro.foundation.http.limits import HttpLimits
 from suiro.foundation.http.listening import Tls, is_loopback, url_of
 from suiro.foundation.loops import new_event_loop
 
-__all__ = ["HttpServer", "warn_if_open_to_all"]
-
 START_TIMEOUT_S = 30.0
 STOP_TIMEOUT_S = 5.0
 

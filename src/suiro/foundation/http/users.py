@@ -23,8 +23,6 @@ from pathlib import Path
 
 from suiro.errors import ConfigError
 
-__all__ = ["REFUSED", "Role", "Users", "Verdict", "hash_password"]
-
 _PREFIX = "scrypt:"
 _COST = {"n": 1 << 14, "r": 8, "p": 1}
 _CACHED = 1_000  # accepted pairs, and as many refused ones

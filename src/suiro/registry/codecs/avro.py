@@ -26,8 +26,6 @@ if TYPE_CHECKING:
     from suiro.registry.codecs.avro_rows import RowsDecoder
     from suiro.registry.codecs.avro_writing import RowsEncoder
 
-__all__ = ["AvroCodec"]
-
 _COMPILED = ("numpy", "numba")
 """What the loops over many values at once need; without, values are read and written one by one."""
 

@@ -26,20 +26,6 @@ from suiro.registry.codecs import avro_kernels as kernels
 from suiro.registry.codecs.avro_limits import MAX_PARTS, AvroLimits, what_is_wrong
 from suiro.registry.codecs.wire import PREFIX, NotOneColumn, Undecodable
 
-__all__ = [
-    "ColumnDecoder",
-    "Node",
-    "Program",
-    "Unsupported",
-    "Walked",
-    "arrow_type",
-    "decode_by_id",
-    "expanded",
-    "logical_of",
-    "parts_of",
-    "resolves",
-]
-
 Array = npt.NDArray[Any]
 
 _SCALARS = {

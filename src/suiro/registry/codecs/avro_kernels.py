@@ -22,23 +22,6 @@ from suiro.protocol.compiling import (
 )
 from suiro.protocol.kernel_numbers import put_varlong
 
-__all__ = [
-    "BOOLEAN",
-    "BYTES",
-    "DOUBLE",
-    "ENUM",
-    "FIXED",
-    "FLOAT",
-    "INT",
-    "LONG",
-    "NOTHING",
-    "NULLABLE",
-    "gather",
-    "put",
-    "unscaled",
-    "walk",
-]
-
 NOTHING, BOOLEAN, INT, LONG, FLOAT, DOUBLE, BYTES, FIXED, ENUM, NULLABLE = range(10)
 
 _INT_MIN, _INT_MAX = -(1 << 31), (1 << 31) - 1

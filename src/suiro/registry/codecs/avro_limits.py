@@ -12,8 +12,6 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
-__all__ = ["MAX_EMPTY_ITEMS", "MAX_NESTING", "MAX_PARTS", "AvroLimits", "what_is_wrong"]
-
 MAX_NESTING = 500
 """Records, arrays and maps in one another, in a value of a schema that refers to itself."""
 MAX_EMPTY_ITEMS = 10_000

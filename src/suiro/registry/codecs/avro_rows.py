@@ -30,8 +30,6 @@ from suiro.registry.codecs.avro_columns import (
 from suiro.registry.codecs.avro_limits import AvroLimits
 from suiro.registry.codecs.wire import PREFIX, NotOneColumn
 
-__all__ = ["RowsDecoder", "rows_decoder"]
-
 _CELLS_AT_ONCE = 1 << 19
 """Fields of rows that are found together, 17 bytes each."""
 

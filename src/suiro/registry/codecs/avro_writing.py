@@ -24,8 +24,6 @@ from suiro.registry.codecs import avro_kernels as kernels
 from suiro.registry.codecs.avro_columns import Node, Program, Unsupported, expanded, parts_of
 from suiro.registry.codecs.wire import PREFIX, NotOneColumn
 
-__all__ = ["ROWS_AT_ONCE", "RowsEncoder", "rows_encoder"]
-
 ROWS_AT_ONCE = 1024
 """One row that fastavro has to write sends no more than these to it."""
 

@@ -15,8 +15,6 @@ from suiro.registry.formats.json_format import validator
 from suiro.registry.formats.json_values import Validator
 from suiro.registry.schemas import JSON, Schema
 
-__all__ = ["JsonSchemaCodec"]
-
 STEPS_OF_A_VALUE = 200_000
 STEPS_OF_A_BYTE = 100
 """What validating one value may cost. Who writes a record may have written its schema, too: one that asks for more

@@ -20,8 +20,6 @@ from suiro.registry.formats.protobuf_format import compiled
 from suiro.registry.formats.protobuf_text import is_repeated
 from suiro.registry.schemas import PROTOBUF, Schema
 
-__all__ = ["ProtobufCodec"]
-
 MAX_DEPTH = 64
 
 

@@ -18,17 +18,6 @@ from suiro.registry.formats import Import
 from suiro.registry.in_memory import registry_client
 from suiro.registry.schemas import Schema, SubjectStrategy
 
-__all__ = [
-    "PREFIX",
-    "Codec",
-    "CodecSettings",
-    "NotOneColumn",
-    "Undecodable",
-    "Unencodable",
-    "WireFormat",
-    "imports_of",
-]
-
 PREFIX = struct.Struct(">bI")
 MAGIC = 0
 LATEST_KEPT_S = 60.0

@@ -21,8 +21,6 @@ from suiro.registry.formats.parsed import Import, InvalidSchema, Parsed
 from suiro.registry.records import compact_json
 from suiro.registry.schemas import AVRO
 
-__all__ = ["PRIMITIVES", "AvroFormat", "Field", "Node"]
-
 PRIMITIVES = ("null", "boolean", "int", "long", "float", "double", "bytes", "string")
 _NAMED = ("record", "error", "enum", "fixed")
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\Z")

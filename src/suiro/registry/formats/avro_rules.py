@@ -16,8 +16,6 @@ from suiro.registry.formats.budget import Budget
 from suiro.registry.formats.pairs import Pairs
 from suiro.registry.formats.parsed import READER, WRITER, Incompatibility
 
-__all__ = ["incompatibilities"]
-
 _PROMOTIONS = {
     "long": {"int"},
     "float": {"int", "long"},

@@ -10,8 +10,6 @@ from collections.abc import Callable
 
 from suiro.errors import UsageError
 
-__all__ = ["MAX_COMPARED_STEPS", "MAX_STEPS", "Budget", "TooComplex"]
-
 MAX_STEPS = 1_000_000
 """Of one text that is parsed. A step is a part, a keyword, a name."""
 

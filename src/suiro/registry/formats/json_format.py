@@ -26,8 +26,6 @@ from suiro.registry.formats.parsed import Import, InvalidSchema, Parsed
 from suiro.registry.records import compact_json
 from suiro.registry.schemas import JSON
 
-__all__ = ["JsonFormat", "Subschema", "validator"]
-
 ROOT_URI = "suiro:schema"
 STEPS_OF_A_REFERENCE = 100
 _SIBLINGS_COUNT_FROM = ("2019-09", "2020-12")

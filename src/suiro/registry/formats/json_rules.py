@@ -38,8 +38,6 @@ from suiro.registry.formats.pairs import Pairs
 from suiro.registry.formats.parsed import READER, WRITER, Incompatibility
 from suiro.registry.formats.patterns import InvalidPattern, search
 
-__all__ = ["incompatibilities"]
-
 _TYPES = frozenset({"null", "boolean", "object", "array", "number", "string"})
 _COMBINING = ("allOf", "anyOf", "oneOf", "not", "if", "then", "else", "$ref")
 _APPLYING = frozenset(

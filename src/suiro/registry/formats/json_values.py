@@ -20,8 +20,6 @@ from referencing.jsonschema import lookup_recursive_ref
 from suiro.registry.formats.budget import Budget, TooComplex
 from suiro.registry.formats.patterns import InvalidPattern, search
 
-__all__ = ["Validator", "json_key"]
-
 MAX_ERRORS = 100
 """Are looked at for the one that says most."""
 MAX_MESSAGE_CHARS = 500

@@ -15,8 +15,6 @@ from suiro.registry.formats.budget import Budget
 if TYPE_CHECKING:
     from suiro.registry.formats.parsed import Incompatibility
 
-__all__ = ["Pairs"]
-
 _ON_NOTHING = 1 << 60
 
 

@@ -7,8 +7,6 @@ from typing import Any
 
 from suiro.errors import UsageError
 
-__all__ = ["READER", "WRITER", "Import", "Incompatibility", "InvalidSchema", "Parsed"]
-
 READER, WRITER = "\u27eareader\u27eb", "\u27eawriter\u27eb"
 """Stand in a description for "new" and "old", or the other way round where the old schema is the one that reads."""
 

@@ -14,8 +14,6 @@ import regex
 
 from suiro.registry.formats.budget import TooComplex
 
-__all__ = ["InvalidPattern", "search"]
-
 BACKTRACKING_TIMEOUT_S = 1.0
 MAX_BACKTRACKING_CHARS = 4_000
 """Of an expression that RE2 does not know: `regex` takes longer than linear to read one."""

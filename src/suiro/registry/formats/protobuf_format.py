@@ -30,8 +30,6 @@ from suiro.registry.formats.budget import Budget, TooComplex
 from suiro.registry.formats.parsed import Import, InvalidSchema, Parsed
 from suiro.registry.schemas import PROTOBUF
 
-__all__ = ["ProtobufFormat", "ProtobufModel", "compiled"]
-
 DEFAULT_NAME = "default.proto"
 PROTOC_TIMEOUT_S = 20
 PAUSE_S = 0.1  # between looks whether anybody still waits for protoc

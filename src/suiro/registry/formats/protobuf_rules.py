@@ -31,8 +31,6 @@ from suiro.registry.formats.pairs import Pairs
 from suiro.registry.formats.parsed import READER, WRITER, Incompatibility
 from suiro.registry.formats.protobuf_format import ProtobufModel
 
-__all__ = ["incompatibilities"]
-
 _GROUPS = (
     (
         "number",

@@ -13,8 +13,6 @@ from google.protobuf import text_format
 from google.protobuf.descriptor import FieldDescriptor
 from google.protobuf.descriptor_pb2 import Edition, FieldDescriptorProto
 
-__all__ = ["is_repeated", "write"]
-
 _MAX_FIELD = 536_870_912  # exclusive
 _MAX_ENUM = 2_147_483_647
 _SCALAR_NAMES = (

@@ -19,8 +19,6 @@ if TYPE_CHECKING:
     from suiro.streams.blocks.context import BlockContext
     from suiro.streams.serdes.block_forms import Failed
 
-__all__ = ["RowAggregateStep", "StreamAggregateStep", "TimeWindowAggregateStep"]
-
 
 class RowAggregateStep:
     """One row for each key. `no_key`: why a record without a key fails; without it, the record is dropped."""

@@ -11,8 +11,6 @@ if TYPE_CHECKING:
     from suiro.streams.blocks.block import Block
     from suiro.streams.blocks.context import BlockContext
 
-__all__ = ["AsyncCallStep"]
-
 
 class AsyncCallStep:
     def __init__(self, operator: AsyncCall, context: BlockContext) -> None:

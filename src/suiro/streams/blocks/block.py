@@ -9,8 +9,6 @@ from suiro.streams.blocks.order import Domain, Order
 from suiro.streams.records import Headers, Record
 from suiro.streams.times import UNKNOWN
 
-__all__ = ["Block", "Row", "merged", "together"]
-
 Row = tuple[Any, Any, int, Headers, int]
 """A row by itself: key, value, timestamp (ms), headers, and what its input partition had come to (`UNKNOWN` if not
 carried)."""

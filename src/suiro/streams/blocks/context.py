@@ -18,8 +18,6 @@ if TYPE_CHECKING:
     from suiro.streams.times import OperatorTime
     from suiro.streams.topology.nodes import Node
 
-__all__ = ["BlockContext"]
-
 
 class _Task(Protocol):
     """The members of `blocks.task.BlockTask` that steps may use."""

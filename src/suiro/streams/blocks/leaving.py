@@ -10,8 +10,6 @@ from suiro.streams.blocks.block import Block
 from suiro.streams.records import Headers, Origin, Record
 from suiro.streams.topology.nodes import Node
 
-__all__ = ["BlockOutputs", "Parcel", "merged_parcels"]
-
 
 @dataclass(slots=True, kw_only=True)
 class Parcel:

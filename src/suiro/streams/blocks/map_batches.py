@@ -12,8 +12,6 @@ if TYPE_CHECKING:
     from suiro.streams.blocks.block import Block
     from suiro.streams.blocks.context import BlockContext
 
-__all__ = ["MapBatchesStep"]
-
 
 class MapBatchesStep:
     def __init__(self, operator: MapBatches, context: BlockContext) -> None:

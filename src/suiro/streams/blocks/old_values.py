@@ -5,8 +5,6 @@ from __future__ import annotations
 from suiro.streams.topology.nodes import Node, StreamTableJoin, TableFilter, TableMapValues, ToStream
 from suiro.streams.topology.topology import Topology
 
-__all__ = ["needs_old"]
-
 
 def needs_old(topology: Topology, node: Node) -> bool:
     """Whether anything right below the node may read the old values it sends."""

@@ -24,8 +24,6 @@ from suiro.streams.blocks.shared_stores import pairs_of
 from suiro.streams.topology.nodes import Node, Process, Repartition, Sink, StreamTableJoin
 from suiro.streams.topology.topology import SubTopology, Topology, stores_of
 
-__all__ = ["PATHS_MAX", "BlockPlan", "Edge", "Unit", "plan_of"]
-
 PATHS_MAX = 2048
 """Paths from inputs to operators, all together."""
 

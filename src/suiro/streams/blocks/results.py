@@ -6,8 +6,6 @@ from typing import Any
 
 from suiro.streams.blocks.block import Block
 
-__all__ = ["Results"]
-
 
 class Results:
     """`row`: the row in hand, to which results belong that are given now."""

@@ -13,8 +13,6 @@ if TYPE_CHECKING:
     from suiro.streams.blocks.block import Block
     from suiro.streams.blocks.context import BlockContext
 
-__all__ = ["SessionAggregateStep"]
-
 
 class SessionAggregateStep:
     def __init__(self, operator: SessionAggregate, context: BlockContext) -> None:

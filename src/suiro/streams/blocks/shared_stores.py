@@ -18,8 +18,6 @@ from suiro.streams.topology.nodes import (
     TableSource,
 )
 
-__all__ = ["pairs_of"]
-
 _WRITERS = TableSource | TableFilter | TableMapValues | StreamAggregate | TableAggregate
 
 

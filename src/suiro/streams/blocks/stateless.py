@@ -24,19 +24,6 @@ if TYPE_CHECKING:
     from suiro.streams.blocks.block import Block
     from suiro.streams.blocks.context import BlockContext
 
-__all__ = [
-    "BranchStep",
-    "FilterStep",
-    "FlatMapStep",
-    "FlatMapValuesStep",
-    "MapStep",
-    "MapValuesStep",
-    "PassOn",
-    "PeekStep",
-    "SelectKeyStep",
-    "called",
-]
-
 
 class PassOn:
     def __init__(self, operator: object, context: BlockContext) -> None:

@@ -48,8 +48,6 @@ if TYPE_CHECKING:
     from suiro.streams.blocks.block import Block
     from suiro.streams.blocks.context import BlockContext
 
-__all__ = ["PortsStep", "Step", "has_step", "step_of"]
-
 
 class Step(Protocol):
     """`process` forwards through its context. A step may have `end_of_batch()`, as rules have."""

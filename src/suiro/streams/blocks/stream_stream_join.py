@@ -15,8 +15,6 @@ if TYPE_CHECKING:
     from suiro.streams.blocks.block import Block
     from suiro.streams.blocks.context import BlockContext
 
-__all__ = ["StreamStreamJoinStep"]
-
 
 class StreamStreamJoinStep:
     def __init__(self, operator: StreamStreamJoin, context: BlockContext) -> None:

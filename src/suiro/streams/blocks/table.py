@@ -15,8 +15,6 @@ from suiro.streams.topology.nodes import TableFilter, TableMapValues, TableSourc
 if TYPE_CHECKING:
     from suiro.streams.blocks.context import BlockContext
 
-__all__ = ["TableFilterStep", "TableMapValuesStep", "TableSourceStep", "ToStreamStep"]
-
 
 class TableSourceStep:
     def __init__(self, operator: TableSource, context: BlockContext) -> None:

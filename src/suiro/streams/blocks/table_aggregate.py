@@ -16,8 +16,6 @@ if TYPE_CHECKING:
     from suiro.streams.blocks.block import Block
     from suiro.streams.blocks.context import BlockContext
 
-__all__ = ["TableAggregateStep", "TableGroupByStep"]
-
 
 class TableGroupByStep:
     def __init__(self, operator: TableGroupBy, context: BlockContext) -> None:

@@ -17,8 +17,6 @@ from suiro.streams.serdes.block_forms import Failed
 from suiro.streams.stores.decoded import Snapshot
 from suiro.streams.stores.key_value import KeyValueStore
 
-__all__ = ["Find", "TableRows"]
-
 Find = Callable[[bytes, int], tuple[Any, int] | None]
 """(key bytes, row of the block) -> the table's row as it was at that row of the block: value and timestamp."""
 

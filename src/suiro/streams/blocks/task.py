@@ -24,14 +24,13 @@ from suiro.streams.blocks.steps import PortsStep, Step, step_of
 from suiro.streams.calls import Caller
 from suiro.streams.errors import ProcessingError
 from suiro.streams.operators import Rule
+from suiro.streams.operators.context import TaskSettings
 from suiro.streams.records import Headers, Origin, Record
 from suiro.streams.stores import OrderedMap
-from suiro.streams.task import Task, TaskSettings, in_turn
+from suiro.streams.task import Task, in_turn
 from suiro.streams.times import UNKNOWN
 from suiro.streams.topology.nodes import Node, Process, Repartition, Sink
 from suiro.streams.topology.topology import SubTopology, Topology
-
-__all__ = ["BlockTask", "Taken"]
 
 _NO_RECORDS_FAULT = (RegistryError, ConfigError)
 """Raised of a whole block; always fails the task."""

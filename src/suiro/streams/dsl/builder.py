@@ -28,8 +28,6 @@ from suiro.streams.topology.nodes import (
 )
 from suiro.streams.topology.topology import Topology
 
-__all__ = ["StreamsBuilder"]
-
 
 class StreamsBuilder:
     """Builds one topology.

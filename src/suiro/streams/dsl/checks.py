@@ -24,17 +24,6 @@ from suiro.streams.topology.nodes import (
 )
 from suiro.streams.topology.topology import Topology
 
-__all__ = [
-    "CoPartitioned",
-    "async_function",
-    "check_co_partitioned",
-    "check_processor",
-    "check_topology",
-    "function",
-    "processor_supplier",
-    "python_function",
-]
-
 CoPartitioned = (
     StreamStreamJoin
     | StreamTableJoin

@@ -27,8 +27,6 @@ from suiro.streams.topology.nodes import (
     TableTableJoin,
 )
 
-__all__ = ["Graph", "TableRows", "common_key", "known"]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TableRows:

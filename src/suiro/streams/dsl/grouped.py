@@ -34,14 +34,6 @@ from suiro.streams.windows import EmitStrategy, SessionWindows, SlidingWindows, 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-__all__ = [
-    "CogroupedKStream",
-    "KGroupedStream",
-    "KGroupedTable",
-    "WindowedCogroupedKStream",
-    "WindowedKStream",
-]
-
 
 class KGroupedStream:
     """A stream's records by key, without windows."""

@@ -31,8 +31,6 @@ from suiro.streams.topology.nodes import (
 )
 from suiro.streams.windows import Duration, JoinWindows
 
-__all__ = ["join_stream", "join_tables"]
-
 
 def join_stream(join: JoinType, stream: KStream, other: Any, *arguments: Any, **options: Any) -> KStream:
     """By what the other side is."""

@@ -50,8 +50,6 @@ if TYPE_CHECKING:
     from suiro.streams.dsl.grouped import KGroupedStream
     from suiro.streams.dsl.ktable import GlobalKTable, KTable
 
-__all__ = ["BranchedKStream", "KStream"]
-
 
 class KStream(AsyncOperators, BatchOperators):
     """Records, one after the other. Every operation gives a new stream and leaves this one as it is.

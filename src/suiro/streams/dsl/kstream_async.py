@@ -16,8 +16,6 @@ from suiro.streams.windows import Duration
 if TYPE_CHECKING:
     from suiro.streams.dsl.kstream import KStream
 
-__all__ = ["AsyncOperators"]
-
 CONCURRENCY_MAX = 10_000
 RETRIES_MAX = 1_000
 

@@ -16,8 +16,6 @@ from suiro.streams.topology.nodes import BatchFormat, Columns, MapBatches, Opera
 if TYPE_CHECKING:
     from suiro.streams.dsl.kstream import KStream
 
-__all__ = ["BatchOperators"]
-
 
 class BatchOperators:
     __slots__ = ()

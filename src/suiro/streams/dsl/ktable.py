@@ -31,8 +31,6 @@ from suiro.streams.topology.nodes import (
 if TYPE_CHECKING:
     from suiro.streams.dsl.grouped import KGroupedTable
 
-__all__ = ["GlobalKTable", "KTable", "table_store"]
-
 
 class KTable:
     """Rows by key. Every operation gives a new table and leaves this one as it is.

@@ -15,19 +15,6 @@ from suiro.streams.errors import TopologyError
 from suiro.streams.serdes import Serde
 from suiro.streams.windows import Duration
 
-__all__ = [
-    "Consumed",
-    "Grouped",
-    "Joined",
-    "Materialized",
-    "Name",
-    "Named",
-    "Produced",
-    "Repartitioned",
-    "StreamJoined",
-    "name_of",
-]
-
 Partitioner = Callable[..., int | None]
 """(topic, key, value, partition count) -> a partition; None: as Kafka's producer chooses."""
 

@@ -11,8 +11,6 @@ import re
 from suiro.streams.dsl.named import Name, name_of
 from suiro.streams.errors import TopologyError
 
-__all__ = ["Names", "is_generated", "legal_name", "moves_with_its_place"]
-
 _LEGAL = re.compile(r"[a-zA-Z0-9._-]{1,249}")
 _GENERATED = re.compile(r"KSTREAM.*-[0-9]{10}")
 _NUMBERED = re.compile(r".*-[0-9]{10}.*")

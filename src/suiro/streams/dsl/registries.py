@@ -19,8 +19,6 @@ from suiro.streams.serdes.registered import ENVIRONMENT, AvroInside, RegisteredS
 from suiro.streams.topology.nodes import Node, Repartition, Sink, Source
 from suiro.streams.topology.topology import Topology
 
-__all__ = ["registry_for_run", "with_registry", "with_registry_of", "with_serdes_placed"]
-
 Change = Callable[[RegisteredSerde], Any]
 
 

@@ -8,8 +8,6 @@ from suiro.streams.durations import milliseconds
 from suiro.streams.errors import TopologyError
 from suiro.streams.windows import Duration
 
-__all__ = ["Suppressed"]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Suppressed:

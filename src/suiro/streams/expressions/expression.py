@@ -17,35 +17,6 @@ from typing import Any, Literal, NoReturn, TypeAlias
 
 from suiro.errors import UsageError
 
-__all__ = [
-    "Call",
-    "CallableKind",
-    "Constant",
-    "Expression",
-    "ExpressionError",
-    "Field",
-    "Root",
-    "RootName",
-    "Struct",
-    "When",
-    "aggregate",
-    "coalesce",
-    "col",
-    "concat",
-    "day_of",
-    "greatest",
-    "hour_of",
-    "least",
-    "left",
-    "lit",
-    "record_key",
-    "record_timestamp",
-    "record_value",
-    "right",
-    "struct",
-    "when",
-]
-
 Operand: TypeAlias = "Expression | bool | int | float | str | bytes | None"
 RootName = Literal["key", "value", "timestamp", "left", "right", "aggregate"]
 CallableKind = Literal["key_value", "value", "left_right", "key_value_aggregate", "record"]

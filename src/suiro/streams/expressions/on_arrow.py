@@ -30,8 +30,6 @@ from suiro.streams.expressions.expression import (
 from suiro.streams.expressions.on_python import compile_expression
 from suiro.streams.expressions.rules import SPACES, cast_value
 
-__all__ = ["Columns", "evaluate", "result_type", "supports"]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Columns:

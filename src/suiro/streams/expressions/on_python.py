@@ -41,8 +41,6 @@ from suiro.streams.expressions.rules import (
 )
 from suiro.streams.records import Windowed
 
-__all__ = ["callable_of", "compile_expression"]
-
 _PARAMETERS: dict[CallableKind, tuple[RootName, ...]] = {
     "key_value": ("key", "value"),
     "value": ("value",),

@@ -11,23 +11,6 @@ import re
 from collections.abc import Callable
 from typing import Any
 
-__all__ = [
-    "BINARY",
-    "CASTS",
-    "HIGHEST",
-    "LOWEST",
-    "PLAIN",
-    "SPACES",
-    "UNARY",
-    "WITH_OPTIONS",
-    "WrongError",
-    "cast_value",
-    "greater",
-    "less",
-    "membership",
-    "type_of",
-]
-
 LOWEST, HIGHEST = -(1 << 63), (1 << 63) - 1
 SPACES = " \t\n\r\f\v"
 

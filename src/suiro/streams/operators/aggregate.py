@@ -16,8 +16,6 @@ from suiro.streams.topology.nodes import Aggregation, StreamAggregate
 if TYPE_CHECKING:
     from suiro.streams.operators.context import Context
 
-__all__ = ["StreamAggregateRule", "update_of"]
-
 Update = Callable[[Any, Any, Any], Any]
 
 

@@ -11,8 +11,6 @@ from suiro.streams.topology.nodes import AsyncCall
 if TYPE_CHECKING:
     from suiro.streams.operators.context import Context
 
-__all__ = ["AsyncCallRule"]
-
 
 class AsyncCallRule:
     """One call at a time: the record in hand is at the end of every path before the next one comes."""

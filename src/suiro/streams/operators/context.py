@@ -13,8 +13,6 @@ from suiro.streams.times import OperatorTime
 from suiro.streams.topology.nodes import Node
 from suiro.streams.topology.topology import SubTopology
 
-__all__ = ["Context", "TaskSettings"]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TaskSettings:

@@ -22,9 +22,6 @@ from suiro.streams.operators.foreign_key_messages import (
     Response,
     Subscription,
     SubscriptionSerde,
-    response_partition,
-    response_serde,
-    subscription_serde,
 )
 from suiro.streams.operators.functions import callable_of
 from suiro.streams.operators.rows import row_of
@@ -33,15 +30,6 @@ from suiro.streams.topology.nodes import ForeignKeyResolve, ForeignKeyRespond, F
 
 if TYPE_CHECKING:
     from suiro.streams.operators.context import Context
-
-__all__ = [
-    "ForeignKeyResolveRule",
-    "ForeignKeyRespondRule",
-    "ForeignKeySubscribeRule",
-    "response_partition",
-    "response_serde",
-    "subscription_serde",
-]
 
 _LENGTH = struct.Struct(">I")
 _NUMBER = struct.Struct(">q")

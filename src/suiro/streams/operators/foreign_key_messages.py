@@ -9,17 +9,6 @@ from typing import Any
 
 from suiro.streams.serdes import DeserializationError, Serde, SerializationError
 
-__all__ = [
-    "Instruction",
-    "Response",
-    "ResponseSerde",
-    "Subscription",
-    "SubscriptionSerde",
-    "response_partition",
-    "response_serde",
-    "subscription_serde",
-]
-
 _HEAD = struct.Struct(
     ">BiqiI"
 )  # instruction, partition, number, length of the left value or -1, of the left key

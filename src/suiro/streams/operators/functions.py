@@ -8,8 +8,6 @@ from typing import Any, Literal
 from suiro.streams.expressions.expression import Expression
 from suiro.streams.topology.nodes import Function
 
-__all__ = ["callable_of"]
-
 
 def callable_of(
     function: Function, kind: Literal["key_value", "value", "left_right", "key_value_aggregate"]

@@ -10,8 +10,6 @@ from typing import Any
 
 from suiro.streams.records import Windowed
 
-__all__ = ["distinct"]
-
 _DOUBLE = struct.Struct(">d")
 _BY_TEXT = (decimal.Decimal, datetime.datetime, datetime.time)
 """Equal ones may be written differently: 1 and 1.0, and a time of two zones."""

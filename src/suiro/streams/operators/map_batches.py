@@ -12,8 +12,6 @@ from suiro.streams.topology.nodes import MapBatches
 if TYPE_CHECKING:
     from suiro.streams.operators.context import Context
 
-__all__ = ["MapBatchesRule"]
-
 
 class MapBatchesRule:
     def __init__(self, operator: MapBatches, context: Context) -> None:

@@ -20,8 +20,6 @@ from suiro.streams.windows import Duration
 if TYPE_CHECKING:
     from suiro.streams.operators.context import Context
 
-__all__ = ["ProcessRule", "Processor", "ProcessorContext"]
-
 
 class Processor(Protocol):
     def process(self, record: Record) -> None: ...

@@ -17,8 +17,6 @@ if TYPE_CHECKING:
     from suiro.streams.times import OperatorTime
     from suiro.streams.topology.topology import SubTopology
 
-__all__ = ["Around", "RowExpiry"]
-
 _DAY_MS = 86_400_000
 
 

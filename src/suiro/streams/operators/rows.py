@@ -6,8 +6,6 @@ from typing import Any
 
 from suiro.streams.records import Windowed
 
-__all__ = ["row_of"]
-
 
 def row_of(store: Any, key: Any) -> tuple[Any, int] | None:
     """The row's value and timestamp. Rows of windowed tables have `Windowed` keys."""

@@ -27,8 +27,6 @@ if TYPE_CHECKING:
     from suiro.streams.operators.row_expiry import Around
     from suiro.streams.stores.session import SessionStore
 
-__all__ = ["Give", "SessionAggregateRule", "Sessions"]
-
 
 Give = Callable[[Windowed, Change, int], None]
 """(key, change, timestamp) of a result."""

@@ -24,8 +24,6 @@ from suiro.streams.windows import EmitStrategy
 if TYPE_CHECKING:
     from suiro.streams.operators.context import Context
 
-__all__ = ["SlidingAggregateRule"]
-
 _Row = tuple[Any, int]
 """An aggregate, and the timestamp of its latest record."""
 

@@ -20,18 +20,6 @@ from suiro.streams.topology.nodes import (
 if TYPE_CHECKING:
     from suiro.streams.operators.context import Context
 
-__all__ = [
-    "BranchRule",
-    "FilterRule",
-    "FlatMapRule",
-    "FlatMapValuesRule",
-    "MapRule",
-    "MapValuesRule",
-    "PassOn",
-    "PeekRule",
-    "SelectKeyRule",
-]
-
 
 class PassOn:
     def __init__(self, operator: object, context: Context) -> None:

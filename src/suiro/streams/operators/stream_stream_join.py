@@ -24,8 +24,6 @@ if TYPE_CHECKING:
     from suiro.streams.operators.context import Context
     from suiro.streams.operators.row_expiry import Around
 
-__all__ = ["Attempt", "StreamJoin", "StreamStreamJoinRule", "Written"]
-
 Attempt = Callable[[Record, Callable[[Record], None]], None]
 
 

@@ -19,8 +19,6 @@ from suiro.streams.topology.nodes import StreamGlobalTableJoin, StreamTableJoin
 if TYPE_CHECKING:
     from suiro.streams.operators.context import Context
 
-__all__ = ["StreamGlobalTableJoinRule", "StreamTableJoinRule"]
-
 
 class StreamTableJoinRule:
     """Records with a null value are dropped; so are those with a null key, except in a left join."""

@@ -21,8 +21,6 @@ if TYPE_CHECKING:
     from suiro.streams.operators.context import Context
     from suiro.streams.stores.buffer import TimeOrderedBuffer
 
-__all__ = ["SuppressRule"]
-
 _LENGTH = struct.Struct(">i")  # -1 is None
 _TIMESTAMP = struct.Struct(">q")
 _WINDOW = struct.Struct(">qq")

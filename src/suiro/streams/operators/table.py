@@ -13,14 +13,6 @@ from suiro.streams.topology.nodes import GlobalTableSource, TableFilter, TableMa
 if TYPE_CHECKING:
     from suiro.streams.operators.context import Context
 
-__all__ = [
-    "GlobalTableSourceRule",
-    "TableFilterRule",
-    "TableMapValuesRule",
-    "TableSourceRule",
-    "ToStreamRule",
-]
-
 
 class TableSourceRule:
     """A null key is dropped, a null value deletes the row. Without versions, the order of offsets wins: an update

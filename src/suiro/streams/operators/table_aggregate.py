@@ -17,8 +17,6 @@ from suiro.streams.topology.nodes import TableAggregate, TableGroupBy
 if TYPE_CHECKING:
     from suiro.streams.operators.context import Context
 
-__all__ = ["TableAggregateRule", "TableGroupByRule", "side_of", "update_of"]
-
 NO_KEY_TO_GROUP = "a table's row without a key cannot be grouped"
 NO_KEY_TO_AGGREGATE = "a table's row without a key cannot be aggregated"
 

@@ -19,8 +19,6 @@ from suiro.streams.topology.nodes import TableTableJoin
 if TYPE_CHECKING:
     from suiro.streams.operators.context import Context
 
-__all__ = ["TableTableJoinRule"]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Side:

@@ -20,8 +20,6 @@ from suiro.streams.windows import EmitStrategy
 if TYPE_CHECKING:
     from suiro.streams.operators.context import Context
 
-__all__ = ["TimeWindowAggregateRule"]
-
 
 class TimeWindowAggregateRule:
     def __init__(self, operator: TimeWindowAggregate, context: Context) -> None:

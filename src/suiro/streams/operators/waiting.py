@@ -6,8 +6,6 @@ import struct
 
 from suiro.streams.records import Headers
 
-__all__ = ["pack", "unpack"]
-
 _COUNT = struct.Struct(">H")
 _LENGTH = struct.Struct(">i")
 _NULL = -1

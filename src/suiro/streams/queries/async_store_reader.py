@@ -8,8 +8,6 @@ from typing import Any, TypeVar
 from suiro.foundation.in_threads import InThreads
 from suiro.streams.queries.store_reader import Answer, ReadOnlyStore
 
-__all__ = ["AsyncReadOnlyStore"]
-
 T = TypeVar("T")
 
 

@@ -28,8 +28,6 @@ from suiro.streams.topology.nodes import GlobalTableSource, Node, Source, StoreS
 from suiro.streams.topology.topology import Topology
 from suiro.topic_table import TopicTable
 
-__all__ = ["Answer", "ReadOnlyStore", "StoreTooLargeError", "changelog_topic"]
-
 ROW_BYTES = 200
 """What a row takes in memory beside the bytes of its key and its value, about."""
 READABLE = ("key-value", "global", "window", "session", "versioned")

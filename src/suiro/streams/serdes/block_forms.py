@@ -15,8 +15,6 @@ from typing import Any, Protocol, runtime_checkable
 from suiro.errors import ConfigError, RegistryError
 from suiro.streams.serdes.serde import Serde
 
-__all__ = ["BlockSerde", "Failed", "decode_block", "decode_rows", "encode_block", "encode_rows"]
-
 Failed = dict[int, Exception]
 """The rows that a serde could not take, in order, and why."""
 

@@ -18,8 +18,6 @@ from suiro.streams.serdes.serde import DeserializationError, NotColumnarError, S
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["JsonSerde", "write_value"]
-
 
 _SAMPLE_BYTES = 20_000
 

@@ -21,8 +21,6 @@ import msgspec
 
 from suiro.foundation.nesting import MAX_NESTING, TooDeepError, is_too_deep, parse_json
 
-__all__ = ["are_exact", "read_json", "write_block", "write_json"]
-
 _decode = msgspec.json.Decoder().decode
 _encode = msgspec.json.Encoder(order="sorted").encode
 _WRITER = json.JSONEncoder(sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False)

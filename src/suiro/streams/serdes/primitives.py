@@ -18,17 +18,6 @@ from suiro.streams.serdes.serde import DeserializationError, SerializationError
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = [
-    "BooleanSerde",
-    "BytesSerde",
-    "DoubleSerde",
-    "IntSerde",
-    "LongSerde",
-    "StringSerde",
-    "are_of",
-    "integer_of",
-]
-
 _INT = struct.Struct(">i")
 _LONG = struct.Struct(">q")
 _DOUBLE = struct.Struct(">d")

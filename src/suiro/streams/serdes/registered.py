@@ -33,8 +33,6 @@ if TYPE_CHECKING:
 
     from suiro.registry import Codec
 
-__all__ = ["ENVIRONMENT", "AvroInside", "AvroSerde", "JsonSchemaSerde", "ProtobufSerde", "RegisteredSerde"]
-
 ENVIRONMENT = "SUIRO_SCHEMA_REGISTRY_URL"
 
 _UNSET: Any = object()

@@ -13,8 +13,6 @@ from suiro.errors import UsageError
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["ColumnarSerde", "DeserializationError", "NotColumnarError", "Serde", "SerializationError"]
-
 
 @runtime_checkable
 class Serde(Protocol):

@@ -24,8 +24,6 @@ from suiro.streams.serdes.json_values import read_json, write_block
 from suiro.streams.serdes.primitives import integer_of
 from suiro.streams.serdes.serde import DeserializationError, SerializationError
 
-__all__ = ["NaturalSerde", "TaggedSerde"]
-
 _LONG = struct.Struct(">q")
 _DOUBLE = struct.Struct(">d")
 _LENGTH = struct.Struct(">I")

@@ -16,8 +16,6 @@ from suiro.streams.records import Windowed
 from suiro.streams.serdes.block_forms import decode_block, encode_block
 from suiro.streams.serdes.serde import DeserializationError, Serde, SerializationError
 
-__all__ = ["SessionWindowedSerde", "TimeWindowedSerde", "session_windowed", "time_windowed"]
-
 _ONE = struct.Struct(">q")
 _TWO = struct.Struct(">qq")
 _LATEST_MS = (1 << 63) - 1

@@ -14,8 +14,6 @@ from heapq import heapify, heappop, heappush
 from suiro.streams.stores.ordered import OrderedMap
 from suiro.streams.topology.nodes import StoreSpec
 
-__all__ = ["Entry", "TimeOrderedBuffer"]
-
 Entry = tuple[int, bytes, bytes]
 """Time, key, payload."""
 

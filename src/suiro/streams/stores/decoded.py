@@ -34,8 +34,6 @@ from suiro.streams.serdes.json_values import are_exact
 from suiro.streams.stores.ordered import OrderedMap
 from suiro.streams.topology.nodes import StoreSpec
 
-__all__ = ["Cells", "Copy", "Snapshot", "copier_of", "reader_of"]
-
 Copy = Callable[[Any], Any]
 """Gives a value of the caller's own."""
 

@@ -10,8 +10,6 @@ from suiro.streams.stores.decoded import Cells, Snapshot
 from suiro.streams.stores.ordered import OrderedMap
 from suiro.streams.topology.nodes import StoreSpec
 
-__all__ = ["KeyValueStore"]
-
 UNKNOWN_TIMESTAMP = -1
 
 

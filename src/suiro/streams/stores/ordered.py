@@ -15,8 +15,6 @@ from typing import Protocol
 
 from sortedcontainers import SortedList
 
-__all__ = ["HELD_ROWS_MAX", "OrderedMap", "Row", "after_prefix"]
-
 SAMPLE_ROWS = 100
 HELD_ROWS_MAX = 50_000
 """Rows of one map that are held otherwise than as bytes; one more, and all of them become bytes."""

@@ -19,8 +19,6 @@ from suiro.streams.stores.decoded import Cells
 from suiro.streams.stores.ordered import OrderedMap
 from suiro.streams.topology.nodes import StoreSpec
 
-__all__ = ["SessionStore"]
-
 _SESSION = struct.Struct(">qq")  # end, start
 _LATEST = (1 << 63) - 1
 

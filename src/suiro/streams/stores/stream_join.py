@@ -16,8 +16,6 @@ from suiro.streams.serdes.block_forms import Failed, encode_rows
 from suiro.streams.stores.ordered import OrderedMap
 from suiro.streams.topology.nodes import StoreSpec
 
-__all__ = ["StreamJoinStore"]
-
 _PLACE = struct.Struct(">qi")
 _NO_TIME = -1
 

@@ -16,8 +16,6 @@ from typing import Any
 from suiro.streams.stores.ordered import OrderedMap
 from suiro.streams.topology.nodes import StoreSpec
 
-__all__ = ["VersionedStore"]
-
 _TIMESTAMP = struct.Struct(">q")
 _VALUE, _TOMBSTONE = b"\x01", b"\x00"
 _NO_TIME = -1

@@ -18,8 +18,6 @@ from suiro.streams.stores.decoded import Cells
 from suiro.streams.stores.ordered import OrderedMap
 from suiro.streams.topology.nodes import StoreSpec
 
-__all__ = ["WindowStore"]
-
 _WINDOW = struct.Struct(">qi")  # start, sequence
 _UNKNOWN_TIMESTAMP = -1
 _LATEST = (1 << 63) - 1

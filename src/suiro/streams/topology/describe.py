@@ -32,8 +32,6 @@ from suiro.streams.topology.nodes import (
 )
 from suiro.streams.topology.topology import SubTopology, Topology, stores_of
 
-__all__ = ["describe", "unstable_names"]
-
 
 @dataclass(eq=False, slots=True)
 class _Processor:

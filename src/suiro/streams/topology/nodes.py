@@ -17,52 +17,6 @@ from suiro.streams.expressions.expression import Expression
 from suiro.streams.serdes import Serde
 from suiro.streams.windows import EmitStrategy, JoinWindows, SessionWindows, SlidingWindows, TimeWindows
 
-__all__ = [
-    "AsyncCall",
-    "BatchFormat",
-    "Branch",
-    "CallKind",
-    "CallSettings",
-    "Columns",
-    "Filter",
-    "FlatMap",
-    "FlatMapValues",
-    "ForeignKeyResolve",
-    "ForeignKeyRespond",
-    "ForeignKeySubscribe",
-    "Function",
-    "GlobalTableSource",
-    "JoinType",
-    "Map",
-    "MapBatches",
-    "MapValues",
-    "Merge",
-    "Node",
-    "Operator",
-    "Peek",
-    "Process",
-    "Repartition",
-    "SelectKey",
-    "SessionAggregate",
-    "Sink",
-    "SlidingAggregate",
-    "Source",
-    "StoreSpec",
-    "StreamAggregate",
-    "StreamGlobalTableJoin",
-    "StreamStreamJoin",
-    "StreamTableJoin",
-    "Suppress",
-    "TableAggregate",
-    "TableFilter",
-    "TableGroupBy",
-    "TableMapValues",
-    "TableSource",
-    "TableTableJoin",
-    "TimeWindowAggregate",
-    "ToStream",
-]
-
 Function = Callable[..., Any] | Expression
 JoinType = Literal["inner", "left", "outer"]
 StoreKind = Literal["key-value", "versioned", "window", "session", "stream-join", "buffer", "global"]

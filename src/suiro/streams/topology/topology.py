@@ -21,8 +21,6 @@ from suiro.streams.topology.nodes import (
     StoreSpec,
 )
 
-__all__ = ["SubTopology", "Topology"]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SubTopology:

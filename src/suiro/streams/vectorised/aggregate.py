@@ -24,8 +24,6 @@ from suiro.streams.vectorised.columns import Chunk
 from suiro.streams.vectorised.key_index import BinaryView, KeyIndex, Slots, binary_array, grown, read_only
 from suiro.streams.vectorised.numbers import Numbers
 
-__all__ = ["Inputs", "NumberRows", "Updates", "combine", "inputs_of", "last_first", "numbers_of"]
-
 _Int64s = npt.NDArray[np.int64]
 _SAFE = 1 << 62
 _NOTHING: _Int64s = read_only(np.zeros(0, np.int64))

@@ -9,16 +9,15 @@ from typing import Any, Protocol
 import pyarrow as pa
 
 from suiro.protocol.columnar import HEADERS_TYPE
+from suiro.streams.operators.context import TaskSettings
 from suiro.streams.records import Headers, Origin, Record
 from suiro.streams.serdes import natural
 from suiro.streams.sources import DeadLetter
 from suiro.streams.stores import OrderedMap
-from suiro.streams.task import TIMES, Task, TaskSettings
+from suiro.streams.task import TIMES, Task
 from suiro.streams.topology.nodes import Node, Repartition, Sink, Source
 from suiro.streams.topology.topology import SubTopology, Topology
 from suiro.streams.vectorised.stateless import Chain
-
-__all__ = ["Failures", "RulePath", "headers_array", "headers_of"]
 
 
 class Failures(Protocol):

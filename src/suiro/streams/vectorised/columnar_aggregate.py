@@ -15,11 +15,11 @@ import numpy as np
 import pyarrow as pa
 
 from suiro.streams.errors import ProcessingError
+from suiro.streams.operators.context import TaskSettings
 from suiro.streams.records import Origin, Record
 from suiro.streams.serdes import TimeWindowedSerde
 from suiro.streams.sources import SourceReader
 from suiro.streams.stores import OrderedMap
-from suiro.streams.task import TaskSettings
 from suiro.streams.times import UNKNOWN
 from suiro.streams.topology.nodes import (
     Node,
@@ -43,8 +43,6 @@ from suiro.streams.vectorised.stateless import FALLBACK, Chain, Reason, Types
 from suiro.streams.vectorised.suffix import leave
 from suiro.streams.vectorised.time_window_aggregate import combine_windows
 from suiro.streams.windows import EmitStrategy
-
-__all__ = ["ColumnarAggregate", "Payload", "columnar_aggregate"]
 
 _INT64 = struct.Struct(">q")
 _OPAQUE = pa.dictionary(pa.int8(), pa.null())

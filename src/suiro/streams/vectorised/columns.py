@@ -29,8 +29,6 @@ from suiro.streams.serdes import (
     TimeWindowedSerde,
 )
 
-__all__ = ["Chunk", "Column", "is_exact", "is_usable", "type_of"]
-
 _TYPES: dict[type, pa.DataType] = {
     BytesSerde: pa.binary(),
     StringSerde: pa.string(),

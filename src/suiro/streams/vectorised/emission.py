@@ -16,8 +16,6 @@ from suiro.streams.vectorised import kernels
 from suiro.streams.vectorised.columns import Chunk
 from suiro.streams.vectorised.key_index import BinaryView, binary_array, read_only
 
-__all__ = ["Emission", "changelog_columns", "emissions", "without_tail"]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Emission:

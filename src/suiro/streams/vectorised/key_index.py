@@ -16,8 +16,6 @@ import pyarrow as pa
 from suiro.errors import FatalError
 from suiro.streams.vectorised import kernels
 
-__all__ = ["BinaryView", "KeyIndex", "Slots", "read_only"]
-
 Slots = npt.NDArray[np.int32]
 _Bytes = npt.NDArray[np.uint8]
 _Int64s = npt.NDArray[np.int64]

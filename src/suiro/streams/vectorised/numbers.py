@@ -18,8 +18,6 @@ from suiro.streams.topology.nodes import Aggregation, StoreSpec
 from suiro.streams.vectorised import kernels
 from suiro.streams.vectorised.stateless import Reason, Types
 
-__all__ = ["Numbers", "recognised"]
-
 _OPS = {"add": kernels.SUM, "least": kernels.MIN, "greatest": kernels.MAX}
 _NAMES = {
     kernels.COUNT: "count",

@@ -12,7 +12,7 @@ from typing import Literal, TypeAlias
 
 import pyarrow as pa
 
-from suiro.streams.task import TaskSettings
+from suiro.streams.operators.context import TaskSettings
 from suiro.streams.topology.nodes import Node, Sink, StreamAggregate, StreamTableJoin, TimeWindowAggregate
 from suiro.streams.topology.topology import SubTopology, Topology
 from suiro.streams.vectorised.columnar_aggregate import ColumnarAggregate, columnar_aggregate
@@ -20,8 +20,6 @@ from suiro.streams.vectorised.emission import Emission, emissions
 from suiro.streams.vectorised.sources import check_input, read_chunk, types_of_input
 from suiro.streams.vectorised.stateless import Chain, Reason
 from suiro.streams.vectorised.stream_table_join import ColumnarJoin, columnar_join
-
-__all__ = ["ColumnarForm", "ColumnarStateless", "Reason", "columnar_form_of"]
 
 
 class ColumnarStateless:

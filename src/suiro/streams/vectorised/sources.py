@@ -16,8 +16,6 @@ from suiro.streams.topology.nodes import Node, Repartition, Source
 from suiro.streams.vectorised.columns import Chunk, Column, is_usable
 from suiro.streams.vectorised.stateless import Reason, Types
 
-__all__ = ["check_input", "read_chunk", "types_of_input"]
-
 
 def check_input(node: Node) -> Reason | None:
     operator = node.operator

@@ -34,8 +34,6 @@ from suiro.streams.topology.nodes import (
 from suiro.streams.topology.topology import Topology
 from suiro.streams.vectorised.columns import Chunk, Column, is_usable, type_of
 
-__all__ = ["FALLBACK", "Chain", "Reason", "Types", "joined"]
-
 FALLBACK = (UsageError, pa.ArrowException)
 """What says that the rules must run on a chunk instead."""
 

@@ -21,8 +21,8 @@ import pyarrow as pa
 from suiro.streams.errors import ProcessingError
 from suiro.streams.expressions.expression import Expression
 from suiro.streams.expressions.on_arrow import Columns, evaluate, result_type
+from suiro.streams.operators.context import TaskSettings
 from suiro.streams.stores import OrderedMap
-from suiro.streams.task import TaskSettings
 from suiro.streams.times import UNKNOWN
 from suiro.streams.topology.nodes import Node, StoreSpec, StreamTableJoin, TableSource
 from suiro.streams.topology.topology import SubTopology, Topology
@@ -33,8 +33,6 @@ from suiro.streams.vectorised.sources import check_input, read_chunk, types_of_i
 from suiro.streams.vectorised.stateless import FALLBACK, Chain, Reason, Types, joined
 from suiro.streams.vectorised.suffix import leave, written_by_rules
 from suiro.streams.vectorised.table import TableRows
-
-__all__ = ["Arrived", "ColumnarJoin", "InputChunks", "columnar_join"]
 
 _INT64 = struct.Struct(">q")
 _PLAIN = (str, bytes, int, float, bool)

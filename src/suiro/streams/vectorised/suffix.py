@@ -8,17 +8,15 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from suiro.streams.operators.context import TaskSettings
 from suiro.streams.records import Record, Windowed
 from suiro.streams.serdes import TimeWindowedSerde, natural
-from suiro.streams.task import TaskSettings
 from suiro.streams.topology.nodes import Node, Repartition, Sink
 from suiro.streams.topology.topology import Topology
 from suiro.streams.vectorised.by_rules import Failures, RulePath, headers_array, headers_of
 from suiro.streams.vectorised.columns import Chunk, Column
 from suiro.streams.vectorised.emission import Emission, emissions
 from suiro.streams.vectorised.stateless import FALLBACK, Chain
-
-__all__ = ["leave", "written_by_rules"]
 
 
 def leave(

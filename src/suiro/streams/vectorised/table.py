@@ -13,8 +13,6 @@ from suiro.errors import FatalError
 from suiro.streams.vectorised import kernels
 from suiro.streams.vectorised.key_index import BinaryView, KeyIndex, Slots, binary_array, grown, read_only
 
-__all__ = ["TableRows"]
-
 _Int64s = npt.NDArray[np.int64]
 _ROOM = 1024
 _BYTES = 64 * 1024

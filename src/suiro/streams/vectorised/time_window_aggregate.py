@@ -21,8 +21,6 @@ from suiro.streams.vectorised.key_index import KeyIndex, read_only
 from suiro.streams.vectorised.numbers import Numbers
 from suiro.streams.windows import TimeWindows
 
-__all__ = ["WindowPayload", "combine_windows"]
-
 _NOTHING: npt.NDArray[np.int64] = read_only(np.zeros(0, np.int64))
 _PAIRS = 4096
 

@@ -15,8 +15,6 @@ from suiro.views.control.journal import Journal
 from suiro.views.control.journal_doubts import SEEN_FILE
 from suiro.views.state import POSITIONS, position_of
 
-__all__ = ["Adoption"]
-
 
 class Adoption:
     """A context manager; no host may run on the folder meanwhile. `unsigned`: everything in the topic, as it stands;

@@ -18,10 +18,8 @@ from suiro.views.control.journal import Journal
 from suiro.views.control.limit import Limit
 from suiro.views.control.running import HostEnvironment
 from suiro.views.definition import VersionSpec
-from suiro.views.serving.reads import Served
+from suiro.views.serving.served import Served
 from suiro.views.state import position_of
-
-__all__ = ["Comparing"]
 
 COMMON_CUT_TIMEOUT_S = 30.0
 """As long as this a comparison waits for a state as new as what is served; then any will do that both have."""

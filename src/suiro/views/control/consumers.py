@@ -21,8 +21,6 @@ from suiro.topic_table import batches
 from suiro.views.cuts import Cut, CutLog, require_topic
 from suiro.views.definition import VersionSpec
 
-__all__ = ["Moved", "matching_cuts", "move_group"]
-
 HAS_MEMBERS = ("UNKNOWN_MEMBER_ID", "ILLEGAL_GENERATION", "REBALANCE_IN_PROGRESS")
 
 

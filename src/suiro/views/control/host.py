@@ -41,7 +41,7 @@ from suiro.views.control.shared_jvm import SharedJvm
 from suiro.views.definition import VersionSpec
 from suiro.views.pipeline.inputs import check_names
 from suiro.views.pipeline.pace import ask_throttle, check_throttle
-from suiro.views.serving.reads import Served
+from suiro.views.serving.served import Served
 from suiro.views.state import (
     NO_CONDITIONS,
     POSITIONS,
@@ -54,8 +54,6 @@ from suiro.views.state import (
     position_of,
     version_for,
 )
-
-__all__ = ["Host", "HostConfig", "locked"]
 
 CHECK_TIMEOUT_S = 120.0
 JAVA_MEMORY = "2g"

@@ -24,8 +24,6 @@ from suiro.views.control.limit import Limit
 from suiro.views.cpus import apart
 from suiro.views.cuts import Cut
 
-__all__ = ["run_isolated"]
-
 LOOK_S = 0.5
 POLL_S = 0.1
 

@@ -78,8 +78,6 @@ from suiro.views.control.journal_records import (
 from suiro.views.control.journal_wire import batches_of, decode, encoded, signature_of
 from suiro.views.state import Change, UnknownViewError, View
 
-__all__ = ["JOURNAL_TOPIC", "MAX_CODE_BYTES", "ConcurrentChangeError", "Journal", "JournalGoneError", "Trust"]
-
 JOURNAL_TOPIC = "_suiro_views"
 PARTITION = 0
 MAX_CODE_BYTES = 8 * 1024 * 1024

@@ -12,8 +12,6 @@ from suiro.foundation.files import replace_file
 from suiro.views.control.journal_keys import Keys
 from suiro.views.control.journal_records import Known
 
-__all__ = ["SEEN_FILE", "JournalNotTrustedError", "Seen", "doubt_of", "said_of"]
-
 SEEN_FILE = ".journal-seen"
 """In the host's folder."""
 

@@ -22,8 +22,6 @@ from pathlib import Path
 from suiro.errors import ConfigError
 from suiro.foundation.files import replace_file
 
-__all__ = ["KEY_FILE", "Keys", "Signer", "key_id_of"]
-
 KEY_FILE = ".journal-key"
 """In the host's folder, where no other file is named."""
 MIN_SECRET_BYTES = 32

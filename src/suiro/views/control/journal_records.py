@@ -21,23 +21,6 @@ from suiro.protocol.records import Record
 from suiro.views.control.journal_keys import Signer, key_id_of
 from suiro.views.state import Event, View
 
-__all__ = [
-    "HEAD_KEY",
-    "HOST_KEY",
-    "SIGNATURE",
-    "JournalRecord",
-    "Known",
-    "Live",
-    "apply",
-    "as_bytes",
-    "code_key",
-    "comparison_record",
-    "event_records",
-    "forgetting_records",
-    "mending_records",
-    "sealed",
-]
-
 HOST_KEY, HEAD_KEY = "host", "head"
 SIGNATURE = "suiro.signature"
 """The header."""

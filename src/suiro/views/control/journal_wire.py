@@ -13,8 +13,6 @@ from suiro.protocol import columnar
 from suiro.protocol.records import Record, encode_batch
 from suiro.views.control.journal_records import SIGNATURE
 
-__all__ = ["batches_of", "decode", "encoded", "signature_of"]
-
 RECORD_BYTES = 256
 """Size of a record without its key and value: the signature and lengths."""
 

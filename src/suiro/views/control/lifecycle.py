@@ -33,24 +33,6 @@ from suiro.views.state import (
     position_of,
 )
 
-__all__ = [
-    "LARGEST_LAG_MS",
-    "TABLE",
-    "Command",
-    "caught_up",
-    "check_deploy",
-    "deploy",
-    "fail",
-    "forward",
-    "freed",
-    "next_number",
-    "next_step",
-    "retire",
-    "rollback",
-    "shift",
-    "trip",
-]
-
 LARGEST_LAG_MS = 10_000
 """No caller is moved to a version that lacks, for longer than this, what the serving version has."""
 

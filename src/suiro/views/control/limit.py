@@ -7,8 +7,6 @@ import threading
 from suiro.clock import Clock, SystemClock
 from suiro.errors import TransientError
 
-__all__ = ["Limit"]
-
 
 class Limit:
     """Begins when it is made. `what` is named in the error: "the comparison". Thread-safe."""

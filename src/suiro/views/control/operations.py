@@ -57,8 +57,6 @@ from suiro.views.control.journal import MAX_CODE_BYTES, ConcurrentChangeError
 from suiro.views.serving.reads import routes
 from suiro.views.state import RefusedChangeError, RollbackConditions, UnknownViewError
 
-__all__ = ["application"]
-
 MAX_BODY_BYTES = 2 * MAX_CODE_BYTES
 MAX_NAME_CHARS = 200  # of whom a program asks for
 DECIDING_THREADS = 8

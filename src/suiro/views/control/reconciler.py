@@ -28,8 +28,6 @@ from suiro.views.pipeline.throttle import read_throttle
 from suiro.views.state import NO_CONDITIONS, RefusedChangeError, Version, View, position_of
 from suiro.views.store import StoreOfAnotherError
 
-__all__ = ["Reconciler"]
-
 WHO = "host"
 TICK_S = 0.2
 WINDOW_MS = 60_000

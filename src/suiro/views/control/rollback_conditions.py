@@ -13,8 +13,6 @@ from suiro.errors import UsageError
 from suiro.streams.durations import milliseconds
 from suiro.views.state import ALL, RollbackConditions
 
-__all__ = ["FEWEST_READS", "Sample", "broken", "guards_of", "steps_of"]
-
 FEWEST_READS = 20
 
 

@@ -26,11 +26,10 @@ from suiro.views.definition import VersionSpec
 from suiro.views.pipeline.folder import SPEC
 from suiro.views.pipeline.follower import Follower
 from suiro.views.pipeline.process import PipelineProcess, PipelineStatus
-from suiro.views.serving.reads import ReadMetrics, Served
+from suiro.views.serving.read_metrics import ReadMetrics
+from suiro.views.serving.served import Served
 from suiro.views.settings import RunSettings
 from suiro.views.store import Store, StoreOfAnotherError, open_store
-
-__all__ = ["HostEnvironment", "LocationTakenError", "RunningVersion"]
 
 logger = logging.getLogger(__name__)
 

@@ -21,8 +21,6 @@ from suiro.views.control.host import Host, HostConfig
 from suiro.views.control.operations import application
 from suiro.views.cpus import keep_for_reads
 
-__all__ = ["Listen", "serve"]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Listen:

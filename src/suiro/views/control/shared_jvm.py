@@ -18,8 +18,6 @@ from suiro.spark import can_share_jvm
 from suiro.views.control.supervision import FAILURES, Supervisor
 from suiro.views.pipeline.jvm_process import JVM_LOG, JvmProcess
 
-__all__ = ["JVM_FOLDER", "SharedJvm"]
-
 JVM_FOLDER = ".spark"  # beside the folders of views, whose names begin with a letter
 LEAVE_S = 60.0
 END_S = 5.0

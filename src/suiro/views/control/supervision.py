@@ -15,8 +15,6 @@ from typing import Any, Protocol
 
 from suiro.foundation.process import Backoff
 
-__all__ = ["FAILURES", "Child", "Supervisor"]
-
 FAILURES = 3
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.5, 30.0
 POLL_S = 0.1

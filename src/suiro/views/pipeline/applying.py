@@ -37,8 +37,6 @@ from suiro.views.definition import VersionSpec
 from suiro.views.store import Store, open_store
 from suiro.views.store.tables import Batch
 
-__all__ = ["Applier", "Codec", "Stopped"]
-
 BATCH_ROWS = 5_000
 WAIT_MS = 250
 RETRY_S = 0.5

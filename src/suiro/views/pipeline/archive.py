@@ -29,8 +29,6 @@ from typing import Any
 from suiro.errors import UsageError
 from suiro.views.definition import ViewDefinition
 
-__all__ = ["Code", "archive_of", "archive_of_files", "code_id"]
-
 _EPOCH = (1980, 1, 1, 0, 0, 0)  # the earliest that a zip can say
 MAX_FILES_BYTES = 64 * 1024 * 1024
 _FILE_MODE = 0o644 << 16

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-__all__ = ["CODE", "LOCK", "LOG", "SPEC", "STATE"]
-
 SPEC = "spec.json"
 CODE = "code"
 STATE = "state"

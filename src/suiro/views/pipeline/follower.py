@@ -21,8 +21,6 @@ from suiro.views.cuts import Cut
 from suiro.views.definition import VersionSpec
 from suiro.views.store import open_store
 
-__all__ = ["Follower"]
-
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.2, 10.0
 STOP_TIMEOUT_S = 10.0
 LOG_NAME, CODE_NAME = "follower.log", "code.zip"

@@ -12,8 +12,6 @@ from suiro.client import EARLIEST, Client
 from suiro.errors import UnknownTopicError, UsageError
 from suiro.views.definition import VersionSpec
 
-__all__ = ["InputsGoneError", "NameTakenError", "check_inputs", "check_names"]
-
 
 class InputsGoneError(UsageError):
     """Retention has removed the beginning of an input topic; a view built from the rest would be another one."""

@@ -14,8 +14,6 @@ from suiro.clock import monotonic_s
 from suiro.foundation import process
 from suiro.views.cpus import apart
 
-__all__ = ["JVM_LOG", "JvmProcess", "JvmStatus"]
-
 JVM_LOG = "spark.log"
 STOP_S = 30.0
 

@@ -6,8 +6,6 @@ from collections.abc import Iterable
 
 from suiro.views.cuts import Cut
 
-__all__ = ["covers", "lag_of"]
-
 
 def covers(cut: Cut, other: Cut) -> bool:
     """It reflects all that the other reflects, of the topics that both read."""

@@ -30,8 +30,6 @@ from suiro.views.pipeline.throttle import Budget, read_throttle
 if TYPE_CHECKING:
     from suiro.views.cuts import Cut
 
-__all__ = ["STILL_MS", "Leader", "Step", "VersionPace", "allowance_of", "step_beside"]
-
 STILL_MS = 10_000
 LOOK_FOR_TOPIC_MS = 2_000
 CUTS_MAX = 100_000

@@ -14,8 +14,6 @@ from pathlib import Path
 from suiro.errors import UsageError
 from suiro.views.pipeline.throttle import write_throttle
 
-__all__ = ["InputLag", "Pace", "ask_throttle", "check_throttle"]
-
 LIVE_LAG_MS = 10_000
 PAUSE_MS = 20_000
 FILE = "throttle.asked"

@@ -23,8 +23,6 @@ from suiro.views.pipeline.archive import Code
 from suiro.views.pipeline.folder import CODE, LOG, SPEC
 from suiro.views.pipeline.progress import Progress
 
-__all__ = ["Jvm", "PipelineProcess", "PipelineStatus", "State"]
-
 State = Literal["starting", "running", "ready", "failed", "ended"]
 STOP_S = 30.0
 

@@ -8,8 +8,6 @@ from dataclasses import dataclass
 
 from suiro.foundation.types import TopicPartition
 
-__all__ = ["Arrival", "Progress", "Speed"]
-
 READY_WITHIN_MS = 10_000
 WINDOW_MS = 15_000
 

@@ -55,8 +55,6 @@ from suiro.views.settings import RunSettings
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-__all__ = ["make_topics"]
-
 _BUSY_MACHINE = ("Python worker failed to connect back", "CANNOT_OPEN_SOCKET")
 
 LOST = "Spark's JVM, which the versions of this host share, has ended; all of them go on with the next one"

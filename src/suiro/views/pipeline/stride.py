@@ -8,8 +8,6 @@ over.
 
 from __future__ import annotations
 
-__all__ = ["LONGEST_MS", "TIMES_MAX", "Stride"]
-
 LONGEST_MS = 5_000
 TIMES_MAX = 8
 

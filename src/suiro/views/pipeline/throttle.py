@@ -11,8 +11,6 @@ from pathlib import Path
 from suiro.errors import ConfigError
 from suiro.foundation.files import replace_file
 
-__all__ = ["Budget", "read_throttle", "write_throttle"]
-
 FILE = "throttle"
 WORTH_MS = 500
 SAVED_MS = 5_000

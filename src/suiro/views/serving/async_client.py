@@ -29,8 +29,6 @@ from suiro.views.serving.requests import (
     said,
 )
 
-__all__ = ["AsyncViews"]
-
 
 class AsyncViews:
     """`caller` as of `Views`. For tasks of one event loop; close it there."""

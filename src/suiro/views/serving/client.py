@@ -23,7 +23,6 @@ import httpx
 from suiro.clock import monotonic_s, sleep_s
 from suiro.errors import TransientError, UsageError
 from suiro.views.serving.requests import (
-    DEFAULT_URL,
     READ_TIMEOUT_S,
     START_ONE,
     Attempts,
@@ -33,8 +32,6 @@ from suiro.views.serving.requests import (
     row_path,
     said,
 )
-
-__all__ = ["DEFAULT_URL", "Views"]
 
 
 class Views:

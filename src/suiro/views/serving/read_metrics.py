@@ -9,8 +9,6 @@ import math
 import threading
 from dataclasses import dataclass
 
-__all__ = ["ReadMetrics", "Reads"]
-
 STEP = 1.05
 SHORTEST_MS = 0.01
 STEPS = 400  # up to 0.01 ms * 1.05 ** 400, which is 50 minutes

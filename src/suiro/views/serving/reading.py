@@ -20,9 +20,6 @@ from suiro.foundation.types import TopicPartition
 from suiro.views.cuts import Cut
 from suiro.views.store import Change, Row, Store
 
-__all__ = ["PageToken", "as_of", "changes_text", "head_text", "offsets_of", "row_text", "rows_text"]
-
-
 _OFFSETS = re.compile(r"([A-Za-z0-9._-]+):([0-9]{1,9}):([0-9]{1,18})")
 _CUT = re.compile(r"cut:([0-9]{1,18})")
 _TOKEN = re.compile(r"([0-9]{1,9})\.([0-9]{1,18})\.([A-Za-z0-9_-]*)")

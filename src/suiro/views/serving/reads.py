@@ -35,15 +35,12 @@ from starlette.routing import Route
 from suiro.clock import stopwatch_ns
 from suiro.errors import FatalError, SuiroError, TransientError, UsageError
 from suiro.views.cuts import Cut
-from suiro.views.serving.read_metrics import ReadMetrics
 from suiro.views.serving.reading import PageToken, as_of, head_text, offsets_of, row_text, rows_text
 from suiro.views.serving.served import Served, waking
 from suiro.views.serving.subscriptions import Subscription, event_id
 from suiro.views.state import UnknownViewError
 from suiro.views.store import DEFAULT_LIMIT, Condition, CutGoneError, Store
 from suiro.views.store.key_text import key_of, parts_of
-
-__all__ = ["ReadMetrics", "Router", "Served", "routes"]
 
 READING_THREADS = 8
 # Of their own: whoever looks up a key does not wait for those who look through many, or back.

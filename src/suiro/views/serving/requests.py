@@ -14,18 +14,6 @@ from suiro.clock import monotonic_s
 from suiro.errors import SuiroError, TransientError, UsageError
 from suiro.views.state import RefusedChangeError, UnknownViewError
 
-__all__ = [
-    "DEFAULT_URL",
-    "READ_TIMEOUT_S",
-    "START_ONE",
-    "Attempts",
-    "Following",
-    "host_of",
-    "params_of",
-    "row_path",
-    "said",
-]
-
 DEFAULT_URL = "http://127.0.0.1:8085"
 URL_VARIABLE = "SUIRO_VIEWS_URL"
 READ_TIMEOUT_S = 30.0

@@ -11,8 +11,6 @@ from suiro.views.cuts import Cut
 from suiro.views.serving.read_metrics import ReadMetrics
 from suiro.views.store import Store, StoreSpec
 
-__all__ = ["Following", "Served", "waking"]
-
 
 class Following(Protocol):
     """`suiro.views.pipeline.follower.Follower`."""

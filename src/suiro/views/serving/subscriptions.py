@@ -25,8 +25,6 @@ from suiro.views.serving.reading import changes_text, head_text
 from suiro.views.serving.served import Served, waking
 from suiro.views.store import CutGoneError
 
-__all__ = ["Subscription", "event_id"]
-
 LOOK_AGAIN_S = 1.0  # whether the version is still the caller's
 KEEP_ALIVE_LOOKS = 15
 NO_END = 2**62

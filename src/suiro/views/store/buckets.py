@@ -12,8 +12,6 @@ from typing import Any
 
 from suiro.views.store.tables import TableStore
 
-__all__ = ["Buckets", "same_buckets"]
-
 
 class Buckets:
     """A store's rows by buckets that another store has too."""

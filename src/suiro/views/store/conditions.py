@@ -18,8 +18,6 @@ from suiro.errors import UsageError
 from suiro.views.store.json_text import words_in
 from suiro.views.store.places import AFTER_ALL, after, place_of, prefix_of
 
-__all__ = ["DEFAULT_LIMIT", "MAX_LIMIT", "OPERATORS", "Condition", "Query", "SearchWord"]
-
 OPERATORS = ("eq", "ne", "lt", "le", "gt", "ge", "prefix")
 DEFAULT_LIMIT = 100
 MAX_LIMIT = 10_000

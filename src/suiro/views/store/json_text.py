@@ -14,8 +14,6 @@ from typing import Any
 
 from suiro.errors import UsageError
 
-__all__ = ["canonical", "invalid", "parse", "row_hash", "servable", "words_in", "words_of"]
-
 LONGEST_WORD = 200  # its first letters stand for it
 _WORD = re.compile(r"[^\W_]+")
 

@@ -17,8 +17,6 @@ from urllib.parse import unquote
 from suiro.errors import UsageError
 from suiro.views.store.rows import KeyTypes
 
-__all__ = ["key_of", "key_of_values", "parts_of"]
-
 _NAMES = {str: "string", int: "integer", float: "number", bool: "boolean", type(None): "null"}
 
 

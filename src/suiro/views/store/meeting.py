@@ -12,8 +12,6 @@ from suiro.views.cuts import Cut
 if TYPE_CHECKING:
     from suiro.views.store.tables import TableStore
 
-__all__ = ["Meeting", "common_cut", "no_common_cut"]
-
 NAMED = 5  # partitions, in a message
 
 _Inputs = tuple[frozenset[Any], frozenset[Any]]

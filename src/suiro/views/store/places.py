@@ -15,8 +15,6 @@ from typing import Any
 from suiro.errors import UsageError
 from suiro.views.store.json_text import canonical
 
-__all__ = ["AFTER_ALL", "after", "place_of", "prefix_of"]
-
 AFTER_ALL = b"\xff"
 """Behind every place, and appended to a place: behind all that begin with it. No part begins with this byte."""
 

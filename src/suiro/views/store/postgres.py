@@ -39,8 +39,6 @@ from suiro.views.store.tables import (
     prepare_for,
 )
 
-__all__ = ["PostgresStore"]
-
 LONGEST_NAME = 63
 QUESTION_LIMIT_MS = 10_000
 CONNECT_TIMEOUT_S = 10

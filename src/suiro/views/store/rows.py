@@ -12,25 +12,6 @@ from suiro.views.cuts import Cut
 from suiro.views.store.json_text import canonical, invalid, parse, row_hash, servable, words_of
 from suiro.views.store.places import place_of
 
-__all__ = [
-    "Change",
-    "CutGoneError",
-    "Digest",
-    "Found",
-    "KeyTypes",
-    "NoCutError",
-    "Page",
-    "Prepared",
-    "QuestionTooLargeError",
-    "Row",
-    "StoreBrokenError",
-    "StoreFullError",
-    "StoreOfAnotherError",
-    "StoreUnavailableError",
-    "key_from",
-    "prepare",
-]
-
 ALL_BITS = (1 << 64) - 1
 
 

@@ -35,8 +35,6 @@ from suiro.views.store.tables import (
     prepare_for,
 )
 
-__all__ = ["SqliteStore"]
-
 PAGE_BYTES = 4_096  # larger ones cost more to write: triggers may have to put a page back as it was
 WRITER_CACHE_KIB = 65_536
 READER_CACHE_KIB = 8_192

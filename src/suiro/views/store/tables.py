@@ -43,8 +43,6 @@ from suiro.views.store.rows import (
     prepare,
 )
 
-__all__ = ["Batch", "Read", "StoreSpec", "TableStore"]
-
 FORMAT_VERSION = 1
 BUCKET_ROWS = 4_096
 CHANGES_AT_ONCE = 1_000

@@ -15,8 +15,9 @@ from hypothesis import strategies as st
 from support.share import examples
 
 from suiro.connect.postgres.encoding import avro_text, engine
-from suiro.connect.postgres.encoding.avro_rows import EncodedRows, RowEncoder
+from suiro.connect.postgres.encoding.avro_rows import RowEncoder
 from suiro.connect.postgres.encoding.copy_binary import SIGNATURE
+from suiro.connect.postgres.encoding.encoded_rows import EncodedRows
 from suiro.connect.postgres.encoding.pgoutput import CorruptMessageError, Messages, Parser
 from suiro.connect.postgres.encoding.schemas import Column, Relation
 from suiro.connect.postgres.encoding.types import PgType, Rules

@@ -10,8 +10,8 @@ from support.block_runs import Fed, run_both
 from suiro.streams import StreamsBuilder, serdes
 from suiro.streams.blocks import BlockPlan, block_plan
 from suiro.streams.errors import ProcessingError
+from suiro.streams.operators.context import TaskSettings
 from suiro.streams.records import Record
-from suiro.streams.task import TaskSettings
 from suiro.streams.topology.topology import Topology
 from suiro.testing import TopologyTestDriver
 

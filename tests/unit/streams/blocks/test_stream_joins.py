@@ -10,8 +10,8 @@ from support.block_runs import Fed, Ran, run_both
 
 from suiro.streams import JoinWindows, StreamsBuilder, explain, serdes
 from suiro.streams.blocks import block_plan
+from suiro.streams.operators.context import TaskSettings
 from suiro.streams.records import Headers, Record
-from suiro.streams.task import TaskSettings
 
 OF_JSON: dict[str, Any] = {"key": serdes.string, "value": serdes.json}
 

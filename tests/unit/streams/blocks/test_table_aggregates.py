@@ -10,8 +10,8 @@ from support.block_runs import Fed, run_both
 
 from suiro.streams import KGroupedTable, KTable, StreamsBuilder, serdes
 from suiro.streams.blocks import block_plan
+from suiro.streams.operators.context import TaskSettings
 from suiro.streams.records import Change, Record
-from suiro.streams.task import TaskSettings
 from suiro.streams.topology.nodes import Repartition
 
 OF_JSON = {"key": serdes.string, "value": serdes.json}

@@ -9,8 +9,8 @@ from support.block_runs import Fed, Ran, run_both
 
 from suiro.streams import Materialized, StreamsBuilder, explain, serdes
 from suiro.streams.blocks import BlockPlan, block_plan
+from suiro.streams.operators.context import TaskSettings
 from suiro.streams.records import Record
-from suiro.streams.task import TaskSettings
 
 OF_JSON = {"key": serdes.string, "value": serdes.json}
 

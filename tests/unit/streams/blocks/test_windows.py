@@ -8,8 +8,8 @@ import pytest
 from support.block_runs import Fed, run_both
 
 from suiro.streams import EmitStrategy, SessionWindows, StreamsBuilder, explain, serdes
+from suiro.streams.operators.context import TaskSettings
 from suiro.streams.records import Record
-from suiro.streams.task import TaskSettings
 
 OF_JSON: dict[str, Any] = {"key": serdes.string, "value": serdes.json}
 

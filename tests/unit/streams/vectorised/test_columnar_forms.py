@@ -24,11 +24,11 @@ from suiro.streams import (
     serdes,
 )
 from suiro.streams.errors import ProcessingError
-from suiro.streams.task import TaskSettings
+from suiro.streams.operators.context import TaskSettings
 from suiro.streams.vectorised.aggregate import NumberRows
 from suiro.streams.vectorised.numbers import Numbers
-from suiro.streams.vectorised.plan import Reason, columnar_form_of
-from suiro.streams.vectorised.stateless import FALLBACK
+from suiro.streams.vectorised.plan import columnar_form_of
+from suiro.streams.vectorised.stateless import FALLBACK, Reason
 from suiro.streams.vectorised.table import TableRows
 
 

@@ -11,8 +11,6 @@ from suiro.broker.coordination.groups.consumer_messages import Moment
 from suiro.broker.coordination.groups.consumer_records import ConsumerRecord, Regex
 from suiro.broker.coordination.groups.regexes import ResolvedRegex, check_regex
 
-__all__ = ["add_to", "change_regex", "regexes_to_resolve"]
-
 _REGEX_PAUSE_MS = 10_000
 
 

@@ -11,8 +11,6 @@ from typing import Any
 
 from suiro.errors import CorruptRecordError
 
-__all__ = ["FieldExtractor"]
-
 _FIXED = {"null": 0, "boolean": 1, "float": 4, "double": 8}
 
 

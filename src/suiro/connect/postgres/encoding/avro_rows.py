@@ -16,14 +16,12 @@ import numpy.typing as npt
 
 from suiro.connect.postgres.encoding.compiled_rows import CompiledRows, TupleOffsets
 from suiro.connect.postgres.encoding.copy_binary import row_offsets, rows_of, values_at
-from suiro.connect.postgres.encoding.encoded_rows import EncodedRows, MissingValueError, UnsupportedValueError
+from suiro.connect.postgres.encoding.encoded_rows import EncodedRows, MissingValueError
 from suiro.connect.postgres.encoding.engine import kernels
 from suiro.connect.postgres.encoding.pgoutput import Messages
 from suiro.connect.postgres.encoding.plain_rows import PlainRows, Row
 from suiro.connect.postgres.encoding.schemas import Relation, encodings_of
 from suiro.connect.postgres.encoding.types import Rules
-
-__all__ = ["EncodedRows", "MissingValueError", "RowEncoder", "UnsupportedValueError"]
 
 _Int64s = npt.NDArray[np.int64]
 

@@ -13,27 +13,6 @@ import struct
 from collections.abc import Callable
 from fractions import Fraction
 
-__all__ = [
-    "DAYS_INFINITY",
-    "MICROS_INFINITY",
-    "ConversionError",
-    "Encode",
-    "array_encoder",
-    "bool_",
-    "bytea",
-    "composite_encoder",
-    "date",
-    "decimal_encoder",
-    "double",
-    "float_",
-    "integer_encoder",
-    "string",
-    "time",
-    "timestamp",
-    "timestamptz",
-    "varint",
-]
-
 Encode = Callable[[bytes], bytes]
 
 MICROS_INFINITY = (1 << 63) - 1

@@ -19,8 +19,6 @@ from suiro.protocol.murmur2 import partition_for_key
 from suiro.protocol.record_batch import HEADER_SIZE
 from suiro.protocol.records import Record, encode_batch
 
-__all__ = ["Batch", "batch_of", "encode"]
-
 MAX_BATCH_BYTES = 900_000
 ROW_BY_ROW_MAX = 8  # so many are faster one by one
 _OVERHEAD_BYTES = 150  # at most, for the headers that `headers` makes and a record's own lengths

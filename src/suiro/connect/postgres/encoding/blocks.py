@@ -13,8 +13,6 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-__all__ = ["Block", "Int64s", "begin_message", "commit_message", "join"]
-
 _BEGIN = struct.Struct(">cqqI")
 _COMMIT = struct.Struct(">cBqqq")
 

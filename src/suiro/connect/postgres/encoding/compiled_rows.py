@@ -19,8 +19,6 @@ from suiro.connect.postgres.encoding.plain_rows import PlainRows, Row, completed
 from suiro.connect.postgres.encoding.schemas import Relation
 from suiro.connect.postgres.encoding.types import ColumnEncoding
 
-__all__ = ["CompiledRows", "TupleOffsets"]
-
 _Int64s = npt.NDArray[np.int64]
 _Bytes = npt.NDArray[np.uint8]
 

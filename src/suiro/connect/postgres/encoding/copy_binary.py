@@ -29,15 +29,6 @@ from suiro.connect.postgres.encoding.pgoutput import EPOCH_MICROS, CorruptMessag
 from suiro.connect.postgres.encoding.schemas import Relation, encodings_of
 from suiro.connect.postgres.encoding.types import ColumnEncoding, Rules
 
-__all__ = [
-    "SIGNATURE",
-    "binary_to_avro",
-    "copy_columns",
-    "row_offsets",
-    "rows_of",
-    "values_at",
-]
-
 SIGNATURE = b"PGCOPY\n\xff\r\n\0"
 _EPOCH_DAYS = 10_957
 _Int64s = npt.NDArray[np.int64]

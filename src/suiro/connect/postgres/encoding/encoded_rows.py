@@ -14,8 +14,6 @@ from suiro.errors import UsageError
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["EncodedRows", "MissingValueError", "Records", "UnsupportedValueError"]
-
 _Int64s = npt.NDArray[np.int64]
 _Int32s = npt.NDArray[np.int32]
 _Bytes = npt.NDArray[np.uint8]

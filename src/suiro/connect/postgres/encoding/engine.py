@@ -13,8 +13,6 @@ import threading
 from collections.abc import Iterator
 from typing import Any
 
-__all__ = ["choose", "columnar", "kernels", "load"]
-
 LOAD_TIMEOUT_S = 3.0
 
 _lock = threading.Lock()

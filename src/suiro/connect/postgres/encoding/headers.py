@@ -18,8 +18,6 @@ import pyarrow as pa
 from suiro.connect.postgres.encoding import engine
 from suiro.connect.postgres.encoding.blocks import Int64s
 
-__all__ = ["OPERATIONS", "live_headers", "lsn_digits", "snapshot_headers", "with_header"]
-
 OPERATIONS = ("insert", "update", "delete", "truncate")
 
 # As `suiro.protocol.columnar` takes them, which is not imported here: it loads compiled kernels.

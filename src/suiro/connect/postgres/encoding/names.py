@@ -10,8 +10,6 @@ import hashlib
 import re
 from collections.abc import Sequence
 
-__all__ = ["avro_name", "avro_names", "quoted"]
-
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _BAD = re.compile(r"[^A-Za-z0-9_]")
 

@@ -22,8 +22,6 @@ import numpy.typing as npt
 from suiro.connect.postgres.encoding.engine import kernels
 from suiro.errors import FatalError
 
-__all__ = ["EPOCH_MICROS", "CorruptMessageError", "Messages", "Parser", "RelationColumn", "RelationMessage"]
-
 EPOCH_MICROS = 946_684_800_000_000
 """Postgres counts microseconds from 2000-01-01; everything here from 1970-01-01."""
 

@@ -20,8 +20,6 @@ from suiro.connect.postgres.encoding.encoded_rows import (
 from suiro.connect.postgres.encoding.schemas import Relation
 from suiro.connect.postgres.encoding.types import ColumnEncoding, type_name
 
-__all__ = ["PlainRows", "Row", "Values", "completed"]
-
 Values = Sequence["bytes | EllipsisType | None"]
 """A tuple's values as they stand; None is null, `...` an untouched TOAST value."""
 

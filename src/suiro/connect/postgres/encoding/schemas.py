@@ -25,18 +25,6 @@ from suiro.connect.postgres.encoding.types import (
 )
 from suiro.errors import UsageError
 
-__all__ = [
-    "RELATION_QUERY",
-    "Column",
-    "Relation",
-    "announced",
-    "changed_meanings",
-    "encodings_of",
-    "key_schema",
-    "relation_of",
-    "value_schema",
-]
-
 RELATION_QUERY = """
 select c.oid::int8, n.nspname::text, c.relname::text, c.relreplident::text,
     (select json_agg(json_build_array(a.attname, a.atttypid::int8, a.atttypmod, a.attndims, a.attnum, a.attgenerated)

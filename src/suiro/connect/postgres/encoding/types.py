@@ -49,20 +49,6 @@ from suiro.connect.postgres.encoding import avro_text
 from suiro.connect.postgres.encoding.avro_text import Encode
 from suiro.connect.postgres.encoding.names import avro_names
 
-__all__ = [
-    "PRINTED",
-    "SESSION_SETTINGS",
-    "TYPES_QUERY",
-    "ColumnEncoding",
-    "PgField",
-    "PgType",
-    "Rules",
-    "Types",
-    "encoding_of",
-    "type_name",
-    "types_of",
-]
-
 SESSION_SETTINGS: Mapping[str, str] = {
     "client_encoding": "UTF8",
     "datestyle": "ISO",

@@ -20,17 +20,6 @@ from suiro.connect.postgres.encoding.types import SESSION_SETTINGS
 from suiro.connect.postgres.server.lsn import parse_lsn
 from suiro.errors import BrokenConnectionError, ConfigError, SuiroError, TransientError, UsageError
 
-__all__ = [
-    "CONNECTION",
-    "LOCK_TIMEOUT_MS",
-    "Database",
-    "LockNotAvailableError",
-    "ServerInfo",
-    "connect_replication",
-    "postgres_errors",
-    "refused",
-]
-
 OLDEST_VERSION = 140000
 SHARED_LOCK_TIMEOUT = "10s"  # of connections that share an exported snapshot
 LOCK_TIMEOUT_MS = 1_000  # of what is asked between blocks of the stream, which waits meanwhile

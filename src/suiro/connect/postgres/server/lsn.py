@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from suiro.errors import FatalError
 
-__all__ = ["lsn_text", "parse_lsn"]
-
 
 def lsn_text(lsn: int) -> str:
     return f"{lsn >> 32:X}/{lsn & 0xFFFFFFFF:X}"

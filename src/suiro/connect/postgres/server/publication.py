@@ -24,8 +24,6 @@ from suiro.connect.postgres.options import CaptureOptions
 from suiro.connect.postgres.server.database import Database
 from suiro.errors import ConfigError, TransientError, UsageError
 
-__all__ = ["Column", "Table", "ensure_publication", "published_tables", "read_table"]
-
 MAX_ATTEMPTS = 5
 """At tables that are altered meanwhile."""
 

@@ -18,8 +18,6 @@ from suiro.clock import Clock
 from suiro.connect.postgres.server.database import CONNECTION, refused
 from suiro.errors import BrokenConnectionError
 
-__all__ = ["Replication"]
-
 _WAL = struct.Struct(">cqqq")
 """w, where the message is in the log, how far the log was read, the server's time."""
 _SERVER_KEEPALIVE = struct.Struct(">cqq?")

@@ -18,18 +18,6 @@ from suiro.connect.postgres.server.database import Database, postgres_errors
 from suiro.connect.postgres.server.lsn import lsn_text, parse_lsn
 from suiro.errors import BrokenConnectionError, ConfigError, DataLossError, UsageError
 
-__all__ = [
-    "CreatedSlot",
-    "SlotState",
-    "advance_slot",
-    "check_slot",
-    "create_slot",
-    "drop_slot",
-    "identify_system",
-    "read_slot",
-    "release_slot",
-]
-
 logger = logging.getLogger(__name__)
 
 RELEASE_TIMEOUT_S = 60.0

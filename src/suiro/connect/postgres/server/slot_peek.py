@@ -32,8 +32,6 @@ from suiro.connect.postgres.encoding.pgoutput import CorruptMessageError
 from suiro.connect.postgres.server.database import Database
 from suiro.connect.postgres.server.lsn import lsn_text
 
-__all__ = ["peek_changes"]
-
 PEEK_CHANGES = 3_000_000  # a call decodes again from the slot's restart_lsn on, so small ones are slow
 CHUNK_BYTES = 1 << 20  # four of them are in memory at once, and what becomes of two
 WAIT_S = 0.2

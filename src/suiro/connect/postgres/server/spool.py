@@ -15,8 +15,6 @@ from typing import IO
 
 from suiro.connect.postgres.encoding.blocks import Block, begin_message, commit_message, join
 
-__all__ = ["Spools"]
-
 _HEAD = struct.Struct("<IqI")  # subtransaction, LSN, length
 _WITH_XID = frozenset(b"IUDTRYM")
 # Announced once in a transaction, also where the subtransaction that needed it first was rolled back.

@@ -18,8 +18,6 @@ from suiro.connect.postgres.server.lsn import lsn_text
 from suiro.connect.postgres.server.replication import Replication
 from suiro.connect.postgres.server.spool import Spools
 
-__all__ = ["ReplicationStream"]
-
 BLOCK_MESSAGES = 30_000
 BLOCK_BYTES = 4 << 20
 STATUS_INTERVAL_MS = 5_000

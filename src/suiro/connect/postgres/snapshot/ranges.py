@@ -19,18 +19,6 @@ from suiro.connect.postgres.server.database import Database
 from suiro.connect.postgres.server.publication import Table
 from suiro.errors import UsageError
 
-__all__ = [
-    "ChunkSize",
-    "Range",
-    "chunk_size",
-    "invalid_key",
-    "keys_after",
-    "next_range",
-    "ranges",
-    "read_keys",
-    "read_range",
-]
-
 FIRST_ROWS = 2_000  # the first range is small: a capture shows soon that it works
 CHUNK_BYTES = 8 << 20
 LAST_BLOCK = 0xFFFFFFFE

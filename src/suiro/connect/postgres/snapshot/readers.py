@@ -8,13 +8,11 @@ from collections import deque
 from collections.abc import Iterator
 from concurrent.futures import Future
 
-from suiro.connect.postgres.encoding.avro_rows import EncodedRows
+from suiro.connect.postgres.encoding.encoded_rows import EncodedRows
 from suiro.connect.postgres.server.database import Database
 from suiro.connect.postgres.server.publication import Table
 from suiro.connect.postgres.snapshot.ranges import Range, read_range
 from suiro.connect.postgres.tables import TableSchema
-
-__all__ = ["SnapshotReaders"]
 
 
 class SnapshotReaders:

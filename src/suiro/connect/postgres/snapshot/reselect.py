@@ -9,8 +9,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-__all__ = ["ReselectKeys"]
-
 PART = "owed/"
 
 Texts = Sequence[str]

@@ -27,8 +27,8 @@ from suiro.clock import SystemClock
 from suiro.connect.postgres.changes import MESSAGE_PREFIX, Changes
 from suiro.connect.postgres.delivery import Delivery
 from suiro.connect.postgres.encoding import engine
-from suiro.connect.postgres.encoding.avro_rows import EncodedRows
 from suiro.connect.postgres.encoding.blocks import Int64s
+from suiro.connect.postgres.encoding.encoded_rows import EncodedRows
 from suiro.connect.postgres.encoding.headers import snapshot_headers
 from suiro.connect.postgres.encoding.names import quoted
 from suiro.connect.postgres.encoding.schemas import Relation
@@ -56,8 +56,6 @@ from suiro.connect.postgres.snapshot.visibility_wait import VisibilityWait
 from suiro.connect.postgres.snapshot.window import Window
 from suiro.connect.postgres.tables import Tables, TableSchema
 from suiro.errors import ConfigError, DataLossError, UsageError
-
-__all__ = ["Snapshots"]
 
 logger = logging.getLogger(__name__)
 

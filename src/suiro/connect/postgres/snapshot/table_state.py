@@ -7,8 +7,6 @@ from typing import Any
 
 from suiro.connect.postgres.server.publication import Table
 
-__all__ = ["TableState"]
-
 
 @dataclass(slots=True, kw_only=True)
 class TableState:

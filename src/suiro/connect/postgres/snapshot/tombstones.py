@@ -15,8 +15,6 @@ from suiro.connect.postgres.delivery import Delivery, binary_column
 from suiro.connect.postgres.encoding.headers import snapshot_headers
 from suiro.connect.postgres.snapshot.topic_state import KeyedValues, load_older
 
-__all__ = ["SnapshotTombstones"]
-
 logger = logging.getLogger(__name__)
 
 CHUNK_KEYS = 50_000

@@ -19,8 +19,6 @@ import pyarrow as pa
 from suiro.client import LATEST, Client
 from suiro.topic_table import batches, committed_range
 
-__all__ = ["OLD", "KeyedValues", "ends", "load", "load_older", "scan"]
-
 OLD = b"\1"  # in place of a value that nobody may rely on
 
 CACHE_PAGES = -8_192  # KiB, of SQLite

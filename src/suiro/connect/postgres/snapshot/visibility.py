@@ -10,8 +10,6 @@ import numpy.typing as npt
 
 from suiro.connect.postgres.encoding.blocks import Int64s
 
-__all__ = ["RecentTransactions", "Visibility"]
-
 KEPT = 100_000  # more are forgotten, and everything open is waited for
 _HALF = 1 << 31
 _ALL = (1 << 32) - 1

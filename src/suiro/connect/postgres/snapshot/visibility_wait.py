@@ -9,8 +9,6 @@ from suiro.connect.postgres.encoding.names import quoted
 from suiro.connect.postgres.server.database import Database
 from suiro.connect.postgres.snapshot.visibility import RecentTransactions, Visibility
 
-__all__ = ["VisibilityWait", "describe_transaction"]
-
 logger = logging.getLogger(__name__)
 
 FIRST_REPORT_MS = 5_000  # then after twice as long each time

@@ -13,14 +13,12 @@ from collections.abc import Iterable
 import numpy as np
 import numpy.typing as npt
 
-from suiro.connect.postgres.encoding.avro_rows import EncodedRows
 from suiro.connect.postgres.encoding.blocks import Int64s
+from suiro.connect.postgres.encoding.encoded_rows import EncodedRows
 from suiro.connect.postgres.snapshot.ranges import Range
 from suiro.connect.postgres.snapshot.table_state import TableState
 from suiro.connect.postgres.snapshot.visibility import Visibility
 from suiro.connect.postgres.tables import TableSchema
-
-__all__ = ["Window"]
 
 
 class Window:

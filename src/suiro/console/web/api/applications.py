@@ -13,8 +13,6 @@ from suiro.console.web.errors_of_others import json_without_errors, without_erro
 from suiro.console.web.remotes import Peer, listed, peer_of, segment
 from suiro.foundation.http import Role
 
-__all__ = ["ENDPOINTS", "Related", "list_applications", "related_to"]
-
 PATH = "/api/v1/application"
 EXPLAIN_TIMEOUT_S = 120.0
 """The application ends it earlier, and says so."""

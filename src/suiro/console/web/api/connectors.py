@@ -13,8 +13,6 @@ from suiro.console.web.errors_of_others import without_errors
 from suiro.console.web.remotes import listed, peer_of, segment
 from suiro.foundation.http import Role
 
-__all__ = ["ENDPOINTS", "list_connectors"]
-
 LIST = "/connectors?expand=status"
 METHODS = {"pause": "PUT", "resume": "PUT", "restart": "POST"}
 

@@ -32,8 +32,6 @@ from suiro.console.web.turns import Turns
 from suiro.errors import FencedError, UsageError
 from suiro.foundation.http import Role
 
-__all__ = ["ENDPOINTS"]
-
 LETTERS = 100
 LETTERS_MAX = 500
 TEXT_CHARS_MAX = 4 * 1024

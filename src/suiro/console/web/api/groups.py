@@ -19,8 +19,6 @@ from suiro.console.groups import (
 from suiro.console.web.endpoint import Body, Call, ConfirmBody, Endpoint, require_confirmed
 from suiro.foundation.http import Role
 
-__all__ = ["ENDPOINTS"]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupPage:

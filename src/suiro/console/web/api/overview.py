@@ -14,8 +14,6 @@ from suiro.console.web.events import KEEP_ALIVE, event
 from suiro.console.web.model import Model, Overview
 from suiro.foundation.http import Role
 
-__all__ = ["ENDPOINTS"]
-
 KEEP_ALIVE_S = 10.0
 WAITING_EVENTS = 16
 """Of one reader; whoever is further behind is told to load everything again."""

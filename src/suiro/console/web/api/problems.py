@@ -21,8 +21,6 @@ from suiro.console.web.model import Problem, new_dead_letters
 from suiro.console.web.remotes import segment
 from suiro.foundation.http import Role
 
-__all__ = ["ENDPOINTS"]
-
 PROBLEMS_MAX = 100
 TEXT_CHARS = 300
 

@@ -32,8 +32,6 @@ from suiro.console.web.record_json import RecordJson, RecordView
 from suiro.errors import SuiroError, UsageError
 from suiro.foundation.http import Role
 
-__all__ = ["ENDPOINTS"]
-
 PAGE_RECORDS = 100
 PAGE_RECORDS_MAX = 1_000
 PAGE_PARTITIONS_MAX = 200

@@ -24,8 +24,6 @@ from suiro.errors import SchemaNotFoundError, UsageError
 from suiro.foundation.http import Role
 from suiro.registry import Reference, RegistryClient, Schema, SchemaType
 
-__all__ = ["ENDPOINTS"]
-
 ROW_KEPT_MS = 30_000
 ROWS_ASKED_MAX = 300
 """Three questions each."""

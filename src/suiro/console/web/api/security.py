@@ -22,8 +22,6 @@ from suiro.console.web.endpoint import Body, Call, Endpoint, require_confirmed
 from suiro.errors import UsageError
 from suiro.foundation.http import Role
 
-__all__ = ["ENDPOINTS"]
-
 PASSWORD_CHARS_MAX = 1_000
 
 

@@ -24,8 +24,6 @@ from suiro.console.web.model import GroupNow
 from suiro.errors import UsageError
 from suiro.foundation.http import Role
 
-__all__ = ["ENDPOINTS"]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TopicPage:

@@ -16,8 +16,6 @@ from suiro.console.web.remotes import listed, peer_of, segment
 from suiro.errors import UsageError
 from suiro.foundation.http import Role
 
-__all__ = ["ENDPOINTS", "list_views"]
-
 LONG_TIMEOUT_MS = 10 * 60_000
 """Of a comparison or an explanation, where nothing shorter is asked for."""
 LONGEST_TIMEOUT_MS = 60 * 60_000

@@ -17,8 +17,6 @@ from suiro.views.analysis.compare.values import Comparator, Tolerance, columns_o
 from suiro.views.cuts import Cut
 from suiro.views.store.places import place_of
 
-__all__ = ["PATTERNS_EXPLAINED", "Buckets", "Comparison", "OnlyThere", "compare", "compare_buckets"]
-
 EXAMPLES = 3
 PATTERNS_EXPLAINED = 20
 Row = tuple[tuple[Any, ...], int, str]

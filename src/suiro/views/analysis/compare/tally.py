@@ -9,8 +9,6 @@ from typing import Any
 
 from suiro.views.analysis.compare.values import Difference, shortened
 
-__all__ = ["ColumnDifferences", "Example", "Kind", "Pattern", "Tally"]
-
 PATTERNS_MAX = 200
 KINDS_MAX = 20
 SMALLEST_DECADE, LARGEST_DECADE = -12, 18

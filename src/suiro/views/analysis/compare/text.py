@@ -11,8 +11,6 @@ from suiro.views.analysis.compare.comparison import Comparison, OnlyThere
 from suiro.views.analysis.compare.tally import ColumnDifferences, Kind, Pattern
 from suiro.views.cuts import Cut
 
-__all__ = ["figure", "inputs_text", "key_text", "rows_text", "share_text", "text_of"]
-
 PATTERNS_SHOWN = 8
 COLUMNS_SHOWN = 12
 

@@ -14,8 +14,6 @@ from typing import Any
 
 from suiro.errors import UsageError
 
-__all__ = ["ABSENT", "Comparator", "Difference", "Tolerance", "columns_of", "plain", "shortened"]
-
 Columns = Mapping[str, Any]
 VALUE_CHARS = 80
 

@@ -21,8 +21,6 @@ from suiro.views.analysis.explain.replay import Key, Side
 from suiro.views.analysis.explain.result import Explanation
 from suiro.views.analysis.explain.rows import explain_from
 
-__all__ = ["Cause", "Explained", "explain_comparison", "explain_differences"]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cause:

@@ -16,8 +16,6 @@ from typing import Any
 from suiro.lineage import Place
 from suiro.views.analysis.compare.values import ABSENT, is_number
 
-__all__ = ["Effect", "Group", "RowEffect", "Sorted", "sort_records"]
-
 Columns = Mapping[str, Any]
 CHANCE = 0.02
 """Means of two versions may move by the same now and then: no more often than this."""

@@ -18,8 +18,6 @@ from suiro.streams.topology.nodes import Node, Process, Repartition, Sink, Sourc
 from suiro.views.analysis.compare.values import shortened
 from suiro.views.analysis.explain.replay import Side, pipe
 
-__all__ = ["Path", "Stop", "function_of", "parted", "paths_of", "shown"]
-
 _FUNCTIONS = ("predicate", "mapper", "joiner", "key_mapper", "foreign_key", "action", "adder", "supplier")
 
 

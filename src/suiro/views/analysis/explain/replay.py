@@ -25,14 +25,12 @@ from suiro.lineage import (
     sources_of,
 )
 from suiro.streams.interpreter import Emitted, Interpreter
+from suiro.streams.operators.context import TaskSettings
 from suiro.streams.records import Record, Windowed
 from suiro.streams.serdes import natural
-from suiro.streams.task import TaskSettings
 from suiro.streams.topology.nodes import Node, Sink
 from suiro.streams.topology.topology import Topology
 from suiro.views.store.places import place_of
-
-__all__ = ["OUTPUT", "Replay", "Side", "Step", "Traced", "pipe", "replay", "reproduces"]
 
 OUTPUT = "view-output"
 """Name of the node that writes a view's rows."""

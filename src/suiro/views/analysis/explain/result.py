@@ -14,8 +14,6 @@ from suiro.views.analysis.explain.path import Stop
 from suiro.views.analysis.explain.replay import Key
 from suiro.views.analysis.explain.traits import Trait
 
-__all__ = ["Decided", "Explanation", "Kind", "Turn"]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Turn:

@@ -15,8 +15,8 @@ from suiro.client import Client
 from suiro.errors import UsageError
 from suiro.foundation.types import TopicPartition
 from suiro.lineage import InputRecord, Inputs, Log, Place, source_of
+from suiro.streams.operators.context import TaskSettings
 from suiro.streams.serdes.block_forms import decode_rows
-from suiro.streams.task import TaskSettings
 from suiro.streams.topology.nodes import Source
 from suiro.streams.topology.topology import Topology
 from suiro.views.analysis.compare.values import ABSENT, Comparator, Tolerance, columns_of, plain
@@ -26,8 +26,6 @@ from suiro.views.analysis.explain.replay import Key, Replay, Side, Traced, repla
 from suiro.views.analysis.explain.result import Decided, Explanation, Kind, Turn
 from suiro.views.analysis.explain.traits import traits_of
 from suiro.views.definition import RowCodec, VersionSpec
-
-__all__ = ["explain", "explain_from", "side_of"]
 
 Columns = Mapping[str, Any]
 

@@ -15,8 +15,6 @@ from suiro.views.analysis.explain.path import Stop
 from suiro.views.analysis.explain.result import Decided, Explanation, Kind, Turn
 from suiro.views.analysis.explain.traits import Trait
 
-__all__ = ["effects_text", "text_of"]
-
 VALUE_CHARS = 100
 ROW_COLUMNS_SHOWN = 12
 

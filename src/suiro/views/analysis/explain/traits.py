@@ -9,8 +9,6 @@ from typing import Any
 
 from suiro.views.analysis.compare.values import ABSENT, flattened, is_number, shortened
 
-__all__ = ["Trait", "traits_of"]
-
 TRAITS_MAX = 3
 
 
