@@ -260,3 +260,86 @@ def test_a_name_is_free_again_when_all_of_its_topic_is_removed(tmp_path: Path) -
         assert not topics.is_changing("t")
         new = topics.create("t", partitions=2, configs={})
         assert new.topic_id != old.topic_id
+
+
+def test_a_creation_in_steps_that_fails_takes_nothing_else_back(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Large topics are made a partition at a time. What other clients were told of meanwhile must be there after a
+    restart, whichever creation fails first; and the numbers of the journal's lines must not be given twice."""
+    with registry(tmp_path) as topics:
+        opened = DataDirectory.open_partition
+
+        def full(self: DataDirectory, topic: str, partition: int, **more: object) -> object:
+            if topic in ("first", "second") and partition == 1:
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+            return opened(self, topic, partition, **more)  # type: ignore[arg-type]
+
+        monkeypatch.setattr(DataDirectory, "open_partition", full)
+        grown = topics.create("first-grown", partitions=1, configs={})
+        first = topics.creating("first", partitions=3, configs={})
+        second = topics.creating("second", partitions=3, configs={})
+        next(first)
+        next(second)
+        meanwhile = topics.create("meanwhile", partitions=1, configs={})
+        altered = topics.create("altered", partitions=1, configs={})
+        topics.alter_configs(altered, {"retention.ms": "5"})
+        for steps in (first, second):
+            with pytest.raises(StorageError):
+                list(steps)
+        topics.create("after", partitions=1, configs={})
+        topics.grow(grown, 2)
+    with registry(tmp_path) as topics:
+        found = {topic.name: len(topic.partitions) for topic in topics}
+        assert found == {"first-grown": 2, "meanwhile": 1, "altered": 1, "after": 1}
+        kept = topics.topic("meanwhile")
+        assert kept is not None
+        assert kept.topic_id == meanwhile.topic_id
+        again = topics.topic("altered")
+        assert again is not None
+        assert again.configs == {"retention.ms": "5"}
+
+
+def test_a_growth_in_steps_that_fails_keeps_what_was_altered_meanwhile(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with registry(tmp_path) as topics:
+        topic = topics.create("t", partitions=1, configs={})
+        steps = topics.growing(topic, 3)
+        next(steps)
+        topics.alter_configs(topic, {"retention.ms": "5"})
+        monkeypatch.setattr(DataDirectory, "open_partition", _refuses)
+        with pytest.raises(StorageError):
+            list(steps)
+        assert len(topic.partitions) == 1
+    monkeypatch.undo()
+    with registry(tmp_path) as topics:
+        (topic,) = topics
+        assert (len(topic.partitions), topic.configs) == (1, {"retention.ms": "5"})
+
+
+def _refuses(*_: object, **__: object) -> object:
+    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+
+def test_what_could_not_be_taken_back_is_written_before_the_next_change(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else the list would have two topics of one name, and their folders fit only one of them."""
+    with registry(tmp_path) as topics:
+        steps = topics.creating("t", partitions=2, configs={})
+        next(steps)
+        topics.create("meanwhile", partitions=1, configs={})
+        with monkeypatch.context() as patch:
+            patch.setattr(DataDirectory, "open_partition", _refuses)
+            patch.setattr("suiro.broker.storage.topic_list.os.write", _refuses)
+            with pytest.raises(StorageError):
+                list(steps)
+            with pytest.raises(StorageError):
+                topics.create("t", partitions=1, configs={})
+        made = topics.create("t", partitions=1, configs={})
+    with registry(tmp_path) as topics:
+        again = topics.topic("t")
+        assert again is not None
+        assert (again.topic_id, len(again.partitions)) == (made.topic_id, 1)
+        assert {topic.name for topic in topics} == {"t", "meanwhile"}

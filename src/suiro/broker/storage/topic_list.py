@@ -5,7 +5,8 @@ once was, `topics.journal` every change since, one line each, so that a change c
 there are. A start, and a long journal, writes the whole list anew: beside itself, synced, renamed over the old one.
 Lines bear numbers and the list knows its last, so a crash between the two steps repeats nothing. A crash leaves at
 worst a half-written last line, of a change that nobody was told of. What follows a `put` may fail, since a disk gets
-full: then its line is cut off again, which needs no room.
+full: then its line is cut off again, which needs no room. Where other changes came meanwhile, a further line takes it
+back; if there is no room for that one, it is written before any other change.
 """
 
 from __future__ import annotations
@@ -68,6 +69,8 @@ class TopicList:
         self._number = 0
         self._lines = 0
         self._last_line = 0
+        self._last_put: TopicEntry | None = None  # what the last line says, if it is a put
+        self._owed: list[tuple[Change, TopicEntry]] = []  # holds already, and could not be written yet
         self._journal = -1
         self._together = False
 
@@ -100,16 +103,23 @@ class TopicList:
             self._write("put", entry)
 
     def take_back(self, entry: TopicEntry, *, before: TopicEntry | None) -> None:
-        """The last change, which put this entry, was not made. `before`: what there was in its place."""
+        """A change, which put this entry, was not made. `before`: what there was in its place. Raises OSError, and then
+        it is written before the next change."""
         if before is None:
             self.topics.pop(entry.topic_id, None)
         else:
             self.topics[entry.topic_id] = before
-        os.ftruncate(self._journal, self._last_line)
-        self._number -= 1
-        self._lines -= 1
-        if not self._together:
-            os.fsync(self._journal)
+        if self._last_put == entry:
+            self._last_put = None
+            os.ftruncate(self._journal, self._last_line)
+            self._number -= 1
+            self._lines -= 1
+            if not self._together:
+                os.fsync(self._journal)
+            return
+        # A topic is made in steps, between which other clients have their turns: the last line is another change's.
+        self._owed += [("delete", entry), ("deleted", entry)] if before is None else [("put", before)]
+        self._settle()
 
     def delete(self, topic_id: UUID) -> None:
         """A topic is gone; its folders may still be there."""
@@ -149,6 +159,15 @@ class TopicList:
             self._journal = -1
 
     def _write(self, change: Change, entry: TopicEntry) -> None:
+        self._settle()
+        self._append(change, entry)
+
+    def _settle(self) -> None:
+        while self._owed:
+            self._append(*self._owed[0])
+            del self._owed[0]
+
+    def _append(self, change: Change, entry: TopicEntry) -> None:
         if self._lines >= _LONG_JOURNAL:
             try:
                 self.fold()
@@ -167,6 +186,7 @@ class TopicList:
         self._number += 1
         self._apply(change, entry)
         self._last_line = end
+        self._last_put = entry if change == "put" else None
         self._lines += 1
 
     def _apply(self, change: Change, entry: TopicEntry) -> None:

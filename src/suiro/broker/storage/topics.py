@@ -230,6 +230,10 @@ class TopicRegistry:
             self._list.put(_entry(topic, partitions))
             try:
                 yield from self._opening(topic, made, partitions - have, first=have)
+                if (
+                    topic.configs is not configs
+                ):  # whoever altered them wrote down as many partitions as there were
+                    self._list.put(_entry(topic, partitions))
             except GeneratorExit:
                 raise
             except BaseException:
@@ -238,10 +242,6 @@ class TopicRegistry:
                     self._list.take_back(_entry(topic, partitions), before=_entry(topic, have))
                 raise
             topic.partitions += made
-            if (
-                topic.configs is not configs
-            ):  # whoever altered them wrote down as many partitions as there were
-                self._list.put(_entry(topic, partitions))
 
     def delete(self, topic: Topic) -> None:
         """All of `deleting` at once: for a few partitions."""
