@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 import uvloop
+from support.cleaning import batches, clean_log
 
 from suiro.broker import Broker, BrokerConfig
 from suiro.broker.coordination.groups.records import OffsetValue
@@ -254,3 +255,44 @@ def test_a_marker_in_the_coordinators_own_log_is_no_state(tmp_path: Path) -> Non
             partition.log.append_control(False, 5, 0, 0)
     with started(tmp_path, clock) as broker:
         assert [(t.transactional_id, t.producer_id) for t in broker.transactions] == [("app", producer_id)]
+
+
+def test_a_marker_that_cleaning_has_emptied_keeps_no_node_from_starting(tmp_path: Path) -> None:
+    """Cleaning keeps a batch without records in the place of a marker to remember the producer's epoch. It is that of
+    every marker of a producer that goes on with one epoch for days, and has written nothing since a clean stop."""
+    clock, day_ms = ManualClock(), 24 * 3600 * 1000
+
+    def committed(broker: Broker, producer: tuple[int, int], value: int) -> None:
+        place = broker.groups.partition_of("g")
+        broker.transactions.add_partitions(
+            "id",
+            producer_id=producer[0],
+            producer_epoch=producer[1],
+            partitions=frozenset(((place.topic, place.index),)),
+            version=V1,
+        )
+        broker.groups.offsets.commit("g", {PLACE: offset(value, clock)}, producer=producer)
+        assert end(broker, producer, commit=True) is ErrorCode.none
+
+    with started(tmp_path, clock) as broker:
+        broker.create_topic("t")
+        producer = begin(broker)
+        log = broker.groups.partition_of("g").log
+        committed(broker, producer, 1)
+        committed(broker, producer, 2)
+        log.roll()
+        clean_log(log, clock.wall_ms(), compiled=False)  # the first commit's records go
+        committed(broker, producer, 3)
+        log.roll()
+        clean_log(log, clock.wall_ms(), compiled=False)  # its marker has nothing left to mark, and gets its time
+        clock.advance(day_ms + 1)
+        committed(broker, producer, 4)
+        log.roll()
+    with started(tmp_path, clock) as broker:
+        log = broker.groups.partition_of("g").log
+        clean_log(log, clock.wall_ms(), compiled=False)
+        assert any(header.is_control and header.count == 0 for header, _ in batches(log))
+    with started(tmp_path, clock, crash=True) as broker:
+        assert broker.groups.offsets.store.committed("g")[PLACE].value.offset == 4
+    with started(tmp_path, clock) as broker:
+        assert broker.groups.offsets.store.committed("g")[PLACE].value.offset == 4

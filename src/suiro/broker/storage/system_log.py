@@ -57,7 +57,10 @@ def append(
 
 
 def replay(log: PartitionLog) -> Iterator[tuple[BatchHeader, tuple[Record, ...]]]:
-    """Every batch of the log with its records, from the start to the end. Raises LogError where it is damaged."""
+    """Every batch of the log that has records, from the start to the end. Raises LogError where it is damaged.
+
+    A batch that cleaning has emptied says nothing more; a marker's is left when nothing is left of its transaction.
+    """
     offset = log.log_start_offset
     while offset < log.log_end_offset:
         result = log.read(offset, max_bytes=_READ_BYTES, read_committed=False, min_one_batch=True)
@@ -65,8 +68,9 @@ def replay(log: PartitionLog) -> Iterator[tuple[BatchHeader, tuple[Record, ...]]
         before = offset
         for position, header in iter_headers(data):
             if header.last_offset >= offset:
-                yield header, decode_batch(data, position)
                 offset = header.next_offset
+                if records := decode_batch(data, position):
+                    yield header, records
         if offset == before:
             if result.regions:
                 raise DamagedLogError(f"{log.directory} is damaged: no whole batch begins at offset {offset}")
