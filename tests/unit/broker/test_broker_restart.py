@@ -284,7 +284,9 @@ def test_a_marker_that_cleaning_has_emptied_keeps_no_node_from_starting(tmp_path
         clean_log(log, clock.wall_ms(), compiled=False)  # the first commit's records go
         committed(broker, producer, 3)
         log.roll()
-        clean_log(log, clock.wall_ms(), compiled=False)  # its marker has nothing left to mark, and gets its time
+        clean_log(
+            log, clock.wall_ms(), compiled=False
+        )  # its marker has nothing left to mark, and gets its time
         clock.advance(day_ms + 1)
         committed(broker, producer, 4)
         log.roll()
@@ -296,3 +298,50 @@ def test_a_marker_that_cleaning_has_emptied_keeps_no_node_from_starting(tmp_path
         assert broker.groups.offsets.store.committed("g")[PLACE].value.offset == 4
     with started(tmp_path, clock) as broker:
         assert broker.groups.offsets.store.committed("g")[PLACE].value.offset == 4
+
+
+def _full(*_: object, **__: object) -> int:
+    raise StorageError("no space left on device")
+
+
+@pytest.mark.parametrize("how", ["retried", "restarted", "committed"])
+def test_offsets_of_a_topic_that_was_deleted_to_make_room_do_not_come_back(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, how: str
+) -> None:
+    """A new topic of the name would be read from where the old one was read to."""
+    clock = ManualClock()
+    with started(tmp_path, clock, crash=True) as broker:
+        first = broker.create_topic("t", partitions=2)
+        old = OffsetValue(
+            offset=5, leader_epoch=0, metadata="", commit_ms=clock.wall_ms(), topic_id=first.topic_id
+        )
+        broker.groups.offsets.commit("g", {PLACE: old, ("t", 1): old})
+        with monkeypatch.context() as patch:
+            patch.setattr(PartitionLog, "append", _full)
+            broker.delete_topic(first)
+        assert broker.groups.offsets.store.committed("g") == {}
+        second = broker.create_topic("t", partitions=2)
+        new = OffsetValue(
+            offset=1, leader_epoch=0, metadata="", commit_ms=clock.wall_ms(), topic_id=second.topic_id
+        )
+        if how == "retried":
+            broker.groups.expire_offsets()
+        if how == "committed":
+            broker.groups.offsets.commit("g", {PLACE: new})
+    with started(tmp_path, clock) as broker:
+        found = {place: entry.value for place, entry in broker.groups.offsets.store.committed("g").items()}
+        assert found == ({PLACE: new} if how == "committed" else {})
+
+
+def test_offsets_of_a_topic_whose_deletion_a_kill_cut_short_do_not_come_back(tmp_path: Path) -> None:
+    clock = ManualClock()
+    with started(tmp_path, clock, crash=True) as broker:
+        topic = broker.create_topic("t", partitions=2)
+        broker.create_topic("kept")
+        broker.groups.offsets.commit("g", {PLACE: offset(5, clock), ("kept", 0): offset(6, clock)})
+        next(broker.deleting_topic(topic))  # and killed
+    for _ in range(2):
+        with started(tmp_path, clock, crash=True) as broker:
+            if "t" not in broker.topics:
+                broker.create_topic("t", partitions=2)
+            assert set(broker.groups.offsets.store.committed("g")) == {("kept", 0)}

@@ -150,6 +150,7 @@ class GroupCoordinator:
         topic = self._host.topics.topic(OFFSETS_TOPIC)
         if topic is None:
             return
+        self.offsets.forget_lost_topics()
         live: dict[int, list[tuple[bytes, bytes]]] = {partition.index: [] for partition in topic.partitions}
         for group_id, group in self.groups.items():
             kept = live[self.partition_of(group_id).index]

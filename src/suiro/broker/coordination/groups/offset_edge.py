@@ -34,6 +34,8 @@ class GroupOffsets:
         self._host = host
         self._coordinator = coordinator
         self.store = OffsetStore()
+        self._owed: dict[str, set[TopicPartition]] = {}
+        """Of each group the offsets that went with their topic, where that could not be written down yet."""
 
     def check_commit(
         self,
@@ -100,6 +102,7 @@ class GroupOffsets:
         """
         if not offsets:
             return
+        self._settle(group_id)
         keyed = [
             (records.encode_offset_key(group_id, topic, index), records.encode_offset_value(value))
             for (topic, index), value in offsets.items()
@@ -135,9 +138,39 @@ class GroupOffsets:
 
     def forget_topic(self, topic: str) -> None:
         """The topic is deleted: also what an open transaction would commit for it."""
-        for group_id, places in self.store.places_of(topic).items():
-            with _for_itself(group_id):
-                self._remove(group_id, places)
+        for group_id, places in self.store.places(of_topic=topic).items():
+            self._forget(group_id, places)
+
+    def forget_lost_topics(self) -> None:
+        """At a start: the same for topics that are gone, or that others of their names have taken the places of. The
+        node died before it was written down, or its disk was full to the end."""
+        for group_id, places in self.store.places().items():
+            lost = {place for place in places if self._is_lost(group_id, place)}
+            if lost:
+                self._forget(group_id, lost)
+
+    def _is_lost(self, group_id: str, place: TopicPartition) -> bool:
+        topics = self._host.topics
+        topic = topics.topic(place[0])
+        if topic is None:
+            return not topics.adopted  # else the topics may be in folders that are still to come
+        known = self.store.committed(group_id).get(place)
+        return known is not None and known.value.topic_id not in (None, topic.topic_id)
+
+    def _forget(self, group_id: str, places: Iterable[TopicPartition]) -> None:
+        """At once, whatever the disk says: a new topic of the name must not be read from the old one's offsets on."""
+        self.store.remove(group_id, places)
+        self._owed.setdefault(group_id, set()).update(places)
+        with _for_itself(group_id):
+            self._settle(group_id)
+
+    def _settle(self, group_id: str) -> None:
+        """Write down what the group has lost, before anything else of it. Raises LogError."""
+        owed = self._owed.get(group_id)
+        if owed:
+            gone = [(records.encode_offset_key(group_id, *place), None) for place in sorted(owed)]
+            self._coordinator.write(group_id, gone)
+            del self._owed[group_id]
 
     def _remove(self, group_id: str, places: Iterable[TopicPartition]) -> None:
         gone = sorted(places)
@@ -151,6 +184,9 @@ class GroupOffsets:
     def expire(self) -> None:
         """Drop offsets that were kept for long enough, and groups that have neither members nor offsets."""
         now = self._host.clock.wall_ms()
+        for group_id in list(self._owed):
+            with _for_itself(group_id):
+                self._settle(group_id)
         for group in list(self._coordinator.groups.values()):
             group_id = group.group_id
             offsets, held = self.store.committed(group_id), self.store.undecided(group_id)
@@ -196,7 +232,7 @@ def _for_itself(group_id: str) -> Iterator[None]:
     try:
         yield
     except LogError as error:
-        logger.error("offsets of group %s that are over stay for now: %s", group_id, error)
+        logger.error("that offsets of group %s are over cannot be written down now: %s", group_id, error)
 
 
 def _is_empty(group: Group | ConsumerGroup) -> bool:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from itertools import chain
 
 from suiro.broker.coordination.groups.records import OffsetValue
 from suiro.foundation.types import TopicPartition
@@ -40,17 +41,14 @@ class OffsetStore:
         """Where an open transaction holds an offset of this group (KIP-447: require_stable)."""
         return {place for held in self._undecided.values() for group, place in held if group == group_id}
 
-    def places_of(self, topic: str) -> dict[str, set[TopicPartition]]:
-        """Group -> where it has an offset of this topic, decided or not."""
+    def places(self, *, of_topic: str | None = None) -> dict[str, set[TopicPartition]]:
+        """Group -> where it has an offset, decided or not."""
         found: dict[str, set[TopicPartition]] = {}
-        for group_id, offsets in self._committed.items():
-            for place in offsets:
-                if place[0] == topic:
-                    found.setdefault(group_id, set()).add(place)
-        for held in self._undecided.values():
-            for group_id, place in held:
-                if place[0] == topic:
-                    found.setdefault(group_id, set()).add(place)
+        committed = ((group_id, place) for group_id, offsets in self._committed.items() for place in offsets)
+        undecided = (key for held in self._undecided.values() for key in held)
+        for group_id, place in chain(committed, undecided):
+            if of_topic in (None, place[0]):
+                found.setdefault(group_id, set()).add(place)
         return found
 
     def put(self, group_id: str, place: TopicPartition, entry: CommittedOffset) -> None:
