@@ -38,6 +38,7 @@ from suiro.broker.storage.topics import (
     Partition,
     Topic,
     TopicRegistry,
+    internal_configs,
 )
 from suiro.broker.storage.workers import Workers
 from suiro.clock import Clock, SystemClock
@@ -395,17 +396,11 @@ class Broker:
         topic = self.topics.topic(name)
         if topic is None:
             settings = self.settings
-            partitions, segment_bytes = {
-                OFFSETS_TOPIC: (
-                    settings.offsets_topic_num_partitions,
-                    settings.offsets_topic_segment_bytes,
-                ),
-                TRANSACTIONS_TOPIC: (
-                    settings.transaction_state_log_num_partitions,
-                    settings.transaction_state_log_segment_bytes,
-                ),
+            partitions = {
+                OFFSETS_TOPIC: settings.offsets_topic_num_partitions,
+                TRANSACTIONS_TOPIC: settings.transaction_state_log_num_partitions,
             }[name]
-            configs = {"cleanup.policy": "compact", "segment.bytes": str(segment_bytes)}
+            configs = internal_configs(name, settings)
             topic = self.topics.create(name, partitions=partitions, configs=configs)
         return topic
 

@@ -11,11 +11,12 @@ from pathlib import Path
 
 import pytest
 
-from suiro.broker.storage.topics import InvalidTopicError, TopicRegistry
+from suiro.broker.storage.topics import INTERNAL_TOPICS, InvalidTopicError, TopicRegistry, internal_configs
 from suiro.clock import ManualClock
 from suiro.config import NodeSettings
 from suiro.errors import ConfigError
 from suiro.log import DataDirectory, StorageError
+from suiro.protocol.records import Record, encode_batch
 
 
 @contextmanager
@@ -343,3 +344,40 @@ def test_what_could_not_be_taken_back_is_written_before_the_next_change(
         assert again is not None
         assert (again.topic_id, len(again.partitions)) == (made.topic_id, 1)
         assert {topic.name for topic in topics} == {"t", "meanwhile"}
+
+
+def test_topics_whose_settings_are_lost_keep_all_that_they_have(tmp_path: Path) -> None:
+    """Whoever follows the advice on a damaged list of topics must not lose records to the node's defaults."""
+    settings = NodeSettings(log_retention_ms=1, log_retention_bytes=1)
+    with registry(tmp_path, settings) as topics:
+        topics.create("table", partitions=2, configs={"cleanup.policy": "compact"})
+        for name in INTERNAL_TOPICS:
+            topics.create(name, partitions=1, configs=internal_configs(name, settings))
+        before = {topic.name: topic.configs for topic in topics}
+        for partition in topics.partitions():
+            partition.log.append(
+                encode_batch([Record(offset=0, timestamp=0, key=b"k", value=b"v")]), origin="coordinator"
+            )
+    (tmp_path / "topics.json").write_bytes(b"{")
+    with pytest.raises(ConfigError, match="keep all records"), registry(tmp_path, settings):
+        pass
+    (tmp_path / "topics.json").unlink()
+    (tmp_path / "topics.journal").unlink()
+    for _ in range(2):
+        with registry(tmp_path, settings) as topics:
+            for partition in topics.partitions():
+                partition.log.retention.apply(10**15)
+                assert (partition.log.log_start_offset, partition.log.log_end_offset) == (0, 1)
+            after = {topic.name: topic.configs for topic in topics}
+            assert after.pop("table") == {"retention.ms": "-1", "retention.bytes": "-1"}
+            assert after == {name: before[name] for name in INTERNAL_TOPICS}
+
+
+def test_a_lost_list_of_tiered_topics_is_asked_for(tmp_path: Path) -> None:
+    """As topics without a tier they would lose in the store what is only there."""
+    with registry(tmp_path) as topics:
+        topics.create("__remote_log_metadata", partitions=1, configs={})
+    (tmp_path / "topics.json").unlink()
+    with pytest.raises(ConfigError, match=r"topics\.json, which says"), registry(tmp_path):
+        pass
+    assert not (tmp_path / "topics.json").exists()

@@ -90,7 +90,7 @@ class TopicList:
             except (ValueError, KeyError, TypeError) as error:
                 raise ConfigError(
                     f"{self._path} is damaged ({error!r}); restore it, or move it and {JOURNAL_FILE} away to adopt "
-                    "the folders found"
+                    "the folders found: their topics have lost their settings then, and keep all records"
                 ) from error
             self._replay()
         self._journal = os.open(

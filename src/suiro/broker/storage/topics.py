@@ -6,8 +6,8 @@ The list on disk (`topic_list`) is the truth about which topics exist; a partiti
 - Deleting: the topic moves to the list's `deleting` part first; a start finishes what a crash interrupted, by
   topic id, so that a new topic of the same name is never touched.
 - Altering: the list first, then the open logs.
-- A data directory with partition folders but without the file comes from elsewhere (Apache Kafka itself): its
-  topics are adopted as they are.
+- A data directory with partition folders but without the file comes from elsewhere (Apache Kafka itself), or has lost
+  it: its topics are adopted. Their settings are not known, so they keep all that they have.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from uuid import UUID, uuid4
 
 from suiro.broker.settings.cluster_state import written_down
 from suiro.broker.settings.configs import log_config
-from suiro.broker.storage.topic_list import TopicEntry, TopicList
+from suiro.broker.storage.topic_list import LIST_FILE, TopicEntry, TopicList
 from suiro.config import NodeSettings
 from suiro.errors import ConfigError
 from suiro.log import StorageError
@@ -46,6 +46,9 @@ MAX_NAME_LENGTH = 249
 _LEGAL_NAME = re.compile(r"[a-zA-Z0-9._-]+")
 METADATA_TOPIC = "__cluster_metadata"
 """Kafka's own record of a cluster. A node has none, and no topic may bear its name."""
+_TIER_TOPIC = "__remote_log_metadata"
+_KEEPS_ALL = {"retention.ms": "-1", "retention.bytes": "-1"}
+"""Settings of a topic of which nobody knows any: nothing of it goes until somebody gives it others."""
 
 
 class InvalidTopicError(Exception):
@@ -86,6 +89,15 @@ class Topic:
     @property
     def is_internal(self) -> bool:
         return self.name in INTERNAL_TOPICS
+
+
+def internal_configs(name: str, settings: NodeSettings) -> dict[str, str]:
+    """The settings of a coordinators' topic."""
+    segment_bytes = {
+        OFFSETS_TOPIC: settings.offsets_topic_segment_bytes,
+        TRANSACTIONS_TOPIC: settings.transaction_state_log_segment_bytes,
+    }
+    return {"cleanup.policy": "compact", "segment.bytes": str(segment_bytes[name])}
 
 
 def check_topic_name(name: str) -> None:
@@ -401,14 +413,29 @@ class TopicRegistry:
                 shutil.rmtree(_renamed(place.directory, "-delete"), ignore_errors=True)
 
     def _found_folders(self) -> list[TopicEntry]:
+        """Raises `ConfigError` where there is a remote tier: taken for topics without one, they would lose it."""
         found: dict[str, TopicEntry] = {}
         for place in self._directory.partitions():
+            if place.topic == _TIER_TOPIC:
+                raise ConfigError(
+                    f"{place.directory}: topics of this node have records in a remote store, and {LIST_FILE}, which "
+                    "says which topics, is not there; restore it, or move this folder away to give up what is in the "
+                    "store alone"
+                )
             if place.topic_id is None or place.topic == METADATA_TOPIC:
                 continue
-            fresh = TopicEntry(name=place.topic, topic_id=place.topic_id, partitions=0, configs={})
+            configs = _KEEPS_ALL
+            if place.topic in INTERNAL_TOPICS:
+                configs = internal_configs(place.topic, self._settings)
+            fresh = TopicEntry(name=place.topic, topic_id=place.topic_id, partitions=0, configs=configs)
             entry = found.get(place.topic, fresh)
             found[place.topic] = replace(entry, partitions=max(entry.partitions, place.partition + 1))
             logger.info("adopting %s, which this node did not make", place.directory.name)
+        for name in found.keys() - INTERNAL_TOPICS:
+            logger.warning(
+                "%s: its settings are not known, so it keeps all its records (retention.ms=-1); give it its own",
+                name,
+            )
         return list(found.values())
 
 
