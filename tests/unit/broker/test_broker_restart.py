@@ -19,6 +19,7 @@ from suiro.broker.coordination.transactions.producer_ids import NoProducerIdErro
 from suiro.broker.coordination.transactions.state import V1
 from suiro.clock import ManualClock
 from suiro.config import NodeSettings
+from suiro.errors import ConfigError
 from suiro.log import DataDirectory, PartitionLog, StorageError
 from suiro.protocol.messages import ErrorCode
 from suiro.protocol.records import Record, encode_batch
@@ -345,3 +346,21 @@ def test_offsets_of_a_topic_whose_deletion_a_kill_cut_short_do_not_come_back(tmp
             if "t" not in broker.topics:
                 broker.create_topic("t", partitions=2)
             assert set(broker.groups.offsets.store.committed("g")) == {("kept", 0)}
+
+
+def test_producer_ids_are_not_given_again_where_their_file_is_lost(tmp_path: Path) -> None:
+    """The first batch of another producer would be taken for a repetition, acknowledged, and not written."""
+    clock = ManualClock()
+    with started(tmp_path, clock) as broker:
+        topic = broker.create_topic("t")
+        _, first, epoch = broker.transactions.init_producer_id(None, timeout_ms=0, expected=None)
+        records = [Record(offset=0, timestamp=clock.wall_ms(), key=None, value=b"v")]
+        data = encode_batch(records, producer_id=first, producer_epoch=epoch, base_sequence=0)
+        topic.partitions[0].log.append(data)
+    (tmp_path / "producer-ids").write_text("12a")
+    with pytest.raises(ConfigError, match="producer-ids does not hold a number"), started(tmp_path, clock):
+        pass
+    (tmp_path / "producer-ids").unlink()
+    with started(tmp_path, clock) as broker:
+        _, second, _ = broker.transactions.init_producer_id(None, timeout_ms=0, expected=None)
+        assert second > first

@@ -55,7 +55,7 @@ class TransactionCoordinator:
         """Replay `__transaction_state`, then finish what was decided."""
         topic = self._host.topics.topic(TRANSACTIONS_TOPIC)
         highest = -1
-        if self._host.topics.adopted:
+        if self._host.topics.adopted or not self._producer_ids.is_known:
             self._producer_ids.keep_off(part.log for part in self._host.topics.partitions())
         for partition in topic.partitions if topic else ():
             for header, batch in system_log.replay(partition.log):

@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from suiro.errors import ConfigError
 from suiro.log import replace_file
 
 if TYPE_CHECKING:
@@ -25,8 +26,17 @@ class ProducerIds:
     """`take` one; the file says up to which they may have been taken."""
 
     def __init__(self, data: Path) -> None:
+        """Raises `ConfigError` where the file is damaged."""
         self._path = path = data / FILE_NAME
-        self._next = self._reserved = int(path.read_text()) if path.exists() else 0
+        self.is_known = path.exists()
+        """Whether the file says which ids were taken. If not, `keep_off` those that logs know."""
+        try:
+            self._next = self._reserved = int(path.read_text()) if self.is_known else 0
+        except ValueError as error:
+            raise ConfigError(
+                f"{path} does not hold a number; restore it, or remove it: the node gives ids above all those that its "
+                "logs know then"
+            ) from error
 
     @property
     def reserved(self) -> int:
