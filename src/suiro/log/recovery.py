@@ -322,13 +322,11 @@ def _recover_segment(
     size, position = segment.size, 0
     segment.forget()
     segment.create()
-    if size == 0 and segment.base_offset > end:
-        _add_gap(gaps, end, segment.base_offset)
-        end = segment.base_offset
     while position + HEADER_SIZE <= size:
         try:
             header = read_header(os.pread(segment.handle, HEADER_SIZE, position))
-            if position + header.size > size or header.base_offset < end or header.last_offset_delta < 0:
+            least = max(end, segment.base_offset)
+            if position + header.size > size or header.base_offset < least or header.last_offset_delta < 0:
                 break
             verify(segment.read_batch(position, header), 0, header)
         except CorruptRecordError:
@@ -345,6 +343,11 @@ def _recover_segment(
             segment.transaction_index.add(aborted)
         position += header.size
         end = header.next_offset
+    if position == 0 and segment.base_offset > end:
+        # Offsets before were given out: cleaning took their batches. The log goes on where the segment begins, for
+        # it can hold none that are smaller.
+        _add_gap(gaps, end, segment.base_offset)
+        end = segment.base_offset
     return position, end
 
 

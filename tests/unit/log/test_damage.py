@@ -286,6 +286,23 @@ def test_a_flipped_bit_in_an_unsynced_segment_keeps_what_is_behind_aside(
     assert _read(open_log(folder, config=CONFIG, clean=True, gaps_below=0))[1] is None
 
 
+def test_a_log_that_ends_where_a_segment_begins_goes_on_there(tmp_path: Path) -> None:
+    """Cleaning has left a gap before a segment whose first batch is torn now: the offsets of the gap were given out,
+    and the segment could not hold them."""
+    folder = _filled(tmp_path)
+    logs = sorted(folder.glob("*.log"))
+    content = bytearray(logs[2].read_bytes())
+    logs[1].unlink()
+    content[65] ^= 1
+    logs[2].write_bytes(content)
+    log = open_log(folder, config=CONFIG)
+    assert log.log_end_offset == int(logs[2].stem)
+    appended = log.append(batch()).base_offset
+    assert _read(log) == ([*_read(log)[0][:-1], appended], None)
+    log.close()
+    assert _read(open_log(folder, config=CONFIG, clean=True))[0][-1] == appended
+
+
 def test_what_is_kept_aside_has_a_limit_and_the_newest_stays(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
