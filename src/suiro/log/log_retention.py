@@ -93,7 +93,8 @@ class LogRetention:
         log.kept_segments.drop_oldest(count, self.delete_files)
         first = log.kept_segments.first_base
         self._flushing.flushed(first)
-        in_tier = log.config.remote_storage_enable and log.tiered_end_offset > log.log_start_offset
+        # Where nothing is copied any more, what was deleted may be nowhere else: then the log begins behind it.
+        in_tier = log.config.remote_storage_enable and first <= log.tiered_end_offset
         if first > log.log_start_offset and not in_tier:
             self.start_at(first)
         producer_snapshot.remove(log.directory, keep=log.kept_segments.bases)

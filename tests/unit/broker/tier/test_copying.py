@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from support.tiering import TOPIC, TieredNode, expected
+from support.tiering import SEGMENT_BYTES, TOPIC, TieredNode, expected
 
 from suiro.broker.storage.tier import METADATA_TOPIC
 from suiro.errors import ConfigError
@@ -177,6 +177,32 @@ def test_copy_disabled_keeps_what_is_there_readable(node: TieredNode) -> None:
     node.until_idle()
     assert node.copied == copied
     assert node.read_all() == expected(0, 40)
+
+
+def test_copy_disabled_leaves_no_hole_behind_the_tier(node: TieredNode) -> None:
+    """`retention.bytes` then takes local segments that are nowhere else; what the tier has before them goes with them.
+    A consumer would come to the hole, begin anew at the start, and come to the hole again."""
+    node.create()
+    node.produce(20)
+    node.until_copied()
+    node.log.retention.apply()
+    topic = node.broker.topics.topic(TOPIC)
+    assert topic is not None
+    altered = {
+        "remote.log.copy.disable": "true",
+        "local.retention.ms": "-2",
+        "retention.bytes": str(3 * SEGMENT_BYTES),
+    }
+    node.broker.topics.alter_configs(topic, {**topic.configs, **altered})
+    node.produce(40)
+    node.log.retention.apply()
+    node.until_idle()
+    start = node.log.log_start_offset
+    assert node.read_all() == expected(start, 60)
+    node.restart()
+    node.until_idle()
+    assert node.log.log_start_offset == start
+    assert node.read_all() == expected(start, 60)
 
 
 def test_an_open_transaction_holds_the_copy_back(node: TieredNode) -> None:
