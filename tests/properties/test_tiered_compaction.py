@@ -27,7 +27,7 @@ actions = st.one_of(
     st.tuples(st.just("write"), keys),
     st.tuples(st.just("delete"), keys),
     st.tuples(st.sampled_from(["clean", "tier", "retain", "time", "kill", "fill"]), st.just(0)),
-    st.tuples(st.sampled_from(["age", "settle"]), st.just(0)),
+    st.tuples(st.sampled_from(["age", "settle", "copy", "copy nothing"]), st.just(0)),
 )
 
 
@@ -77,6 +77,16 @@ class World:
                 node.until_idle()
                 node.log.retention.apply()
                 node.until_idle()
+            case "copy" | "copy nothing":
+                topic = node.broker.topics.topic(TOPIC)
+                assert topic is not None
+                local = {"local.retention.bytes": "1"}
+                if action == "copy nothing":
+                    local = {"local.retention.bytes": "-2", "remote.log.copy.disable": "true"}
+                kept = {
+                    name: text for name, text in topic.configs.items() if name != "remote.log.copy.disable"
+                }
+                node.broker.topics.alter_configs(topic, kept | local)
             case "kill":
                 node.tier.work()
                 node.broker.write_cleaner_offsets()
@@ -174,6 +184,23 @@ def test_a_deleted_key_does_not_come_back_from_the_tier(tmp_path: Path) -> None:
     world.do("settle", 0)
     world.do("age", 0)
     world.check()
+    world.node.stop()
+
+
+def test_a_key_that_is_deleted_while_nothing_is_copied_stays_deleted(tmp_path: Path) -> None:
+    """Its records in the tier are not cleaned meanwhile, so its tombstone must not go here."""
+    world = World(tmp_path)
+    world.do("write", 0)
+    world.do("settle", 0)
+    world.do("copy nothing", 0)
+    world.do("delete", 0)
+    world.do("age", 0)
+    world.check()
+    world.do("copy", 0)
+    world.do("settle", 0)
+    world.do("age", 0)
+    world.check()
+    assert world.node.log.cleaned_offset > 0
     world.node.stop()
 
 

@@ -205,8 +205,11 @@ class RemoteTier:
     def holds_cleaning(self, log: PartitionLog) -> bool:
         """Whether the cleaner has to wait: the tier has not caught up with what it did last."""
         tiered = self._tiered.get((log.topic_id, log.partition))
-        if tiered is None or not log.config.copies_to_remote:
+        if tiered is None or not log.config.remote_storage_enable:
             return False
+        if not log.config.copies_to_remote:
+            # The tier is not cleaned either. A tombstone that went here would leave older records of its key there.
+            return bool(tiered.remote.readable)
         behind = tiered.remote.readable and (log.cleaned_offset or 0) > self._cleaned.get(tiered.key, 0)
         return tiered.task is not None or bool(behind)
 
