@@ -30,6 +30,7 @@ from suiro.log.deleted_files import DeletedFiles
 from suiro.log.errors import (
     DamagedLogError,
     InRemoteTierError,
+    LogError,
     OffsetOutOfRangeError,
     StorageError,
     TornSegmentError,
@@ -412,7 +413,8 @@ class PartitionLog:
         """The batches from the one that holds `offset` on, up to the high watermark or last stable offset.
 
         The first batch is whole even when it is larger than `max_bytes`, unless `min_one_batch` is off.
-        Raises OffsetOutOfRangeError, and InRemoteTierError for an offset that is not on this disk.
+        Raises OffsetOutOfRangeError, InRemoteTierError for an offset that is not on this disk, DamagedLogError, and
+        StorageError where the disk fails.
         """
         if self.offline is not None:
             self.check_open()
@@ -424,9 +426,11 @@ class PartitionLog:
         if offset < self._segments.first_base:
             raise self._in_tier(offset)
         bound = self.last_stable_offset if read_committed else self.log_end_offset
-        found = None
-        if offset < bound:
-            try:
+        regions: list[Region] = []
+        aborted: list[tuple[int, int]] = []
+        try:
+            found = None
+            if offset < bound:
                 found = self._segments.region(
                     offset,
                     bound,
@@ -434,23 +438,18 @@ class PartitionLog:
                     max_bytes=max_bytes,
                     gaps_below=self.gaps_below,
                 )
-            except DamagedLogError as error:
-                self._report(error)
-                if offset < self.tiered_end_offset:
-                    raise self._in_tier(offset) from error  # The copy there was verified when it was made.
-                raise
-        regions: list[Region] = []
-        aborted: list[tuple[int, int]] = []
-        size = 0
-        if found is not None and (found[0][2] <= max_bytes or min_one_batch):
-            region, upper = found
-            regions.append(region)
-            size = region[2]
-            if read_committed:
-                aborted = self._segments.aborted(offset, upper)
+            if found is not None and (found[0][2] <= max_bytes or min_one_batch):
+                regions.append(found[0])
+                if read_committed:
+                    aborted = self._segments.aborted(offset, found[1])
+        except (DamagedLogError, StorageError) as error:
+            self._report(error)
+            if offset < self.tiered_end_offset:
+                raise self._in_tier(offset) from error  # The copy there was verified when it was made.
+            raise
         return ReadResult(
             regions=regions,
-            size=size,
+            size=sum(region[2] for region in regions),
             high_watermark=self.log_end_offset,
             last_stable_offset=self.last_stable_offset,
             log_start_offset=self.log_start_offset,
@@ -463,7 +462,7 @@ class PartitionLog:
             f"{self._segments.first_base} to {self.log_end_offset}"
         )
 
-    def _report(self, error: DamagedLogError) -> None:
+    def _report(self, error: LogError) -> None:
         """Log damage once, not at each read of it."""
         text = str(error)
         if text not in self._reported and len(self._reported) < _REPORTED_MAX:

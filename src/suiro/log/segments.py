@@ -10,7 +10,7 @@ from bisect import bisect_right
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
-from suiro.log.errors import DamagedLogError
+from suiro.log.errors import DamagedLogError, StorageError
 from suiro.log.files import FileHandle
 from suiro.log.retention import SegmentFacts
 from suiro.log.segment import Segment
@@ -100,8 +100,20 @@ class Segments:
         """The whole batches from the one that holds `offset` on, all before `bound`; and the offset behind them.
 
         At most `max_bytes`, but at least one batch; all in one segment. None where there is nothing. Raises
-        DamagedLogError where offsets are missing, unless the gap ends at or before `gaps_below`.
+        DamagedLogError where offsets are missing, unless the gap ends at or before `gaps_below`, and StorageError.
         """
+        try:
+            return self._region(offset, bound, log_end_offset, max_bytes, gaps_below)
+        except OSError as error:
+            raise self._unreadable(error) from error
+
+    def _unreadable(self, error: OSError) -> StorageError:
+        """A bad sector, or no descriptor left: a failure of this log, not of who reads it beside others."""
+        return StorageError(f"cannot read {self.active.path.parent}: {error.strerror or error}")
+
+    def _region(
+        self, offset: int, bound: int, log_end_offset: int, max_bytes: int, gaps_below: int
+    ) -> tuple[Region, int] | None:
         for segment in self.from_offset(offset):
             found = segment.batch_at(offset)
             if found is None:
@@ -129,7 +141,13 @@ class Segments:
         return None
 
     def aborted(self, offset: int, upper: int) -> list[tuple[int, int]]:
-        """Aborted transactions that overlap [offset, upper), as (producer id, first offset)."""
+        """Aborted transactions that overlap [offset, upper), as (producer id, first offset). Raises StorageError."""
+        try:
+            return self._aborted(offset, upper)
+        except OSError as error:
+            raise self._unreadable(error) from error
+
+    def _aborted(self, offset: int, upper: int) -> list[tuple[int, int]]:
         found: list[tuple[int, int]] = []
         for segment in self.from_offset(offset):
             for entry in segment.transaction_index.entries:

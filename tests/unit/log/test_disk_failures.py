@@ -100,6 +100,27 @@ def test_a_file_that_cannot_be_opened_fails_before_anything_is_written(
     assert again.append(batch()).base_offset == 4
 
 
+def test_a_read_that_fails_is_a_failure_of_this_log_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """As any other error it would end the whole fetch, and the connection, for all partitions that it names."""
+    log = open_log(tmp_path / "t-0", config=LogConfig(segment_bytes=300))
+    for _ in range(20):
+        log.append(batch())
+    log.append(batch(producer_id=1, epoch=0, sequence=0, transactional=True))
+    log.append_control(False, 1, 0, 0)
+    log.close()
+    log = open_log(tmp_path / "t-0", clean=True, recovery_point=22)
+    for name, offset, read_committed in (("pread", 0, False), ("open", 9, False), ("open", 20, True)):
+        log.kept_segments.release()
+        with monkeypatch.context() as patch:
+            patch.setattr(os, name, failing)
+            with pytest.raises(StorageError, match=r"cannot read .*t-0: Input/output error"):
+                log.read(offset, max_bytes=1000, read_committed=read_committed)
+        assert log.read(offset, max_bytes=1000, read_committed=read_committed).size > 0
+    assert len([record for record in caplog.records if "cannot read" in record.message]) == 1
+
+
 def test_a_data_directory_with_an_offline_log_is_not_stopped_cleanly(tmp_path: Path) -> None:
     from support.logs import TOPIC_ID
 
