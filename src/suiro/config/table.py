@@ -148,7 +148,7 @@ class SettingsTable:
     )
     group_max_bytes: int = setting(
         16_777_216,
-        "The same for all members of one group together. (Not a Kafka setting.)",
+        "The same for all members of one group together, with what they are assigned. (Not a Kafka setting.)",
         low=4096,
         high=MAX_INT,
         dynamic=True,

@@ -442,3 +442,63 @@ def test_members_of_the_new_protocol_count_from_a_start_on(tmp_path: Path, clock
             join(broker, "b", *topics)
         assert told.value.code is ErrorCode.group_max_size_reached
         join(broker, "a", *topics)  # who is there may say everything again
+
+
+def test_an_assignment_counts_as_what_its_members_hold(
+    tmp_path: Path, clock: ManualClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    """One member that leads its groups could fill the node's memory with them, a request's size at a time."""
+    with started(tmp_path, clock, group_max_bytes=100_000, group_max_total_bytes=150_000) as broker:
+        broker.create_topic("t")
+
+        def synced(group_id: str, size: int, *, joins: bool = True) -> list[ErrorCode]:
+            replies: list[JoinReply] = []
+            request = JoinRequest(
+                member_id="",
+                session_timeout_ms=10_000,
+                rebalance_timeout_ms=10_000,
+                protocol_type="consumer",
+                protocols=(("range", b""),),
+            )
+            if joins:
+                broker.groups.join(group_id, request, replies.append)
+                members[group_id] = replies[0]
+            member_id, generation = members[group_id].member_id, members[group_id].generation
+            codes: list[ErrorCode] = []
+            broker.groups.sync(
+                group_id,
+                SyncRequest(member_id=member_id, generation=generation, assignments={member_id: bytes(size)}),
+                lambda reply: codes.append(reply.code),
+            )
+            return codes
+
+        members: dict[str, JoinReply] = {}
+        assert synced("g", 100_000) == [ErrorCode.unknown_server_error]
+        assert "group g takes no assignment: members of" in caplog.text
+        assert synced("g", 90_000, joins=False) == [ErrorCode.none]
+        assert synced("g", 90_000, joins=False) == [ErrorCode.none]
+        assert synced("h", 90_000) == [ErrorCode.unknown_server_error]
+        assert synced("h", 50_000, joins=False) == [ErrorCode.none]
+        clock.advance(10_001)
+        broker.groups.look_again()
+        assert broker.groups.memory.used == 0
+
+
+def test_groups_that_nobody_could_join_are_not_kept(tmp_path: Path, clock: ManualClock) -> None:
+    with started(tmp_path, clock) as broker:
+        broker.create_topic("t")
+        codes = []
+        for number in range(10):
+            request = JoinRequest(
+                member_id="",
+                session_timeout_ms=1,
+                rebalance_timeout_ms=10_000,
+                protocol_type="consumer",
+                protocols=(("range", b""),),
+            )
+            broker.groups.join(f"g{number}", request, lambda reply: codes.append(reply.code))
+        assert set(codes) == {ErrorCode.invalid_session_timeout}
+        assert broker.groups.groups == {}
+        commit(broker, 5)
+        broker.groups.join("g", request, lambda reply: codes.append(reply.code))
+        assert list(broker.groups.groups) == ["g"]  # it stands for offsets

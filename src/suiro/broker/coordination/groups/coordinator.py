@@ -269,15 +269,17 @@ class GroupCoordinator:
                 self.memory.hold(group_id, 0)
 
     def refuses(self, group_id: str, *, before: int, after: int) -> str | None:
-        """Why a member of `before` bytes cannot have `after`; None: it can. The log tells of the first refusal in a
-        second, with the number of those since it last did."""
-        why = self.memory.refusal(group_id, before=before, after=after)
+        """Why a member of `before` bytes cannot have `after`; None: it can."""
+        return self._told(group_id, "member", self.memory.refusal(group_id, before=before, after=after))
+
+    def _told(self, group_id: str, what: str, why: str | None) -> str | None:
+        """The log tells of the first refusal in a second, with the number of those since it last did."""
         if why is not None:
             self._refusals += 1
             now = self.now()
             if now >= self._refusals_told_ms + _REFUSALS_TOLD_EVERY_MS:
                 logger.warning(
-                    "group %.300s takes no member: %s (%d refusals)", group_id, why, self._refusals
+                    "group %.300s takes no %s: %s (%d refusals)", group_id, what, why, self._refusals
                 )
                 self._refusals, self._refusals_told_ms = 0, now
         return why
@@ -325,6 +327,11 @@ class GroupCoordinator:
         if isinstance(group, ConsumerGroup):
             self.consumers.sync_classic(group, request, waiter)
             return
+        grown = group.growth_by(request)
+        if self._told(group_id, "assignment", self.memory.refusal_together(group_id, grown)):
+            # What Kafka answers where an assignment is too large for its log.
+            waiter(SyncReply(token=waiter, code=ErrorCode.unknown_server_error))
+            return
         self.carry_out(group, group.sync(request, waiter, now=self.now()))
 
     def heartbeat(
@@ -366,6 +373,20 @@ class GroupCoordinator:
             return
         self.schedule(group)
         self.measure(group.group_id)
+        self._drop_unused(group)
+
+    def _drop_unused(self, group: Group) -> None:
+        """A group that nobody has joined, after all, and that stands for no offsets: a client that goes through names
+        must not leave one for each."""
+        group_id = group.group_id
+        if (
+            group.is_simple
+            and group.changed_ms < 0
+            and self.groups.get(group_id) is group
+            and not self.offsets.store.committed(group_id)
+            and not self.offsets.store.undecided(group_id)
+        ):
+            del self.groups[group_id]
 
     def _persist(self, group: Group) -> ErrorCode:
         group.changed_ms = self._host.clock.wall_ms()

@@ -93,6 +93,15 @@ class Group:
             return member.size
         return size_of(known) if known in self.pending else 0
 
+    def growth_by(self, request: SyncRequest) -> int:
+        """By how many bytes its members would grow with the assignment in this request."""
+        if self.state is not GroupState.COMPLETING_REBALANCE or request.member_id != self.leader:
+            return 0
+        return sum(
+            len(request.assignments.get(member.member_id, b"")) - len(member.assignment)
+            for member in self.members.values()
+        )
+
     @property
     def is_simple(self) -> bool:
         """It only stands for offsets of consumers that manage their partitions themselves."""

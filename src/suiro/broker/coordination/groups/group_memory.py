@@ -45,14 +45,16 @@ class GroupMemory:
 
     def refusal(self, group_id: str, *, before: int, after: int) -> str | None:
         """Why a member that has `before` bytes (a new one: 0) cannot have `after`; None: it can."""
-        limits, grown = self._limits(), after - before
+        grown, most = after - before, self._limits().group_max_member_bytes
+        if grown > 0 and after > most:
+            return f"a member of {after} bytes is over group.max.member.bytes = {most}"
+        return self.refusal_together(group_id, grown)
+
+    def refusal_together(self, group_id: str, grown: int) -> str | None:
+        """The same of bytes that are shared out to the group's members, as its assignment is."""
         if grown <= 0:
             return None
-        if after > limits.group_max_member_bytes:
-            return (
-                f"a member of {after} bytes is over group.max.member.bytes = {limits.group_max_member_bytes}"
-            )
-        of_group = self._of.get(group_id, 0) + grown
+        limits, of_group = self._limits(), self._of.get(group_id, 0) + grown
         if of_group > limits.group_max_bytes:
             return f"members of {of_group} bytes together are over group.max.bytes = {limits.group_max_bytes}"
         if self.used + grown > limits.group_max_total_bytes:
