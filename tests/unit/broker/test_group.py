@@ -7,7 +7,7 @@ from itertools import count
 from typing import Any
 from uuid import UUID
 
-from suiro.broker.coordination.groups.group import Group, GroupLimits, GroupState
+from suiro.broker.coordination.groups.group import LEAST_WAIT_MS, Group, GroupLimits, GroupState
 from suiro.broker.coordination.groups.group_messages import (
     Effect,
     JoinReply,
@@ -208,6 +208,24 @@ def test_a_static_member_comes_back_without_a_rebalance() -> None:
     assert world.join("old", "m1", instance_id="i1").code.name == "fenced_instance_id"
     assert world.leave("m1", "i1") == "fenced_instance_id"
     assert world.leave("", "i1") == "none"
+
+
+def test_static_members_that_are_away_keep_nobody_busy() -> None:
+    """A rebalance timeout of 0 was over again at once, for as long as the session lasted."""
+    world = World()
+    away = world.join("a", instance_id="a", rebalance_timeout_ms=0, session_timeout_ms=100_000)
+    world.sync("a-synced", away.member_id, away.generation)
+    world.join("b", instance_id="b", rebalance_timeout_ms=5000)
+    world.pass_time(5000)
+    other = world.answers["b"]
+    world.sync("b-synced", other.member_id, other.generation)
+    assert world.leave(other.member_id) == "none"
+    begun, ticks = world.now, 0
+    while (deadline := world.group.next_deadline()) is not None and deadline < begun + 50_000:
+        world.now = max(world.now, deadline)
+        world.take(world.group.tick(world.now))
+        ticks += 1
+        assert ticks <= 50_000 / LEAST_WAIT_MS
 
 
 def test_an_initial_delay_gathers_members() -> None:

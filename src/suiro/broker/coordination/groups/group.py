@@ -37,6 +37,8 @@ from suiro.protocol.fields import FieldReader
 from suiro.protocol.messages import ErrorCode
 
 CONSUMER_PROTOCOL = "consumer"
+LEAST_WAIT_MS = 1000
+"""For static members that are away, whatever rebalance timeout they named: a timeout of 0 kept the node busy."""
 
 
 class GroupState(Enum):
@@ -468,7 +470,7 @@ class Group:
             return [Persist()]
         joined = [m for m in self.members.values() if m.join_token is not None]
         if not joined:  # only static members that are away: wait for one, or for their sessions to end
-            self.rebalance_deadline = now + self._longest_rebalance_timeout()
+            self.rebalance_deadline = now + max(self._longest_rebalance_timeout(), LEAST_WAIT_MS)
             return []
         if self.leader not in {m.member_id for m in joined}:
             self.leader = joined[0].member_id
