@@ -487,7 +487,7 @@ def test_an_assignment_counts_as_what_its_members_hold(
 def test_groups_that_nobody_could_join_are_not_kept(tmp_path: Path, clock: ManualClock) -> None:
     with started(tmp_path, clock) as broker:
         broker.create_topic("t")
-        codes = []
+        codes: list[ErrorCode] = []
         for number in range(10):
             request = JoinRequest(
                 member_id="",
