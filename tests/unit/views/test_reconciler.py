@@ -14,7 +14,7 @@ import pytest
 from support.waiting import wait_until
 
 from suiro.clock import SystemClock
-from suiro.errors import FatalError, TransientError
+from suiro.errors import FatalError, TransientError, UsageError
 from suiro.views.control import lifecycle
 from suiro.views.control import reconciler as keeping
 from suiro.views.control.journal import ConcurrentChangeError
@@ -262,6 +262,57 @@ def test_a_retired_version_is_freed_once(kept: Kept) -> None:
     assert kept.freed == [2]
     assert kept.version(2).stopped
     assert kept.reconciler.running(2) is None
+
+
+def test_a_version_that_cannot_be_freed_holds_up_nothing_else(
+    kept: Kept, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The brokers do not let the host delete topics: other versions are built, and taken back, all the same."""
+    refusals: list[int] = []
+
+    def refuse(spec: VersionSpec, place: HostEnvironment) -> None:
+        refusals.append(spec.version)
+        if len(refusals) < 3:
+            raise UsageError("delete topic delays.v1: no permission for the topic")
+
+    monkeypatch.setattr(keeping, "free", refuse)
+    monkeypatch.setattr(keeping, "FREE_AGAIN_MS", 60_000)
+    kept.two()
+    kept.journal.change("delays", lambda now: lifecycle.shift(now, 10_000, lag_ms=0), who="ada")
+    kept.journal.change("delays", lambda now: lifecycle.retire(now, 1), who="ada")
+    wait_until(lambda: refusals, what="an attempt to free version 1")
+    kept.journal.deploy()
+    kept.version(3).is_at(10)
+    wait_until(lambda: kept.journal.now.version(3).state == "ready", what="version 3 is ready")
+    kept.shift(100, 10_000, hold_ms=60_000, guards=RollbackConditions(errors=0.01))
+    wait_until(lambda: kept.reconciler.status()["sample"], what="the step is held")
+    for _ in range(30):
+        kept.version(3).metrics.failed()
+    kept.ends_in("rolled back")
+    assert refusals == [1]  # it waits before it tries again
+    (first,) = (one for one in kept.reconciler.status()["versions"] if one["version"] == 1)
+    assert "no permission for the topic" in first["error"]
+    monkeypatch.setattr(keeping, "FREE_AGAIN_MS", 0)
+    kept.reconciler._free_again_ms.clear()
+    wait_until(lambda: kept.journal.now.version(1).freed, what="freed in the end")
+    assert refusals == [1, 1, 1]
+
+
+def test_a_failure_that_cannot_be_noted_is_noted_later(kept: Kept, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The log is away at the very moment: nobody gives the version up a second time."""
+    kept.journal.deploy()
+    version = kept.version(1)
+    change, failures = kept.journal.change, [TransientError("no broker")]
+
+    def away(*arguments: Any, **named: Any) -> View:
+        if failures:
+            raise failures.pop()
+        return change(*arguments, **named)
+
+    monkeypatch.setattr(kept.journal, "change", away)
+    assert version.gave_up("KeyError: 'delay'") is True
+    kept.ends_in("none")
+    assert kept.journal.now.version(1).error == "KeyError: 'delay'"
 
 
 def test_steps_one_after_another(kept: Kept) -> None:

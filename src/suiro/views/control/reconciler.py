@@ -33,6 +33,8 @@ TICK_S = 0.2
 WINDOW_MS = 60_000
 """The window of rollback conditions: days of good reads must not hide a minute of bad ones."""
 LOOKS_EVERY_MS = 5_000
+FREE_AGAIN_MS = 10_000
+"""After an attempt that failed."""
 
 logger = logging.getLogger(__name__)
 
@@ -76,7 +78,11 @@ class Reconciler:
         self._compare = compare
         self._lock = threading.Lock()  # guards `_running`
         self._running: dict[int, RunningVersion] = {}
-        self._errors: dict[int, str] = {}  # why a version cannot be opened
+        self._errors: dict[int, str] = {}  # why a version cannot be opened, or freed
+        self._failed: dict[int, str] = {}  # versions that were given up, which could not be noted yet
+        self._free_again_ms: dict[
+            int, int
+        ] = {}  # retired versions that could not be freed, and when to try again
         self._input_lags: dict[int, InputLag] = {}
         self._paces: dict[int, Pace] = {}
         self._held: _CurrentShare | None = None
@@ -178,18 +184,19 @@ class Reconciler:
     # -- the loop ------------------------------------------------------------------------------------------------
 
     def _keep(self) -> None:
+        tends = (
+            self._tend_versions, self._tend_readiness, self._tend_pace, self._tend_shift, self._free_retired,
+        )  # fmt: skip
         while not self._stopping.is_set():
-            try:
-                view = self._journal.view(self.name)
-                self._tend_versions(view)
-                self._tend_readiness(view)
-                self._tend_pace(view)
-                self._tend_shift(view)
-            except (ConcurrentChangeError, TransientError) as error:
-                logger.warning("view %s: %s", self.name, error)
-            except Exception:
-                logger.exception("view %s", self.name)
-                self._stopping.wait(1.0)
+            # Each for itself: a version that cannot be freed must not keep another one from its rollback.
+            for tend in tends:
+                try:
+                    tend(self._journal.view(self.name))
+                except (ConcurrentChangeError, TransientError) as error:
+                    logger.warning("view %s: %s", self.name, error)
+                except Exception:
+                    logger.exception("view %s", self.name)
+                    self._stopping.wait(1.0)
             self._wake.wait(TICK_S)
             self._wake.clear()
 
@@ -202,9 +209,27 @@ class Reconciler:
                 with self._lock:
                     del self._running[version.number]
                 running.stop()
-            if version.state == "retired" and not version.freed:
+
+    def _free_retired(self, view: View) -> None:
+        """Versions that have ended. What fails is tried again: the brokers may be away, or refuse it."""
+        for version in view.versions:
+            number, now_ms = version.number, self._clock.monotonic_ms()
+            if version.state != "retired" or version.freed or self.running(number) is not None:
+                continue
+            if now_ms < self._free_again_ms.get(number, 0):
+                continue
+            try:
                 free(VersionSpec.from_json(version.spec), self._environment)
-                self._journal.change(self.name, partial(lifecycle.freed, number=version.number), who=WHO)
+            except (SuiroError, OSError) as error:
+                said = f"what the version had cannot be deleted: {error}"
+                if self._errors.get(number) != said:
+                    logger.error("version %d of view %s: %s", number, self.name, said)
+                self._errors[number] = said
+                self._free_again_ms[number] = now_ms + FREE_AGAIN_MS
+                continue
+            self._journal.change(self.name, partial(lifecycle.freed, number=number), who=WHO)
+            self._errors.pop(number, None)
+            self._free_again_ms.pop(number, None)
 
     def _begin(self, version: Version) -> None:
         spec = VersionSpec.from_json(version.spec)
@@ -235,6 +260,7 @@ class Reconciler:
             logger.error(
                 "version %d of view %s failed, which cannot be noted: %s", number, self.name, failure
             )
+            self._failed[number] = error
             return True
         self._wake.set()
         return view.version(number).state == "ready"
@@ -251,6 +277,10 @@ class Reconciler:
         for version in view.live:
             running = self.running(version.number)
             if version.state != "building" or running is None:
+                continue
+            failed = self._failed.pop(version.number, None)
+            if failed is not None:
+                self._gave_up(version.number, failed)
                 continue
             if running.follower.failures >= FAILURES:
                 self._gave_up(version.number, f"its rows cannot be served: {running.follower.error}")
