@@ -24,9 +24,20 @@ from suiro.telemetry import Dataset
 
 Headers = tuple[tuple[str, bytes | None], ...]
 
+MAX_REASON_CHARS = 1_000
+"""Of the reason in a dead letter. It may quote the record, and a record with itself in a header beside it could be
+larger than any that the broker takes."""
+
 
 class BadRecordError(UsageError):
     """A record was rejected, and there is no dead letter topic."""
+
+
+def short_reason(reason: object) -> str:
+    """As text that can be written: it may quote half of a surrogate pair."""
+    text = str(reason)
+    text = text if len(text) <= MAX_REASON_CHARS else f"{text[:MAX_REASON_CHARS]}..."
+    return text.encode(errors="backslashreplace").decode()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

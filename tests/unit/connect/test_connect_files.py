@@ -96,6 +96,32 @@ def test_only_whole_lines_are_taken_until_the_file_has_settled(lines: Folder) ->
     assert lines.lag == 0
 
 
+def test_a_line_that_is_being_written_when_a_settled_file_is_read_is_not_cut(tmp_path: Path) -> None:
+    """Its writer came back after the folder was looked at, and before the file was read."""
+    lines = Folder(tmp_path, format_of_files="lines", interval_ms=60_000)
+    lines.write("a", "one\ntw")
+    first = lines._source.poll()
+    assert first is not None
+    assert [record.value for record in first.records] == [b"one"]
+    lines.clock.advance(5_000)
+    lines.write("a", "o\nthr", more=True)
+    second = lines._source.poll()
+    assert second is not None
+    assert [record.value for record in second.records] == [b"two"]
+    lines.write("a", "ee\n", more=True)
+    lines.clock.advance(60_000)
+    assert lines.values() == [b"three"]
+
+
+def test_what_is_known_of_files_that_are_gone_is_forgotten(lines: Folder) -> None:
+    for number in range(20):
+        path = lines.write(f"{number}", "one\n")
+        assert lines.values() == [b"one"]
+        path.rename(lines.path / f"{number}")  # its inode stays taken
+    lines.values()
+    assert lines._source._unchanged_since_ms == {}
+
+
 @pytest.mark.parametrize("restart", [False, True])
 def test_a_rotated_file_goes_on_under_its_new_name(lines: Folder, restart: bool) -> None:
     path = lines.write("app.log", "one\n")
@@ -256,6 +282,15 @@ def test_a_quote_that_is_never_closed_costs_one_line(tmp_path: Path) -> None:
     values, rejected = folder.poll()
     assert values == [{"a": "5", "b": "6"}]
     assert [(raw, line) for raw, line, _ in rejected] == [(b'3,"4', "3")]
+
+
+def test_a_quote_that_is_never_closed_before_a_line_beyond_the_limit_costs_both(tmp_path: Path) -> None:
+    folder = Folder(tmp_path)
+    folder.write("a.csv", 'a,b\n1,2\n3,"4\n' + "x" * 1_200_000 + "\n5,6\n")
+    values, rejected = folder.poll()
+    assert values == [{"a": "1", "b": "2"}, {"a": "5", "b": "6"}]
+    assert [(raw[:4], line) for raw, line, _ in rejected] == [(b'3,"4', "3"), (b"xxxx", "4")]
+    assert folder.lag == 0
 
 
 def test_a_header_that_names_a_column_twice_ends_the_file(tmp_path: Path) -> None:

@@ -68,6 +68,12 @@ def file_info(path: Path) -> FileInfo | None:
     )
 
 
+def is_same(file: BinaryIO, info: FileInfo) -> bool:
+    """Whether the file is as the folder showed it."""
+    found = os.fstat(file.fileno())
+    return (found.st_size, found.st_mtime_ns) == (info.size, info.changed_ns)
+
+
 def fingerprints(file: BinaryIO, state: FileState, offset: int) -> FileState:
     """The state with hashes for a file that was read up to this byte."""
     head = min(HEAD_BYTES, offset)

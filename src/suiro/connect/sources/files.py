@@ -26,7 +26,7 @@ from fnmatch import fnmatch
 from pathlib import Path
 from typing import Any
 
-from suiro.connect.connectors import About, Polled, SourceRecord
+from suiro.connect.connectors import About, Polled, SourceRecord, short_reason
 from suiro.connect.datasets import file_dataset
 from suiro.connect.sources.file_formats import (
     CSV_TYPES,
@@ -39,7 +39,14 @@ from suiro.connect.sources.file_formats import (
     read_parquet,
     read_xml,
 )
-from suiro.connect.sources.file_identity import FileInfo, FileState, file_info, fingerprints, fits
+from suiro.connect.sources.file_identity import (
+    FileInfo,
+    FileState,
+    file_info,
+    fingerprints,
+    fits,
+    is_same,
+)
 from suiro.errors import TransientError
 from suiro.foundation.settings import SettingError, read_settings, require_least, require_one_of
 from suiro.telemetry import Column, Dataset
@@ -200,6 +207,8 @@ class FilesSource:
 
     def _forget_deleted(self, changed: dict[str, Any]) -> None:
         now_ms = self._clock.monotonic_ms()
+        for key in self._unchanged_since_ms.keys() - self._known_files.keys():
+            del self._unchanged_since_ms[key]
         for key in list(self._states):
             if key in self._known_files:
                 self._gone_since_ms.pop(key, None)
@@ -241,7 +250,9 @@ class FilesSource:
         with info.path.open("rb") as file:
             file.seek(state.at)
             data = file.read(max(CHUNK_BYTES, limit + 1))
-            final = settled and state.at + len(data) >= info.size
+            read = len(data)
+            # It may have grown since the folder was looked at: then its last line is not the last one, or a part of it.
+            final = settled and state.at + read >= info.size and is_same(file, info)
             if not final:
                 data = data[: data.rfind(b"\n") + 1] or (data if len(data) > limit else b"")
             if not data:
@@ -252,7 +263,7 @@ class FilesSource:
                 state = replace(state, skipping=not end)
             else:
                 parsed = self._parse(data, state, room, final=final)
-                if not parsed.size and len(data) > limit:  # one line, or one row in quotes, beyond all bounds
+                if not parsed.size and read > limit:  # one line, or one row in quotes, beyond all bounds
                     reason = f"is longer than max_line_bytes ({limit})"
                     end = data.find(b"\n") + 1
                     parsed = Parsed(
@@ -356,7 +367,7 @@ class FilesSource:
                 headers = _file_headers(path, item.line) if self._settings.place_headers else ()
                 records.append(SourceRecord(key=key, value=item.value, headers=headers))
                 return
-        reason = ("__connect.errors.exception.message", item.reason.encode())
+        reason = ("__connect.errors.exception.message", short_reason(item.reason).encode())
         errors = tuple((f"__connect.errors.{name}", value) for name, value in _file_headers(path, item.line))
         rejected.append(SourceRecord(value=item.raw, headers=(*errors, reason)))
 
