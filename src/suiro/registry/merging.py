@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from suiro.registry.api_errors import invalid_rule_set
+from suiro.registry.api_errors import invalid_rule_set, unprocessable
 
 _PHASES = ("migrationRules", "domainRules", "encodingRules")
 _KINDS = ("CONDITION", "TRANSFORM")
@@ -53,11 +53,26 @@ def merge_rule_sets(*parts: dict[str, Any] | None) -> dict[str, Any] | None:
     return merged
 
 
+def check_metadata(name: str, metadata: Any) -> None:
+    """Raises `ApiError` 422: whatever is stored is merged with what comes later."""
+    if not isinstance(metadata, dict):
+        return
+    tags, properties, sensitive = (metadata.get(part) or {} for part in ("tags", "properties", "sensitive"))
+    if not isinstance(tags, dict) or not all(isinstance(names, list) for names in tags.values()):
+        raise unprocessable(f"'tags' of {name!r} is a JSON object of lists")
+    if not isinstance(properties, dict):
+        raise unprocessable(f"'properties' of {name!r} is a JSON object")
+    if sensitive and not isinstance(sensitive, list):
+        raise unprocessable(f"'sensitive' of {name!r} is a list of names")
+
+
 def check_rule_set(rule_set: Any) -> None:
     """Raises `ApiError` 42210. What a rule's expression means is its executor's business, in the clients."""
     if not isinstance(rule_set, dict):
         return
     for phase in _PHASES:
+        if not isinstance(rule_set.get(phase) or [], list):
+            raise invalid_rule_set(f"{phase} is no list of rules")
         names: set[str] = set()
         for rule in rule_set.get(phase) or ():
             name = rule.get("name") if isinstance(rule, dict) else None

@@ -14,12 +14,12 @@ from suiro.registry.api_errors import (
 )
 from suiro.registry.compatibility import imports_of
 from suiro.registry.formats import InvalidSchema, TooComplex
+from suiro.registry.schemas import MAX_NUMBER
 from suiro.registry.state import State, StoredSchema
 from suiro.registry.subjects import WILDCARD, QualifiedSubject
 from suiro.registry.work import Work
 
 LATEST = -1
-MAX_VERSION = (1 << 31) - 1
 
 T = TypeVar("T")
 
@@ -28,7 +28,7 @@ def parse_version(text: str) -> int:
     """A number, or -1 for the latest. Raises `ApiError` 42202."""
     if text.strip().lower() in ("latest", "-1"):
         return LATEST
-    if not text.isascii() or not text.isdigit() or not 1 <= int(text) <= MAX_VERSION:
+    if not text.isascii() or not text.isdigit() or not 1 <= int(text) <= MAX_NUMBER:
         raise invalid_version(text)
     return int(text)
 

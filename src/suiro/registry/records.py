@@ -67,7 +67,7 @@ class Key:
         """None for bytes that are not a registry's key."""
         try:
             members = json.loads(data)
-        except ValueError:
+        except (ValueError, RecursionError):
             return None
         if not isinstance(members, dict) or not isinstance(members.get("keytype"), str):
             return None

@@ -26,9 +26,9 @@ from suiro.registry.api_errors import (
 )
 from suiro.registry.compatibility import parse_for, parse_stored, previous_versions
 from suiro.registry.formats import Parsed
-from suiro.registry.merging import check_rule_set, merge_metadata, merge_rule_sets
+from suiro.registry.merging import check_metadata, check_rule_set, merge_metadata, merge_rule_sets
 from suiro.registry.records import Key, content_hash, guid_of
-from suiro.registry.schemas import AVRO
+from suiro.registry.schemas import AVRO, MAX_NUMBER
 from suiro.registry.settings import (
     IMPORT,
     check_name,
@@ -63,10 +63,9 @@ class Request:
             if body.get(name) is not None and not isinstance(body[name], kind):
                 raise unprocessable(f"{name!r} is a {'text' if kind is str else 'JSON object'}")
         for name in ("id", "version"):
-            if body.get(name) is not None and (
-                not isinstance(body[name], int) or isinstance(body[name], bool)
-            ):
-                raise unprocessable(f"{name!r} is a whole number")
+            if body.get(name) is not None and not _is_number(body[name]):
+                raise unprocessable(f"{name!r} is a whole number of 32 bits")
+        check_metadata("metadata", body.get("metadata"))
         check_rule_set(body.get("ruleSet"))
         return cls(
             text=body.get("schema") or "",
@@ -87,8 +86,13 @@ def _is_reference(one: Any) -> bool:
         isinstance(one, dict)
         and isinstance(one.get("name"), str)
         and isinstance(one.get("subject"), str)
-        and isinstance(one.get("version"), int)
+        and _is_number(one.get("version"))
     )
+
+
+def _is_number(value: Any) -> bool:
+    """As clients and the wire format have ids and versions."""
+    return isinstance(value, int) and not isinstance(value, bool) and abs(value) <= MAX_NUMBER
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -311,6 +315,11 @@ def _check_import(mode: str, subject: str, request: Request) -> None:
 def _version(state: State, subject: str, request: Request, *, importing: bool) -> int:
     following = state.next_version(subject)
     if request.version in (0, -1):
+        if following > MAX_NUMBER:
+            raise not_permitted(
+                f"Subject {subject!r} has version {MAX_NUMBER}, the last one that there is; it was imported. Delete it "
+                "permanently"
+            )
         return following
     if request.version < 0:
         raise invalid_version(request.version)
@@ -333,4 +342,10 @@ def _id(state: State, subject: str, candidate: _Candidate, request: Request) -> 
     same = [
         one for one in state.with_content(context, candidate.content) if one.type == candidate.parsed.type
     ]
-    return same[0].id if same else state.next_id(context)
+    schema_id = same[0].id if same else state.next_id(context)
+    if schema_id > MAX_NUMBER:
+        raise not_permitted(
+            f"Context {context!r} has given the id {MAX_NUMBER}, the last one that there is; it was imported. Register "
+            "in another context"
+        )
+    return schema_id

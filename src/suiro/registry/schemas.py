@@ -12,6 +12,9 @@ from typing import Any, Literal, Self
 
 SchemaType = Literal["AVRO", "JSON", "PROTOBUF"]
 
+MAX_NUMBER = (1 << 31) - 1
+"""Of ids and versions: the wire format and clients have 32 bits."""
+
 MOCK_SCHEME = "mock://"
 """Of the address of a registry in memory."""
 

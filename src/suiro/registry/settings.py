@@ -20,6 +20,7 @@ from suiro.registry.api_errors import (
     subject_not_found,
     unprocessable,
 )
+from suiro.registry.merging import check_metadata, check_rule_set
 from suiro.registry.records import Key
 from suiro.registry.state import State
 from suiro.registry.storage import Change, Decision
@@ -40,19 +41,20 @@ READWRITE, READONLY, READONLY_OVERRIDE, IMPORT = "READWRITE", "READONLY", "READO
 MODES = (READWRITE, READONLY, READONLY_OVERRIDE, IMPORT)
 
 LEVEL = "compatibilityLevel"
-_CONFIG_MEMBERS = (
-    "alias",
-    "normalize",
-    "validateFields",
-    "validateNames",
-    "validateRules",
-    "compatibilityPolicy",
-    "compatibilityGroup",
-    "defaultMetadata",
-    "overrideMetadata",
-    "defaultRuleSet",
-    "overrideRuleSet",
-)
+_CONFIG_MEMBERS: Mapping[str, type] = {
+    "alias": str,
+    "normalize": bool,
+    "validateFields": bool,
+    "validateNames": bool,
+    "validateRules": bool,
+    "compatibilityPolicy": str,
+    "compatibilityGroup": str,
+    "defaultMetadata": dict,
+    "overrideMetadata": dict,
+    "defaultRuleSet": dict,
+    "overrideRuleSet": dict,
+}
+_KINDS = {str: "a text", bool: "true or false", dict: "a JSON object"}
 
 
 def scoped(name: str | None) -> str | None:
@@ -134,7 +136,7 @@ def update_config(state: State, subject: str | None, body: Mapping[str, Any]) ->
         raise invalid_compatibility(level)
     _refuse_override(state, subject)
     config = dict(state.configs.get(subject, {}))
-    given = {name: body[name] for name in _CONFIG_MEMBERS if name in body}
+    given = {name: _member(name, body[name]) for name in _CONFIG_MEMBERS if name in body}
     if level is not None:
         given[LEVEL] = str(level).upper()
     if not given and not {"compatibility", LEVEL} & set(body):
@@ -149,6 +151,20 @@ def update_config(state: State, subject: str | None, body: Mapping[str, Any]) ->
     value = {"subject": subject, **config} if subject is not None else config
     answer = {"compatibility" if name == LEVEL else name: value for name, value in given.items()}
     return Decision(answer, (Change(Key.of_subject(records.CONFIG, subject), value),))
+
+
+def _member(name: str, value: Any) -> Any:
+    """Raises `ApiError` 422: what is stored counts at each registration from then on."""
+    kind = _CONFIG_MEMBERS[name]
+    if kind is bool and isinstance(value, str) and value.lower() in ("true", "false"):
+        value = value.lower() == "true"  # as Jackson takes it
+    if value is not None and not isinstance(value, kind):
+        raise unprocessable(f"{name!r} is {_KINDS[kind]}")
+    if name.endswith("Metadata"):
+        check_metadata(name, value)
+    if name.endswith("RuleSet"):
+        check_rule_set(value)
+    return value
 
 
 def delete_config(state: State, subject: str | None) -> Decision[dict[str, Any]]:

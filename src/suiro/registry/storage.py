@@ -238,10 +238,10 @@ class Storage:
         headers = dict(record.headers)
         if headers.get(WRITE_HEADER) and headers[WRITE_HEADER] == self._awaited_write:
             self._write_seen = True
-        if key.type == NOOP:
-            log.apply_noop(header.producer_id, header.producer_epoch, headers)
-            return
         try:
+            if key.type == NOOP:
+                log.apply_noop(header.producer_id, header.producer_epoch, headers)
+                return
             value = json.loads(record.value) if record.value else None
             log.schemas.apply(
                 LogRecord(
@@ -252,7 +252,7 @@ class Storage:
                     raw_key=record.key or b"",
                 )
             )
-        except (ValueError, KeyError, TypeError, AttributeError) as error:
+        except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
             logger.warning(
                 "offset %d of %s cannot be understood and is skipped: %r", record.offset, self.topic, error
             )

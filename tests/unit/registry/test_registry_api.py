@@ -328,6 +328,52 @@ def test_import_takes_ids_and_versions_as_they_come(api: Api) -> None:
     assert api.register("u", TWO) == 102
 
 
+def test_numbers_end_at_32_bits(api: Api) -> None:
+    """What is imported beyond would have no place in the wire format, and all ids after it, too."""
+    last = (1 << 31) - 1
+    api("PUT", "mode/s", {"mode": "IMPORT"})
+    for name in ("id", "version"):
+        given = {"schema": text(ONE), "id": 1, "version": 1, name: last + 1}
+        assert api.refused("POST", "subjects/s/versions", given) == 422
+    reference = {"name": "R", "subject": "s", "version": last + 1}
+    assert api.refused("POST", "subjects/u/versions", {"schema": text(ONE), "references": [reference]}) == 422
+    assert api("POST", "subjects/s/versions", {"schema": text(ONE), "id": last, "version": last})[0] == 200
+    assert api.get(f"subjects/s/versions/{last}")["id"] == last
+    assert api.register("u", ONE) == last
+    assert api.refused("POST", "subjects/u/versions", {"schema": text(TWO)}) == 42205
+    assert api.register(":.c:u", TWO) == 1
+    api("PUT", "mode/s", {"mode": "READWRITE"})
+    assert api.refused("POST", "subjects/s/versions", {"schema": text(TWO)}) == 42205
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        {"alias": 5},
+        {"normalize": "maybe"},
+        {"compatibilityGroup": {}},
+        {"defaultMetadata": "x"},
+        {"overrideMetadata": {"properties": 5}},
+        {"defaultMetadata": {"tags": {"a": "b"}}},
+        {"defaultMetadata": {"sensitive": "x"}},
+        {"overrideRuleSet": []},
+    ],
+    ids=str,
+)
+def test_a_configuration_is_refused_that_no_schema_could_be_registered_with(
+    api: Api, given: dict[str, Any]
+) -> None:
+    assert api.refused("PUT", "config/s", given) == 422
+    api.register("s", ONE, metadata={"properties": {"owner": "us"}})
+    bad = {"schema": text(TWO), "metadata": {"tags": []}, "ruleSet": {"domainRules": 5}}
+    assert api.refused("POST", "subjects/s/versions", bad) == 42210
+    assert (
+        api.refused("POST", "subjects/s/versions", {**bad, "ruleSet": None, "metadata": {"tags": [1]}}) == 422
+    )
+    assert api.refused("PUT", "config/s", {"defaultRuleSet": {"domainRules": [{"type": "CEL"}]}}) == 42210
+    assert api("PUT", "config/s", {"normalize": "False"}) == (200, {"normalize": False})
+
+
 def test_contexts_have_their_own_ids(api: Api) -> None:
     assert api.get("contexts") == ["."]
     first = api.register("s", ONE)
@@ -561,3 +607,7 @@ def test_a_schema_is_found_with_attributes_that_are_dropped(api: Api) -> None:
     schema_id = api.register("s", {"type": "int", "name": "n"})
     assert api.register("s", '"int"') == schema_id
     assert api("POST", "subjects/s", {"schema": '{"type": "int", "doc": "d"}'})[1]["id"] == schema_id
+
+
+def test_a_key_that_is_nested_without_end_is_no_registrys() -> None:
+    assert Key.parse(b"[" * 200_000) is None
