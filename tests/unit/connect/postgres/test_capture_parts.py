@@ -178,8 +178,43 @@ def test_values_on_disk_are_values_in_memory(tmp_path: Path, limit: int) -> None
     assert list(tmp_path.iterdir()) == []
 
 
+def test_a_deletion_of_all_rows_stays_within_the_memory(tmp_path: Path) -> None:
+    values = KeyedValues(tmp_path / "values", memory_bytes=100_000)
+    keys = [b"%d" % number for number in range(5_000)]
+    for key in keys:
+        values.put(key, b"x" * 50)
+    for key in keys:
+        values.remove(key)
+        assert sum(map(len, values._memory)) + 150 * len(values._memory) <= 100_000
+    assert list(values.all_keys()) == []
+    values.close()
+
+
 def _streamed(kind: bytes, xid: int, rest: bytes) -> bytes:
     return kind + struct.pack(">I", xid) + rest
+
+
+def test_a_capture_that_was_taken_over_leaves_its_successors_files(tmp_path: Path) -> None:
+    """It was stopped (SIGSTOP, a slow disk) when the other one began, and comes to its end only later."""
+    first = Spools(tmp_path / "spools")
+    first.start(_streamed(b"S", 7, b"\1"))
+    first.add(_streamed(b"I", 7, b"old"), 10)
+    first.stop()
+    second = Spools(tmp_path / "spools")
+    second.start(_streamed(b"S", 7, b"\1"))
+    second.add(_streamed(b"I", 7, b"new"), 20)
+    second.stop()
+    first.close()
+    second.start(_streamed(b"S", 8, b"\1"))
+    second.add(_streamed(b"I", 8, b"more"), 30)
+    second.stop()
+    for xid, row in ((7, b"Inew"), (8, b"Imore")):
+        commit = struct.pack(">cIBqqq", b"c", xid, 0, 40, 50, 0)
+        (block,) = second.commit(commit, max_bytes=1 << 20)
+        messages = [bytes(block.buffer[a:b]) for a, b in zip(block.starts, block.ends, strict=True)]
+        assert messages[1:-1] == [row]
+    second.close()
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_a_streamed_transaction_loses_what_was_rolled_back_and_keeps_announcements(tmp_path: Path) -> None:

@@ -2,11 +2,12 @@
 
 No message of a transaction is returned before its commit was read. Messages of a subtransaction that was rolled back
 are dropped, except relation messages. A restart begins with empty spools: Postgres streams unconfirmed transactions
-again.
+again. Of two captures on one directory, the later one has it, and the earlier one takes only its own files away.
 """
 
 from __future__ import annotations
 
+import contextlib
 import shutil
 import struct
 from collections.abc import Iterator
@@ -27,6 +28,7 @@ class _Spool:
         self.path = path
         self.aborted: set[int] = set()
         self.size = 0
+        path.parent.mkdir(parents=True, exist_ok=True)  # a predecessor may take the empty directory away
         self._file: IO[bytes] = path.open("w+b", buffering=_BUFFER)
 
     def add(self, xid: int, lsn: int, message: bytes) -> None:
@@ -122,4 +124,5 @@ class Spools:
         for spool in self._open.values():
             spool.remove()
         self._open.clear()
-        shutil.rmtree(self._directory, ignore_errors=True)
+        with contextlib.suppress(OSError):  # a successor's files may lie there, which took over meanwhile
+            self._directory.rmdir()

@@ -78,8 +78,11 @@ class KeyedValues:
             if before is not None:
                 self._size -= len(before) + len(key) + 150
             return
+        before = self._memory.get(key)
         self._memory[key] = b""  # hides what the file has, until the next spill
-        self._size += 150
+        self._size -= len(before) if before is not None else -len(key) - 150
+        if self._size > self._limit:
+            self._spill()
 
     def all_keys(self) -> Iterator[bytes]:
         if self._file is not None:
