@@ -25,6 +25,7 @@ from suiro.connect import About, SettingError
 from suiro.connect.sinks.delta import DeltaSink
 from suiro.connect.sinks.iceberg import IcebergSink
 from suiro.connect.sinks.parquet import ParquetSink
+from suiro.protocol.records import Record, encode_batch
 
 COLUMNS = """
 n = "long"
@@ -72,6 +73,35 @@ def read(kind: str, folder: Path) -> list[dict[str, Any]]:
     else:
         rows = [row for path in sorted(folder.glob("*.parquet")) for row in pq.read_table(path).to_pylist()]
     return sorted(rows, key=lambda row: (row["_partition"], row["_offset"]))
+
+
+@pytest.mark.parametrize("kind", ["delta", "iceberg", "parquet"])
+def test_no_record_of_a_stranger_stops_the_sink_for_ever(
+    tmp_path: Path, bootstrap: str, client: Client, unique: str, kind: str
+) -> None:
+    """The reason quotes a value that fills a batch; text that is none in UTF-8; nanoseconds for milliseconds."""
+    dead = f"dead-{unique}"
+    client.create_topics(
+        [NewTopic(unique, 1, configs={"message.timestamp.after.max.ms": str((1 << 63) - 1)})]
+    )
+    send(client, unique, [{"n": "x" * 700_000}])
+    send(client, unique, [rb'{"\ud800": 1}', rb'{"name": "\ud800"}', {"name": "before", "n": 1}])
+    late = Record(offset=0, timestamp=1_700_000_000 * 10**9, key=None, value=b'{"n": 2}')
+    client.produce({(unique, 0): encode_batch([late])})
+    send(client, unique, [{"n": 3}])
+    text = section(kind, unique, COLUMNS, f'dead_letter_topic = "{dead}"')
+    with running(tmp_path, bootstrap, text) as runtime:
+        told = reaches(runtime, unique, lambda at: at["records"] == 6, "all records")
+    assert (told["rejected"], told["restarts"]) == (4, 0)
+    assert [row["n"] for row in read(kind, tmp_path / "lake")] == [1, 3]
+    reasons = [row["headers"]["__connect.errors.exception.message"] for row in committed(client, dead)]
+    assert all(len(reason) <= 1_100 for reason in reasons)
+    for said, times in (
+        (b"field 'n' is 'xxx", 1),
+        (b"half of a surrogate pair", 2),
+        (b"its timestamp is 17000", 1),
+    ):
+        assert sum(said in reason for reason in reasons) == times, reasons
 
 
 @pytest.mark.parametrize("kind", ["delta", "iceberg", "parquet"])

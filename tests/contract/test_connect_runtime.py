@@ -13,7 +13,7 @@ from support.commands import suiro
 from support.connecting import committed, reaches, running, send, state, values
 from support.waiting import wait_until
 
-from suiro.client import LATEST, Client
+from suiro.client import LATEST, Client, NewTopic
 from suiro.clock import ShiftedClock
 from suiro.connect import (
     About,
@@ -220,6 +220,31 @@ def test_latest_is_the_moment_of_the_first_start(
     with running(tmp_path, bootstrap, text) as runtime:
         reaches(runtime, unique, lambda at: at["records"] == 1, "one more")
     assert Gathering.taken[unique] == [(None, 3), (None, 4)]
+
+
+def test_the_offsets_of_a_quiet_topic_are_not_forgotten(tmp_path: Path, unique: str) -> None:
+    """Brokers forget those of a group without members after a week, though the sink runs all the time."""
+    day_ms = 24 * 3600 * 1000
+    clock = ShiftedClock()
+    with node() as log, Client(log.bootstrap_servers) as client:
+        client.create_topics([NewTopic(unique, 2)])
+        send(client, unique, [1])
+        client.offset_commit("another", {(unique, 0): (0, "")})
+        text, group = sink(unique, unique), f"suiro-connect-{unique}"
+        with running(tmp_path, log.bootstrap_servers, text, clock=clock) as runtime:
+            reaches(runtime, unique, lambda at: at["records"] == 1, "the record taken")
+            log.advance(4 * day_ms)
+            clock.advance(4 * day_ms)
+            places = [(unique, 0), (unique, 1)]
+            wait_until(
+                lambda: all(client.offset_fetch(group, places).values()), what="all to be committed again"
+            )
+            log.advance(4 * day_ms)
+            assert not client.offset_fetch("another", None)  # as old as the first ones of the sink
+        send(client, unique, [2], partition=1)
+        with running(tmp_path, log.bootstrap_servers, text, clock=clock) as runtime:
+            reaches(runtime, unique, lambda at: at["records"] == 1 and at["lag"] == 0, "the rest taken")
+    assert Gathering.taken[unique] == [(None, 1), (None, 2)]
 
 
 @NODE_ONLY

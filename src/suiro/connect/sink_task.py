@@ -21,6 +21,7 @@ from suiro.connect.connectors import (
     Sink,
     SinkBatch,
     SinkRecord,
+    short_reason,
 )
 from suiro.connect.datasets import topics_of
 from suiro.connect.positions import transactional_id
@@ -41,6 +42,9 @@ GATHER_BYTES = 32 * 1024 * 1024  # what lingers; decoded it is several times as 
 LARGEST_FETCH_BYTES = 1 << 30
 TRANSACTION_TIMEOUT_MS = 60_000
 LOOK_FOR_PARTITIONS_MS = 30_000
+COMMIT_AGAIN_MS = 600_000
+"""Brokers forget offsets of a group without members some days after their commit (offsets.retention.minutes), also of a
+partition that has had no record since."""
 FROM = {"earliest": EARLIEST, "latest": LATEST}
 
 
@@ -131,11 +135,16 @@ class _Running:
         self._sink.open()
         self._begin(partitions)
         look_at_ms = clock.monotonic_ms() + LOOK_FOR_PARTITIONS_MS
+        commit_at_ms = clock.monotonic_ms() + COMMIT_AGAIN_MS
         while not self._context.stopping.is_set():
             self._fetch()
             if self._due():
                 self._flush()
             self._report_progress()
+            if clock.monotonic_ms() >= commit_at_ms:
+                commit_at_ms = clock.monotonic_ms() + COMMIT_AGAIN_MS
+                if not isinstance(self._sink, OffsetStoringSink):
+                    self._commit(self._positions())
             if clock.monotonic_ms() >= look_at_ms:
                 look_at_ms = clock.monotonic_ms() + LOOK_FOR_PARTITIONS_MS
                 if self._partitions() != partitions:
@@ -329,7 +338,7 @@ class _Running:
     # -- dead letters ----------------------------------------------------------------------------------------
 
     def _reject(self, record: SinkRecord, reason: str) -> None:
-        topic = self._settings.dead_letter_topic
+        topic, reason = self._settings.dead_letter_topic, short_reason(reason)
         if topic is None:
             raise BadRecordError(
                 f"{self._context.name}: the record {record.place} cannot be taken: {reason}. Fix the writer and "
@@ -343,7 +352,9 @@ class _Running:
             "__connect.errors.exception.message": reason,
         }
         headers = (*record.headers, *((name, text.encode()) for name, text in about.items()))
-        self._dead.append(Outgoing(topic, record.raw_key, record.raw_value, headers, record.timestamp_ms))
+        # A time to come may be refused there (message.timestamp.after.max.ms), whatever it was allowed in its topic.
+        timestamp_ms = min(record.timestamp_ms, self._context.clock.wall_ms())
+        self._dead.append(Outgoing(topic, record.raw_key, record.raw_value, headers, timestamp_ms))
         self._context.progress.rejected += 1
 
     def _settle(self) -> None:
@@ -363,11 +374,15 @@ class _Running:
 
     # -- telling ---------------------------------------------------------------------------------------------
 
-    def _report_progress(self) -> None:
-        progress = self._context.progress
+    def _positions(self) -> dict[TopicPartition, int]:
+        """Behind all that was stored, and what no sink gets (aborted records)."""
         waiting = {piece.target for piece in self._waiting}
-        at = {
+        return {
             target: self._stored[target] if target in waiting else self._read[target] for target in self._read
         }
+
+    def _report_progress(self) -> None:
+        progress = self._context.progress
+        at = self._positions()
         progress.offsets = {f"{topic}-{partition}": offset for (topic, partition), offset in at.items()}
         progress.lag = sum(max(0, end - at[target]) for target, end in self._ends.items())

@@ -21,6 +21,7 @@ from suiro.connect.connectors import (
     Polled,
     Source,
     SourceRecord,
+    short_reason,
 )
 from suiro.connect.datasets import topics_of
 from suiro.connect.positions import (
@@ -177,7 +178,7 @@ class _Running:
                         f"has {size} bytes, more than max_record_bytes ({self._settings.max_record_bytes})"
                     )
             except (ValueError, TypeError, RecursionError) as error:
-                reason = (("__connect.errors.exception.message", str(error).encode()),)
+                reason = (("__connect.errors.exception.message", short_reason(error).encode()),)
                 rejected.append(replace(record, headers=(*record.headers, *reason)))
                 continue
             timestamp_ms = now if record.timestamp_ms is None else record.timestamp_ms
@@ -238,7 +239,7 @@ def _raw(value: object, limit: int) -> bytes | None:
     if value is None:
         return None
     if not isinstance(value, bytes):
-        value = value.encode() if isinstance(value, str) else _shown(value)
+        value = value.encode(errors="backslashreplace") if isinstance(value, str) else _shown(value)
     return value[:limit]
 
 

@@ -48,7 +48,7 @@ def decoder(key: str, name: str, registry: str | None) -> Decoder:
         case "string":
             return lambda data: None if data is None else data.decode()
         case "json":
-            return lambda data: None if data is None else parse_json(data)
+            return lambda data: None if data is None else parse_json(data, allow_half_pairs=False)
         case _ if name in SCHEMA_LANGUAGES:
             return _schema_decoder(SCHEMA_LANGUAGES[name], _required(key, name, registry))
     raise SettingError(key, f"expected one of {', '.join(FORMATS)}, got {name!r}")

@@ -8,6 +8,7 @@ and compared.
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterable
 from typing import Any, NoReturn
 
@@ -15,13 +16,18 @@ MAX_NESTING = 500
 """Levels of arrays and objects in JSON; levels of elements in a record of XML."""
 
 
+_HALF_PAIR = re.compile(r"\\u[dD][89a-fA-F]")
+"""What may be half of a surrogate pair."""
+
+
 class TooDeepError(ValueError):
     def __init__(self) -> None:
         super().__init__(f"is nested deeper than {MAX_NESTING} levels")
 
 
-def parse_json(data: bytes | str, *, allow_nan: bool = True) -> Any:
-    """Raises `ValueError` for what is no JSON, and `TooDeepError`, which is one."""
+def parse_json(data: bytes | str, *, allow_nan: bool = True, allow_half_pairs: bool = True) -> Any:
+    """Raises `ValueError` for what is no JSON, and `TooDeepError`, which is one. `allow_half_pairs`: texts may hold
+    half of a surrogate pair (`"\\ud800"`), with which they have no UTF-8."""
     try:
         text = data if isinstance(data, str) else data.decode()
         value = (_READER if allow_nan else _STRICT_READER).decode(text)
@@ -32,6 +38,11 @@ def parse_json(data: bytes | str, *, allow_nan: bool = True) -> Any:
     # Most values open so few that they need no closer look.
     if text.count("[") + text.count("{") > MAX_NESTING and is_too_deep(value):
         raise TooDeepError
+    if not allow_half_pairs and _HALF_PAIR.search(text) is not None:
+        try:
+            json.dumps(value, ensure_ascii=False).encode()
+        except UnicodeEncodeError:
+            raise ValueError("holds half of a surrogate pair, which is no character") from None
     return value
 
 

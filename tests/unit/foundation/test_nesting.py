@@ -41,3 +41,12 @@ def test_what_is_no_json() -> None:
     assert parse_json("[NaN]")[0] != 0
     with pytest.raises(ValueError, match="NaN is no JSON number"):
         parse_json("[NaN]", allow_nan=False)
+
+
+@pytest.mark.parametrize("text", [r'"\ud800"', r'{"\uDFFF": 1}', r'["\ud83d", "\ude00"]', r'"\ude00\ud83d"'])
+def test_half_of_a_surrogate_pair_is_refused_where_texts_are_to_be_written(text: str) -> None:
+    parse_json(text)
+    with pytest.raises(ValueError, match="half of a surrogate pair"):
+        parse_json(text, allow_half_pairs=False)
+    whole = r'{"\ud83d\ude00": "\\ud800 \u00e9"}'
+    assert parse_json(whole, allow_half_pairs=False) == {"\U0001f600": "\\ud800 é"}

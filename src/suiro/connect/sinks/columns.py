@@ -42,6 +42,8 @@ MAX_COLUMNS = 1_000
 _NO_FIELDS: Mapping[str, str] = MappingProxyType({})
 _UTC = datetime.UTC
 _TIMESTAMP = pa.timestamp("us", tz="UTC")
+_EARLIEST_MS, _LATEST_MS = -62_135_596_800_000, 253_402_300_799_999
+"""Of what the calendars of tables have."""
 _METADATA = [
     pa.field("_topic", pa.string()),
     pa.field("_partition", pa.int32()),
@@ -114,6 +116,11 @@ class Columns:
         kept: list[SinkRecord] = []
         for record in batch.records:
             try:
+                if self._settings.metadata and not _EARLIEST_MS <= record.timestamp_ms <= _LATEST_MS:
+                    raise ValueError(
+                        f"its timestamp is {record.timestamp_ms}, which is no milliseconds since the epoch of the "
+                        "years 1 to 9999"
+                    )
                 rows.append(self._row(record.value, record.fields or _NO_FIELDS))
                 kept.append(record)
             except (ValueError, TypeError, ArithmeticError, RecursionError) as error:

@@ -164,7 +164,7 @@ class PostgresSink:
         names, key = self._settings.key, record.key
         if isinstance(key, str) and key.startswith("{"):
             try:
-                key = parse_json(key)
+                key = parse_json(key, allow_half_pairs=False)
             except ValueError:
                 pass
         if isinstance(key, dict):

@@ -35,7 +35,7 @@ from urllib.parse import urljoin, urlsplit
 
 import httpx
 
-from suiro.connect.connectors import About, Polled, SourceRecord
+from suiro.connect.connectors import About, Polled, SourceRecord, short_reason
 from suiro.connect.datasets import http_dataset
 from suiro.errors import UsageError
 from suiro.foundation.http import ask, is_temporary, retry_after_ms, summary_of
@@ -197,9 +197,10 @@ class RestSource:
         for item in new:
             try:
                 key = _key(item, self._settings.key)
+                (key or "").encode()  # also a part of the position is named by it
             except ValueError as error:
                 place = ("__connect.errors.url", str(response.url).encode())
-                reason = ("__connect.errors.exception.message", str(error).encode())
+                reason = ("__connect.errors.exception.message", short_reason(error).encode())
                 rejected.append(SourceRecord(value=json.dumps(item), headers=(place, reason)))
                 continue
             if self._settings.only_changed:

@@ -232,7 +232,7 @@ class WebhookSource:
         key: str | None = None
         if settings.require_json:
             try:
-                value = parse_json(data)
+                value = parse_json(data, allow_half_pairs=False)
             except ValueError as error:
                 raise ValueError(f"the body {error}") from None
             key = _key(value, settings.key)
