@@ -9,6 +9,7 @@ import contextlib
 import json
 import os
 import select
+import shutil
 import signal
 import socket
 import subprocess
@@ -23,6 +24,8 @@ from suiro.foundation.readiness import NOTIFY_SOCKET
 
 STOP_TIMEOUT_S = 5.0
 READ_BYTES = 4096
+LOG_LIMIT_BYTES = 16 * 1024 * 1024
+"""Of a child's log, and of the part before it that is kept."""
 
 Process = subprocess.Popen[bytes]
 
@@ -60,6 +63,7 @@ def start_command(
 ) -> Process:
     """Start a command in a new session. stdout has its `events`, stderr is appended to `log`, and stdin gets `given` as
     a line of JSON."""
+    limit_log(log)
     with log.open("ab") as stderr:
         process = subprocess.Popen(
             command,
@@ -73,6 +77,16 @@ def start_command(
     if given is not None:
         send_line(process, json.dumps(given))
     return process
+
+
+def limit_log(log: Path) -> None:
+    """Move what a log beyond `LOG_LIMIT_BYTES` has to `NAME.old`. Whoever writes to it goes on, because it is open for
+    appending; lines of this very moment are lost."""
+    with contextlib.suppress(FileNotFoundError):
+        if log.stat().st_size > LOG_LIMIT_BYTES:
+            with contextlib.suppress(OSError):  # a full disk: then without the old part
+                shutil.copyfile(log, log.with_name(f"{log.name}.old"))
+            os.truncate(log, 0)
 
 
 def send_line(process: Process, line: str) -> None:

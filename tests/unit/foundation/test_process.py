@@ -107,3 +107,24 @@ def test_a_session_has_those_who_started_in_it(start: Start) -> None:
     assert set(process.session_members(leader.pid)) == {leader.pid, child}
     process.kill_group(leader)
     wait_until(lambda: not process.session_members(leader.pid), DEADLINE_S, "the end of both")
+
+
+def test_a_log_has_a_limit_also_while_it_is_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(process, "LOG_LIMIT_BYTES", 100)
+    log = tmp_path / "log"
+    process.limit_log(log)
+    with log.open("ab", buffering=0) as writing:  # as a child has it
+        writing.write(b"a" * 100)
+        process.limit_log(log)
+        assert log.stat().st_size == 100
+        writing.write(b"b")
+        process.limit_log(log)
+        writing.write(b"c")
+    assert log.read_bytes() == b"c"
+    assert (tmp_path / "log.old").read_bytes() == b"a" * 100 + b"b"
+    log.write_bytes(b"d" * 101)
+    child = process.start_command([sys.executable, "-c", "1 / 0"], log=log)
+    child.wait(DEADLINE_S)
+    process.close_pipes(child)
+    assert b"ZeroDivisionError" in log.read_bytes()
+    assert (tmp_path / "log.old").read_bytes() == b"d" * 101

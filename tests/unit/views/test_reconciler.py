@@ -93,6 +93,9 @@ class Running:
         state = "ready" if ready else "running"
         self.pipeline_status = SimpleNamespace(state=state, cut=number, progress=None)
 
+    def limit_logs(self) -> None:
+        pass
+
     def stop(self) -> None:
         self.stopped = True
 

@@ -33,6 +33,7 @@ TICK_S = 0.2
 WINDOW_MS = 60_000
 """The window of rollback conditions: days of good reads must not hide a minute of bad ones."""
 LOOKS_EVERY_MS = 5_000
+LIMIT_LOGS_MS = 10_000
 FREE_AGAIN_MS = 10_000
 """After an attempt that failed."""
 
@@ -83,6 +84,7 @@ class Reconciler:
         self._free_again_ms: dict[
             int, int
         ] = {}  # retired versions that could not be freed, and when to try again
+        self._limit_logs_ms = 0
         self._input_lags: dict[int, InputLag] = {}
         self._paces: dict[int, Pace] = {}
         self._held: _CurrentShare | None = None
@@ -186,6 +188,7 @@ class Reconciler:
     def _keep(self) -> None:
         tends = (
             self._tend_versions, self._tend_readiness, self._tend_pace, self._tend_shift, self._free_retired,
+            self._limit_logs,
         )  # fmt: skip
         while not self._stopping.is_set():
             # Each for itself: a version that cannot be freed must not keep another one from its rollback.
@@ -230,6 +233,16 @@ class Reconciler:
             self._journal.change(self.name, partial(lifecycle.freed, number=number), who=WHO)
             self._errors.pop(number, None)
             self._free_again_ms.pop(number, None)
+
+    def _limit_logs(self, view: View) -> None:
+        now_ms = self._clock.monotonic_ms()
+        if now_ms < self._limit_logs_ms:
+            return
+        self._limit_logs_ms = now_ms + LIMIT_LOGS_MS
+        with self._lock:
+            running = list(self._running.values())
+        for one in running:
+            one.limit_logs()
 
     def _begin(self, version: Version) -> None:
         spec = VersionSpec.from_json(version.spec)

@@ -18,13 +18,14 @@ from typing import Any
 
 from suiro.client import Client
 from suiro.errors import ConfigError
+from suiro.foundation import process
 from suiro.foundation.files import replace_file
 from suiro.views.control.shared_jvm import SharedJvm
 from suiro.views.control.supervision import Supervisor
 from suiro.views.cuts import Cut
 from suiro.views.definition import VersionSpec
-from suiro.views.pipeline.folder import SPEC
-from suiro.views.pipeline.follower import Follower
+from suiro.views.pipeline.folder import LOG, SPEC
+from suiro.views.pipeline.follower import LOG_NAME, Follower
 from suiro.views.pipeline.process import PipelineProcess, PipelineStatus
 from suiro.views.serving.read_metrics import ReadMetrics
 from suiro.views.serving.served import Served
@@ -174,6 +175,13 @@ class RunningVersion:
             follower=self.follower,
             metrics=self.metrics,
         )
+
+    def limit_logs(self) -> None:
+        """What a user's code prints for each record would fill the disk."""
+        for name in (LOG, LOG_NAME):
+            process.limit_log(self.folder / name)
+        if self._jvm is not None:
+            self._jvm.limit_log()
 
     def stop(self) -> None:
         """Returns once nothing of it runs."""

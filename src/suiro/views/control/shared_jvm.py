@@ -14,6 +14,7 @@ from typing import Any
 
 from suiro.clock import monotonic_s
 from suiro.errors import FatalError
+from suiro.foundation import process
 from suiro.spark import can_share_jvm
 from suiro.views.control.supervision import FAILURES, Supervisor
 from suiro.views.pipeline.jvm_process import JVM_LOG, JvmProcess
@@ -71,6 +72,9 @@ class SharedJvm:
         with self._lock:
             supervisor = self._supervisor
         return None if supervisor is None else supervisor.status() | {"log": str(self._folder / JVM_LOG)}
+
+    def limit_log(self) -> None:
+        process.limit_log(self._folder / JVM_LOG)
 
     # -- what pipelines ask: `suiro.views.pipeline.process.Jvm` -----------------------------------------------------
 

@@ -24,7 +24,6 @@ from suiro.views.store import open_store
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.2, 10.0
 STOP_TIMEOUT_S = 10.0
 LOG_NAME, CODE_NAME = "follower.log", "code.zip"
-LOG_LIMIT_BYTES = 10 * 1024 * 1024
 
 logger = logging.getLogger(__name__)
 
@@ -164,11 +163,8 @@ class Follower:
             backoff.wait(self._stopping)
 
     def _run(self) -> None:
-        path = self._folder / LOG_NAME
-        if path.exists() and path.stat().st_size > LOG_LIMIT_BYTES:
-            path.replace(path.with_suffix(".log.old"))
         command = apart([sys.executable, "-m", "suiro.views.pipeline.applying"])
-        child = process.start_command(command, log=path, given=self._given)
+        child = process.start_command(command, log=self._folder / LOG_NAME, given=self._given)
         with self._changed:
             self._child = child
         if self._stopping.is_set():
