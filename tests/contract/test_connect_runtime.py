@@ -105,6 +105,19 @@ class Ledger(Gathering):
         self.held.setdefault(self._name, {}).update(batch.next_offsets)
 
 
+class Feeding(Gathering):
+    """Writes to the first partition of a topic whenever it is given something, up to a hundred times."""
+
+    client: Client
+
+    def put(self, batch: SinkBatch) -> None:
+        super().put(batch)
+        if len(self.taken[self._name]) < 100 and "large" not in [
+            value for _, value in self.taken[self._name]
+        ]:
+            send(self.client, self._name, ["more"])
+
+
 @pytest.fixture(autouse=True)
 def _kinds(monkeypatch: pytest.MonkeyPatch) -> None:
     """So that `kind = "counting"` is the class of this very module, whose attributes the tests set."""
@@ -220,6 +233,21 @@ def test_latest_is_the_moment_of_the_first_start(
     with running(tmp_path, bootstrap, text) as runtime:
         reaches(runtime, unique, lambda at: at["records"] == 1, "one more")
     assert Gathering.taken[unique] == [(None, 3), (None, 4)]
+
+
+def test_a_batch_larger_than_a_fetch_is_not_held_up_by_other_partitions(
+    tmp_path: Path, bootstrap: str, client: Client, unique: str
+) -> None:
+    topic = unique
+    client.create_topics([NewTopic(topic, 2, configs={"max.message.bytes": str(16 << 20)})])
+    send(client, topic, ["first"])
+    send(client, topic, ["large", "x" * (5 << 20)], partition=1)
+    Feeding.client = client
+    with running(tmp_path, bootstrap, sink(unique, topic, "Feeding")) as runtime:
+        reaches(runtime, unique, lambda at: at["lag"] == 0, "all taken")
+    taken = [value for _, value in Gathering.taken[unique]]
+    assert "large" in taken
+    assert taken.count("more") < 99
 
 
 def test_the_offsets_of_a_quiet_topic_are_not_forgotten(tmp_path: Path, unique: str) -> None:

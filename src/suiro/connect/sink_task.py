@@ -122,6 +122,7 @@ class _Running:
         self._dead: list[Outgoing] = []
         self._turn = 0
         self._fetch_bytes = FETCH_BYTES
+        self._first = -1
         self._read: dict[TopicPartition, int] = {}  # where to fetch next
         self._stored: dict[TopicPartition, int] = {}  # the offsets that are stored
         self._ends: dict[TopicPartition, int] = {}
@@ -190,7 +191,7 @@ class _Running:
             wait_ms = max(1, min(wait_ms, self._settings.linger_ms - waited_ms))
         try:
             fetched = self._client.fetch(
-                self._read,
+                self._in_turn(),
                 max_bytes=max(FETCH_BYTES_IN_ALL, self._fetch_bytes),
                 partition_max_bytes=self._fetch_bytes,
                 max_wait_ms=wait_ms,
@@ -216,6 +217,13 @@ class _Running:
             self._fetch_bytes = min(
                 self._fetch_bytes * 2, LARGEST_FETCH_BYTES
             )  # a batch larger than asked for
+
+    def _in_turn(self) -> dict[TopicPartition, int]:
+        """Where to fetch, each time another partition first: of the first one that has records, and only of that one,
+        brokers give a batch that is larger than what was asked for."""
+        self._first = (self._first + 1) % len(self._read)
+        places = list(self._read.items())
+        return dict(places[self._first :] + places[: self._first])
 
     def _after_loss(self, error: OffsetOutOfRangeError) -> None:
         if self._settings.on_data_loss == "fail" or error.offset > error.log_end_offset:
