@@ -13,6 +13,7 @@ from typing import Any
 
 from suiro.connect.postgres.encoding.avro_rows import RowEncoder
 from suiro.connect.postgres.encoding.copy_binary import copy_columns
+from suiro.connect.postgres.encoding.names import quoted
 from suiro.connect.postgres.encoding.pgoutput import RelationMessage
 from suiro.connect.postgres.encoding.schemas import (
     RELATION_QUERY,
@@ -27,7 +28,7 @@ from suiro.connect.postgres.encoding.types import TYPES_QUERY, Rules, types_of
 from suiro.connect.postgres.options import CaptureOptions
 from suiro.connect.postgres.progress import SchemaChanges, differences
 from suiro.connect.postgres.server.database import Database
-from suiro.connect.postgres.server.publication import Table, published_tables, read_table
+from suiro.connect.postgres.server.publication import Table, TableDroppedError, published_tables, read_table
 from suiro.errors import ConfigError, IncompatibleSchemaError, SchemaNotFoundError, UsageError
 from suiro.registry import RegistryClient, Schema
 
@@ -74,14 +75,27 @@ class Tables:
             as_text=frozenset(options.as_text),
         )
         self.published: dict[str, Table] = {}
+        self._by_topic: dict[str, Table] = {}
         self.live: dict[int, TableSchema] = {}
         self._announced: dict[int, RelationMessage] = {}
         self._last_announced: dict[str, int] = {}  # by topic: tables may have had each other's names
 
     def look(self) -> list[Table]:
-        """The published tables of now."""
+        """The published tables of now. Raises `ConfigError` where two of them would be written into one topic."""
         found = published_tables(self._database, self._options, self._version)
+        by_topic: dict[str, Table] = {}
+        for table in found:
+            topic = self._options.topic(table.schema, table.name)
+            other = by_topic.setdefault(topic, table)
+            if other is not table:
+                first, second = (quoted(one.schema, one.name) for one in (other, table))
+                raise ConfigError(
+                    f"tables {first} and {second} would both be topic {topic}: Kafka's topics have letters, digits, "
+                    "'.', '_' and '-' only, and any other character becomes '_'. Choose: rename one of them; or name "
+                    "the tables to capture (tables, --tables), and capture the other one under another prefix"
+                )
         self.published = {table.full_name: table for table in found}
+        self._by_topic = by_topic
         return found
 
     def is_wanted(self, schema: str, name: str) -> bool:
@@ -106,7 +120,7 @@ class Tables:
             RELATION_QUERY, {"relations": [table.oid]}, what=f"read the definition of {table.full_name}"
         )
         if row is None:
-            raise ConfigError(f"table {table.full_name} does not exist any more")
+            raise TableDroppedError(f"table {table.full_name} does not exist any more")
         depths = {entry[0]: entry[3] for entry in row[4]}
         columns = tuple(
             Column(name=one.name, type=one.type_oid, typmod=one.typmod, dimensions=depths.get(one.name, 0))
@@ -153,6 +167,9 @@ class Tables:
         relation = announced(
             message, types=self._types(columns, self._database), row=rows[0] if rows else None, key=key
         )
+        rival = self._by_topic.get(self._options.topic(relation.schema, relation.name))
+        if rival is not None and rival.full_name != relation.full_name:
+            self.look()  # as the catalogue is now
         schema = self._table_schema(relation, is_final=True)
         self.live[message.oid] = schema
         self._announced[message.oid] = message

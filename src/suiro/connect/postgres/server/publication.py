@@ -32,7 +32,7 @@ T = TypeVar("T")
 logger = logging.getLogger(__name__)
 
 
-class _TableDroppedError(ConfigError):
+class TableDroppedError(ConfigError):
     """The table was dropped after the publication's tables were listed."""
 
 
@@ -183,7 +183,7 @@ def published_tables(database: Database, options: CaptureOptions, version: int) 
         for schema, name in names:
             try:
                 found.append(_read_table(database, options.publication, schema, name, version))
-            except _TableDroppedError as error:
+            except TableDroppedError as error:
                 logger.info("%s", error)
         return found
 
@@ -217,7 +217,7 @@ def _read_table(database: Database, publication: str, schema: str, name: str, ve
         what=f"read the definition of table {full_name}",
     )
     if found is None or found[-1] is None:  # rights are those of now
-        raise _TableDroppedError(f"table {full_name} does not exist any more; take it out of the publication")
+        raise TableDroppedError(f"table {full_name} does not exist any more; take it out of the publication")
     oid, identity, is_partitioned, file, attributes, may_select = found
     if not may_select:
         raise ConfigError(

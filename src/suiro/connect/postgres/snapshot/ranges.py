@@ -17,7 +17,7 @@ from suiro.connect.postgres.encoding.names import quoted
 from suiro.connect.postgres.encoding.pgoutput import CorruptMessageError
 from suiro.connect.postgres.server.database import Database
 from suiro.connect.postgres.server.publication import Table
-from suiro.errors import UsageError
+from suiro.errors import DataLossError, UsageError
 
 FIRST_ROWS = 2_000  # the first range is small: a capture shows soon that it works
 CHUNK_BYTES = 8 << 20
@@ -153,6 +153,18 @@ def _literals(database: Database, table: Table, key: Sequence[str]) -> str:
         + (f" collate {columns[name].collation}" if columns[name].collation else "")
         for name, text in zip(table.key, key, strict=True)
     )
+
+
+def in_order(table: Table, texts: Sequence[str]) -> tuple[str, ...]:
+    """The columns of a key as the table's key has them, out of the order of its columns."""
+    names = [column.name for column in table.columns if column.name in table.key]
+    if len(names) != len(texts):
+        raise DataLossError(
+            f"the key of {table.full_name} changed while rows of it had to be read by the old one. Choose: start once "
+            "with --snapshot new, which reads every table again"
+        )
+    by_name = dict(zip(names, texts, strict=True))
+    return tuple(by_name[name] for name in table.key)
 
 
 def keys_after(database: Database, table: Table, bound: Bound, keys: Sequence[Bound]) -> list[bool]:

@@ -35,10 +35,11 @@ from suiro.connect.postgres.encoding.schemas import Relation
 from suiro.connect.postgres.options import CaptureOptions
 from suiro.connect.postgres.progress import ReadRows, TableProgress
 from suiro.connect.postgres.server.database import LOCK_TIMEOUT_MS, Database, LockNotAvailableError
-from suiro.connect.postgres.server.publication import Table
+from suiro.connect.postgres.server.publication import Table, TableDroppedError
 from suiro.connect.postgres.snapshot.ranges import (
     Range,
     chunk_size,
+    in_order,
     invalid_key,
     keys_after,
     next_range,
@@ -147,8 +148,14 @@ class Snapshots:
         self.begin(table)
 
     def begin(self, table: Table, *, lost_changes: bool = False) -> None:
-        """From the beginning, once the stream has passed what the catalogue's state of now came after."""
-        schema = self._tables.schema_of(table)
+        """From the beginning, once the stream has passed what the catalogue's state of now came after. A table that was
+        dropped since the catalogue was looked at is forgotten."""
+        try:
+            schema = self._tables.schema_of(table)
+        except TableDroppedError as error:
+            logger.info("%s", error)
+            self.forget(table.full_name)
+            return
         self._delivery.create_topics([schema.topic], partitions=self._options.partitions)
         before = self.states.get(table.full_name)
         was_whole = (
@@ -177,7 +184,7 @@ class Snapshots:
         try:
             if table is not None:
                 self.begin(table, lost_changes=lost_changes)
-                return True
+                return full_name in self.states
         except ConfigError as error:
             logger.info("%s", error)
         self.forget(full_name)
@@ -394,7 +401,7 @@ class Snapshots:
             self.forget(name)
             return
         state = self.states.get(name)
-        keys = [_in_order(table, texts) for texts in self.reselect.of(name).values()]
+        keys = [in_order(table, texts) for texts in self.reselect.of(name).values()]
         if state is not None and state.after is not None:
             keys.append(tuple(state.after))
         key = invalid_key(self._database, table, keys)
@@ -416,7 +423,7 @@ class Snapshots:
 
     def _read_window(self, name: str) -> Window | None:
         """None: there is nothing to read, or the table is another one and begins again."""
-        namespace, _, short = name.partition(".")
+        namespace, short = self._names(name)
         with Database(self._options.dsn, lock_timeout_ms=LOCK_TIMEOUT_MS) as database:
             with database.snapshot():
                 # Locked before anything is looked at: the columns stay as they are until the rows are read.
@@ -432,13 +439,13 @@ class Snapshots:
                 if state is not None and (state.running or self._options.snapshot != "never"):
                     # What `after` means may be gone: names, collations, the key's order.
                     self.consider(table, schema)
-                    if self.states[name] is not state:
+                    if self.states.get(name) is not state:
                         return None
                 reselect = list(self.reselect.of(name).items())[: self._options.chunk_rows]
                 is_unread = state is not None and state.running and not state.ranges_read
                 read: Range | None = None
                 if reselect and (self._reselects_first or not is_unread):
-                    keys = [_in_order(table, texts) for _, texts in reselect]
+                    keys = [in_order(table, texts) for _, texts in reselect]
                     data, count = read_keys(database, table, schema.selected, keys)
                     reselect = reselect[:count]
                 elif state is not None and is_unread:
@@ -569,23 +576,18 @@ class Snapshots:
         self._changed.add(name)
 
     def _topic(self, name: str) -> str:
+        return self._options.topic(*self._names(name))
+
+    def _names(self, name: str) -> tuple[str, str]:
+        """Of a table, its schema's and its own; either may have a dot."""
+        table = self._tables.published.get(name)
+        if table is not None:
+            return table.schema, table.name
         schema, _, short = name.partition(".")
-        return self._options.topic(schema, short)
+        return schema, short
 
     def _now_us(self) -> int:
         return self._clock.wall_ms() * 1000
-
-
-def _in_order(table: Table, texts: Sequence[str]) -> tuple[str, ...]:
-    """The columns of a key as the table's key has them, out of the order of its columns."""
-    names = [column.name for column in table.columns if column.name in table.key]
-    if len(names) != len(texts):
-        raise DataLossError(
-            f"the key of {table.full_name} changed while rows of it had to be read by the old one. Choose: start once "
-            "with --snapshot new, which reads every table again"
-        )
-    by_name = dict(zip(names, texts, strict=True))
-    return tuple(by_name[name] for name in table.key)
 
 
 def _with_schema(rows: EncodedRows, schema_id: int) -> EncodedRows:
