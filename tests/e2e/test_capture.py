@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import random
 import signal
+import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -15,7 +16,10 @@ from support.capturing import Capture, Topics, difference, table_rows
 from support.postgres import Postgres
 from support.waiting import wait_until
 
+from suiro.clock import monotonic_s
 from suiro.connect import CaptureOptions, PostgresCapture, request_snapshot
+from suiro.connect.postgres.server.publication import Table
+from suiro.connect.postgres.tables import Tables
 from suiro.errors import ConfigError
 from suiro.registry import RegistryProcess
 
@@ -54,6 +58,13 @@ def start(
     for one in started:
         if one.process.poll() is None:
             one.kill()
+
+
+def lasting(seconds: float) -> Iterator[None]:
+    """Work that goes on for so long."""
+    ends = monotonic_s() + seconds
+    while monotonic_s() < ends:
+        yield
 
 
 def wait_same(topics: Topics, connection: Any, topic: str, table: str, key: list[str]) -> None:
@@ -190,6 +201,58 @@ def test_what_cannot_be_captured_is_refused_with_what_mends_it(
         assert word in str(refused.value)
 
 
+def test_a_table_that_comes_and_goes_between_two_looks_ends_nothing(
+    suiro_node: Any,
+    registry: RegistryProcess,
+    connection: psycopg.Connection[Any],
+    dsn: str,
+    topics: Topics,
+    prefix: str,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The catalogue had it when it was looked at, and has it no more when its snapshot begins."""
+    look, dropped = Tables.look, threading.Event()
+
+    def look_and_drop(self: Tables) -> list[Table]:
+        found = look(self)
+        if any(table.name == "u" for table in found):
+            connection.execute("drop table u")
+            dropped.set()
+        return found
+
+    monkeypatch.setattr(Tables, "look", look_and_drop)
+    connection.execute("create table t (id int primary key, name text)")
+    options = CaptureOptions(
+        dsn=dsn,
+        bootstrap_servers=suiro_node.bootstrap_servers,
+        registry=registry.url,
+        topic_prefix=prefix,
+        heartbeat_s=0.1,
+    )
+    ready = threading.Event()
+    capture = PostgresCapture(options, on_event=lambda event: ready.set())
+    failed: list[BaseException] = []
+
+    def run() -> None:
+        try:
+            capture.run()
+        except BaseException as error:
+            failed.append(error)
+
+    thread = threading.Thread(target=run)
+    thread.start()
+    try:
+        wait_until(lambda: ready.is_set() or failed, 60, "ready")
+        connection.execute("create table u (id int primary key)")
+        wait_until(lambda: dropped.is_set() or failed, 60, "a look at the catalogue")
+        connection.execute("insert into t values (1, 'one')")
+        wait_until(lambda: topics.records(f"{prefix}.public.t") or failed, 60, "the row")
+    finally:
+        capture.stop()
+        thread.join(60)
+    assert not failed
+
+
 @pytest.mark.soak  # CI's time
 def test_a_second_capture_takes_over(
     start: Starter, connection: psycopg.Connection[Any], topics: Topics, prefix: str
@@ -225,6 +288,50 @@ def test_far_behind_it_reads_by_sql(
     capture.ready()
     wait_same(topics, connection, f"{prefix}.public.t", "t", ["id"])
     assert "by SQL" in capture.said()
+    assert capture.stop() == 0
+
+
+def test_what_others_write_does_not_end_the_stream(
+    start: Starter, connection: psycopg.Connection[Any], topics: Topics, prefix: str
+) -> None:
+    """The position stands, but the stream is at the end of the log. To read by SQL would be to decode all of it again,
+    each time from the oldest open transaction on."""
+    connection.execute(
+        "create table t (id int primary key, name text); create table others (id int, name text)"
+    )
+    capture = start(tables="t", heartbeat=60)
+    capture.ready()
+    for _ in lasting(3.5):  # it looks once a second
+        connection.execute("insert into others select g, repeat('x', 1000) from generate_series(1, 1000) g")
+    connection.execute("insert into t values (1, 'one')")
+    wait_same(topics, connection, f"{prefix}.public.t", "t", ["id"])
+    assert "by SQL" not in capture.said()
+    assert capture.stop() == 0
+
+
+def test_a_transaction_that_is_streamed_is_read_once(
+    start: Starter,
+    connection: psycopg.Connection[Any],
+    postgres: Postgres,
+    topics: Topics,
+    prefix: str,
+) -> None:
+    """SQL does not give it before its commit: to leave the stream for that would be to get it again from its start."""
+    connection.execute("create table t (id int primary key, name text)")
+    connection.execute("alter system set logical_decoding_work_mem = '64kB'")
+    connection.execute("select pg_reload_conf()")
+    capture = start(tables="t", heartbeat=60, catch_up_mb=4)
+    capture.ready()
+    sent = "select bool_and(sent_lsn >= pg_current_wal_lsn()) from pg_stat_replication"
+    with psycopg.connect(postgres.dsn, dbname=prefix) as bulk:
+        for number, _ in enumerate(lasting(3.5)):
+            bulk.execute(
+                "insert into t select g, repeat('x', 1000) from generate_series(%s::int, %s::int) g",
+                (number * 1_000, number * 1_000 + 999),
+            )
+            wait_until(lambda: connection.execute(sent).fetchone() == (True,), 60, "the stream")
+        assert "by SQL" not in capture.said()
+    wait_same(topics, connection, f"{prefix}.public.t", "t", ["id"])
     assert capture.stop() == 0
 
 

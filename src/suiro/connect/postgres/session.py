@@ -163,7 +163,7 @@ class Session:
         stream = self._open_stream()
         pause_s = FIRST_RETRY_S
         while True:
-            if self._fell_keys_after():
+            if self._is_far_behind(stream):
                 stream.close()
                 self._catch_up()
                 stream = self._open_stream()
@@ -174,17 +174,17 @@ class Session:
                 stream.keep_alive()
                 if not self._changes.open:
                     self._between_transactions(stream)
+                self._check_stopped()  # a transaction that is half there is aborted
             if not self._changes.open:
                 self._between_transactions(stream)
-                if self._stopped.is_set():
-                    raise Stopped
+                self._check_stopped()
                 retries_soon = self._snapshots.step(self._changes)
                 self._status.visibility_wait_seconds = self._snapshots.wait.seconds
                 pause_s = min(2 * pause_s, WAIT_S) if retries_soon else FIRST_RETRY_S
                 if self._snapshots.is_done:
                     on_ready(self)
-            elif self._stopped.is_set():
-                raise Stopped  # the transaction that is half there is aborted by the next start
+            else:
+                self._check_stopped()
             self._check_periodically(stream)
             if not busy:
                 stream.keep_alive()
@@ -201,13 +201,20 @@ class Session:
         )
         return self._stream
 
-    def _fell_keys_after(self) -> bool:
-        """Whether the backlog is large enough to read it by SQL. Checked once a second."""
+    def _is_far_behind(self, stream: ReplicationStream) -> bool:
+        """Whether the backlog is large enough to read it by SQL. Checked once a second.
+
+        The stream may be far beyond the position, where others fill the log. SQL gives no transaction that is not
+        committed: to leave one that is being streamed would be to read it again from its beginning.
+        """
         now_ms = self._clock.monotonic_ms()
-        if self._is_standby or self._changes.open or now_ms - self._lag_checked_ms < LAG_INTERVAL_MS:
+        if self._is_standby or self._changes.open or stream.is_spooling:
+            return False
+        if now_ms - self._lag_checked_ms < LAG_INTERVAL_MS:
             return False
         self._lag_checked_ms = now_ms
-        return self._database.wal_position() - self._changes.position > self._options.catch_up_bytes
+        read = max(self._changes.position, stream.wal_end)
+        return self._database.wal_position() - read > self._options.catch_up_bytes
 
     def _catch_up(self) -> None:
         """Reads the backlog by SQL until less than `catch_up_bytes` is left."""
@@ -217,8 +224,7 @@ class Session:
             changes.process(block)
             if not changes.open:
                 self._between_transactions(None)
-                if self._stopped.is_set():
-                    raise Stopped
+            self._check_stopped()
 
         while True:
             behind = self._database.wal_position() - changes.position

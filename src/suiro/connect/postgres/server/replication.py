@@ -33,7 +33,8 @@ class Replication:
 
     def __init__(self, dsn: str, command: str, *, start_lsn: int, what: str, clock: Clock) -> None:
         self.wal_end = 0
-        """The LSN up to which the server has decoded, from its last message."""
+        """The LSN up to which the server has decoded, from its messages. A change is told where it is in the log, which
+        may be far before that."""
         self.confirmed = start_lsn
         """The LSN to confirm; sent when the server asks, and by `send_status`."""
         self._clock = clock
@@ -62,10 +63,12 @@ class Replication:
                 length, data = connection.get_copy_data(1)
                 if length > 0:
                     if data[0] == _MESSAGE:
-                        _, at, self.wal_end, _ = _WAL.unpack_from(data)
+                        _, at, end, _ = _WAL.unpack_from(data)
+                        self.wal_end = max(self.wal_end, end)
                         return at, bytes(data[_WAL.size :])
                     if data[0] == _KEEPALIVE:
-                        _, self.wal_end, _, wants_answer = _SERVER_KEEPALIVE.unpack_from(data)
+                        _, end, _, wants_answer = _SERVER_KEEPALIVE.unpack_from(data)
+                        self.wal_end = max(self.wal_end, end)
                         if wants_answer:
                             self.send_status()
                 elif length < 0:

@@ -56,13 +56,18 @@ class ReplicationStream:
 
     @property
     def wal_end(self) -> int:
-        """The LSN up to which the server has decoded, from its last message."""
+        """The LSN up to which the server has decoded, from its messages."""
         return self._replication.wal_end
 
     @property
     def is_idle(self) -> bool:
         """Nothing that was read waits: everything until `wal_end` has been handed on."""
         return not self._payloads and self._spools.is_empty
+
+    @property
+    def is_spooling(self) -> bool:
+        """A transaction is being streamed that has not ended."""
+        return not self._spools.is_empty
 
     @property
     def spooled_bytes(self) -> int:
