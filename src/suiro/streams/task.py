@@ -37,6 +37,9 @@ from suiro.streams.windows import EmitStrategy
 TIMES = "$times"
 """Name of the map that holds operator times; beside the stores', and kept like them."""
 
+DELAYS = "$delays"
+"""What the delays of operators begin with in that map (`OperatorTime.closes_after`)."""
+
 _PUNCTUATORS = "$punctuators"
 _NUMBERS = "$numbers"
 _INT64 = struct.Struct(">q")
@@ -163,6 +166,8 @@ class Task:
         for name, time in self.times.items():
             for what, timestamp in time.state().items():
                 self._keep(f"{name}\0{what}", timestamp)
+            if time.delay != UNKNOWN:
+                self._keep(f"{DELAYS}\0{name}", time.delay)
         for name, due in self.punctuators.state().items():
             self._keep(f"{_PUNCTUATORS}\0{name}", due)
         for name, number in self._numbers.items():
@@ -277,6 +282,9 @@ class Task:
                 self.punctuators.restore({what: _INT64.unpack(data)[0]})
             elif name == _NUMBERS:
                 self._numbers[what] = _INT64.unpack(data)[0]
+            elif name == DELAYS:
+                if what in self.times:
+                    self.times[what].delay = _INT64.unpack(data)[0]
             elif name in self.times:
                 self.times[name].restore([(what, _INT64.unpack(data)[0])])
 

@@ -20,13 +20,15 @@ _CURRENT = "current"
 
 
 class OperatorTime:
-    __slots__ = ("carried", "closed", "current", "was_passed")
+    __slots__ = ("carried", "closed", "current", "delay", "was_passed")
 
     def __init__(self) -> None:
         self.current = UNKNOWN
         """The time by which windows are closed; `UNKNOWN` before the first record."""
         self.closed = UNKNOWN
         """The time by which the operator closed windows; whoever does sets it."""
+        self.delay = UNKNOWN
+        """How long the operator waits until it closes, see `closes_after`; kept with the times."""
         self.carried = UNKNOWN
         """Of the record in hand; set by the task."""
         self.was_passed = False
@@ -44,6 +46,18 @@ class OperatorTime:
         if UNKNOWN < self.current < time:
             self.current = time
             self.was_passed = True
+
+    def closes_after(self, delay_ms: int) -> int:
+        """How long after its window an operator closes it, grace included; each operator that closes says so when it is
+        made. Gives by how much that differs from what it was when the state was written: grace may change.
+
+        `closed` moves along, so that what was closed stays closed and nothing that was open is passed over.
+        """
+        changed = 0 if self.delay == UNKNOWN else delay_ms - self.delay
+        self.delay = delay_ms
+        if changed and self.closed != UNKNOWN:
+            self.closed += changed
+        return changed
 
     def state(self) -> dict[str, int]:
         found = {_CURRENT: self.current, _CLOSED: self.closed}

@@ -285,6 +285,31 @@ def test_columns_and_rules_agree(shape: str, data: list[Batch], chunk: int, rule
     assert found.dropped == wanted.dropped
 
 
+@pytest.mark.parametrize("graces", [(0, 1_000), (1_000, 0), (5, 20, 0)])
+def test_columns_and_rules_agree_on_windows_whose_grace_changed(graces: tuple[int, ...]) -> None:
+    """Both go on with the state of the run before: none counts a late record in a window that was closed."""
+    found: list[list[Any]] = []
+    for rules in (True, False):
+        handles: Any = defaultdict(Handle)
+        outputs: list[Any] = []
+        for turn, grace in enumerate(graces):
+            builder = StreamsBuilder()
+            stream = builder.stream("stream", key=serdes.string, value=serdes.long)
+            counts = stream.group_by_key().windowed_by(TimeWindows.of_size(10, grace=grace)).count()
+            counts.to_stream().to("out")
+            engine = Engine(builder.build(), f"grace {rules} {graces} {turn}")
+            engine.only_rules(rules)
+            engine.handles = handles
+            rows: list[Row] = [("a0", 1, 100 + turn), ("a0", 1, 200 + turn), ("a0", 1, 101 + turn)]
+            outputs.append(by_key(engine.batch({("stream", 0): (rows, False)}, 2)))
+            outputs.append(dict(engine.dropped))
+            outputs.append(engine.stores())
+        found.append(outputs)
+    assert found[0] == found[1]
+    if graces[0] == 0:  # the window from 100 on was closed
+        assert {key[-8:] for topic, key in found[1][3] if topic == "out"} == {(200).to_bytes(8)}
+
+
 def by_key(rows: list[tuple[Any, ...]]) -> dict[Any, list[tuple[Any, ...]]]:
     """Each key's records: what must be the same however keys interleave."""
     found: dict[Any, list[tuple[Any, ...]]] = defaultdict(list)

@@ -314,6 +314,19 @@ FORMATS: dict[str, tuple[Callable[[], bytes], Callable[[bytes], Any], Any]] = {
 }
 
 
+EARLIER = {
+    "state-suppress-without-delays": "state-suppress",
+    "state-outer-join-without-delays": "state-outer-join",
+}
+"""What releases before wrote, and what takes its place now."""
+
+
+@pytest.mark.parametrize("name", sorted(EARLIER))
+def test_this_code_reads_what_an_earlier_release_wrote(name: str) -> None:
+    _, read, wanted = FORMATS[EARLIER[name]]
+    assert read((GOLDEN / f"{name}.bin").read_bytes()) == wanted
+
+
 @pytest.mark.parametrize("name", sorted(FORMATS))
 def test_this_code_reads_the_golden_bytes_and_writes_the_same(name: str) -> None:
     write, read, wanted = FORMATS[name]
@@ -346,6 +359,10 @@ def test_the_description_of_a_checkpoint(tmp_path: Path) -> None:
 def test_every_golden_file_is_in_the_table_of_formats() -> None:
     page = PAGE.read_text(encoding="utf-8")
     files = sorted(path.name for path in GOLDEN.iterdir())
-    tested = {f"{name}.bin" for name in FORMATS} | {rebuild.FILE, description.FILE, replacement.FILE}
+    tested = {f"{name}.bin" for name in (*FORMATS, *EARLIER)} | {
+        rebuild.FILE,
+        description.FILE,
+        replacement.FILE,
+    }
     assert set(files) == tested
     assert [name for name in files if f"`{name}`" not in page] == []

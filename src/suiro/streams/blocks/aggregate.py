@@ -90,6 +90,7 @@ class TimeWindowAggregateStep:
         self._emits_final = operator.emit is EmitStrategy.ON_WINDOW_CLOSE
         self._gives_several = self._emits_final or operator.windows.advance_ms != operator.windows.size_ms
         self._store = context.store(operator.store)
+        context.time.closes_after(operator.windows.size_ms + operator.windows.grace_ms)
         retention = max(self._store.spec.retention_ms or 0, operator.windows.retention_ms)
         self._expiry = RowExpiry(context, self._store, retention - 1)
         self._needs_old = context.needs_old

@@ -46,6 +46,7 @@ class Sessions:
         self._emits_final = operator.emit is EmitStrategy.ON_WINDOW_CLOSE
         self._reads_old = reads_old and not self._emits_final
         self._store: SessionStore = context.store(operator.store)
+        context.time.closes_after(operator.windows.closing_delay_ms)
         retention = max(self._store.spec.retention_ms or 0, operator.windows.retention_ms)
         self._expiry = RowExpiry(context, self._store, retention)
         self._time = context.time

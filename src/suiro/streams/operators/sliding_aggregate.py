@@ -36,6 +36,7 @@ class SlidingAggregateRule:
         self._difference = operator.windows.difference_ms
         self._emits_final = operator.emit is EmitStrategy.ON_WINDOW_CLOSE
         self._store = context.store(operator.store)
+        context.time.closes_after(operator.windows.difference_ms + operator.windows.grace_ms)
         # The window that starts behind a record is open until difference + grace + 1 after it, and the record is told
         # by the window that ends at it, which starts one difference earlier.
         retention = max(self._store.spec.retention_ms or 0, operator.windows.retention_ms)

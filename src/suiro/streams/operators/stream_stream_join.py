@@ -87,6 +87,8 @@ class StreamJoin:
         self._retention_ms = max(1, windows.retention_ms)
         # Waiting records are kept by the time until which they wait; the two sides may wait differently long.
         self._unmatched = None if operator.outer_store is None else context.store(operator.outer_store)
+        if self._unmatched is not None:
+            self._unmatched.move(context.time.closes_after(windows.grace_ms))
         self._time = context.time
         self._drop = context.drop
 

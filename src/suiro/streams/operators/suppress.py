@@ -32,6 +32,8 @@ class SuppressRule:
         self._buffer: TimeOrderedBuffer = context.store(operator.store)
         self._form = _Form(self._buffer.spec)
         self._delay = operator.closing_delay_ms
+        if self._delay is not None:
+            context.time.closes_after(self._delay)
         self._time = context.time
         self._context = context
         self._forward = context.forward

@@ -28,6 +28,7 @@ class TimeWindowAggregateRule:
         self._windows = operator.windows
         self._emits_final = operator.emit is EmitStrategy.ON_WINDOW_CLOSE
         self._store = context.store(operator.store)
+        context.time.closes_after(operator.windows.size_ms + operator.windows.grace_ms)
         retention = max(self._store.spec.retention_ms or 0, operator.windows.retention_ms)
         self._expiry = RowExpiry(context, self._store, retention - 1)
         self._time = context.time

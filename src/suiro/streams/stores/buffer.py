@@ -92,6 +92,15 @@ class TimeOrderedBuffer:
             self._time_of.pop(key, None)
         return len(entries)
 
+    def move(self, by: int) -> None:
+        """Gives all entries another time, later by this."""
+        if by:
+            entries = list(self.entries())
+            for time, key, _ in entries:
+                self.remove(time, key)
+            for time, key, payload in entries:
+                self.add(time + by, key, payload)
+
     # -- in order ----------------------------------------------------------------------------------------
 
     def entries(self) -> Iterator[Entry]:

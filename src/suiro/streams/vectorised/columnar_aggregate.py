@@ -20,6 +20,7 @@ from suiro.streams.records import Origin, Record
 from suiro.streams.serdes import TimeWindowedSerde
 from suiro.streams.sources import SourceReader
 from suiro.streams.stores import OrderedMap
+from suiro.streams.task import DELAYS
 from suiro.streams.times import UNKNOWN
 from suiro.streams.topology.nodes import (
     Node,
@@ -288,6 +289,8 @@ class ColumnarAggregate:
     ) -> list[Emission]:
         """Payloads of one micro-batch, each input partition's in order, into the rows; gives what leaves."""
         clock = _Times(times, self._aggregate.name, is_windowed=self._windows is not None)
+        if self._windows is not None:
+            clock.closes_after(self._windows.size_ms + self._windows.grace_ms)
         for payload in map(Payload.unpacked, payloads):
             if self._windows is None:
                 rows.apply(payload.columns)
@@ -347,6 +350,18 @@ class _Times:
     def before(self) -> int:
         """What the aggregate judges records by."""
         return max(self._get(f"{self._name}\0current"), self._get(f"{self._name}\0closed"))
+
+    def closes_after(self, delay_ms: int) -> None:
+        """As `OperatorTime.closes_after`."""
+        place, closed = f"{DELAYS}\0{self._name}".encode(), f"{self._name}\0closed"
+        data = _INT64.pack(delay_ms)
+        known = self._map.get(place)
+        if known == data:
+            return
+        self._map.put(place, data)
+        if known is not None and self._get(closed) != UNKNOWN:
+            moved = self._get(closed) + delay_ms - _INT64.unpack(known)[0]
+            self._map.put(closed.encode(), _INT64.pack(moved))
 
     def advance(self, payload: Payload) -> None:
         self._put("\0current", payload.seen)
