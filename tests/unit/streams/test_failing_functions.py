@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from suiro.streams import JoinWindows, StreamsBuilder, TimeWindows, serdes
+from suiro.streams import JoinWindows, Materialized, SessionWindows, StreamsBuilder, TimeWindows, serdes
 from suiro.streams.errors import ProcessingError
 from suiro.streams.interpreter import Interpreter
 from suiro.streams.operators.context import TaskSettings
@@ -50,3 +50,35 @@ def test_a_tables_update_that_fails_is_a_dead_letter() -> None:
     (found,) = run.outputs
     assert (found.key, found.value, found.record.value) == (b"k", _long(1), 1)
     assert dict(found.record.headers)["__streams.errors.exception"] == b"ZeroDivisionError"
+
+
+@pytest.mark.parametrize("policy", ["skip", "dead-letter:dead"])
+@pytest.mark.parametrize("fails", ["the aggregator", "the serde"])
+def test_a_record_that_fails_leaves_the_sessions_that_it_would_have_merged(policy: str, fails: str) -> None:
+    builder = StreamsBuilder()
+    grouped = builder.stream("in", key=serdes.string, value=serdes.long).group_by_key()
+    table = grouped.windowed_by(SessionWindows.of_gap(10, grace=100)).aggregate(
+        int,
+        lambda key, value, total: total + (value if fails == "the serde" else 10 // value * value),
+        lambda key, one, other: one + other,
+        materialized=Materialized.as_("sessions", value=serdes.int),
+    )
+    table.to_stream().to("out")
+    run = Interpreter(builder.build(), settings=TaskSettings(on_processing_error=policy))
+    bad = 0 if fails == "the aggregator" else 1 << 40
+    for value, timestamp in ((5, 100), (2, 115), (bad, 108), (bad, 100), (5, 108)):
+        run.pipe("in", timestamp, b"k", _long(value))
+    found = [
+        (item.record.key.start, item.record.key.end, item.record.value)
+        for item in run.outputs
+        if item.topic == "out"
+    ]
+    first, second = (5, 2) if fails == "the serde" else (10, 10)
+    assert found == [
+        (100, 100, first),
+        (115, 115, second),
+        (100, 100, None),
+        (115, 115, None),
+        (100, 115, 2 * first + second),
+    ]
+    assert run.dropped_total == 2

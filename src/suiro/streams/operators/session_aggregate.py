@@ -73,24 +73,24 @@ class Sessions:
         if self._windows.is_closed(end, time):
             self._drop("late")
             return
-        aggregate = self._merge(key, [found for _, _, found in merged])
-        old = None
-        if start == end:
-            old = store.value_at(raw, start, end) if self._reads_old else None
-        else:
-            self._remove(key, raw, merged, give)
-        new = self._updates[port](key, value, aggregate)
+        new = self._updates[port](key, value, self._merge(key, [found for _, _, found in merged]))
+        # Merging may have changed the values in place, so the old ones are read again; and before the new row is put,
+        # which may be in the place of one of them.
+        replaced = [] if start == end else [(one, other) for one, other, _ in merged]
+        old_values = [self._old(raw, one, other) for one, other in (*replaced, (start, end))]
+        old = None if replaced else old_values[-1]
+        # A function that fails, or a value that cannot be written, leaves everything as it was.
         store.put_at(raw, new, start, end)
+        for (one, other), before in zip(replaced, old_values, strict=False):
+            if (one, other) != (start, end):
+                store.put_at(raw, None, one, other)
+            if not self._emits_final:
+                give(Windowed(key, one, other), Change(None, before), other)
         if not self._emits_final:
             give(Windowed(key, start, end), Change(new, old), end)
 
-    def _remove(self, key: Any, raw: bytes, sessions: list[tuple[int, int, Any]], give: Give) -> None:
-        for start, end, _ in sessions:
-            # Read again: merging may have changed the value in place.
-            old = self._store.value_at(raw, start, end) if self._reads_old else None
-            self._store.put_at(raw, None, start, end)
-            if not self._emits_final:
-                give(Windowed(key, start, end), Change(None, old), end)
+    def _old(self, raw: bytes, start: int, end: int) -> Any:
+        return self._store.value_at(raw, start, end) if self._reads_old else None
 
     def close(self, give: Give) -> None:
         """Gives the results of the sessions that closed since the last time, and lets go of old ones."""
