@@ -15,3 +15,13 @@ class CheckpointError(UsageError):
 
 class ProcessingError(UsageError):
     """An operator failed on a record. The message names operator, topic, partition, offset, key, and the cause."""
+
+
+def said(error: BaseException) -> str:
+    """The message of an error, which may be a user's. Half of a surrogate pair in it, from a record, is shown by its
+    number: UTF-8 has no form for it."""
+    try:
+        message = str(error)
+    except Exception:  # noqa: BLE001 - a user's class
+        message = type(error).__qualname__
+    return message.encode("utf-8", "backslashreplace").decode()

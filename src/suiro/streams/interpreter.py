@@ -15,9 +15,9 @@ from typing import Any
 from suiro.errors import UsageError
 from suiro.streams.call_loop import Calls
 from suiro.streams.operators.context import TaskSettings
-from suiro.streams.records import Change, Headers, Origin, Record, Windowed
+from suiro.streams.records import Change, Headers, Origin, Record
 from suiro.streams.serdes import natural
-from suiro.streams.sources import DeadLetter, SourceReader, dead_letter_headers
+from suiro.streams.sources import DeadLetter, SourceReader, letter_of
 from suiro.streams.stores import OrderedMap, open_store
 from suiro.streams.task import TIMES, Around, Task
 from suiro.streams.topology.nodes import GlobalTableSource, Node, Repartition, Sink, Source, StoreSpec
@@ -184,14 +184,10 @@ class Interpreter:
                 )
 
     def dead_letter(self, topic: str, record: Record, origin: Origin | None, error: Exception) -> None:
-        where = origin or Origin("", -1, -1, record.timestamp)
-        added = dead_letter_headers(error, where.topic, where.partition, where.offset, where.timestamp)
-        sent = record.with_headers((*record.headers, *added))
+        letter = letter_of(topic, record, origin, error)
         given = record.value.new if isinstance(record.value, Change) else record.value
-        plain = record.key.key if isinstance(record.key, Windowed) else record.key
-        key = None if plain is None else natural.serialize(topic, plain)
-        value = None if given is None else natural.serialize(topic, given)
-        self._emitted(Emitted(topic, sent.with_value(given), key, value))
+        sent = Record(record.key, given, record.timestamp, letter.headers)
+        self._emitted(Emitted(topic, sent, letter.key, letter.value))
 
     # -- inside --------------------------------------------------------------------------------------------
 

@@ -6,6 +6,7 @@ that cannot be deserialised where the policy is to skip, is dropped and counted;
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from itertools import repeat
@@ -13,9 +14,10 @@ from typing import TYPE_CHECKING, Any
 
 from suiro.errors import ConfigError, RegistryError
 from suiro.foundation.types import TopicPartition
-from suiro.streams.errors import ProcessingError
+from suiro.streams.errors import ProcessingError, said
 from suiro.streams.extractors import FailOnInvalidTimestamp, SourceRecord
-from suiro.streams.records import Headers, Record
+from suiro.streams.records import Change, Headers, Origin, Record, Windowed
+from suiro.streams.serdes import natural
 from suiro.streams.serdes.block_forms import decode_rows
 from suiro.streams.times import UNKNOWN
 from suiro.streams.topology.nodes import Node, Repartition, Source
@@ -24,9 +26,14 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 
+MESSAGE_CHARS_MAX = 4_096
+"""Of an error's message in a dead letter's headers: it may quote the record, which must not be too large then."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeadLetter:
-    """A record as it was in the log, on its way to a topic of records that could not be processed."""
+    """A record on its way to a topic of records that could not be read or processed: as it was in the log, or as it
+    came to the operator that failed (`letter_of`)."""
 
     topic: str
     key: bytes | None
@@ -268,7 +275,7 @@ class SourceReader:
     ) -> None:
         if self._policy == "fail":
             raise ProcessingError(
-                f"the record of {topic}-{partition} offset {offset} cannot be read by {self._node.name}: {error}. "
+                f"the record of {topic}-{partition} offset {offset} cannot be read by {self._node.name}: {said(error)}. "
                 'Give the serde it was written with, or set on_deserialization_error to "skip" or '
                 '"dead-letter:<topic>"'
             ) from error
@@ -287,13 +294,46 @@ def _where(source: SourceRecord) -> str:
     return f"{source.topic}-{source.partition} offset {source.offset}, key {source.key!r}"
 
 
+def letter_of(topic: str, record: Record, origin: Origin | None, error: Exception) -> DeadLetter:
+    """Of a record that an operator could not process; of a table's update, the new row. `origin`: None where it is not
+    known."""
+    place = origin or Origin("", -1, -1, record.timestamp)
+    added = dead_letter_headers(error, place.topic, place.partition, place.offset, place.timestamp)
+    return DeadLetter(
+        topic=topic,
+        key=_readable(topic, record.key.key if isinstance(record.key, Windowed) else record.key),
+        value=_readable(topic, record.value.new if isinstance(record.value, Change) else record.value),
+        timestamp=record.timestamp,
+        headers=(*record.headers, *added),
+    )
+
+
+def _readable(topic: str, value: Any) -> bytes | None:
+    """As `serdes.natural` writes it. What that has no bytes for (a date in a dict, half of a surrogate pair) is JSON
+    with texts in its place, or as Python shows it: that a record cannot be written is why it is a dead letter."""
+    if value is None:
+        return None
+    try:
+        return natural.serialize(topic, value)
+    except Exception:  # noqa: BLE001 - the value is the user's
+        pass
+    try:
+        return json.dumps(value, default=str).encode()
+    except Exception:  # noqa: BLE001 - as above
+        pass
+    try:
+        return repr(value).encode("utf-8", "backslashreplace")
+    except Exception:  # noqa: BLE001 - as above
+        return f"({type(value).__qualname__})".encode("utf-8", "backslashreplace")
+
+
 def dead_letter_headers(
     error: BaseException, topic: str, partition: int, offset: int, timestamp: int
 ) -> Headers:
     """Reason and origin, under the names Kafka Streams uses (KIP-1034)."""
     return (
         ("__streams.errors.exception", type(error).__name__.encode()),
-        ("__streams.errors.message", str(error).encode()),
+        ("__streams.errors.message", said(error)[:MESSAGE_CHARS_MAX].encode()),
         ("__streams.errors.topic", topic.encode()),
         ("__streams.errors.partition", str(partition).encode()),
         ("__streams.errors.offset", str(offset).encode()),

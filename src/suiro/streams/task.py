@@ -13,7 +13,7 @@ from typing import Any, Protocol
 
 from suiro.errors import ConfigError, RegistryError
 from suiro.streams.calls import Caller
-from suiro.streams.errors import ProcessingError
+from suiro.streams.errors import ProcessingError, said
 from suiro.streams.operators import Rule, rule_of
 from suiro.streams.operators.context import Context, TaskSettings
 from suiro.streams.punctuation import Punctuators
@@ -270,7 +270,7 @@ class Task:
             )
             raise ProcessingError(
                 f"operator {node.name} failed on a record of {where}, key {record.key!r}, timestamp "
-                f"{record.timestamp}: {type(error).__name__}: {error}. Mend the function, or set "
+                f"{record.timestamp}: {type(error).__name__}: {said(error)}. Mend the function, or set "
                 'on_processing_error to "skip" or "dead-letter:<topic>"'
             ) from error
 

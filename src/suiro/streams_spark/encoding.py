@@ -7,7 +7,7 @@ from typing import Any
 
 from suiro.protocol.murmur2 import partition_for_key
 from suiro.streams.blocks import Block, Parcel
-from suiro.streams.records import Headers, Windowed
+from suiro.streams.records import Windowed
 from suiro.streams.serdes import natural
 from suiro.streams.serdes.block_forms import Failed, encode_rows
 from suiro.streams.sources import DeadLetter
@@ -123,20 +123,14 @@ def carried_columns(
     return keys, values, [row for row in range(len(keys)) if row not in wrong]
 
 
-def one_record(
-    topic: str, key: bytes | None, value: bytes | None, timestamp: int, headers: Headers
-) -> Parcel:
-    return Parcel(
-        topic=topic,
-        keys=[key],
-        values=[value],
-        timestamps=[timestamp],
-        headers=[headers] if headers else None,
-    )
-
-
 def parcel_of(letter: DeadLetter) -> Parcel:
-    return one_record(letter.topic, letter.key, letter.value, letter.timestamp, letter.headers)
+    return Parcel(
+        topic=letter.topic,
+        keys=[letter.key],
+        values=[letter.value],
+        timestamps=[letter.timestamp],
+        headers=[letter.headers] if letter.headers else None,
+    )
 
 
 def _at(items: Sequence[Any], rows: Sequence[int] | None) -> Sequence[Any]:

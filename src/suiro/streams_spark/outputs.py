@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import replace
 from itertools import accumulate, repeat
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -20,14 +19,13 @@ from suiro.protocol import columnar
 from suiro.protocol.murmur2 import partition_for_key
 from suiro.spark import StageOfTask
 from suiro.streams.blocks import Block, Parcel
-from suiro.streams.records import Change, Headers, Origin, Record, Windowed
-from suiro.streams.serdes import natural
-from suiro.streams.sources import DeadLetter, SourceReader, dead_letter_headers
+from suiro.streams.records import Headers, Origin, Record
+from suiro.streams.sources import DeadLetter, SourceReader, letter_of
 from suiro.streams.topology.nodes import Node, Repartition, Sink
 from suiro.streams.vectorised.emission import Emission, changelog_columns
 from suiro.streams_spark.columnar_forms import ColumnarForms
 from suiro.streams_spark.condition import Condition
-from suiro.streams_spark.encoding import Failing, carried_columns, encoded_for, one_record, parcel_of
+from suiro.streams_spark.encoding import Failing, carried_columns, encoded_for, parcel_of
 from suiro.streams_spark.plan import Plan
 from suiro.streams_spark.reports import DroppedRecords, NodeRows, pack_report
 from suiro.streams_spark.shuffle_message import (
@@ -211,12 +209,7 @@ class Outputs:
         )
 
     def letter(self, topic: str, record: Record, origin: Origin | None, error: Exception) -> Parcel:
-        place = origin or Origin("", -1, -1, record.timestamp)
-        added = dead_letter_headers(error, place.topic, place.partition, place.offset, place.timestamp)
-        value = record.value.new if isinstance(record.value, Change) else record.value
-        key = None if record.key is None else natural.serialize(topic, _plain(record.key))
-        data = None if value is None else natural.serialize(topic, value)
-        return one_record(topic, key, data, record.timestamp, (*record.headers, *added))
+        return parcel_of(letter_of(topic, record, origin, error))
 
     def dead_letter(self, topic: str, record: Record, origin: Origin | None, error: Exception) -> None:
         self.send(self.letter(topic, record, origin, error))
@@ -535,7 +528,3 @@ class _Carrier:
 def _anywhere(key: bytes | None, value: bytes | None, count: int) -> int:
     """Anywhere will do without a key, as long as a repetition finds the same place."""
     return -1 if key is not None else partition_for_key(value or b"", count)
-
-
-def _plain(key: Any) -> Any:
-    return key.key if isinstance(key, Windowed) else key

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import datetime
+from decimal import Decimal
+from typing import Any
+
 import pytest
 
 from suiro.streams import JoinWindows, Materialized, SessionWindows, StreamsBuilder, TimeWindows, serdes
@@ -82,3 +86,62 @@ def test_a_record_that_fails_leaves_the_sessions_that_it_would_have_merged(polic
         (100, 115, 2 * first + second),
     ]
     assert run.dropped_total == 2
+
+
+class Unspeakable(Exception):
+    def __str__(self) -> str:
+        raise ValueError
+
+
+class Own:
+    def __repr__(self) -> str:
+        return "an object of the user's \udc80"
+
+
+@pytest.mark.parametrize(
+    ("value", "wanted"),
+    [
+        ({"at": datetime.date(2026, 1, 2), "paid": Decimal("1.50")}, b'{"at": "2026-01-02", "paid": "1.50"}'),
+        ({"name": "half \ud83d"}, b'{"name": "half \\ud83d"}'),
+        ("half \ud83d", b'"half \\ud83d"'),
+        (Decimal("1.50"), b'"1.50"'),
+        ({("a", 1): 2}, b"{('a', 1): 2}"),
+        (1 << 70, b"1180591620717411303424"),
+        (Own(), b'"an object of the user\'s \\udc80"'),
+    ],
+)
+def test_a_value_that_no_serde_writes_is_a_dead_letter_all_the_same(value: Any, wanted: bytes) -> None:
+    """Records can hold what JSON cannot be written of; and that may be the very reason for which they failed."""
+    builder = StreamsBuilder()
+    made = builder.stream("in", key=serdes.string, value=serdes.long).map_values(lambda number: value)
+    made.peek(lambda key, made: 1 // 0).to("out")
+    run = Interpreter(builder.build(), settings=TaskSettings(on_processing_error="dead-letter:dead"))
+    run.pipe("in", 1, b"k", _long(7))
+    (found,) = run.outputs
+    assert (found.topic, found.key, found.value) == ("dead", b"k", wanted)
+
+
+@pytest.mark.parametrize(
+    ("error", "wanted"),
+    [
+        (ValueError("no half \ud83d"), b"no half \\ud83d"),
+        (ValueError("long" * 10_000), b"long" * 1_024),
+        (Unspeakable(), b"Unspeakable"),
+    ],
+)
+@pytest.mark.parametrize("policy", ["fail", "dead-letter:dead"])
+def test_any_message_of_an_error_can_be_told(error: Exception, wanted: bytes, policy: str) -> None:
+    def fails(value: int) -> int:
+        raise error
+
+    builder = StreamsBuilder()
+    builder.stream("in", key=serdes.string, value=serdes.long).map_values(fails).to("out")
+    run = Interpreter(builder.build(), settings=TaskSettings(on_processing_error=policy))
+    if policy == "fail":
+        with pytest.raises(ProcessingError) as raised:
+            run.pipe("in", 1, b"k", _long(7))
+        assert wanted.decode() in str(raised.value)
+        return
+    run.pipe("in", 1, b"k", _long(7))
+    (found,) = run.outputs
+    assert dict(found.record.headers)["__streams.errors.message"] == wanted
