@@ -15,6 +15,7 @@ from typing import Any
 from suiro.errors import UsageError
 from suiro.streams.call_loop import Calls
 from suiro.streams.operators.context import TaskSettings
+from suiro.streams.operators.functions import topic_of
 from suiro.streams.records import Change, Headers, Origin, Record
 from suiro.streams.serdes import natural
 from suiro.streams.sources import DeadLetter, SourceReader, letter_of
@@ -170,10 +171,8 @@ class Interpreter:
                 self._offsets[topic] = offset + 1
                 self._queue.append((node, _through(cut, record), Origin(topic, 0, offset, record.timestamp)))
             case Sink() as sink:
-                topic = (
-                    sink.topic if isinstance(sink.topic, str) else sink.topic(record.key, record.value, None)
-                )
                 key, value = record.key, record.value
+                topic = topic_of(sink, key, value)
                 self._emitted(
                     Emitted(
                         topic,

@@ -19,7 +19,7 @@ from suiro.streams.extractors import FailOnInvalidTimestamp, SourceRecord
 from suiro.streams.records import Change, Headers, Origin, Record, Windowed
 from suiro.streams.serdes import natural
 from suiro.streams.serdes.block_forms import decode_rows
-from suiro.streams.times import UNKNOWN
+from suiro.streams.times import LATEST_MS, UNKNOWN
 from suiro.streams.topology.nodes import Node, Repartition, Source
 
 if TYPE_CHECKING:
@@ -260,6 +260,11 @@ class SourceReader:
                 f"the timestamp extractor of {self._node.name} gave {extracted!r} for the record of "
                 f"{_where(source)}; it must give an int, ms since the epoch"
             )
+        if extracted > LATEST_MS:
+            raise ProcessingError(
+                f"the timestamp extractor of {self._node.name} gave {extracted} for the record of {_where(source)}, "
+                "which does not fit into 64 bits; give a negative number to leave the record out"
+            )
         return extracted
 
     def _undecodable(
@@ -275,8 +280,8 @@ class SourceReader:
     ) -> None:
         if self._policy == "fail":
             raise ProcessingError(
-                f"the record of {topic}-{partition} offset {offset} cannot be read by {self._node.name}: {said(error)}. "
-                'Give the serde it was written with, or set on_deserialization_error to "skip" or '
+                f"the record of {topic}-{partition} offset {offset} cannot be read by {self._node.name}: "
+                f'{said(error)}. Give the serde it was written with, or set on_deserialization_error to "skip" or '
                 '"dead-letter:<topic>"'
             ) from error
         self._drop("deserialization error")

@@ -15,6 +15,9 @@ from collections.abc import Iterable
 UNKNOWN = -1
 """Before the first record."""
 
+LATEST_MS = (1 << 63) - 1
+"""The latest time that Kafka has."""
+
 _CLOSED = "closed"
 _CURRENT = "current"
 

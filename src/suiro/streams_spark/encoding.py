@@ -7,6 +7,7 @@ from typing import Any
 
 from suiro.protocol.murmur2 import partition_for_key
 from suiro.streams.blocks import Block, Parcel
+from suiro.streams.operators.functions import partition_of, topic_of
 from suiro.streams.records import Windowed
 from suiro.streams.serdes import natural
 from suiro.streams.serdes.block_forms import Failed, encode_rows
@@ -25,10 +26,9 @@ def encoded_for(
     if isinstance(sink.topic, str):
         return [_encoded(sink, sink.topic, block, None, failed, partition_count)]
     rows: dict[str, list[int]] = {}
-    choose: Any = sink.topic
     for row, (key, value) in enumerate(zip(block.keys, block.values, strict=True)):
         try:
-            topic = choose(key, value, None)
+            topic = topic_of(sink, key, value)
         except Exception as error:  # noqa: BLE001 - a user's function raises anything
             failed(row, error)
             continue
@@ -89,7 +89,9 @@ def _partitions(
             chosen = None
             if row not in wrong:
                 try:
-                    chosen = sink.partitioner(topic, key, value, partition_count(topic))
+                    count = partition_count(topic)
+                    chosen = sink.partitioner(topic, key, value, count)
+                    chosen = None if chosen is None else partition_of(chosen, topic, count)
                 except Exception as error:  # noqa: BLE001 - a user's function raises anything
                     wrong[row] = error
             found.append(chosen)

@@ -19,6 +19,7 @@ from suiro.protocol import columnar
 from suiro.protocol.murmur2 import partition_for_key
 from suiro.spark import StageOfTask
 from suiro.streams.blocks import Block, Parcel
+from suiro.streams.operators.functions import partition_of
 from suiro.streams.records import Headers, Origin, Record
 from suiro.streams.sources import DeadLetter, SourceReader, letter_of
 from suiro.streams.topology.nodes import Node, Repartition, Sink
@@ -464,6 +465,7 @@ class _Carrier:
         for row in at:
             try:
                 chosen = partitioner(self._topic, block.keys[row], block.values[row], tasks)
+                chosen = None if chosen is None else partition_of(chosen, self._topic, tasks)
             except Exception as error:  # noqa: BLE001 - a user's function raises anything
                 failed(row, error)
                 continue

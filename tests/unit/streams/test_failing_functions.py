@@ -10,8 +10,10 @@ import pytest
 
 from suiro.streams import JoinWindows, Materialized, SessionWindows, StreamsBuilder, TimeWindows, serdes
 from suiro.streams.errors import ProcessingError
+from suiro.streams.extractors import field_timestamp
 from suiro.streams.interpreter import Interpreter
 from suiro.streams.operators.context import TaskSettings
+from suiro.streams.records import Record
 
 
 def _long(value: int) -> bytes:
@@ -145,3 +147,30 @@ def test_any_message_of_an_error_can_be_told(error: Exception, wanted: bytes, po
     run.pipe("in", 1, b"k", _long(7))
     (found,) = run.outputs
     assert dict(found.record.headers)["__streams.errors.message"] == wanted
+
+
+@pytest.mark.parametrize("timestamp", [-1, 1 << 63, 1.5, None, True])
+def test_a_processor_that_forwards_no_time_fails_on_its_record(timestamp: Any) -> None:
+    class Stamping:
+        def init(self, context: Any) -> None:
+            self.context = context
+
+        def process(self, record: Record) -> None:
+            self.context.forward(record.with_timestamp(timestamp if record.value else record.timestamp))
+
+    builder = StreamsBuilder()
+    builder.stream("in", key=serdes.string, value=serdes.long).process(Stamping).to("out")
+    run = Interpreter(builder.build(), settings=TaskSettings(on_processing_error="skip"))
+    run.pipe("in", 5, b"a", _long(1))
+    run.pipe("in", 6, b"b", _long(0))
+    assert [(item.key, item.record.timestamp) for item in run.outputs] == [(b"b", 6)]
+    assert run.dropped_total == 1
+
+
+def test_an_extractor_that_gives_a_time_beyond_64_bits_is_told_with_the_record() -> None:
+    builder = StreamsBuilder()
+    source = builder.stream("in", key=serdes.string, value=serdes.json, timestamp=field_timestamp("at"))
+    source.to("out")
+    run = Interpreter(builder.build())
+    with pytest.raises(ProcessingError, match=r"in-0 offset 0, key 'k', which does not fit into 64 bits"):
+        run.pipe("in", 5, b"k", b'{"at": 9223372036854775808}')

@@ -293,8 +293,9 @@ class KStream(AsyncOperators, BatchOperators):
     ) -> KStream:
         """Through a topic of its own, so that records with one key are together, in as many partitions as wanted.
 
-        Records keep their timestamps, and null keys are spread over the partitions. `TopologyError`: fewer than 1
-        partition.
+        Records keep their timestamps. One with a null key is dropped, unless a left or outer join follows.
+        `partitioner(topic, key, value, partitions)` gives a partition, or None for the key's. `TopologyError`: fewer
+        than 1 partition.
 
         >>> spread = delays.repartition(name="spread", partitions=8)
         >>> results(spread, delays=[("UA", 3, 0)])

@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Literal
 
+from suiro.errors import UsageError
 from suiro.streams.expressions.expression import Expression
-from suiro.streams.topology.nodes import Function
+from suiro.streams.serdes.primitives import integer_of
+from suiro.streams.topology.nodes import Function, Sink
 
 
 def callable_of(
@@ -14,3 +16,24 @@ def callable_of(
 ) -> Callable[..., Any]:
     """`kind` names the parameters, which are Kafka Streams'."""
     return function.as_callable(kind) if isinstance(function, Expression) else function
+
+
+def topic_of(sink: Sink, key: Any, value: Any) -> str:
+    """Where a record of the sink goes. Raises `UsageError` where its function gives no name."""
+    if isinstance(sink.topic, str):
+        return sink.topic
+    topic = sink.topic(key, value, None)
+    if not isinstance(topic, str) or not topic:
+        raise UsageError(f"the function that chooses the topic gave {topic!r}; it must give a topic's name")
+    return topic
+
+
+def partition_of(chosen: Any, topic: str, count: int) -> int:
+    """What a partitioner gave. Raises `UsageError` where there is no such partition."""
+    number = integer_of(chosen)
+    if number is None or not 0 <= number < count:
+        raise UsageError(
+            f"the partitioner gave {chosen!r} for {topic!r}, which has the partitions 0 to {count - 1}; it must give "
+            "one of them, or None for the key's"
+        )
+    return number

@@ -14,6 +14,8 @@ from suiro.streams.dsl.checks import check_processor
 from suiro.streams.durations import milliseconds
 from suiro.streams.punctuation import Cancellable, PunctuationType
 from suiro.streams.records import Origin, Record
+from suiro.streams.serdes.primitives import integer_of
+from suiro.streams.times import LATEST_MS
 from suiro.streams.topology.nodes import Process
 from suiro.streams.windows import Duration
 
@@ -40,6 +42,12 @@ class ProcessorContext:
             raise UsageError(
                 f"process_values of {self._context.node.name} forwarded key {record.key!r} while it processed "
                 f"key {self._record.key!r}; it must keep the key. Use process to change it"
+            )
+        time = integer_of(record.timestamp)
+        if time is None or not 0 <= time <= LATEST_MS:
+            raise UsageError(
+                f"{self._context.node.name} forwarded a record with the timestamp {record.timestamp!r}; it must be an "
+                "int, ms since the epoch"
             )
         if child is None:
             self._context.forward(record)
