@@ -9,6 +9,8 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Literal
 
+from suiro.streams.errors import ProcessingError
+
 PunctuationType = Literal["stream-time", "wall-clock-time"]
 
 
@@ -35,9 +37,12 @@ class Punctuators:
     """Stream-time functions are due at once when the first record came, then every interval; wall-clock functions an
     interval after they were scheduled. A clock that jumps over several intervals calls a function once.
 
-    A processor schedules its functions again whenever its task is made, so those that were cancelled are remembered."""
+    A processor schedules its functions again whenever its task is made, so those that were cancelled are remembered.
 
-    def __init__(self) -> None:
+    `failed(node, time, error)`: is told of a function that raised; raises where the policy is to fail."""
+
+    def __init__(self, failed: Callable[[str, int, Exception], None]) -> None:
+        self._failed = failed
         self._scheduled: list[Cancellable] = []
         self._counts: dict[str, int] = {}
         self._due: dict[str, int] = {}
@@ -79,7 +84,7 @@ class Punctuators:
     def state(self) -> dict[str, int]:
         due = {item.name: item.next_ms for item in self._scheduled if item.next_ms is not None}
         gone = [item.name for item in self._returning if item.cancelled]
-        return due | {name: _NEVER for name in gone if name.rpartition("#")[0] not in self._replaced}
+        return due | {name: _NEVER for name in gone if _node_of(name) not in self._replaced}
 
     def restore(self, due: Mapping[str, int]) -> None:
         """Before anything is scheduled."""
@@ -100,4 +105,13 @@ class Punctuators:
                 due = time_ms if item.next_ms is None else item.next_ms
                 # Skips what a jump left behind: the next call is after this time, on the same grid.
                 item.next_ms = due + ((time_ms - due) // item.interval_ms + 1) * item.interval_ms
-                item.callback(time_ms)
+                try:
+                    item.callback(time_ms)
+                except ProcessingError:
+                    raise  # a node further down said it already
+                except Exception as error:  # noqa: BLE001 - a user's function raises anything
+                    self._failed(_node_of(item.name), time_ms, error)
+
+
+def _node_of(name: str) -> str:
+    return name.rpartition("#")[0]

@@ -82,7 +82,7 @@ class Task:
         self.origin: Origin | None = None
         self.dropped: dict[str, int] = {}
         self.wall_clock_time = wall_clock_time
-        self.punctuators = Punctuators()
+        self.punctuators = Punctuators(self._punctuator_failed)
         opened = {} if opened_stores is None else opened_stores
         for spec in sub_topology.stores:
             if spec.name not in opened:
@@ -251,11 +251,7 @@ class Task:
             self.origin = origin
 
     def _failed(self, node: Node, record: Record, error: Exception) -> None:
-        policy = self.settings.on_processing_error
-        if isinstance(error, RegistryError | ConfigError):
-            policy = (
-                "fail"  # nothing is wrong with the record: the registry is down, refuses, or was not named
-            )
+        policy = self._policy_for(error)
         if policy == "skip":
             self.drop("processing error")
         elif policy.startswith("dead-letter:"):
@@ -273,6 +269,21 @@ class Task:
                 f"{record.timestamp}: {type(error).__name__}: {said(error)}. Mend the function, or set "
                 'on_processing_error to "skip" or "dead-letter:<topic>"'
             ) from error
+
+    def _punctuator_failed(self, node: str, time_ms: int, error: Exception) -> None:
+        """No record is in hand that could be a dead letter."""
+        if self._policy_for(error) != "fail":
+            self.drop("processing error")
+            return
+        raise ProcessingError(
+            f"a punctuator of {node} failed at {time_ms}: {type(error).__name__}: {said(error)}. Mend the function, or "
+            'set on_processing_error to "skip" or "dead-letter:<topic>"'
+        ) from error
+
+    def _policy_for(self, error: Exception) -> str:
+        if isinstance(error, RegistryError | ConfigError):
+            return "fail"  # nothing is wrong with the record: the registry is down, refuses, or was not named
+        return self.settings.on_processing_error
 
     def _restore_times(self) -> None:
         self.times = {"": self._task_time, **{node.name: OperatorTime() for node in self.sub_topology.nodes}}

@@ -4,7 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
+
 from suiro.streams import StreamsBuilder, serdes
+from suiro.streams.errors import ProcessingError
+from suiro.streams.interpreter import Interpreter
 from suiro.streams.operators.context import TaskSettings
 from suiro.streams.records import Origin, Record
 from suiro.streams.stores import OrderedMap
@@ -72,3 +76,38 @@ def test_a_cancelled_function_stays_so_in_the_next_micro_batch() -> None:
 
 def test_a_function_that_was_replaced_while_a_record_was_processed_comes_back() -> None:
     assert _batches(Replaced, [0, 50]) == [["often", "other"], ["often", "other"]]
+
+
+class Failing(Once):
+    """Its first function fails each time."""
+
+    def init(self, context: Any) -> None:
+        self.context = context
+        context.schedule(10, "stream-time", self.fail)
+        context.schedule(10, "stream-time", lambda time: self.tell("often", time))
+        context.schedule(10, "wall-clock-time", self.fail)
+
+    def fail(self, time: int) -> None:
+        raise ValueError("no service answers")
+
+
+@pytest.mark.parametrize("policy", ["fail", "skip", "dead-letter:dead"])
+def test_a_punctuator_that_fails_is_treated_as_a_record_that_does(policy: str) -> None:
+    builder = StreamsBuilder()
+    builder.stream("in", key=serdes.string, value=serdes.long).process(Failing, name="watch").to("out")
+    run = Interpreter(builder.build(), settings=TaskSettings(on_processing_error=policy))
+    if policy == "fail":
+        told = r"a punctuator of watch failed at 5: ValueError: no service answers"
+        with pytest.raises(ProcessingError, match=told):
+            run.pipe("in", 5, b"k", bytes(8))
+        with pytest.raises(ProcessingError, match=r"a punctuator of watch failed at 50"):
+            run.advance_wall_clock(50)
+        return
+    run.pipe("in", 5, b"k", bytes(8))
+    run.pipe("in", 25, b"k", bytes(8))
+    run.advance_wall_clock(50)
+    assert [(item.topic, item.key, item.record.timestamp) for item in run.outputs] == [
+        ("out", b"often", 5),
+        ("out", b"often", 25),
+    ]
+    assert run.dropped_total == 3
