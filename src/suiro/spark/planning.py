@@ -165,8 +165,13 @@ class Planner:
         fresh = [place for place in ends if place not in begins]
         if fresh:
             begins.update(self._list(fresh, EARLIEST))
+        # Once all partitions were there, none comes back: a topic that is made again has other records at its offsets.
         is_replayed = boundary is not None and (
-            follows or any(begins[place] < stop for place, stop in boundary.items() if place in ends)
+            follows
+            or (
+                (start.initial or start.replayed)
+                and any(begins[place] < stop for place, stop in boundary.items() if place in ends)
+            )
         )
         if boundary is not None and is_replayed:
             # Those that are not of the boundary stand still until then.

@@ -352,6 +352,21 @@ def test_a_boundary_below_what_retention_left_is_passed_already() -> None:
     assert (found.replayed, dict(found.offsets)) == (False, {("a", 0): 9})
 
 
+def test_a_topic_that_is_made_again_after_a_rebuild_is_not_replayed() -> None:
+    """Its records have offsets that the boundary names, and nobody has processed them."""
+    log = Log({A0: (0, 50), ("b", 0): (0, 5)})
+    made = planner(log, subscribe="a,b", startingOffsets="earliest", failOnDataLoss="false")
+    boundary = {A0: 40, ("b", 0): 5}
+    replayed = made.latest(made.initial(), boundary=boundary)
+    assert replayed.replayed
+    done = made.latest(replayed, boundary=boundary)
+    assert (done.replayed, done.offsets) == (False, {A0: 50, ("b", 0): 5})
+    log.spans[A0], log.ids["a"] = (0, 30), OTHER_ID
+    again = planner(log, subscribe="a,b", startingOffsets="earliest", failOnDataLoss="false")
+    found = again.latest(done, boundary=boundary)
+    assert (found.replayed, found.offsets) == (False, {A0: 30, ("b", 0): 5})
+
+
 class Steps:
     """A pace that says what it is told to, and remembers what it was asked."""
 
@@ -392,7 +407,7 @@ def test_at_a_place_that_a_pace_names_it_also_names_what_is_behind() -> None:
 def test_a_pace_is_not_asked_while_state_is_rebuilt() -> None:
     made = planner(Log({A0: (0, 90)}))
     pace = Steps(Allowance(ends={A0: 50}, max_offsets=None))
-    end = made.latest(at({A0: 0}), boundary={A0: 40}, pace=pace)
+    end = made.latest(replace(at({A0: 0}), initial=True), boundary={A0: 40}, pace=pace)
     assert (end.offsets, end.replayed, pace.asked) == ({A0: 40}, True, [])
     assert made.latest(end, boundary={A0: 40}, pace=pace).offsets == {A0: 50}
 
