@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import pyarrow as pa
@@ -15,7 +15,19 @@ from support.share import examples
 
 from suiro.protocol.columnar import HEADERS_TYPE
 from suiro.spark import OffsetRange, SinkOptions, SourceOptions
-from suiro.streams import StreamsBuilder, TimeWindows, left, record_key, record_value, right, serdes
+from suiro.streams import (
+    Grouped,
+    Materialized,
+    StreamsBuilder,
+    TimeWindows,
+    aggregate,
+    left,
+    record_key,
+    record_value,
+    right,
+    serdes,
+)
+from suiro.streams.errors import ProcessingError
 from suiro.streams.operators.context import TaskSettings
 from suiro.streams.topology.topology import Topology
 from suiro.streams.vectorised.stateless import Reason
@@ -308,6 +320,53 @@ def test_columns_and_rules_agree_on_windows_whose_grace_changed(graces: tuple[in
     assert found[0] == found[1]
     if graces[0] == 0:  # the window from 100 on was closed
         assert {key[-8:] for topic, key in found[1][3] if topic == "out"} == {(200).to_bytes(8)}
+
+
+@pytest.mark.parametrize("policy", ["skip", "dead-letter:dead", "fail"])
+def test_a_key_that_its_store_cannot_hold_fails_on_its_record(policy: str) -> None:
+    """Keys of JSON may be of any type, whoever sends them. The columns of such a chunk go by the rules."""
+    builder = StreamsBuilder()
+    stream = builder.stream("stream", key=serdes.json, value=serdes.long)
+    stream.group_by_key(Grouped.with_(key=serdes.string)).count().to_stream().to("out")
+    run = f"keys {policy}"
+    engine = Engine(builder.build(), run)
+    settings = TaskSettings(on_processing_error=policy, coalesces=True)
+    engine.program = replace(engine.program, run=f"{run}, columns", settings=settings)
+    assert columnar_forms_of(engine.program.run, engine.plan.topology, settings).of(0) is not None
+    batch: Batch = {("stream", 0): ([('"a"', 1, 1), ("5", 1, 2), ('"b"', 1, 3)], False)}
+    if policy == "fail":
+        with pytest.raises(ProcessingError, match="a record of stream-0 offset 1, key 5, timestamp 2"):
+            engine.batch(batch, 10)
+        return
+    out = by_key(engine.batch(batch, 10))
+    assert {key for topic, key in out if topic == "out"} == {b"a", b"b"}
+    assert [key for topic, key in out if topic == "dead"] == ([] if policy == "skip" else [(5).to_bytes(8)])
+    assert engine.dropped == {"processing error": 1}
+
+
+def test_a_sum_of_a_number_beyond_64_bits_is_told_with_its_record() -> None:
+    builder = StreamsBuilder()
+    stream = builder.stream("stream", key=serdes.string, value=serdes.json)
+    total = stream.group_by_key().aggregate(
+        lambda: 0, aggregate() + record_value()["n"], materialized=Materialized.with_(value=serdes.long)
+    )
+    total.to_stream().to("out")
+    engine = Engine(builder.build(), "sums beyond 64 bits")
+    assert engine.columnar_forms.of(0) is not None
+    columns = engine._columns([("a", 1, 1)])
+    numbers = [b'{"n": 1}', b'{"n": 18446744073709551616}']
+    wide = pa.RecordBatch.from_pydict(
+        {
+            "key": pa.array([b"k", b"k"], pa.binary()),
+            "value": pa.array(numbers, pa.binary()),
+            "offset": pa.array([7, 8], pa.int64()),
+            "timestamp": pa.array([1, 2], pa.int64()),
+            "headers": pa.array([[], []], columns.column("headers").type),
+        }
+    )
+    item = InputRange(records=OffsetRange(topic="stream", partition=0, start=7, end=9))
+    with pytest.raises(ProcessingError, match=r"of stream-0 offset 8.*OverflowError.*does not fit into 64"):
+        list(input_rows(engine.program, item, [wide], Topics(Stage())))  # type: ignore[arg-type]
 
 
 def by_key(rows: list[tuple[Any, ...]]) -> dict[Any, list[tuple[Any, ...]]]:

@@ -40,7 +40,7 @@ class RulePath:
         failures: Failures,
     ) -> None:
         self._failures = failures
-        self._arrived: list[tuple[str, Record]] = []
+        self._each: Callable[[str, Record], None] = lambda name, record: None
         start = chain.start
         if not isinstance(start.operator, Source | Repartition):
             start = replace(start, operator=Source(topics=(), key=natural, value=natural), parents=())
@@ -65,15 +65,13 @@ class RulePath:
     def run(
         self, records: Iterable[tuple[Record, Origin | None]], each: Callable[[str, Record], None]
     ) -> None:
-        """`each(exit, record)` is called for whatever arrives, before the next record is taken."""
+        """`each(exit, record)` is called for whatever arrives. Where it fails, the record has failed at the exit."""
+        self._each = each
         for record, origin in records:
             self._task.process(self._start, record, origin)
-            for name, arrived in self._arrived:
-                each(name, arrived)
-            self._arrived.clear()
 
     def emit(self, node: Node, record: Record) -> None:
-        self._arrived.append((node.name, record))
+        self._each(node.name, record)
 
     def dead_letter(self, topic: str, record: Record, origin: Origin | None, error: Exception) -> None:
         self._failures.dead_letter(topic, record, origin, error)

@@ -14,7 +14,6 @@ from typing import Any, Literal
 import numpy as np
 import pyarrow as pa
 
-from suiro.streams.errors import ProcessingError
 from suiro.streams.operators.context import TaskSettings
 from suiro.streams.records import Origin, Record
 from suiro.streams.serdes import TimeWindowedSerde
@@ -229,7 +228,7 @@ class ColumnarAggregate:
         path = RulePath(
             self._topology, self._prefix, settings=self._settings, partition=partition, failures=failures
         )
-        number_of = _number_function(self._aggregate.name, self._numbers)
+        number_of = _number_function(self._numbers)
         keys: list[bytes] = []
         timestamps: list[int] = []
         numbers: list[int | float | None] = []
@@ -248,11 +247,12 @@ class ColumnarAggregate:
                 reason = "null key" if record.key is None else "null value"
                 dropped[reason] = dropped.get(reason, 0) + 1
                 return
-            keys.append(self._spec.key.serialize(self._topic, record.key))
-            timestamps.append(record.timestamp)
-            headers.append(record.headers)
+            key = self._spec.key.serialize(self._topic, record.key)
             if number_of is not None:
                 numbers.append(number_of(record))
+            keys.append(key)
+            timestamps.append(record.timestamp)
+            headers.append(record.headers)
 
         path.run(records(), arrive)
         for reason, count in path.dropped.items():
@@ -416,26 +416,18 @@ def _read_rows(
             yield record, Origin(topic, partition, offset, timestamp, each)
 
 
-def _number_function(name: str, numbers: Numbers) -> Any:
+def _number_function(numbers: Numbers) -> Any:
     if numbers.operand is None:
         return None
     function = numbers.operand.as_callable("key_value")
 
     def number_of(record: Record) -> int | float | None:
-        try:
-            found = function(record.key, record.value)
-        except Exception as error:
-            raise _failed(name, record, f"{type(error).__name__}: {error}") from error
+        found = function(record.key, record.value)
         wanted = (int, float) if numbers.is_double else (int,)
-        if found is None or type(found) in wanted:
-            return found  # type: ignore[no-any-return]
-        raise _failed(name, record, f"{found!r} is no {'double' if numbers.is_double else 'long'}")
+        if found is not None and type(found) not in wanted:
+            raise TypeError(f"{found!r} is no {'double' if numbers.is_double else 'long'}")
+        if type(found) is int and not numbers.is_double and not -(1 << 63) <= found < 1 << 63:
+            raise OverflowError(f"{found} does not fit into 64 bits")
+        return found  # type: ignore[no-any-return]
 
     return number_of
-
-
-def _failed(name: str, record: Record, reason: str) -> ProcessingError:
-    return ProcessingError(
-        f"operator {name} failed on a record, key {record.key!r}, timestamp {record.timestamp}: {reason}. Mend the "
-        'function, or set on_processing_error to "skip" or "dead-letter:<topic>"'
-    )

@@ -46,7 +46,7 @@ def written_by_rules(
 ) -> list[Emission]:
     """The same record by record; `values` take the place of the chunk's."""
     path = RulePath(topology, suffix, settings=settings, partition=partition, failures=failures)
-    found: dict[str, list[Record]] = {}
+    found: dict[str, list[_Written]] = {}
     rows = zip(
         _listed(chunk.key),
         values,
@@ -54,11 +54,16 @@ def written_by_rules(
         headers_of(chunk.headers, len(chunk)),
         strict=True,
     )
-    path.run(
-        ((Record(*row), None) for row in rows),
-        lambda name, record: found.setdefault(name, []).append(record),
-    )
-    return [_written(topology.node(name), records) for name, records in found.items()]
+
+    def arrive(name: str, record: Record) -> None:
+        operator = topology.node(name).operator
+        assert isinstance(operator, Sink | Repartition)
+        if record.key is None and isinstance(operator, Repartition) and not operator.keeps_null_keys:
+            return
+        found.setdefault(name, []).append(_written(operator, record))
+
+    path.run(((Record(*row), None) for row in rows), arrive)
+    return [_emission(topology.node(name), records) for name, records in found.items()]
 
 
 def _listed(keys: Column) -> list[Any]:
@@ -70,26 +75,30 @@ def _listed(keys: Column) -> list[Any]:
     return found
 
 
-def _written(node: Node, records: list[Record]) -> Emission:
-    operator = node.operator
-    assert isinstance(operator, Sink | Repartition)
+_Written = tuple[Record, bytes | None, bytes | None, bytes | None]
+"""A record, its key and value as bytes, and of a windowed key those that choose its partition."""
+
+
+def _written(operator: Sink | Repartition, record: Record) -> _Written:
     assert isinstance(operator.topic, str)
-    topic = operator.topic
-    if isinstance(operator, Repartition) and not operator.keeps_null_keys:
-        records = [record for record in records if record.key is not None]
+    topic, key, value = operator.topic, record.key, record.value
     key_serde, value_serde = operator.key or natural, operator.value or natural
-    keys = [None if r.key is None else key_serde.serialize(topic, r.key) for r in records]
-    values = [None if r.value is None else value_serde.serialize(topic, r.value) for r in records]
     inner = getattr(key_serde, "inner", None)
-    windowed = [r.key for r in records if isinstance(r.key, Windowed)]
-    is_windowed = inner is not None and len(windowed) == len(records)
+    return (
+        record,
+        None if key is None else key_serde.serialize(topic, key),
+        None if value is None else value_serde.serialize(topic, value),
+        inner.serialize(topic, key.key) if inner is not None and isinstance(key, Windowed) else None,
+    )
+
+
+def _emission(node: Node, written: list[_Written]) -> Emission:
+    records, keys, values, partition_keys = zip(*written, strict=True)
     return Emission(
         node=node,
         keys=pa.array(keys, pa.binary()),
         values=pa.array(values, pa.binary()),
-        timestamps=np.array([r.timestamp for r in records], np.int64),
-        headers=headers_array([r.headers for r in records]),
-        partition_keys=pa.array([inner.serialize(topic, key.key) for key in windowed], pa.binary())
-        if is_windowed and inner is not None
-        else None,
+        timestamps=np.array([record.timestamp for record in records], np.int64),
+        headers=headers_array([record.headers for record in records]),
+        partition_keys=None if None in partition_keys else pa.array(partition_keys, pa.binary()),
     )
