@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from suiro.streams import serdes
+from suiro.streams import StreamsBuilder, serdes
+from suiro.streams.interpreter import Interpreter
 from suiro.streams.operators.context import TaskSettings
 from suiro.streams.operators.foreign_key_messages import (
     Instruction,
@@ -187,6 +188,29 @@ def test_answers_to_what_a_row_was_are_dropped() -> None:
         tasks[2].is_settled = settled
         tasks[2].end_of_batch()
         assert len(asked) == rows
+
+
+@pytest.mark.parametrize("join", ["join", "left_join"])
+@pytest.mark.parametrize("last", [[None], ["nobody", None], ["x", "nobody", None], ["nobody", "x", None]])
+def test_nothing_is_kept_of_rows_that_are_gone(join: str, last: list[str | None]) -> None:
+    """However their end came about: rows come and go for years."""
+    builder = StreamsBuilder(key=serdes.long, value=serdes.string)
+    table = builder.table("right", key=serdes.string)
+    joined = getattr(builder.table("left"), join)(
+        table, lambda one, other: one, foreign_key=lambda value: None if value == "nobody" else value
+    )
+    joined.to_stream().to("out")
+    run = Interpreter(builder.build())
+    run.pipe("right", 0, b"x", b"X")
+    for key in range(5):
+        for value in ["x", *last]:
+            run.pipe("left", 1, key.to_bytes(8), None if value is None else value.encode())
+    assert {item.key: item.value for item in run.outputs} == {key.to_bytes(8): None for key in range(5)}
+    for task in run._tasks:
+        task.is_settled = True
+    run.end_of_batch()
+    kept = {name: len(rows) for (_, name), rows in run.maps.items() if not name.startswith("$")}
+    assert sum(kept.values()) == 1, kept
 
 
 @pytest.mark.parametrize("left", [None, b"", b"left value"])

@@ -85,7 +85,9 @@ class ForeignKeySubscribeRule:
         return new is not None and self._foreign.serialize("", old) == self._foreign.serialize("", new)
 
     def _send(self, record: Record, foreign_key: Any, instruction: Instruction) -> None:
-        new = record.value.new
+        # To an inner join, a row that names no key any more is as good as deleted, and no more is kept of it.
+        is_over = instruction is Instruction.UNSUBSCRIBE_AND_ANSWER
+        new = None if is_over else record.value.new
         left = None if new is None else self._left_value.serialize("", new)
         subscription = Subscription(record.key, left, self._number, instruction, self._context.partition)
         self._forward(Record(foreign_key, subscription, record.timestamp, record.headers))
