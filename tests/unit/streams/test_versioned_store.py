@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import pytest
+
 from suiro.streams import serdes
+from suiro.streams.serdes import SerializationError
 from suiro.streams.stores import OrderedMap, open_store
 from suiro.streams.stores.versioned import VersionedStore
 from suiro.streams.topology.nodes import StoreSpec
@@ -142,3 +145,13 @@ def test_delete_gives_what_was_valid() -> None:
     store.put("k", "a", 5)
     assert store.delete("k", 7) == ("a", 5)
     assert store.get("k") is None
+
+
+def test_a_value_that_cannot_be_written_does_not_move_time() -> None:
+    """Opened again, the store would not know of it: which puts are too old must not depend on that."""
+    store, rows = _store()
+    store.put("k", "a", 5)
+    with pytest.raises(SerializationError):
+        store.put("k", 7, 500)
+    for opened in (store, _opened(rows)):
+        assert opened.put("l", "b", 6) is True

@@ -44,13 +44,13 @@ class VersionedStore:
         """
         if timestamp < self._time - self._history_ms:
             return None
-        self._time = max(self._time, timestamp)
         raw = self.spec.key.serialize(self._topic, key)
         row = raw + _TIMESTAMP.pack(timestamp)
         if value is None:
             self._rows.put(row, _TOMBSTONE)
         else:
             self._rows.put(row, _VALUE + self.spec.value.serialize(self._topic, value))
+        self._time = max(self._time, timestamp)  # once it has a row: time is that of the rows
         versions = self._versions.setdefault(raw, [])
         place = bisect_left(versions, timestamp)
         if place == len(versions) or versions[place] != timestamp:
