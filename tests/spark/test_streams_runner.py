@@ -318,19 +318,28 @@ def test_another_topology_does_not_touch_the_state(run: Run, name: str) -> None:
 def test_what_is_missing_is_said_before_anything_runs(
     spark: Any, suiro_node: Any, name: str, tmp_path: Path
 ) -> None:
-    def made() -> KafkaStreams:
+    topology = by_key(name)
+
+    def made(**policies: str) -> KafkaStreams:
         return KafkaStreams(
-            by_key(name),
+            topology,
             application_id=name,
             bootstrap_servers=suiro_node.bootstrap_servers,
             spark=spark,
             state_dir=tmp_path,
+            **policies,
         )
 
     with pytest.raises(UnknownTopicError, match=rf"reads topic '{name}\.in'"):
         made().start()
     with pytest.raises(UsageError, match="not started"):
         made().process_all_available()
+    with Client(suiro_node.bootstrap_servers) as client:
+        client.create_topics([NewTopic(topic) for topic in (*topology.source_topics, *topology.sink_topics)])
+    # The first record that fails may come in a year.
+    for policy in ("on_processing_error", "on_deserialization_error"):
+        with pytest.raises(UnknownTopicError, match=rf"writes topic '{name}\.dead'"):
+            made(**{policy: f"dead-letter:{name}.dead"}).start()
     assert not (tmp_path / name).exists()
 
 

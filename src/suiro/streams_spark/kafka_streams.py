@@ -24,6 +24,7 @@ from suiro.clock import monotonic_s
 from suiro.errors import ConfigError, UsageError
 from suiro.foundation.types import TopicPartition
 from suiro.spark import Positions, SinkOptions, SourceOptions
+from suiro.streams.dsl.checks import is_policy
 from suiro.streams.dsl.registries import registry_for_run
 from suiro.streams.operators.context import TaskSettings
 from suiro.streams.topology.nodes import Source
@@ -442,7 +443,7 @@ class KafkaStreams:
             infos = require_topics(
                 client,
                 read=self.topology.source_topics,
-                written=self.topology.sink_topics,
+                written=(*self.topology.sink_topics, *self.dead_letter_topics),
                 create=self._create_topics,
             )
             counts = {topic: len(info.partitions) for topic, info in infos.items()}
@@ -543,5 +544,5 @@ def default_state_dir() -> Path:
 
 
 def _check_policy(name: str, value: str) -> None:
-    if value not in ("fail", "skip") and not (value.startswith("dead-letter:") and value != "dead-letter:"):
+    if not is_policy(value):
         raise ConfigError(f'{name}={value!r} is none of "fail", "skip" and "dead-letter:<topic>"')

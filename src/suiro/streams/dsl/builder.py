@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from suiro.streams import serdes
-from suiro.streams.dsl.checks import CoPartitioned, check_topology
+from suiro.streams.dsl.checks import CoPartitioned, check_topology, is_policy
 from suiro.streams.dsl.graph import Graph
 from suiro.streams.dsl.kstream import KStream
 from suiro.streams.dsl.ktable import GlobalKTable, KTable, table_store
@@ -213,11 +213,7 @@ class StreamsBuilder:
             )
         if not topics:
             raise TopologyError("a source reads no topics; give at least one")
-        if (
-            on_error is not None
-            and on_error not in ("fail", "skip")
-            and not on_error.startswith("dead-letter:")
-        ):
+        if on_error is not None and not is_policy(on_error):
             raise TopologyError(
                 f'on_deserialization_error is {on_error!r}; give "fail", "skip" or "dead-letter:<topic>"'
             )

@@ -109,6 +109,11 @@ def _is_async(given: Any) -> bool:
     )
 
 
+def is_policy(given: str) -> bool:
+    """For records that cannot be read or processed."""
+    return given in ("fail", "skip") or (given.startswith("dead-letter:") and given != "dead-letter:")
+
+
 def check_topology(topology: Topology) -> None:
     """Raises TopologyError for what can be seen without a broker."""
     if not topology.nodes:
