@@ -154,11 +154,17 @@ class TopologyReader(PlanningReader):
             for place in [(item.topic, item.partition)]
         ]
         read = {(item.input_partition.group, item.input_partition.partition) for item in input_partitions}
-        for topic, partition in sorted((paused.keys() | were_paused) - read):
+        # Also where there is nothing to read any more, as retention may have it: tasks wait for what they were told of.
+        for topic, partition in sorted((told & after.offsets.keys()) - read):
             at = after.offsets[topic, partition]
-            nothing = OffsetRange(topic=topic, partition=partition, start=at, end=at)
+            place = (topic, partition)
             input_partitions.append(
-                InputRange(records=nothing, tells=True, paused=paused.get((topic, partition)))
+                InputRange(
+                    records=OffsetRange(topic=topic, partition=partition, start=at, end=at),
+                    behind=place in after.behind,
+                    tells=True,
+                    paused=paused.get(place),
+                )
             )
         shares = shared_out(input_partitions, after.clock, self._program.parallelism)
         if before.follows is not None and after.follows is None:

@@ -52,6 +52,7 @@ class Log:
 
     def __init__(self, clock: ManualClock, end: int, comes_at_ms: int | None = None) -> None:
         self.clock, self.end, self.comes_at_ms = clock, end, comes_at_ms
+        self.first = 0
         self.requests = 0
 
     def _look(self) -> None:
@@ -67,7 +68,7 @@ class Log:
         self, wanted: Mapping[Place, int], *, read_committed: bool = False
     ) -> Mapping[Place, Listed]:
         self._look()
-        return {A0: Listed(0 if wanted[A0] == EARLIEST else self.end)}
+        return {A0: Listed(self.first if wanted[A0] == EARLIEST else self.end)}
 
     def fetch(self, offsets: Mapping[Place, int], **limits: Any) -> Mapping[Place, Fetched]:
         now_ms, until_ms = self.clock.monotonic_ms(), self.clock.monotonic_ms() + limits["max_wait_ms"]
@@ -106,7 +107,9 @@ def reader(
 ) -> TopologyReader:
     builder = StreamsBuilder()
     builder.stream("a", key=serdes.string, value=serdes.string).map_values(str.upper).to("b")
-    options = SourceOptions.parse({"kafka.bootstrap.servers": "h:1", "subscribe": "a"})
+    options = SourceOptions.parse(
+        {"kafka.bootstrap.servers": "h:1", "subscribe": "a", "failOnDataLoss": "false"}
+    )
     made = Running(plan=plan(builder.build(), "app", {"a": 1}), source=options, **program)
     monkeypatch.setattr(source, "load", lambda _: made)
     monkeypatch.setattr(source, "SystemClock", lambda: log.clock)
@@ -236,3 +239,19 @@ def test_the_first_micro_batch_after_the_switch_rewrites_the_changelogs_once(
     log.end = 30
     later = found.latestOffset(end, ReadAllAvailable())
     assert [item.value.rewrites for item in found.partitions(end, later)] == [False]
+
+
+def test_that_a_partition_is_not_behind_any_more_is_told_also_if_its_records_are_gone(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Records of other partitions wait in tasks that were told that more follow."""
+    log = Log(ManualClock(), 50)
+    found = reader(monkeypatch, log)
+    behind = Positions(offsets={A0: 20}, behind=frozenset({A0})).to_json()
+    end = found.latestOffset(behind, ReadAllAvailable())
+    assert (end["a"], "@behind" in end) == ({"0": 50}, False)
+    log.first = 50  # by retention
+    told = [one for item in found.partitions(behind, end) for one in item.value.input_partitions]
+    assert [(one.records.start, one.records.end, one.behind, one.tells) for one in told] == [
+        (50, 50, False, True)
+    ]
