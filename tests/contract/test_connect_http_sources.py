@@ -127,6 +127,26 @@ def test_deeply_nested_posts_are_refused_and_the_next_one_is_taken(
     assert values(client, unique) == [[1]]
 
 
+def test_a_post_that_cannot_be_written_is_refused_and_holds_up_no_other_sender(
+    tmp_path: Path, bootstrap: str, client: Client, unique: str, ports: Callable[[], int]
+) -> None:
+    """Its sender would repeat a 503 without end."""
+    text = hook(unique, 'id_header = "X-Id"\nmax_record_bytes = 20\nmax_records = 50')
+    with running(tmp_path, bootstrap, text) as runtime:
+        bodies = [b'{"n": %d, "x": "%s"}' % (n, b"x" * (20 if n % 3 == 0 else 1)) for n in range(24)]
+        with ThreadPoolExecutor(12) as pool:
+            asked = [pool.submit(post, ports(), body, id_=str(n)) for n, body in enumerate(bodies)]
+            answers = [one.result() for one in asked]
+        assert [answer.status_code for answer in answers] == [400, 200, 200] * 8
+        assert "more than max_record_bytes (20)" in answers[0].json()["message"]
+        assert (state(runtime, unique)["restarts"], state(runtime, unique)["rejected"]) == (0, 8)
+        assert (
+            post(ports(), b'{"n": 0}', id_="0").status_code == 200
+        )  # what was refused is not known as written
+        assert post(ports(), b'{"n": 1}', id_="1").json() == {"message": "committed before"}
+    assert sorted(value["n"] for value in values(client, unique)) == [n for n in range(24) if n % 3 or n == 0]
+
+
 def test_posts_share_transactions(
     tmp_path: Path, bootstrap: str, client: Client, unique: str, ports: Callable[[], int]
 ) -> None:

@@ -94,6 +94,14 @@ class CommitListener(Protocol):
 
 
 @runtime_checkable
+class RefusingSource(Protocol):
+    def refuse(self, reasons: Mapping[int, str]) -> Polled | None:
+        """Called where there is no dead letter topic: tells whoever has sent these records of the last `poll`, by their
+        places, why they cannot be written. Returns what is left of it; None: nothing. Without it the task fails."""
+        ...
+
+
+@runtime_checkable
 class MultiPartSource(Protocol):
     def open_parts(self, parts: dict[str, Any]) -> None:
         """Called before `open` with every part of the position that is stored."""

@@ -19,6 +19,7 @@ from suiro.connect.connectors import (
     LagReporter,
     MultiPartSource,
     Polled,
+    RefusingSource,
     Source,
     SourceRecord,
     short_reason,
@@ -137,7 +138,19 @@ class _Running:
         traces, name = self._context.traces, self._context.name
         spans = None if traces is None else SourceSpans(traces, name, self._context.clock)
         outgoing, rejected = self._encoded(polled, spans)
-        outgoing += self._dead_letters([*polled.rejected, *rejected])
+        if rejected and self._settings.dead_letter_topic is None and isinstance(self._source, RefusingSource):
+            self._context.progress.rejected += len(rejected)
+            left = self._source.refuse({place: reason for place, (_, reason) in rejected.items()})
+            if left is not None:
+                self._transact(producer, left)
+            return
+        letters = [
+            replace(
+                record, headers=(*record.headers, ("__connect.errors.exception.message", reason.encode()))
+            )
+            for record, reason in rejected.values()
+        ]
+        outgoing += self._dead_letters([*polled.rejected, *letters])
         data = len(outgoing)
         outgoing += self._position(polled)
         if not outgoing:
@@ -162,11 +175,12 @@ class _Running:
 
     def _encoded(
         self, polled: Polled, spans: SourceSpans | None
-    ) -> tuple[list[Outgoing], list[SourceRecord]]:
+    ) -> tuple[list[Outgoing], dict[int, tuple[SourceRecord, str]]]:
+        """And by their places those that cannot be written, with the reason."""
         outgoing: list[Outgoing] = []
-        rejected: list[SourceRecord] = []
+        rejected: dict[int, tuple[SourceRecord, str]] = {}
         now = self._context.clock.wall_ms()
-        for record in polled.records:
+        for place, record in enumerate(polled.records):
             topic = record.topic or self._settings.topic
             if topic is None:
                 raise SettingError("topic", "is missing, and the source gave a record without a topic")
@@ -178,8 +192,7 @@ class _Running:
                         f"has {size} bytes, more than max_record_bytes ({self._settings.max_record_bytes})"
                     )
             except (ValueError, TypeError, RecursionError) as error:
-                reason = (("__connect.errors.exception.message", short_reason(error).encode()),)
-                rejected.append(replace(record, headers=(*record.headers, *reason)))
+                rejected[place] = record, short_reason(error)
                 continue
             timestamp_ms = now if record.timestamp_ms is None else record.timestamp_ms
             headers = record.headers if spans is None else spans.headers(topic, record.headers)

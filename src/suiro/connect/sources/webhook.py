@@ -16,7 +16,7 @@ a repeated post is a second record: at least once.
 | answer | means |
 |---|---|
 | 200 | committed, now or before |
-| 400, 401, 413 | no JSON or no id; wrong signature; too large: it would be refused again |
+| 400, 401, 413 | no JSON, no id, or not of the schema (without a dead letter topic); wrong signature; too large |
 | 503 with Retry-After | too many waiting, stopping, or the commit failed or is unknown: send it again |
 """
 
@@ -92,7 +92,7 @@ class WebhookSettings:
 class _Post:
     id: str | None
     record: SourceRecord
-    done: Future[bool]  # true: committed; false: unknown, send it again
+    done: Future[bool | str]  # true: committed; false: unknown, send it again; else why it is refused
 
 
 class WebhookSource:
@@ -154,8 +154,21 @@ class WebhookSource:
                 posts.append(self._waiting.get_nowait())
         except queue.Empty:
             pass
-        if not posts:
-            return None
+        return self._of(posts) if posts else None
+
+    def refuse(self, reasons: Mapping[int, str]) -> Polled | None:
+        """The sender would only repeat it: other senders are not to wait for that."""
+        posts = self._polled
+        with self._lock:
+            for place in reasons:
+                self._posts.discard(posts[place])
+                self._pending.pop(posts[place].id or "", None)
+        for place, reason in reasons.items():
+            posts[place].done.set_result(f"the body {reason}")
+        left = [post for place, post in enumerate(posts) if place not in reasons]
+        return self._of(left) if left else None
+
+    def _of(self, posts: list[_Post]) -> Polled:
         self._polled = posts
         parts, number = {}, self._next
         for post in posts:
@@ -213,9 +226,10 @@ class WebhookSource:
         if isinstance(post, Response):
             return post
         # A sender that hangs up must not cancel the future that others with its id may wait for.
-        if await asyncio.shield(asyncio.wrap_future(post.done)):
-            return _answer(200, "committed")
-        return _later("the commit is unknown")
+        done = await asyncio.shield(asyncio.wrap_future(post.done))
+        if isinstance(done, str):
+            return _answer(400, done)
+        return _answer(200, "committed") if done else _later("the commit is unknown")
 
     def _signed(self, request: Request, data: bytes) -> bool:
         settings = self._settings
