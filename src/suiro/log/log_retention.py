@@ -12,7 +12,7 @@ from suiro.clock import Clock
 from suiro.log import producer_snapshot
 from suiro.log.config import LogConfig
 from suiro.log.deleted_files import DeletedFiles
-from suiro.log.errors import OffsetOutOfRangeError
+from suiro.log.errors import OffsetOutOfRangeError, StorageError
 from suiro.log.flushing import Flushing
 from suiro.log.leader_epochs import LeaderEpochs
 from suiro.log.local_retention import locally_expired, removable
@@ -64,7 +64,10 @@ class LogRetention:
         decide = locally_expired if tiered else expired_segments
         count = decide(facts, log.config, now_ms=now_ms, log_start_offset=start)
         if count == len(segments):
-            log.roll()
+            try:
+                log.roll()
+            except StorageError:  # a full disk: what is deleted makes room for it, and then it is tried again
+                count -= 1
         if any(segment.check_times() for segment in tuple(segments)[:count]):
             return self.apply(now_ms)  # A time index made them look older than they are.
         if tiered:
@@ -73,7 +76,10 @@ class LogRetention:
         return count
 
     def delete_records_before(self, offset: int) -> int:
-        """Move the log's start (-1: to the high watermark) and delete the segments before it. Returns the start."""
+        """Move the log's start (-1: to the high watermark) and delete the segments before it. Returns the start.
+
+        Raises LogError.
+        """
         log = self._log
         log.check_open()
         offset = log.log_end_offset if offset == -1 else offset
@@ -87,10 +93,19 @@ class LogRetention:
         return log.log_start_offset
 
     def delete_oldest(self, count: int) -> None:
+        """Raises StorageError; the log is without the segments that are gone by then."""
         log = self._log
         if count == 0 or log.cleaning.is_running:
             return  # A cleaning needs its files. The next check deletes them.
-        log.kept_segments.drop_oldest(count, self.delete_files)
+        try:
+            log.kept_segments.drop_oldest(count, self.delete_files)
+        except OSError as error:
+            raise StorageError(f"cannot delete segments of {log.directory}: {error.strerror}") from error
+        finally:
+            self._begin_at_first_segment()
+
+    def _begin_at_first_segment(self) -> None:
+        log = self._log
         first = log.kept_segments.first_base
         self._flushing.flushed(first)
         # Where nothing is copied any more, what was deleted may be nowhere else: then the log begins behind it.

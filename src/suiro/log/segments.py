@@ -67,11 +67,18 @@ class Segments:
         self._bases.append(segment.base_offset)
 
     def drop_oldest(self, count: int, delete_files: Callable[[Segment], None]) -> None:
-        """Forget the oldest segments, never the last one; `delete_files` removes their files' names."""
-        for segment in self._segments[:count]:
-            self._recently_read.pop(segment.base_offset, None)
-            delete_files(segment)
-        del self._segments[:count], self._bases[:count]
+        """Forget the oldest segments, never the last one; `delete_files` removes their files' names.
+
+        Where that fails, those before and the one that it failed with are forgotten: a part of its files is gone.
+        """
+        gone = 0
+        try:
+            for segment in self._segments[:count]:
+                gone += 1
+                self._recently_read.pop(segment.base_offset, None)
+                delete_files(segment)
+        finally:
+            del self._segments[:gone], self._bases[:gone]
 
     def at(self, bases: Sequence[int]) -> list[Segment]:
         """Neighbours, by their base offsets."""

@@ -121,6 +121,49 @@ def test_a_read_that_fails_is_a_failure_of_this_log_alone(
     assert len([record for record in caplog.records if "cannot read" in record.message]) == 1
 
 
+def test_a_deletion_that_fails_leaves_a_log_without_what_is_gone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Half of a segment's files have other names then: read, it would be damage, or an empty file in its place."""
+    log = open_log(tmp_path / "t-0", config=LogConfig(segment_bytes=300))
+    for _ in range(20):
+        log.append(batch())
+    bases = log.kept_segments.bases
+    rename = os.rename
+
+    def full(source: Any, target: Any) -> None:
+        if str(source).endswith(f"{bases[1]:020d}.index"):
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        rename(source, target)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "rename", full)
+        with pytest.raises(StorageError, match="cannot delete segments"):
+            log.retention.delete_records_before(bases[3])
+    assert log.log_start_offset == bases[3]
+    assert log.kept_segments.bases == bases[2:]
+    assert read_all(log)[0].startswith(f"{bases[3]}:")
+    log.retention.apply()
+    assert log.kept_segments.bases == bases[3:]
+    log.close()
+    assert read_all(open_log(tmp_path / "t-0", clean=True, log_start_offset=bases[3])) == read_all(log)
+
+
+def test_a_full_disk_has_room_made_by_retention(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also where the active segment is to go, which needs a file for the next one."""
+    log = open_log(tmp_path / "t-0", config=LogConfig(segment_bytes=300, retention_ms=1))
+    for _ in range(20):
+        log.append(batch())
+    bases = log.kept_segments.bases
+    now_ms = log.segments[-1].latest_ms + 1000
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "open", failing)
+        assert log.retention.apply(now_ms) == len(bases) - 1
+    assert log.log_start_offset == bases[-1]
+    assert log.retention.apply(now_ms) == 1
+    assert log.log_start_offset == 20
+
+
 def test_a_data_directory_with_an_offline_log_is_not_stopped_cleanly(tmp_path: Path) -> None:
     from support.logs import TOPIC_ID
 
