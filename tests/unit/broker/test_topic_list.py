@@ -99,3 +99,25 @@ def test_a_list_of_an_earlier_version_has_no_journal(tmp_path: Path) -> None:
     found = {"name": "a", "id": str(uuid4()), "partitions": 2, "configs": {}}
     (tmp_path / LIST_FILE).write_text(json.dumps({"version": 1, "topics": [found], "deleting": []}))
     assert names(opened(tmp_path)) == ["a"]
+
+
+def test_a_line_that_was_folded_into_the_list_is_taken_back_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    topics = opened(tmp_path)
+    topics.fold()
+    topics.put(entry("kept"))
+    a = entry("a")
+    topics.put(a)
+    monkeypatch.setattr("suiro.broker.storage.topic_list._LONG_JOURNAL", 2)
+
+    def full(*_: object) -> int:
+        raise OSError(28, "No space left on device")
+
+    with monkeypatch.context() as patch:
+        patch.setattr("suiro.broker.storage.topic_list.os.write", full)
+        patch.setattr("suiro.broker.storage.topic_list.replace_file", Path.write_bytes)
+        with pytest.raises(OSError, match="No space"):
+            topics.put(entry("b"))
+    topics.take_back(a, before=None)
+    assert names(opened(tmp_path)) == ["kept"]

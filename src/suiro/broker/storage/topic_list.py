@@ -152,6 +152,7 @@ class TopicList:
         replace_file(self._path, json.dumps(content).encode())
         os.ftruncate(self._journal, 0)
         self._lines = 0
+        self._last_put = None
 
     def close(self) -> None:
         if self._journal >= 0:
