@@ -502,3 +502,31 @@ def test_groups_that_nobody_could_join_are_not_kept(tmp_path: Path, clock: Manua
         commit(broker, 5)
         broker.groups.join("g", request, lambda reply: codes.append(reply.code))
         assert list(broker.groups.groups) == ["g"]  # it stands for offsets
+
+
+def test_the_end_of_the_last_member_of_the_new_protocol_disturbs_nobody(
+    tmp_path: Path, clock: ManualClock
+) -> None:
+    """The group is classic then, in the middle of the request of another member, and both have their deadlines."""
+    with started(tmp_path, clock) as broker:
+        broker.create_topic("t")
+        joined: list[JoinReply] = []
+        metadata = FieldWriter().int16(0).int32(1).string("t").octets(b"").done()
+        request = JoinRequest(
+            member_id="",
+            session_timeout_ms=100_000,
+            rebalance_timeout_ms=100_000,
+            protocol_type="consumer",
+            protocols=(("range", metadata),),
+        )
+        broker.groups.join("g", request, joined.append)
+        synced: list[SyncReply] = []
+        sync = SyncRequest(member_id=joined[0].member_id, generation=joined[0].generation)
+        broker.groups.sync("g", sync, synced.append)
+        assert synced[0].code is ErrorCode.none
+        join(broker, "late", "t")
+        clock.advance(45_001)
+        assert join(broker, "next", "t").member_id == "next"
+        group = broker.groups.groups["g"]
+        assert isinstance(group, ConsumerGroup)
+        assert "late" not in group.members

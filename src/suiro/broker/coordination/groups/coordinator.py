@@ -402,17 +402,13 @@ class GroupCoordinator:
 
     def schedule(self, group: AnyGroup) -> None:
         """Wake up no later than the group's next deadline. (Earlier does no harm: heartbeats move it on.)"""
-        deadline, timer = group.next_deadline(), self._timers.get(group.group_id)
-        loop = self._host.loop
-        if deadline is None:
+        group_id, deadline = group.group_id, group.next_deadline()
+        if deadline is None or self._due.get(group_id, deadline + 1) <= deadline:
             return
-        when = loop.time() + max(0, deadline - self.now()) / 1000
-        if timer is not None and not timer.cancelled() and timer.when() <= when:
-            return
-        if timer is not None:
-            timer.cancel()
-        self._timers[group.group_id] = loop.call_at(when, self._tick, group.group_id)
-        self._due[group.group_id] = deadline
+        self._cancel(group_id)
+        wait_ms = max(0, deadline - self.now())
+        self._timers[group_id] = self._host.loop.call_later(wait_ms / 1000, self._tick, group_id)
+        self._due[group_id] = deadline
 
     def _tick(self, group_id: str) -> None:
         self._timers.pop(group_id, None)
@@ -422,7 +418,10 @@ class GroupCoordinator:
                 self.carry_out(group, group.tick(self.now()))
             case ConsumerGroup() as group:
                 self.consumers.tick(group)
-                self.schedule(group)
+                if (
+                    self.groups.get(group_id) is group
+                ):  # else it is a classic one now, and waits for other things
+                    self.schedule(group)
 
     def look_again(self) -> None:
         """Do now what groups wait for: the clock was moved (by a test)."""
