@@ -13,9 +13,8 @@ import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 from support.drawn_topologies import Drawn, drawn, is_varied
-from support.spark_streams import Outputs, Running, Sent, by_key, interpreted, last_by_key, send
+from support.spark_streams import Running, Sent, by_key, changelog, interpreted, last_by_key, send
 
-from suiro.client import Client
 from suiro.errors import ReplacedError
 from suiro.streams import Materialized, Repartitioned, StreamsBuilder, serdes
 from suiro.streams.topology.topology import Topology
@@ -77,14 +76,6 @@ def input_of(name: str, first: int, last: int) -> list[Sent]:
     return [Sent(f"{name}.in", f"k{n % 7}", f"{'xyz'[n % 3]}{n % 5}", 1_000 + n) for n in range(first, last)]
 
 
-def changelog(server: str, name: str, store: str, partitions: int = PARTITIONS) -> dict[bytes | None, bytes]:
-    with Client(server) as client:
-        topic = f"{name}-{store}-changelog"
-        rows = last_by_key(Outputs(client, [topic], partitions).read()[topic])
-    # Keys of no serde have their type in front.
-    return {key.removeprefix(b"s"): value for key, (value, _) in rows.items() if key and value is not None}
-
-
 def test_the_new_topology_takes_over_at_the_offsets_of_the_old_one(
     run: Run, name: str, tmp_path: Path, suiro_node: Any
 ) -> None:
@@ -120,7 +111,7 @@ def test_the_new_topology_takes_over_at_the_offsets_of_the_old_one(
         else:
             assert values == wanted
     last = last_by_key(row for row in every[f"{name}.counts"] if not row.key.startswith(b"x"))
-    assert changelog(server, name, "counts") == {key: value for key, (value, _) in last.items()}
+    assert changelog(server, name, "counts", PARTITIONS) == {key: value for key, (value, _) in last.items()}
     # The old state directory is refused, and the new one goes on with or without the option.
     with pytest.raises(
         ReplacedError, match="start the application with the state directory of the other one"

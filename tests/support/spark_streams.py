@@ -197,6 +197,15 @@ def last_by_key(records: Iterable[Got]) -> Mapping[bytes | None, tuple[bytes | N
     return {key: values[-1] for key, values in by_key(records).items()}
 
 
+def changelog(server: str, name: str, store: str, partitions: int) -> dict[bytes | None, bytes]:
+    """The rows that a store's changelog topic has: what a copy of the store holds."""
+    with Client(server) as client:
+        topic = f"{name}-{store}-changelog"
+        rows = last_by_key(Outputs(client, [topic], partitions).read()[topic])
+    # Keys of no serde have their type in front.
+    return {key.removeprefix(b"s"): value for key, (value, _) in rows.items() if key and value is not None}
+
+
 def is_sink_of_table(topology: Topology, topic: str) -> bool:
     """Whether a sink takes a table's updates, whose older ones a micro-batch may leave out."""
     node = next(n for n in topology.nodes if isinstance(n.operator, Sink) and n.operator.topic == topic)

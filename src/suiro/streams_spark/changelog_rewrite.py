@@ -1,8 +1,8 @@
-"""Makes a changelog topic say what the store holds, after another topology wrote it: all rows, and tombstones.
+"""Makes a changelog topic say what the store holds, after a run before wrote it: all rows, and tombstones.
 
-A topology that took the place of a running one (`replacement`) wrote no changelogs until then. The first micro-batch
-after the switch has every task do this, in the micro-batch's own transaction, so that readers of the topic see the rows
-of one topology or of the other, never of both.
+Micro-batches that only rebuild state (`rebuild`, `replacement`) write no changelogs. The first one that writes has
+every task do this, in its own transaction, so that readers of the topic see the rows of the run before or those of the
+rebuilt state, never of both: rows may be gone with what retention has removed, or with another topology.
 """
 
 from __future__ import annotations

@@ -7,7 +7,7 @@ encoded records are.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from itertools import accumulate, repeat
 
@@ -52,7 +52,8 @@ class Topics:
 
     def __init__(self, stage: StageOfTask) -> None:
         self._stage = stage
-        self._kept: Collection[str] | None = None
+        self.is_replayed = False
+        """Records are left out: they are there already, or are written when the rebuild ends (`changelog_rewrite`)."""
         self._columns: dict[str, _TopicColumns] = {}
         self.dropped: dict[str, int] = {}
         """Records that the task left out, by reason."""
@@ -66,14 +67,6 @@ class Topics:
         for node, count in counts.items():
             self.rows[node] = self.rows.get(node, 0) + count
 
-    def replay(self, kept: Collection[str]) -> None:
-        """From now on records for other topics than these are left out: they are there already."""
-        self._kept = kept
-
-    @property
-    def is_replayed(self) -> bool:
-        return self._kept is not None
-
     def add(
         self,
         topic: str,
@@ -83,7 +76,7 @@ class Topics:
         headers: Headers = (),
         partition: int | None = None,
     ) -> None:
-        if self._kept is not None and topic not in self._kept:
+        if self.is_replayed:
             return
         columns = self._columns.get(topic)
         if columns is None:
@@ -100,7 +93,7 @@ class Topics:
 
     def add_parcel(self, parcel: Parcel) -> None:
         topic = parcel.topic
-        if self._kept is not None and topic not in self._kept:
+        if self.is_replayed:
             return
         columns = self._columns.get(topic)
         if columns is None:
@@ -127,7 +120,7 @@ class Topics:
         partitions: pa.Array | None = None,
     ) -> None:
         """The same for whole columns: binary, binary, int64 ms, int32 (null: by the key)."""
-        if len(keys) == 0 or (self._kept is not None and topic not in self._kept):
+        if len(keys) == 0 or self.is_replayed:
             return
         before = self._columns.pop(topic, None)
         if before is not None:

@@ -121,11 +121,6 @@ class Plan:
     def changelog(self, store: str) -> str:
         return f"{self.application_id}-{store}-changelog"
 
-    @cached_property
-    def changelogs(self) -> frozenset[str]:
-        specs = (spec for sub in self.topology.sub_topologies for spec in sub.stores)
-        return frozenset(self.changelog(spec.name) for spec in specs if spec.logged)
-
     def repartition_topic(self, cut: Repartition) -> str:
         return f"{self.application_id}-{cut.topic}"
 

@@ -52,11 +52,6 @@ class Program:
     def connection(self) -> tuple[str, Mapping[str, str]]:
         return self.source.bootstrap_servers, self.source.client_settings
 
-    @property
-    def kept_when_replayed(self) -> frozenset[str]:
-        """Topics that also a replayed micro-batch writes."""
-        return frozenset() if self.follows else self.plan.changelogs
-
     def pack(self) -> str:
         return packed(self)
 

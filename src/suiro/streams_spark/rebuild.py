@@ -1,9 +1,9 @@
 """Reads the committed position of an application from the log, to rebuild its state if the checkpoint is lost.
 
 The group's committed offsets say which records of the sources were processed: all below them, none from them on. A
-rebuild reads everything again; up to there, the boundary, micro-batches are replayed: they fill state and changelogs,
-and leave out what the topics have already. `<checkpoint>/suiro-rebuild.json` keeps the boundary, so that a rebuild that
-was interrupted goes on.
+rebuild reads everything again; up to there, the boundary, micro-batches are replayed: they fill the state and write
+nothing. The first one behind it writes all changelogs (`changelog_rewrite`). `<checkpoint>/suiro-rebuild.json` keeps
+the boundary, so that a rebuild that was interrupted goes on.
 
 Records that were read but waited for another input partition do not count as processed (`settled`). Beside the offset
 stands the time of the record that waited there, so that those carried over repartitions wait for it again at the

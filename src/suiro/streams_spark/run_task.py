@@ -27,8 +27,7 @@ def run_task(
             program, number, partition, log.load({columnar.store: columnar.new_rows}), topics, columnar
         )
     unpacked = [ShuffleMessage.unpack(data) for data in messages]
-    if any(item.replayed for item in unpacked):
-        topics.replay(program.kept_when_replayed)
+    topics.is_replayed = any(item.replayed for item in unpacked)
     running.take(unpacked)
     rows = running.finish()
     changes = log.save()

@@ -14,7 +14,6 @@ from suiro.spark import (
     StagedRecords,
     TrailingRecordOf,
     commit_micro_batch,
-    read_planned,
     retries_of,
 )
 from suiro.streams_spark.driver_task import DriverTask
@@ -97,12 +96,6 @@ def start_query(
     return writer.start()
 
 
-def _followed(program: Program, batch_id: int) -> bool:
-    assert program.sink.checkpoint_location is not None
-    planned = read_planned(program.sink.checkpoint_location, batch_id)
-    return planned is not None and any(one.follows is not None for one in planned.positions)
-
-
 def _commits(
     program: Program,
     counts: RunCounts,
@@ -133,8 +126,6 @@ def _commits(
         if program.follows:
             counts.add(batch_id, reports)
             return  # whom it follows writes the results; nothing is staged
-        if program.boundary is not None and _followed(program, batch_id):
-            messages = []  # planned before the switch and run again after it
         before = retries_of(sink)
         commit_micro_batch(
             messages or [CommitMessage(StagedRecords(), identity, None)],

@@ -99,12 +99,16 @@ class TopologyReader(PlanningReader):
         if self._program.follows and boundary is not None:
             end = replace(end, follows=boundary.paused(end))
         clock = self._clock(positions)
-        # The first micro-batch that writes again after the switch writes all changelogs, if it has a record or not.
-        has_switched = positions.follows is not None and end.follows is None
-        is_new = end.offsets != positions.offsets or positions.initial or has_switched
+        is_new = end.offsets != positions.offsets or positions.initial or self._ends_rebuild(positions, end)
         if not is_new and (clock is None or clock == positions.clock):
             return None
         return replace(end, clock=clock)
+
+    def _ends_rebuild(self, before: Positions, after: Positions) -> bool:
+        """The first micro-batch that writes, after those that only rebuilt state, or where there was nothing for them:
+        it writes all changelogs, whether it has a record or not."""
+        is_rebuilding = before.replayed or (before.initial and self._program.boundary is not None)
+        return is_rebuilding and not after.replayed
 
     def _boundary(self) -> Boundary | None:
         """Of a rebuild; of an application that is followed, as it is now."""
@@ -167,7 +171,7 @@ class TopologyReader(PlanningReader):
                 )
             )
         shares = shared_out(input_partitions, after.clock, self._program.parallelism)
-        if before.follows is not None and after.follows is None:
+        if self._ends_rebuild(before, after):
             first, *others = shares or [Work(input_partitions=(), clock=after.clock)]
             shares = [replace(first, rewrites=True), *others]
         return [WorkPartition(replace(share, replayed=after.replayed)) for share in shares]

@@ -60,8 +60,7 @@ def work_rows(
         tracer = None
         if program.tracing is not None and not work.replayed:
             tracer = RecordTracer(program.tracing, clock)
-        if work.replayed:
-            topics.replay(program.kept_when_replayed)
+        topics.is_replayed = work.replayed
         if work.ticks:
             yield list(_clock_ticks(program, work.clock, replayed=work.replayed))
         if work.rewrites:

@@ -255,3 +255,29 @@ def test_that_a_partition_is_not_behind_any_more_is_told_also_if_its_records_are
     assert [(one.records.start, one.records.end, one.behind, one.tells) for one in told] == [
         (50, 50, False, True)
     ]
+
+
+@pytest.mark.parametrize(
+    ("stop", "first"),
+    [(20, 0), (0, 0), (20, 20)],
+    ids=["replayed", "nothing was processed", "retention removed all"],
+)
+def test_the_first_micro_batch_behind_a_rebuild_rewrites_the_changelogs_once(
+    monkeypatch: pytest.MonkeyPatch, stop: int, first: int
+) -> None:
+    """Rows that the state does not have any more are in them, of the run before."""
+    log = Log(ManualClock(), 20)
+    found = reader(monkeypatch, log, boundary=Boundary(offsets={A0: stop}), sink=SINK)
+    at = Positions(offsets={A0: first}, initial=True).to_json()
+    rewrites: list[list[bool]] = []
+    for _ in range(3):
+        end = found.latestOffset(at, ReadAllAvailable())
+        if end == at:
+            break
+        rewrites.append([item.value.rewrites for item in found.partitions(at, end)])
+        assert [item.value.replayed for item in found.partitions(at, end)] == ["@muted" in end]
+        at = end
+    assert rewrites == ([[False], [True]] if first < stop else [[True]])
+    log.end = 30
+    later = found.latestOffset(at, ReadAllAvailable())
+    assert [item.value.rewrites for item in found.partitions(at, later)] == [False]
