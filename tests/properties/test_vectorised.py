@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pyarrow as pa
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.share import examples
@@ -42,6 +43,7 @@ from suiro.streams.records import Origin
 from suiro.streams.sources import SourceReader
 from suiro.streams.stores import OrderedMap
 from suiro.streams.task import TIMES, Task
+from suiro.streams.vectorised import stream_table_join
 from suiro.streams.vectorised.key_index import KeyIndex
 from suiro.streams.vectorised.plan import columnar_form_of
 from suiro.streams.vectorised.stateless import Reason
@@ -295,10 +297,17 @@ def _joiners() -> dict[str, Any]:
     prefix=st.sampled_from(sorted(_prefixes())),
     table_first=st.booleans(),
     engines=st.lists(st.integers(0, 2), min_size=3, max_size=3),
+    rows_at_once=st.sampled_from([1, 2, 3, stream_table_join.ROWS_AT_ONCE]),
 )
 @settings(max_examples=examples(300), deadline=None)
 def test_a_stream_joined_with_a_table(
-    data: Any, joiner: str, is_left: bool, prefix: str, table_first: bool, engines: list[int]
+    data: Any,
+    joiner: str,
+    is_left: bool,
+    prefix: str,
+    table_first: bool,
+    engines: list[int],
+    rows_at_once: int,
 ) -> None:
     builder = StreamsBuilder()
     stream = _prefixes()[prefix](builder.stream("stream", key=serdes.string, value=serdes.long))
@@ -324,9 +333,11 @@ def test_a_stream_joined_with_a_table(
         if engine == 0:
             found = rules.merge(mixed, inputs, rows)
         else:
-            found = (living if engine == 1 else JoinColumns(topology, sub)).merge(
-                mixed, inputs, input_partitions
-            )
+            with pytest.MonkeyPatch.context() as patch:
+                patch.setattr(stream_table_join, "ROWS_AT_ONCE", rows_at_once)
+                found = (living if engine == 1 else JoinColumns(topology, sub)).merge(
+                    mixed, inputs, input_partitions
+                )
         if engine != 1:
             living.rows = None
         assert found == wanted

@@ -125,6 +125,14 @@ class Column:
             topic=self.topic,
         )
 
+    def slice(self, start: int, count: int) -> Column:
+        return Column(
+            raw=None if self._raw is None else self._raw.slice(start, count),
+            values=None if self._values is None else self._values.slice(start, count),
+            serde=self.serde,
+            topic=self.topic,
+        )
+
     def take(self, rows: pa.Array) -> Column:
         return Column(
             raw=None if self._raw is None else self._raw.take(rows),
@@ -179,6 +187,16 @@ class Chunk:
             timestamps=self.timestamps[mask],
             headers=None if self.headers is None else self.headers.filter(rows),
             places=None if self.places is None else self.places[mask],
+        )
+
+    def slice(self, start: int, count: int) -> Chunk:
+        rows = slice(start, start + count)
+        return Chunk(
+            key=self.key.slice(start, count),
+            value=self.value.slice(start, count),
+            timestamps=self.timestamps[rows],
+            headers=None if self.headers is None else self.headers.slice(start, count),
+            places=None if self.places is None else self.places[rows],
         )
 
     def take(self, rows: npt.NDArray[Any]) -> Chunk:

@@ -34,6 +34,9 @@ from suiro.streams.vectorised.stateless import FALLBACK, Chain, Reason, Types, j
 from suiro.streams.vectorised.suffix import leave, written_by_rules
 from suiro.streams.vectorised.table import TableRows
 
+ROWS_AT_ONCE = 32_768
+"""Pairs that are decoded, joined and written at a time: their columns are many times as large as their bytes."""
+
 _INT64 = struct.Struct(">q")
 _PLAIN = (str, bytes, int, float, bool)
 
@@ -176,10 +179,14 @@ class ColumnarJoin:
             found = met.is_valid()
             records = records.filter(found.to_numpy(zero_copy_only=False))
             met = met.filter(found)
-        return self._joined(records, met, partition, failures)
+        emissions: list[Emission] = []
+        for start in range(0, len(records), ROWS_AT_ONCE):
+            some = records.slice(start, ROWS_AT_ONCE)
+            emissions += self._joined(some, met.slice(start, ROWS_AT_ONCE), partition, failures)
+        return emissions
 
     def _joined(self, records: Chunk, met: pa.Array, partition: int, failures: Failures) -> list[Emission]:
-        right = Column(raw=met, serde=self._spec.value, topic=self._topic).values
+        right = self._decoded(met)
         left = records.value.values
         joiner: Any = self._joiner
         if isinstance(joiner, Expression):
@@ -197,6 +204,14 @@ class ColumnarJoin:
             )
         chunk = records.with_value(Column(values=values))
         return leave(self._topology, self._suffix, chunk, self._settings, partition, failures)
+
+    def _decoded(self, rows: pa.Array) -> pa.Array:
+        """Rows that many records meet are decoded once."""
+        encoded = rows.dictionary_encode()
+        if len(encoded.dictionary) > len(rows) // 2:
+            return Column(raw=rows, serde=self._spec.value, topic=self._topic).values
+        values = Column(raw=encoded.dictionary, serde=self._spec.value, topic=self._topic).values
+        return values.take(encoded.indices)
 
     def _by_rows(self, joiner: Any, records: Chunk, left: pa.Array, right: pa.Array) -> pa.Array | list[Any]:
         """Results as a column, or as they are where they have no common type."""
