@@ -91,6 +91,18 @@ class Gathering:
         pass
 
 
+class Held(Gathering):
+    """Its first `put` waits until it is let go."""
+
+    entered: dict[str, threading.Event] = {}  # noqa: RUF012
+    let_go: dict[str, threading.Event] = {}  # noqa: RUF012
+
+    def put(self, batch: SinkBatch) -> None:
+        self.entered[self._name].set()
+        assert self.let_go[self._name].wait(60)
+        super().put(batch)
+
+
 class Ledger(Gathering):
     """Holds offsets, as a database would."""
 
@@ -273,6 +285,28 @@ def test_the_offsets_of_a_quiet_topic_are_not_forgotten(tmp_path: Path, unique: 
         with running(tmp_path, log.bootstrap_servers, text, clock=clock) as runtime:
             reaches(runtime, unique, lambda at: at["records"] == 1 and at["lag"] == 0, "the rest taken")
     assert Gathering.taken[unique] == [(None, 1), (None, 2)]
+
+
+def test_a_stop_when_offsets_are_due_again_commits_nothing_that_was_not_put(
+    tmp_path: Path, bootstrap: str, client: Client, new_topic: Callable[..., str], unique: str
+) -> None:
+    topic, clock = new_topic(), ShiftedClock()
+    entered, let_go = Held.entered, Held.let_go
+    entered[unique], let_go[unique] = threading.Event(), threading.Event()
+    send(client, topic, [1, 2, 3])
+    text = sink(unique, topic, "Held", "max_records = 1")
+    with running(tmp_path, bootstrap, text, clock=clock) as runtime:
+        assert entered[unique].wait(60)
+        clock.advance(2 * sink_task.COMMIT_AGAIN_MS)
+        runtime.pause(unique)
+        let_go[unique].set()
+        reaches(runtime, unique, lambda at: at["state"] == "PAUSED", "paused")
+        found = client.offset_fetch(f"suiro-connect-{unique}", [(topic, 0)])[topic, 0]
+        assert found is not None
+        assert found.offset == len(Held.taken[unique]) == 1
+        runtime.resume(unique)
+        reaches(runtime, unique, lambda at: at["lag"] == 0 and at["records"] >= 2, "the rest taken")
+    assert Held.taken[unique] == [(None, 1), (None, 2), (None, 3)]
 
 
 @NODE_ONLY

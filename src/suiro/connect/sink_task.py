@@ -251,18 +251,18 @@ class _Running:
         return bool(self._waiting) and waited_ms >= self._settings.linger_ms
 
     def _flush(self) -> None:
-        waiting, self._waiting = self._waiting, []
-        batch: list[_Piece] = []
-        count = 0
-        for piece in waiting:
-            if batch and count + piece.rows.num_rows > self._settings.max_records:
-                self._put(batch)
-                batch, count = [], 0
-                if self._context.stopping.is_set():
-                    return
-            batch.append(piece)
-            count += piece.rows.num_rows
-        self._put(batch)
+        while self._waiting:
+            batch: list[_Piece] = []
+            count = 0
+            for piece in self._waiting:
+                if batch and count + piece.rows.num_rows > self._settings.max_records:
+                    break
+                batch.append(piece)
+                count += piece.rows.num_rows
+            self._put(batch)
+            del self._waiting[: len(batch)]
+            if self._context.stopping.is_set():
+                return  # what was not put still waits: its positions are not committed
 
     def _put(self, pieces: list[_Piece]) -> None:
         began_ms = self._context.clock.wall_ms()
