@@ -242,9 +242,8 @@ class TopicRegistry:
             self._list.put(_entry(topic, partitions))
             try:
                 yield from self._opening(topic, made, partitions - have, first=have)
-                if (
-                    topic.configs is not configs
-                ):  # whoever altered them wrote down as many partitions as there were
+                # Whoever altered them wrote down as many partitions as there were.
+                if topic.configs is not configs:
                     self._list.put(_entry(topic, partitions))
             except GeneratorExit:
                 raise

@@ -81,9 +81,8 @@ class Reconciler:
         self._running: dict[int, RunningVersion] = {}
         self._errors: dict[int, str] = {}  # why a version cannot be opened, or freed
         self._failed: dict[int, str] = {}  # versions that were given up, which could not be noted yet
-        self._free_again_ms: dict[
-            int, int
-        ] = {}  # retired versions that could not be freed, and when to try again
+        # Retired versions that could not be freed, and when to try again.
+        self._free_again_ms: dict[int, int] = {}
         self._limit_logs_ms = 0
         self._input_lags: dict[int, InputLag] = {}
         self._paces: dict[int, Pace] = {}
@@ -187,9 +186,13 @@ class Reconciler:
 
     def _keep(self) -> None:
         tends = (
-            self._tend_versions, self._tend_readiness, self._tend_pace, self._tend_shift, self._free_retired,
+            self._tend_versions,
+            self._tend_readiness,
+            self._tend_pace,
+            self._tend_shift,
+            self._free_retired,
             self._limit_logs,
-        )  # fmt: skip
+        )
         while not self._stopping.is_set():
             # Each for itself: a version that cannot be freed must not keep another one from its rollback.
             for tend in tends:

@@ -418,9 +418,8 @@ class GroupCoordinator:
                 self.carry_out(group, group.tick(self.now()))
             case ConsumerGroup() as group:
                 self.consumers.tick(group)
-                if (
-                    self.groups.get(group_id) is group
-                ):  # else it is a classic one now, and waits for other things
+                # Else it is a classic one now, and waits for other things.
+                if self.groups.get(group_id) is group:
                     self.schedule(group)
 
     def look_again(self) -> None:
