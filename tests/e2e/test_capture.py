@@ -291,6 +291,9 @@ def test_far_behind_it_reads_by_sql(
     assert capture.stop() == 0
 
 
+DECODED = "select bool_and(sent_lsn >= pg_current_wal_lsn()) from pg_stat_replication"
+
+
 def test_what_others_write_does_not_end_the_stream(
     start: Starter, connection: psycopg.Connection[Any], topics: Topics, prefix: str
 ) -> None:
@@ -303,6 +306,7 @@ def test_what_others_write_does_not_end_the_stream(
     capture.ready()
     for _ in lasting(3.5):  # it looks once a second
         connection.execute("insert into others select g, repeat('x', 1000) from generate_series(1, 1000) g")
+        wait_until(lambda: connection.execute(DECODED).fetchone() == (True,), 60, "the stream")
     connection.execute("insert into t values (1, 'one')")
     wait_same(topics, connection, f"{prefix}.public.t", "t", ["id"])
     assert "by SQL" not in capture.said()
@@ -322,14 +326,13 @@ def test_a_transaction_that_is_streamed_is_read_once(
     connection.execute("select pg_reload_conf()")
     capture = start(tables="t", heartbeat=60, catch_up_mb=4)
     capture.ready()
-    sent = "select bool_and(sent_lsn >= pg_current_wal_lsn()) from pg_stat_replication"
     with psycopg.connect(postgres.dsn, dbname=prefix) as bulk:
         for number, _ in enumerate(lasting(3.5)):
             bulk.execute(
                 "insert into t select g, repeat('x', 1000) from generate_series(%s::int, %s::int) g",
                 (number * 1_000, number * 1_000 + 999),
             )
-            wait_until(lambda: connection.execute(sent).fetchone() == (True,), 60, "the stream")
+            wait_until(lambda: connection.execute(DECODED).fetchone() == (True,), 60, "the stream")
         assert "by SQL" not in capture.said()
     wait_same(topics, connection, f"{prefix}.public.t", "t", ["id"])
     assert capture.stop() == 0

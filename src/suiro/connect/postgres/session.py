@@ -103,6 +103,7 @@ class Session:
         self._committed_ms = 0
         self._checked_ms = 0
         self._lag_checked_ms = 0
+        self._log_end = 0  # Postgres's, when the lag was last checked
         self._deferred: dict[str, TableSchema] = {}  # whose tables were locked when the stream announced them
 
     def close(self) -> None:
@@ -204,8 +205,10 @@ class Session:
     def _is_far_behind(self, stream: ReplicationStream) -> bool:
         """Whether the backlog is large enough to read it by SQL. Checked once a second.
 
-        The stream may be far beyond the position, where others fill the log. SQL gives no transaction that is not
-        committed: to leave one that is being streamed would be to read it again from its beginning.
+        The stream may be far beyond the position, where others fill the log. It is compared with the end of the log at
+        the check before: what was written since may be in the socket, or Postgres decodes it right now. SQL gives no
+        transaction that is not committed: to leave one that is being streamed would be to read it again from its
+        beginning.
         """
         now_ms = self._clock.monotonic_ms()
         if self._is_standby or self._changes.open or stream.is_spooling:
@@ -213,8 +216,8 @@ class Session:
         if now_ms - self._lag_checked_ms < LAG_INTERVAL_MS:
             return False
         self._lag_checked_ms = now_ms
-        read = max(self._changes.position, stream.wal_end)
-        return self._database.wal_position() - read > self._options.catch_up_bytes
+        end, self._log_end = self._log_end, self._database.wal_position()
+        return end - max(self._changes.position, stream.wal_end) > self._options.catch_up_bytes
 
     def _catch_up(self) -> None:
         """Reads the backlog by SQL until less than `catch_up_bytes` is left."""
