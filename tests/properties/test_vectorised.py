@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import struct
+import struct as binary
 from collections.abc import Callable
 from typing import Any
 
@@ -37,6 +37,7 @@ from suiro.streams import (
     record_value,
     right,
     serdes,
+    struct,
     when,
 )
 from suiro.streams.records import Origin
@@ -46,13 +47,13 @@ from suiro.streams.task import TIMES, Task
 from suiro.streams.vectorised import stream_table_join
 from suiro.streams.vectorised.key_index import KeyIndex
 from suiro.streams.vectorised.plan import columnar_form_of
-from suiro.streams.vectorised.stateless import Reason
+from suiro.streams.vectorised.stateless import FALLBACK, Reason
 
 KEYS = [b"a", b"b", b"", b"key-that-is-long", b"key-that-is-longer", None]
 
 
 def _long(value: int) -> bytes:
-    return struct.pack(">q", value)
+    return binary.pack(">q", value)
 
 
 @st.composite
@@ -227,7 +228,7 @@ def test_aggregates_of_json_that_may_be_broken(
 
 
 @given(
-    data=batches(st.none() | st.floats(width=32, allow_nan=False).map(lambda x: struct.pack(">d", x))),
+    data=batches(st.none() | st.floats(width=32, allow_nan=False).map(lambda x: binary.pack(">d", x))),
     windows=st.sampled_from(sorted(_windows())),
     aggregation=st.sampled_from(["sum", "first", "last", "total"]),
     engines=st.lists(st.integers(0, 2), min_size=4, max_size=4),
@@ -278,6 +279,94 @@ def test_chains_without_state(data: list[list[list[Row]]], prefix: str) -> None:
             task.process(sub.inputs[0].name, record, Origin(TOPIC, 0, 0, timestamp, headers))
         found.take(columnar.run(sub.inputs[0].name, columns_of(chunk), topic=TOPIC))
     assert found.by_node == wanted.by_node
+
+
+OBJECTS = st.none() | st.fixed_dictionaries(
+    {},
+    optional={
+        "n": st.none() | st.integers(-3, 9),
+        "s": st.sampled_from([None, "x", "", 'a"b', "é\n"]),
+        "d": st.sampled_from([None, 0.5, 1e300, -0.0]),
+        "o": st.sampled_from([None, {"n": 1}, {}, [1, None]]),
+    },
+).map(lambda value: serdes.json.serialize("t", value))
+
+
+def _of_objects() -> dict[str, Callable[[Any], Any]]:
+    def parted(stream: Any) -> Any:
+        branches = stream.split().branch(col("n") > 3, "big").default_branch("rest")
+        found = list(branches.values())
+        return found[0].merge(found[1].filter(col("s").is_not_null()))
+
+    return {
+        "nothing": lambda stream: stream,
+        "filter": lambda stream: stream.filter(col("n") % 3 != 0),
+        "doubled": lambda stream: stream.merge(stream.filter(col("n") > 3)),
+        "parted": parted,
+        "mapped": lambda stream: stream.merge(
+            stream.map_values(struct(s=col("s"), n=col("n") + 1), value=serdes.json)
+        ),
+    }
+
+
+@given(data=batches(OBJECTS), prefix=st.sampled_from(sorted(_of_objects())), is_passed_on=st.booleans())
+@settings(max_examples=examples(200), deadline=None)
+def test_chains_over_objects(data: list[list[list[Row]]], prefix: str, is_passed_on: bool) -> None:
+    """Only the fields that are needed are read: of all, where values leave as they came."""
+    builder = StreamsBuilder()
+    stream = _of_objects()[prefix](builder.stream(TOPIC, key=serdes.string, value=serdes.json))
+    stream.map_values(struct(more=col("d"))).to("out")
+    stream.group_by(col("s"), key=serdes.string).count()
+    if is_passed_on:
+        stream.to("other")
+    topology = builder.build()
+    sub = topology.sub_topologies[0]
+    columnar = columnar_form_of(topology, sub, SETTINGS)
+    assert not isinstance(columnar, Reason)
+    assert columnar.kind == "stateless"
+    for chunk in (chunk for batch in data for chunk in batch):
+        wanted, found = Gathered(), Gathered()
+        task = Task(topology, sub, partition=0, maps={TIMES: OrderedMap()}, outputs=wanted, settings=SETTINGS)
+        reader = SourceReader(sub.inputs[0], drop=lambda reason: None, dead_letter=wanted.add_dead_letter)
+        for key, value, timestamp, headers in chunk:
+            record = reader.read(TOPIC, 0, 0, timestamp, key, value, headers)
+            assert record is not None
+            task.process(sub.inputs[0].name, record, Origin(TOPIC, 0, 0, timestamp, headers))
+        try:
+            found.take(columnar.run(sub.inputs[0].name, columns_of(chunk), topic=TOPIC))
+        except FALLBACK:
+            continue
+        assert found.by_node == wanted.by_node
+
+
+@given(
+    data=st.lists(st.tuples(batches(OBJECTS), batches(OBJECTS)), min_size=1, max_size=2),
+    prefix=st.sampled_from(sorted(_of_objects())),
+    is_left=st.booleans(),
+)
+@settings(max_examples=examples(150), deadline=None)
+def test_joins_of_objects(data: Any, prefix: str, is_left: bool) -> None:
+    builder = StreamsBuilder()
+    stream = _of_objects()[prefix](builder.stream("stream", key=serdes.string, value=serdes.json))
+    table = builder.table("table", key=serdes.string, value=serdes.json)
+    join = stream.left_join if is_left else stream.join
+    join(table, struct(d=left("d"), other=right("n"), s=right("s"))).to("out")
+    topology = builder.build()
+    sub = topology.sub_topologies[0]
+    inputs = sorted(((node.name, node.operator.topics[0]) for node in sub.inputs), key=lambda item: item[1])  # type: ignore[union-attr]
+    rules, columns = JoinRules(topology, sub), JoinColumns(topology, sub)
+    by_rules: State = {}
+    by_columns: State = {}
+    for of_stream, of_table in data:
+        chunks = [[chunk for batch in batches for chunk in batch] for batches in (of_stream, of_table)]
+        rows = [[row for chunk in of_one for row in chunk] for of_one in chunks]
+        wanted = rules.merge(by_rules, inputs, rows)
+        try:
+            found = columns.merge(by_columns, inputs, chunks)
+        except FALLBACK:
+            return
+        assert found == wanted
+        assert by_columns == by_rules
 
 
 def _joiners() -> dict[str, Any]:

@@ -25,7 +25,7 @@ from suiro.streams.serdes import (
     Serde,
     SerializationError,
 )
-from suiro.streams.serdes.json_text import _read_objects
+from suiro.streams.serdes.json_columns import read_fields, read_objects, write_column
 
 WINDOWED = [serdes.time_windowed(serdes.string, 10), serdes.session_windowed(serdes.long)]
 COLUMNAR: list[Any] = [
@@ -301,14 +301,117 @@ def test_fields_of_objects_may_be_absent(rows: list[dict[str, Any] | None], name
     assert normal(found) == normal(wanted)
 
 
-def test_fields_are_read_by_arrow_where_rows_differ() -> None:
+def test_fields_are_read_without_the_others() -> None:
     cells = pa.array([b'{"a":1,"b":"null"}', None, b'{"b":"x","c":0.5}', b'{"a":null,"z":[null]}'])
-    decoded = _read_objects(pa.array([b'{"a":1,"b":"null"}', None, b'{"b":"x","c":0.5}']), {"a", "c"})
+    decoded = read_fields(cells, frozenset("ac"))
     assert decoded is not None
-    assert decoded.to_pylist() == [{"a": 1, "c": None}, None, {"a": None, "c": 0.5}]
-    assert serdes.json.decode_fields(cells, {"a"}).to_pylist() == [{"a": 1}, None, {"a": None}, {"a": None}]
+    assert decoded.to_pylist() == [{"a": 1, "c": None}, None, {"a": None, "c": 0.5}, {"a": None, "c": None}]
+    nested = read_fields(pa.array([b'{"a":{"x":1},"b":2}', None]), frozenset("a"))
+    assert nested is not None
+    assert nested.to_pylist() == [{"a": {"x": 1}}, None]
     with pytest.raises(NotColumnarError):
         serdes.json.decode_fields(pa.array([b"[1]"]), {"a"})
+
+
+UNSOUND = st.sampled_from(
+    [
+        b"{",
+        b"}",
+        b'"',
+        b",",
+        b":",
+        b"\\",
+        b"\\ud83d",
+        b"0",
+        b"1" * 4_301,
+        b"1e400",
+        b".",
+        b"-",
+        b"null",
+        b"\0",
+        b"\xff",
+        b"[" * 200,
+    ]
+)
+
+
+@given(
+    before=st.binary(max_size=3),
+    text=st.text(max_size=4),
+    parts=st.lists(UNSOUND, max_size=3),
+    place=st.integers(0, 60),
+)
+@settings(deadline=None, max_examples=examples(400))
+def test_fields_are_not_read_of_what_is_no_json(
+    before: bytes, text: str, parts: list[bytes], place: int
+) -> None:
+    """Also where what is wrong is in a field that nobody reads."""
+    cell = json.dumps({"o": {"x": [1.5, text]}, "a": 1, "s": text, "i": -7}, ensure_ascii=False).encode()
+    cell = cell[:place] + b"".join(parts) + cell[place:]
+    try:
+        decoded = serdes.json.decode_fields(pa.array([before * (place % 2) + cell]), {"a"})
+    except (DeserializationError, NotColumnarError):
+        return
+    assert decoded.to_pylist() == [{"a": serdes.json.deserialize("t", before * (place % 2) + cell).get("a")}]
+
+
+TEXTS = st.text(max_size=5) | st.sampled_from(['"', "\\", "\x1f", "\x7f", "é", "null", "\U0001f600", ""])
+NUMBERS = st.floats() | st.sampled_from([0.0, -0.0, 1e-4, 9.9e-5, 1e16, 9.9e15, -1e16, 0.1, 3.0])
+CELLS: dict[Any, st.SearchStrategy[Any]] = {
+    pa.string(): TEXTS,
+    pa.int64(): st.integers(-(1 << 63), (1 << 63) - 1),
+    pa.int16(): st.integers(-9, 9),
+    pa.uint64(): st.integers(0, (1 << 64) - 1),
+    pa.bool_(): st.booleans(),
+    pa.float64(): NUMBERS,
+    pa.null(): st.none(),
+    pa.list_(pa.int64()): st.lists(st.integers(0, 9), max_size=2),
+}
+
+
+@st.composite
+def columns(draw: st.DrawFn, levels: int = 2) -> pa.Array:
+    """With a slice's offset."""
+    kind = draw(st.sampled_from(list(CELLS)))
+    names = draw(st.lists(TEXTS, max_size=3, unique=True)) if levels else []
+    if names:
+        kind = pa.struct([(name, draw(columns(levels - 1)).type) for name in names])
+
+    def cell(kind: pa.DataType) -> st.SearchStrategy[Any]:
+        if pa.types.is_struct(kind):
+            return st.none() | st.fixed_dictionaries({field.name: cell(field.type) for field in kind})
+        return st.none() | CELLS[kind]
+
+    rows = draw(st.lists(cell(kind), max_size=4))
+    return pa.array(rows, kind)[draw(st.integers(0, len(rows))) :]
+
+
+@given(column=columns())
+@settings(deadline=None, max_examples=examples(600))
+def test_a_column_is_written_as_its_values_are(column: pa.Array) -> None:
+    def written(row: Any) -> bytes | None:
+        return None if row is None else serdes.json.serialize("t", row)
+
+    try:
+        wanted = [written(row) for row in column.to_pylist()]
+    except SerializationError:
+        with pytest.raises(SerializationError):
+            serdes.json.encode_column(column, topic="t")
+    else:
+        assert serdes.json.encode_column(column, topic="t").to_pylist() == wanted
+
+
+def test_texts_and_numbers_are_written_as_columns() -> None:
+    """That the property above is not only about what `json` writes row by row."""
+    rows = [
+        {"s": 'a"b', "n": 1, "d": 0.5, "o": {"b": True}},
+        None,
+        {"s": None, "n": 2, "d": 1e300, "o": None},
+    ]
+    found = write_column(pa.array(rows))
+    assert found is not None
+    assert found.to_pylist() == [None if row is None else serdes.json.serialize("t", row) for row in rows]
+    assert write_column(pa.array([[1], [2]])) is None
 
 
 @pytest.mark.parametrize(
@@ -337,7 +440,7 @@ def test_objects_are_read_by_arrow() -> None:
         None,
         b'{"a":2,"t":"2021-01-01","n":1,"o":null}',
     ]
-    decoded = _read_objects(pa.array(cells, pa.binary()))
+    decoded = read_objects(pa.array(cells, pa.binary()))
     assert decoded is not None
     assert pa.types.is_string(decoded.type.field("t").type)
     assert decoded.to_pylist() == [cell and json.loads(cell) for cell in cells]
@@ -353,7 +456,7 @@ def test_times_in_long_columns_stay_strings(first: str, last: str | float | None
         with pytest.raises(NotColumnarError):
             serdes.json.decode_column(pa.array(cells, pa.binary()))
         return
-    decoded = _read_objects(pa.array(cells, pa.binary()))
+    decoded = read_objects(pa.array(cells, pa.binary()))
     assert decoded is not None
     assert decoded.to_pylist() == values
 

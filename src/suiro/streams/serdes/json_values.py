@@ -22,7 +22,8 @@ import msgspec
 from suiro.foundation.nesting import MAX_NESTING, TooDeepError, is_too_deep, parse_json
 
 _decode = msgspec.json.Decoder().decode
-_encode = msgspec.json.Encoder(order="sorted").encode
+write_text = msgspec.json.Encoder(order="sorted").encode
+"""Without a look at the value: for texts, and for what is known to be exact."""
 _WRITER = json.JSONEncoder(sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
 
 _ATOMS = frozenset({str, int, bool, NoneType})
@@ -31,7 +32,7 @@ _LEVELS = 16
 """Deeper values are written by `json`: looking at them level by level would not end in one that holds itself."""
 _AT_ONCE = 256
 """Values that are looked at together: one that is not exact sends no more than these to `json`."""
-_LEAST, _BEYOND = 1e-4, 1e16
+LEAST, BEYOND = 1e-4, 1e16
 """Floats from here to there are written without an exponent by both."""
 
 
@@ -72,13 +73,13 @@ def write_block(
         elif before:
             write = partial(_with, before)
         else:
-            write = _encode
+            write = write_text
         found += [None if value is None else write(value) for value in part]
     return found
 
 
 def _with(before: bytes, value: Any) -> bytes:
-    return before + _encode(value)
+    return before + write_text(value)
 
 
 def are_exact(values: Sequence[Any]) -> bool:
@@ -116,4 +117,4 @@ def _distinct(kind: type, dicts: list[dict[Any, Any]], lists: list[Sequence[Any]
 
 
 def _has_no_exponent(number: float) -> bool:
-    return _LEAST <= number < _BEYOND or number == 0.0 or -_BEYOND < number <= -_LEAST
+    return LEAST <= number < BEYOND or number == 0.0 or -BEYOND < number <= -LEAST

@@ -7,6 +7,7 @@ rules run instead.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -56,9 +57,10 @@ def type_of(serde: Serde | None) -> pa.DataType | None:
 
 
 class Column:
-    """`serde`: what the bytes were written with; None where there are only values."""
+    """`serde`: what the bytes were written with; None where there are only values. `fields`: all that expressions read
+    of the values, if these are objects; None: perhaps all of them."""
 
-    __slots__ = ("_raw", "_values", "serde", "topic")
+    __slots__ = ("_fields", "_raw", "_read", "_values", "serde", "topic")
 
     def __init__(
         self,
@@ -67,10 +69,13 @@ class Column:
         values: pa.Array | None = None,
         serde: Serde | None = None,
         topic: str = "",
+        fields: frozenset[str] | None = None,
     ) -> None:
         assert raw is not None or values is not None
         self._raw = raw
         self._values = values
+        self._read: pa.Array | None = None
+        self._fields = fields if fields and isinstance(serde, JsonSerde) else None
         self.serde = serde
         self.topic = topic
 
@@ -99,6 +104,16 @@ class Column:
             self._values = self.serde.decode_column(self._raw, topic=self.topic)
         return self._values
 
+    @property
+    def read(self) -> pa.Array:
+        """As `values`, for expressions: perhaps without the fields that they do not read."""
+        if self._fields is None or self._values is not None:
+            return self.values
+        if self._read is None:
+            assert isinstance(self.serde, JsonSerde)
+            self._read = self.serde.decode_fields(self._raw, self._fields, topic=self.topic)
+        return self._read
+
     def bytes_for(self, serde: Serde | None, topic: str) -> pa.Array:
         """As `serde` writes the values; None is `serdes.natural`. Raises SerializationError."""
         if serde is None or isinstance(serde, NaturalSerde):
@@ -118,28 +133,50 @@ class Column:
         return self.bytes_for(serde, topic)
 
     def filter(self, mask: pa.Array) -> Column:
-        return Column(
-            raw=None if self._raw is None else self._raw.filter(mask),
-            values=None if self._values is None else self._values.filter(mask),
-            serde=self.serde,
-            topic=self.topic,
-        )
+        return self._of(lambda column: column.filter(mask))
 
     def slice(self, start: int, count: int) -> Column:
-        return Column(
-            raw=None if self._raw is None else self._raw.slice(start, count),
-            values=None if self._values is None else self._values.slice(start, count),
-            serde=self.serde,
-            topic=self.topic,
-        )
+        return self._of(lambda column: column.slice(start, count))
 
     def take(self, rows: pa.Array) -> Column:
-        return Column(
-            raw=None if self._raw is None else self._raw.take(rows),
-            values=None if self._values is None else self._values.take(rows),
+        return self._of(lambda column: column.take(rows))
+
+    @classmethod
+    def joined(cls, columns: Sequence[Column]) -> Column:
+        """One behind the other. Raises ArrowInvalid where their values are of different types."""
+        first = columns[0]
+        if first.serde is None or any(each.serde != first.serde for each in columns):
+            return cls(values=pa.concat_arrays([each.values for each in columns]))
+        found = cls(
+            raw=pa.concat_arrays([each.readable_by(first.serde, first.topic) for each in columns]),
+            serde=first.serde,
+            topic=first.topic,
+            fields=first._fields if all(each._fields == first._fields for each in columns) else None,
+        )
+        found._values = _one_behind_the_other([each._values for each in columns])
+        if found._fields is not None:
+            found._read = _one_behind_the_other([each._read for each in columns])
+        return found
+
+    def _of(self, rows: Callable[[pa.Array], pa.Array]) -> Column:
+        """A column of these rows."""
+        found = Column(
+            raw=None if self._raw is None else rows(self._raw),
+            values=None if self._values is None else rows(self._values),
             serde=self.serde,
             topic=self.topic,
+            fields=self._fields,
         )
+        found._read = None if self._read is None else rows(self._read)
+        return found
+
+
+def _one_behind_the_other(columns: Sequence[pa.Array | None]) -> pa.Array | None:
+    """None where some are not there, or they are of different types."""
+    there = [each for each in columns if each is not None]
+    if len(there) < len(columns) or any(each.type != there[0].type for each in there):
+        return None
+    return pa.concat_arrays(there)
 
 
 def _reads(serde: Serde, other: Serde | None) -> bool:

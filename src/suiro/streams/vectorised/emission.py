@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any, TypeGuard
 
 import numpy as np
 import numpy.typing as npt
@@ -46,8 +47,7 @@ def _emission(node: Node, chunk: Chunk) -> Emission:
     topic = operator.topic
     assert isinstance(topic, str)
     keys = chunk.key.bytes_for(operator.key, topic)
-    if isinstance(operator, Repartition) and not operator.asked_for:
-        # Nobody but us reads these, so JSON need not be written anew.
+    if is_for_us(operator):
         values = chunk.value.readable_by(operator.value, topic)
     else:
         values = chunk.value.bytes_for(operator.value, topic)
@@ -59,6 +59,11 @@ def _emission(node: Node, chunk: Chunk) -> Emission:
         headers=chunk.headers,
         partition_keys=without_tail(keys, 8) if isinstance(operator.key, TimeWindowedSerde) else None,
     )
+
+
+def is_for_us(operator: Any) -> TypeGuard[Repartition]:
+    """Whether nobody but us reads what it writes, so that JSON need not be written anew."""
+    return isinstance(operator, Repartition) and not operator.asked_for
 
 
 def without_tail(column: pa.Array, tail: int) -> pa.Array:

@@ -8,7 +8,7 @@ state has only the first.
 from __future__ import annotations
 
 from collections import Counter
-from typing import Literal, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 import pyarrow as pa
 
@@ -16,7 +16,7 @@ from suiro.streams.operators.context import TaskSettings
 from suiro.streams.topology.nodes import Node, Sink, StreamAggregate, StreamTableJoin, TimeWindowAggregate
 from suiro.streams.topology.topology import SubTopology, Topology
 from suiro.streams.vectorised.columnar_aggregate import ColumnarAggregate, columnar_aggregate
-from suiro.streams.vectorised.emission import Emission, emissions
+from suiro.streams.vectorised.emission import Emission, emissions, is_for_us
 from suiro.streams.vectorised.sources import check_input, read_chunk, types_of_input
 from suiro.streams.vectorised.stateless import Chain, Reason
 from suiro.streams.vectorised.stream_table_join import ColumnarJoin, columnar_join
@@ -28,11 +28,13 @@ class ColumnarStateless:
     def __init__(self, topology: Topology, chains: dict[str, Chain]) -> None:
         self._topology = topology
         self._chains = chains
+        self._fields = {name: _fields(chain) for name, chain in chains.items()}
 
     def run(self, input_name: str, columns: pa.RecordBatch, *, topic: str) -> list[Emission]:
         """What a chunk of an input partition becomes. Raises one of `stateless.FALLBACK`: nothing has happened then,
         and the rules must run on it."""
-        chunk = read_chunk(self._topology.node(input_name), columns, topic)
+        node = self._topology.node(input_name)
+        chunk = read_chunk(node, columns, topic, fields=self._fields[input_name])
         return emissions(self._topology, self._chains[input_name].run(chunk))
 
     def explain(self) -> list[str]:
@@ -77,6 +79,17 @@ def _stateless(topology: Topology, sub: SubTopology) -> ColumnarStateless | Reas
             return reason
         chains[node.name] = chain
     return ColumnarStateless(topology, chains)
+
+
+def _fields(chain: Chain) -> frozenset[str] | None:
+    """Values that leave for one of our tasks as they came are not read."""
+    source: Any = chain.start.operator
+
+    def of_exit(node: Node) -> frozenset[str] | None:
+        operator = node.operator
+        return frozenset() if is_for_us(operator) and operator.value == source.value else None
+
+    return chain.fields(of_exit)
 
 
 def _stateful_names(sub: SubTopology) -> str:

@@ -38,8 +38,11 @@ def types_of_input(node: Node) -> Types:
     return Types.of(operator.key, operator.value)
 
 
-def read_chunk(node: Node, columns: pa.RecordBatch, topic: str) -> Chunk:
-    """`columns`: key and value as bytes, timestamp, perhaps headers. Raises one of `FALLBACK`."""
+def read_chunk(
+    node: Node, columns: pa.RecordBatch, topic: str, *, fields: frozenset[str] | None = None
+) -> Chunk:
+    """`columns`: key and value as bytes, timestamp, perhaps headers. `fields`: all that expressions read of values that
+    are objects; None: perhaps all of them. Raises one of `FALLBACK`."""
     operator = node.operator
     assert isinstance(operator, Source | Repartition)
     timestamps = columns.column("timestamp").to_numpy()
@@ -48,14 +51,14 @@ def read_chunk(node: Node, columns: pa.RecordBatch, topic: str) -> Chunk:
     names = columns.schema.names
     return Chunk(
         key=_column(columns.column("key"), operator.key, topic),
-        value=_column(columns.column("value"), operator.value, topic),
+        value=_column(columns.column("value"), operator.value, topic, fields),
         timestamps=timestamps,
         headers=columns.column("headers") if "headers" in names else None,
     )
 
 
-def _column(raw: Any, serde: Serde, topic: str) -> Column:
-    found = Column(raw=raw, serde=serde, topic=topic)
+def _column(raw: Any, serde: Serde, topic: str, fields: frozenset[str] | None = None) -> Column:
+    found = Column(raw=raw, serde=serde, topic=topic, fields=fields)
     if not isinstance(serde, BytesSerde):
-        found.values  # noqa: B018 — reads them all, so that bytes which are not sound are found here
+        found.read  # noqa: B018 — reads them all, so that bytes which are not sound are found here
     return found

@@ -114,6 +114,25 @@ class Chain:
             self._onward(self.start, chunk, pieces)
         return {name: _in_order(found) for name, found in pieces.items()}
 
+    def fields(self, of_exit: Callable[[Node], frozenset[str] | None]) -> frozenset[str] | None:
+        """What of an object that came in is read, by expressions and at exits; None: perhaps all of it. `of_exit`: what
+        an exit reads of the value that arrives there."""
+        found: set[str] = set()
+        pending = [self.start]
+        while pending:
+            node = pending.pop()
+            if node.name in self.exits:
+                read = [of_exit(node)]
+            else:
+                read = [function.fields() for function in _expressions(node)]
+                if not isinstance(node.operator, MapValues):
+                    pending.extend(self._children[node.name])
+            for fields in read:
+                if fields is None:
+                    return None
+                found |= fields
+        return frozenset(found) or None
+
     # -- running -------------------------------------------------------------------------------------------
 
     def _visit(self, node: Node, chunk: Chunk, pieces: dict[str, list[Chunk]]) -> None:
@@ -191,6 +210,20 @@ class Chain:
         return None
 
 
+def _expressions(node: Node) -> list[Expression]:
+    """Those of a node that has a form for columns."""
+    operator = node.operator
+    functions: list[Any] = []
+    match operator:
+        case Filter():
+            functions = [operator.predicate]
+        case MapValues() | SelectKey() | ToStream():
+            functions = [operator.mapper]
+        case Branch():
+            functions = [predicate for predicate, _ in operator.predicates]
+    return [function for function in functions if isinstance(function, Expression)]
+
+
 def _check_exit(node: Node) -> Reason | None:
     operator = node.operator
     match operator:
@@ -234,8 +267,8 @@ def _checked(node: Node, function: Function, types: Types, kind: str, gives: str
 def _columns(function: Expression, chunk: Chunk) -> Columns:
     roots = function.roots()
     return Columns(
-        value=chunk.value.values if "value" in roots else None,
-        key=chunk.key.values if "key" in roots else None,
+        value=chunk.value.read if "value" in roots else None,
+        key=chunk.key.read if "key" in roots else None,
         timestamp=pa.array(chunk.timestamps),
     )
 
@@ -264,14 +297,6 @@ def _in_order(pieces: list[Chunk]) -> Chunk:
 def joined(pieces: list[Chunk], order: np.ndarray[Any, np.dtype[np.int64]] | None) -> Chunk:
     """One chunk of all rows, in this order. Raises one of `FALLBACK` where their values are of different types."""
 
-    def column(of: Callable[[Chunk], Column]) -> Column:
-        columns = [of(piece) for piece in pieces]
-        serde, topic = columns[0].serde, columns[0].topic
-        if serde is not None and all(each.serde == serde for each in columns):
-            raw = [each.readable_by(serde, topic) for each in columns]
-            return Column(raw=pa.concat_arrays(raw), serde=serde, topic=topic)
-        return Column(values=pa.concat_arrays([each.values for each in columns]))
-
     headers = None
     if any(piece.headers is not None for piece in pieces):
         kind = next(piece.headers.type for piece in pieces if piece.headers is not None)
@@ -279,8 +304,8 @@ def joined(pieces: list[Chunk], order: np.ndarray[Any, np.dtype[np.int64]] | Non
             [pa.nulls(len(piece), kind) if piece.headers is None else piece.headers for piece in pieces]
         )
     whole = Chunk(
-        key=column(lambda piece: piece.key),
-        value=column(lambda piece: piece.value),
+        key=Column.joined([piece.key for piece in pieces]),
+        value=Column.joined([piece.value for piece in pieces]),
         timestamps=np.concatenate([piece.timestamps for piece in pieces]),
         headers=headers,
         places=None

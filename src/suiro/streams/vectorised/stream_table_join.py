@@ -143,6 +143,16 @@ class ColumnarJoin:
         self._joiner = operator.joiner
         self._is_left = operator.join == "left"
         self._topic = f"{spec.name}-changelog"
+        joiner = operator.joiner
+        left, self._right_fields = (
+            (joiner.fields("left"), joiner.fields("right"))
+            if isinstance(joiner, Expression)
+            else (None, None)
+        )
+        self.fields = {
+            name: chain.fields(lambda end: left if end is join else None) for name, chain in chains.items()
+        }
+        """What is read of an input's values, as `Chain.fields` gives it. The table keeps all of its rows."""
 
     def new_rows(self) -> TableRows:
         return TableRows()
@@ -187,7 +197,7 @@ class ColumnarJoin:
 
     def _joined(self, records: Chunk, met: pa.Array, partition: int, failures: Failures) -> list[Emission]:
         right = self._decoded(met)
-        left = records.value.values
+        left = records.value.read
         joiner: Any = self._joiner
         if isinstance(joiner, Expression):
             try:
@@ -209,9 +219,11 @@ class ColumnarJoin:
         """Rows that many records meet are decoded once."""
         encoded = rows.dictionary_encode()
         if len(encoded.dictionary) > len(rows) // 2:
-            return Column(raw=rows, serde=self._spec.value, topic=self._topic).values
-        values = Column(raw=encoded.dictionary, serde=self._spec.value, topic=self._topic).values
-        return values.take(encoded.indices)
+            return self._column(rows).read
+        return self._column(encoded.dictionary).read.take(encoded.indices)
+
+    def _column(self, rows: pa.Array) -> Column:
+        return Column(raw=rows, serde=self._spec.value, topic=self._topic, fields=self._right_fields)
 
     def _by_rows(self, joiner: Any, records: Chunk, left: pa.Array, right: pa.Array) -> pa.Array | list[Any]:
         """Results as a column, or as they are where they have no common type."""
@@ -264,7 +276,10 @@ class Arrived:
                 if columns.num_rows == 0:
                     continue
                 chunk = read_chunk(
-                    columnar._topology.node(input_partition.input), columns, input_partition.topic
+                    columnar._topology.node(input_partition.input),
+                    columns,
+                    input_partition.topic,
+                    fields=columnar.fields[input_partition.input],
                 )
                 reached = np.maximum(np.maximum.accumulate(chunk.timestamps), latest)
                 latest = int(reached[-1])
@@ -302,7 +317,7 @@ class Arrived:
         if not self._stream:
             return None
         chunk = joined(self._stream, None) if len(self._stream) > 1 else self._stream[0]
-        chunk.value.values  # noqa: B018 — is there before anything changes
+        chunk.value.read  # noqa: B018 — is there before anything changes
         if len(self._pieces) > 1:
             reached = np.concatenate([piece[1] for piece in self._pieces])
             self._order = np.argsort(reached, kind="stable")
