@@ -108,9 +108,12 @@ def _ends(client: Client, places: Iterable[TopicPartition]) -> dict[TopicPartiti
 
 
 def _repartitions(client: Client, application: str) -> dict[TopicPartition, int]:
-    """Where the application's repartition topics end, as Kafka Streams calls them."""
+    """Where the topics end through which the application sends records to itself. Those of foreign-key joins end in
+    `-topic`."""
     topics = [
-        name for name in client.metadata() if name.startswith(application) and name.endswith("-repartition")
+        name
+        for name in client.metadata()
+        if name.startswith(application) and name.endswith(("-repartition", "-topic"))
     ]
     found = client.metadata(topics) if topics else {}
     return _ends(client, [(name, item.partition) for name, info in found.items() for item in info.partitions])
