@@ -93,7 +93,7 @@ class Topics:
 
     def add_parcel(self, parcel: Parcel) -> None:
         topic = parcel.topic
-        if self.is_replayed:
+        if len(parcel) == 0 or self.is_replayed:
             return
         columns = self._columns.get(topic)
         if columns is None:
@@ -216,23 +216,34 @@ class Outputs:
         stores: there each version is a row of its own, so that any order and any compaction gives the same store."""
         topic = self._plan.changelog(store)
         if isinstance(changes, tuple):
-            keys, values, timestamps = changelog_columns(*changes, now)
+            keys, written, stamps = changelog_columns(*changes, now)
             partitions = pa.array(np.full(len(keys), self._input_partition.partition, np.int32))
-            self._topics.add_columns(topic, keys, values, pa.array(timestamps), partitions=partitions)
+            self._topics.add_columns(topic, keys, written, pa.array(stamps), partitions=partitions)
             return
         kind = self._plan.topology.store(store).kind
-        stamped, place = kind in _STAMPED_KINDS, _TIME_IN_KEY.get(kind)
-        partition, add = self._input_partition.partition, self._topics.add
-        for key, data in changes.items():
-            if data is None:
-                add(topic, key, None, max(now, 0), (), partition)
-            elif stamped:
-                timestamp = int.from_bytes(data[:_TIMESTAMP_LENGTH], signed=True)
-                add(topic, key, data[_TIMESTAMP_LENGTH:], max(timestamp, 0), (), partition)
-            elif place is not None:
-                add(topic, key, data, max(int.from_bytes(key[place], signed=True), 0), (), partition)
-            else:
-                add(topic, key, data, max(now, 0), (), partition)
+        rows, now = list(changes.values()), max(now, 0)
+        values, timestamps = rows, [now] * len(rows)
+        if kind in _STAMPED_KINDS:
+            length = _TIMESTAMP_LENGTH
+            values = [None if row is None else row[length:] for row in rows]
+            timestamps = [
+                now if row is None else max(int.from_bytes(row[:length], signed=True), 0) for row in rows
+            ]
+        elif kind in _TIME_IN_KEY:
+            place = _TIME_IN_KEY[kind]
+            timestamps = [
+                now if row is None else max(int.from_bytes(key[place], signed=True), 0)
+                for key, row in changes.items()
+            ]
+        self._topics.add_parcel(
+            Parcel(
+                topic=topic,
+                keys=list(changes),
+                values=values,
+                timestamps=timestamps,
+                partitions=[self._input_partition.partition] * len(rows),
+            )
+        )
 
     # -- what runners call ---------------------------------------------------------------------------------
 

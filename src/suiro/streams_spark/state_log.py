@@ -34,6 +34,7 @@ BASE_BYTES_MIN = 64 * 1024
 """No new base for less than this in deltas."""
 DELTAS_MAX = 64
 SEGMENT_BYTES_MAX = 16 * 1024 * 1024
+_ROW_BYTES = 16
 CACHED_BYTES_MAX = 512 * 1024 * 1024
 """Of segments, in one worker process. Their maps take a few times as much."""
 
@@ -288,13 +289,17 @@ def _pieces(changes: Changes) -> Iterator[tuple[pa.Array, pa.Array]]:
         for start in range(0, len(keys), step):
             yield keys.slice(start, step), rows.slice(start, step)
         return
+    whole = sum(map(len, changes)) + sum(map(len, filter(None, changes.values()))) + _ROW_BYTES * len(changes)
+    if changes and whole <= SEGMENT_BYTES_MAX // 2:
+        yield pa.array(list(changes), pa.binary()), pa.array(list(changes.values()), pa.binary())
+        return
     some_keys: list[bytes] = []
     values: list[bytes | None] = []
     size = 0
     for key, value in changes.items():
         some_keys.append(key)
         values.append(value)
-        size += len(key) + len(value or b"") + 16
+        size += len(key) + len(value or b"") + _ROW_BYTES
         if size > SEGMENT_BYTES_MAX // 2:
             yield pa.array(some_keys, pa.binary()), pa.array(values, pa.binary())
             some_keys, values, size = [], [], 0

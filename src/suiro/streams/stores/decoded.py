@@ -12,7 +12,7 @@ import datetime
 import decimal
 import struct
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from math import isfinite
 from typing import Any
 
@@ -30,6 +30,7 @@ from suiro.streams.serdes import (
     StringSerde,
     TaggedSerde,
 )
+from suiro.streams.serdes.block_forms import encode_block
 from suiro.streams.serdes.json_values import are_exact
 from suiro.streams.stores.ordered import OrderedMap
 from suiro.streams.topology.nodes import StoreSpec
@@ -56,6 +57,8 @@ class Cells:
         self._is_json = type(spec.value) is JsonSerde  # what it reads, msgspec copies in C
         self.own_copy: Copy = msgspec.to_builtins if self._form in (_json, _tagged) else _same
         """Copies what `self._form` gave."""
+        if keeps:
+            rows.write = self._write
 
     def get(self, key: bytes) -> tuple[Any, int] | None:
         """Value and timestamp; the value is the caller's."""
@@ -113,6 +116,13 @@ class Cells:
     def encoded(self, value: Any, timestamp: int) -> bytes:
         data = self._serde.serialize(self._topic, value)
         return _TIMESTAMP.pack(timestamp) + data if self._start else data
+
+    def _write(self, rows: Sequence[_Row]) -> None:
+        rows = [row for row in rows if row.data is None]
+        found = encode_block(self._serde, [row.value for row in rows], self._topic)
+        for row, data in zip(rows, found, strict=True):
+            assert data is not None
+            row.data = _TIMESTAMP.pack(row.timestamp) + data if self._start else data
 
 
 class _Row:

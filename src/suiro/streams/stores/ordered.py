@@ -9,9 +9,9 @@ a row that changes many times in a micro-batch is encoded once (`decoded`).
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import islice
-from typing import Protocol
+from typing import Any, Protocol
 
 from sortedcontainers import SortedList
 
@@ -31,6 +31,8 @@ class OrderedMap:
         self._read: list[bytes] = []  # keys of held rows that are no changes
         self._held = 0
         self._held_max = held_max
+        self.write: Callable[[Sequence[Any]], None] | None = None
+        """Makes the bytes of many held rows, before each is asked for its own: together that takes less time."""
         # Most maps are only asked for single keys, so the order is made when a part of it is asked for.
         self._order: SortedList[bytes] | None = None
         self._unordered: dict[bytes, bool] = {}  # keys that came (True) or went since the order was made
@@ -154,13 +156,17 @@ class OrderedMap:
     def _let_go(self) -> None:
         """Held rows become bytes."""
         rows, changes = self._rows, self._changes
+        if self.write is not None:
+            held = [row for row in changes.values() if row is not None and type(row) is not bytes]
+            if held:
+                self.write(held)
         for key, row in changes.items():
             if row is not None and type(row) is not bytes:
                 rows[key] = changes[key] = _bytes_of(row)
         for key in self._read:
-            held = rows.get(key)
-            if held is not None and type(held) is not bytes:
-                rows[key] = _bytes_of(held)
+            read = rows.get(key)
+            if read is not None and type(read) is not bytes:
+                rows[key] = _bytes_of(read)
         self._read.clear()
         self._held = 0
 
