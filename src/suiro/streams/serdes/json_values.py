@@ -42,8 +42,8 @@ def read_json(data: bytes) -> Any:
         value = _decode(data)
     except (msgspec.MsgspecError, ValueError, RecursionError):
         return parse_json(data, allow_nan=False)
-    # Most values open so few that they need no closer look.
-    if data.count(b"[") + data.count(b"{") > MAX_NESTING and is_too_deep(value):
+    # Most values are so short, or open so few, that they need no closer look.
+    if len(data) > MAX_NESTING and data.count(b"[") + data.count(b"{") > MAX_NESTING and is_too_deep(value):
         raise TooDeepError
     return value
 

@@ -263,7 +263,7 @@ def _json(value: Any) -> Any:
             is_exact = bool(own == value)
         except Exception:  # noqa: BLE001 - a user's class may raise anything
             raise _NotExact from None
-        if is_exact and data.count(b"[") + data.count(b"{") <= MAX_NESTING:
+        if is_exact and (len(data) <= MAX_NESTING or data.count(b"[") + data.count(b"{") <= MAX_NESTING):
             return own
     elif kind is int:
         if -_INTEGERS <= value < _INTEGERS:
