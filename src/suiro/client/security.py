@@ -53,7 +53,7 @@ def tls_context(settings: ClientSettings) -> ssl.SSLContext | None:
             )
     except OSError as error:
         raise ConfigError(f"the files of ssl.ca.location or ssl.certificate.location: {error}") from error
-    context.check_hostname = settings.ssl_endpoint_identification_algorithm == "https"
+    context.check_hostname = settings.ssl_endpoint_identification_algorithm.lower() == "https"
     return context
 
 

@@ -70,6 +70,12 @@ class ClientSettings:
                 )
         if self.fetch_from_files not in ("true", "false"):
             raise ConfigError(f"fetch.from.files is true or false, got {self.fetch_from_files!r}")
+        # A word that nobody knows must not turn the check of host names off.
+        if self.ssl_endpoint_identification_algorithm.lower() not in ("https", "none", ""):
+            raise ConfigError(
+                "ssl.endpoint.identification.algorithm is https, or none (certificates of other hosts are taken, too), "
+                f"got {self.ssl_endpoint_identification_algorithm!r}"
+            )
         if self.max_in_flight_requests_per_connection > 5:
             raise ConfigError(
                 "max.in.flight.requests.per.connection must be at most 5, "

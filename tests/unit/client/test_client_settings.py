@@ -8,7 +8,7 @@ import pytest
 
 from suiro.client import Client, ClientSettings
 from suiro.client.cluster import parse_bootstrap_servers
-from suiro.client.security import check
+from suiro.client.security import check, tls_context
 from suiro.errors import ConfigError
 
 
@@ -26,6 +26,7 @@ def test_names_are_those_of_kafkas_clients() -> None:
         ({"request.timeout.ms": "soon"}, "request.timeout.ms must be a whole number, got 'soon'"),
         ({"request.timeout.ms": "0"}, "request.timeout.ms must be at least 1"),
         ({"max.in.flight.requests.per.connection": "6"}, "at most 5"),
+        ({"ssl.endpoint.identification.algorithm": "htps"}, "is https, or none"),
         ({"security.protocol": "TELEPATHY"}, "security.protocol is one of"),
         ({"security.protocol": "SASL_SSL", "sasl.mechanism": "GSSAPI"}, "'GSSAPI' is not supported"),
         ({"security.protocol": "SASL_SSL", "sasl.mechanism": "PLAIN"}, "sasl.username"),
@@ -54,3 +55,13 @@ def test_bootstrap_servers() -> None:
 def test_bootstrap_servers_that_are_none(servers: str) -> None:
     with pytest.raises(ConfigError, match=r"bootstrap\.servers"):
         parse_bootstrap_servers(servers)
+
+
+@pytest.mark.parametrize(
+    ("said", "is_checked"), [("https", True), ("HTTPS", True), ("none", False), ("", False)]
+)
+def test_host_names_are_checked_as_java_spells_it_too(said: str, is_checked: bool) -> None:
+    settings = {"security.protocol": "SSL", "ssl.endpoint.identification.algorithm": said}
+    context = tls_context(ClientSettings.from_mapping(settings))
+    assert context is not None
+    assert context.check_hostname == is_checked
