@@ -21,6 +21,8 @@ from suiro.protocol.messages import API_KEYS, ErrorCode, request_class
 
 PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
 MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")
+_ESCAPES = {"a": "\a", "b": "\b", "f": "\f", "n": "\n", "r": "\r", "t": "\t", "v": "\v"}
+"""In quoted values of `sasl.jaas.config`; any other character that is escaped stands for itself."""
 SCRAM_MIN_ITERATIONS = 4_096
 SCRAM_MAX_ITERATIONS = 1_000_000
 
@@ -139,7 +141,7 @@ def _credentials(settings: ClientSettings) -> tuple[str, str]:
     user, password = settings.sasl_username, settings.sasl_password
     if settings.sasl_jaas_config and not user:
         found = {
-            name: value.replace('\\"', '"')
+            name: re.sub(r"\\(.)", lambda escape: _ESCAPES.get(escape[1], escape[1]), value)
             for name, value in re.findall(r'(\w+)\s*=\s*"((?:[^"\\]|\\.)*)"', settings.sasl_jaas_config)
         }
         user, password = found.get("username", ""), found.get("password", "")

@@ -8,7 +8,7 @@ import pytest
 
 from suiro.client import Client, ClientSettings
 from suiro.client.cluster import parse_bootstrap_servers
-from suiro.client.security import check, tls_context
+from suiro.client.security import _credentials, check, tls_context
 from suiro.errors import ConfigError
 
 
@@ -45,6 +45,17 @@ def test_a_user_from_a_jaas_configuration() -> None:
             {"security.protocol": "SASL_PLAINTEXT", "sasl.mechanism": "PLAIN", "sasl.jaas.config": jaas}
         )
     )
+
+
+@pytest.mark.parametrize(
+    ("written", "password"), [(r"a\"b", 'a"b'), (r"a\\b", r"a\b"), (r"a\\\"b", r"a\"b"), (r"a\-b", "a-b")]
+)
+def test_a_password_with_escapes_is_what_java_reads(written: str, password: str) -> None:
+    jaas = (
+        f'org.apache.kafka.common.security.plain.PlainLoginModule required username="a" password="{written}";'
+    )
+    settings = ClientSettings.from_mapping({"sasl.jaas.config": jaas})
+    assert _credentials(settings) == ("a", password)
 
 
 def test_bootstrap_servers() -> None:
