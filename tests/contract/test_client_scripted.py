@@ -18,6 +18,7 @@ from support.scripted_broker import (
 )
 
 from suiro.client import LATEST, Client
+from suiro.clock import ManualClock
 from suiro.errors import (
     AbortableError,
     BrokenConnectionError,
@@ -378,3 +379,18 @@ def test_the_second_bootstrap_server_is_tried(brokers: list[ScriptedBroker]) -> 
         servers = f"127.0.0.1:{closed.getsockname()[1]},{brokers[0].bootstrap_servers}"
         with Client(servers, settings=QUICK) as client:
             assert list(client.metadata()) == ["t"]
+
+
+def test_the_time_that_a_source_takes_is_not_the_brokers(
+    brokers: list[ScriptedBroker], leaders: dict[tuple[str, int], int]
+) -> None:
+    log, clock = Log(), ManualClock()
+    brokers[0].script["produce"] = lambda request: produce_answer(request, lambda _t, _p, r: log.append(r))
+
+    def batches() -> Iterator[tuple[str, int, bytes]]:
+        for number in range(3):
+            clock.advance(100_000)
+            yield "t", 0, owned_batch("v", producer_id=7, epoch=0, sequence=number)
+
+    with Client(brokers[0].bootstrap_servers, settings=QUICK, clock=clock) as client:
+        assert client.produce_many(batches(), timeout_ms=120_000) == [0, 1, 2]

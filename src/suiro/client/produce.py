@@ -75,7 +75,8 @@ def produce(
 
     With `joining`, partitions become part of the transaction by being written to (transactions V2).
     `batches` is read as the pipeline has room (`buffer.memory`), so it may be a generator. The deadline
-    (`delivery.timeout.ms`, or `timeout_ms`) starts anew with each acknowledgement.
+    (`delivery.timeout.ms`, or `timeout_ms`) starts anew with each acknowledgement; the time that `batches` takes to
+    give the next one does not count.
     """
     if acks not in (-1, 1):
         raise UsageError(f"acks is -1 (all copies) or 1 (the leader's), not {acks}: an answer is waited for")
@@ -148,7 +149,7 @@ class _Pipeline:
 
     def _take(self) -> None:
         while not self._exhausted and self._held_bytes < self._settings.buffer_memory:
-            item = next(self._source, None)
+            item = self._attempts.without_counting(lambda: next(self._source, None))
             if item is None:
                 self._exhausted = True
                 return

@@ -43,6 +43,13 @@ class Attempts:
         self._backoff_ms = None
         self._unknown_topic_since_ms = None
 
+    def without_counting(self, work: Callable[[], T]) -> T:
+        """The result of work that is not the brokers'; the deadline moves by the time that it takes."""
+        began_ms = self._clock.monotonic_ms()
+        made = work()
+        self.deadline_ms += self._clock.monotonic_ms() - began_ms
+        return made
+
     def failed(self, error: RetriableKafkaError | BrokenConnectionError) -> None:
         """Waits the backoff. Raises `DeadlineExceededError`, or `UnknownTopicError` after its grace."""
         if self._is_abandoned():
