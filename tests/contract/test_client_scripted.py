@@ -11,6 +11,7 @@ import pytest
 from support.batches import batch_of, owned_batch
 from support.scripted_broker import (
     NO_TIME,
+    VERSIONS,
     ScriptedBroker,
     coordinator_answer,
     metadata_script,
@@ -394,3 +395,30 @@ def test_the_time_that_a_source_takes_is_not_the_brokers(
 
     with Client(brokers[0].bootstrap_servers, settings=QUICK, clock=clock) as client:
         assert client.produce_many(batches(), timeout_ms=120_000) == [0, 1, 2]
+
+
+def test_sizes_of_partitions_where_one_disk_has_failed(
+    client: Client, brokers: list[ScriptedBroker], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(VERSIONS, "describe_log_dirs", 4)
+
+    def answer(request: Any) -> Any:
+        message = response_class(API_KEYS["describe_log_dirs"], request.__version__)
+        folder = nested(message, "DescribeLogDirsResult")
+        topic = nested(message, "DescribeLogDirsTopic")
+        partition = nested(message, "DescribeLogDirsPartition")
+        here = partition(partition_index=0, partition_size=77, offset_lag=0, is_future_key=False)
+        return message(
+            throttle_time=NO_TIME,
+            error_code=ErrorCode.none,
+            results=(
+                folder(error_code=ErrorCode.kafka_storage_error, log_dir="/bad", topics=()),
+                folder(
+                    error_code=ErrorCode.none, log_dir="/good", topics=(topic(name="t", partitions=(here,)),)
+                ),
+            ),
+        )
+
+    for broker in brokers:
+        broker.script["describe_log_dirs"] = answer
+    assert client.admin.partition_sizes(["t"]) == {("t", 0): 77}

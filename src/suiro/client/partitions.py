@@ -136,7 +136,7 @@ class PartitionRequests:
 
     def partition_sizes(self, topics: Iterable[str] | None = None) -> dict[TopicPartition, int]:
         """Returns the size on disk, in bytes, of the largest replica of each partition. It takes the right to describe
-        the cluster."""
+        the cluster. What is in a log directory that has failed cannot be asked, and is absent."""
         attempts = self._cluster.attempts("ask for the sizes of partitions")
         asked = None if topics is None else set(topics)
         sizes: dict[TopicPartition, int] = {}
@@ -151,6 +151,8 @@ class PartitionRequests:
             if not answer.results and version < 3:  # the versions without an error code of their own
                 raise error_for(ErrorCode.cluster_authorization_failed, "ask for the sizes of partitions")
             for result in answer.results:
+                if result.error_code is ErrorCode.kafka_storage_error:
+                    continue
                 raise_for(result.error_code, f"ask for the sizes of partitions in {result.log_dir}")
                 for topic in result.topics:
                     if asked is not None and topic.name not in asked:
