@@ -18,7 +18,8 @@ from support.scripted_broker import (
     produce_answer,
 )
 
-from suiro.client import LATEST, Client
+from suiro.client import LATEST, Client, NewTopic
+from suiro.client.connection import build
 from suiro.clock import ManualClock
 from suiro.errors import (
     AbortableError,
@@ -27,6 +28,7 @@ from suiro.errors import (
     ConfigError,
     DeadlineExceededError,
     RefusedError,
+    TopicExistsError,
     UnsupportedVersionError,
     UsageError,
 )
@@ -422,3 +424,64 @@ def test_sizes_of_partitions_where_one_disk_has_failed(
     for broker in brokers:
         broker.script["describe_log_dirs"] = answer
     assert client.admin.partition_sizes(["t"]) == {("t", 0): 77}
+
+
+def created(code: ErrorCode) -> Any:
+    def answer(request: Any) -> Any:
+        message = response_class(API_KEYS["create_topics"], request.__version__)
+        result = build(
+            nested(message, "CreatableTopicResult"),
+            name="t",
+            topic_id=None,
+            error_code=code,
+            error_message=None,
+            configs=(),
+        )
+        return message(throttle_time=NO_TIME, topics=(result,))
+
+    return answer
+
+
+def test_the_controller_has_gone(
+    brokers: list[ScriptedBroker], leaders: dict[tuple[str, int], int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(VERSIONS, "create_topics", 4)
+    addresses = ",".join(broker.bootstrap_servers for broker in brokers)
+    brokers[1].script["create_topics"] = created(ErrorCode.none)
+    with Client(addresses, settings=QUICK) as client:
+        client.metadata()  # broker 1 is the controller
+        brokers[0].close()
+        brokers[1].script["metadata"] = metadata_script(brokers[1:], {("t", 0): 2})
+        client.create_topics([NewTopic("t", 1)], timeout_ms=5_000)
+    assert "create_topics" in brokers[1].asked
+
+
+def test_the_controller_is_another_now(
+    brokers: list[ScriptedBroker], leaders: dict[tuple[str, int], int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(VERSIONS, "create_topics", 4)
+    brokers[1].script["create_topics"] = created(ErrorCode.none)
+
+    def not_me(request: Any) -> Any:
+        for broker in brokers:
+            broker.script["metadata"] = metadata_script(brokers[::-1], leaders)
+        return created(ErrorCode.not_controller)(request)
+
+    brokers[0].script["create_topics"] = not_me
+    with Client(brokers[0].bootstrap_servers, settings=QUICK) as client:
+        client.create_topics([NewTopic("t", 1)], timeout_ms=5_000)
+
+
+def test_a_topic_of_somebody_else_is_not_taken_for_ours(
+    client: Client, brokers: list[ScriptedBroker], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The first attempt was refused, so it made nothing."""
+    monkeypatch.setitem(VERSIONS, "create_topics", 4)
+
+    def refused(request: Any) -> Any:
+        brokers[0].script["create_topics"] = created(ErrorCode.topic_already_exists)
+        return created(ErrorCode.not_controller)(request)
+
+    brokers[0].script["create_topics"] = refused
+    with pytest.raises(TopicExistsError):
+        client.create_topics([NewTopic("t", 1)], timeout_ms=5_000)

@@ -7,9 +7,16 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 
 from suiro.client.cluster import Cluster, TopicInfo
-from suiro.client.connection import build
+from suiro.client.connection import Connection, build
 from suiro.client.error_codes import error_for, raise_for
-from suiro.errors import KafkaError, RetriableKafkaError, TopicExistsError, UnknownTopicError
+from suiro.client.settings import ClientSettings
+from suiro.errors import (
+    BrokenConnectionError,
+    KafkaError,
+    RetriableKafkaError,
+    TopicExistsError,
+    UnknownTopicError,
+)
 from suiro.protocol.messages import ErrorCode, nested
 
 DEFAULT = -1  # the broker's default number of partitions or replicas
@@ -34,25 +41,36 @@ def create_topics(
     """Creates topics; returns when every partition has a leader."""
     attempts = cluster.attempts(f"create topics {', '.join(topic.name for topic in topics)}", timeout_ms)
     pending = {topic.name: topic for topic in topics}
-    repeated = False
+    maybe_made = False
 
     def once(deadline_ms: int) -> None:
-        nonlocal repeated
-        again, repeated = repeated, True
-        for name, error in _create(cluster, list(pending.values()), deadline_ms).items():
+        nonlocal maybe_made
+        connection = cluster.controller(deadline_ms)
+        before = maybe_made
+        try:
+            answers = _create(connection, list(pending.values()), deadline_ms, cluster.settings)
+        except BrokenConnectionError:
+            maybe_made = True
+            raise
+        failure: KafkaError | None = None
+        for name, error in answers.items():
             # After a lost answer "it exists" may well be our own doing.
-            if error is None or (isinstance(error, TopicExistsError) and (exist_ok or again)):
+            if error is None or (isinstance(error, TopicExistsError) and (exist_ok or before)):
                 pending.pop(name, None)
-            else:
-                raise error
+                continue
+            maybe_made = maybe_made or error.code_name == "REQUEST_TIMED_OUT"
+            failure = failure or error
+        if failure is not None:
+            raise failure
 
     if pending:
         attempts.run(once)
     attempts.run(lambda deadline_ms: _require_leaders(cluster, [topic.name for topic in topics], deadline_ms))
 
 
-def _create(cluster: Cluster, topics: Sequence[NewTopic], deadline_ms: int) -> dict[str, KafkaError | None]:
-    connection = cluster.controller(deadline_ms)
+def _create(
+    connection: Connection, topics: Sequence[NewTopic], deadline_ms: int, settings: ClientSettings
+) -> dict[str, KafkaError | None]:
     message = connection.request_class("create_topics", 2, 7)
     topic_class, config_class = nested(message, "CreatableTopic"), nested(message, "CreatableTopicConfig")
     request = message(
@@ -68,7 +86,7 @@ def _create(cluster: Cluster, topics: Sequence[NewTopic], deadline_ms: int) -> d
             )
             for topic in topics
         ),
-        timeout=timedelta(milliseconds=cluster.settings.request_timeout_ms),
+        timeout=timedelta(milliseconds=settings.request_timeout_ms),
         validate_only=False,
     )
     response = connection.call(request, deadline_ms=deadline_ms)

@@ -118,9 +118,11 @@ class Cluster:
         return self._connection(address, deadline_ms)
 
     def controller(self, deadline_ms: int) -> Connection:
-        """Where requests that change topics go. (With KRaft any broker forwards them.)"""
-        if self._controller not in self._brokers:
-            self.refresh((), deadline_ms)
+        """Where requests that change topics go. (With KRaft any broker forwards them.)
+
+        It is asked for each time: what is remembered may be a broker that is gone, or not the controller any more.
+        """
+        self.refresh((), deadline_ms)
         if self._controller not in self._brokers:
             return self.any_broker(deadline_ms)
         return self.broker(self._controller, deadline_ms)
