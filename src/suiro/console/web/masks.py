@@ -1,6 +1,7 @@
 """Masked fields of records, which only admins see: rules `TOPICS=FIELD` (`*` in TOPICS, dots in FIELD for a path).
 
 A masked record is shown only as JSON with the field's value replaced: never as bytes, nor as text if it is not JSON.
+The same holds for its key, but a key that is plain text or a number has no fields, and is shown.
 If there are rules, rows of stores and of views, which are made of records, are for admins only. Filters see what their
 user sees, so that a filter cannot reveal a value.
 """

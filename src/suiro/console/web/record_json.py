@@ -67,6 +67,7 @@ class RecordView:
         settings = call.console.settings
         self._key = decoder(_format(call, "key"), settings.registry)
         self._value = decoder(_format(call, "value"), settings.registry)
+        self._guessed_key = decoder("auto", settings.registry)
         self._value_of = value_reader(_format(call, "value"), settings.registry)
         self._masks = settings.masks if call.role < Role.ADMIN else Masks()
         self._masked = self._masks.of(topic)
@@ -88,10 +89,21 @@ class RecordView:
         """As the user may see them."""
         value = self._value(record.value)
         paths = self.hidden_paths(record)
-        return self._key(record.key), _hidden(value, paths) if paths else value
+        return self._key_of(record), _hidden(value, paths) if paths else value
+
+    def _key_of(self, record: LogRecord) -> Decoded:
+        """As the user may see it. Where fields are hidden, in the format that it has: another would show its bytes."""
+        paths = self.hidden_paths(record)
+        if not paths:
+            return self._key(record.key)
+        key = self._guessed_key(record.key)
+        has_no_fields = key.format == "long" or (
+            key.format == "string" and not key.text.lstrip().startswith(("{", "["))
+        )
+        return key if has_no_fields and key.error is None else _hidden(key, paths)
 
     def key_for_a_filter(self, record: LogRecord) -> Any:
-        return self._key(record.key).value
+        return self._key_of(record).value
 
     def value_for_a_filter(self, record: LogRecord) -> Any:
         """As the user may see it."""
