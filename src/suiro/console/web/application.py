@@ -48,8 +48,9 @@ CALL_THREADS = 16
 STREAM_THREADS = 32
 MAX_STREAMS = 200
 AUDIT_CHARS = 500
-_SECRET = frozenset({"password", "salt", "value", "key", "headers", "files"})
-"""Fields of requests that are not noted: passwords, what is in records, and code."""
+_SECRET = frozenset({"password", "salt", "value", "key", "headers", "files", "settings", "registry"})
+"""Fields of requests that are not noted: passwords (settings of a client and URLs may hold them, too), what is in
+records, and code."""
 
 HEADERS = {
     "content-security-policy": (
