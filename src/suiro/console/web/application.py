@@ -1,8 +1,8 @@
 """The HTTP application: the files of the page, and the API below `/api/v1`, behind logins, roles and same-site rules.
 
-Handlers run on threads. Streams are produced step by step on separate threads, so that a hundred of them share the
-time, and each ends within one step after its reader has disconnected. Every action that changes something is logged:
-user, action, result.
+Handlers run on threads, but for those that answer from memory. Streams are produced step by step on separate threads,
+so that a hundred of them share the time, and each ends within one step after its reader has disconnected. Every action
+that changes something is logged: user, action, result.
 """
 
 from __future__ import annotations
@@ -188,7 +188,7 @@ class ConsoleApplication:
 
         watching = asyncio.ensure_future(_until_gone(receive, gone))
         try:
-            status, answer = await self._run(run)
+            status, answer = await self._run(run, from_memory=endpoint.from_memory)
             if method == "POST" and endpoint.role > Role.VIEWER:
                 self._console.note(user, said, status)
             if isinstance(answer, Events | Download):
@@ -198,7 +198,7 @@ class ConsoleApplication:
         finally:
             watching.cancel()
 
-    async def _run(self, run: Callable[[], Any]) -> tuple[int, Any]:
+    async def _run(self, run: Callable[[], Any], *, from_memory: bool) -> tuple[int, Any]:
         """Status, and the answer as bytes or a stream."""
         loop = asyncio.get_running_loop()
 
@@ -209,7 +209,7 @@ class ConsoleApplication:
             return msgspec.json.encode(answer)
 
         try:
-            return 200, await loop.run_in_executor(self._calls, encoded)
+            return 200, encoded() if from_memory else await loop.run_in_executor(self._calls, encoded)
         except SuiroError as error:
             return status_of(error), _error_json(status_of(error), str(error))
         except Exception as error:

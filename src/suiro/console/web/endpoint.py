@@ -114,7 +114,9 @@ class Call:
 @dataclass(frozen=True, slots=True)
 class Endpoint:
     """`path` has names in braces for parts; a part is one segment, taken apart before it is decoded. A parameter that
-    is not in `query` is refused. The document of the API has the docstring of `handle`, and what it returns."""
+    is not in `query` is refused. The document of the API has the docstring of `handle`, and what it returns.
+    `from_memory`: it waits for nobody, so it runs on the event loop, and is answered also while all threads wait for a
+    cluster that is away."""
 
     method: str
     path: str
@@ -124,6 +126,7 @@ class Endpoint:
     body: type[Body] | None = None
     query: Mapping[str, str] = field(default_factory=dict)
     summary: str = ""
+    from_memory: bool = False
 
     def __post_init__(self) -> None:
         if not self.summary:

@@ -89,7 +89,7 @@ def _delete(call: Call) -> Mapping[str, Any]:
 
 
 ENDPOINTS = (
-    Endpoint("GET", "/groups", Role.VIEWER, _list),
+    Endpoint("GET", "/groups", Role.VIEWER, _list, from_memory=True),
     Endpoint("GET", "/groups/{group}", Role.VIEWER, _one),
     Endpoint("POST", "/groups/{group}/reset", Role.OPERATOR, _reset, body=ResetBody),
     Endpoint("POST", "/groups/{group}/delete", Role.ADMIN, _delete, body=ConfirmBody),

@@ -133,7 +133,7 @@ def _delete(call: Call) -> Mapping[str, Any]:
 
 
 ENDPOINTS = (
-    Endpoint("GET", "/topics", Role.VIEWER, _list),
+    Endpoint("GET", "/topics", Role.VIEWER, _list, from_memory=True),
     Endpoint("POST", "/topics", Role.OPERATOR, _create, body=NewTopicBody),
     Endpoint("GET", "/topics/{topic}", Role.VIEWER, _one),
     Endpoint("POST", "/topics/{topic}/alter", Role.OPERATOR, _alter, body=AlterBody),
