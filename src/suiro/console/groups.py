@@ -9,7 +9,7 @@ from typing import Literal
 from suiro.client import EARLIEST, LATEST, Client, GroupMember, ListedGroup
 from suiro.console.records import records_of
 from suiro.console.topics import topic_info
-from suiro.errors import KafkaError, RefusedError, UsageError
+from suiro.errors import CorruptRecordError, KafkaError, OffsetOutOfRangeError, RefusedError, UsageError
 from suiro.foundation.types import TopicPartition
 
 TIME_FETCH_BYTES = 64 * 1024
@@ -119,9 +119,10 @@ def first_waits_since(client: Client, place: TopicPartition, offset: int) -> int
         answer = client.fetch(
             {place: position}, max_bytes=TIME_FETCH_BYTES, partition_max_bytes=TIME_FETCH_BYTES, max_wait_ms=0
         )[place]
-    except KafkaError:  # the right to describe a topic is not the one to read it
+        found = next((one for one, _ in records_of(*place, position, answer, True) if one is not None), None)
+    # The right to describe a topic is not the one to read it. And what is damaged, or gone by now, has no time.
+    except (KafkaError, CorruptRecordError, OffsetOutOfRangeError):
         return None
-    found = next((one for one, _ in records_of(*place, position, answer, True) if one is not None), None)
     return None if found is None else found.timestamp
 
 
