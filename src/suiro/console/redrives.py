@@ -44,7 +44,7 @@ from suiro.console.dead_letters import (
 )
 from suiro.console.records import LogRecord, read_records
 from suiro.console.text import iso_time
-from suiro.errors import SuiroError, UsageError
+from suiro.errors import RefusedError, SuiroError, UsageError
 from suiro.foundation.nesting import parse_json
 from suiro.foundation.types import TopicPartition
 from suiro.protocol.murmur2 import partition_for_key
@@ -123,7 +123,7 @@ class _Targets:
         self._client = client
         self._by_key = by_key
         self._only = only
-        self._topics: dict[str, TopicInfo | None] = {}
+        self._topics: dict[str, TopicInfo | str] = {}
 
     def of(self, letter: DeadLetter) -> TopicPartition | str:
         """The target, or why there is none."""
@@ -135,10 +135,10 @@ class _Targets:
         if topic not in self._topics:
             if len(self._topics) >= TOPICS_MAX:
                 return f"more than {TOPICS_MAX} topics are named; choose by the topic that they come from"
-            self._topics[topic] = self._client.metadata([topic]).get(topic)
+            self._topics[topic] = self._look_at(topic)
         info = self._topics[topic]
-        if info is None:
-            return f"topic {topic} does not exist"
+        if isinstance(info, str):
+            return info
         if info.internal:
             return f"topic {topic} is internal to Kafka"
         count = len(info.partitions)
@@ -149,6 +149,13 @@ class _Targets:
                 f"topic {topic} has {count} partitions, and it comes from {partition}; --by-key finds another"
             )
         return topic, partition
+    def _look_at(self, topic: str) -> TopicInfo | str:
+        """The topic, or why it is no target. A name that somebody made up must not hold up the other dead letters."""
+        try:
+            return self._client.metadata([topic]).get(topic) or f"topic {topic} does not exist"
+        except RefusedError as error:
+            return f"topic {topic}: {error}"
+
 
 
 def plan_redrive(

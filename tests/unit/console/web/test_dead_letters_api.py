@@ -15,12 +15,14 @@ from support.console_api import Api, console_api
 from support.waiting import wait_until
 
 from suiro.client import Client, NewTopic
+from suiro.client.error_codes import error_for
 from suiro.console import dead_letters, redrives
 from suiro.console.dead_letters import Bound, Selection
 from suiro.console.records import LogRecord, Start, read_records
 from suiro.console.web import Masks
 from suiro.console.web.api import dead_letters as endpoints
 from suiro.protocol import records as protocol_records
+from suiro.protocol.messages import ErrorCode
 from suiro.protocol.records import Record, encode_batch
 from suiro.streams.sources import dead_letter_headers
 
@@ -469,3 +471,25 @@ def test_lines_of_the_journal_that_no_redrive_wrote(
     lines = api.get(f"/dead-letters/{dead}/history")
     assert len(lines) == len(wrong)
     assert all("is no line of a redrive" in one["error"] for one in lines)
+
+
+def test_a_name_that_nobody_may_look_at_holds_up_no_other(
+    client: Client, new_topic: NewTopicFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Anybody who may write dead letters names the topics."""
+    source, dead = new_topic(), new_topic()
+    put(client, dead, (b"made up", of_streams("forbidden")), (b"mine", of_streams(source)))
+    metadata = client.metadata
+
+    def asked(topics: Any = None, **more: Any) -> Any:
+        if topics is not None and "forbidden" in topics:
+            raise error_for(ErrorCode.topic_authorization_failed, "ask for the metadata of topic forbidden")
+        return metadata(topics, **more)
+
+    monkeypatch.setattr(client, "metadata", asked)
+    plan = redrives.plan_redrive(client, dead, Selection())
+    assert (plan.records, sum(plan.refused.values())) == (1, 1)
+    done = redrives.redrive(client, dead, Selection(), by="me")
+    assert done.records == 1
+    assert "no permission for the topic" in next(iter(done.refused))
+    assert values(client, source) == [b"mine"]
