@@ -246,6 +246,12 @@ def _from_json(
             timestamp = int(timestamp)
     except (ValueError, AttributeError, TypeError, RecursionError) as error:
         usage(f"line {number} is no record in JSON: {error}")
+    for what in ("key", "value"):
+        if found.get(f"{what}_error") is not None:
+            usage(
+                f"line {number}: its {what} could not be decoded when it was printed, so these are not its bytes; "
+                f"print and write it with --{what}-format hex"
+            )
     return OutgoingRecord(
         key=key_of(found.get("key")),
         value=value_of(found.get("value")),
