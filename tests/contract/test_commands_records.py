@@ -287,3 +287,44 @@ def test_damage_is_an_error_that_names_its_place() -> None:
     )
     with pytest.raises(CorruptRecordError, match="t-3"):
         list(records_of("t", 3, 0, fetched, True))
+
+
+@pytest.mark.parametrize(
+    ("last", "why"),
+    [
+        ("no json\n", "line 3 is no record in JSON"),
+        (json.dumps({"value": "3", "partition": 9}) + "\n", "not 9"),
+        (b"\xff\n", "is not UTF-8"),
+    ],
+)
+def test_what_is_before_a_line_that_is_none_is_written_and_told(
+    call: Call, client: Client, new_topic: NewTopicFixture, last: str | bytes, why: str
+) -> None:
+    topic = new_topic()
+    lines = b"".join(json.dumps({"value": value}).encode() + b"\n" for value in ("1" * 10_000, "2"))
+    done = call(
+        "produce", topic, "--json", stdin=lines + (last if isinstance(last, bytes) else last.encode())
+    )
+    assert done.code != 0
+    assert why in done.err
+    there = len(values(call("records", topic, "--json")))
+    if isinstance(last, str):  # else Python has decoded some of the lines before it in the same go
+        assert there == 2
+    if there:
+        assert f"wrote {there} records to {topic}, and then stopped" in done.err
+
+
+@pytest.mark.parametrize("is_header", [False, True])
+def test_records_that_fit_one_by_one_are_written(
+    call: Call, new_topic: NewTopicFixture, is_header: bool
+) -> None:
+    """max.message.bytes is a mebibyte, of a batch."""
+    topic = new_topic()
+    if is_header:
+        header = ("trace", "x" * 4_000)
+        records = [{"value": str(at), "headers": [header]} for at in range(400)]
+    else:
+        records = [{"value": "a" * 500_000}, {"value": "b" * 900_000}, {"value": "c"}]
+    done = call("produce", topic, "--json", stdin="".join(json.dumps(one) + "\n" for one in records))
+    assert done.code == 0, done.err
+    assert values(call("records", topic, "--json")) == [one["value"] for one in records]

@@ -193,7 +193,8 @@ def produce(
         ),
     ] = False,
 ) -> None:
-    """Write records: each line of the standard input is a value. Returns when all are acknowledged."""
+    """Write records: each line of the standard input is a value. Returns when all are acknowledged. At a line that is
+    none it stops; those before it are written."""
     with connected(connection) as client:
         from suiro.cli.everyday import assignments
         from suiro.console import records as writing
@@ -222,7 +223,20 @@ def produce(
 
         # Somebody who types waits for the answer to each line.
         batch = 1 if sys.stdin.isatty() else writing.PRODUCE_BATCH_RECORDS
-        written = writing.produce(client, name, outgoing(), batch_records=batch)
+        written = 0
+
+        def acknowledged(count: int) -> None:
+            nonlocal written
+            written = count
+
+        try:
+            writing.produce(client, name, outgoing(), batch_records=batch, progress=acknowledged)
+        except BaseException as error:
+            if written:  # whoever calls it again must know what is there
+                note(f"wrote {written} records to {name}, and then stopped")
+            if isinstance(error, UnicodeDecodeError):
+                fail(f"the standard input is not UTF-8: {error}; --value-format hex takes any bytes")
+            raise
         note(f"wrote {written} records to {name}")
 
 

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from suiro.client import EARLIEST, LATEST, Client, TopicInfo
-from suiro.console.records import LogRecord, Start, read_records
+from suiro.console.records import LogRecord, Start, read_records, size_of
 from suiro.console.topics import topic_info
 from suiro.errors import OffsetOutOfRangeError, UsageError
 
@@ -406,8 +406,3 @@ def origin_record(client: Client, letter: DeadLetter) -> LogRecord | None:
     except UsageError:
         return None
     return None if found is None else found.record
-
-
-def size_of(record: LogRecord) -> int:
-    headers = sum(len(name) + len(value or b"") for name, value in record.headers)
-    return len(record.key or b"") + len(record.value or b"") + headers + 32

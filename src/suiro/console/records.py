@@ -228,39 +228,59 @@ def produce(
     *,
     batch_records: int = PRODUCE_BATCH_RECORDS,
     clock: Clock | None = None,
+    progress: Callable[[int], None] = lambda written: None,
 ) -> int:
-    """Returns how many, once all are acknowledged. `records` is read as batches fill."""
+    """Returns how many, once all are acknowledged. `records` is read as batches fill.
+
+    `progress` is told after each acknowledgement how many it are. Where `records` ends with an error, those before it
+    are written.
+    """
     clock = clock or SystemClock()
     count = len(topic_info(client, topic).partitions)
     waiting: dict[int, list[Record]] = {}
     size = written = keyless = 0
 
     def flush() -> None:
-        nonlocal size
+        nonlocal size, written
         # One after the other by partition: each batch is whole or not there.
-        client.produce({(topic, number): encode_batch(batch) for number, batch in waiting.items()})
-        waiting.clear()
+        batches = {(topic, number): encode_batch(batch) for number, batch in waiting.items()}
+        sent = sum(map(len, waiting.values()))
+        waiting.clear()  # before they are sent: what fails is not sent a second time on the way out
         size = 0
+        client.produce(batches)
+        written += sent
+        progress(written)
 
-    for one in records:
-        partition = one.partition
-        if partition is None:
-            partition = keyless % count if one.key is None else partition_for_key(one.key, count)
-            keyless += one.key is None
-        if not 0 <= partition < count:
-            raise UsageError(f"topic {topic!r} has partitions 0 to {count - 1}, not {partition}")
-        batch = waiting.setdefault(partition, [])
-        timestamp = clock.wall_ms() if one.timestamp is None else one.timestamp
-        batch.append(
-            Record(offset=len(batch), timestamp=timestamp, key=one.key, value=one.value, headers=one.headers)
-        )
-        size += len(one.key or b"") + len(one.value or b"")
-        written += 1
-        if size >= PRODUCE_BATCH_BYTES or len(batch) >= batch_records:
+    try:
+        for one in records:
+            partition = one.partition
+            if partition is None:
+                partition = keyless % count if one.key is None else partition_for_key(one.key, count)
+                keyless += one.key is None
+            if not 0 <= partition < count:
+                raise UsageError(f"topic {topic!r} has partitions 0 to {count - 1}, not {partition}")
+            if waiting and size + size_of(one) > PRODUCE_BATCH_BYTES:
+                flush()
+            batch = waiting.setdefault(partition, [])
+            timestamp = clock.wall_ms() if one.timestamp is None else one.timestamp
+            batch.append(
+                Record(
+                    offset=len(batch), timestamp=timestamp, key=one.key, value=one.value, headers=one.headers
+                )
+            )
+            size += size_of(one)
+            if len(batch) >= batch_records:
+                flush()
+    finally:
+        if waiting:
             flush()
-    if waiting:
-        flush()
     return written
+
+
+def size_of(record: LogRecord | OutgoingRecord) -> int:
+    """In bytes, about."""
+    headers = sum(len(name) + len(value or b"") for name, value in record.headers)
+    return len(record.key or b"") + len(record.value or b"") + headers + 32
 
 
 def produce_one(

@@ -40,9 +40,8 @@ from suiro.console.dead_letters import (
     dead_letter_of,
     done_of,
     redrive_group,
-    size_of,
 )
-from suiro.console.records import LogRecord, read_records
+from suiro.console.records import LogRecord, read_records, size_of
 from suiro.console.text import iso_time
 from suiro.errors import RefusedError, SuiroError, UsageError
 from suiro.foundation.nesting import parse_json
@@ -149,13 +148,13 @@ class _Targets:
                 f"topic {topic} has {count} partitions, and it comes from {partition}; --by-key finds another"
             )
         return topic, partition
+
     def _look_at(self, topic: str) -> TopicInfo | str:
         """The topic, or why it is no target. A name that somebody made up must not hold up the other dead letters."""
         try:
             return self._client.metadata([topic]).get(topic) or f"topic {topic} does not exist"
         except RefusedError as error:
             return f"topic {topic}: {error}"
-
 
 
 def plan_redrive(
