@@ -229,12 +229,14 @@ SHOWN = Bound(records=50_000, bytes=128 * 1024 * 1024)
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Selection:
     """Which dead letters; what is None or empty chooses all. `places`: partition and offset. `reason`: a part of the
-    exception or of the reason, as they are or as a summary has them. `exception`: all of it."""
+    exception or of the reason, as they are or as a summary has them. `exception`: all of it. `group_reason`: all of the
+    reason as a summary has it, so that of two groups the one whose reason is a part of the other's can be chosen."""
 
     places: frozenset[tuple[int, int]] = frozenset()
     origin_topic: str | None = None
     reason: str | None = None
     exception: str | None = None
+    group_reason: str | None = None
 
     def chooses(self, letter: DeadLetter) -> bool:
         record = letter.record
@@ -248,6 +250,8 @@ class Selection:
             letter.exception,
             letter.exception[:TEXT_CHARS],
         ):
+            return False
+        if self.group_reason is not None and self.group_reason != _reason_of_group(letter):
             return False
         if self.reason is None:
             return True
@@ -364,7 +368,7 @@ def summarise(
     for letter, is_done in letters:
         record = letter.record
         origin = None if letter.origin is None else letter.origin.topic
-        key = (origin, letter.exception[:TEXT_CHARS], _without_numbers(letter.reason)[:TEXT_CHARS])
+        key = (origin, letter.exception[:TEXT_CHARS], _reason_of_group(letter))
         if key not in found and len(found) >= GROUPS_MAX:
             key = (None, "", OTHER_REASONS)
         known = found.get(key)
@@ -380,6 +384,10 @@ def summarise(
         )
     groups = tuple(sorted(found.values(), key=lambda one: -one.records))
     return Summary(groups=groups, read=letters.read, complete=letters.complete)
+
+
+def _reason_of_group(letter: DeadLetter) -> str:
+    return _without_numbers(letter.reason)[:TEXT_CHARS]
 
 
 def _without_numbers(text: str) -> str:

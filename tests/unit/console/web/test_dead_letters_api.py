@@ -493,3 +493,22 @@ def test_a_name_that_nobody_may_look_at_holds_up_no_other(
     assert done.records == 1
     assert "no permission for the topic" in next(iter(done.refused))
     assert values(client, source) == [b"mine"]
+
+
+@pytest.mark.parametrize(("reason", "sent"), [("bad", [b"1"]), ("", [b"3"])])
+def test_a_group_goes_back_and_not_those_that_have_its_reason_in_theirs(
+    api: Api, client: Client, new_topic: NewTopicFixture, reason: str, sent: list[bytes]
+) -> None:
+    source, dead = new_topic(), new_topic()
+    letters = [
+        (str(at).encode(), of_streams(source, 0, at, said)) for at, said in enumerate(("bad 7 times", "bad"))
+    ]
+    put(client, dead, *letters, (b"3", of_streams(source, 0, 9, "")))
+    group = next(one for one in api.get(f"/dead-letters/{dead}")["groups"] if one["reason"] == reason)
+    chosen = {"exception": group["exception"], "group_reason": group["reason"]}
+    if reason:
+        (letter,) = api.get(f"/dead-letters/{dead}/records", **chosen)["letters"]
+        assert letter["reason"] == reason
+    done = api.post(f"/dead-letters/{dead}/redrive", {"dry_run": False, **chosen}, role="operator")
+    assert done["redriven"] == group["waiting"] == 1
+    assert values(client, source) == sent

@@ -163,14 +163,15 @@ class PlanJson:
 
 
 class RedriveBody(Body):
-    """Without `places`, `origin_topic`, `exception` and `reason` all of them. `only_to`: the topics that somebody
-    agreed to, such as those of a dry run; what names another stays."""
+    """Without `places`, `origin_topic`, `exception`, `reason` and `group_reason` all of them. `only_to`: the topics
+    that somebody agreed to, such as those of a dry run; what names another stays."""
 
     dry_run: bool
     places: list[tuple[int, int]] | None = None
     origin_topic: str | None = None
     exception: str | None = None
     reason: str | None = None
+    group_reason: str | None = None
     by_key: bool = False
     only_to: list[str] | None = None
 
@@ -205,6 +206,7 @@ def _records(call: Call) -> LetterList:
         origin_topic=call.query.get("origin_topic"),
         exception=call.query.get("exception"),
         reason=call.query.get("reason"),
+        group_reason=call.query.get("group_reason"),
     )
     view = RecordView(call, topic)
     found: list[Letter] = []
@@ -280,6 +282,7 @@ def _redrive(call: Call) -> PlanJson:
         origin_topic=body.origin_topic,
         exception=body.exception,
         reason=body.reason,
+        group_reason=body.group_reason,
     )
     seen = _seen_by(call)
     if body.dry_run:
@@ -329,6 +332,7 @@ _CHOSEN: Mapping[str, str] = {
     "origin_topic": "only what comes from this topic",
     "exception": "only this exception, all of it",
     "reason": "only those with this in exception or reason",
+    "group_reason": "only those that are counted under this reason",
 }
 
 ENDPOINTS = (

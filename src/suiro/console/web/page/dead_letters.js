@@ -70,7 +70,7 @@ function Topic({ topic }) {
             { id: 'waiting', title: 'Waiting', numeric: true, width: '90px', sort: (/** @type {any} */ row) => row.waiting, cell: (/** @type {any} */ row) => html`<b>${count(row.waiting)}</b>` },
             { id: 'records', title: 'Records', numeric: true, width: '90px', sort: (/** @type {any} */ row) => row.records, cell: (/** @type {any} */ row) => count(row.records) },
             { id: 'last', title: 'Last', width: '140px', sort: (/** @type {any} */ row) => row.last_timestamp, cell: (/** @type {any} */ row) => html`<${Ago} ms=${row.last_timestamp} />` },
-            { id: 'redrive', title: '', label: 'Redrive', width: '100px', cell: (/** @type {any} */ row) => may('operator') && row.waiting > 0 && row.origin_topic !== null && html`<button type="button" class="small" aria-label=${`Redrive: ${row.reason}`} onClick=${() => setRedriving({ origin_topic: row.origin_topic, exception: row.exception, reason: row.reason || null })}>Redrive…</button>` },
+            { id: 'redrive', title: '', label: 'Redrive', width: '100px', cell: (/** @type {any} */ row) => may('operator') && row.waiting > 0 && row.origin_topic !== null && html`<button type="button" class="small" aria-label=${`Redrive: ${row.reason}`} onClick=${() => setRedriving({ origin_topic: row.origin_topic, exception: row.exception, group_reason: row.reason })}>Redrive…</button>` },
           ]} />
       <//>`}
       ${chosen && html`<${Letters} topic=${topic} group=${chosen} at=${at} onRedrive=${setRedriving} />`}
@@ -82,7 +82,7 @@ function Topic({ topic }) {
 
 /** @param {{topic: string, group: any, at?: string, onRedrive: (choice: any) => void}} props */
 function Letters({ topic, group, at, onRedrive }) {
-  const { data, error, loading } = useLoad(url(['dead-letters', topic, 'records'], { origin_topic: group.origin_topic, exception: group.exception, reason: group.reason, limit: LIMIT }));
+  const { data, error, loading } = useLoad(url(['dead-letters', topic, 'records'], { origin_topic: group.origin_topic, exception: group.exception, group_reason: group.reason, limit: LIMIT }));
   const [chosen, setChosen] = useState(/** @type {Set<string>} */ (new Set()));
   const letters = data?.letters ?? [];
   const place = (/** @type {any} */ letter) => `${letter.record.partition}:${letter.record.offset}`;
@@ -170,7 +170,7 @@ function Redrive({ topic, choice, onClose, onDone }) {
       setState({ busy: false, error: /** @type {Error} */ (error).message });
     }
   };
-  const which = choice.places ? plural(choice.places.length, 'chosen record') : choice.reason ? `those with the reason “${choice.reason}”` : 'all that wait';
+  const which = choice.places ? plural(choice.places.length, 'chosen record') : choice.group_reason !== undefined ? (choice.group_reason === '' ? 'those without a reason' : `those with the reason “${choice.group_reason}”`) : 'all that wait';
   return html`<${Dialog} title=${html`Redrive from <span class="mono">${topic}</span>`} wide onClose=${onClose}>
     <form onSubmit=${(/** @type {Event} */ event) => { event.preventDefault(); run(plan === null); }}>
       <p>Sends ${which} back to the topic that each came from. Each goes once, in transactions, and the journal of redrives tells of it.</p>
