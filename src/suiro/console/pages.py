@@ -1,8 +1,8 @@
 """Pages through a log: the records around an offset, forward or backward, with the transaction state of each.
 
 Unlike a consumer, a page shows everything: records of aborted and of open transactions are marked, not skipped. A page
-reads at most `PAGE_BYTES` and one batch for each partition. If that is not enough for a whole page, the page has fewer
-records and says where to continue.
+holds about `PAGE_BYTES`, shared by its partitions, and one record for each of them. If that is not enough for a whole
+page, the page has fewer records and says where to continue.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from suiro.client import EARLIEST, LATEST, Client, Fetched
-from suiro.console.records import BATCH_BYTES_MAX, LogRecord
+from suiro.console.records import BATCH_BYTES_MAX, LogRecord, size_of
 from suiro.errors import CorruptRecordError
 from suiro.foundation.types import TopicPartition
 from suiro.protocol.record_batch import BatchHeader, iter_headers, verify
@@ -76,7 +76,7 @@ def read_page(
     """At most `limit` records from the positions on, or those before them. Several partitions are put together by time,
     each in its own order."""
     is_forward = direction == "forward"
-    reading = _Reading(client, topic)
+    reading = _Reading(client, topic, PAGE_BYTES // max(len(positions), 1))
     found: dict[int, list[LogEntry]] = {}
     reached: dict[int, int] = {}
     for partition, position in positions.items():
@@ -102,18 +102,21 @@ def read_page(
 
 
 class _Reading:
-    """Of one page; what it may read in all is shared by the partitions."""
+    """Of one page. `share`: bytes of each partition, as they are read and as they unpack."""
 
-    def __init__(self, client: Client, topic: str) -> None:
+    def __init__(self, client: Client, topic: str, share: int) -> None:
         self._client = client
         self._topic = topic
+        self._share = share
         self._bytes = 0
         self._fetches = 0
+        self._is_first = True
 
     def forward(
         self, partition: int, position: int, first: int, end: int, limit: int
     ) -> tuple[list[LogEntry], int]:
         """The records, and where the next are."""
+        self._begin()
         entries: list[LogEntry] = []
         at = position
         while at < end and len(entries) < limit and self._may_go_on():
@@ -128,7 +131,8 @@ class _Reading:
         self, partition: int, position: int, first: int, end: int, limit: int
     ) -> tuple[list[LogEntry], int]:
         """The records, and the offset before which others may be. A log may have any gaps, so that it looks further and
-        further back."""
+        further back; where records are large, it looks less far."""
+        self._begin()
         entries: list[LogEntry] = []
         high, step = position, limit
         while high > first and len(entries) < limit and self._may_go_on():
@@ -141,17 +145,25 @@ class _Reading:
                 if following <= at:
                     break
                 at = following
-            if (
-                at < high
-            ):  # what lies between was not read: show what joins on to the place that was asked for, nothing else
-                break
+            if at < high:
+                # What lies between was not read: show what joins on to the place that was asked for, nothing else.
+                if entries or high - low == 1:
+                    break
+                step = max((at - low) // 2, 1)
+                self._begin()
+                continue
             entries = window + entries
             high, step = low, step * STEP_GROWTH
         kept = entries[-limit:]
         return kept, kept[0].record.offset if len(entries) > limit else high
 
+    def _begin(self) -> None:
+        """What was read so far does not count any more."""
+        self._bytes = 0
+        self._is_first = True
+
     def _may_go_on(self) -> bool:
-        return self._bytes < PAGE_BYTES and self._fetches < PAGES_MAX
+        return self._is_first or (self._bytes < self._share and self._fetches < PAGES_MAX)
 
     def _fetch(
         self, partition: int, at: int, *, most: int | None = None, before: int | None = None
@@ -161,6 +173,7 @@ class _Reading:
         place = (self._topic, partition)
         sizes = {"max_bytes": FETCH_BYTES, "partition_max_bytes": FETCH_BYTES, "max_wait_ms": 0}
         stable = self._client.fetch({place: at}, read_committed=True, **sizes)[place]
+        self._is_first = False
         self._fetches += 1
         self._bytes += len(stable.data)
         if at < stable.last_stable_offset:
@@ -179,11 +192,11 @@ class _Reading:
         *,
         is_stable: bool,
     ) -> tuple[list[LogEntry], int]:
+        entries: list[LogEntry] = []
+        following, packed, unpacked = at, len(fetched.data), 0
         try:
             headers = list(iter_headers(fetched.data))
             states = _states(fetched, headers, is_stable)
-            entries: list[LogEntry] = []
-            following = at
             for (position, header), state in zip(headers, states, strict=True):
                 if before is not None and following >= before:
                     break
@@ -195,10 +208,13 @@ class _Reading:
                     if before is not None and entry.record.offset >= before:
                         break
                     entries.append(entry)
-                    if len(entries) == most:
+                    unpacked += size_of(entry.record)
+                    if len(entries) == most or unpacked > max(self._share, packed):
                         return entries, entry.record.offset + 1
         except CorruptRecordError as error:
             raise CorruptRecordError(f"{place[0]}-{place[1]} is damaged: {error}") from error
+        finally:
+            self._bytes += max(unpacked - packed, 0)
         return entries, following
 
     def _of_batch(
