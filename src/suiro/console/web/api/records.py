@@ -251,16 +251,16 @@ class _Scan:
                     before = at
                     for record, following in records_of(*place, at, fetched, True):
                         at = following
-                        if record is None or record.offset >= end:
-                            continue
-                        progress.scanned += 1
-                        seen = self.matching.look(record)
-                        if seen is not None:
-                            progress.matched += 1
-                            found.append((record, *seen))
-                            if progress.matched >= self._limit:
-                                yield found
-                                return
+                        if record is not None and record.offset < end:
+                            progress.scanned += 1
+                            seen = self.matching.look(record)
+                            if seen is not None:
+                                progress.matched += 1
+                                found.append((record, *seen))
+                                if progress.matched >= self._limit:
+                                    yield found
+                                    return
+                        # Also behind batches that have nothing to show: aborted transactions may be gigabytes.
                         if self._clock.monotonic_ms() >= until:
                             progress.share = min((done + at - start) / self._total, 1.0)
                             yield found
