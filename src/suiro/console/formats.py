@@ -21,7 +21,9 @@ from suiro.errors import RegistryError, SchemaNotFoundError, UsageError
 FORMATS = ("string", "json", "avro", "long", "hex")
 
 REGISTRY_PAUSE_MS = 10_000
-"""After a question to a registry that failed: a page of a hundred records asks it once."""
+"""After a question to a registry that failed, or for an id that it does not have: a page of a hundred records asks it
+once. A long begins as a schema's id does."""
+UNKNOWN_IDS_MAX = 1_000
 _LONG = struct.Struct(">q")
 _SCHEMA_ID = struct.Struct(">bI")
 
@@ -158,19 +160,20 @@ class _Guessing:
         self._registry = registry
         self._clock = clock or SystemClock()
         self._asks_again_ms = 0
+        self._unknown: dict[
+            int, int
+        ] = {}  # ids that the registry did not have, and when they are asked for again
 
     def __call__(self, data: bytes) -> Decoded:
         schema_id = _schema_id(data)
         error = None
-        if (
-            schema_id is not None
-            and self._registry is not None
-            and self._clock.monotonic_ms() >= self._asks_again_ms
-        ):
+        if schema_id is not None and self._registry is not None and self._may_ask(schema_id):
             try:
                 return self._by_schema(self._registry, schema_id, data)
             except SchemaNotFoundError:
-                pass
+                if len(self._unknown) >= UNKNOWN_IDS_MAX:
+                    self._unknown.clear()
+                self._unknown[schema_id] = self._clock.monotonic_ms() + REGISTRY_PAUSE_MS
             except RegistryError as failure:
                 self._asks_again_ms = self._clock.monotonic_ms() + REGISTRY_PAUSE_MS
                 error = str(failure)
@@ -182,6 +185,9 @@ class _Guessing:
         return Decoded(
             value=found.value, text=found.text, error=error, format=found.format, schema_id=schema_id
         )
+
+    def _may_ask(self, schema_id: int) -> bool:
+        return self._clock.monotonic_ms() >= max(self._asks_again_ms, self._unknown.get(schema_id, 0))
 
     def _by_schema(self, registry: str, schema_id: int, data: bytes) -> Decoded:
         from suiro.registry import CodecSettings, Undecodable, codec_of, registry_client

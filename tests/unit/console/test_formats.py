@@ -1,0 +1,31 @@
+"""Formats that bytes look like."""
+
+from __future__ import annotations
+
+import struct
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from suiro import registry
+from suiro.console import formats
+from suiro.console.formats import decoder
+from suiro.errors import SchemaNotFoundError
+
+
+def test_longs_do_not_ask_the_registry_one_by_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Small ones begin as the schema id 0 does, and are the values of every count."""
+    asked: list[int] = []
+
+    def schema(number: int) -> Any:
+        asked.append(number)
+        raise SchemaNotFoundError(f"there is no schema {number}", 404, 40403)
+
+    monkeypatch.setattr(registry, "registry_client", lambda url: SimpleNamespace(schema=schema))
+    decode = decoder("auto", "http://127.0.0.1:1")
+    assert [decode(struct.pack(">q", number)).value for number in range(100)] == list(range(100))
+    assert asked == [0]
+    for number in range(3 * formats.UNKNOWN_IDS_MAX):
+        decode(struct.pack(">q", number << 24))
+    assert len(asked) == 3 * formats.UNKNOWN_IDS_MAX
