@@ -7,6 +7,7 @@ import socket
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 from uuid import uuid4
 
@@ -273,3 +274,23 @@ def test_a_registry_that_is_not_there(tmp_path: Path) -> None:
         url = f"http://127.0.0.1:{taken.getsockname()[1]}"
     with console_api(tmp_path, registry=url) as api:
         assert "is the registry running?" in api.get("/schemas", status=503)
+
+
+def test_a_list_looks_at_each_name_a_few_times(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not at all names for each."""
+    looked = 0
+
+    class Name(str):
+        def __hash__(self) -> int:
+            nonlocal looked
+            looked += 1
+            return super().__hash__()
+
+    names = [Name(f"s-{number}") for number in range(200)]
+    monkeypatch.setattr(endpoints, "_row", lambda registry, name: endpoints.SubjectLine(subject=name))
+    console = Console(ConsoleSettings(bootstrap_servers="127.0.0.1:1"), clock=ManualClock())
+    registry: Any = SimpleNamespace(subjects=lambda: names)
+    assert endpoints._listed(console, registry).complete
+    looked = 0
+    assert len(endpoints._listed(console, registry).subjects) == 200
+    assert looked < 20 * len(names)

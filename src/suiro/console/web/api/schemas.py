@@ -111,10 +111,11 @@ def _list(call: Call) -> SubjectList:
 def _listed(console: Console, registry: RegistryClient) -> SubjectList:
     with _known_lock:
         known = _known.setdefault(console, _Known())
-    names = sorted(registry.subjects())
+    there = set(registry.subjects())
+    names = sorted(there)
     now_ms = console.clock.monotonic_ms()
     with known.lock:
-        known.rows = {name: row for name, row in known.rows.items() if name in set(names)}
+        known.rows = {name: row for name, row in known.rows.items() if name in there}
         old = [name for name in names if name in known.rows and now_ms - known.rows[name][1] >= ROW_KEPT_MS]
         wanted = [name for name in names if name not in known.rows]
     asked = (wanted + sorted(old, key=lambda name: known.rows[name][1]))[:ROWS_ASKED_MAX]
