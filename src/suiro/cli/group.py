@@ -196,12 +196,14 @@ def delete(
 
 
 def parse_topics(texts: list[str]) -> dict[str, list[int] | None]:
-    """TOPIC or TOPIC:0,1 each."""
+    """TOPIC or TOPIC:0,1 each; of a topic that is named again, all that is named."""
     found: dict[str, list[int] | None] = {}
     for text in texts:
         name, colon, numbers = text.partition(":")
         try:
-            found[name] = [int(number) for number in numbers.split(",")] if colon else None
+            partitions = [int(number) for number in numbers.split(",")] if colon else None
         except ValueError:
             usage(f"--topic {text}: expected TOPIC or TOPIC:0,1,2")
+        before = found.get(name, [])
+        found[name] = None if partitions is None or before is None else [*before, *partitions]
     return found
