@@ -24,7 +24,9 @@ def read_properties(path: Path) -> dict[str, str]:
         name, found, value = line.partition("=")
         if not found:
             raise ConfigError(f"--config {path}, line {number}: expected NAME=VALUE, found {line!r}")
-        settings[name.strip()] = _PROPERTY_ESCAPE.sub(_unescaped, value.strip())
+        value = _PROPERTY_ESCAPE.sub(_unescaped, value.strip())
+        # Two escapes may be the halves of one character.
+        settings[name.strip()] = value.encode("utf-16", "surrogatepass").decode("utf-16", "surrogatepass")
     return settings
 
 

@@ -22,6 +22,7 @@ from suiro.client import LATEST, Client
 from suiro.clock import SystemClock
 from suiro.config import read_properties
 from suiro.errors import KafkaError, TransientError, UsageError
+from suiro.foundation.files import replace_file
 from suiro.foundation.settings import parse_address
 from suiro.kafka.process import (
     ATTEMPTS,
@@ -225,8 +226,10 @@ class _ClusterLayout:
                 password=self.password,
             )
             path = folder / _PROPERTIES
-            path.touch(mode=0o600)  # it may hold passwords
-            path.write_text(properties_text(properties), encoding="utf-8")
+            # It may hold passwords, unless somebody has opened it to others.
+            mode = path.stat().st_mode & 0o777 if path.exists() else 0o600
+            # No other file has what it holds, so it is never half written.
+            replace_file(path, properties_text(properties), mode=mode)
 
 
 def _listeners(

@@ -8,6 +8,7 @@ users.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
@@ -23,6 +24,7 @@ _MODULES = {
     "SCRAM-SHA-512": _SCRAM,
     "OAUTHBEARER": "org.apache.kafka.common.security.oauthbearer.OAuthBearerLoginModule",
 }
+_NOT_ASCII = re.compile(r"[^\x00-\x7f]+")
 _PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
 
 
@@ -173,9 +175,15 @@ def _listed(listeners: Sequence[Listener]) -> str:
 
 
 def properties_text(settings: Mapping[str, str]) -> str:
-    """The lines of a Java properties file."""
+    """The lines of a Java properties file. They are ASCII: Kafka reads Latin-1."""
     lines = []
     for name, value in settings.items():
         escaped = value.replace("\\", "\\\\").replace("\n", "\\n").replace("\r", "\\r").replace("\t", "\\t")
-        lines.append(f"{name}={escaped}\n")
+        lines.append(f"{name}={_NOT_ASCII.sub(_java_escape, escaped)}\n")
     return "".join(lines)
+
+
+def _java_escape(found: re.Match[str]) -> str:
+    """Java's characters are units of UTF-16."""
+    units = found[0].encode("utf-16-be", "surrogatepass")
+    return "".join(f"\\u{units[at : at + 2].hex()}" for at in range(0, len(units), 2))

@@ -12,7 +12,7 @@ from support.commands import suiro
 
 from suiro.config import read_properties
 from suiro.errors import ConfigError
-from suiro.kafka import process
+from suiro.kafka import process, write_settings
 from suiro.kafka.properties import (
     Addresses,
     Listener,
@@ -147,3 +147,27 @@ def test_without_maven(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(process.KafkaUnavailable, match="Maven's `mvn` is not on the PATH"):
         process.kafka_classpath()
+
+
+def test_a_properties_file_says_the_same_in_latin_1(tmp_path: Path) -> None:
+    """Kafka reads it so, and a password of other letters is another password."""
+    given = {"sasl.jaas.config": 'm required password="p\u00e4\u00df\U0001f511\\";'}
+    path = tmp_path / "server.properties"
+    path.write_text(properties_text(given), encoding="utf-8")
+    assert path.read_bytes().isascii()
+    assert read_properties(path) == given
+
+
+def test_the_settings_of_a_cluster_are_never_half_written(tmp_path: Path) -> None:
+    (tmp_path / "k").mkdir()
+    write_settings(tmp_path / "k", [1], home=tmp_path / "k", listen=None, settings={"super.users": "User:a"})
+    path = tmp_path / "k" / "broker-1" / "server.properties"
+    assert path.stat().st_mode & 0o777 == 0o600
+    path.chmod(0o640)
+    with path.open() as before:
+        write_settings(
+            tmp_path / "k", [1], home=tmp_path / "k", listen=None, settings={"super.users": "User:b"}
+        )
+        assert "User:a" in before.read()
+    assert "User:b" in path.read_text()
+    assert path.stat().st_mode & 0o777 == 0o640
