@@ -61,6 +61,9 @@ def test_properties_files(tmp_path: Path) -> None:
         "name": "a\\b=é\tz",
         "last": "1",
     }
+    file.write_bytes(b"name=caf\xe9\n")
+    with pytest.raises(ConfigError, match="is not UTF-8"):
+        read_properties(file)
     file.write_text("no assignment\n")
     with pytest.raises(ConfigError, match="line 1"):
         read_properties(file)

@@ -19,6 +19,10 @@ def read_properties(path: Path) -> dict[str, str]:
         text = path.read_text(encoding="utf-8")
     except OSError as error:
         raise ConfigError(f"--config {path}: cannot read it: {error.strerror}") from error
+    except UnicodeDecodeError as error:
+        raise ConfigError(
+            f"--config {path}: it is not UTF-8: {error}; \\u00e9 stands for a character in any file"
+        ) from None
     settings: dict[str, str] = {}
     for number, line in _whole_lines(text):
         name, found, value = line.partition("=")
