@@ -46,12 +46,22 @@ class Beside:
     def _keep(self) -> None:
         backoff = Backoff(FIRST_PAUSE_S, LONGEST_PAUSE_S)
         while True:
-            with self._lock:
-                if self._stopping.is_set():
-                    return
-                process = self._process = start_service(
-                    self._arguments, stdout=subprocess.DEVNULL, listener=self._listener
+            try:
+                with self._lock:
+                    if self._stopping.is_set():
+                        return
+                    process = self._process = start_service(
+                        self._arguments, stdout=subprocess.DEVNULL, listener=self._listener
+                    )
+            except OSError as error:  # no memory or no process left at the moment
+                logger.error(
+                    "the %s cannot be started: %s; it is tried again in %g s",
+                    self._name,
+                    error,
+                    backoff.pause_s,
                 )
+                backoff.wait(self._stopping)
+                continue
             started = monotonic_s()
             code = process.wait()
             close_pipes(process)
