@@ -62,3 +62,13 @@ def test_a_file_that_says_nothing(tmp_path: Path, text: str, message: str) -> No
         Users(write(tmp_path / "users", text))
     with pytest.raises(ConfigError, match="No such file"):
         Users(tmp_path / "nix")
+
+
+def test_a_file_that_is_no_text(tmp_path: Path) -> None:
+    path = tmp_path / "users"
+    path.write_bytes(b"m\xfcller:one\n")
+    with pytest.raises(ConfigError, match="is not UTF-8"):
+        Users(path)
+    users = Users(write(path, "a:one", age_s=10))
+    path.write_bytes(b"a:one\nm\xc3")  # half written
+    assert users.admit(basic("a", "one"))

@@ -87,6 +87,8 @@ class Users:
             lines = self._path.read_text().splitlines()
         except OSError as error:
             raise ConfigError(f"cannot read the file of users {self._path}: {error.strerror}") from None
+        except UnicodeDecodeError as error:
+            raise ConfigError(f"the file of users {self._path} is not UTF-8: {error}") from None
         users: dict[str, _User] = {}
         role = Role.ADMIN
         for number, line in enumerate(lines, 1):
