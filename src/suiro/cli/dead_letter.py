@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import getpass
-import socket
 from typing import Annotated
 
 from suiro.cli.command_groups import Argument, Group, Option
@@ -173,6 +171,7 @@ def redrive(
     with connected(connection) as client:
         from suiro.console import redrives
         from suiro.console.dead_letters import Selection
+        from suiro.foundation.process_user import process_user
 
         selection = Selection(
             places=frozenset(map(_place, place or ())), origin_topic=from_topic, reason=reason
@@ -188,7 +187,7 @@ def redrive(
                 client,
                 topic,
                 selection,
-                by=f"{getpass.getuser()}@{socket.gethostname()}",
+                by=process_user(),
                 group=group,
                 by_key=by_key,
                 only_to=frozenset(targets),

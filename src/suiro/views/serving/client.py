@@ -11,8 +11,6 @@ first.
 from __future__ import annotations
 
 import base64
-import getpass
-import socket
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
@@ -22,6 +20,7 @@ import httpx
 
 from suiro.clock import monotonic_s, sleep_s
 from suiro.errors import TransientError, UsageError
+from suiro.foundation.process_user import process_user
 from suiro.views.serving.requests import (
     READ_TIMEOUT_S,
     START_ONE,
@@ -47,7 +46,7 @@ class Views:
     ) -> None:
         self.url, login, headers = host_of(url, caller)
         self._timeout_s = timeout_s
-        self._who = who or f"{getpass.getuser()}@{socket.gethostname()}"
+        self._who = who or process_user()
         self._http = httpx.Client(base_url=self.url, auth=login, headers=headers, timeout=timeout_s)
 
     def close(self) -> None:
