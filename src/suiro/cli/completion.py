@@ -121,8 +121,10 @@ def _install(shell: str, home: Path) -> Path:
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(SCRIPTS[shell], encoding="utf-8")
     if profile:
-        file, line = home / profile, line.format(path=path)
-        said = file.read_text(encoding="utf-8") if file.exists() else ""
-        if line not in said.splitlines():
-            file.write_text(f"{said.rstrip()}\n{line}\n".lstrip(), encoding="utf-8")
+        file, added = home / profile, line.format(path=path).encode()
+        said = file.read_bytes() if file.exists() else b""
+        if added not in said.splitlines():
+            # Appended: a disk that is full must not cost somebody the file.
+            with file.open("ab") as lines:
+                lines.write((b"\n" if said and not said.endswith(b"\n") else b"") + added + b"\n")
     return path

@@ -86,3 +86,11 @@ def test_a_shell_that_is_not_known() -> None:
     assert done.code == 2
     assert "Give one of bash, zsh, fish" in done.err
     assert suiro("--show-completion", env={"SHELL": "/bin/bash"}).out == SCRIPTS["bash"]
+
+
+def test_a_profile_keeps_its_bytes(tmp_path: Path) -> None:
+    profile = tmp_path / ".bashrc"
+    profile.write_bytes(b"# caf\xe9\nalias a=b")
+    for _ in range(2):
+        path = completion._install("bash", tmp_path)
+    assert profile.read_bytes() == b"# caf\xe9\nalias a=b\nsource '" + str(path).encode() + b"'\n"
