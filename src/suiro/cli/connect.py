@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Annotated, Any
 
 from suiro.cli.command_groups import Argument, Group, Option
-from suiro.cli.everyday import fail, log_to_stderr, reporting
+from suiro.cli.everyday import fail, log_to_stderr, reporting, say
 
 connect = Group("connect", "Sources and sinks beside the log: run them, look, pause, resume.")
 
@@ -92,7 +92,11 @@ def status(
 
     answer = _ask("GET", f"{url}/connectors?expand=status", token)
     found = [item["status"] for item in answer.values()]
-    print(json.dumps(found, indent=2) if as_json else summary(found))
+    if as_json:
+        print(json.dumps(found, indent=2))
+        return
+    for line in summary(found).split("\n"):
+        say(line)
 
 
 @connect.command

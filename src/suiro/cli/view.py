@@ -17,6 +17,7 @@ from suiro.cli.view_output import (
     print_history,
     print_json,
     print_status,
+    say_lines,
     watch_build,
     watch_steps,
 )
@@ -296,7 +297,7 @@ def compare(
     if as_json:
         print_json(found)
     else:
-        print(found["text"])
+        say_lines(found["text"])
 
 
 @view.command
@@ -325,7 +326,7 @@ def explain(
     if as_json:
         print_json(found)
     else:
-        print(found["text"])
+        say_lines(found["text"])
 
 
 @view.command

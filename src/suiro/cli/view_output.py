@@ -21,7 +21,14 @@ BAR_COLUMNS = 30
 
 
 def print_json(value: Any) -> None:
-    print(json.dumps(value, indent=2, ensure_ascii=False))
+    """ASCII only, so that nothing in it is obeyed by a terminal."""
+    print(json.dumps(value, indent=2))
+
+
+def say_lines(text: str) -> None:
+    """What is not printable is escaped: values of records are in it."""
+    for line in text.split("\n"):
+        say(line)
 
 
 def done(found: dict[str, Any], as_json: bool, more: str = "") -> None:
@@ -173,7 +180,7 @@ def print_history(found: list[dict[str, Any]]) -> None:
     for event in found:
         detail = ", ".join(f"{key} {_shown(key, value)}" for key, value in event["detail"].items())
         version = "" if event["version"] is None else f" v{event['version']}"
-        print(
+        say(
             f"{event['revision']:>4}  {_time(event['time_ms'])}  {event['who']:<16}  {event['command']}{version}: "
             f"{event['before']} -> {event['after']}{f' ({detail})' if detail else ''}"
         )

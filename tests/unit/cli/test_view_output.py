@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import pytest
+from support.commands import suiro
+from support.http_peer import Answer, HttpPeer
 
-from suiro.cli.view_output import print_status
+from suiro.cli.view_output import print_history, print_json, print_status
 
 
 def version(number: int, state: str, **more: Any) -> dict[str, Any]:
@@ -31,3 +34,29 @@ def test_how_long_building_will_take(
     shown = capsys.readouterr().out
     assert said in shown
     assert "1,000 of 4,000\n" in shown  # of a version that is built, no more than that
+
+
+def test_values_of_records_do_not_speak_to_the_terminal(capsys: pytest.CaptureFixture[str]) -> None:
+    """A comparison quotes them, and whoever wrote the record chose them."""
+    said = {"text": "by pattern\n  name \x1b]0;owned\x07 -> caf\u00e9\x9b2J"}
+    with HttpPeer(lambda asked: Answer(body=said)) as peer:
+        for command in ("compare", "explain"):
+            print(suiro("view", command, "delays", "--url", peer.url).out)
+    print_json({"name": "\x9b2J"})
+    event = {"revision": 1, "time_ms": 0, "who": "ada\x1b[2J", "command": "retire", "version": 1}
+    print_history([event | {"detail": {"reason": "\x1b[8m"}, "before": "serving", "after": "retired"}])
+    shown = capsys.readouterr().out
+    assert shown.count("by pattern\n") == 2
+    assert "caf\u00e9" in shown
+    assert not {"\x1b", "\x07", "\x9b"} & set(shown)
+
+
+def test_errors_of_connectors_do_not_speak_to_the_terminal() -> None:
+    told = {"name": "orders", "type": "sink", "kind": "http", "state": "FAILED", "records": 1, "rejected": 0}
+    told |= {"lag": None, "restarts": 0, "error": "no number: \x1b]0;owned\x07"}
+    content = json.dumps({"orders": {"status": told}}).encode()
+    with HttpPeer(lambda asked: Answer(body=content)) as peer:
+        done = suiro("connect", "status", "--url", peer.url)
+    assert done.code == 0
+    assert "no number: " in done.out
+    assert "\x1b" not in done.out
