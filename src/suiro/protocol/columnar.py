@@ -24,6 +24,7 @@ from suiro.protocol import kernels
 from suiro.protocol.compression import NONE, compress, decompress
 from suiro.protocol.crc32c import BytesLike, crc32c
 from suiro.protocol.record_batch import (
+    CRC_START,
     HEADER_SIZE,
     LOG_OVERHEAD,
     MAGIC,
@@ -97,7 +98,7 @@ def decode(
     aborted: Sequence[tuple[int, int]] = (),
     read_committed: bool = True,
     headers: bool = False,
-    check_crc: bool = False,
+    check_crc: bool = True,
 ) -> DecodedRange:
     """The records of a fetch response with start_offset <= offset < end_offset, as Arrow columns.
 
@@ -108,8 +109,7 @@ def decode(
     data = _read_only(np.frombuffer(buf, dtype=np.uint8))
     table, next_offset = _scan(data, start_offset, end_offset, aborted, read_committed)
     if check_crc:
-        for place in table[:, kernels.START].tolist():
-            verify(buf, place - HEADER_SIZE, read_header(buf, place - HEADER_SIZE))
+        _check_crcs(buf, data, table)
     data, table, stopped_at = _payloads(data, table)
     if stopped_at is not None:
         next_offset = max(start_offset, stopped_at)
@@ -143,6 +143,16 @@ def _scan(
             f"the control batch at byte {place} is compressed, which no Kafka broker writes"
         )
     return table[:rows], next_offset
+
+
+def _check_crcs(buf: BytesLike, data: _Bytes, table: _Int64s) -> None:
+    """Of batches that stand whole in the buffer. A small batch takes less time than `verify` would need for it."""
+    heads = table[:, kernels.START] - HEADER_SIZE
+    told = data[heads[:, np.newaxis] + np.arange(CRC_START - 4, CRC_START)].view(">u4").ravel()
+    whole = memoryview(buf)
+    for head, end, crc in zip(heads.tolist(), table[:, kernels.END].tolist(), told.tolist(), strict=True):
+        if crc32c(whole[head + CRC_START : end]) != crc:
+            verify(buf, head, read_header(buf, head))
 
 
 def _payloads(data: _Bytes, table: _Int64s) -> tuple[_Bytes, _Int64s, int | None]:

@@ -39,7 +39,7 @@ _AFTER_CRC = struct.Struct(">hiqqqhii")
 _OFFSET = struct.Struct(">q")
 _INT = struct.Struct(">i")
 _CRC = struct.Struct(">I")
-_CRC_START = 21  # the attributes: the first byte that the CRC covers
+CRC_START = 21  # the attributes: the first byte that the CRC covers
 _LEADER_EPOCH_AT = 12
 _MIN_LENGTH = HEADER_SIZE - LOG_OVERHEAD
 _SEQUENCES = 1 << 31
@@ -152,7 +152,7 @@ def iter_headers(buf: BytesLike, start: int = 0) -> Iterator[tuple[int, BatchHea
 
 def crc_of(buf: BytesLike, position: int, header: BatchHeader) -> int:
     """The CRC that the batch's bytes have. The batch must be whole."""
-    return crc32c(memoryview(buf)[position + _CRC_START : position + header.size])
+    return crc32c(memoryview(buf)[position + CRC_START : position + header.size])
 
 
 def verify(buf: BytesLike, position: int, header: BatchHeader) -> None:

@@ -17,7 +17,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from suiro.clock import Clock
-from suiro.errors import DataLossError, DeadlineExceededError, OffsetOutOfRangeError
+from suiro.errors import CorruptRecordError, DataLossError, DeadlineExceededError, OffsetOutOfRangeError
 from suiro.foundation.types import TopicPartition
 from suiro.protocol import columnar
 from suiro.protocol.record_batch import iter_headers
@@ -122,14 +122,7 @@ class _Step:
             fetched, position = self._fetch(position)
             if position >= self._wanted.end:
                 return self._empty(), position
-            decoded = columnar.decode(
-                fetched.data,
-                start_offset=position,
-                end_offset=self._wanted.end,
-                aborted=fetched.aborted,
-                read_committed=self._settings.read_committed,
-                headers=self._settings.include_headers,
-            )
+            decoded = self._decoded(fetched, position)
             if decoded.next_offset > position:
                 return self._shaped(decoded.batch, fetched.data), decoded.next_offset
             if len(fetched.data) and self._fetch_bytes < FETCH_BYTES_MAX:
@@ -139,6 +132,19 @@ class _Step:
                     f"{self._name} gave nothing from offset {position} on for {STALLED_AFTER_MS} ms, although "
                     f"offsets up to {self._wanted.end} were committed when this was planned"
                 )
+
+    def _decoded(self, fetched: Any, position: int) -> columnar.DecodedRange:
+        try:
+            return columnar.decode(
+                fetched.data,
+                start_offset=position,
+                end_offset=self._wanted.end,
+                aborted=fetched.aborted,
+                read_committed=self._settings.read_committed,
+                headers=self._settings.include_headers,
+            )
+        except CorruptRecordError as error:
+            raise CorruptRecordError(f"{self._name} is damaged: {error}") from error
 
     def _fetch(self, position: int) -> tuple[Any, int]:
         place = (self._wanted.topic, self._wanted.partition)

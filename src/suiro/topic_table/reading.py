@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, TypeVar
 from suiro.client import EARLIEST, LATEST, Client, Fetched
 from suiro.errors import DeadlineExceededError, OffsetOutOfRangeError
 from suiro.foundation.types import TopicPartition
-from suiro.protocol.record_batch import iter_headers
+from suiro.protocol.record_batch import iter_headers, verify
 from suiro.protocol.records import control_type, decode_batch
 
 if TYPE_CHECKING:
@@ -148,10 +148,12 @@ def _one_by_one(part: Fetched, start: int, end: int) -> tuple[list[Pair], int]:
             aborting.add(waiting.pop(0)[0])
         next_offset = max(next_offset, min(header.next_offset, end))
         if header.is_control:
+            verify(part.data, place, header)
             markers = decode_batch(part.data, place)  # none, where the cleaner left only the batch
             if any(control_type(marker) == "abort" for marker in markers):
                 aborting.discard(header.producer_id)
         elif header.next_offset > start and not (header.is_transactional and header.producer_id in aborting):
+            verify(part.data, place, header)
             records = decode_batch(part.data, place)
             found += [(one.key, one.value) for one in records if start <= one.offset < end]
     return found, next_offset

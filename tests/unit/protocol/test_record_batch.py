@@ -71,7 +71,7 @@ def test_recorded_batch(vector: dict[str, Any]) -> None:
             assert record.timestamp == wanted["timestamp"]
             assert record.key == bytes.fromhex(wanted["key"])
             assert record.value == bytes.fromhex(wanted["value"])
-    columns = columnar.decode(data, start_offset=0, end_offset=10, check_crc=True).batch
+    columns = columnar.decode(data, start_offset=0, end_offset=10).batch
     delivered = () if header.is_control else got
     assert columns["value"].to_pylist() == [record.value for record in delivered]
     assert columns["timestamp"].to_pylist() == [record.timestamp for record in delivered]

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any, cast
 
 import pytest
 
 from suiro.client import EARLIEST, Client, Fetched, ListedOffset
-from suiro.errors import DeadlineExceededError, OffsetOutOfRangeError
+from suiro.errors import CorruptRecordError, DeadlineExceededError, OffsetOutOfRangeError
 from suiro.protocol.records import Record, encode_batch
-from suiro.topic_table import batches, pairs, slices_from_the_end
+from suiro.topic_table import batches, decode_pairs, pairs, slices_from_the_end
 
 PLACE = ("positions", 0)
 
@@ -81,3 +82,13 @@ def test_a_log_that_returns_nothing_is_an_error() -> None:
     log = Log([0], end=5, gives=False)
     with pytest.raises(DeadlineExceededError, match="gives nothing from offset 0 on"):
         list(pairs(log.client, PLACE, 0, 5))
+
+
+def test_a_value_that_is_not_what_was_written_is_damage() -> None:
+    log = Log([0, 1], end=2)
+    (part,) = log.fetch({PLACE: 0}).values()
+    data = bytearray(part.data)
+    data[-2] ^= 4
+    changed = replace(part, data=memoryview(bytes(data)))
+    with pytest.raises(CorruptRecordError, match="CRC"):
+        decode_pairs(changed, 0, 2)
