@@ -247,3 +247,12 @@ def test_numbers_beyond_all_floats(tolerance: Mapping[str, str]) -> None:
     assert (found.equal, found.differing) == (1, 3)
     assert "v1 > v2 in 1 row" in text_of(found)
     assert json.dumps(found.to_json(), allow_nan=False)
+
+
+def test_a_name_with_a_dot_hides_no_nested_column() -> None:
+    old = {("a",): {"gate": {"letter": "B"}, "gate.letter": "A"}, ("b",): {"gate": {"letter": "B"}}}
+    new = {("a",): {"gate": {"letter": "C"}, "gate.letter": "A"}, ("b",): {"gate": {"letter": "B"}}}
+    found = compared(old, new)
+    assert (found.equal, found.differing) == (1, 1)
+    other = {("a",): {"gate": {"letter": "B"}, "gate.letter": "D"}, ("b",): {"gate": {"letter": "B"}}}
+    assert [each.column for each in compared(old, other).columns] == ['"gate.letter"']

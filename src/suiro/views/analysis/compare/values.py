@@ -1,6 +1,7 @@
 """Compares two rows column by column: ignored columns, tolerances, and the names of differences.
 
-A row is a JSON object; a nested object has columns such as `gate.letter`. Numbers are equal by value (1 equals 1.0);
+A row is a JSON object; a nested object has columns such as `gate.letter` (in quotes where another one has that name).
+Numbers are equal by value (1 equals 1.0);
 booleans are not numbers. Tolerances apply to numbers: `0.01` is absolute, `1%` is relative to the larger number.
 """
 
@@ -143,10 +144,12 @@ def flattened(value: Any) -> dict[str, Any]:
         return {"value": value}
     found: dict[str, Any] = {}
     for name, item in value.items():
-        if isinstance(item, dict) and item:
-            found |= {f"{name}.{inner}": each for inner, each in flattened(item).items()}
-        else:
-            found[name] = item
+        nested = isinstance(item, dict) and item
+        own = {f"{name}.{inner}": each for inner, each in flattened(item).items()} if nested else {name: item}
+        for column, each in own.items():
+            while column in found:  # a name of its own may have a dot, too
+                column = f'"{column}"'
+            found[column] = each
     return found
 
 
