@@ -249,6 +249,14 @@ def test_numbers_beyond_all_floats(tolerance: Mapping[str, str]) -> None:
     assert json.dumps(found.to_json(), allow_nan=False)
 
 
+def test_what_is_in_lists_is_as_equal_as_what_is_not() -> None:
+    old = {("number",): {"x": [1, {"y": 2.0}]}, ("boolean",): {"x": [True]}, ("nested",): {"x": [{"y": 0}]}}
+    new = {("number",): {"x": [1.0, {"y": 2}]}, ("boolean",): {"x": [1]}, ("nested",): {"x": [{"y": False}]}}
+    found = compared(old, new)
+    assert (found.near, found.differing) == (1, 2)
+    assert {example.key for example in found.patterns[0].examples} == {("boolean",), ("nested",)}
+
+
 def test_a_name_with_a_dot_hides_no_nested_column() -> None:
     old = {("a",): {"gate": {"letter": "B"}, "gate.letter": "A"}, ("b",): {"gate": {"letter": "B"}}}
     new = {("a",): {"gate": {"letter": "C"}, "gate.letter": "A"}, ("b",): {"gate": {"letter": "B"}}}

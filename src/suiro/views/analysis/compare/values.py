@@ -117,7 +117,7 @@ class Comparator:
             if old != old or new != new:
                 return Difference(column, "NaN in old" if old != old else "NaN in new", old, new)
             return Difference(column, "old < new" if old < new else "old > new", old, new, _apart(old, new))
-        if type(old) is type(new) and old == new:
+        if _is_same(old, new):
             return None
         if old is ABSENT or new is ABSENT:
             kind = "only in new" if old is ABSENT else "only in old"
@@ -132,6 +132,19 @@ class Comparator:
 
 def is_number(value: Any) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+def _is_same(old: Any, new: Any) -> bool:
+    """Also of what is in lists: to Python, True equals 1 there."""
+    if is_number(old) and is_number(new):
+        return bool(old == new)
+    if type(old) is not type(new):
+        return False
+    if isinstance(old, list):
+        return len(old) == len(new) and all(map(_is_same, old, new))
+    if isinstance(old, dict):
+        return old.keys() == new.keys() and all(_is_same(item, new[name]) for name, item in old.items())
+    return bool(old == new)
 
 
 def columns_of(value: str | None) -> dict[str, Any]:
