@@ -32,6 +32,7 @@ from suiro.views.store import (
     no_common_cut,
     same_buckets,
 )
+from suiro.views.store.tables import BUCKET_ROWS
 
 Open = Callable[..., Store]
 
@@ -389,6 +390,17 @@ def test_buckets_tell_where_two_stores_differ(open_one: Open) -> None:
     in_old, in_new = same_buckets(old, new)
     assert sum(count for count, _ in in_old.bucket_digests(0).values()) == 500
     assert [key for key, _, _ in in_new.bucket_rows(0, 7)] == keys(new.rows(limit=1_000).rows)
+
+
+def test_no_bucket_is_large_where_one_store_has_hardly_a_row(open_one: Open) -> None:
+    old, new = open_one(), open_one(version=2)
+    old.apply(cut(0), [UA], [value(n=0)])
+    count = 2 * BUCKET_ROWS + 100
+    new.apply(cut(0), [(f"{number:06}", "x") for number in range(count)], [value(n=0)] * count)
+    for one, other in ((old, new), (new, old)):
+        sizes = [rows for side in same_buckets(one, other) for rows, _ in side.bucket_digests(0).values()]
+        assert sum(sizes) == count + 1
+        assert max(sizes) <= BUCKET_ROWS
 
 
 def test_two_stores_meet_where_they_had_read_the_same(open_one: Open) -> None:

@@ -32,5 +32,6 @@ class Buckets:
 
 
 def same_buckets(old: TableStore, new: TableStore) -> tuple[Buckets, Buckets]:
-    bounds = old.bucket_bounds()
+    """By the bounds of both: where one has few rows, or none, the other may have any number."""
+    bounds = sorted({*old.bucket_bounds(), *new.bucket_bounds()})
     return Buckets(old, bounds), Buckets(new, bounds)
