@@ -403,6 +403,18 @@ def test_no_bucket_is_large_where_one_store_has_hardly_a_row(open_one: Open) -> 
         assert max(sizes) <= BUCKET_ROWS
 
 
+def test_a_key_that_an_index_cannot_hold_is_no_trouble_of_the_database(open_one: Open) -> None:
+    """Said as one that is over by itself, it would be tried again for ever."""
+    store = open_one()
+    key = (os.urandom(5_000).hex(), "x")
+    if store.spec.serve == "sqlite":
+        assert store.apply(cut(0), [key], [value(n=0)])
+        return
+    with pytest.raises(UsageError, match="cannot take this: index row"):
+        store.apply(cut(0), [key], [value(n=0)])
+    assert store.apply(cut(0), [UA], [value(n=0)])
+
+
 def test_two_stores_meet_where_they_had_read_the_same(open_one: Open) -> None:
     old, new = open_one(), open_one(version=2)
     for number, offset in enumerate((10, 20, 30, 40)):

@@ -213,7 +213,8 @@ class PostgresStore(TableStore):
             raise StoreBrokenError(
                 f"{name} is damaged or gone: {_text(error)}. Drop schema {self.schema}, and it is made again"
             ) from error
-        except psycopg.DataError as error:
+        # Of the second kind are limits of Postgres, such as the size of a key in an index: not over by themselves.
+        except (psycopg.DataError, psycopg.errors.ProgramLimitExceeded) as error:
             raise UsageError(f"{name} cannot take this: {_text(error)}") from error
         except psycopg.Error as error:
             raise StoreUnavailableError(f"{name}: {_text(error)}") from error
