@@ -422,3 +422,23 @@ def test_pages_of_a_version_that_was_retired_begin_again(
     said = refused(http.get("/views/flights/rows", params={"after": page["next"]}), 404)
     assert "no version 2" in said
     assert "begin again at the first page" in said
+
+
+@pytest.mark.parametrize(
+    ("method", "path"),
+    [("cut_at", "/views/flights/rows/UA/1?%61s_of=cut:1"), ("rows", "/views/flights/rows?%77here=n:gt:0")],
+)
+def test_a_long_look_is_known_however_it_is_spelled(
+    http: httpx.Client, filled: TwoVersions, monkeypatch: pytest.MonkeyPatch, method: str, path: str
+) -> None:
+    """On the thread that answers all readers, one who looks through cuts would hold up everybody else."""
+    store, threads = filled.served[1].store, list[str]()
+    asked = getattr(store, method)
+
+    def noted(*arguments: Any, **named: Any) -> Any:
+        threads.append(threading.current_thread().name)
+        return asked(*arguments, **named)
+
+    monkeypatch.setattr(store, method, noted)
+    ok(http.get(path))
+    assert [name.partition("_")[0] for name in threads] == ["views-scan"]

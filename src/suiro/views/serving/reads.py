@@ -54,6 +54,8 @@ CALLER_HEADER = "suiro-caller"
 _COMMON = frozenset({"as_of", "min_offset", "timeout_ms", "version", "caller"})
 _OF_ROWS = _COMMON | {"from", "to", "prefix", "where", "search", "limit", "after"}
 _OF_CHANGES = frozenset({"after", "version", "caller"})
+_LONG = ("where", "search", "as_of")
+"""With one of these, many rows or cuts may be looked through."""
 _OF_TOPIC = frozenset({"version", "caller"})
 
 T = TypeVar("T")
@@ -124,12 +126,10 @@ class _Reads:
     # -- endpoints -------------------------------------------------------------------------------------------
 
     async def row(self, request: Request) -> Response:
-        threads = self._scans if "as_of=" in _query(request) else None
-        return await self._answered(request, _COMMON, threads, _look_up)
+        return await self._answered(request, _COMMON, None, _look_up)
 
     async def rows(self, request: Request) -> Response:
-        is_scan = any(name in _query(request) for name in ("where=", "search=", "as_of="))
-        return await self._answered(request, _OF_ROWS, self._scans if is_scan else self._lookups, _page)
+        return await self._answered(request, _OF_ROWS, self._lookups, _page)
 
     async def changes(self, request: Request) -> Response:
         try:
@@ -206,6 +206,8 @@ class _Reads:
         except Exception as error:
             logger.exception("%s %s", request.method, request.url.path)
             if served is not None:
+            if any(question.all(name) for name in _LONG):
+                threads = self._scans
                 served.metrics.failed()
             return _error(FatalError(f"the read failed: {type(error).__name__}; the host's log says more"))
         served.metrics.answered((stopwatch_ns() - begun) / 1e6)
