@@ -442,3 +442,34 @@ def test_a_long_look_is_known_however_it_is_spelled(
     monkeypatch.setattr(store, method, noted)
     ok(http.get(path))
     assert [name.partition("_")[0] for name in threads] == ["views-scan"]
+
+
+def test_subscribers_that_come_at_once_are_not_more_than_there_may_be(
+    http: httpx.Client, filled: TwoVersions, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("suiro.views.serving.reads.MAX_SUBSCRIBERS", 2)
+    store = filled.served[1].store
+    newest, goes_on, statuses = store.newest, threading.Event(), list[int]()
+
+    def late() -> Cut:
+        assert goes_on.wait(30)
+        return newest()
+
+    monkeypatch.setattr(store, "newest", late)
+
+    def subscribe() -> None:
+        with http.stream("GET", "/views/flights/changes") as answer:
+            statuses.append(answer.status_code)
+
+    threads = [threading.Thread(target=subscribe, daemon=True) for _ in range(5)]
+    for thread in threads:
+        thread.start()
+    try:
+        wait_until(lambda: len(statuses) == 3, 20, "three of five were refused")
+    finally:
+        goes_on.set()
+    for thread in threads:
+        thread.join(20)
+    assert sorted(statuses) == [200, 200, 503, 503, 503]
+    statuses.clear()
+    wait_until(lambda: subscribe() or statuses.pop() == 200, 20, "those who left have left room")

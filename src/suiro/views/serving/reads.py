@@ -31,6 +31,7 @@ from urllib.parse import parse_qsl
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response, StreamingResponse
 from starlette.routing import Route
+from starlette.types import Receive, Scope, Send
 
 from suiro.clock import stopwatch_ns
 from suiro.errors import FatalError, SuiroError, TransientError, UsageError
@@ -53,9 +54,9 @@ MAX_WAIT_MS = 60_000
 CALLER_HEADER = "suiro-caller"
 _COMMON = frozenset({"as_of", "min_offset", "timeout_ms", "version", "caller"})
 _OF_ROWS = _COMMON | {"from", "to", "prefix", "where", "search", "limit", "after"}
-_OF_CHANGES = frozenset({"after", "version", "caller"})
 _LONG = ("where", "search", "as_of")
 """With one of these, many rows or cuts may be looked through."""
+_OF_CHANGES = frozenset({"after", "version", "caller"})
 _OF_TOPIC = frozenset({"version", "caller"})
 
 T = TypeVar("T")
@@ -113,6 +114,21 @@ class _Question:
         return int(text)
 
 
+class _Events(StreamingResponse):
+    """`ended` is called once, also where the reader has gone before the first event."""
+
+    def __init__(self, events: AsyncIterator[str], ended: Callable[[], None]) -> None:
+        headers = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
+        super().__init__(events, media_type="text/event-stream", headers=headers)
+        self._ended = ended
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        try:
+            await super().__call__(scope, receive, send)
+        finally:
+            self._ended()
+
+
 class _Reads:
     def __init__(self, router: Router) -> None:
         self._router = router
@@ -142,9 +158,16 @@ class _Reads:
                 raise TransientError(
                     f"{MAX_SUBSCRIBERS:,} subscribers are connected, which is the most; try again"
                 )
-            await self._for_subscription(served.store.newest)  # what is not to be had is said at once
         except SuiroError as error:
             return _error(error)
+        self._subscribers += 1  # from here on: others come while this one waits
+        try:
+            await self._for_subscription(served.store.newest)  # what is not to be had is said at once
+        except BaseException as error:
+            self._subscribers -= 1
+            if isinstance(error, SuiroError):
+                return _error(error)
+            raise
         is_pinned = question.text("version") is not None
 
         def follows() -> Served:
@@ -152,9 +175,9 @@ class _Reads:
                 return self._router.version(served.view, served.version)
             return self._router.serving(served.view, caller)
 
-        events = self._counted(Subscription(served, after, follows, self._for_subscription).events())
-        headers = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
-        return StreamingResponse(events, media_type="text/event-stream", headers=headers)
+        return _Events(
+            Subscription(served, after, follows, self._for_subscription).events(), self._end_subscription
+        )
 
     async def topic(self, request: Request) -> Response:
         try:
@@ -164,13 +187,8 @@ class _Reads:
             return _error(error)
         return JSONResponse({"view": served.view, "version": served.version, "topic": served.output_topic})
 
-    async def _counted(self, events: AsyncIterator[str]) -> AsyncIterator[str]:
-        self._subscribers += 1
-        try:
-            async for event in events:
-                yield event
-        finally:
-            self._subscribers -= 1
+    def _end_subscription(self) -> None:
+        self._subscribers -= 1
 
     # -- answers ---------------------------------------------------------------------------------------------
 
@@ -188,6 +206,8 @@ class _Reads:
         )
         try:
             question = _Question(request, known)
+            if any(question.all(name) for name in _LONG):
+                threads = self._scans
             after = question.text("after")
             token = None if after is None else PageToken.parse(after)
             served = self._served(request, question, _caller(request, question), token)
@@ -206,8 +226,6 @@ class _Reads:
         except Exception as error:
             logger.exception("%s %s", request.method, request.url.path)
             if served is not None:
-            if any(question.all(name) for name in _LONG):
-                threads = self._scans
                 served.metrics.failed()
             return _error(FatalError(f"the read failed: {type(error).__name__}; the host's log says more"))
         served.metrics.answered((stopwatch_ns() - begun) / 1e6)
