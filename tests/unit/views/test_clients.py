@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import asyncio
+import socket
+import threading
 from collections.abc import Callable, Iterator
-from contextlib import aclosing
+from contextlib import aclosing, suppress
+from itertools import islice
 from typing import Any
 
 import httpx
 import pytest
+from support.waiting import wait_until
 
 from suiro.errors import TransientError, UsageError
 from suiro.views import AsyncViews, Views
+from suiro.views.serving import requests
 from suiro.views.state import UnknownViewError
 
 
@@ -130,3 +135,55 @@ def test_changes_go_on_where_the_connection_broke(ask: Ask) -> None:
 def test_changes_of_a_view_that_is_not_there_are_an_error(ask: Ask) -> None:
     with pytest.raises(UnknownViewError, match="no view"):
         ask(Host((404, {"message": "no view"})), "changes", "delays")
+
+
+def silent_host() -> tuple[socket.socket, list[socket.socket]]:
+    """Takes connections, says one event on each, and then nothing: as one whose machine has lost its power."""
+    listening = socket.create_server(("127.0.0.1", 0))
+    taken: list[socket.socket] = []
+
+    def answer() -> None:
+        with suppress(OSError):
+            while True:
+                connection, _ = listening.accept()
+                taken.append(connection)
+                connection.recv(65_536)
+                number = len(taken)
+                connection.sendall(
+                    b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\n\r\n"
+                    b'id: 1.%d\ndata: {"n": %d}\n\n' % (number, number)
+                )
+
+    threading.Thread(target=answer, daemon=True).start()
+    return listening, taken
+
+
+@pytest.mark.parametrize("kind", [Views, AsyncViews])
+def test_changes_go_on_where_the_host_fell_silent(kind: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(requests, "SILENT_S", 0.1)
+    listening, taken = silent_host()
+    url = f"http://127.0.0.1:{listening.getsockname()[1]}"
+    heard: list[int] = []
+
+    async def follow() -> None:
+        async with AsyncViews(url) as views, aclosing(views.changes("delays")) as changes:  # type: ignore[type-var]
+            async for event in changes:
+                heard.append(event["n"])
+                if len(heard) == 2:
+                    return
+
+    def listen() -> None:
+        if kind is AsyncViews:
+            asyncio.run(follow())
+            return
+        with Views(url) as views:
+            heard.extend(event["n"] for event in islice(views.changes("delays"), 2))
+
+    threading.Thread(target=listen, daemon=True).start()
+    try:
+        wait_until(lambda: len(heard) == 2, 20)
+    finally:
+        listening.close()
+        for connection in taken:
+            connection.close()
+    assert heard == [1, 2]

@@ -27,6 +27,7 @@ from suiro.views.serving.requests import (
     params_of,
     row_path,
     said,
+    stream_timeout,
 )
 
 
@@ -74,7 +75,7 @@ class AsyncViews:
                     f"/views/{view}/changes",
                     params=params_of(options),
                     headers=following.headers,
-                    timeout=None,
+                    timeout=stream_timeout(self._timeout_s),
                 ) as answer:
                     if answer.is_error:
                         await answer.aread()

@@ -30,6 +30,7 @@ from suiro.views.serving.requests import (
     params_of,
     row_path,
     said,
+    stream_timeout,
 )
 
 
@@ -92,7 +93,7 @@ class Views:
                     f"/views/{view}/changes",
                     params=params_of(options),
                     headers=following.headers,
-                    timeout=None,
+                    timeout=stream_timeout(self._timeout_s),
                 ) as answer:
                     if answer.is_error:
                         answer.read()

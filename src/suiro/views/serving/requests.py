@@ -17,6 +17,8 @@ from suiro.views.state import RefusedChangeError, UnknownViewError
 DEFAULT_URL = "http://127.0.0.1:8085"
 URL_VARIABLE = "SUIRO_VIEWS_URL"
 READ_TIMEOUT_S = 30.0
+SILENT_S = 60.0
+"""A stream of changes says something every 15 s; one that does not has lost its host without being told."""
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.02, 1.0
 TRY_AGAIN = (502, 503)
 START_ONE = (
@@ -61,6 +63,10 @@ def said(answer: httpx.Response) -> Any:
         raise UsageError(
             f"{answer.url} answered something else than JSON: is that a host of views?"
         ) from None
+
+
+def stream_timeout(timeout_s: float) -> httpx.Timeout:
+    return httpx.Timeout(timeout_s, read=SILENT_S)
 
 
 class Attempts:
