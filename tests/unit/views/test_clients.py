@@ -187,3 +187,10 @@ def test_changes_go_on_where_the_host_fell_silent(kind: Any, monkeypatch: pytest
         for connection in taken:
             connection.close()
     assert heard == [1, 2]
+
+
+def test_waiting_for_a_version_that_was_never_deployed_is_told() -> None:
+    with pytest.raises(UnknownViewError, match="no version 3"):
+        blocking(
+            Host((200, {"versions": [{"version": 2, "state": "ready"}]})), "wait_until_built", "delays", 3
+        )

@@ -32,6 +32,7 @@ from suiro.views.serving.requests import (
     said,
     stream_timeout,
 )
+from suiro.views.state import UnknownViewError
 
 
 class Views:
@@ -175,7 +176,9 @@ class Views:
         deadline = None if timeout_s is None else monotonic_s() + timeout_s
         while True:
             status = self.status(view)
-            found = next(one for one in status["versions"] if one["version"] == version)
+            found = next((one for one in status["versions"] if one["version"] == version), None)
+            if found is None:
+                raise UnknownViewError(f"view {view} has no version {version}")
             if found["state"] == "ready":
                 return status
             if found["state"] != "building":
