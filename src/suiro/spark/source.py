@@ -28,11 +28,11 @@ from pyspark.sql.streaming.datasource import (
 from pyspark.sql.types import StructType
 
 from suiro.clock import SystemClock
-from suiro.errors import ConfigError, TransientError
+from suiro.errors import ConfigError
 from suiro.spark.offsets import Positions
 from suiro.spark.options import SinkOptions, SourceOptions
 from suiro.spark.planning import OffsetRange, Planner
-from suiro.spark.waiting import RetryingClient, Waiting
+from suiro.spark.waiting import WAITED_FOR, RetryingClient, Waiting
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -240,7 +240,7 @@ class StreamReader(PlanningReader):
                 group, {place: (offset, "") for place, offset in done.offsets.items()}
             )
             self._told = done
-        except TransientError as error:
+        except WAITED_FOR as error:
             _log.warning("progress is not in group %s yet: %s", group, error)
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
