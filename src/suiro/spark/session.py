@@ -144,7 +144,7 @@ def _java_options(log_settings: str) -> str:
         # When a query is stopped, Spark looks through what foreachBatch raised with a regular expression that goes some
         # frames deeper with each character. Only what is used of a stack takes memory.
         "-Xss32m "
-        f"-Dlog4j2.configurationFile={log_settings}"
+        f'"-Dlog4j2.configurationFile={log_settings}"'
     )
 
 

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 import subprocess
 from pathlib import Path
 
@@ -9,6 +10,7 @@ import pytest
 from suiro.errors import UsageError
 from suiro.spark import java
 from suiro.spark.java import find_java, java_version
+from suiro.spark.session import _java_options
 
 
 def fake_java(home: Path, version: str | None, *, release: bool = True) -> Path:
@@ -63,3 +65,9 @@ def test_without_any_the_message_says_what_was_passed_over(
         find_java({"JAVA_HOME": str(old), "PATH": ""})
     with pytest.raises(UsageError, match="none was found"):
         find_java({"PATH": "", "JAVA_HOME": str(tmp_path / "nowhere")})
+
+
+def test_java_finds_its_settings_in_a_folder_with_a_space() -> None:
+    """As on a Mac, where pipx has its environments in "Library/Application Support"."""
+    options = shlex.split(_java_options("/Application Support/log4j2.properties"))
+    assert options[-1] == "-Dlog4j2.configurationFile=/Application Support/log4j2.properties"
