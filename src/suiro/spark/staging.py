@@ -202,9 +202,11 @@ class StagingArea:
         for path in others:
             try:
                 if path.stat().st_mtime * 1000 < now_ms - ABANDONED_AFTER_MS:
-                    for file in path.glob("*.batches"):
+                    files = list(path.glob("*.batches"))
+                    for file in files:
                         file.unlink(missing_ok=True)
-                    _remove_if_empty(path)
+                    if files:  # others may have folders in a shared staging.dir
+                        _remove_if_empty(path)
             except FileNotFoundError:
                 continue  # its own query was quicker
 

@@ -73,6 +73,17 @@ def test_what_killed_drivers_left_is_removed_after_a_day(tmp_path: Path) -> None
     assert sorted(path.name for path in tmp_path.iterdir()) == ["mine", "young"]
 
 
+def test_what_is_abandoned_beside_it_and_not_its_own_stays(tmp_path: Path) -> None:
+    """staging.dir may be the root of a file system that many share."""
+    mine, drop_box = StagingArea(tmp_path / "mine"), tmp_path / "drop-box"
+    written(mine)
+    drop_box.mkdir()
+    now_ms = 1_700_000_000_000
+    os.utime(drop_box, (0, 0))
+    mine.remove_abandoned(now_ms)
+    assert drop_box.is_dir()
+
+
 def test_a_file_that_the_driver_cannot_see_or_that_was_cut(tmp_path: Path) -> None:
     records = written(StagingArea(tmp_path))
     assert records.path is not None
