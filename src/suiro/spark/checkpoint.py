@@ -10,7 +10,7 @@ import json
 import os
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
-from urllib.parse import unquote, urlsplit
+from urllib.parse import urlsplit
 
 from suiro.errors import ConfigError, FatalError
 from suiro.foundation.types import TopicPartition
@@ -119,10 +119,13 @@ def newest_in(checkpoint_location: str, log: Literal["offsets", "commits"]) -> i
 
 
 def _local(location: str) -> str | None:
-    parts = urlsplit(location)
-    if parts.scheme not in ("", "file"):
+    """As Hadoop reads it: all behind the host is the name of a file as it stands, "%20" and "?" too."""
+    scheme, colon, rest = location.partition(":")
+    if not colon or "/" in scheme:
+        return location
+    if scheme != "file":
         return None
-    return unquote(parts.path) if parts.scheme else location
+    return f"/{rest[2:].partition('/')[2]}" if rest.startswith("//") else rest
 
 
 def _remote(location: str) -> tuple[FileSystem, str]:

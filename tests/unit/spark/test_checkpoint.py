@@ -28,6 +28,15 @@ def test_sources_are_read_from_sparks_offset_log(tmp_path: Path) -> None:
     assert read_planned(location, 1) is None
 
 
+def test_a_uri_names_the_folder_that_hadoop_makes_of_it(tmp_path: Path) -> None:
+    """Python's `as_uri` gives %20 for a space; to Hadoop these are three characters of the folder's name."""
+    folder = tmp_path / "with%20what?is#left"
+    folder.mkdir()
+    checkpoint(folder, OURS)
+    for way in (f"file://{folder}", f"file:{folder}", str(folder)):
+        assert read_planned(way, 0) is not None
+
+
 def test_the_digest_is_of_the_sources_only(tmp_path: Path) -> None:
     location = checkpoint(tmp_path, OURS)
     before = read_planned(location, 0)
