@@ -74,7 +74,7 @@ class Applier:
         self._codec = codec
         self._client = client
         self._clock = clock or SystemClock()
-        self._log = CutLog(client, spec.cuts_topic)
+        self._log = CutLog(client, spec.cuts_topic, keeps=False)
         self._pending: deque[Cut] | None = (
             None  # None before the first look: then the store may be far behind
         )
