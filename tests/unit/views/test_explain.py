@@ -21,6 +21,7 @@ from suiro.views.analysis.explain.replay import Side
 from suiro.views.analysis.explain.result import Explanation
 from suiro.views.analysis.explain.rows import explain_from
 from suiro.views.analysis.explain.text import text_of
+from suiro.views.analysis.explain.traits import traits_of
 from suiro.views.definition import RowCodec, topology_of, view
 
 Build = Callable[[Any], Any]
@@ -336,3 +337,13 @@ def test_values_are_shown_as_text_writes_them() -> None:
         "price": "1.50",
         "raw": "\\xff",
     }
+
+
+def test_a_bound_is_told_in_full() -> None:
+    """Rounded to six digits, it was another bound: one that not all of these records keep."""
+    (trait,) = traits_of([{"at": 1_372_896_000_123}, {"at": 1_372_896_000_500}], [{"at": 1_372_896_000_122}])
+    assert trait.text == "at >= 1372896000123"
+    (trait,) = traits_of([{"delay": 1.5}, {"delay": -3.0}], [{"delay": 2}])
+    assert trait.text == "delay <= 1.5"
+    (trait,) = traits_of([{"n": 10**400}, {"n": 10**401}], [{"n": 7}])
+    assert trait.text == f"n >= {10**400}"

@@ -67,10 +67,15 @@ def _trait(field: str, inside: Sequence[Any], outside: Sequence[Any]) -> Trait |
         return None
     low, high = min(inside), max(inside)
     if low > max(numbers):
-        return Trait(text=f"{field} >= {low:g}", others=0)
+        return Trait(text=f"{field} >= {_figure(low)}", others=0)
     if high < min(numbers):
-        return Trait(text=f"{field} <= {high:g}", others=0)
+        return Trait(text=f"{field} <= {_figure(high)}", others=0)
     return None
+
+
+def _figure(number: float) -> str:
+    """All of it: of a bound that is rounded the sentence may not be true."""
+    return repr(number).removesuffix(".0")
 
 
 def _same(left: Any, right: Any) -> bool:
