@@ -14,6 +14,7 @@ from suiro.errors import UsageError
 from suiro.views.analysis.compare.comparison import Comparison, compare, compare_buckets
 from suiro.views.analysis.compare.text import text_of
 from suiro.views.analysis.compare.values import Comparator, Tolerance
+from suiro.views.control.journal import MAX_BATCH_BYTES
 from suiro.views.cuts import Cut
 from suiro.views.store import open_store
 
@@ -264,3 +265,16 @@ def test_a_name_with_a_dot_hides_no_nested_column() -> None:
     assert (found.equal, found.differing) == (1, 1)
     other = {("a",): {"gate": {"letter": "B"}, "gate.letter": "D"}, ("b",): {"gate": {"letter": "B"}}}
     assert [each.column for each in compared(old, other).columns] == ['"gate.letter"']
+
+
+def test_a_result_of_rows_with_names_without_end_can_be_kept() -> None:
+    """The topic of decisions takes records of 16 MiB."""
+
+    def rows(value: int) -> Rows:
+        return {(f"C{n}",): {"by_flight": {f"flight-{n}-{m}": value for m in range(500)}} for n in range(300)}
+
+    found = compared(rows(1), rows(2))
+    assert (found.differing, len(found.columns)) == (300, 1_000)
+    assert found.patterns[0].columns[-1] == ("450 more columns", "differ")
+    assert "450 more columns differ" in text_of(found)
+    assert len(json.dumps(found.to_json())) < MAX_BATCH_BYTES

@@ -11,6 +11,10 @@ from suiro.views.analysis.compare.values import Difference, shortened
 
 PATTERNS_MAX = 200
 KINDS_MAX = 20
+COLUMNS_MAX = 1_000
+"""Rows may have any number of names: those of a map are data. Columns beyond are in no list, their rows are counted."""
+PATTERN_COLUMNS_MAX = 50
+"""Further ones are a single one of the pattern, "7 more columns"."""
 SMALLEST_DECADE, LARGEST_DECADE = -12, 18
 LARGEST_SIZE = 1e300
 """Of a difference that is added up: so their sum stays a float."""
@@ -102,10 +106,15 @@ class Tally:
     def add(self, key: tuple[Any, ...], differences: Sequence[Difference]) -> None:
         self.rows += 1
         for each in differences:
+            if each.column not in self._kinds and len(self._kinds) >= COLUMNS_MAX:
+                continue
             kinds = self._kinds.setdefault(each.column, {})
             name = each.kind if each.kind in kinds or len(kinds) < KINDS_MAX else "differs"
             kinds.setdefault(name, _Sizes()).add(key, each.size)
-        pattern = tuple((each.column, each.kind) for each in differences)
+        shown = differences[:PATTERN_COLUMNS_MAX]
+        pattern = tuple((each.column, each.kind) for each in shown)
+        if len(differences) > len(shown):
+            pattern += ((f"{len(differences) - len(shown):,} more columns", "differ"),)
         seen = self._patterns.get(pattern)
         if seen is None:
             if len(self._patterns) >= PATTERNS_MAX:
@@ -117,7 +126,7 @@ class Tally:
             seen.examples.append(
                 Example(
                     key=key,
-                    columns={each.column: (shortened(each.old), shortened(each.new)) for each in differences},
+                    columns={each.column: (shortened(each.old), shortened(each.new)) for each in shown},
                 )
             )
 
