@@ -347,3 +347,29 @@ def test_a_bound_is_told_in_full() -> None:
     assert trait.text == "delay <= 1.5"
     (trait,) = traits_of([{"n": 10**400}, {"n": 10**401}], [{"n": 7}])
     assert trait.text == f"n >= {10**400}"
+
+
+def test_a_part_of_a_key_may_be_a_list() -> None:
+    def routes(is_whole: bool) -> Side:
+        def build(builder: StreamsBuilder) -> Any:
+            kept = flights(builder).filter(lambda key, value: is_whole or value["dep_delay"] is not None)
+            return kept.group_by(
+                lambda key, value: [value["carrier"], [value["dest"]]], key=serdes.json
+            ).count()
+
+        return version(1 if is_whole else 2, build, ("carrier", "route"))
+
+    (found,) = explain_from([("AA", ["LAX"])], routes(True), routes(False), MemoryLog(SOME), Comparator())
+    assert found.is_explained
+    assert (found.old_records, found.new_records) == (30, 24)
+    assert Explanation.from_json(json.loads(json.dumps(found.to_json()))).key == ("AA", ["LAX"])
+
+
+def test_keys_that_python_takes_for_each_other_are_explained_each() -> None:
+    def build(builder: StreamsBuilder) -> Any:
+        return flights(builder).group_by(lambda key, value: value["dep_delay"], key=serdes.json).count()
+
+    records = [flight(0, "AA", 1), flight(1, "AA", True), flight(2, "AA", True)]
+    sides = version(1, build, "delay"), version(2, build, "delay")
+    found = explain_from([(1,), (True,)], *sides, MemoryLog(records), Comparator())
+    assert [one.old_row for one in found] == [{"value": 1}, {"value": 2}]

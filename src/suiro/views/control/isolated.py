@@ -172,13 +172,14 @@ def _common(old: Any, new: Any) -> tuple[Cut, Cut]:
 
 
 def _side(side: Mapping[str, Any], store: Any, keys: list[tuple[Any, ...]], cut: Cut) -> Any:
+    from suiro.views.analysis.explain.replay import RowKey
     from suiro.views.analysis.explain.rows import side_of
     from suiro.views.definition import VersionSpec
 
     spec = VersionSpec.from_json(side["spec"])
     definition = _loaded(side["code_file"], spec.entry)
     topology = spec.topology_of(definition)
-    rows = {key: store.get(key, as_of=cut.number).row for key in keys}
+    rows = {RowKey(key): store.get(key, as_of=cut.number).row for key in keys}
     return side_of(spec, topology, {key: None if row is None else row.value for key, row in rows.items()})
 
 

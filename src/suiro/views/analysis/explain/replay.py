@@ -40,6 +40,24 @@ KNOWN_MAX = 500_000
 Key = tuple[Any, ...]
 
 
+class RowKey(tuple[Any, ...]):
+    """A row's key, for a dict: as in a store a part may be a list, and 1 is not True."""
+
+    __slots__ = ()
+
+    def __hash__(self) -> int:
+        try:
+            return super().__hash__()
+        except TypeError:
+            return hash(place_of(self))
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, tuple) and place_of(self) == place_of(other)
+
+    def __ne__(self, other: object) -> bool:
+        return not self == other
+
+
 class Codec(Protocol):
     """`RowCodec`."""
 

@@ -22,7 +22,7 @@ from suiro.streams.topology.topology import Topology
 from suiro.views.analysis.compare.values import ABSENT, Comparator, Tolerance, columns_of, plain
 from suiro.views.analysis.explain.kinds import Group, RowEffect, Sorted, sort_records
 from suiro.views.analysis.explain.path import Path, Stop, parted, paths_of, shown
-from suiro.views.analysis.explain.replay import Key, Replay, Side, Traced, replay, reproduces
+from suiro.views.analysis.explain.replay import Key, Replay, RowKey, Side, Traced, replay, reproduces
 from suiro.views.analysis.explain.result import Decided, Explanation, Kind, Turn
 from suiro.views.analysis.explain.traits import traits_of
 from suiro.views.definition import RowCodec, VersionSpec
@@ -79,7 +79,7 @@ def explain_from(
                 f"the key {'/'.join(map(str, key))} has {len(key)} parts, and the view's has {len(old.codec.key)}: "
                 f"{', '.join(old.codec.key)}"
             )
-    wanted = list(dict.fromkeys(tuple(key) for key in keys))
+    wanted = list(dict.fromkeys(map(RowKey, keys)))
     if not wanted:
         return []
     records: dict[Place, InputRecord] = {}
