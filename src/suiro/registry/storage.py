@@ -48,7 +48,7 @@ from suiro.errors import (
     FencedError,
     TransientError,
 )
-from suiro.protocol.record_batch import BatchHeader, iter_headers
+from suiro.protocol.record_batch import BatchHeader, iter_headers, verify
 from suiro.protocol.records import Record, decode_batch, encode_batch
 from suiro.registry.records import NOOP, Key, LogRecord, compact_json
 from suiro.registry.state import State
@@ -117,6 +117,7 @@ def _decode(fetched: Fetched, position: int) -> tuple[list[tuple[BatchHeader, Re
         if header.next_offset <= position:
             continue
         if not header.is_control:
+            verify(fetched.data, place, header)
             records = decode_batch(fetched.data, place)
             rows += [(header, record) for record in records if record.offset >= position]
         position = header.next_offset
