@@ -17,6 +17,7 @@ from suiro.client import Client, NewTopic
 from suiro.errors import FatalError
 from suiro.node import NodeProcess
 from suiro.protocol.columnar import decode, encode
+from suiro.protocol.records import Record, encode_batch
 
 TOPIC = "damaged"
 RECORDS = 60_000
@@ -97,3 +98,20 @@ def test_a_query_stops_at_the_damage(damaged: tuple[NodeProcess, int], spark: An
         assert str(first_lost) in str(raised.value)
     finally:
         query.stop()
+
+
+@pytest.mark.spark
+def test_a_query_stops_at_a_byte_that_has_changed(spark: Any, tmp_path: Path) -> None:
+    """The node serves what it has: it reads no records. Who reads them compares the checksum."""
+    with NodeProcess.start(data=tmp_path / "data") as node, Client(node.bootstrap_servers) as client:
+        client.create_topics([NewTopic(TOPIC, 1, configs={"segment.bytes": str(SEGMENT_BYTES)})])
+        records = [Record(offset=n, timestamp=1, key=None, value=b"v" * 400_000) for n in range(2)]
+        client.produce_many([(TOPIC, 0, encode_batch(records))] * 3)
+    first, *_ = sorted((tmp_path / "data" / f"{TOPIC}-0").glob("*.log"))
+    with first.open("r+b") as file:
+        file.seek(300_000)
+        file.write(b"w")
+    with NodeProcess.start(data=tmp_path / "data") as node:
+        options = {"kafka.bootstrap.servers": node.bootstrap_servers, "subscribe": TOPIC}
+        with pytest.raises(Exception, match=rf"{TOPIC}-0 is damaged: .*offset 0.*CRC"):
+            spark.read.format("suiro").options(**options).load().count()
