@@ -13,6 +13,7 @@ import pytest
 from conftest import LogUnderTest
 from support.admin import ask
 from support.group_wire import Member, commit, delete_group, delete_offsets, describe, fetch, list_groups
+from support.transactional import Transactional
 from support.waiting import wait_until
 from support.wire import Wire
 
@@ -378,6 +379,28 @@ def test_offsets_of_a_member_go_with_its_epoch(wire: Wire, new_topic: NewTopicFi
     ]
     assert fetch(wire, {unique: {topic: [0]}}, member_id="x", epoch=1) == [("unknown_member_id", {})]
     assert fetch(wire, {unique: {topic: [0]}}) == [("none", {(topic, 0): ("none", 5)})]
+
+
+def test_an_old_epoch_commits_in_a_transaction_only_for_what_the_member_still_has(
+    wire: Wire, new_topic: NewTopicFixture, unique: str
+) -> None:
+    """Else a consumer that comes late would set the progress of the partition's next owner back."""
+    topic = new_topic(2)
+    first, second = Member(wire, unique), Member(wire, unique)
+    first.join(topic)
+    old = first.epoch
+    second.join(topic)
+    wait_until(lambda: second.beat() and first.beat() and second.partitions, what="a partition that moved")
+    assert first.epoch > old
+    (kept,), (moved,) = first.partitions, second.partitions
+    producer = Transactional(wire, unique, topic)
+    as_member = {"member_id": first.member_id, "generation": old}
+    assert producer.commit_offset(unique, topic, 5, partition=moved, **as_member) == "illegal_generation"
+    assert producer.commit_offset(unique, topic, 5, partition=kept, **as_member) == "none"
+    producer.finish()
+    assert fetch(wire, {unique: {topic: [kept, moved]}}) == [
+        ("none", {(topic, kept): ("none", 5), (topic, moved): ("none", -1)})
+    ]
 
 
 def test_offsets_by_topic_id(wire: Wire, client: Client, new_topic: NewTopicFixture, unique: str) -> None:

@@ -103,7 +103,16 @@ class Transactional:
         return wait_until(once, what="an answer other than CONCURRENT_TRANSACTIONS") or ("", -1, -1)
 
     def commit_offset(
-        self, group: str, topic: str, offset: int, *, epoch: int | None = None, version: int = 5
+        self,
+        group: str,
+        topic: str,
+        offset: int,
+        *,
+        partition: int = 0,
+        epoch: int | None = None,
+        version: int = 5,
+        member_id: str = "",
+        generation: int = -1,
     ) -> str:
         def once() -> str | None:
             answer = ask(
@@ -114,13 +123,14 @@ class Transactional:
                 group_id=group,
                 producer_id=self.id,
                 producer_epoch=self.epoch if epoch is None else epoch,
-                generation_id=-1,
+                member_id=member_id,
+                generation_id=generation,
                 topics=[
                     {
                         "name": topic,
                         "partitions": [
                             {
-                                "partition_index": 0,
+                                "partition_index": partition,
                                 "committed_offset": offset,
                                 "committed_leader_epoch": -1,
                                 "committed_metadata": "",

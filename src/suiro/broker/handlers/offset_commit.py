@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
-from uuid import UUID
 
 from suiro.broker.answers import Answer
 from suiro.broker.context import BrokerContext
 from suiro.broker.exchange import Exchange
 from suiro.broker.handlers import NO_THROTTLE, whole_ms
-from suiro.broker.handlers.shared.offset_commits import commit_known
+from suiro.broker.handlers.shared.offset_commits import commit_known, topic_id_of
 from suiro.broker.security import Operation, ResourceType
 from suiro.foundation.types import TopicPartition
 from suiro.protocol.messages import ErrorCode
@@ -86,7 +85,7 @@ def _commit(
         generation=request.generation_id_or_member_epoch,
         transactional=False,
         version=exchange.version,
-        places=[(_topic_id(broker, name), index) for name, index in entries],
+        places=[(topic_id_of(broker, name), index) for name, index in entries],
     )
     if code is not ErrorCode.none:
         return dict.fromkeys(entries, code)
@@ -95,12 +94,6 @@ def _commit(
     return commit_known(
         broker, request.group_id, entries, retention_ms=None if retention_ms == -1 else retention_ms
     )
-
-
-def _topic_id(broker: BrokerContext, name: str) -> UUID:
-    topic = broker.topics.topic(name)
-    assert topic is not None
-    return topic.topic_id
 
 
 def _answer(exchange: Exchange, topic: Any, entries: list[tuple[Any, ErrorCode]]) -> Any:

@@ -6,6 +6,7 @@ As with Produce, only into the transaction that this producer has open; up to ve
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 from suiro.broker.answers import Answer
@@ -14,7 +15,7 @@ from suiro.broker.coordination.transactions.admission import admit_writes, is_op
 from suiro.broker.coordination.transactions.state import V1, V2
 from suiro.broker.exchange import Exchange
 from suiro.broker.handlers import NO_THROTTLE
-from suiro.broker.handlers.shared.offset_commits import commit_offsets, refuse_all
+from suiro.broker.handlers.shared.offset_commits import commit_offsets, refuse_all, topic_id_of
 from suiro.broker.security import Operation, ResourceType
 from suiro.foundation.types import TopicPartition
 from suiro.protocol.messages import ErrorCode
@@ -70,7 +71,8 @@ def _commit(
         for topic in permitted
         for entry in topic.partitions
     }
-    refusal = _check(broker, exchange, request) if any(known.values()) else ErrorCode.none
+    existing = [place for place, exists in known.items() if exists]
+    refusal = _check(broker, exchange, request, existing) if existing else ErrorCode.none
     if refusal is ErrorCode.none:
         producer = (request.producer_id, request.producer_epoch)
         return codes | commit_offsets(broker, request.group_id, permitted, producer=producer)
@@ -79,8 +81,13 @@ def _commit(
     }
 
 
-def _check(broker: BrokerContext, exchange: Exchange, request: TxnOffsetCommitRequest) -> ErrorCode:
-    """What refuses the whole commit."""
+def _check(
+    broker: BrokerContext,
+    exchange: Exchange,
+    request: TxnOffsetCommitRequest,
+    places: Iterable[TopicPartition],
+) -> ErrorCode:
+    """What refuses the whole commit, which is for these partitions."""
     if not request.group_id:
         return ErrorCode.invalid_group_id
     offsets = broker.groups.partition_of(request.group_id)
@@ -103,4 +110,5 @@ def _check(broker: BrokerContext, exchange: Exchange, request: TxnOffsetCommitRe
         instance_id=getattr(request, "group_instance_id", None),
         generation=getattr(request, "generation_id", -1),
         transactional=True,
+        places=[(topic_id_of(broker, name), index) for name, index in places],
     )

@@ -480,6 +480,7 @@ def test_an_assignment_counts_as_what_its_members_hold(
         assert synced("h", 90_000) == [ErrorCode.unknown_server_error]
         assert synced("h", 50_000, joins=False) == [ErrorCode.none]
         clock.advance(10_001)
+                        places=(),
         broker.groups.look_again()
         assert broker.groups.memory.used == 0
 

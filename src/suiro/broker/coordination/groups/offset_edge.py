@@ -45,8 +45,8 @@ class GroupOffsets:
         instance_id: str | None,
         generation: int,
         transactional: bool,
+        places: Iterable[tuple[UUID, int]],
         version: int = _FIRST_VERSION_WITH_GROUP_NOT_FOUND,
-        places: Iterable[tuple[UUID, int]] = (),
     ) -> ErrorCode:
         """Whether this consumer may commit for these partitions: one that may not for one may not for any."""
         group = self._coordinator.current(group_id)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
+from uuid import UUID
 
 from suiro.broker.coordination.groups.records import OffsetValue
 from suiro.broker.coordination.groups.refusals import code_of
@@ -63,6 +64,13 @@ def commit_known(
     except LogError as error:
         codes.update(dict.fromkeys(accepted, code_of(error)))
     return codes
+
+
+def topic_id_of(broker: BrokerContext, name: str) -> UUID:
+    """Of a topic that exists."""
+    topic = broker.topics.topic(name)
+    assert topic is not None
+    return topic.topic_id
 
 
 def refuse_all(topics: Any, code: ErrorCode) -> dict[TopicPartition, ErrorCode]:
