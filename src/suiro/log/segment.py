@@ -144,9 +144,12 @@ class Segment:
         if max_timestamp > largest[0]:
             self._max_timestamp = largest = (max_timestamp, last_offset)
         if self._bytes_since_index_entry > self._index_interval_bytes:
-            self.offset_index.add(last_offset - self.base_offset, position)
-            self.time_index.add_if_later(largest[0], largest[1] - self.base_offset)
-            self._bytes_since_index_entry = 0
+            # The batch is in the log already, so an index that cannot be read must not fail the append. The next
+            # batch gets the entry; until then a look-up reads more, and finds the same.
+            with contextlib.suppress(OSError):
+                self.time_index.add_if_later(largest[0], largest[1] - self.base_offset)
+                self.offset_index.add(last_offset - self.base_offset, position)
+                self._bytes_since_index_entry = 0
         self._bytes_since_index_entry += size
 
     def headers(self, position: int = 0) -> Iterator[tuple[int, BatchHeader]]:

@@ -10,10 +10,11 @@ from typing import Any
 
 import pytest
 from kio.schema.errors import ErrorCode
-from support.logs import batch, open_log, read_all
+from support.logs import NOW_MS, batch, first_found, open_log, read_all
 
 from suiro.clock import SystemClock
 from suiro.log import DataDirectory, LogConfig, LogError, StorageError
+from suiro.log.index import PENDING_BYTES
 
 SYNCED = LogConfig(flush_messages=2)
 
@@ -98,6 +99,24 @@ def test_a_file_that_cannot_be_opened_fails_before_anything_is_written(
             again.append(batch())
     assert again.segments[0].path.stat().st_size == size
     assert again.append(batch()).base_offset == 4
+
+
+def test_an_index_that_cannot_be_opened_behind_a_batch_fails_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The batch is written by then: taken for failed, its offset would be given to the next one too."""
+    log = open_log(tmp_path / "t-0", config=LogConfig(index_interval_bytes=0))
+    count = (
+        PENDING_BYTES // 12 + 2
+    )  # the time index has handed its entries to the disk, and holds no file open
+    for number in range(count):
+        log.append(batch(timestamp=NOW_MS + number))
+    with monkeypatch.context() as patch:
+        patch.setattr("suiro.log.index.open_handle", failing)
+        assert log.append(batch(timestamp=NOW_MS + count)).base_offset == count
+    assert log.append(batch(timestamp=NOW_MS + count + 1)).base_offset == count + 1
+    assert len(read_all(log)) == count + 2
+    assert first_found(log.lookups_by_time(NOW_MS + count)) == (count, NOW_MS + count)
 
 
 def test_a_read_that_fails_is_a_failure_of_this_log_alone(
