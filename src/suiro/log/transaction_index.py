@@ -54,6 +54,7 @@ class TransactionIndex:
     def __init__(self, path: str | Path) -> None:
         self._path = os.fspath(path)
         self._entries: list[AbortedTransaction] | None = None
+        self._added: list[AbortedTransaction] = []  # and not among the entries yet
         self._flushed = 0
 
     @property
@@ -65,11 +66,14 @@ class TransactionIndex:
         if self._entries is None:
             self._entries = decode_transactions(read_file(self._path) or b"")
             self._flushed = len(self._entries)
+        if self._added:
+            self._entries += self._added
+            self._added.clear()
         return self._entries
 
     def add(self, entry: AbortedTransaction) -> None:
-        """Remember it and hand it to the operating system; on a full disk that is tried again later."""
-        self.entries.append(entry)
+        """Remember it and hand it to the operating system; where the disk fails, that is tried again later."""
+        self._added.append(entry)
         try:
             self.flush()
         except OSError:
@@ -85,6 +89,7 @@ class TransactionIndex:
 
     def clear(self) -> None:
         self._entries = []
+        self._added.clear()
         self._flushed = 0
         self.path.unlink(missing_ok=True)
 

@@ -119,6 +119,27 @@ def test_an_index_that_cannot_be_opened_behind_a_batch_fails_nothing(
     assert first_found(log.lookups_by_time(NOW_MS + count)) == (count, NOW_MS + count)
 
 
+@pytest.mark.parametrize("clean", [True, False])
+def test_an_abort_counts_though_its_index_cannot_be_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, clean: bool
+) -> None:
+    """Left out of the index, the aborted records would be committed ones to every consumer."""
+    log = open_log(tmp_path / "t-0")
+    for producer_id in (1, 2):
+        log.append(batch(producer_id=producer_id, epoch=0, sequence=0, transactional=True))
+    with monkeypatch.context() as patch:
+        patch.setattr("suiro.log.transaction_index.read_file", failing)
+        assert log.append_control(False, 1, 0, 0) == 2
+    assert log.append_control(False, 2, 0, 0) == 3
+    assert log.read(0, max_bytes=1000, read_committed=True).aborted == [(1, 0), (2, 1)]
+    if clean:
+        log.close()
+    else:
+        log.abandon()
+    again = open_log(tmp_path / "t-0", clean=clean)
+    assert again.read(0, max_bytes=1000, read_committed=True).aborted == [(1, 0), (2, 1)]
+
+
 def test_a_read_that_fails_is_a_failure_of_this_log_alone(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
