@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from pathlib import Path
 from typing import Any
 
 from support.admin import filled, plain
-from support.tiering import TOPIC, TieredNode
+from support.logs import batch
+from support.tiering import DEADLINE_S, TOPIC, TieredNode
 
 from suiro.protocol.messages import API_KEYS, read_response, request_class, write_request
 from suiro.protocol.records import Record, encode_batch
@@ -33,6 +35,48 @@ def test_records_that_are_here_may_leave_no_room_for_those_in_the_store(tmp_path
         }
         assert sizes == {"recent": len(batch), TOPIC: 0}
     finally:
+        node.stop()
+
+
+def test_what_is_copied_while_a_read_waits_tells_its_aborted_transactions(tmp_path: Path) -> None:
+    """A transaction is aborted in the segment behind: left out, its records would be committed ones to the reader."""
+    node = TieredNode(tmp_path)
+    is_asked, may_answer, may_copy = threading.Event(), threading.Event(), threading.Event()
+
+    def before(operation: str, name: str) -> None:
+        segment = int(name.rpartition("/")[2][:20])
+        if operation == "put" and segment > 0:
+            may_copy.wait(DEADLINE_S)
+        elif operation == "get" and segment == 0 and name.endswith(".txnindex"):
+            is_asked.set()
+            may_answer.wait(DEADLINE_S)
+
+    try:
+        node.create()
+        for producer_id in (1, 2):
+            node.log.append(batch(producer_id=producer_id, epoch=0, sequence=0, transactional=True))
+        node.log.append_control(False, 1, 0, 0)
+        node.log.roll()
+        node.log.append_control(False, 2, 0, 0)
+        node.log.roll()
+        end = node.log.log_end_offset
+        node.clock.advance(1)
+        node.store.before = before
+        node.until(lambda: node.copied >= 0, "a copy of the first segment")
+        node.log.retention.apply()
+        reading = node.loop.create_task(
+            node.tier.read(node.partition, 0, max_bytes=1 << 20, read_committed=True)
+        )
+        node.until(is_asked.is_set, "a read that waits for the store")
+        may_copy.set()
+        node.until(lambda: node.copied == end - 1, "a copy of the second segment")
+        node.log.retention.apply()
+        may_answer.set()
+        result = node.loop.run_until_complete(asyncio.wait_for(reading, DEADLINE_S))
+        assert result.aborted == [(1, 0), (2, 1)]
+    finally:
+        may_copy.set()
+        may_answer.set()
         node.stop()
 
 

@@ -110,9 +110,12 @@ class TierReads:
 
     async def _aborted(self, partition: Partition, offset: int, upper: int) -> list[tuple[int, int]]:
         """Aborted transactions that overlap [offset, upper): their markers may lie in later segments, or here."""
-        remote = self._remote_of(partition)
+        remote, reached = self._remote_of(partition), offset
         found: list[tuple[int, int]] = []
-        for segment in tuple(remote.from_offset(offset)):
+        # While it waits, segments that were here are copied, so it looks again after each.
+        while segments := remote.from_offset(reached):
+            segment = segments[0]
+            reached = segment.next_offset
             if segment.transaction_index_empty:
                 continue
             for entry in await self._workers.run(partial(self._reader.aborted, segment)):
