@@ -15,6 +15,7 @@ are told: cutting there would take more away.
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import os
 import struct
@@ -265,7 +266,8 @@ def _recover(directory: Path, segments: list[Segment], recovery_point: int, *, n
     for number in range(first, len(segments)):
         segment = segments[number]
         if number > first:
-            producer_snapshot.write(directory, segment.base_offset, producers.entries.values())
+            with contextlib.suppress(OSError):  # on a full disk the next recovery starts from an older one
+                producer_snapshot.write(directory, segment.base_offset, producers.entries.values())
         position, end = _recover_segment(segment, producers, epochs, gaps, end, now_ms=now_ms)
         if position < segment.size:
             _cut(segments[number:], position, end, now_ms=now_ms)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import resource
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -303,6 +304,39 @@ def test_a_marker_that_cleaning_has_emptied_keeps_no_node_from_starting(tmp_path
 
 def _full(*_: object, **__: object) -> int:
     raise StorageError("no space left on device")
+
+
+@contextmanager
+def no_room() -> Iterator[None]:
+    """No file of this process gets a byte longer, as on a full disk."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (0, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+
+
+@pytest.mark.parametrize("crash", [False, True])
+def test_a_node_starts_on_a_full_disk(tmp_path: Path, crash: bool) -> None:
+    """It could not be told what may go, nor do what retention asks for."""
+    clock = ManualClock()
+    batch = encode_batch([Record(offset=0, timestamp=clock.wall_ms(), key=b"k", value=b"v")])
+    with started(tmp_path, clock, crash=crash) as broker:
+        topic = broker.create_topic("t", partitions=1, configs={"internal.segment.bytes": "200"})
+        for _ in range(9):
+            topic.partitions[0].log.append(batch)
+    with no_room(), started(tmp_path, clock, crash=True) as broker:
+        log = next(iter(broker.topics.partitions())).log
+        assert log.log_end_offset == 9
+        log.retention.delete_records_before(6)
+        with pytest.raises(StorageError):
+            log.append(batch)
+    with started(tmp_path, clock) as broker:
+        found = broker.topics.topic("t")
+        assert found is not None
+        assert found.topic_id == topic.topic_id
+        assert found.partitions[0].log.append(batch).base_offset == 9
 
 
 @pytest.mark.parametrize("how", ["retried", "restarted", "committed"])

@@ -80,6 +80,7 @@ class TopicList:
 
     def load(self) -> None:
         """Read list and journal, and begin a new journal. Raises `ConfigError` where one is damaged."""
+        whole: int | None = None
         if self._path.exists():
             try:
                 content = json.loads(self._path.read_text(encoding="utf-8"))
@@ -92,10 +93,12 @@ class TopicList:
                     f"{self._path} is damaged ({error!r}); restore it, or move it and {JOURNAL_FILE} away to adopt "
                     "the folders found: their topics have lost their settings then, and keep all records"
                 ) from error
-            self._replay()
+            whole = self._replay()
         self._journal = os.open(
             self._journal_path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o644
         )
+        if whole is not None:
+            os.ftruncate(self._journal, whole)  # the next line must not stand behind what a crash left of one
 
     def put(self, *entries: TopicEntry) -> None:
         """A topic is new, or has other settings or more partitions."""
@@ -200,23 +203,23 @@ class TopicList:
             case "deleted":
                 self.deleting.pop(entry.topic_id, None)
 
-    def _replay(self) -> None:
-        if not self._journal_path.exists():
-            return
-        lines = self._journal_path.read_bytes().split(b"\n")
-        for position, line in enumerate(lines):
+    def _replay(self) -> int:
+        """How many bytes the whole lines have. Behind them may be what a crash left of one."""
+        journal = self._journal_path.read_bytes() if self._journal_path.exists() else b""
+        whole = journal.rfind(b"\n") + 1
+        for position, line in enumerate(journal[:whole].split(b"\n")[:-1]):
             try:
                 content = json.loads(line)
                 number = content.pop("number")
                 ((change, value),) = content.items()
                 entry = TopicEntry.from_json(value)
             except (ValueError, KeyError, TypeError, AttributeError) as error:
-                if position == len(lines) - 1:
-                    return  # the empty rest after the last line, or what a crash left of one
                 raise ConfigError(
                     f"{self._journal_path}, line {position + 1} is damaged ({error!r}); restore it, or remove it "
                     f"to begin with what {LIST_FILE} says"
                 ) from error
+            self._lines += 1
             if number > self._number:
                 self._number = number
                 self._apply(change, entry)
+        return whole

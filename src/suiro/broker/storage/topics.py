@@ -149,7 +149,13 @@ class TopicRegistry:
                 self._add(topic)
                 _at_once(self._opening(topic, topic.partitions, entry.partitions))
         self._directory.all_are_open()
-        known.fold()
+        try:
+            known.fold()
+        except OSError as error:
+            if self.adopted:
+                raise  # without the list nothing says that these folders were ever adopted
+            # A node whose disk is full must start all the same, to be told what may go.
+            logger.warning("cannot write %s anew, its journal goes on: %s", LIST_FILE, error)
 
     def close(self) -> None:
         self._list.close()
