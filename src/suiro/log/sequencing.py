@@ -41,7 +41,9 @@ def check_batch(
         entry = producers.entries[producer_id]
         if entry.whole:
             raise
-        batches = last_batches_of(tuple(segments), producer_id, entry.producer_epoch)
+        last_offset = entry.batches[-1].last_offset  # behind it are others' batches alone
+        until = [segment for segment in segments if segment.base_offset <= last_offset]
+        batches = last_batches_of(until, producer_id, entry.producer_epoch)
         producers.refill(producer_id, entry.producer_epoch, batches)
         duplicate = producers.duplicate_of(producer_id, producer_epoch, first, last)
         if duplicate is None:

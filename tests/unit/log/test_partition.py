@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -13,10 +14,13 @@ from support.logs import NOW_MS, batch, first_found, open_log, read_all, region_
 
 from suiro.clock import ManualClock
 from suiro.log import LogConfig, LogError, PartitionLog, files
+from suiro.log.errors import OutOfOrderSequenceError
 from suiro.log.files import FileHandle
+from suiro.log.segment import Segment
 from suiro.protocol.crc32c import crc32c
 from suiro.protocol.record_batch import (
     HEADER_SIZE,
+    BatchHeader,
     iter_headers,
     pack_header,
     patch_offset,
@@ -143,6 +147,34 @@ def test_the_last_five_are_known_after_a_restart(tmp_path: Path, clean: bool) ->
     with pytest.raises(LogError):
         log.append(batch(producer_id=9, epoch=0, sequence=6))
     assert log.append(batch(producer_id=9, epoch=0, sequence=12)).base_offset == 12
+
+
+def test_a_producers_last_batches_are_looked_for_where_it_wrote_last(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A log of days would be read through, and the node with it stand still, for one batch out of order."""
+    config = LogConfig(segment_bytes=200)
+    log = open_log(tmp_path / "t-0", config=config)
+    for sequence in range(6):
+        log.append(batch(producer_id=1, epoch=0, sequence=sequence))
+    first_of_others = log.log_end_offset
+    for _ in range(20):
+        log.append(batch())
+    log.close()
+    again = open_log(tmp_path / "t-0", config=config, clean=True)
+    read: list[int] = []
+    headers = Segment.headers
+
+    def counted(self: Segment, position: int = 0) -> Iterator[tuple[int, BatchHeader]]:
+        read.append(self.base_offset)
+        return headers(self, position)
+
+    monkeypatch.setattr(Segment, "headers", counted)
+    with pytest.raises(OutOfOrderSequenceError):
+        again.append(batch(producer_id=1, epoch=0, sequence=9))
+    assert read
+    assert max(read) < first_of_others
+    assert again.append(batch(producer_id=1, epoch=0, sequence=2)).base_offset == 2
 
 
 def test_idle_producers_are_forgotten_by_the_time_they_wrote_not_by_event_time(tmp_path: Path) -> None:
