@@ -262,6 +262,31 @@ def test_a_regular_expression_may_leave_a_quotation_open(tmp_path: Path, clock: 
         assert [group.is_subscribed_to(topic) for topic in ("a.b", "a.bc", "axb")] == [True, False, False]
 
 
+def test_offsets_of_a_group_between_two_protocols_are_of_a_group_after_a_start(
+    tmp_path: Path, clock: ManualClock
+) -> None:
+    """Else nothing could expire or delete them any more."""
+    with started(tmp_path, clock) as broker:
+        broker.create_topic("t")
+        joined = join(broker, "m", "t")
+        beat(broker, "m", -1)
+        commit(broker, 5)
+        assert joined.member_epoch > 0
+        request = JoinRequest(
+            member_id="",
+            session_timeout_ms=10_000,
+            rebalance_timeout_ms=10_000,
+            protocol_type="consumer",
+            protocols=(("range", b""),),
+            needs_known_member_id=True,
+        )
+        broker.groups.join("g", request, lambda _: None)
+    with started(tmp_path, clock) as broker:
+        assert committed(broker) == {PLACE: 5}
+        assert broker.groups.delete("g") is ErrorCode.none
+        assert committed(broker) == {}
+
+
 def test_offsets_of_consumers_that_manage_themselves_expire_each_for_itself(
     tmp_path: Path, clock: ManualClock
 ) -> None:
