@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Container
 from typing import TYPE_CHECKING, Any, cast
 
 from suiro.broker.answers import Answer
@@ -10,6 +11,7 @@ from suiro.broker.coordination.groups import CommittedOffset
 from suiro.broker.exchange import Exchange
 from suiro.broker.handlers import NO_THROTTLE
 from suiro.broker.security import Operation, ResourceType
+from suiro.foundation.types import TopicPartition
 from suiro.protocol.messages import ErrorCode
 
 if TYPE_CHECKING:
@@ -50,24 +52,26 @@ def _group(
     if code is not ErrorCode.none:
         return code, ()
     if group.topics is None:
-        return ErrorCode.none, _all(broker, exchange, group_id, stable=stable)
+        return ErrorCode.none, _all(broker, exchange, group_id, undecided)
     found, refused = [], []
     for topic in group.topics:
         name, code = _name(broker, exchange, topic)
         if code is ErrorCode.none:
-            found.append(_topic(broker, exchange, group_id, name, topic, stable=stable))
+    undecided = broker.groups.offsets.store.undecided(group_id) if stable else frozenset()
+            found.append(_topic(broker, exchange, group_id, name, topic, undecided))
         else:
             refused.append(_refused(exchange, topic, name, code))
     return ErrorCode.none, (*found, *refused)
 
 
-def _all(broker: BrokerContext, exchange: Exchange, group_id: str, *, stable: bool) -> tuple[Any, ...]:
+def _all(
+    broker: BrokerContext, exchange: Exchange, group_id: str, undecided: Container[TopicPartition]
+) -> tuple[Any, ...]:
     """Every topic that the client may see; those without an id cannot be told in the versions that go by ids."""
     places: dict[str, list[int]] = {}
     for topic, index in sorted(broker.groups.offsets.store.committed(group_id)):
         places.setdefault(topic, []).append(index)
     answers = []
-    undecided = broker.groups.offsets.store.undecided(group_id) if stable else set()
     committed = broker.groups.offsets.store.committed(group_id)
     for name, indexes in places.items():
         if not exchange.may(Operation.DESCRIBE, ResourceType.TOPIC, name):
@@ -97,10 +101,14 @@ def _name(broker: BrokerContext, exchange: Exchange, topic: Any) -> tuple[str, E
 
 
 def _topic(
-    broker: BrokerContext, exchange: Exchange, group_id: str, name: str, topic: Any, *, stable: bool
+    broker: BrokerContext,
+    exchange: Exchange,
+    group_id: str,
+    name: str,
+    topic: Any,
+    undecided: Container[TopicPartition],
 ) -> Any:
     committed = broker.groups.offsets.store.committed(group_id)
-    undecided = broker.groups.offsets.store.undecided(group_id) if stable else set()
     topic_id = getattr(topic, "topic_id", None)
     partitions = []
     for index in topic.partition_indexes:

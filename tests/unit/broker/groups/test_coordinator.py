@@ -13,10 +13,12 @@ import uvloop
 
 from suiro.broker import Broker, BrokerConfig
 from suiro.broker.coordination.groups.consumer_group import ConsumerGroup
+from suiro.broker.coordination.groups import group as group_module
 from suiro.broker.coordination.groups.consumer_messages import Heartbeat
 from suiro.broker.coordination.groups.group import Group, GroupState
 from suiro.broker.coordination.groups.group_messages import JoinReply, JoinRequest, SyncReply, SyncRequest
 from suiro.broker.coordination.groups.records import OffsetValue
+from suiro.broker.coordination.groups.offsets import CommittedOffset, OffsetStore
 from suiro.broker.coordination.groups.refusals import GroupRefusal
 from suiro.broker.coordination.transactions.state import V1
 from suiro.clock import ManualClock
@@ -131,6 +133,35 @@ def test_a_consumer_group_goes_on_after_a_start(tmp_path: Path, clock: ManualClo
         beat(broker, "a", first.member_epoch, owned=kept)
         assert sum(len(some) for some in beat(broker, "b", 3).assignment.values()) == 1
         epoch = group.group_epoch
+def test_who_asks_for_what_is_undecided_in_a_group_does_not_go_over_all_others() -> None:
+    """An OffsetFetch asks so for each of its groups, of which it may name thousands."""
+
+    class Counted(str):
+        compared = 0
+
+        def __eq__(self, other: object) -> bool:
+            Counted.compared += 1
+            return str.__eq__(self, other)
+
+        __hash__ = str.__hash__
+
+    store = OffsetStore()
+    value = OffsetValue(offset=1, leader_epoch=0, metadata="", commit_ms=0)
+    for number in range(100):
+        entry = CommittedOffset(value=value, log_offset=number)
+        store.hold(f"other-{number}", PLACE, entry, index=0, producer_id=number)
+    store.hold("g", PLACE, entry, index=0, producer_id=1)
+    store.hold("g", PLACE, entry, index=0, producer_id=2)
+    assert store.undecided(Counted("g")) == {PLACE}
+    assert Counted.compared < 10
+    store.complete_transaction(0, 1, commit=True)
+    assert store.undecided("g") == {PLACE}
+    store.remove("g", [PLACE])
+    store.complete_transaction(0, 2, commit=True)
+    assert (store.undecided("g"), store.committed("g")) == (set(), {})
+    assert store.undecided("other-3") == {PLACE}
+
+
         clock.advance(45_000)
         broker.groups.consumers.tick(group)
         assert (group.members, group.group_epoch) == ({}, epoch + 2)
@@ -345,6 +376,32 @@ def test_offsets_of_an_empty_group_expire_from_when_it_became_empty(
     with started(tmp_path, clock) as broker:
         clock.advance(WEEK_MS - 1)
         broker.groups.expire_offsets()
+def test_subscriptions_are_decoded_once_however_many_offsets_there_are(
+    tmp_path: Path, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A large group's members times its partitions held the node up for seconds."""
+    decoded: list[bytes] = []
+    decode = group_module.topics_of
+
+    def topics_of(subscription: bytes) -> frozenset[str]:
+        decoded.append(subscription)
+        return decode(subscription)
+
+    with started(tmp_path, clock) as broker:
+        broker.create_topic("t", partitions=20)
+        _, sync = join_classic(broker, "t")
+        sync()
+        places = [("t", index) for index in range(20)]
+        for place in places:
+            commit(broker, 1, place=place)
+        clock.advance(WEEK_MS)
+        monkeypatch.setattr(group_module, "topics_of", topics_of)
+        broker.groups.expire_offsets()
+        assert len(committed(broker)) == 20
+        broker.groups.offsets.delete("g", places)
+        assert len(decoded) <= 4
+
+
         assert committed(broker) == {PLACE: 1}
         clock.advance(1)
         broker.groups.expire_offsets()

@@ -124,8 +124,10 @@ class GroupOffsets:
             raise GroupRefusal(ErrorCode.group_id_not_found, f"Group {group_id} not found.")
         if isinstance(group, Group) and group.members and not group.is_of_consumers:
             raise GroupRefusal(ErrorCode.non_empty_group, f"group {group_id} has members")
+        places = tuple(places)
+        subscribed = _subscribed(group, places)
         codes = {
-            place: ErrorCode.group_subscribed_to_topic if group.is_subscribed_to(place[0]) else ErrorCode.none
+            place: ErrorCode.group_subscribed_to_topic if place[0] in subscribed else ErrorCode.none
             for place in places
         }
         known = self.store.committed(group_id).keys() | self.store.undecided(group_id)
@@ -193,14 +195,11 @@ class GroupOffsets:
             is_expired = self._expiry(group, now)
             if is_expired is None and offsets:
                 continue
-            expired = {
-                place
-                for place, entry in offsets.items()
-                if is_expired is not None
-                and place not in held
-                and not group.is_subscribed_to(place[0])
-                and is_expired(entry.value)
-            }
+            expired: set[TopicPartition] = set()
+            if is_expired is not None:
+                old = [place for place, entry in offsets.items() if is_expired(entry.value)]
+                subscribed = _subscribed(group, old)
+                expired = {place for place in old if place not in held and place[0] not in subscribed}
             is_over = not held and len(expired) == len(offsets) and _is_empty(group)
             with _for_itself(group_id):
                 if is_over:
@@ -233,6 +232,12 @@ def _for_itself(group_id: str) -> Iterator[None]:
         yield
     except LogError as error:
         logger.error("that offsets of group %s are over cannot be written down now: %s", group_id, error)
+
+
+def _subscribed(group: Group | ConsumerGroup, places: Iterable[TopicPartition]) -> set[str]:
+    """The topics of these partitions that the group reads. Each is asked for once: a classic group decodes the
+    subscriptions of all its members to tell."""
+    return {topic for topic in {topic for topic, _ in places} if group.is_subscribed_to(topic)}
 
 
 def _is_empty(group: Group | ConsumerGroup) -> bool:

@@ -7,7 +7,8 @@ a topic or group that was deleted meanwhile.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Set
 from dataclasses import dataclass
 from itertools import chain
 
@@ -30,6 +31,8 @@ class OffsetStore:
         self._committed: dict[str, dict[TopicPartition, CommittedOffset]] = {}
         # (partition of __consumer_offsets, producer id) -> what its open transaction would commit
         self._undecided: dict[tuple[int, int], dict[tuple[str, TopicPartition], CommittedOffset]] = {}
+        # Of each group: where, and by how many transactions. Who asks for one group is not to go over all.
+        self._undecided_of: dict[str, Counter[TopicPartition]] = {}
 
     def __iter__(self) -> Iterator[tuple[str, Mapping[TopicPartition, CommittedOffset]]]:
         return iter(self._committed.items())
@@ -37,15 +40,15 @@ class OffsetStore:
     def committed(self, group_id: str) -> Mapping[TopicPartition, CommittedOffset]:
         return self._committed.get(group_id, {})
 
-    def undecided(self, group_id: str) -> set[TopicPartition]:
+    def undecided(self, group_id: str) -> Set[TopicPartition]:
         """Where an open transaction holds an offset of this group (KIP-447: require_stable)."""
-        return {place for held in self._undecided.values() for group, place in held if group == group_id}
+        return self._undecided_of.get(group_id, Counter()).keys()
 
     def places(self, *, of_topic: str | None = None) -> dict[str, set[TopicPartition]]:
         """Group -> where it has an offset, decided or not."""
         found: dict[str, set[TopicPartition]] = {}
         committed = ((group_id, place) for group_id, offsets in self._committed.items() for place in offsets)
-        undecided = (key for held in self._undecided.values() for key in held)
+        undecided = ((group_id, place) for group_id, held in self._undecided_of.items() for place in held)
         for group_id, place in chain(committed, undecided):
             if of_topic in (None, place[0]):
                 found.setdefault(group_id, set()).add(place)
@@ -64,22 +67,37 @@ class OffsetStore:
         producer_id: int,
     ) -> None:
         """Until the marker of this producer is in the given partition of `__consumer_offsets`."""
-        self._undecided.setdefault((index, producer_id), {})[group_id, place] = entry
+        held = self._undecided.setdefault((index, producer_id), {})
+        if (group_id, place) not in held:
+            self._undecided_of.setdefault(group_id, Counter())[place] += 1
+        held[group_id, place] = entry
 
     def remove(self, group_id: str, places: Iterable[TopicPartition]) -> None:
         offsets = self._committed.get(group_id, {})
-        for place in places:
+        for place in tuple(places):
             offsets.pop(place, None)
-            for held in self._undecided.values():
-                held.pop((group_id, place), None)
+            if place in self.undecided(group_id):
+                for held in self._undecided.values():
+                    if held.pop((group_id, place), None) is not None:
+                        self._decided(group_id, place)
         if not offsets:
             self._committed.pop(group_id, None)
 
     def complete_transaction(self, index: int, producer_id: int, *, commit: bool) -> None:
         held = self._undecided.pop((index, producer_id), {})
+        for group_id, place in held:
+            self._decided(group_id, place)
         if not commit:
             return
         for (group_id, place), entry in held.items():
             present = self.committed(group_id).get(place)
             if present is None or present.log_offset < entry.log_offset:
                 self.put(group_id, place, entry)
+
+    def _decided(self, group_id: str, place: TopicPartition) -> None:
+        counts = self._undecided_of[group_id]
+        counts[place] -= 1
+        if not counts[place]:
+            del counts[place]
+        if not counts:
+            del self._undecided_of[group_id]
