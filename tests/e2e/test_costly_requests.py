@@ -365,3 +365,33 @@ def test_denials_of_a_request_are_one_line(tmp_path: Path) -> None:
     denied = [line for line in log.read_text().splitlines() if "Denied" in line]
     assert len(denied) == 1
     assert "TOPIC:LITERAL:t0, t1, t2 and 19997 more" in denied[0]
+
+
+def test_what_is_named_again_and_again_is_described_once() -> None:
+    """Some thousand names of one large group are a small request, and their answer was more than the node's memory."""
+    times = 3
+    resource = {"resource_type": 2, "resource_name": "t", "configuration_keys": None}
+    requests: list[tuple[str, int, str, dict[str, Any]]] = [
+        ("describe_groups", 5, "groups", {"groups": ["g"] * times}),
+        ("consumer_group_describe", 1, "groups", {"group_ids": ["g"] * times}),
+        (
+            "describe_producers",
+            0,
+            "topics",
+            {"topics": [{"name": "t", "partition_indexes": [0] * times}] * times},
+        ),
+        ("describe_configs", 4, "results", {"resources": [resource] * times}),
+        ("offset_fetch", 9, "groups", {"groups": [{"group_id": "g", "topics": None}] * times}),
+    ]
+    with InProcessNode.start() as node, Wire(node.bootstrap_servers) as wire:
+        create(wire, "t")
+        for name, version, results, body in requests:
+            (found,) = ask(wire, name, version, **body)[results]
+            assert len(found.get("partitions", [0])) == 1, name
+        asked = request_class(API_KEYS["describe_transactions"], 0)
+        answers = []
+        for count in (1, times):
+            request = asked(transactional_ids=("none",) * count)
+            wire.send_bytes(write_request(request, correlation_id=0, client_id="wire"))
+            answers.append(wire.receive_bytes())
+        assert answers[0] == answers[1]

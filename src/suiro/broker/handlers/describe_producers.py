@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 from suiro.broker.answers import Answer
@@ -17,31 +18,35 @@ if TYPE_CHECKING:
 
 
 def handle(broker: BrokerContext, exchange: Exchange, request: DescribeProducersRequest) -> Answer:
+    # Each partition once: one with many producers, named thousands of times, would fill the node's memory.
+    wanted: dict[str, dict[int, None]] = {}
+    for topic in request.topics:
+        wanted.setdefault(topic.name, {}).update(dict.fromkeys(topic.partition_indexes))
     return exchange.response(
         throttle_time=NO_THROTTLE,
-        topics=tuple(_topic(broker, exchange, topic) for topic in request.topics),
+        topics=tuple(_topic(broker, exchange, name, indexes) for name, indexes in wanted.items()),
     )
 
 
-def _topic(broker: BrokerContext, exchange: Exchange, topic: Any) -> Any:
+def _topic(broker: BrokerContext, exchange: Exchange, name: str, indexes: Iterable[int]) -> Any:
     code, message = ErrorCode.none, None
     try:
-        check_topic_name(topic.name)
+        check_topic_name(name)
     except InvalidTopicError as error:
         code, message = ErrorCode.invalid_topic_exception, str(error)
     else:
-        if not exchange.may(Operation.READ, ResourceType.TOPIC, topic.name):
+        if not exchange.may(Operation.READ, ResourceType.TOPIC, name):
             code = ErrorCode.topic_authorization_failed
     partitions = []
-    for index in topic.partition_indexes:
-        partition = broker.topics.partition(topic.name, index) if code is ErrorCode.none else None
+    for index in indexes:
+        partition = broker.topics.partition(name, index) if code is ErrorCode.none else None
         if partition is None:
             refused = ErrorCode.unknown_topic_or_partition if code is ErrorCode.none else code
             partitions.append(_partition(exchange, index, refused, message, ()))
         else:
             producers = tuple(_producer(exchange, entry) for entry in partition.log.producer_states())
             partitions.append(_partition(exchange, index, ErrorCode.none, None, producers))
-    return exchange.make("TopicResponse", name=topic.name, partitions=tuple(partitions))
+    return exchange.make("TopicResponse", name=name, partitions=tuple(partitions))
 
 
 def _partition(

@@ -26,7 +26,9 @@ def handle(broker: BrokerContext, exchange: Exchange, request: DescribeTransacti
     return exchange.response(
         throttle_time=NO_THROTTLE,
         transaction_states=tuple(
-            _describe(broker, exchange, transactional_id) for transactional_id in request.transactional_ids
+            _describe(broker, exchange, transactional_id)
+            # Each once: a large transaction named thousands of times would fill the node's memory.
+            for transactional_id in dict.fromkeys(request.transactional_ids)
         ),
     )
 

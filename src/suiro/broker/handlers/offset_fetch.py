@@ -32,7 +32,13 @@ def handle(broker: BrokerContext, exchange: Exchange, request: OffsetFetchReques
             topics = tuple(_refused(exchange, topic, topic.name, code) for topic in asked)
         return exchange.response(throttle_time=NO_THROTTLE, topics=topics, error_code=code)
     groups = []
+    told: set[str] = set()
     for group in request.groups:
+        if group.topics is None:
+            # All offsets of a group once: named thousands of times, they would fill the node's memory.
+            if group.group_id in told:
+                continue
+            told.add(group.group_id)
         code, topics = _group(broker, exchange, group, stable=stable)
         groups.append(
             exchange.make("OffsetFetchResponseGroup", group_id=group.group_id, topics=topics, error_code=code)
@@ -51,13 +57,13 @@ def _group(
     )
     if code is not ErrorCode.none:
         return code, ()
+    undecided = broker.groups.offsets.store.undecided(group_id) if stable else frozenset()
     if group.topics is None:
         return ErrorCode.none, _all(broker, exchange, group_id, undecided)
     found, refused = [], []
     for topic in group.topics:
         name, code = _name(broker, exchange, topic)
         if code is ErrorCode.none:
-    undecided = broker.groups.offsets.store.undecided(group_id) if stable else frozenset()
             found.append(_topic(broker, exchange, group_id, name, topic, undecided))
         else:
             refused.append(_refused(exchange, topic, name, code))
