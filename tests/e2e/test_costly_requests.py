@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +16,7 @@ from support.wire import Wire
 
 from suiro.broker import Broker
 from suiro.broker.handlers import create_topics as create_topics_handler
+from suiro.broker.handlers import incremental_alter_configs as incremental_alter_configs_handler
 from suiro.broker.handlers import produce as produce_handler
 from suiro.broker.handlers.metadata import MAX_PARTITIONS_CREATED
 from suiro.broker.storage.topics import TopicRegistry
@@ -365,6 +366,49 @@ def test_denials_of_a_request_are_one_line(tmp_path: Path) -> None:
     denied = [line for line in log.read_text().splitlines() if "Denied" in line]
     assert len(denied) == 1
     assert "TOPIC:LITERAL:t0, t1, t2 and 19997 more" in denied[0]
+
+
+def test_settings_of_many_resources_let_others_have_their_turn(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each is written to disk and synced. One request may name thousands."""
+    answered = threading.Event()
+    answer_each = incremental_alter_configs_handler.answer_each
+
+    def slowly(*arguments: Any) -> Generator[None, None, Any]:
+        """Has nothing to do after the first resource until another client was answered."""
+        made = answer_each(*arguments)
+        yield next(made)
+        ends = time.monotonic() + DEADLINE_S
+        while not answered.is_set() and time.monotonic() < ends:
+            yield
+        return (yield from made)
+
+    monkeypatch.setattr(incremental_alter_configs_handler, "answer_each", slowly)
+    setting = {"name": "consumer.session.timeout.ms", "config_operation": 0, "value": "46000"}
+    resources = [{"resource_type": 32, "resource_name": f"g{n}", "configs": [setting]} for n in range(3)]
+    codes: list[str] = []
+
+    def alter(wire: Wire) -> None:
+        answer = ask(wire, "incremental_alter_configs", 1, resources=resources)
+        codes.extend(one["error_code"] for one in answer["responses"])
+
+    with (
+        InProcessNode.start() as node,
+        Wire(node.bootstrap_servers) as wire,
+        Wire(node.bootstrap_servers) as other,
+    ):
+
+        def altered() -> set[str]:
+            found = ask(other, "list_config_resources", 1, resource_types=(32,))["config_resources"]
+            return {one["resource_name"] for one in found}
+
+        thread = threading.Thread(target=alter, args=[wire])
+        thread.start()
+        wait_until(lambda: altered() == {"g0"}, what="the first group's setting")
+        assert not codes
+        answered.set()
+        thread.join(DEADLINE_S)
+        assert codes == ["none"] * 3
+        assert altered() == {"g0", "g1", "g2"}
 
 
 def test_what_is_named_again_and_again_is_described_once() -> None:

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 from suiro.broker.answers import Answer
 from suiro.broker.context import BrokerContext
 from suiro.broker.exchange import Exchange
-from suiro.broker.handlers import NO_THROTTLE
 from suiro.broker.handlers.shared.config_changes import (
     RefusedError,
     alter_settings,
@@ -58,8 +57,7 @@ def handle(broker: BrokerContext, exchange: Exchange, request: IncrementalAlterC
             validate_only=request.validate_only,
         )
 
-    responses = answer_each(exchange, request.resources, alter, result="AlterConfigsResourceResponse")
-    return exchange.response(throttle_time=NO_THROTTLE, responses=responses)
+    return exchange.in_steps(answer_each(exchange, request.resources, alter))
 
 
 def _changed(

@@ -7,10 +7,12 @@ request says about one resource holds or nothing of it.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
+from suiro.broker.answers import Response
+from suiro.broker.handlers import NO_THROTTLE
 from suiro.broker.security import CLUSTER_NAME, Operation, ResourceType
 from suiro.broker.settings.configs import GROUP_SETTINGS, ResourceKind, check_group_configs, text_of
 from suiro.broker.settings.dynamic_settings import Layer
@@ -40,9 +42,10 @@ class RefusedError(Exception):
 
 
 def answer_each(
-    exchange: Exchange, resources: Iterable[Any], alter: Callable[[Any], None], *, result: str
-) -> tuple[Any, ...]:
-    """One result for each resource of a request: `alter` raises `RefusedError` for those that stay as they are."""
+    exchange: Exchange, resources: Iterable[Any], alter: Callable[[Any], None]
+) -> Generator[None, None, Response]:
+    """One result for each resource of a request: `alter` raises `RefusedError` for those that stay as they are. Each is
+    synced to disk by itself, in a step of its own."""
     resources = tuple(resources)
     named = Counter((resource.resource_type, resource.resource_name) for resource in resources)
     results = []
@@ -58,14 +61,15 @@ def answer_each(
             code, message = refusal.code, str(refusal)
         results.append(
             exchange.make(
-                result,
+                "AlterConfigsResourceResponse",
                 error_code=code,
                 error_message=message,
                 resource_type=resource.resource_type,
                 resource_name=resource.resource_name,
             )
         )
-    return tuple(results)
+        yield
+    return exchange.response(throttle_time=NO_THROTTLE, responses=tuple(results))
 
 
 def refuse_nulls(names: Iterable[str]) -> None:
