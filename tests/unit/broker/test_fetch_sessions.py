@@ -201,6 +201,34 @@ def test_no_session_without_a_place(partition: PartitionFixture) -> None:
     assert sessions.get(first) is not None
 
 
+def test_sessions_hold_so_many_partitions_together(partition: PartitionFixture) -> None:
+    """They stay when their clients are gone, and anybody may name partitions that are not there."""
+    sessions = FetchSessions(slots=10, partitions=3)
+    first = begin(sessions, partition(0), partition(1))
+    assert begin(sessions, partition(0), partition(1)) == NO_SESSION
+    second = begin(sessions, partition(2))
+    assert NO_SESSION not in (first, second)
+    assert resume(sessions, first, 1, *asked(partition(0))) is not None
+    with pytest.raises(FetchSessionError) as caught:
+        resume(sessions, first, 2, *asked(partition(3)))
+    assert caught.value.code is ErrorCode.fetch_session_id_not_found
+    assert sessions.partition_count == 1
+    assert begin(sessions, *map(partition, range(4)), now_ms=OLD) == NO_SESSION
+    assert begin(sessions, *map(partition, range(3)), now_ms=OLD) != NO_SESSION
+    assert sessions.get(second) is None
+
+
+def test_names_that_no_topic_can_have_are_not_kept(partition: PartitionFixture) -> None:
+    sessions = FetchSessions(slots=2)
+    long = Wanted(key=("t" * 250, 0), offset=0, max_bytes=1, name="t" * 250, refused=True)
+    more = {"by_topic_id": False, "privileged": False, "read_committed": False, "now_ms": 0}
+    assert sessions.begin([long], **more) == NO_SESSION
+    session = begin(sessions, partition(0))
+    with pytest.raises(FetchSessionError):
+        resume(sessions, session, 1, long)
+    assert len(sessions) == 0
+
+
 def test_the_longest_unused_makes_room(partition: PartitionFixture) -> None:
     sessions = FetchSessions(slots=2)
     first, second = begin(sessions, partition(0)), begin(sessions, partition(1))

@@ -10,19 +10,19 @@ What is always true:
 
 A session ends when a client says so, when its last partition is forgotten, or when its place is needed: the longest
 unused for two minutes goes first, else one that is smaller than the new one and older than two minutes. Replicas'
-sessions are privileged: consumers' make room for them.
+sessions are privileged: consumers' make room for them. A session that grows beyond what all may hold together ends.
 """
 
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sized
 from dataclasses import dataclass
 from typing import TypeAlias
 from uuid import UUID
 
 from suiro.broker.metrics.metrics import Metrics
-from suiro.broker.storage.topics import Partition
+from suiro.broker.storage.topics import MAX_NAME_LENGTH, Partition
 from suiro.log import ReadResult
 from suiro.protocol.messages import ErrorCode
 
@@ -30,6 +30,9 @@ NO_SESSION = 0
 INITIAL_EPOCH = 0
 FINAL_EPOCH = -1
 EVICTION_MS = 120_000
+MAX_PARTITIONS = 500_000
+"""Of all sessions together, also those that are unknown or not for their client: a few hundred bytes each, which stay
+when the client is gone. Whoever finds no room fetches without a session."""
 _MAX_INT = 2**31 - 1
 
 Key: TypeAlias = tuple[str | UUID | None, int]
@@ -228,10 +231,13 @@ class FetchSession:
 
 
 class FetchSessions:
-    """All sessions of a node, at most `slots`, the longest unused first."""
+    """All sessions of a node, at most `slots` with at most `partitions` together, the longest unused first."""
 
-    def __init__(self, *, slots: int, metrics: Metrics | None = None) -> None:
+    def __init__(
+        self, *, slots: int, partitions: int = MAX_PARTITIONS, metrics: Metrics | None = None
+    ) -> None:
         self._slots = slots
+        self._most_partitions = partitions
         self._sessions: dict[int, FetchSession] = {}
         self.evictions = 0
         if metrics is not None:
@@ -280,6 +286,11 @@ class FetchSessions:
             raise FetchSessionError(ErrorCode.invalid_fetch_session_epoch)
         if session.by_topic_id != by_topic_id:
             raise FetchSessionError(ErrorCode.fetch_session_topic_id_error)
+        wanted = tuple(wanted)
+        new = [item for item in wanted if item.key not in session.partitions]
+        if new and (self._are_too_many(new) or any(map(_is_no_topics, new))):
+            self._remove(session_id)
+            raise FetchSessionError(ErrorCode.fetch_session_id_not_found)
         session.update(wanted, forgotten)
         if not session.partitions:
             self._remove(session_id)
@@ -299,8 +310,11 @@ class FetchSessions:
     ) -> int:
         """Make a session of what a full request was just answered; its id, or `NO_SESSION` if there is no place."""
         partitions = list(told)
-        if len(self._sessions) >= self._slots and not self._evict(privileged, len(partitions), now_ms):
+        if len(partitions) > self._most_partitions or any(map(_is_no_topics, partitions)):
             return NO_SESSION
+        while len(self._sessions) >= self._slots or self._are_too_many(partitions):
+            if not self._evict(privileged, len(partitions), now_ms):
+                return NO_SESSION
         session_id = random.randrange(1, _MAX_INT)
         while session_id in self._sessions:
             session_id = random.randrange(1, _MAX_INT)
@@ -313,6 +327,9 @@ class FetchSessions:
         self._sessions[session_id] = session
         self._touch(session, now_ms)
         return session_id
+
+    def _are_too_many(self, new: Sized) -> bool:
+        return self.partition_count + len(new) > self._most_partitions
 
     def _touch(self, session: FetchSession, now_ms: int) -> None:
         session.last_used_ms = now_ms
@@ -347,6 +364,12 @@ class FetchSessions:
         session = self._sessions.pop(session_id, None)
         if session is not None:
             session.close()
+
+
+def _is_no_topics(wanted: Wanted) -> bool:
+    """Whether no topic can have this name. A request may bring megabytes of such ones, which must not stay."""
+    name = wanted.key[0]
+    return isinstance(name, str) and len(name) > MAX_NAME_LENGTH
 
 
 def next_epoch(epoch: int) -> int:
