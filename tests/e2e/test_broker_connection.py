@@ -15,6 +15,7 @@ from suiro.broker.net.connection import INPUT_LIMIT, SCRATCH_BYTES, Connection, 
 from suiro.broker.net.held_memory import LoginMemory, RequestMemory, ResponseMemory
 from suiro.broker.net.listeners import Listener, SecurityProtocol
 from suiro.broker.net.turns import Turns
+from suiro.clock import ManualClock
 from suiro.log import FileHandle
 
 PLAIN = Listener(name="PLAINTEXT", protocol=SecurityProtocol.PLAINTEXT, host="127.0.0.1", port=0)
@@ -47,6 +48,7 @@ class Peer:
         self.responses = ResponseMemory(max_bytes=64 << 20)
         context = ConnectionContext(
             loop=self.loop,
+            clock=ManualClock(),
             scratch=memoryview(bytearray(SCRATCH_BYTES)),
             sink=self,
             owner=self,

@@ -1,4 +1,4 @@
-"""What the listening sockets do when there is no descriptor left for a connection."""
+"""What the listening sockets do when there is no descriptor left for a connection, and which connections are idle."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import asyncio
 import errno
 import os
 import socket
+from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
 
@@ -13,6 +14,7 @@ import pytest
 
 from suiro.broker.metrics.metrics import Metrics
 from suiro.broker.net import server as module
+from suiro.broker.net.connection import Connection
 from suiro.broker.net.listeners import Listener, SecurityProtocol
 from suiro.broker.net.server import Server
 from suiro.clock import ManualClock
@@ -73,4 +75,58 @@ def test_out_of_descriptors_it_rests_and_takes_the_backlog_later(monkeypatch: py
         server.close()
 
     monkeypatch.setattr(module, "ACCEPT_PAUSE_S", 3600.0)
+    asyncio.run(asyncio.wait_for(run(), 60))
+
+
+def test_a_connection_is_not_idle_while_an_answer_or_a_request_is_on_its_way() -> None:
+    """Over a slow line it takes longer than `connections.max.idle.ms`, and would never come to its end."""
+    idle_ms = 1000
+    answer = bytes(32 << 20)
+
+    async def run() -> None:
+        loop = asyncio.get_running_loop()
+        settings = NodeSettings(connections_max_idle_ms=idle_ms)
+        clock = ManualClock()
+
+        class Sink:
+            def handle(self, connection: Connection, frame: memoryview) -> bool:
+                connection.last_active_ms = clock.monotonic_ms()
+                connection.send([answer])
+                return True
+
+        server = Server(loop=loop, sink=Sink(), clock=clock, metrics=Metrics(), settings=lambda: settings)
+        server.listen(
+            [Listener(name="PLAINTEXT", protocol=SecurityProtocol.PLAINTEXT, host="127.0.0.1", port=0)]
+        )
+        reader, writer = await asyncio.open_connection(
+            server.listeners[0].host, server.listeners[0].port, limit=1 << 16
+        )
+
+        async def until(condition: Callable[[], bool]) -> None:
+            while not condition():
+                await asyncio.sleep(0)
+
+        async def is_open_after(ms: int) -> bool:
+            clock.advance(ms)
+            server.close_idle()
+            return bool(server.connections)
+
+        writer.write((1000).to_bytes(4, "big") + bytes(500))
+        await until(lambda: any(connection.waits_for_rest() for connection in server.connections))
+        (connection,) = server.connections
+        assert await is_open_after(idle_ms)
+        writer.write(bytes(400))
+        await until(lambda: connection.last_active_ms == clock.monotonic_ms())
+        assert await is_open_after(idle_ms)
+        writer.write(bytes(100))
+        await until(lambda: connection.waits_for_peer)
+        for _ in range(2):
+            assert await is_open_after(idle_ms)
+            await reader.readexactly(8 << 20)
+            await until(lambda: connection.last_active_ms == clock.monotonic_ms())
+        assert await is_open_after(idle_ms)
+        assert not await is_open_after(1)
+        writer.close()
+        server.close()
+
     asyncio.run(asyncio.wait_for(run(), 60))

@@ -32,7 +32,7 @@ from suiro.broker.net.held_memory import LoginMemory, RequestMemory, ResponseMem
 from suiro.broker.net.listeners import Listener
 from suiro.broker.net.turns import Turn, Turns
 from suiro.broker.security import ANONYMOUS, Session
-from suiro.clock import stopwatch_ns
+from suiro.clock import Clock, stopwatch_ns
 
 if TYPE_CHECKING:
     from suiro.broker.net.tls import TlsStream
@@ -90,6 +90,7 @@ class ConnectionContext:
     """What all connections of a node share. `scratch` is where each receives first."""
 
     loop: AbstractEventLoop
+    clock: Clock
     scratch: memoryview
     sink: RequestSink
     owner: Owner
@@ -148,6 +149,7 @@ class Connection:
         self.arrived_ns = 0
         """When bytes were last read, by `stopwatch_ns`."""
         self.last_active_ms = now_ms
+        """When a request came, or a part of one or of an answer went over a slow line."""
         self.on_abandoned: Callable[[], None] | None = None  # set while an answer is awaited
         self.named_files: tuple[int, ...] = ()
         """Log files that the last answer named (`protocol.file_regions`): held until the client has opened them."""
@@ -246,6 +248,7 @@ class Connection:
                 self.close()
                 return
             self.arrived_ns = stopwatch_ns()
+            self.last_active_ms = self._context.clock.monotonic_ms()
             self._end += size
             self._pump()
 
@@ -447,6 +450,7 @@ class Connection:
             self._responses.hold(self, sum(len(p) for p in self._output if not isinstance(p, tuple)))
 
     def _on_writable(self) -> None:
+        self.last_active_ms = self._context.clock.monotonic_ms()
         self._flush()
         self._continue()
 

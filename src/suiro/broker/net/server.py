@@ -70,6 +70,7 @@ class Server:
         own = settings()
         self._context = ConnectionContext(
             loop=loop,
+            clock=clock,
             scratch=memoryview(bytearray(SCRATCH_BYTES)),
             sink=sink,
             owner=self,
@@ -354,7 +355,7 @@ class Server:
             self._open(acceptor)
 
     def close_idle(self) -> None:
-        """Close connections that have asked nothing for `connections.max.idle.ms`."""
+        """Close connections over which nothing went for `connections.max.idle.ms`."""
         oldest = self._clock.monotonic_ms() - self._settings().connections_max_idle_ms
         for connection in [c for c in self.connections if c.last_active_ms < oldest]:
             if connection.on_abandoned is None:
