@@ -206,6 +206,11 @@ class Broker:
         return Workers(self.loop, name="suiro-records", count=_WORKERS)
 
     @cached_property
+    def matchers(self) -> Workers:
+        """For clients' regular expressions, which take as long as their senders want. Records do not wait for them."""
+        return Workers(self.loop, name="suiro-patterns", count=1)
+
+    @cached_property
     def scram(self) -> ScramStore:
         from suiro.broker.security.scram_store import ScramStore
 
@@ -282,6 +287,8 @@ class Broker:
     def _end_workers(self) -> None:
         if "workers" in self.__dict__:
             self.workers.close()
+        if "matchers" in self.__dict__:
+            self.matchers.close()
 
     def _start_metrics(self) -> None:
         address, otlp = self.settings.metrics_listen, self.settings.metrics_otlp_endpoint

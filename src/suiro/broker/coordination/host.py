@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import Protocol
 
 from suiro.broker.storage.topics import Topic, TopicRegistry
+from suiro.broker.storage.workers import Workers
 from suiro.clock import Clock
 from suiro.config import NodeSettings
 
@@ -31,6 +32,8 @@ class GroupHost(CoordinatorHost, Protocol):
 
     @property
     def loop(self) -> AbstractEventLoop: ...
+    @property
+    def matchers(self) -> Workers: ...
 
     def group_configs(self, group_id: str) -> Mapping[str, str]:
         """The group's own settings."""

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from functools import partial
 from typing import TYPE_CHECKING
 
-from suiro.broker.answers import Answer
+from suiro.broker.answers import Answer, Response
 from suiro.broker.context import BrokerContext
 from suiro.broker.coordination.transactions.state import Transaction, TransactionState
 from suiro.broker.exchange import Exchange
@@ -36,16 +37,39 @@ def handle(broker: BrokerContext, exchange: Exchange, request: ListTransactionsR
         )
     ]
     pattern = getattr(request, "transactional_id_pattern", None)
-    if pattern:
-        matching = _matching(pattern, found)
-        if matching is None:
-            return exchange.response(
-                throttle_time=NO_THROTTLE,
-                error_code=ErrorCode.invalid_regular_expression,
-                unknown_state_filters=(),
-                transaction_states=(),
-            )
-        found = matching
+    if not pattern:
+        return _answer(exchange, request, found)
+    return exchange.in_task(_answer_matching(broker, exchange, request, pattern, found))
+
+
+async def _answer_matching(
+    broker: BrokerContext,
+    exchange: Exchange,
+    request: ListTransactionsRequest,
+    pattern: str,
+    transactions: Iterable[Transaction],
+) -> Response:
+    """With those whose whole id matches. The engine is loaded for it."""
+    from suiro.broker.coordination.groups.refusals import GroupRefusal
+    from suiro.broker.coordination.groups.regexes import check_regex, matching_topics
+
+    try:
+        check_regex(pattern)
+    except GroupRefusal:
+        return exchange.response(
+            throttle_time=NO_THROTTLE,
+            error_code=ErrorCode.invalid_regular_expression,
+            unknown_state_filters=(),
+            transaction_states=(),
+        )
+    by_id = {transaction.transactional_id: transaction for transaction in transactions}
+    names = await broker.matchers.run(partial(matching_topics, pattern, list(by_id)))
+    return _answer(exchange, request, [found for name, found in by_id.items() if name in names])
+
+
+def _answer(
+    exchange: Exchange, request: ListTransactionsRequest, transactions: Iterable[Transaction]
+) -> Response:
     return exchange.response(
         throttle_time=NO_THROTTLE,
         error_code=ErrorCode.none,
@@ -57,20 +81,6 @@ def handle(broker: BrokerContext, exchange: Exchange, request: ListTransactionsR
                 producer_id=transaction.producer_id,
                 transaction_state=transaction.state.title,
             )
-            for transaction in found
+            for transaction in transactions
         ),
     )
-
-
-def _matching(pattern: str, transactions: Iterable[Transaction]) -> list[Transaction] | None:
-    """Those whose whole id matches; None where the pattern is none. The engine is loaded for it."""
-    from suiro.broker.coordination.groups.refusals import GroupRefusal
-    from suiro.broker.coordination.groups.regexes import check_regex, matching_topics
-
-    try:
-        check_regex(pattern)
-    except GroupRefusal:
-        return None
-    by_id = {transaction.transactional_id: transaction for transaction in transactions}
-    names = matching_topics(pattern, by_id)
-    return [transaction for name, transaction in by_id.items() if name in names]

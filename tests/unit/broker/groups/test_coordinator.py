@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -12,13 +13,13 @@ import pytest
 import uvloop
 
 from suiro.broker import Broker, BrokerConfig
-from suiro.broker.coordination.groups.consumer_group import ConsumerGroup
 from suiro.broker.coordination.groups import group as group_module
+from suiro.broker.coordination.groups.consumer_group import ConsumerGroup
 from suiro.broker.coordination.groups.consumer_messages import Heartbeat
 from suiro.broker.coordination.groups.group import Group, GroupState
 from suiro.broker.coordination.groups.group_messages import JoinReply, JoinRequest, SyncReply, SyncRequest
-from suiro.broker.coordination.groups.records import OffsetValue
 from suiro.broker.coordination.groups.offsets import CommittedOffset, OffsetStore
+from suiro.broker.coordination.groups.records import OffsetValue
 from suiro.broker.coordination.groups.refusals import GroupRefusal
 from suiro.broker.coordination.transactions.state import V1
 from suiro.clock import ManualClock
@@ -72,6 +73,17 @@ def join(broker: Broker, member_id: str, *topics: str) -> Any:
     return beat(broker, member_id, 0, rebalance_timeout_ms=1000, topic_names=topics, owned={})
 
 
+def resolved(broker: Broker, group: Any) -> None:
+    """Run the loop until the topics of the group's regular expressions are known."""
+
+    async def waiting() -> None:
+        async with asyncio.timeout(30):
+            while group.is_resolving or not group.regexes:
+                await asyncio.sleep(0.001)
+
+    broker.loop.run_until_complete(waiting())
+
+
 def join_classic(broker: Broker, *topics: str) -> tuple[JoinReply, Callable[[], SyncReply]]:
     """One consumer of the classic protocol; the second result sends its SyncGroup."""
     joined: list[JoinReply] = []
@@ -121,18 +133,6 @@ def test_offsets_of_a_deleted_topic_do_not_come_back_with_a_commit(
         assert committed(broker) == {}
 
 
-def test_a_consumer_group_goes_on_after_a_start(tmp_path: Path, clock: ManualClock) -> None:
-    with started(tmp_path, clock) as broker:
-        broker.create_topic("t", partitions=2)
-        first = join(broker, "a", "t")
-        join(broker, "b", "t")
-    with started(tmp_path, clock) as broker:
-        group = broker.groups.groups["g"]
-        assert isinstance(group, ConsumerGroup)
-        kept = beat(broker, "a", first.member_epoch, owned=first.assignment).assignment
-        beat(broker, "a", first.member_epoch, owned=kept)
-        assert sum(len(some) for some in beat(broker, "b", 3).assignment.values()) == 1
-        epoch = group.group_epoch
 def test_who_asks_for_what_is_undecided_in_a_group_does_not_go_over_all_others() -> None:
     """An OffsetFetch asks so for each of its groups, of which it may name thousands."""
 
@@ -162,6 +162,18 @@ def test_who_asks_for_what_is_undecided_in_a_group_does_not_go_over_all_others()
     assert store.undecided("other-3") == {PLACE}
 
 
+def test_a_consumer_group_goes_on_after_a_start(tmp_path: Path, clock: ManualClock) -> None:
+    with started(tmp_path, clock) as broker:
+        broker.create_topic("t", partitions=2)
+        first = join(broker, "a", "t")
+        join(broker, "b", "t")
+    with started(tmp_path, clock) as broker:
+        group = broker.groups.groups["g"]
+        assert isinstance(group, ConsumerGroup)
+        kept = beat(broker, "a", first.member_epoch, owned=first.assignment).assignment
+        beat(broker, "a", first.member_epoch, owned=kept)
+        assert sum(len(some) for some in beat(broker, "b", 3).assignment.values()) == 1
+        epoch = group.group_epoch
         clock.advance(45_000)
         broker.groups.consumers.tick(group)
         assert (group.members, group.group_epoch) == ({}, epoch + 2)
@@ -250,6 +262,31 @@ def test_a_group_that_cannot_be_written_down_does_not_keep_the_offsets_of_others
         assert list(broker.groups.groups) == ["full"]
 
 
+def test_offsets_of_a_group_between_two_protocols_are_of_a_group_after_a_start(
+    tmp_path: Path, clock: ManualClock
+) -> None:
+    """Else nothing could expire or delete them any more."""
+    with started(tmp_path, clock) as broker:
+        broker.create_topic("t")
+        joined = join(broker, "m", "t")
+        beat(broker, "m", -1)
+        commit(broker, 5)
+        assert joined.member_epoch > 0
+        request = JoinRequest(
+            member_id="",
+            session_timeout_ms=10_000,
+            rebalance_timeout_ms=10_000,
+            protocol_type="consumer",
+            protocols=(("range", b""),),
+            needs_known_member_id=True,
+        )
+        broker.groups.join("g", request, lambda _: None)
+    with started(tmp_path, clock) as broker:
+        assert committed(broker) == {PLACE: 5}
+        assert broker.groups.delete("g") is ErrorCode.none
+        assert committed(broker) == {}
+
+
 def test_names_that_no_record_can_hold(tmp_path: Path, clock: ManualClock) -> None:
     """The newer versions of requests can carry them, the keys of the offsets log cannot."""
     long = "n" * 40_000
@@ -287,35 +324,33 @@ def test_a_regular_expression_may_leave_a_quotation_open(tmp_path: Path, clock: 
         for topic in ("a.b", "a.bc", "axb"):
             broker.create_topic(topic)
         joined = beat(broker, "m", 0, rebalance_timeout_ms=1000, topic_regex=r"\Qa.b", owned={})
-        broker.loop.run_until_complete(asyncio.sleep(0))
-        beat(broker, "m", joined.member_epoch)
         group = broker.groups.groups["g"]
+        resolved(broker, group)
+        beat(broker, "m", joined.member_epoch)
         assert [group.is_subscribed_to(topic) for topic in ("a.b", "a.bc", "axb")] == [True, False, False]
 
 
-def test_offsets_of_a_group_between_two_protocols_are_of_a_group_after_a_start(
-    tmp_path: Path, clock: ManualClock
+def test_an_expression_that_takes_long_holds_nobody_up(
+    tmp_path: Path, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Else nothing could expire or delete them any more."""
+    """How long one takes is its sender's choice: 220 characters can be minutes for some thousand topics."""
+    may_end, held_up = threading.Event(), threading.Event()
+
+    def match(regex: str, names: list[str]) -> frozenset[str]:
+        if not may_end.wait(5):
+            held_up.set()
+        return frozenset(names)
+
     with started(tmp_path, clock) as broker:
         broker.create_topic("t")
-        joined = join(broker, "m", "t")
-        beat(broker, "m", -1)
-        commit(broker, 5)
-        assert joined.member_epoch > 0
-        request = JoinRequest(
-            member_id="",
-            session_timeout_ms=10_000,
-            rebalance_timeout_ms=10_000,
-            protocol_type="consumer",
-            protocols=(("range", b""),),
-            needs_known_member_id=True,
-        )
-        broker.groups.join("g", request, lambda _: None)
-    with started(tmp_path, clock) as broker:
-        assert committed(broker) == {PLACE: 5}
-        assert broker.groups.delete("g") is ErrorCode.none
-        assert committed(broker) == {}
+        monkeypatch.setattr("suiro.broker.coordination.groups.consumer_edge.matching_topics", match)
+        beat(broker, "a", 0, rebalance_timeout_ms=1000, topic_regex="t", owned={})
+        broker.loop.run_until_complete(asyncio.sleep(0))
+        broker.loop.run_until_complete(asyncio.sleep(0))
+        beat(broker, "b", 0, rebalance_timeout_ms=1000, topic_names=("t",), owned={})
+        may_end.set()
+        resolved(broker, broker.groups.groups["g"])
+        assert not held_up.is_set()
 
 
 def test_offsets_of_consumers_that_manage_themselves_expire_each_for_itself(
@@ -339,6 +374,32 @@ def test_offsets_of_consumers_that_manage_themselves_expire_each_for_itself(
         clock.advance(WEEK_MS)
         broker.groups.expire_offsets()
         assert "g" not in broker.groups.groups
+
+
+def test_subscriptions_are_decoded_once_however_many_offsets_there_are(
+    tmp_path: Path, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A large group's members times its partitions held the node up for seconds."""
+    decoded: list[bytes] = []
+    decode = group_module.topics_of
+
+    def topics_of(subscription: bytes) -> frozenset[str]:
+        decoded.append(subscription)
+        return decode(subscription)
+
+    with started(tmp_path, clock) as broker:
+        broker.create_topic("t", partitions=20)
+        _, sync = join_classic(broker, "t")
+        sync()
+        places = [("t", index) for index in range(20)]
+        for place in places:
+            commit(broker, 1, place=place)
+        clock.advance(WEEK_MS)
+        monkeypatch.setattr(group_module, "topics_of", topics_of)
+        broker.groups.expire_offsets()
+        assert len(committed(broker)) == 20
+        broker.groups.offsets.delete("g", places)
+        assert len(decoded) <= 4
 
 
 @pytest.mark.parametrize("protocol", ["classic", "consumer"])
@@ -376,32 +437,6 @@ def test_offsets_of_an_empty_group_expire_from_when_it_became_empty(
     with started(tmp_path, clock) as broker:
         clock.advance(WEEK_MS - 1)
         broker.groups.expire_offsets()
-def test_subscriptions_are_decoded_once_however_many_offsets_there_are(
-    tmp_path: Path, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A large group's members times its partitions held the node up for seconds."""
-    decoded: list[bytes] = []
-    decode = group_module.topics_of
-
-    def topics_of(subscription: bytes) -> frozenset[str]:
-        decoded.append(subscription)
-        return decode(subscription)
-
-    with started(tmp_path, clock) as broker:
-        broker.create_topic("t", partitions=20)
-        _, sync = join_classic(broker, "t")
-        sync()
-        places = [("t", index) for index in range(20)]
-        for place in places:
-            commit(broker, 1, place=place)
-        clock.advance(WEEK_MS)
-        monkeypatch.setattr(group_module, "topics_of", topics_of)
-        broker.groups.expire_offsets()
-        assert len(committed(broker)) == 20
-        broker.groups.offsets.delete("g", places)
-        assert len(decoded) <= 4
-
-
         assert committed(broker) == {PLACE: 1}
         clock.advance(1)
         broker.groups.expire_offsets()
@@ -445,6 +480,7 @@ def test_a_session_is_over_when_its_time_is_whatever_the_timer_does(
                         instance_id=None,
                         generation=generation,
                         transactional=False,
+                        places=(),
                     )
                     return code is ErrorCode.unknown_member_id
                 case "delete offsets":
@@ -562,7 +598,6 @@ def test_an_assignment_counts_as_what_its_members_hold(
         assert synced("h", 90_000) == [ErrorCode.unknown_server_error]
         assert synced("h", 50_000, joins=False) == [ErrorCode.none]
         clock.advance(10_001)
-                        places=(),
         broker.groups.look_again()
         assert broker.groups.memory.used == 0
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from base64 import urlsafe_b64encode
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING
 from uuid import UUID, uuid4
 
@@ -34,6 +35,10 @@ if TYPE_CHECKING:
     from suiro.broker.coordination.host import GroupHost
 
 logger = logging.getLogger(__name__)
+
+
+def _matched(regexes: Iterable[str], names: Sequence[str]) -> dict[str, frozenset[str]]:
+    return {regex: matching_topics(regex, names) for regex in regexes}
 
 
 def new_member_id() -> str:
@@ -146,7 +151,7 @@ class ConsumerGroups:
         self._coordinator.schedule(group)
         if outcome.resolve:
             group.is_resolving = True
-            self._host.loop.call_soon(self._resolve, group, outcome.resolve, may_describe)
+            self._host.loop.create_task(self._resolve(group, outcome.resolve, may_describe))
         return outcome.reply
 
     def _check_memory(self, group: ConsumerGroup, request: Heartbeat) -> None:
@@ -354,15 +359,17 @@ class ConsumerGroups:
             self.loaded(group)
             self._coordinator.carry_out(predecessor, predecessor.dismissed())
 
-    def _resolve(
+    async def _resolve(
         self, group: ConsumerGroup, regexes: frozenset[str], may_describe: Callable[[str], bool]
     ) -> None:
-        group.is_resolving = False
+        version, names = self.image.version, list(self.image.names())
+        try:
+            matched = await self._host.matchers.run(partial(_matched, regexes, names))
+        finally:
+            group.is_resolving = False
         if self._coordinator.groups.get(group.group_id) is not group:
             return
-        version, now_ms = self.image.version, self._host.clock.wall_ms()
-        names = list(self.image.names())
-        matched = {regex: matching_topics(regex, names) for regex in regexes}
+        now_ms = self._host.clock.wall_ms()
         visible = {name for name in frozenset().union(*matched.values()) if may_describe(name)}
         found: Mapping[str, ResolvedRegex] = {
             regex: ResolvedRegex(topics=topics & visible, version=version, timestamp_ms=now_ms)
