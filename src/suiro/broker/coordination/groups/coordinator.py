@@ -86,9 +86,8 @@ class GroupCoordinator:
                     producer_id = header.producer_id if header.is_transactional else None
                     self._replay(partition.index, record, producer_id, now)
         for group_id in self.offsets.store.places():
-            self.make_simple(
-                group_id
-            )  # its tombstone may have come before the first record of its other protocol
+            # The tombstone of one protocol may have come, and no record of the other one yet.
+            self.make_simple(group_id)
         for group in self.groups.values():
             if isinstance(group, ConsumerGroup):
                 self.consumers.loaded(group)
