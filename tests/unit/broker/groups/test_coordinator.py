@@ -21,6 +21,7 @@ from suiro.broker.coordination.groups.group_messages import JoinReply, JoinReque
 from suiro.broker.coordination.groups.offsets import CommittedOffset, OffsetStore
 from suiro.broker.coordination.groups.records import OffsetValue
 from suiro.broker.coordination.groups.refusals import GroupRefusal
+from suiro.broker.coordination.groups.regexes import check_regex, matching_topics
 from suiro.broker.coordination.transactions.state import V1
 from suiro.clock import ManualClock
 from suiro.config import NodeSettings
@@ -328,6 +329,15 @@ def test_a_regular_expression_may_leave_a_quotation_open(tmp_path: Path, clock: 
         resolved(broker, group)
         beat(broker, "m", joined.member_epoch)
         assert [group.is_subscribed_to(topic) for topic in ("a.b", "a.bc", "axb")] == [True, False, False]
+
+
+def test_an_expression_that_takes_long_to_compile_is_refused() -> None:
+    """One that a group brings from before the limit finds its topics all the same."""
+    short = "(.?){0,900}" * 8
+    with pytest.raises(GroupRefusal) as caught:
+        check_regex(short)
+    assert caught.value.code is ErrorCode.invalid_regular_expression
+    assert matching_topics(short, ["t"]) == {"t"}
 
 
 def test_an_expression_that_takes_long_holds_nobody_up(

@@ -18,8 +18,9 @@ from suiro.protocol.fields import MAX_STRING_BYTES
 from suiro.protocol.messages import ErrorCode
 
 _MOST_BYTES = 1 << 20
-"""Of an expression when it is compiled: room for some thousand names. With RE2's own limit, which is eight times as
-much, compiling one held the node up for half a second."""
+"""Of a new expression when it is compiled: room for some thousand names. Up to RE2's own limit, compiling one held the
+node up for half a second."""
+_RE2S_OWN = 8 << 20
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,8 +42,10 @@ def check_regex(regex: str) -> None:
             f"SubscribedTopicRegex has {len(regex.encode())} bytes; the most is {MAX_STRING_BYTES}.",
         )
     try:
-        _matches(regex, [""])
-        matching_topics(regex, [""])  # in its frame too, which may be what makes it too large
+        _matches(regex, [""], _MOST_BYTES)
+        matching_topics(
+            regex, [""], most_bytes=_MOST_BYTES
+        )  # in its frame too, which may be what makes it too large
     except re2.error as error:
         why = error.args[0].decode(errors="replace")
         raise GroupRefusal(
@@ -51,23 +54,23 @@ def check_regex(regex: str) -> None:
         ) from None
 
 
-def matching_topics(regex: str, names: Iterable[str]) -> frozenset[str]:
+def matching_topics(regex: str, names: Iterable[str], *, most_bytes: int = _RE2S_OWN) -> frozenset[str]:
     """Those names that a valid regular expression matches from the first character to the last."""
     import re2
 
     listed = list(names)
     try:
-        found = _matches(rf"\A(?:{regex})\z", listed)
+        found = _matches(rf"\A(?:{regex})\z", listed, most_bytes)
     except re2.error:  # a `\Q` that is left open runs to the end, over what stands behind it here
-        found = _matches(rf"\A(?:{regex}\E)\z", listed)
+        found = _matches(rf"\A(?:{regex}\E)\z", listed, most_bytes)
     return frozenset(name for name, matches in zip(listed, found, strict=True) if matches)
 
 
-def _matches(regex: str, names: list[str]) -> list[bool]:
+def _matches(regex: str, names: list[str], most_bytes: int) -> list[bool]:
     import re2
 
     options = re2.Options()
     options.log_errors = False
-    options.max_mem = _MOST_BYTES
+    options.max_mem = most_bytes
     pattern = re2.compile(regex, options)
     return [pattern.search(name) is not None for name in names]
