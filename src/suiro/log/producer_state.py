@@ -230,10 +230,13 @@ class ProducerStates:
         return CompletedTransaction(producer_id, first_offset, offset, aborted)
 
     def refill(self, producer_id: int, producer_epoch: int, batches: Iterable[AppendedBatch]) -> None:
-        """Put back the batches that a snapshot had dropped, as they stand in the log."""
+        """Put back the batches that a snapshot had dropped, as they stand in the log: those before the ones known here,
+        which stay, for the log may have lost them to retention."""
         entry = self.entries[producer_id]
         if producer_epoch == entry.producer_epoch:
-            entry.batches = deque(batches, maxlen=BATCHES_REMEMBERED)
+            known = entry.batches
+            older = [batch for batch in batches if batch.last_offset < known[0].last_offset]
+            entry.batches = deque((*older, *known), maxlen=BATCHES_REMEMBERED)
         entry.whole = True
 
     def expire(self, before_ms: int) -> None:

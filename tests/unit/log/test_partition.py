@@ -177,6 +177,23 @@ def test_a_producers_last_batches_are_looked_for_where_it_wrote_last(
     assert again.append(batch(producer_id=1, epoch=0, sequence=2)).base_offset == 2
 
 
+def test_a_producer_whose_batches_retention_took_goes_on_behind_a_late_repeat(tmp_path: Path) -> None:
+    """After a restart only the last one is known, and its place in the log is looked at for the others."""
+    config = LogConfig(segment_bytes=200)
+    log = open_log(tmp_path / "t-0", config=config)
+    for sequence in range(6):
+        log.append(batch(producer_id=1, epoch=0, sequence=sequence))
+    for _ in range(4):
+        log.append(batch())
+    log.close()
+    again = open_log(tmp_path / "t-0", config=config, clean=True)
+    again.retention.delete_records_before(-1)
+    assert again.segments[0].base_offset > 5
+    with pytest.raises(OutOfOrderSequenceError):
+        again.append(batch(producer_id=1, epoch=0, sequence=3))
+    assert again.append(batch(producer_id=1, epoch=0, sequence=6)).base_offset == 10
+
+
 def test_idle_producers_are_forgotten_by_the_time_they_wrote_not_by_event_time(tmp_path: Path) -> None:
     clock = ManualClock(wall_ms=NOW_MS)
     log = open_log(tmp_path / "t-0", clock=clock, config=LogConfig(retention_ms=-1))
