@@ -98,6 +98,7 @@ class DataDirectory:
             self._offsets_or_none(RECOVERY_POINTS, "every log is read from its start") or {}
         )
         self._log_starts = self._read_log_starts()
+        self._written_starts: dict[TopicPartition, int] | None = None
         self._cleaner_offsets = (
             self._offsets_or_none(CLEANER_OFFSETS, "compacted logs are cleaned anew") or {}
         )
@@ -328,7 +329,11 @@ class DataDirectory:
             self._recovery_points[key] = log.recovery_point
             self._log_starts[key] = log.log_start_offset
         self._write_offsets(RECOVERY_POINTS, self._recovery_points)
-        self._write_offsets(LOG_STARTS, {key: start for key, start in self._log_starts.items() if start})
+        starts = {key: start for key, start in self._log_starts.items() if start}
+        if starts != self._written_starts:
+            # Durable, as nothing else tells what DeleteRecords has deleted. The other file is a help at a start.
+            write_checkpoint(self.path / LOG_STARTS, _rows(starts), sync=True)
+            self._written_starts = starts
 
     def write_cleaner_offsets(self) -> None:
         """Write down how far each compacted log is clean."""

@@ -104,6 +104,29 @@ def test_checkpoints_are_kafkas_text_and_are_obeyed(tmp_path: Path) -> None:
     assert (tmp_path / "flights-0" / "leader-epoch-checkpoint").read_text() == "0\n1\n0 2\n"
 
 
+def test_where_a_log_starts_is_durable_before_it_replaces_what_was(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An empty file after a power failure would bring back what DeleteRecords has deleted."""
+    directory = DataDirectory.open(tmp_path)
+    log = _open_partition(directory)
+    log.append(batch(5))
+    done: list[str] = []
+    sync, replace = os.fsync, os.replace
+    monkeypatch.setattr(os, "fsync", lambda descriptor: (done.append("sync"), sync(descriptor))[1])
+    monkeypatch.setattr(os, "replace", lambda path, to: (done.append(Path(to).name), replace(path, to))[1])
+    directory.checkpoint()
+    for _ in range(2):
+        log.retention.delete_records_before(2)
+        done.clear()
+        directory.checkpoint()
+        starts = [name for name in done if name != "recovery-point-offset-checkpoint"]
+        assert starts in (["sync", "log-start-offset-checkpoint", "sync"], [])
+    assert not starts, "nothing has changed"
+    assert (tmp_path / "log-start-offset-checkpoint").read_text() == "0\n1\nflights 0 2\n"
+    directory.abandon()
+
+
 def test_a_deleted_partition_is_gone_even_when_half_removed(tmp_path: Path) -> None:
     directory = DataDirectory.open(tmp_path)
     _open_partition(directory).append(batch())

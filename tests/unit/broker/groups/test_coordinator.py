@@ -658,3 +658,29 @@ def test_the_end_of_the_last_member_of_the_new_protocol_disturbs_nobody(
         group = broker.groups.groups["g"]
         assert isinstance(group, ConsumerGroup)
         assert "late" not in group.members
+
+
+def test_a_classic_member_whose_other_protocol_is_damaged_is_refused(
+    tmp_path: Path, clock: ManualClock
+) -> None:
+    """It may be the group's when the group is classic again, in a timer that answers nobody."""
+    with started(tmp_path, clock) as broker:
+        broker.create_topic("t")
+        member = join(broker, "one", "t")
+        joined: list[JoinReply] = []
+        metadata = FieldWriter().int16(0).int32(1).string("t").octets(b"").done()
+        for other in (b"", metadata):
+            request = JoinRequest(
+                member_id="",
+                session_timeout_ms=100_000,
+                rebalance_timeout_ms=100_000,
+                protocol_type="consumer",
+                protocols=(("range", metadata), ("sticky", other)),
+            )
+            broker.groups.join("g", request, joined.append)
+        assert joined[0].code is ErrorCode.inconsistent_group_protocol
+        assert joined[1].code is ErrorCode.none
+        assert beat(broker, "one", -1).member_epoch == -1
+        group = broker.groups.groups["g"]
+        assert isinstance(group, Group)
+        assert member.member_id not in group.members
