@@ -11,7 +11,7 @@ from datetime import timedelta
 from enum import Enum
 
 from suiro.errors import ConfigError
-from suiro.streams.durations import milliseconds
+from suiro.streams.durations import LONGEST_MS, milliseconds
 
 Duration = str | int | timedelta
 
@@ -46,6 +46,9 @@ class TimeWindows:
     size_ms: int
     advance_ms: int
     grace_ms: int = 0
+
+    def __post_init__(self) -> None:
+        _check_length(self, self.retention_ms)
 
     @classmethod
     def of_size(
@@ -107,6 +110,9 @@ class SlidingWindows:
     difference_ms: int
     grace_ms: int = 0
 
+    def __post_init__(self) -> None:
+        _check_length(self, self.retention_ms)
+
     @classmethod
     def of_difference(cls, difference: Duration, *, grace: Duration | None = None) -> SlidingWindows:
         """Each window ends at a record, or begins after one.
@@ -144,6 +150,9 @@ class SessionWindows:
     gap_ms: int
     grace_ms: int = 0
 
+    def __post_init__(self) -> None:
+        _check_length(self, self.retention_ms)
+
     @classmethod
     def of_gap(cls, gap: Duration, *, grace: Duration | None = None) -> SessionWindows:
         """A record joins a session that it is at most `gap` from. Raises `ConfigError` for a gap that is not positive.
@@ -180,6 +189,9 @@ class JoinWindows:
     before_ms: int
     after_ms: int
     grace_ms: int = 0
+
+    def __post_init__(self) -> None:
+        _check_length(self, self.retention_ms)
 
     @classmethod
     def of(cls, *, before: Duration, after: Duration, grace: Duration | None = None) -> JoinWindows:
@@ -232,3 +244,11 @@ def _positive(duration: Duration, what: str) -> int:
 
 def _grace(duration: Duration | None) -> int:
     return 0 if duration is None else milliseconds(duration, what="grace")
+
+
+def _check_length(windows: Windows | JoinWindows, length_ms: int) -> None:
+    """Times are 64 bits, and so is what windows and their grace take of them."""
+    if length_ms > LONGEST_MS:
+        raise ConfigError(
+            f"{windows!r} and their grace together do not fit into 64 bits of ms; give a shorter grace"
+        )

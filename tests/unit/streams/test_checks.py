@@ -14,6 +14,7 @@ from suiro.streams import (
     JoinWindows,
     Materialized,
     SessionWindows,
+    SlidingWindows,
     StreamsBuilder,
     Suppressed,
     TimeWindows,
@@ -22,6 +23,7 @@ from suiro.streams import (
     col,
 )
 from suiro.streams.dsl.checks import check_co_partitioned
+from suiro.streams.durations import LONGEST_MS
 from suiro.streams_spark.program import check_picklable
 
 NEAR = JoinWindows.of_time_difference("1 minute")
@@ -87,6 +89,21 @@ def test_stream_join_without_windows(windows: Any) -> None:
 )
 def test_negative_grace(make: Callable[[], Any]) -> None:
     with refused("negative|different builders"):
+        make()
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: TimeWindows.of_size(10, grace=LONGEST_MS),
+        lambda: TimeWindows.of_size(LONGEST_MS).grace(1),
+        lambda: SlidingWindows.of_difference(10, grace=LONGEST_MS - 19),
+        lambda: SessionWindows.of_gap(10).grace(LONGEST_MS),
+        lambda: JoinWindows.of(before=1, after=0, grace=LONGEST_MS),
+    ],
+)
+def test_windows_and_grace_of_more_than_64_bits(make: Callable[[], Any]) -> None:
+    with refused("do not fit into 64 bits"):
         make()
 
 

@@ -219,7 +219,7 @@ class NumberRows:
         late = 0
         if closed is not None:
             starts = self._starts[slots]
-            is_late = starts + length <= closed
+            is_late = starts <= closed - length
             if is_late.any():
                 counts = np.ones(len(slots), np.int64)
                 if "count" in payload.schema.names:

@@ -379,7 +379,7 @@ def combine_windows(
     pairs = result[1]
     time = result[2]
     late = result[3]
-    width = (size + advance - 1) // advance
+    width = (size - 1) // advance + 1
     room = min(len(pair_slots), len(table) // 2)
     row = result[0]
     while row < len(slots):
@@ -393,7 +393,7 @@ def combine_windows(
             start = max(np.int64(0), timestamp - size + advance) // advance * advance
             turn = np.int64(0)
             while start <= timestamp:
-                if start + size + grace <= time:
+                if start <= time - size - grace:
                     late += 1
                 else:
                     place, pair = _pair_place(table, pair_slots, pair_starts, slot, start)
@@ -412,6 +412,8 @@ def combine_windows(
                     _combine(op, partial, pair, values[row] if op != COUNT else np.int64(0), is_first)
                     counts[pair] += 1
                     last[pair] = row * width + turn
+                if start > timestamp - advance:
+                    break  # the next start may be beyond 64 bits
                 start += advance
                 turn += 1
         row += 1
@@ -439,7 +441,7 @@ def spread_windows(slots, timestamps, size, advance, grace, rows, out_slots, sta
     pieces = np.int64(0)
     time = result[1]
     late = np.int64(0)
-    width = (size + advance - 1) // advance
+    width = (size - 1) // advance + 1
     for row in range(len(slots)):
         if slots[row] < 0:
             continue
@@ -449,7 +451,7 @@ def spread_windows(slots, timestamps, size, advance, grace, rows, out_slots, sta
         start = max(np.int64(0), timestamp - size + advance) // advance * advance
         turn = np.int64(0)
         while start <= timestamp:
-            if start + size + grace <= time:
+            if start <= time - size - grace:
                 late += 1
             else:
                 rows[pieces] = row
@@ -457,6 +459,8 @@ def spread_windows(slots, timestamps, size, advance, grace, rows, out_slots, sta
                 starts[pieces] = start
                 order[pieces] = row * width + turn
                 pieces += 1
+            if start > timestamp - advance:
+                break
             start += advance
             turn += 1
     result[0] = pieces

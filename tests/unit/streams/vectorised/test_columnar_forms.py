@@ -7,7 +7,16 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from support.vectorised import SETTINGS, Columns, Gathered, Row, State, columns_of
+from support.vectorised import (
+    SETTINGS,
+    Columns,
+    Gathered,
+    Result,
+    Row,
+    Rules,
+    State,
+    columns_of,
+)
 
 from suiro.errors import FatalError
 from suiro.streams import (
@@ -230,3 +239,38 @@ def test_a_table_lets_go_of_rows_that_were_overwritten() -> None:
     rows.change(keys, pa.nulls(100, pa.binary()))
     assert len(rows) == 0
     assert rows.look_up(keys.slice(3, 1)).to_pylist() == [None]
+
+
+LATEST = (1 << 63) - 1
+
+
+@pytest.mark.parametrize("advance", [10, 3])
+@pytest.mark.parametrize("value", [_long(1), None], ids=["combined", "one by one"])
+def test_windows_at_the_end_of_all_times(advance: int, value: bytes | None) -> None:
+    builder = StreamsBuilder()
+    group = _stream(builder).group_by_key().windowed_by(TimeWindows.of_size(10, advance=advance))
+    group.reduce(left() + right()).to_stream().to("out")
+    rows: list[Row] = [(b"a", _long(1), LATEST - 40, ()), (b"a", value, LATEST - 2, ())]
+    rows += [(b"a", _long(1), LATEST, ()), (b"a", _long(5), LATEST - 30, ())]
+    _same_as_the_rules(builder, rows)
+
+
+def test_a_grace_without_end_takes_every_record() -> None:
+    builder = StreamsBuilder()
+    windows = TimeWindows.of_size(10, grace=LATEST - 10)
+    _stream(builder).group_by_key().windowed_by(windows).count().to_stream().to("out")
+    found = _same_as_the_rules(builder, [(b"a", _long(1), time, ()) for time in (50, 5, LATEST - 1, 6)])
+    assert found.dropped == {}
+
+
+def _same_as_the_rules(builder: StreamsBuilder, rows: list[Row]) -> Result:
+    topology = builder.build()
+    sub = topology.sub_topologies[0]
+    by_rules: State = {}
+    by_columns: State = {}
+    wanted = Rules(topology, sub).batch(by_rules, [rows])
+    found = Columns(topology, sub).batch(by_columns, [rows])
+    assert found.outputs == wanted.outputs
+    assert found.dropped == wanted.dropped
+    assert by_columns == by_rules
+    return found
