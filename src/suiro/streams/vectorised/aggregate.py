@@ -341,7 +341,8 @@ class NumberRows:
             valid = np.ones(len(values), np.uint8)
         apply: Any = kernels.apply_doubles if numbers.is_double else kernels.apply_longs
         rows = self._rows.view(np.float64) if numbers.is_double else self._rows
-        initial = float(numbers.initial or 0) if numbers.is_double else int(numbers.initial or 0)
+        given = 0 if numbers.initial is None else numbers.initial
+        initial = float(given) if numbers.is_double else int(given)
         return int(
             apply(
                 read_only(slots),

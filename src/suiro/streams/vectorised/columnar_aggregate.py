@@ -16,7 +16,7 @@ import pyarrow as pa
 
 from suiro.streams.operators.context import TaskSettings
 from suiro.streams.records import Origin, Record
-from suiro.streams.serdes import TimeWindowedSerde
+from suiro.streams.serdes import TimeWindowedSerde, double
 from suiro.streams.sources import SourceReader
 from suiro.streams.stores import OrderedMap
 from suiro.streams.task import DELAYS
@@ -259,7 +259,11 @@ class ColumnarAggregate:
             dropped[reason] = dropped.get(reason, 0) + count
         valid = np.array([number is not None for number in numbers], np.uint8)
         kind = np.float64 if self._numbers.is_double else np.int64
-        found = None if number_of is None else np.array([number or 0 for number in numbers], kind)
+        found = (
+            None
+            if number_of is None
+            else np.array([0 if number is None else number for number in numbers], kind)
+        )
         return (
             Inputs(
                 keys=pa.array(keys, pa.binary()),
@@ -428,6 +432,8 @@ def _number_function(numbers: Numbers) -> Any:
             raise TypeError(f"{found!r} is no {'double' if numbers.is_double else 'long'}")
         if type(found) is int and not numbers.is_double and not -(1 << 63) <= found < 1 << 63:
             raise OverflowError(f"{found} does not fit into 64 bits")
+        if numbers.is_double and numbers.op != kernels.SUM and found is not None:
+            double.serialize("", found)  # refuses what no double equals, as the store does
         return found  # type: ignore[no-any-return]
 
     return number_of

@@ -263,6 +263,31 @@ def test_a_grace_without_end_takes_every_record() -> None:
     assert found.dropped == {}
 
 
+@pytest.mark.parametrize("what", ["initial", "value"])
+def test_a_zero_keeps_its_sign(what: str) -> None:
+    builder = StreamsBuilder()
+    group = _stream(builder, serdes.json).group_by_key()
+    if what == "initial":
+        table = group.aggregate(lambda: -0.0, aggregate() + col("n"), value=serdes.double)
+    else:
+        table = group.aggregate(lambda: 1.0, col("n"), value=serdes.double)
+    table.to_stream().to("out")
+    # A field that is not in all rows sends the chunk to the rules.
+    _same_as_the_rules(builder, [(b"a", b'{"n":-0.0}', 1, ()), (b"b", b'{"n":-0.0,"x":1}', 2, ())])
+
+
+def test_a_whole_number_that_no_double_equals_is_refused() -> None:
+    builder = StreamsBuilder()
+    group = _stream(builder, serdes.json).group_by_key()
+    group.aggregate(lambda: 1.0, col("n"), value=serdes.double).to_stream().to("out")
+    topology = builder.build()
+    sub = topology.sub_topologies[0]
+    rows: list[Row] = [(b"a", b'{"n":0.5}', 1, ()), (b"a", b'{"n":9007199254740993,"x":1}', 2, ())]
+    for engine in (Rules(topology, sub), Columns(topology, sub)):
+        with pytest.raises(ProcessingError, match="9007199254740993 is too large to be exact"):
+            engine.batch({}, [rows])
+
+
 def _same_as_the_rules(builder: StreamsBuilder, rows: list[Row]) -> Result:
     topology = builder.build()
     sub = topology.sub_topologies[0]
