@@ -16,6 +16,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from suiro.streams.serdes import (
+    AvroSerde,
     BooleanSerde,
     BytesSerde,
     ColumnarSerde,
@@ -29,6 +30,7 @@ from suiro.streams.serdes import (
     StringSerde,
     TimeWindowedSerde,
 )
+from suiro.streams.serdes.registered import AvroInside
 
 _TYPES: dict[type, pa.DataType] = {
     BytesSerde: pa.binary(),
@@ -87,11 +89,18 @@ class Column:
         return self._values if self._raw is None else self._raw
 
     @property
+    def _with_nulls(self) -> pa.Array:
+        """Bytes may stand for null: those of a union's null, in Avro."""
+        if isinstance(self.serde, AvroSerde | AvroInside):
+            return self.values
+        return self._any
+
+    @property
     def null_count(self) -> int:
-        return int(self._any.null_count)
+        return int(self._with_nulls.null_count)
 
     def valid(self) -> npt.NDArray[np.bool_]:
-        found: npt.NDArray[np.bool_] = self._any.is_valid().to_numpy(zero_copy_only=False)
+        found: npt.NDArray[np.bool_] = self._with_nulls.is_valid().to_numpy(zero_copy_only=False)
         return found
 
     @property

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import struct
+from collections.abc import Callable
 from typing import Any
 
 import pyarrow as pa
@@ -11,6 +13,8 @@ from support.vectorised import (
     SETTINGS,
     Columns,
     Gathered,
+    JoinColumns,
+    JoinRules,
     Result,
     Row,
     Rules,
@@ -19,6 +23,7 @@ from support.vectorised import (
 )
 
 from suiro.errors import FatalError
+from suiro.registry import Schema, registry_client
 from suiro.streams import (
     EmitStrategy,
     StreamsBuilder,
@@ -299,3 +304,36 @@ def _same_as_the_rules(builder: StreamsBuilder, rows: list[Row]) -> Result:
     assert found.dropped == wanted.dropped
     assert by_columns == by_rules
     return found
+
+
+def _of_avro(url: str) -> Callable[[Any], bytes]:
+    schema = ["null", {"type": "record", "name": "R", "fields": [{"name": "n", "type": "long"}]}]
+    registry_client(url).register("in-value", Schema(json.dumps(schema)))
+    serde = serdes.avro.with_(registry=url)
+    return lambda value: serde.codec().encode("in", value)
+
+
+def test_bytes_of_avro_that_are_null_are_a_null_value() -> None:
+    url = "mock://null-in-bytes"
+    written = _of_avro(url)
+    rows: list[Row] = [
+        (b"a", written({"n": 1}), 1, ()),
+        (b"a", written(None), 2, ()),
+        (b"b", written(None), 3, ()),
+    ]
+    builder = StreamsBuilder()
+    stream = _stream(builder, serdes.avro.with_(registry=url))
+    stream.group_by_key().count().to_stream().to("out")
+    assert _same_as_the_rules(builder, rows).dropped == {"null value": 2}
+
+    builder = StreamsBuilder()
+    table = builder.table("table", key=serdes.string, value=serdes.string)
+    stream = _stream(builder, serdes.avro.with_(registry=url))
+    stream.join(table, lambda one, other: f"{one} {other}").to("out", value=serdes.string)
+    topology = builder.build()
+    sub = topology.sub_topologies[0]
+    inputs = sorted(((node.name, node.operator.topics[0]) for node in sub.inputs), key=lambda one: one[1])
+    of_table: list[Row] = [(b"a", b"A", 0, ()), (b"b", b"B", 0, ())]
+    wanted = JoinRules(topology, sub).merge({}, inputs, [rows, of_table])
+    assert JoinColumns(topology, sub).merge({}, inputs, [[rows], [of_table]]) == wanted
+    assert wanted.dropped == {"null value": 2}
