@@ -21,6 +21,8 @@ def test_fetch_of_one_window_and_of_a_time_range() -> None:
     assert list(windows.fetch("a", 0, 10)) == [(0, 0), (10, 10)]
     assert list(windows.fetch("a", -5, 9)) == [(0, 0)]
     assert list(windows.fetch("a", 11, 1 << 62)) == [(30, 30)]
+    assert list(windows.fetch("a", 11, 1 << 63)) == [(30, 30)]
+    assert list(windows.fetch("a", -10, -1)) == []
     assert list(windows.fetch("b", 0, 100)) == []
     assert windows.get_with_timestamp("a", 30) == (30, 35)
 

@@ -84,9 +84,13 @@ class WindowStore:
         self, key: Any, first: int, last: int, *, reverse: bool = False
     ) -> Iterator[tuple[int, Any, int]]:
         """(start, value, timestamp) of the key's windows with first <= start <= last."""
+        first, last = max(first, 0), min(last, _LATEST)
+        # The bytes of a negative time come behind all others.
+        if last < first:
+            return
         raw = self.spec.key.serialize(self._topic, key)
         length = len(raw) + _WINDOW.size
-        low = raw + _WINDOW.pack(max(first, 0), 0)
+        low = raw + _WINDOW.pack(first, 0)
         high = raw + _WINDOW.pack(last, 1)
         for row in self._rows.keys(low, high, reverse=reverse):
             # A row of another length is of a longer key, which begins with this one.
