@@ -417,6 +417,24 @@ def test_uuid_of_copy_and_of_pgoutput() -> None:
     assert copied == changes(relation, [b"I" + HEAD + b"N" + tuple_bytes([str(value).encode()])])
 
 
+def test_every_nan_of_copy_is_that_of_pgoutput() -> None:
+    """Postgres computes some with a sign, and a row may be its own key."""
+    relation = relation_with([(701, -1), (700, -1)], key=(0, 1), nullable_key=True)
+    encoder = RowEncoder(relation, RULES, key_schema_id=1, value_schema_id=2**31)
+    streamed = changes(relation, [b"I" + HEAD + b"N" + tuple_bytes([b"NaN", b"NaN"])])
+    for wide, narrow in [
+        ("7ff8000000000000", "7fc00000"),
+        ("fff8000000000000", "ffc00000"),
+        ("7ff0000000000001", "ff800001"),
+    ]:
+        row = copy_bytes([bytes.fromhex(wide), bytes.fromhex(narrow)])
+        assert by_both(lambda row=row: listed(encoder.encode_copy(row))) == streamed
+    infinite = copy_bytes([bytes.fromhex("fff0000000000000"), bytes.fromhex("7f800000")])
+    assert by_both(lambda: listed(encoder.encode_copy(infinite))) == changes(
+        relation, [b"I" + HEAD + b"N" + tuple_bytes([b"-Infinity", b"Infinity"])]
+    )
+
+
 def test_messages_are_looked_at_one_by_one() -> None:
     parsed: Messages = Parser().parse_all([b"I" + HEAD + b"N" + tuple_bytes([b"1", None, ...])])
     assert parsed.values(0) == [b"1", None, ...]

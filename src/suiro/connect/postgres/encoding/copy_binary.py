@@ -9,6 +9,7 @@ not become null. Such columns are printed by `concat`, which calls the output fu
 
 from __future__ import annotations
 
+import math
 import struct
 import uuid
 from collections.abc import Callable, Sequence
@@ -135,10 +136,14 @@ def _unpacked(layout: str, value: bytes) -> int:
     return number
 
 
-def _reversed(size: int) -> Callable[[bytes], bytes]:
+def _floating(layout: str) -> Callable[[bytes], bytes]:
+    """A NaN as its text gives it: Postgres computes some with a sign, which the text does not tell."""
+
     def rule(value: bytes) -> bytes:
-        if len(value) != size:
-            raise ConversionError(f"its binary form has {len(value)} bytes and not {size}")
+        if len(value) != struct.calcsize(layout):
+            raise ConversionError(f"its binary form has {len(value)} bytes and not {struct.calcsize(layout)}")
+        if math.isnan(struct.unpack(layout, value)[0]):
+            value = struct.pack(layout, math.nan)
         return value[::-1]
 
     return rule
@@ -180,8 +185,8 @@ _RULES: dict[str, Callable[[bytes], bytes]] = {
     "int4": _integer(">i"),
     "int8": _integer(">q"),
     "uint4": _integer(">I"),
-    "float4": _reversed(4),
-    "float8": _reversed(8),
+    "float4": _floating(">f"),
+    "float8": _floating(">d"),
     "date": _date,
     "time": _integer(">q"),
     "timestamp": _timestamp,

@@ -115,6 +115,13 @@ def _hex_digit(nibble):
 
 
 @inlined
+def _is_nan(data, at, width):
+    if width == 4:
+        return (uint32_at(data, at) & 0x7FFFFFFF) > 0x7F800000
+    return (int64_at(data, at) & I64_MAX) > 0x7FF0000000000000
+
+
+@inlined
 def _put_binary(out, to, data, at, size, code):
     """A value in COPY's binary form; only of the size that its type has."""
     if code == BINARY_INT4:
@@ -134,6 +141,11 @@ def _put_binary(out, to, data, at, size, code):
         if size == width:
             for byte in range(width):
                 out[to + byte] = data[at + width - 1 - byte]
+            if _is_nan(data, at, width):  # one form for all, as of their text
+                for byte in range(width - 2):
+                    out[to + byte] = 0
+                out[to + width - 2] = 0xF8 if width == 8 else 0xC0
+                out[to + width - 1] = 0x7F
             return to + width
     elif code == BINARY_BOOL:
         if size == 1:
