@@ -209,6 +209,64 @@ def test_rows_of_several_schemas() -> None:
     assert column.type == pa.struct({"bee": pa.string(), "a": pa.int64(), "c": pa.float64()})
 
 
+def _of_long(*names: str) -> dict[str, Any]:
+    return record(**dict.fromkeys(names, "long"))
+
+
+def test_a_field_that_the_reader_has_is_nobodys_alias() -> None:
+    fields = [{"name": "b", "type": "long", "aliases": ["a"], "default": 7}, {"name": "a", "type": "long"}]
+    for written, wanted in (("a", {"a": 1, "b": 7}), ("ab", {"a": 1, "b": 1})):
+        registered = Registered()
+        data = registered.write(_of_long(*written), [dict.fromkeys(written, 1)])
+        rows, column = registered.read(data, {**_of_long(), "fields": fields})
+        assert rows == [wanted]
+        assert column.to_pylist() == rows
+
+
+def test_two_fields_for_one_give_what_rows_have() -> None:
+    registered = Registered()
+    data = registered.write(_of_long("a", "b"), [{"a": 1, "b": 2}])
+    rows, column = registered.read(
+        data, {**_of_long(), "fields": [{"name": "b", "type": "long", "aliases": ["a"]}]}
+    )
+    assert column.to_pylist() == rows
+
+
+MONEY = {"type": "bytes", "logicalType": "decimal", "precision": 9}
+
+
+@pytest.mark.parametrize(
+    ("written", "wanted", "value"),
+    [
+        ("long", LOGICAL["at"], 5),
+        (LOGICAL["at"], "long", datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)),
+        ({**MONEY, "scale": 2}, {**MONEY, "scale": 4}, decimal.Decimal("1.50")),
+    ],
+    ids=str,
+)
+def test_a_logical_type_that_only_one_schema_has(written: Any, wanted: Any, value: Any) -> None:
+    """A row has what the writer meant; a column has that, or is none."""
+    registered = Registered()
+    data = registered.write(record(x=written), [{"x": value}])
+    serde = serdes.avro.with_(registry=registered.url, schema=record(x=wanted))
+    assert str(serde.deserialize("t", data[0] or b"")["x"]) == str(value)
+    with pytest.raises(NotColumnarError):
+        serde.decode_column(pa.array(data, pa.binary()), topic="t")
+
+
+@pytest.mark.parametrize("kind", ["double", "float", ["double", "null"]], ids=str)
+def test_a_default_of_a_double_is_a_double(kind: Any) -> None:
+    registered = Registered()
+    inner = {"type": "record", "name": "I", "fields": [{"name": "d", "type": kind, "default": 7}]}
+    reader = {**record(a="long"), "fields": [{"name": "a", "type": "long"}, *inner["fields"]]}
+    data = registered.write(record(a="long"), [{"a": 1}])
+    rows, column = registered.read(data, reader)
+    block = serdes.avro.with_(registry=registered.url, schema=reader).decode_block(data, "t")
+    for found in (rows[0], block[0], column.to_pylist()[0]):
+        assert found == {"a": 1, "d": 7.0}
+        assert type(found["d"]) is float
+
+
 @pytest.mark.parametrize("place", [0, 2])
 def test_a_bad_row_is_named(place: int) -> None:
     registered = Registered()

@@ -176,7 +176,7 @@ class AvroCodec:
         """Parsed; None: values are as they were written."""
         if not self._parsed_reader:
             given = self._wire.settings.schema
-            self._reader = None if given is None else self._parse(given)
+            self._reader = None if given is None else _with_double_defaults(self._parse(given))
             self._parsed_reader = True
         return self._reader
 
@@ -201,3 +201,22 @@ def _loaded(text: str) -> Any:
     except ValueError:
         return text.strip()
     return "null" if found is None else found
+
+
+def _with_double_defaults(schema: Any) -> Any:
+    """A double's default may be a whole number in JSON, and fastavro would give the int."""
+    named = schema.get("__named_schemas", {}) if isinstance(schema, dict) else {}
+    waiting = [schema, *named.values()]
+    while waiting:
+        one = waiting.pop()
+        if isinstance(one, list):
+            waiting += one
+        elif isinstance(one, dict):
+            for field in one.get("fields", ()):
+                kind = field["type"]
+                first = kind[0] if isinstance(kind, list) and kind else kind
+                if first in ("float", "double") and type(field.get("default")) is int:
+                    field["default"] = float(field["default"])
+                waiting.append(kind)
+            waiting += [one[part] for part in ("type", "items", "values") if part in one]
+    return schema

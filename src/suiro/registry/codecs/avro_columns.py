@@ -14,6 +14,7 @@ from __future__ import annotations
 import io
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from decimal import Decimal
 from typing import Any
 
 import fastavro
@@ -121,9 +122,26 @@ class ColumnDecoder:
                     f"not of schema {self._id}: {left} bytes are left over behind the value", row
                 )
         try:
-            return pa.array(values, self.type)
+            found = pa.array(values, self.type)
         except (pa.ArrowException, OverflowError, TypeError, ValueError) as error:
             raise NotOneColumn(f"schema {self._id} as {self.type}: {error}") from None
+        # A value may be of the writer's logical type, and Arrow turn it into the reader's.
+        if self._reader is not None and not self._frames and not _are_same(found.to_pylist(), values):
+            raise NotOneColumn(f"schema {self._id} as {self.type}: its values are of other types")
+        return found
+
+
+def _are_same(left: Any, right: Any) -> bool:
+    """Equal, and of the same types; decimals with as many digits."""
+    if type(left) is not type(right):
+        return False
+    if isinstance(left, dict):
+        return left.keys() == right.keys() and all(_are_same(left[name], right[name]) for name in left)
+    if isinstance(left, list):
+        return len(left) == len(right) and all(map(_are_same, left, right))
+    if isinstance(left, Decimal):
+        return bool(left.as_tuple() == right.as_tuple())
+    return bool(left == right or (left != left and right != right))
 
 
 def decode_by_id(data: pa.Array, decoder_of: Callable[[int], ColumnDecoder]) -> pa.Array:
@@ -447,9 +465,11 @@ def _fits(writer: Any, reader: Any) -> bool:
     if writer["name"].rpartition(".")[2] != reader["name"].rpartition(".")[2]:
         return False
     for one in reader["fields"]:
-        found = _field_for(one, writer)
-        if found is not None:
-            if not _fits(found["type"], one["type"]):
+        found = _fields_for(one, reader, writer)
+        if len(found) > 1:
+            return False  # which of them counts is fastavro's business
+        if found:
+            if not _fits(found[0]["type"], one["type"]):
                 return False
         elif "default" not in one or not _is_plain_default(one):
             return False
@@ -480,9 +500,10 @@ def _is_plain_default(one: Any) -> bool:
     return not null and kind in ("boolean", "int", "long", "double", "string")
 
 
-def _field_for(one: Any, writer: Any) -> Any:
-    names = [one["name"], *one.get("aliases", ())]
-    return next((it for name in names for it in writer["fields"] if it["name"] == name), None)
+def _fields_for(one: Any, reader: Any, writer: Any) -> list[Any]:
+    """A field that the reader has under its own name is nobody's alias, as in fastavro."""
+    names = {one["name"], *(set(one.get("aliases", ())) - {it["name"] for it in reader["fields"]})}
+    return [it for it in writer["fields"] if it["name"] in names]
 
 
 def _resolved(found: pa.Array, writer: Any, reader: Any) -> pa.Array:
@@ -497,12 +518,13 @@ def _read_into(found: pa.Array, writer: Any, reader: Any) -> pa.Array:
         return found if found.type == wanted else found.cast(wanted, safe=False)
     parts = []
     for one in reader["fields"]:
-        old = _field_for(one, writer)
-        if old is None:
+        found_fields = _fields_for(one, reader, writer)
+        if not found_fields:
             parts.append(
                 pa.repeat(pa.scalar(one["default"], _plain_type(one["type"], frames=True)), len(found))
             )
         else:
+            old = found_fields[0]
             parts.append(_read_into(found.field(old["name"]), old["type"], one["type"]))
     fields = [pa.field(one["name"], part.type) for one, part in zip(reader["fields"], parts, strict=True)]
     mask = pc.is_null(found) if found.null_count else None
