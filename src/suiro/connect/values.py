@@ -74,7 +74,8 @@ def to_json(value: Any) -> bytes:
     """Compact UTF-8; bytes are taken as JSON already, and Avro's other types as `plain_json` has them."""
     if isinstance(value, bytes):
         return value
-    return json.dumps(value, separators=(",", ":"), ensure_ascii=False, default=plain_json).encode()
+    text = json.dumps(value, separators=(",", ":"), ensure_ascii=False, allow_nan=False, default=plain_json)
+    return text.encode()
 
 
 def plain_json(value: Any) -> Any:

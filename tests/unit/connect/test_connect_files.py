@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,7 @@ import pytest
 from suiro.clock import ManualClock
 from suiro.connect import About, SettingError
 from suiro.connect.sources.files import FilesSource
+from suiro.connect.values import encoder
 from suiro.errors import TransientError
 from suiro.foundation.nesting import MAX_NESTING
 
@@ -272,6 +274,31 @@ def test_malformed_csv_is_put_aside_with_its_line_and_reading_goes_on(tmp_path: 
     reasons = " | ".join(reason for _, _, reason in rejected)
     for said in ("has 1 fields, not 2", "field 'b' is 'y', not a whole number", "is not CSV", "is not utf-8"):
         assert said in reasons
+
+
+@pytest.mark.parametrize(
+    ("kind", "text"),
+    [
+        ("long", "1_000"),
+        ("long", "\u0661"),
+        ("long", str(1 << 63)),
+        ("double", "1_0.5"),
+        ("double", "nan"),
+        ("double", "inf"),
+    ],
+)
+def test_texts_that_only_python_takes_for_numbers_are_put_aside(tmp_path: Path, kind: str, text: str) -> None:
+    folder = Folder(tmp_path, types={"b": kind})
+    folder.write("a.csv", f"a,b\nx,1\nx,{text}\n".encode())
+    values, rejected = folder.poll()
+    assert values == [{"a": "x", "b": 1}]
+    assert [line for _, line, _ in rejected] == ["3"]
+
+
+@pytest.mark.parametrize("value", [math.nan, [math.inf], {"a": -math.inf}], ids=str)
+def test_what_json_does_not_have_is_not_written_in_json(value: Any) -> None:
+    with pytest.raises(ValueError, match="not JSON compliant"):
+        encoder("format", "json", None, subject="")(value)
 
 
 def test_a_quote_that_is_never_closed_costs_one_line(tmp_path: Path) -> None:

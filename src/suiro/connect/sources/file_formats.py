@@ -14,6 +14,7 @@ from typing import Any
 from xml.parsers import expat
 
 from suiro.foundation.nesting import MAX_NESTING, TooDeepError, parse_json
+from suiro.streams.expressions.rules import cast_value
 
 CSV_TYPES = ("string", "long", "double", "boolean")
 XML_CHUNK_BYTES = 256 * 1024
@@ -66,6 +67,22 @@ class Typed:
         return row
 
 
+def _long(text: str) -> int:
+    return int(_cast(text, "long"))
+
+
+def _double(text: str) -> float:
+    return float(_cast(text, "double"))
+
+
+def _cast(text: str, kind: str) -> Any:
+    """By the rules of expressions: Python's own take 1_000 for a thousand, and `nan`, which no JSON has."""
+    found = cast_value(text, kind) if isinstance(text, str) else None
+    if found is None:
+        raise ValueError
+    return found
+
+
 def _boolean(text: str) -> bool:
     try:
         return {"true": True, "false": False, "t": True, "f": False, "1": True, "0": False}[text.lower()]
@@ -73,8 +90,12 @@ def _boolean(text: str) -> bool:
         raise ValueError from None
 
 
-_CONVERTERS: dict[str, Callable[[str], Any]] = {"long": int, "double": float, "boolean": _boolean}
-_NAMES: dict[Any, str] = {int: "a whole number", float: "a number", _boolean: "true or false"}
+_CONVERTERS: dict[str, Callable[[str], Any]] = {"long": _long, "double": _double, "boolean": _boolean}
+_NAMES: dict[Any, str] = {
+    _long: "a whole number of 64 bits",
+    _double: "a number",
+    _boolean: "true or false",
+}
 
 
 # -- lines ----------------------------------------------------------------------------------------------------
