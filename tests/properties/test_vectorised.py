@@ -454,3 +454,12 @@ def test_an_index_grows(count: int, factor: int) -> None:
     assert index.slots(keys).tolist() == list(range(count))
     assert index.slots(keys[::-1]).tolist() == list(range(count))[::-1]
     assert index.keys().equals(keys)
+
+
+def test_where_keys_lie_is_a_secret_of_each_index() -> None:
+    """Else a producer could write keys that all lie in one place, and each is compared with all."""
+    for size in (4, 8, 19):
+        keys = pa.array([number.to_bytes(size) for number in range(200)], pa.binary())
+        one, other = KeyIndex(), KeyIndex()
+        assert one.slots(keys).tolist() == other.slots(keys).tolist()
+        assert set(one._table.nonzero()[0].tolist()) != set(other._table.nonzero()[0].tolist())

@@ -80,8 +80,21 @@ def _touch(typing_context: Any, source: Any, at: Any) -> Any:
     return types.void(source, types.int64), generate
 
 
+def _fold(typing_context: Any, one: Any, other: Any) -> Any:
+    """Both halves of the product of two words, as one word."""
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        word, wide = ir.IntType(64), ir.IntType(128)
+        product = builder.mul(*[builder.zext(each, wide) for each in arguments])
+        upper = builder.lshr(product, wide(64))
+        return builder.xor(builder.trunc(product, word), builder.trunc(upper, word))
+
+    return types.uint64(types.uint64, types.uint64), generate
+
+
 _prefetch: Any = intrinsic(_touch)
 _word: Any = intrinsic(_load)
+_folded: Any = intrinsic(_fold)
 
 
 @_inlined
@@ -109,7 +122,8 @@ def _int64_at(data, at):
 # --- keys to slots -----------------------------------------------------------------------------------------
 #
 # The table is open addressing with linear steps. An entry is 0 or (upper half of the hash | slot + 1). The keys lie one
-# behind the other in the arena; slot s is arena[starts[s]:starts[s + 1]].
+# behind the other in the arena; slot s is arena[starts[s]:starts[s + 1]]. Each table has a secret of its own in
+# `result[1]`, so that nobody can write keys that all have one hash.
 
 
 @_inlined
@@ -121,20 +135,20 @@ def _mix(h):
 
 
 @_inlined
-def _hash(data, start, size):
-    h = np.uint64(size) * np.uint64(0x9E3779B97F4A7C15)
+def _hash(data, start, size, secret):
+    h = np.uint64(size) * np.uint64(0x9E3779B97F4A7C15) ^ secret
     if size >= 8:
         at = np.int64(0)
         while at + 8 <= size:
-            h = _mix(h ^ _word(data, start + at))
+            h = _folded(h ^ _word(data, start + at), secret)
             at += 8
         if at < size:
-            h = _mix(h ^ _word(data, start + size - 8))
+            h = _folded(h ^ _word(data, start + size - 8), secret)
         return h
     tail = np.uint64(0)
     for at in range(size):
         tail = (tail << np.uint64(8)) | np.uint64(data[start + at])
-    return _mix(h ^ tail)
+    return _folded(h ^ tail, secret)
 
 
 @_inlined
@@ -153,14 +167,14 @@ def _equal(one, first, other, second, size):
 
 
 @_inlined
-def _fetch_ahead(offsets, data, bitmap, first_bit, has_nulls, row, table, arena, starts, hashes):
+def _fetch_ahead(offsets, data, bitmap, first_bit, has_nulls, row, table, arena, starts, secret, hashes):
     """Hashes of the next keys, while what they will be compared with is on its way from memory."""
     mask = np.int64(len(table) - 1)
     rows = min(len(hashes), len(offsets) - 1 - row)
     for ahead in range(rows):
         start = np.int64(offsets[row + ahead])
         size = np.int64(offsets[row + ahead + 1]) - start
-        h = _hash(data, start, size)
+        h = _hash(data, start, size, secret)
         hashes[ahead] = h
         _prefetch(table, np.int64(h & np.uint64(0xFFFFFFFF)) & mask)
     for ahead in range(rows):
@@ -193,15 +207,18 @@ def _find(table, arena, starts, data, start, size, h):
 def add_keys(offsets, data, bitmap, first_bit, has_nulls, first_row, table, arena, starts, result, slots):
     """Slots of the keys from `first_row` on, -1 for null; unknown ones are added.
 
-    `result` holds the number of slots, before and after. Returns the row where the table, the arena or `starts` is too
-    small for one more key, or the number of rows.
+    `result` holds the number of slots, before and after, and the secret. Returns the row where the table, the arena or
+    `starts` is too small for one more key, or the number of rows.
     """
     count = result[0]
+    secret = np.uint64(result[1])
     hashes = np.empty(_AHEAD, np.uint64)
     for row in range(first_row, len(slots)):
         turn = (row - first_row) & (_AHEAD - 1)
         if turn == 0:
-            _fetch_ahead(offsets, data, bitmap, first_bit, has_nulls, row, table, arena, starts, hashes)
+            _fetch_ahead(
+                offsets, data, bitmap, first_bit, has_nulls, row, table, arena, starts, secret, hashes
+            )
         if _is_null(bitmap, first_bit, has_nulls, row):
             slots[row] = -1
             continue
@@ -227,11 +244,14 @@ def add_keys(offsets, data, bitmap, first_bit, has_nulls, first_row, table, aren
 @compiled(*COLUMN, *_index, INT32S_OUT)
 def find_keys(offsets, data, bitmap, first_bit, has_nulls, table, arena, starts, result, slots):
     """The same without adding: -1 for unknown keys too."""
+    secret = np.uint64(result[1])
     hashes = np.empty(_AHEAD, np.uint64)
     for row in range(len(slots)):
         turn = row & (_AHEAD - 1)
         if turn == 0:
-            _fetch_ahead(offsets, data, bitmap, first_bit, has_nulls, row, table, arena, starts, hashes)
+            _fetch_ahead(
+                offsets, data, bitmap, first_bit, has_nulls, row, table, arena, starts, secret, hashes
+            )
         slots[row] = -1
         if not _is_null(bitmap, first_bit, has_nulls, row):
             start = np.int64(offsets[row])
@@ -245,8 +265,9 @@ def find_keys(offsets, data, bitmap, first_bit, has_nulls, table, arena, starts,
 def rehash(table, arena, starts, result):
     """Fills an empty table with all keys of the arena."""
     mask = np.int64(len(table) - 1)
+    secret = np.uint64(result[1])
     for slot in range(result[0]):
-        h = _hash(arena, starts[slot], starts[slot + 1] - starts[slot])
+        h = _hash(arena, starts[slot], starts[slot + 1] - starts[slot], secret)
         place = np.int64(h & np.uint64(0xFFFFFFFF)) & mask
         while table[place] != 0:
             place = (place + 1) & mask

@@ -6,6 +6,7 @@ a slot is kept by its user, in arrays.
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass
 from typing import Any
 
@@ -66,7 +67,7 @@ class KeyIndex:
         self._table = np.zeros(_power_above(max(_CAPACITY, 2 * expected)), np.int64)
         self._arena = np.empty(max(_ARENA, 16 * expected), np.uint8)
         self._starts = np.zeros(max(_CAPACITY, expected) + 1, np.int64)
-        self._result = np.zeros(1, np.int64)
+        self._result = np.array([0, int.from_bytes(os.urandom(8), signed=True) | 1])
 
     def __len__(self) -> int:
         return int(self._result[0])
