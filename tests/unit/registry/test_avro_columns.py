@@ -239,7 +239,6 @@ MONEY = {"type": "bytes", "logicalType": "decimal", "precision": 9}
     ("written", "wanted", "value"),
     [
         ("long", LOGICAL["at"], 5),
-        (LOGICAL["at"], "long", datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)),
         ({**MONEY, "scale": 2}, {**MONEY, "scale": 4}, decimal.Decimal("1.50")),
     ],
     ids=str,
