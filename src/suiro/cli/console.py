@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 from suiro.cli.command_groups import Group, Option
-from suiro.cli.everyday import Connection, connection_settings, log_to_stderr, reporting
+from suiro.cli.everyday import Connection, connection_settings, log_to_stderr, profile_of, reporting
 from suiro.cli.topic_records import Registry, registry_url
 
 if TYPE_CHECKING:
@@ -153,7 +153,7 @@ def console_(
                 tls=Tls.of(tls_certificate, tls_key, options="--tls-certificate and --tls-key"),
                 read_only=read_only,
                 masks=Masks.parse(mask or ()),
-                registry=registry_url(registry, connection.profile),
+                registry=registry_url(registry, profile_of(connection)),
                 connect=tuple(_remote(url, "--connect") for url in connect or ()),
                 views=tuple(_remote(url, "--views") for url in views or ()),
                 apps=tuple(_remote(url, "--app") for url in app or ()),

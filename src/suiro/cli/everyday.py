@@ -90,17 +90,18 @@ def connection_settings(connection: Connection) -> tuple[str, dict[str, str]]:
     return address, {key: settings[key] for key in settings if key not in _OWN}
 
 
-def setting(profile: str | None, name: str) -> str | None:
-    """One of a profile, such as `registry`."""
-    return _profile(profile).get(name)
+def profile_of(connection: Connection) -> dict[str, str]:
+    """The settings of the profile that was named, or of the default one where nothing else names the cluster. Raises
+    `ConfigError`."""
+    named = connection.profile or os.environ.get("SUIRO_PROFILE")
+    is_elsewhere = connection.bootstrap is not None or os.environ.get("SUIRO_BOOTSTRAP_SERVERS")
+    return {} if named is None and is_elsewhere else settings_of(named)
 
 
 def _settings(connection: Connection) -> dict[str, str]:
     from_environment = os.environ.get("SUIRO_BOOTSTRAP_SERVERS")
     named = connection.profile or os.environ.get("SUIRO_PROFILE")
-    settings: dict[str, str] = {}
-    if named is not None or (connection.bootstrap is None and not from_environment):
-        settings = _profile(named)
+    settings = profile_of(connection)
     if connection.command_config is not None:
         from suiro.config import read_properties
 
@@ -117,7 +118,7 @@ def _profiles_path() -> Path:
     return Path(home).expanduser() / "suiro" / "profiles.toml"
 
 
-def _profile(name: str | None) -> dict[str, str]:
+def settings_of(name: str | None) -> dict[str, str]:
     """The settings of a profile; the default one may be missing. Raises `ConfigError`."""
     from suiro.errors import ConfigError
 

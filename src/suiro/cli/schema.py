@@ -20,7 +20,7 @@ from suiro.cli.everyday import (
     reporting,
     require_yes,
     say,
-    setting,
+    settings_of,
 )
 from suiro.cli.topic_records import registry_url
 
@@ -71,24 +71,12 @@ class _Connection:
 @contextmanager
 def _registry(connection: _Connection) -> Iterator[RegistryClient]:
     with reporting():
-        profile = connection.profile
-        url = registry_url(connection.registry, profile)
+        url = registry_url(connection.registry, settings_of(connection.profile))
         if url is None:
             fail("which registry? Give --registry URL, set SUIRO_REGISTRY, or write it into a profile")
-        if url.startswith("mock://"):
-            from suiro.registry import registry_client
+        from suiro.registry import registry_client
 
-            yield registry_client(url)
-            return
-        from suiro.registry import RegistryClient
-
-        user, password = setting(profile, "registry.user"), setting(profile, "registry.password")
-        # The profile's password goes to the profile's registry and to no other.
-        own = url == setting(profile, "registry") and user is not None
-        with RegistryClient(
-            url, (user or "", password or "") if own else None, ca=setting(profile, "registry.ca"), retries=1
-        ) as client:
-            yield client
+        yield registry_client(url)
 
 
 @schema.command

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Annotated, Any
 
 from suiro.cli.command_groups import Argument, Option
@@ -16,7 +16,7 @@ from suiro.cli.everyday import (
     fail,
     note,
     print_json,
-    setting,
+    profile_of,
     usage,
 )
 
@@ -87,7 +87,7 @@ def records(
             key_format,
             value_format,
             filter_,
-            registry_url(registry, connection.profile),
+            registry_url(registry, profile_of(connection)),
             as_json,
         )
 
@@ -165,7 +165,7 @@ def consume(
                 client.offset_commit(group, moved)
 
         try:
-            url = registry_url(registry, connection.profile)
+            url = registry_url(registry, profile_of(connection))
             _print(watched(), max_messages, key_format, value_format, filter_, url, as_json, done)
         finally:
             commit()
@@ -200,7 +200,7 @@ def produce(
         from suiro.console import records as writing
         from suiro.console.formats import encoder
 
-        url = registry_url(registry, connection.profile)
+        url = registry_url(registry, profile_of(connection))
         key_of = encoder(key_format, url, subject=f"{name}-key")
         value_of = encoder(value_format, url, subject=f"{name}-value")
         headers = tuple((one, value.encode()) for one, value in assignments(header or (), "--header").items())
@@ -275,8 +275,18 @@ def _from_json(
     )
 
 
-def registry_url(registry: str | None, profile: str | None) -> str | None:
-    return registry or os.environ.get("SUIRO_REGISTRY") or setting(profile, "registry")
+def registry_url(registry: str | None, profile: Mapping[str, str]) -> str | None:
+    """Where the registry is. This process asks a profile's with the user and the certificates of the profile."""
+    url = registry or os.environ.get("SUIRO_REGISTRY") or profile.get("registry")
+    if url is not None and not {"registry.user", "registry.ca"}.isdisjoint(profile):
+        from suiro.registry import RegistryClient, use_registry_client
+
+        user = profile.get("registry.user")
+        # The profile's password goes to the profile's registry and to no other.
+        is_own = url == profile.get("registry") and user is not None
+        auth = (user or "", profile.get("registry.password", "")) if is_own else None
+        use_registry_client(url, RegistryClient(url, auth, ca=profile.get("registry.ca")))
+    return url
 
 
 def _print(

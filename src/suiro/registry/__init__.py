@@ -37,7 +37,7 @@ if TYPE_CHECKING:
         Unencodable,
         codec_of,
     )
-    from suiro.registry.in_memory import registry_client
+    from suiro.registry.in_memory import registry_client, use_registry_client
     from suiro.registry.server import InProcessRegistry, RegistryConfig, serve
     from suiro.registry.topic_columns import columns_of_schema, columns_of_topic, schema_of_topic
 
@@ -65,6 +65,7 @@ __all__ = [
     "registry_client",
     "schema_of_topic",
     "serve",
+    "use_registry_client",
 ]
 
 # A node that starts a registry loads no HTTP client, and a client that encodes records no web server.
@@ -75,7 +76,7 @@ __getattr__ = on_first_use(
         "client": "RegistryClient",
         "codecs": "Codec CodecSettings NotOneColumn Undecodable Unencodable codec_of",
         "codecs.avro": "AvroCodec",
-        "in_memory": "registry_client",
+        "in_memory": "registry_client use_registry_client",
         "server": "InProcessRegistry RegistryConfig serve",
         "topic_columns": "columns_of_schema columns_of_topic schema_of_topic",
     },

@@ -47,6 +47,12 @@ def registry_client(url: str) -> RegistryClient:
         return found
 
 
+def use_registry_client(url: str, client: RegistryClient) -> None:
+    """This process asks the registry at this address by this client from now on, which has its user, say."""
+    with _lock:
+        _clients[os.getpid(), url] = client
+
+
 class MemoryStorage:
     """A `Storage` whose log is this list. Every record goes through its bytes, as it would on the wire."""
 

@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import threading
+from base64 import b64encode
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from typing import ClassVar
 
 import pytest
 
-from suiro.cli.everyday import DEFAULT_BOOTSTRAP, Connection, connected, connection_settings
+from suiro.cli.everyday import DEFAULT_BOOTSTRAP, Connection, connected, connection_settings, profile_of
+from suiro.cli.topic_records import registry_url
 from suiro.errors import DeadlineExceededError
+from suiro.registry import registry_client
 
 
 def test_the_default_is_the_address_of_a_node_without_options(
@@ -28,3 +34,41 @@ def test_an_error_at_the_default_address_names_the_option(
         with pytest.raises(SystemExit), connected(Connection(bootstrap=given)):
             raise DeadlineExceededError("could not list topics within 1 ms")
         assert ("--bootstrap-servers" in capsys.readouterr().err) == is_named
+
+
+class _Registry(BaseHTTPRequestHandler):
+    asked: ClassVar[list[str | None]] = []
+
+    def do_GET(self) -> None:
+        self.asked.append(self.headers["Authorization"])
+        body = b'{"schema": "\\"long\\""}'
+        self.send_response(200)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, *_: object) -> None: ...
+
+
+def test_a_profiles_registry_is_asked_as_its_user_and_no_other_is(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    for name in ("SUIRO_BOOTSTRAP_SERVERS", "SUIRO_PROFILE", "SUIRO_REGISTRY"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
+    with ThreadingHTTPServer(("127.0.0.1", 0), _Registry) as server:
+        threading.Thread(target=server.serve_forever).start()
+        own, other = (f"http://{host}:{server.server_port}" for host in ("127.0.0.1", "localhost"))
+        (tmp_path / "suiro").mkdir()
+        (tmp_path / "suiro" / "profiles.toml").write_text(
+            f'[default]\nregistry = "{own}"\n"registry.user" = "ada"\n"registry.password" = "s"\n'
+        )
+        try:
+            for given in (None, other):
+                url = registry_url(given, profile_of(Connection()))
+                assert url is not None
+                assert registry_client(url).schema(1).text == '"long"'
+        finally:
+            server.shutdown()
+    assert _Registry.asked == ["Basic " + b64encode(b"ada:s").decode(), None]
+    assert registry_url(None, profile_of(Connection(bootstrap="elsewhere:9092"))) is None
