@@ -9,9 +9,9 @@ Keys and values are JSON. The key's members come in a fixed order, because compa
 | MODE | subject, or null for all | mode; null: back to the default |
 | DELETE_SUBJECT | subject | the last version that was deleted softly with it |
 | CLEAR_SUBJECT | subject | every version of it is gone for good |
-| NOOP | | null; a registry writes it to learn the end of the log, this one also to take it over (`log`) |
+| NOOP | | nothing that counts; a registry writes it to learn the end of the log, this one also to take it over |
 | CONTEXT | tenant, context | a context that exists |
-| ASSOCIATION | tenant, resourceName, resourceNamespace, resourceType, associationType, subject | a topic's subject |
+| ASSOC | tenant, resourceName, resourceNamespace, resourceType, associationType, subject | a topic's subject |
 
 Members that this version does not know stay in the value and are written again with it.
 """

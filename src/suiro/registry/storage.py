@@ -357,6 +357,7 @@ class Storage:
         return records
 
     def _noop(self, offset: int = 0) -> list[Record]:
+        # With a value: without one it is a tombstone, which compaction removes after `delete.retention.ms`.
         with self._changed:
             max_ids = compact_json(self._table.state.schemas.max_ids()).encode()
         return [
@@ -364,7 +365,7 @@ class Storage:
                 offset=offset,
                 timestamp=self._clock.wall_ms(),
                 key=Key.noop().encode(),
-                value=None,
+                value=b"{}",
                 headers=((MAX_IDS_HEADER, max_ids),),
             )
         ]
