@@ -13,7 +13,7 @@ from typing import Any
 
 from suiro.registry import deletion
 from suiro.registry.api_errors import ApiError, subject_not_found, unprocessable
-from suiro.registry.records import association_key, content_hash, guid_of
+from suiro.registry.records import TENANT, association_key, content_hash, guid_of
 from suiro.registry.settings import check_name
 from suiro.registry.state import State
 from suiro.registry.storage import Change, Decision
@@ -70,9 +70,7 @@ def create(state: State, body: Mapping[str, Any], *, replace: bool = False) -> D
             "frozen": bool(one.get("frozen")),
         }
         for old in find(state, body["resourceName"], body["resourceNamespace"], resource_type, [type_]):
-            if {**made, "guid": None} == {**old, "guid": None, "tenant": made.get("tenant")} or _same(
-                made, old
-            ):
+            if _same(made, old):
                 made["guid"] = old["guid"]
             elif not replace:
                 raise ApiError(
@@ -84,13 +82,14 @@ def create(state: State, body: Mapping[str, Any], *, replace: bool = False) -> D
             elif old["subject"] != subject:
                 changes.append(Change(association_key(old), None))
         made.setdefault("guid", _guid(made))
-        if made not in state.associations.values():
-            changes.append(Change(association_key(made), made))
+        if not any(_same(made, one) for one in state.associations.values()):
+            changes.append(Change(association_key(made), {"tenant": TENANT, **made}))
         infos.append({name: made[name] for name in ("subject", "associationType", "lifecycle", "frozen")})
     return Decision({**resource, "associations": infos}, changes)
 
 
 def _same(made: Mapping[str, Any], old: Mapping[str, Any]) -> bool:
+    """`old` may have members that this registry does not know."""
     return all(old.get(name) == value for name, value in made.items())
 
 

@@ -32,7 +32,9 @@ DELETE_SUBJECT = "DELETE_SUBJECT"
 CLEAR_SUBJECT = "CLEAR_SUBJECT"
 NOOP = "NOOP"
 CONTEXT = "CONTEXT"
-ASSOCIATION = "ASSOCIATION"
+ASSOC = "ASSOC"
+_EARLIER_ASSOC = "ASSOCIATION"
+"""As this registry wrote it at first; no other reads that."""
 
 TENANT = "default"
 _SCHEMA_MAGIC, _OTHER_MAGIC = 1, 0
@@ -79,7 +81,7 @@ class Key:
             case "CONFIG" | "MODE" | "DELETE_SUBJECT" | "CLEAR_SUBJECT":
                 return cls.of_subject(type_, members.get("subject"))
             case _:
-                return cls(type_, tuple(members.items()))
+                return cls(ASSOC if type_ == _EARLIER_ASSOC else type_, tuple(members.items()))
 
     def encode(self) -> bytes:
         magic = _SCHEMA_MAGIC if self.type == SCHEMA else _OTHER_MAGIC
@@ -91,7 +93,7 @@ class Key:
 
 def association_key(association: Mapping[str, Any]) -> Key:
     names = ("resourceName", "resourceNamespace", "resourceType", "associationType", "subject")
-    return Key(ASSOCIATION, (("tenant", TENANT), *((name, association.get(name)) for name in names)))
+    return Key(ASSOC, (("tenant", TENANT), *((name, association.get(name)) for name in names)))
 
 
 @dataclass(frozen=True, slots=True)

@@ -113,7 +113,7 @@ class State:
                     self._remove(normal(value["subject"]), version)
             case records.CONTEXT if value is not None:
                 self.contexts.add(value["context"])
-            case records.ASSOCIATION:
+            case records.ASSOC:
                 if value is None:
                     self.associations.pop(key, None)
                 else:

@@ -573,6 +573,34 @@ def test_a_log_that_another_registry_wrote(api: Api) -> None:
     assert api.get("config") == {"compatibilityLevel": "BACKWARD"}
 
 
+def test_associations_are_in_the_log_as_confluents_registry_has_them(api: Api) -> None:
+    api.register("s", ONE)
+    resource = {"resourceName": "t", "resourceNamespace": "lkc", "resourceId": "id-1", "resourceType": "topic"}
+    theirs = {
+        "subject": "s",
+        "guid": "8c8e2a5e-7a0a-4d0a-9b1c-0d7b6f2a1f11",
+        "tenant": "default",
+        **resource,
+        "associationType": "value",
+        "lifecycle": "WEAK",
+        "frozen": False,
+    }
+    key = (
+        b'{"keytype":"ASSOC","tenant":"default","resourceName":"t","resourceNamespace":"lkc","resourceType":"topic",'
+        b'"associationType":"value","subject":"s","magic":0}'
+    )
+    api.storage.append(key, json.dumps(theirs).encode())
+    (found,) = api.get("associations/resources/lkc/t")
+    assert found["guid"] == theirs["guid"]
+    assert api("DELETE", "associations/resources/id-1")[0] == 204
+    assert api.storage.log[-1] == (key, None)
+    body = {**resource, "associations": [{"subject": "s", "associationType": "value", "lifecycle": "WEAK"}]}
+    assert api("POST", "associations", body)[0] == 200
+    written, value = api.storage.log[-1]
+    assert written == key
+    assert json.loads(value or b"") == {**theirs, "guid": json.loads(value or b"")["guid"]}
+
+
 # -- as Confluent's registry answers ---------------------------------------------------------------------------
 
 
