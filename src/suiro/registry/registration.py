@@ -114,7 +114,7 @@ def register(
         candidate = _prepare(state, subject, request, config, normalize=normalize, work=work)
         mode = mode_in_scope(state, subject)
         found = _find(state, subject, candidate, deleted=False, work=work)
-        if found is not None and request.id in (-1, found.id):
+        if found is not None and request.id in (-1, found.id) and request.version in (0, -1, found.version):
             return Decision(Registered(id=found.id, version=found.version, guid=found.guid))
         _check_import(mode, subject, request)
         if mode != IMPORT:

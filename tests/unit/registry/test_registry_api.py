@@ -328,6 +328,20 @@ def test_import_takes_ids_and_versions_as_they_come(api: Api) -> None:
     assert api.register("u", TWO) == 102
 
 
+def test_import_takes_one_schema_as_several_versions(api: Api) -> None:
+    """A subject whose latest version is a schema that it had before: A, B, and A again."""
+    api("PUT", "mode", {"mode": "IMPORT"})
+    for version, (schema_id, schema) in enumerate([(1, ONE), (2, OTHER), (1, ONE)], 1):
+        body = {"schema": text(schema), "id": schema_id, "version": version}
+        for _ in range(2):
+            status, answer = api("POST", "subjects/s/versions", body)
+            assert (status, answer["id"], answer["version"]) == (200, schema_id, version)
+    assert api.get("subjects/s/versions") == [1, 2, 3]
+    assert api.get("subjects/s/versions/latest")["schema"] == text(ONE)
+    # It has it already; without a version, the newest is meant.
+    assert api("POST", "subjects/s/versions", {"schema": text(ONE), "id": 1})[1]["version"] == 3
+
+
 def test_numbers_end_at_32_bits(api: Api) -> None:
     """What is imported beyond would have no place in the wire format, and all ids after it, too."""
     last = (1 << 31) - 1
