@@ -71,12 +71,19 @@ def imports_of(state: State, references: Sequence[dict[str, Any]], parent: str) 
 
 
 def parse_for(
-    state: State, type_: str, text: str, references: Sequence[dict[str, Any]], subject: str, work: Work
+    state: State,
+    type_: str,
+    text: str,
+    references: Sequence[dict[str, Any]],
+    subject: str,
+    work: Work,
+    *,
+    strict: bool = True,
 ) -> Parsed:
     """Raises `ApiError` 42201."""
     imports = imports_of(state, references, subject)
     try:
-        return work.parse(type_, text, imports, strict=True)
+        return work.parse(type_, text, imports, strict=strict)
     except (InvalidSchema, TooComplex) as error:
         shown = text if len(text) <= 500 else f"{text[:500]}..."
         raise invalid_schema(f"Invalid schema {shown} of type {type_}, details: {error}") from None

@@ -42,6 +42,9 @@ from suiro.registry.storage import Change, Decision
 from suiro.registry.subjects import QualifiedSubject, qualify_reference
 from suiro.registry.work import Work
 
+_MERGED = ("defaultMetadata", "overrideMetadata", "defaultRuleSet", "overrideRuleSet")
+"""Of a configuration: with one of these, a schema is not registered as it was sent."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Request:
@@ -111,13 +114,34 @@ def register(
         check_name(subject)
         refuse_read_only(state, subject)
         config = config_in_scope(state, subject)
-        candidate = _prepare(state, subject, request, config, normalize=normalize, work=work)
         mode = mode_in_scope(state, subject)
-        found = _find(state, subject, candidate, deleted=False, work=work)
-        if found is not None and request.id in (-1, found.id) and request.version in (0, -1, found.version):
-            return Decision(Registered(id=found.id, version=found.version, guid=found.guid))
+        is_blank = not request.text.strip()
+        found = None
+        if mode == IMPORT:
+            if is_blank:
+                raise invalid_schema("Empty schema")
+            # As it is where it comes from: nothing is checked or added.
+            candidate = _candidate(state, subject, request, normalized=False, strict=False, work=work)
+            found = _find(state, subject, candidate, deleted=False, work=work)
+        elif not is_blank and not any(config.get(name) for name in _MERGED):
+            found = _registered(
+                state,
+                subject,
+                request,
+                config,
+                normalize=normalize,
+                deleted=False,
+                any_metadata=False,
+                work=work,
+            )
+        if (known := _known(found, request)) is not None:
+            return known
         _check_import(mode, subject, request)
         if mode != IMPORT:
+            candidate = _prepare(state, subject, request, config, normalize=normalize, work=work)
+            found = _find(state, subject, candidate, deleted=False, work=work)
+            if (known := _known(found, request)) is not None:
+                return known
             previous = previous_versions(state, subject, candidate.metadata)
             messages = compatibility.check(state, level_of(state, subject), candidate.parsed, previous, work)
             if messages:
@@ -137,23 +161,17 @@ def look_up(
     state: State, subject: str, request: Request, *, normalize: bool | None, deleted: bool, work: Work
 ) -> StoredSchema | None:
     """The newest version of the subject that is this schema."""
-    config = config_in_scope(state, subject)
-    references = _pinned(state, subject, request)
-    parsed = parse_for(state, request.type, request.text, references, subject, work)
-    normalized = bool(config.get("normalize")) if normalize is None else normalize
-    candidate = _Candidate(
-        parsed=parsed,
-        text=parsed.normalized if normalized else parsed.canonical,
-        references=references,
-        metadata=request.metadata,
-        rule_set=request.rule_set,
-        normalized=normalized,
-    )
-    found = _find(state, subject, candidate, deleted=deleted, work=work)
-    if found is None and request.metadata is None and request.rule_set is None:
+    return _registered(
+        state,
+        subject,
+        request,
+        config_in_scope(state, subject),
+        normalize=normalize,
+        deleted=deleted,
         # A client that says nothing of metadata means the schema, whatever metadata it was registered with.
-        found = _find_text(state, subject, candidate, deleted=deleted, work=work)
-    return found
+        any_metadata=request.metadata is None and request.rule_set is None,
+        work=work,
+    )
 
 
 def compatible(
@@ -223,19 +241,73 @@ def _prepare(
             raise invalid_schema("Empty schema")
         # Only metadata or rules are to change.
         request = replace(request, text=latest.text, type=latest.type, references=latest.references)
-    references = _pinned(state, subject, request)
-    parsed = parse_for(state, request.type, request.text, references, subject, work)
     metadata = request.metadata if request.metadata is not None else (latest.metadata if latest else None)
     rule_set = request.rule_set if request.rule_set is not None else (latest.rule_set if latest else None)
-    normalized = bool(config.get("normalize")) if normalize is None else normalize
+    request = replace(
+        request,
+        metadata=merge_metadata(config.get("defaultMetadata"), metadata, config.get("overrideMetadata")),
+        rule_set=merge_rule_sets(config.get("defaultRuleSet"), rule_set, config.get("overrideRuleSet")),
+    )
+    return _candidate(
+        state, subject, request, normalized=_is_normalized(config, normalize), strict=True, work=work
+    )
+
+
+def _candidate(
+    state: State, subject: str, request: Request, *, normalized: bool, strict: bool, work: Work
+) -> _Candidate:
+    """The request as it is."""
+    references = _pinned(state, subject, request)
+    parsed = parse_for(state, request.type, request.text, references, subject, work, strict=strict)
     return _Candidate(
         parsed=parsed,
         text=parsed.normalized if normalized else parsed.canonical,
         references=references,
-        metadata=merge_metadata(config.get("defaultMetadata"), metadata, config.get("overrideMetadata")),
-        rule_set=merge_rule_sets(config.get("defaultRuleSet"), rule_set, config.get("overrideRuleSet")),
+        metadata=request.metadata,
+        rule_set=request.rule_set,
         normalized=normalized,
     )
+
+
+def _is_normalized(config: Mapping[str, Any], asked: bool | None) -> bool:
+    return bool(config.get("normalize")) if asked is None else asked
+
+
+def _registered(
+    state: State,
+    subject: str,
+    request: Request,
+    config: Mapping[str, Any],
+    *,
+    normalize: bool | None,
+    deleted: bool,
+    any_metadata: bool,
+    work: Work,
+) -> StoredSchema | None:
+    """The newest version that is the schema as it was sent. A schema that fails a check may be older than the check."""
+    normalized = _is_normalized(config, normalize)
+
+    def find(*, strict: bool) -> StoredSchema | None:
+        candidate = _candidate(state, subject, request, normalized=normalized, strict=strict, work=work)
+        found = _find(state, subject, candidate, deleted=deleted, work=work)
+        if found is None and any_metadata:
+            found = _find_text(state, subject, candidate, deleted=deleted, work=work)
+        return found
+
+    try:
+        return find(strict=True)
+    except ApiError:
+        found = find(strict=False)
+        if found is None:
+            raise
+        return found
+
+
+def _known(found: StoredSchema | None, request: Request) -> Decision[Registered] | None:
+    """The answer, if what is asked for is there: with this id and version, where the request names them."""
+    if found is None or request.id not in (-1, found.id) or request.version not in (0, -1, found.version):
+        return None
+    return Decision(Registered(id=found.id, version=found.version, guid=found.guid))
 
 
 def _pinned(state: State, subject: str, request: Request) -> tuple[dict[str, Any], ...]:

@@ -426,6 +426,30 @@ def test_metadata_and_rules_make_another_version(api: Api) -> None:
     assert api.get("subjects/s/versions/latest")["schema"] == text(ONE)
 
 
+def test_a_schema_without_metadata_is_found_behind_versions_with_metadata(api: Api) -> None:
+    """An older producer registers its schema at each start; it may not be compatible with the newest."""
+    api("PUT", "config/s", {"compatibility": "NONE"})
+    first = api.register("s", ONE)
+    api.register("s", OTHER, metadata={"properties": {"v": "2"}})
+    api("PUT", "config/s", {"compatibility": "FULL"})
+    assert api.register("s", ONE) == first
+    assert api.get("subjects/s/versions") == [1, 2]
+
+
+def test_import_adds_nothing_of_the_version_before(api: Api) -> None:
+    api("PUT", "mode", {"mode": "IMPORT"})
+    api("PUT", "config/s", {"defaultMetadata": {"properties": {"owner": "us"}}, "normalize": True})
+    metadata = {"properties": {"v": "1"}}
+    api.register("s", ONE, id=1, version=1, metadata=metadata)
+    plain = '{"type":"string","b":1,"a":2}'
+    for _ in range(2):
+        api.register("s", plain, id=2, version=2)
+    versions = [api.get(f"subjects/s/versions/{version}") for version in (1, 2)]
+    assert [one.get("metadata") for one in versions] == [metadata, None]
+    assert versions[1]["schema"] == plain
+    assert api.refused("POST", "subjects/s/versions", {"schema": " ", "id": 3, "version": 3}) == 42201
+
+
 def test_an_alias_stands_for_a_subject(api: Api) -> None:
     api.register("s", ONE)
     assert api("PUT", "config/nickname", {"alias": "s"})[0] == 200
@@ -562,7 +586,13 @@ def test_what_is_registered_is_not_judged_by_checks_that_came_later(api: Api) ->
     value = {"subject": "s", "version": 1, "id": 1, "schema": text(old), "deleted": False}
     api.storage.append(Key.schema("s", 1).encode(), json.dumps(value).encode())
     assert api.refused("POST", "subjects/t/versions", {"schema": text(old)}) == 42201
+    assert api.register("s", old) == 1  # its producers go on
+    assert api("POST", "subjects/s", {"schema": text(old)})[1]["version"] == 1
+    assert api.refused("POST", "subjects/s", {"schema": text(old).replace("R", "Q")}) == 42201
+    assert api.refused("POST", "subjects/s", {"schema": '{"$id": 5}', "schemaType": "JSON"}) == 42201
     assert api.register("s", TWO) == 2
+    api("PUT", "mode/u", {"mode": "IMPORT"})
+    assert api.register("u", old, id=1, version=1) == 1
     broken = {**value, "version": 3, "id": 3, "schema": "{"}
     api.storage.append(Key.schema("s", 3).encode(), json.dumps(broken).encode())
     status, answer = api("POST", "subjects/s/versions", {"schema": text(ONE)})

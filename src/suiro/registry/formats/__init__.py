@@ -87,6 +87,10 @@ def parse(
         raise InvalidSchema("nested too deeply") from None
     except UnicodeEncodeError:
         raise InvalidSchema("it holds half of a surrogate pair, which is no character") from None
+    except (AttributeError, TypeError, KeyError) as error:
+        if strict:
+            raise
+        raise InvalidSchema(f"what was not checked is no schema: {error}") from None
     _parsed.put(key, parsed)
     return parsed
 
