@@ -146,7 +146,7 @@ def _compare(state: State, direction: str, new: Parsed, old: StoredSchema, work:
             messages += [one.message(reader_is_new=True) for one in work.compare(new, parsed)]
         if direction in ("FORWARD", "FULL"):
             messages += [one.message(reader_is_new=False) for one in work.compare(parsed, new)]
-    except TooComplex as error:
+    except (InvalidSchema, TooComplex) as error:
         raise invalid_schema(
             f"Whether the schema is compatible with version {old.version} cannot be decided: {error}"
         ) from None

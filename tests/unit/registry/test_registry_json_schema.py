@@ -187,6 +187,20 @@ def test_a_reference_is_found_by_its_name_and_compared_through() -> None:
     assert compare(order(WHOLE), order(NUMBER))
 
 
+@pytest.mark.parametrize("name", ["$id", "id", "$schema", "$ref", "default", "enum", "const", "examples"])
+def test_a_property_may_have_the_name_of_a_keyword(name: str) -> None:
+    """A schema of documents that are schemas themselves has them all."""
+
+    def of(inner: Any) -> dict[str, Any]:
+        reference = {"$ref": "#/definitions/inner"}
+        return thing({"$schema": TEXT, "id": TEXT, name: reference}, definitions={"inner": inner})
+
+    assert kinds(of(TEXT), of(TEXT)) == []
+    assert kinds(of(TEXT), of(NUMBER)) == ["TYPE_CHANGED"]
+    with pytest.raises(InvalidSchema, match="leads nowhere"):
+        parse("JSON", json.dumps(thing({name: {"$ref": "#/definitions/nix"}})))
+
+
 def test_forms() -> None:
     parsed = parse("JSON", '{ "type": "object",\n "additionalProperties": false, "title": "é" }')
     assert parsed.canonical == '{"type":"object","additionalProperties":false,"title":"é"}'

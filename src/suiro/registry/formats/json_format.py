@@ -29,7 +29,12 @@ from suiro.registry.schemas import JSON
 ROOT_URI = "suiro:schema"
 STEPS_OF_A_REFERENCE = 100
 _SIBLINGS_COUNT_FROM = ("2019-09", "2020-12")
-_DATA = frozenset({"enum", "const", "default", "examples"})  # what looks like a schema in these is none
+DATA = frozenset({"enum", "const", "default", "examples"})
+"""Keywords in which what looks like a schema is none."""
+_NAMING = frozenset(
+    {"properties", "patternProperties", "definitions", "$defs", "dependentSchemas", "dependencies"}
+)
+"""Keywords whose members have names that their author chose, which may be those of keywords."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -41,7 +46,7 @@ class Subschema:
     siblings_count: bool  # from draft 2019-09 on, what stands beside a `$ref` counts too
 
     def below(self, schema: Any) -> Subschema:
-        if isinstance(schema, dict) and ("$id" in schema or "id" in schema):
+        if isinstance(schema, dict) and any(isinstance(schema.get(name), str) for name in ("$id", "id")):
             resource = Resource.from_contents(schema, default_specification=DRAFT7)
             return Subschema(schema, self.resolver.in_subresource(resource), self.siblings_count)
         return Subschema(schema, self.resolver, self.siblings_count)
@@ -133,7 +138,10 @@ def _references(subschema: Subschema, budget: Budget) -> Iterator[tuple[str, Sub
         for name, value in schema.items():
             if name == "$ref" and isinstance(value, str):
                 yield value, subschema
-            elif name not in _DATA:
+            elif name in _NAMING and isinstance(value, dict):
+                for one in value.values():
+                    yield from _references(subschema.below(one), budget)
+            elif name not in DATA:
                 yield from _references(subschema.below(value), budget)
 
 
