@@ -201,6 +201,24 @@ def test_a_property_may_have_the_name_of_a_keyword(name: str) -> None:
         parse("JSON", json.dumps(thing({name: {"$ref": "#/definitions/nix"}})))
 
 
+@pytest.mark.parametrize(
+    "keyword",
+    [
+        {"if": {"required": ["a"]}, "then": {"$ref": "#/definitions/inner"}},
+        {"contains": {"$ref": "#/definitions/inner"}},
+        {"propertyNames": {"$ref": "#/definitions/inner"}},
+    ],
+    ids=lambda keyword: next(iter(keyword)),
+)
+def test_what_must_be_the_same_is_the_same_behind_its_references(keyword: dict[str, Any]) -> None:
+    def of(inner: Any) -> dict[str, Any]:
+        return {**keyword, "definitions": {"inner": inner}}
+
+    tree = {"minLength": 1, "properties": {"next": {"$ref": "#/definitions/inner"}}}
+    assert kinds(of(tree), of(tree)) == []
+    assert kinds(of({**tree, "minLength": 2}), of(tree))
+
+
 def test_forms() -> None:
     parsed = parse("JSON", '{ "type": "object",\n "additionalProperties": false, "title": "é" }')
     assert parsed.canonical == '{"type":"object","additionalProperties":false,"title":"é"}'

@@ -32,7 +32,7 @@ from collections.abc import Hashable, Iterator, Sequence
 from typing import Any
 
 from suiro.registry.formats.budget import Budget, TooComplex
-from suiro.registry.formats.json_format import STEPS_OF_A_REFERENCE, Subschema
+from suiro.registry.formats.json_format import DATA, STEPS_OF_A_REFERENCE, Subschema
 from suiro.registry.formats.json_values import json_key
 from suiro.registry.formats.pairs import Pairs
 from suiro.registry.formats.parsed import READER, WRITER, Incompatibility
@@ -118,7 +118,8 @@ class _Check:
         if "not" in schema:
             yield ("not", subschema.below(schema["not"]))
         if "if" in schema and ("then" in schema or "else" in schema):
-            yield ("if", json.dumps([schema.get(name) for name in ("if", "then", "else")], sort_keys=True))
+            conditional = {name: schema[name] for name in ("if", "then", "else") if name in schema}
+            yield ("if", Subschema(conditional, subschema.resolver, subschema.siblings_count))
 
     def _conjunction(self, subschema: Subschema, schemas: list[Any]) -> Subschema:
         if len(schemas) == 1:
@@ -157,7 +158,7 @@ class _Check:
                 if self.compare(other, one, path):
                     return [_found("NOT_TYPE_EXTENDED", f"{path}/not", "excludes more at")]
                 return []
-            case ("if", one), ("if", other) if one == other:
+            case ("if", Subschema() as one), ("if", Subschema() as other) if self._is_same(one, other, set()):
                 return []
         return [
             _found("COMBINED_TYPE_CHANGED", f"{path}/{reader[0]}", "has another combination of schemas at")
@@ -218,7 +219,9 @@ class _Check:
         for name, type_ in _ONLY_THE_SAME:
             applies = name in new and (not type_ or type_ in shared)
             says_nothing = name not in _NEVER_IDLE and new.get(name) in (True, {})
-            if applies and not says_nothing and not (name in old and self._equal(new[name], old[name])):
+            if not applies or says_nothing:
+                continue
+            if name not in old or not self._is_same(reader.below(new[name]), writer.below(old[name]), set()):
                 found.append(_found("KEYWORD_CHANGED", f"{path}/{name}", f"has another '{name}' at"))
         return found
 
@@ -351,8 +354,33 @@ class _Check:
                 found = {key: one for key, one in named.items() if found is None or key in found}
         return found
 
-    def _equal(self, one: Any, other: Any) -> bool:
-        return json_key(one, self._budget) == json_key(other, self._budget)
+    def _is_same(self, one: Subschema, other: Subschema, known: set[tuple[int, int]]) -> bool:
+        """Also behind references. `known`: the pairs that are being looked at or were found to be the same."""
+        self._budget.spend()
+        new, old = one.schema, other.schema
+        if (id(new), id(old)) in known:
+            return True
+        known.add((id(new), id(old)))
+        if isinstance(new, list) and isinstance(old, list):
+            pairs = zip(new, old, strict=False)
+            return len(new) == len(old) and all(
+                self._is_same(one.below(a), other.below(b), known) for a, b in pairs
+            )
+        if not isinstance(new, dict) or not isinstance(old, dict):
+            return json_key(new, self._budget) == json_key(old, self._budget)
+        if new.keys() != old.keys():
+            return False
+        for name, inner in new.items():
+            if name in DATA:
+                same = json_key(inner, self._budget) == json_key(old[name], self._budget)
+            elif name == "$ref" and isinstance(inner, str) and isinstance(old[name], str):
+                self._budget.spend(STEPS_OF_A_REFERENCE)
+                same = self._is_same(one.follow(inner), other.follow(old[name]), known)
+            else:
+                same = self._is_same(one.below(inner), other.below(old[name]), known)
+            if not same:
+                return False
+        return True
 
     def _schemas_of(self, schema: dict[str, Any], name: str, *, in_doubt: bool) -> list[Any]:
         """What a property of this name must be valid for. `in_doubt`: does a pattern match that nobody can run?"""
