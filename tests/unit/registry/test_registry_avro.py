@@ -193,12 +193,30 @@ def test_the_normalised_form_orders_what_users_added() -> None:
         ('{"type": "enum", "name": "E", "symbols": ["A", "A"]}', "Duplicate enum symbol"),
         ('{"type": "enum", "name": "E", "symbols": ["A"], "default": "B"}', "Default"),
         ('{"type": "fixed", "name": "F"}', "size"),
+        ('{"type": "fixed", "name": "F", "size": 2147483648}', "size"),
+        *(
+            (
+                f'{{"type": "record", "name": "R", "fields": [{{"name": "a", "type": "int", "aliases": {one}}}]}}',
+                "names",
+            )
+            for one in ("7", '"abc"', "[{}]")
+        ),
         ('{"type": "array"}', "items"),
     ],
 )
 def test_what_is_no_schema(text: str, message: str) -> None:
     with pytest.raises(InvalidSchema, match=message):
         parse("AVRO", text)
+
+
+@pytest.mark.parametrize("namespace", ["null", "7"])
+def test_a_namespace_that_is_no_text_is_none(namespace: str) -> None:
+    """As Java reads it: the one around it holds."""
+    inner = f'{{"type": "fixed", "name": "F", "namespace": {namespace}, "size": 1}}'
+    text = (
+        f'{{"type": "record", "name": "R", "namespace": "n", "fields": [{{"name": "a", "type": {inner}}}]}}'
+    )
+    assert canonical(text) == canonical(text.replace(f'"namespace": {namespace}, ', ""))
 
 
 def test_a_schema_of_other_schemas() -> None:

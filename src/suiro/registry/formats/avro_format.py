@@ -176,12 +176,14 @@ class _Parser:
         return Node(type="union", branches=branches)
 
     def _named(self, type_: str, data: dict[str, Any], outer: str | None) -> Node:
-        name, namespace = data.get("name"), data.get("namespace", outer)
+        name, namespace = data.get("name"), data.get("namespace")
+        if not isinstance(namespace, str):
+            namespace = outer
         if not isinstance(name, str) or not name:
             raise InvalidSchema(f"No name in schema: {compact_json(data)}")
         if "." in name:
             namespace, _, name = name.rpartition(".")
-        for part in (name, *(namespace or "").split(".")) if namespace else (name,):
+        for part in (name, *namespace.split(".")) if namespace else (name,):
             _check_name(part)
         namespace = namespace or None
         if not namespace and name in PRIMITIVES:
@@ -198,9 +200,10 @@ class _Parser:
             raise InvalidSchema(f"Can't redefine: {node.full_name}")
         self._names[node.full_name] = node
         if type_ == "fixed":
-            if not isinstance(data.get("size"), int) or data["size"] < 0:
+            size = data.get("size")
+            if not isinstance(size, int) or isinstance(size, bool) or not 0 <= size < _INT_RANGE["int"]:
                 raise InvalidSchema(f"Invalid or no size: {compact_json(data)}")
-            node.size = data["size"]
+            node.size = size
         elif type_ == "enum":
             self._enum(node, data)
         else:
@@ -246,7 +249,7 @@ class _Parser:
                 doc=one.get("doc"),
                 default=one.get("default", _ABSENT),
                 order=order,
-                aliases=tuple(one.get("aliases") or ()),
+                aliases=_names(one.get("aliases")),
                 properties=_properties(one, _FIELD_RESERVED),
             )
             node.add(made)
@@ -264,10 +267,14 @@ def _check_name(name: Any) -> None:
 
 
 def _aliases(data: dict[str, Any], namespace: str | None) -> tuple[str, ...]:
-    aliases = data.get("aliases") or ()
-    if not isinstance(aliases, list | tuple) or not all(isinstance(one, str) for one in aliases):
-        raise InvalidSchema(f"aliases not an array of names: {compact_json(aliases)}")
+    aliases = _names(data.get("aliases"))
     return tuple(one if "." in one or not namespace else f"{namespace}.{one}" for one in aliases)
+
+
+def _names(aliases: Any) -> tuple[str, ...]:
+    if not isinstance(aliases or [], list) or not all(isinstance(one, str) for one in aliases or ()):
+        raise InvalidSchema(f"aliases not an array of names: {compact_json(aliases)}")
+    return tuple(aliases or ())
 
 
 class _Defaults:
