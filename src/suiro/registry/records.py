@@ -40,9 +40,10 @@ TENANT = "default"
 _SCHEMA_MAGIC, _OTHER_MAGIC = 1, 0
 
 
-def compact_json(value: Any) -> str:
-    """JSON as Jackson writes it: without spaces, with non-ASCII characters unescaped."""
-    return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
+def compact_json(value: Any, *, allow_nan: bool = True) -> str:
+    """JSON as Jackson writes it: without spaces, with non-ASCII characters unescaped. Without `allow_nan`, numbers that
+    JSON has no form for raise `ValueError`."""
+    return json.dumps(value, ensure_ascii=False, separators=(",", ":"), allow_nan=allow_nan)
 
 
 @dataclass(frozen=True, slots=True)

@@ -514,6 +514,21 @@ def test_associations(api: Api) -> None:
     assert api.refused("GET", "subjects/new/versions") == 40401
 
 
+@pytest.mark.parametrize(
+    ("kind", "schema"),
+    [
+        ("JSON", '{"maximum": 1e400}'),
+        ("AVRO", '{"type": "record", "name": "R", "fields": [{"name": "a", "type": "double", "default": 1e400}]}'),
+        ("AVRO", '{"type": "record", "name": "R", "fields": [{"name": "a", "type": "double", "default": NaN}]}'),
+    ],
+)
+def test_a_number_that_cannot_be_written_again_is_refused(api: Api, kind: str, schema: str) -> None:
+    """What was stored would be no JSON: no client could read it."""
+    body = {"schema": schema, "schemaType": kind}
+    assert api.refused("POST", "subjects/s/versions", body) == 42201
+    assert api.get("subjects") == []
+
+
 # -- the log ---------------------------------------------------------------------------------------------
 
 

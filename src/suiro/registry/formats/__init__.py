@@ -87,6 +87,8 @@ def parse(
         raise InvalidSchema("nested too deeply") from None
     except UnicodeEncodeError:
         raise InvalidSchema("it holds half of a surrogate pair, which is no character") from None
+    except ValueError as error:  # a number beyond those of floats
+        raise InvalidSchema(f"it cannot be written as JSON: {error}") from None
     except (AttributeError, TypeError, KeyError) as error:
         if strict:
             raise

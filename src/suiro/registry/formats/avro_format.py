@@ -91,8 +91,8 @@ class AvroFormat:
         node = _Parser(names, budget, strict=strict).parse_text(text)
         return Parsed(
             type=AVRO,
-            canonical=compact_json(_write(node, None, set(known), ordered=False)),
-            normalized=compact_json(_write(node, None, set(known), ordered=True)),
+            canonical=compact_json(_write(node, None, set(known), ordered=False), allow_nan=not strict),
+            normalized=compact_json(_write(node, None, set(known), ordered=True), allow_nan=not strict),
             model=node,
         )
 

@@ -86,8 +86,8 @@ class JsonFormat:
                 inside.follow(reference)
         return Parsed(
             type=JSON,
-            canonical=compact_json(schema),
-            normalized=compact_json(_sorted(schema)),
+            canonical=compact_json(schema, allow_nan=not strict),
+            normalized=compact_json(_sorted(schema), allow_nan=not strict),
             model=root,
         )
 
