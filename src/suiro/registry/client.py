@@ -4,7 +4,8 @@ Connections are pooled. Immutable results are cached: the schema of an id, and t
 latest version and compatibility results are not cached. Threads may share a client.
 
 Reads are repeated after a lost connection or if the registry is not ready. So is `register`: registering the same
-schema again returns the same id.
+schema again returns the same id. A deletion is repeated only if no registry was reached: a second one may find nothing
+left, or another latest version.
 """
 
 from __future__ import annotations
@@ -191,6 +192,7 @@ class RegistryClient:
                 failure: RegistryError = RegistryUnavailableError(
                     f"{method} {url}: {type(error).__name__}: {error}; is the registry running?", 0, 0
                 )
+                was_reached = not isinstance(error, httpx.ConnectError | httpx.ConnectTimeout)
             except httpx.InvalidURL as error:
                 raise ConfigError(f"registry {url!r}: {error}") from None
             except (AnswerTooLargeError, httpx.DecodingError) as error:
@@ -201,6 +203,9 @@ class RegistryClient:
                 failure = _error(method, url, response)
                 if not isinstance(failure, RegistryUnavailableError):
                     raise failure
+                was_reached = True
+            if method == "DELETE" and was_reached:
+                raise failure
             if attempt < self._retries:
                 sleep_s(pause_s)
                 pause_s = min(pause_s * 2, LONGEST_PAUSE_S)

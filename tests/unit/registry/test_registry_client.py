@@ -44,7 +44,7 @@ class Scripted:
                 self.end_headers()
                 self.wfile.write(data)
 
-            do_POST = do_PUT = do_GET
+            do_POST = do_PUT = do_DELETE = do_GET
 
             def log_message(self, *arguments: Any) -> None:
                 pass
@@ -100,6 +100,17 @@ def test_what_may_pass_is_asked_again_what_is_refused_is_not(server: Scripted) -
         pytest.raises(RegistryUnavailableError, match="down"),
     ):
         client.subjects()
+
+
+def test_a_deletion_is_sent_once(server: Scripted) -> None:
+    """The answer may be lost and the deletion not: the latest version is another one then."""
+    server.answers = [(500, {"error_code": 50002, "message": "timed out"}), (200, 1)]
+    with (
+        RegistryClient(f"http://127.0.0.1:1,{server.url}") as client,
+        pytest.raises(RegistryUnavailableError, match="timed out"),
+    ):
+        client.delete_version("s", -1)
+    assert [asked[:2] for asked in server.asked] == [("DELETE", "/subjects/s/versions/-1")]
 
 
 def test_another_address_is_tried(server: Scripted) -> None:
