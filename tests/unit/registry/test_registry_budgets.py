@@ -15,7 +15,7 @@ import pytest
 from jsonschema.validators import Draft202012Validator
 from support.registry import Api
 
-from suiro.registry import Schema, registry_client
+from suiro.registry import Reference, Schema, registry_client
 from suiro.registry.app import RegistryApp
 from suiro.registry.codecs import CodecSettings, Undecodable, codec_of
 from suiro.registry.formats import Budget, Import, Incompatibility, InvalidSchema, TooComplex, compare, parse
@@ -150,13 +150,33 @@ def test_the_default_of_a_field_is_looked_at_once_for_each_branch() -> None:
         parse("AVRO", json.dumps({"type": "record", "name": "All", "fields": fields}), budget=Budget(20_000))
 
 
-def test_references_to_references_are_followed_once() -> None:
+def test_references_to_references_are_followed_once(monkeypatch: pytest.MonkeyPatch) -> None:
     api = Api()
     api.register("s0", {"type": "string"}, schemaType="JSON")
     for n in range(1, 60):
         twice = [{"name": f"{side}{n}.json", "subject": f"s{n - 1}", "version": 1} for side in "ab"]
         api.register(f"s{n}", {"title": str(n)}, schemaType="JSON", references=twice)
     assert api.get("subjects/s59/versions/1")["references"]
+    # The same for those who read a record with such a schema.
+    url = f"mock://budgets-{uuid.uuid4()}"
+    client = registry_client(url)
+    client.register("s0", Schema('{"type": "string"}', "JSON"))
+    for n in range(1, 60):
+        both = tuple(Reference(name=f"{side}{n}.json", subject=f"s{n - 1}", version=1) for side in "ab")
+        schema_id = client.register(f"s{n}", Schema(f'{{"title": "{n}"}}', "JSON", both))
+    asked: list[str] = []
+    version = client.version
+
+    def counted(subject: str, number: int) -> Any:
+        asked.append(subject)
+        assert len(asked) <= 2 * 59
+        return version(subject, number)
+
+    monkeypatch.setattr(client, "version", counted)
+    assert (
+        codec_of("JSON", CodecSettings(registry=url)).decode(b"\0" + schema_id.to_bytes(4, "big") + b"{}")
+        == {}
+    )
 
 
 # -- patterns ----------------------------------------------------------------------------------------------

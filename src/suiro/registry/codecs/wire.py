@@ -8,7 +8,6 @@ used. Ids are cached without limit of time, latest versions for one minute.
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -161,11 +160,17 @@ class WireFormat:
 def imports_of(registry: str, schema: Schema) -> tuple[Import, ...]:
     """What a schema refers to, directly or not, each once, in an order in which they can be parsed."""
     client = registry_client(registry)
+    found: dict[str, Import] = {}
+    visited: set[tuple[str, int]] = set()
 
-    def visit(one: Schema) -> Iterator[Import]:
+    def visit(one: Schema) -> None:
         for reference in one.references:
-            found = client.version(reference.subject, reference.version).schema
-            yield from visit(found)
-            yield Import(reference.name, found.text)
+            place = reference.subject, reference.version
+            referred = client.version(*place).schema
+            if place not in visited:
+                visited.add(place)
+                visit(referred)
+            found.setdefault(reference.name, Import(reference.name, referred.text))
 
-    return tuple({one.name: one for one in visit(schema)}.values())
+    visit(schema)
+    return tuple(found.values())
