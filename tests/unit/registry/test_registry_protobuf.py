@@ -149,6 +149,21 @@ def test_a_name_that_an_inner_one_hides_is_written_in_full() -> None:
     assert [field.type_name for field in fields] == [".p.X", ".p.A.X"]
 
 
+def test_a_message_that_is_named_as_the_entries_of_a_map_is_no_map() -> None:
+    def of(kind: str) -> Parsed:
+        return parse(
+            "PROTOBUF",
+            f'syntax = "proto3"; message A {{ map<string, int32> tag = 1; repeated B.TagEntry more = 2; }} '
+            f"message B {{ message TagEntry {{ string key = 1; int32 value = 2; {kind} third = 3; }} }}",
+        )
+
+    parsed = of("bool")
+    assert "repeated B.TagEntry more = 2;" in parsed.canonical
+    assert parse("PROTOBUF", parsed.canonical).canonical == parsed.canonical
+    found = {one.kind for one in compare(parsed, of("string"))}
+    assert found == {"FIELD_SCALAR_KIND_CHANGED", "FIELD_NAMED_TYPE_CHANGED"}
+
+
 @pytest.mark.parametrize(
     ("text", "message"),
     [

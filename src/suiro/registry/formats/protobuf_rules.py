@@ -97,10 +97,13 @@ class _Check:
 
     def _compare_messages(self, name: str, old_name: str, path: str) -> Found:
         reader, writer = self._reader.messages[name], self._writer.messages[old_name]
-        found = self._compare_fields(reader, writer, path)
+        entries, old_entries = _map_entries(reader, name), _map_entries(writer, old_name)
+        found = self._compare_fields(reader, entries, writer, old_entries, path)
         return found + self.compare_scopes(reader.nested_type, name, writer.nested_type, old_name, path)
 
-    def _compare_fields(self, reader: Any, writer: Any, path: str) -> Found:
+    def _compare_fields(
+        self, reader: Any, entries: dict[str, Any], writer: Any, old_entries: dict[str, Any], path: str
+    ) -> Found:
         new, old = {one.number: one for one in reader.field}, {one.number: one for one in writer.field}
         self._budget.spend(len(new) + len(old))
         new_oneofs, old_oneofs = _oneof_of(reader), _oneof_of(writer)
@@ -108,7 +111,6 @@ class _Check:
         kept_oneofs = set(new_oneofs.values()) | {
             old_oneofs[number] for number in new if number in old_oneofs
         }
-        entries, old_entries = _map_entries(reader), _map_entries(writer)
         found = _moved_to_oneofs(new_oneofs, old_oneofs, old, path)
         for number in dict.fromkeys([*old, *new]):
             place = f"{path}/{number}"
@@ -212,12 +214,13 @@ def _moved_to_oneofs(
     return found
 
 
-def _map_entries(message: Any) -> dict[str, Any]:
-    return {one.name: one for one in message.nested_type if one.options.map_entry}
+def _map_entries(message: Any, name: str) -> dict[str, Any]:
+    """By full name: a type of another message may have the same last name."""
+    return {_within(name, one.name): one for one in message.nested_type if one.options.map_entry}
 
 
 def _map_entry(field: Any, entries: dict[str, Any]) -> Any:
-    return entries.get(field.type_name.rpartition(".")[2])
+    return entries.get(field.type_name.removeprefix("."))
 
 
 def _within(scope: str, name: str) -> str:

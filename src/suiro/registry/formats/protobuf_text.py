@@ -150,8 +150,8 @@ class _Writer:
     def _field(
         self, field: Any, parent: Any, scope: str, path: Path, *, in_oneof: bool = False
     ) -> Iterator[str]:
-        nested = {one.name: one for one in parent.nested_type} if parent is not None else {}
-        local = nested.get(field.type_name.rpartition(".")[2])
+        nested = {f"{scope}.{one.name}": one for one in parent.nested_type} if parent is not None else {}
+        local = nested.get(field.type_name.removeprefix("."))
         options = list(self._options(field.options))
         if field.HasField("default_value"):
             options.insert(0, ("default", _default(field)))
