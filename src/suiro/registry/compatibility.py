@@ -39,7 +39,10 @@ def imports_of(state: State, references: Sequence[dict[str, Any]], parent: str) 
 
     def visit(one: dict[str, Any], parent: str, above: frozenset[tuple[str, int]]) -> None:
         nonlocal chars
-        place = subject, version = qualify_reference(one["subject"], parent), one["version"]
+        subject, version = qualify_reference(one["subject"], parent), one["version"]
+        if version == -1 and state.versions(subject):  # the latest, in a log that Confluent's registry wrote
+            version = state.versions(subject)[-1].version
+        place = subject, version
         schema = state.subjects.get(subject, {}).get(version)
         if schema is None:
             raise invalid_schema(

@@ -660,6 +660,17 @@ def test_associations_are_in_the_log_as_confluents_registry_has_them(api: Api) -
     assert json.loads(value or b"") == {**theirs, "guid": json.loads(value or b"")["guid"]}
 
 
+def test_a_reference_to_the_latest_version_in_a_log_that_confluents_registry_wrote(api: Api) -> None:
+    """Ours stores its number."""
+    api.register("money", record(("cents", "long"), name="Money"))
+    order = record(("price", "Money"), name="Order")
+    reference = {"name": "Money", "subject": "money", "version": -1}
+    value = {"subject": "s", "version": 1, "id": 9, "schema": text(order), "references": [reference], "deleted": False}
+    api.storage.append(Key.schema("s", 1).encode(), json.dumps(value).encode())
+    assert "cents" in api.get("schemas/ids/9?format=resolved")["schema"]
+    assert api.refused("POST", "subjects/s/versions", {"schema": text(record(("price", "int"), name="Order"))}) == 409
+
+
 # -- as Confluent's registry answers ---------------------------------------------------------------------------
 
 
