@@ -122,6 +122,14 @@ def test_nesting_without_end_is_undecodable_and_ends_no_process() -> None:
         codec.decode(framed(schema_id, b"\x01" * 10_000))
 
 
+def test_a_schema_that_is_nested_deeply_is_read_by_rows() -> None:
+    codec, schema_id = codec_of('{"type": "array", "items": ' * 600 + '"int"' + "}" * 600)
+    data = framed(schema_id, b"\0")
+    assert codec.decode_block([data]) == [[]]
+    with pytest.raises(NotOneColumn, match="nested too deeply"):
+        codec.decode_column(pa.array([data]))
+
+
 def test_items_without_bytes_are_counted() -> None:
     codec, schema_id = codec_of('{"type": "array", "items": "null"}')
     assert codec.decode(framed(schema_id, b"\x06\0")) == [None] * 3

@@ -367,7 +367,9 @@ def _validity(missing: Array | None) -> pa.Buffer | None:
 def expanded(schema: Any) -> Any:
     """With every name replaced by what it means. Raises `NotOneColumn`."""
     if AvroLimits.has_many_parts(schema):
-        raise NotOneColumn(f"a schema that holds itself, or more than {MAX_PARTS} parts, has no columns")
+        raise NotOneColumn(
+            f"a schema that holds itself, or more than {MAX_PARTS} parts, or is nested too deeply, has no columns"
+        )
     return fastavro.schema.expand_schema(schema)
 
 

@@ -43,8 +43,11 @@ class AvroLimits:
 
     @classmethod
     def has_many_parts(cls, schema: Any) -> bool:
-        """More than `MAX_PARTS`, or no end of them."""
-        return cls(schema)._count(schema, False, {}) > MAX_PARTS
+        """More than `MAX_PARTS`, or no end of them, or so deep in one another that they cannot be counted."""
+        try:
+            return cls(schema)._count(schema, False, {}) > MAX_PARTS
+        except RecursionError:
+            return True
 
     def __init__(self, schema: Any) -> None:
         self._schema = schema
