@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
+from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
@@ -13,11 +15,12 @@ from support.waiting import wait_until
 
 from suiro.client import Client
 from suiro.errors import DeadlineExceededError, FencedError
+from suiro.node import NodeProcess
 from suiro.protocol.records import Record, encode_batch
 from suiro.registry.records import Key
 from suiro.registry.registration import Registered, Request, register
 from suiro.registry.state import State
-from suiro.registry.storage import Decision, Storage
+from suiro.registry.storage import Decision, Storage, StorageError
 from suiro.registry.work import Work
 
 
@@ -138,6 +141,19 @@ def test_a_lost_answer(start: Callable[[], Storage], monkeypatch: pytest.MonkeyP
 
     assert storage.write(decide) == (1 if arrived else 2)
     assert schemas(storage) == schemas(start()) == {"s": 1, "t": 2}
+
+
+def test_a_write_that_waits_for_the_log_ends_with_its_storage(tmp_path: Path) -> None:
+    with NodeProcess.start(data=tmp_path / "data") as node, ThreadPoolExecutor(1) as pool:
+        storage = Storage(node.bootstrap_servers)
+        storage.start()
+        storage.write(registering("s", '"int"'))
+        node.kill()
+        written = pool.submit(storage.write, registering("t", '"long"'))
+        wait_until(storage._write_lock.locked, what="the write")
+        storage.stop()
+        with pytest.raises(StorageError):
+            written.result(timeout=10)
 
 
 def test_a_topic_that_is_made_again_begins_again(

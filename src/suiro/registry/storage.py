@@ -175,9 +175,12 @@ class Storage:
         self.catch_up()
 
     def stop(self) -> None:
+        """Whoever waits for the log gets a `StorageError` at once."""
+        for client in (self._writer, self._asker):
+            client.abandon()
         self._table.stop()
-        self._writer.close()
-        self._asker.close()
+        for client in (self._writer, self._asker):
+            client.close()
 
     def _ensure_topic(self, client: Client) -> None:
         one_compacted_partition(
