@@ -255,10 +255,10 @@ def _types(storage: Storage, call: Call) -> Any:
 
 
 def _schema_id(call: Call) -> int:
-    text = call.path["id"]
-    if not text.isascii() or not text.isdigit():
-        raise schema_not_found(text)
-    return int(text)
+    found = queries.number_of(call.path["id"])
+    if found is None:
+        raise schema_not_found(call.path["id"])
+    return found
 
 
 def _by_id(storage: Storage, call: Call) -> Any:

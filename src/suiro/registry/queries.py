@@ -28,9 +28,19 @@ def parse_version(text: str) -> int:
     """A number, or -1 for the latest. Raises `ApiError` 42202."""
     if text.strip().lower() in ("latest", "-1"):
         return LATEST
-    if not text.isascii() or not text.isdigit() or not 1 <= int(text) <= MAX_NUMBER:
+    version = number_of(text)
+    if not version:
         raise invalid_version(text)
-    return int(text)
+    return version
+
+
+def number_of(text: str) -> int | None:
+    """Of 32 bits, without a sign. Python refuses to read thousands of digits."""
+    digits = text.lstrip("0") or text[:1]
+    if not digits.isascii() or not digits.isdigit() or len(digits) > len(str(MAX_NUMBER)):
+        return None
+    number = int(digits)
+    return number if number <= MAX_NUMBER else None
 
 
 def page(items: Sequence[T], offset: int, limit: int) -> list[T]:

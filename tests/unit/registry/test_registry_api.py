@@ -97,6 +97,8 @@ def test_a_subject_may_hold_any_character_but_control_characters(api: Api) -> No
         ("GET", "subjects/s/versions/0", None, 42202),
         ("GET", "subjects/s/versions/2147483648", None, 42202),
         ("GET", "schemas/ids/77", None, 40403),
+        ("GET", "schemas/ids/" + "7" * 5_000, None, 40403),
+        ("GET", "subjects/s/versions/" + "7" * 5_000, None, 42202),
         ("GET", "schemas/guids/77", None, 40403),
         ("POST", "subjects/nix", {"schema": text(ONE)}, 40401),
         ("POST", "subjects/s", {"schema": text(OTHER)}, 40403),
