@@ -21,6 +21,7 @@ from suiro.registry.storage import Change, Decision
 STRONG, WEAK = "STRONG", "WEAK"
 ANY_NAMESPACE = "-"
 DEFAULT_TYPE = "topic"
+DEFAULT_ASSOCIATION = "value"
 
 
 def find(
@@ -36,14 +37,31 @@ def find(
     ]
 
 
-def create(state: State, body: Mapping[str, Any], *, replace: bool = False) -> Decision[dict[str, Any]]:
-    """The subjects' schemas, if the request has any, are registered before this. With `replace`, those of the same
-    type are changed."""
+def check(body: Mapping[str, Any]) -> None:
+    """Raises `ApiError` 422 for a request that `create` cannot take."""
     for name in ("resourceName", "resourceNamespace", "resourceId"):
         if not isinstance(body.get(name), str) or not body[name]:
             raise unprocessable(f"{name!r} is missing")
-    if not isinstance(body.get("associations"), list) or not body["associations"]:
-        raise unprocessable("'associations' is a list of at least one")
+    asked = body.get("associations")
+    if not isinstance(asked, list) or not asked or not all(isinstance(one, dict) for one in asked):
+        raise unprocessable("'associations' is a list of at least one JSON object")
+    texts = [("resourceType", body)]
+    texts += [(name, one) for one in asked for name in ("associationType", "subject", "lifecycle")]
+    for name, given in texts:
+        if not isinstance(given.get(name) or "", str):
+            raise unprocessable(f"{name!r} is a text")
+    if not all(isinstance(one.get("schema") or {}, dict) for one in asked):
+        raise unprocessable("'schema' is a JSON object")
+    types = [one.get("associationType") or DEFAULT_ASSOCIATION for one in asked]
+    if len(set(types)) < len(types):
+        raise unprocessable(
+            "a resource has one association of each type, and 'associations' names a type twice"
+        )
+
+
+def create(state: State, body: Mapping[str, Any], *, replace: bool = False) -> Decision[dict[str, Any]]:
+    """The subjects' schemas, if the request has any, are registered before this. With `replace`, those of the same
+    type are changed."""
     resource_type = body.get("resourceType") or DEFAULT_TYPE
     resource = {
         "resourceName": body["resourceName"],
@@ -54,7 +72,7 @@ def create(state: State, body: Mapping[str, Any], *, replace: bool = False) -> D
     changes: list[Change] = []
     infos = []
     for one in body["associations"]:
-        type_ = one.get("associationType") or "value"
+        type_ = one.get("associationType") or DEFAULT_ASSOCIATION
         subject = one.get("subject") or f":.{body['resourceNamespace']}:{body['resourceName']}-{type_}"
         check_name(subject)
         if not state.versions(subject):

@@ -421,9 +421,10 @@ def _associations(storage: Storage, call: Call) -> Any:
 
 def _create_associations(storage: Storage, call: Call, *, replace: bool = False) -> Any:
     body = call.object()
-    for one in body.get("associations") or ():
-        if isinstance(one, dict) and one.get("schema"):
-            type_ = one.get("associationType") or "value"
+    associations.check(body)
+    for one in body["associations"]:
+        if one.get("schema"):
+            type_ = one.get("associationType") or associations.DEFAULT_ASSOCIATION
             name = (
                 one.get("subject") or f":.{body.get('resourceNamespace')}:{body.get('resourceName')}-{type_}"
             )

@@ -520,8 +520,14 @@ def test_associations(api: Api) -> None:
     ("kind", "schema"),
     [
         ("JSON", '{"maximum": 1e400}'),
-        ("AVRO", '{"type": "record", "name": "R", "fields": [{"name": "a", "type": "double", "default": 1e400}]}'),
-        ("AVRO", '{"type": "record", "name": "R", "fields": [{"name": "a", "type": "double", "default": NaN}]}'),
+        (
+            "AVRO",
+            '{"type": "record", "name": "R", "fields": [{"name": "a", "type": "double", "default": 1e400}]}',
+        ),
+        (
+            "AVRO",
+            '{"type": "record", "name": "R", "fields": [{"name": "a", "type": "double", "default": NaN}]}',
+        ),
     ],
 )
 def test_a_number_that_cannot_be_written_again_is_refused(api: Api, kind: str, schema: str) -> None:
@@ -529,6 +535,27 @@ def test_a_number_that_cannot_be_written_again_is_refused(api: Api, kind: str, s
     body = {"schema": schema, "schemaType": kind}
     assert api.refused("POST", "subjects/s/versions", body) == 42201
     assert api.get("subjects") == []
+
+
+@pytest.mark.parametrize(
+    "members",
+    [
+        {"associations": 7},
+        {"associations": [7]},
+        {"associations": [{"subject": {"a": 1}}]},
+        {"associations": [{"subject": "s", "lifecycle": 7}]},
+        {"associations": [{"subject": "s", "associationType": ["value"]}]},
+        {"associations": [{"subject": "s", "schema": "text"}]},
+        {"associations": [{"subject": "s"}], "resourceType": {"a": 1}},
+        {"associations": [{"subject": "s"}, {"subject": "u", "associationType": "value"}]},
+    ],
+)
+def test_what_is_no_association(api: Api, members: dict[str, Any]) -> None:
+    api.register("s", ONE)
+    api.register("u", ONE)
+    body = {"resourceName": "t", "resourceNamespace": "lkc", "resourceId": "id-1", **members}
+    assert api.refused("POST", "associations", body) == 422
+    assert api.get("associations/resources/-/t") == []
 
 
 # -- the log ---------------------------------------------------------------------------------------------
@@ -636,7 +663,12 @@ def test_a_log_that_another_registry_wrote(api: Api) -> None:
 
 def test_associations_are_in_the_log_as_confluents_registry_has_them(api: Api) -> None:
     api.register("s", ONE)
-    resource = {"resourceName": "t", "resourceNamespace": "lkc", "resourceId": "id-1", "resourceType": "topic"}
+    resource = {
+        "resourceName": "t",
+        "resourceNamespace": "lkc",
+        "resourceId": "id-1",
+        "resourceType": "topic",
+    }
     theirs = {
         "subject": "s",
         "guid": "8c8e2a5e-7a0a-4d0a-9b1c-0d7b6f2a1f11",
@@ -667,10 +699,20 @@ def test_a_reference_to_the_latest_version_in_a_log_that_confluents_registry_wro
     api.register("money", record(("cents", "long"), name="Money"))
     order = record(("price", "Money"), name="Order")
     reference = {"name": "Money", "subject": "money", "version": -1}
-    value = {"subject": "s", "version": 1, "id": 9, "schema": text(order), "references": [reference], "deleted": False}
+    value = {
+        "subject": "s",
+        "version": 1,
+        "id": 9,
+        "schema": text(order),
+        "references": [reference],
+        "deleted": False,
+    }
     api.storage.append(Key.schema("s", 1).encode(), json.dumps(value).encode())
     assert "cents" in api.get("schemas/ids/9?format=resolved")["schema"]
-    assert api.refused("POST", "subjects/s/versions", {"schema": text(record(("price", "int"), name="Order"))}) == 409
+    assert (
+        api.refused("POST", "subjects/s/versions", {"schema": text(record(("price", "int"), name="Order"))})
+        == 409
+    )
 
 
 # -- as Confluent's registry answers ---------------------------------------------------------------------------
