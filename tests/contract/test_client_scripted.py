@@ -5,6 +5,7 @@ from __future__ import annotations
 import socket
 import threading
 from collections.abc import Iterator
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -244,6 +245,35 @@ def test_an_answer_that_leaves_a_partition_out_is_an_error(
     brokers[0].script["list_offsets"] = empty
     with pytest.raises(BrokerFailureError, match="t-0: it left the partition out"):
         client.list_offsets({("t", 0): LATEST})
+
+
+def test_a_fetch_that_a_quota_delays_is_asked_again(client: Client, brokers: list[ScriptedBroker]) -> None:
+    """Apache Kafka answers it without any partition."""
+    message = response_class(API_KEYS["fetch"], 11)
+    topic, partition = nested(message, "FetchableTopicResponse"), nested(message, "PartitionData")
+    data = batch_of("v")
+    found = partition(
+        partition_index=0,
+        error_code=ErrorCode.none,
+        high_watermark=1,
+        last_stable_offset=1,
+        log_start_offset=0,
+        aborted_transactions=(),
+        preferred_read_replica=-1,
+        records=data,
+    )
+    delayed = timedelta(milliseconds=40)
+    answers = [
+        message(throttle_time=delayed, error_code=ErrorCode.none, session_id=0, responses=()),
+        message(
+            throttle_time=delayed,
+            error_code=ErrorCode.none,
+            session_id=0,
+            responses=(topic(topic="t", partitions=(found,)),),
+        ),
+    ]
+    brokers[0].script["fetch"] = lambda request: answers.pop(0)
+    assert bytes(client.fetch({("t", 0): 0})["t", 0].data) == data
 
 
 def test_a_produce_without_an_answer_is_refused(client: Client) -> None:

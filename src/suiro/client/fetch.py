@@ -86,13 +86,19 @@ def fetch(
     ) -> dict[TopicPartition, Fetched | KafkaError]:
         frame = connection.receive_frame(deadline_ms=deadline_ms)
         version, for_files = asked[connection]
+        response = _Response(frame, version, items, takes_files=for_files)
         try:
-            return _Response(frame, version, items, takes_files=for_files).read()
+            found = response.read()
         except (struct.error, UnicodeDecodeError, ValueError) as error:
             connection.close()
             raise BrokenConnectionError(
                 f"{connection.address} answered a fetch with bytes that cannot be read: {error}"
             ) from error
+        if response.throttle_ms and not found:
+            # A broker that holds its client to a quota names no partition (Kafka's `getThrottledResponse`).
+            what = f"fetch from {connection.address}, which holds this client to its quota"
+            found.update(dict.fromkeys(items, error_for(ErrorCode.throttling_quota_exceeded, what)))
+        return found
 
     while True:
         try:
@@ -150,10 +156,11 @@ class _Response:
         self._flexible = version >= FLEXIBLE_SINCE
         self._takes_files = takes_files
         self._position = 4  # after the correlation id
+        self.throttle_ms = 0
 
     def read(self) -> dict[TopicPartition, Fetched | KafkaError]:
         self._tags()
-        self._take(4)  # throttle time
+        (self.throttle_ms,) = _INT.unpack(self._take(4))
         if self._version >= 7:
             (code,) = _SHORT.unpack(self._take(2))
             self._take(4)  # session id
