@@ -212,7 +212,7 @@ async def _body(request: Request) -> Any:
     if not data:
         return None
     try:
-        body = json.loads(data)
+        body = json.loads(data.decode("utf-8-sig"))  # of bytes, `json` takes half of a surrogate pair
         if b"\\u" in data:
             compact_json(body).encode()
     except UnicodeEncodeError:

@@ -454,3 +454,4 @@ def test_half_of_a_surrogate_pair_is_refused() -> None:
         assert api.refused("POST", "subjects/s/versions", {"schema": text, "schemaType": language}) == code
     body = {"schema": '"int"', "metadata": {"properties": {"a": "\ud800"}}}
     assert api.refused("POST", "subjects/s/versions", body) == 422
+    assert api.refused("POST", "subjects/s/versions", b'{"schema": "\xed\xa0\x80"}') == 400
