@@ -232,6 +232,19 @@ def test_two_fields_for_one_give_what_rows_have() -> None:
     assert column.to_pylist() == rows
 
 
+def test_a_field_that_two_of_the_reader_mean_is_read_as_by_rows() -> None:
+    """A field was renamed, and another one has its old name now."""
+    registered = Registered()
+    fields = [
+        {"name": "x", "type": "int", "aliases": ["a"], "default": 0},
+        {"name": "a", "type": "int", "default": 7},
+    ]
+    rows, column = registered.read(
+        registered.write(record(a="int"), [{"a": 1}]), {**record(), "fields": fields}
+    )
+    assert column.to_pylist() == rows
+
+
 MONEY = {"type": "bytes", "logicalType": "decimal", "precision": 9}
 
 
