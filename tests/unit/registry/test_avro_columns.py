@@ -232,6 +232,54 @@ def test_two_fields_for_one_give_what_rows_have() -> None:
     assert column.to_pylist() == rows
 
 
+NEW = {
+    "raw": ("bytes", "\u00ffa", b"\xffa"),
+    "pair": ({"type": "fixed", "name": "P", "size": 2}, "\u0001\u0080", b"\x01\x80"),
+    "price": (
+        {"type": "bytes", "logicalType": "decimal", "precision": 4, "scale": 2},
+        "\u0005",
+        decimal.Decimal("0.05"),
+    ),
+    "day": ({"type": "int", "logicalType": "date"}, 1, datetime.date(1970, 1, 2)),
+    "at": (
+        {"type": "long", "logicalType": "timestamp-millis"},
+        0,
+        datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC),
+    ),
+    "share": ("double", 1, 1.0),
+    "inner": (
+        {"type": "record", "name": "I", "fields": [{"name": "b", "type": "bytes", "default": "\u00fe"}]},
+        {},
+        {"b": b"\xfe"},
+    ),
+    "tags": ({"type": "array", "items": "bytes"}, ["\u00fd"], [b"\xfd"]),
+    "either": (["bytes", "null"], "\u00fc", b"\xfc"),
+}
+
+
+@pytest.mark.parametrize(("kind", "default", "value"), NEW.values(), ids=NEW)
+def test_the_default_of_a_new_field_is_a_value_of_its_type(kind: Any, default: Any, value: Any) -> None:
+    registered = Registered()
+    old = record(a="int")
+    new = {**old, "fields": [*old["fields"], {"name": "n", "type": kind, "default": default}]}
+    rows, column = registered.read(registered.write(old, [{"a": 1}, {"a": 2}]), new)
+    assert rows == column.to_pylist() == [{"a": 1, "n": value}, {"a": 2, "n": value}]
+    assert {type(row["n"]) for row in rows} == {type(value)}
+    serde = serdes.avro.with_(registry=registered.url, schema=new)
+    assert serde.deserialize("t", serde.serialize("t", {"a": 1})) == rows[0]
+
+
+def test_a_default_is_of_one_record_alone() -> None:
+    registered = Registered()
+    old = record(a="int")
+    tags = {"name": "tags", "type": {"type": "array", "items": "string"}, "default": []}
+    data = registered.write(old, [{"a": 1}, {"a": 2}])
+    serde = serdes.avro.with_(registry=registered.url, schema={**old, "fields": [*old["fields"], tags]})
+    first, second = (serde.deserialize("t", one) for one in data)
+    first["tags"].append("x")
+    assert second["tags"] == serde.deserialize("t", data[1])["tags"] == []
+
+
 def test_a_field_that_two_of_the_reader_mean_is_read_as_by_rows() -> None:
     """A field was renamed, and another one has its old name now."""
     registered = Registered()

@@ -130,6 +130,21 @@ def test_a_schema_that_is_nested_deeply_is_read_by_rows() -> None:
         codec.decode_column(pa.array([data]))
 
 
+def test_a_nested_value_is_resolved_into_a_schema_with_a_list_by_default() -> None:
+    old = {**LIST, "fields": [{"name": "next", "type": ["null", "n"], "default": None}]}
+    tags = {"name": "tags", "type": {"type": "array", "items": "string"}, "default": []}
+    new = Schema(json.dumps({**old, "fields": [*old["fields"], tags]}))
+    _, schema_id = codec_of(json.dumps(old))
+    codec = AvroCodec(CodecSettings(registry="mock://avro-limits", schema=new))
+    value = codec.decode(framed(schema_id, b"\x02" * (MAX_NESTING - 1) + b"\0"))
+    value["tags"].append("x")
+    assert value["next"]["next"]["tags"] == []
+    deep = Schema('{"type": "array", "items": ' * 600 + '"int"' + "}" * 600)
+    _, schema_id = codec_of(deep.text)
+    codec = AvroCodec(CodecSettings(registry="mock://avro-limits", schema=deep))
+    assert codec.decode(codec.encode("deep", [])) == []
+
+
 def test_items_without_bytes_are_counted() -> None:
     codec, schema_id = codec_of('{"type": "array", "items": "null"}')
     assert codec.decode(framed(schema_id, b"\x06\0")) == [None] * 3

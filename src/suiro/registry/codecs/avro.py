@@ -15,6 +15,7 @@ import fastavro
 
 from suiro.errors import ConfigError, RegistryError
 from suiro.extras import is_installed
+from suiro.registry.codecs.avro_defaults import own, with_values
 from suiro.registry.codecs.avro_limits import AvroLimits, what_is_wrong
 from suiro.registry.codecs.wire import PREFIX, CodecSettings, Undecodable, Unencodable, WireFormat
 from suiro.registry.schemas import AVRO, Schema
@@ -39,6 +40,8 @@ class AvroCodec:
         self._rows: dict[int, RowsDecoder | None] = {}
         self._reader: Any = None
         self._parsed_reader = False
+        self._resolved: dict[int, tuple[Any, frozenset[int]]] = {}
+        self._filled: tuple[Any, frozenset[int]] | None = None
         self._writers: dict[int, Any] = {}
         self._row_writers: dict[int, RowsEncoder | None] = {}
 
@@ -53,7 +56,8 @@ class AvroCodec:
         try:
             if limits is not None:
                 limits.check(data, PREFIX.size)
-            value = fastavro.schemaless_reader(stream, writer, self.reader_schema)
+            reader, shared = self._resolved_into(schema_id, writer)
+            value = fastavro.schemaless_reader(stream, writer, reader)
         except RegistryError:
             raise
         except Exception as error:  # noqa: BLE001 - fastavro raises whatever the bytes run into
@@ -61,7 +65,7 @@ class AvroCodec:
         left = len(data) - stream.tell()
         if left:
             raise Undecodable(f"not of schema {schema_id}: {left} bytes are left over behind the value")
-        return value
+        return own(value, shared) if isinstance(value, list | dict) else value
 
     def decode_block(self, data: Sequence[bytes | None]) -> list[Any]:
         """None stays None. Raises what `decode` raises of some value that fails."""
@@ -98,7 +102,7 @@ class AvroCodec:
         schema_id, schema = self._wire.to_write(topic, self._record_name())
         parsed = self._writers.get(schema_id)
         if parsed is None:
-            parsed = self._writers[schema_id] = self._parse(schema)
+            parsed = self._writers[schema_id] = with_values(self._parse(schema))[0]
         out = io.BytesIO()
         out.write(PREFIX.pack(0, schema_id))
         try:
@@ -171,12 +175,23 @@ class AvroCodec:
                 raise Undecodable(f"schema id {schema_id}: {error}") from None
         return found
 
+    def _resolved_into(self, schema_id: int, writer: Any) -> tuple[Any, frozenset[int]]:
+        """The schema that fastavro is to resolve a value into, and the defaults that the value may share."""
+        found = self._resolved.get(schema_id)
+        if found is None:
+            found = None, frozenset()
+            if self.reader_schema is not None and self.reader_schema != writer:
+                self._filled = self._filled or with_values(self.reader_schema)
+                found = self._filled
+            self._resolved[schema_id] = found
+        return found
+
     @property
     def reader_schema(self) -> Any:
         """Parsed; None: values are as they were written."""
         if not self._parsed_reader:
             given = self._wire.settings.schema
-            self._reader = None if given is None else _with_double_defaults(self._parse(given))
+            self._reader = None if given is None else self._parse(given)
             self._parsed_reader = True
         return self._reader
 
@@ -201,22 +216,3 @@ def _loaded(text: str) -> Any:
     except ValueError:
         return text.strip()
     return "null" if found is None else found
-
-
-def _with_double_defaults(schema: Any) -> Any:
-    """A double's default may be a whole number in JSON, and fastavro would give the int."""
-    named = schema.get("__named_schemas", {}) if isinstance(schema, dict) else {}
-    waiting = [schema, *named.values()]
-    while waiting:
-        one = waiting.pop()
-        if isinstance(one, list):
-            waiting += one
-        elif isinstance(one, dict):
-            for field in one.get("fields", ()):
-                kind = field["type"]
-                first = kind[0] if isinstance(kind, list) and kind else kind
-                if first in ("float", "double") and type(field.get("default")) is int:
-                    field["default"] = float(field["default"])
-                waiting.append(kind)
-            waiting += [one[part] for part in ("type", "items", "values") if part in one]
-    return schema

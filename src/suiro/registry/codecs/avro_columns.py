@@ -24,6 +24,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from suiro.registry.codecs import avro_kernels as kernels
+from suiro.registry.codecs.avro_defaults import with_values
 from suiro.registry.codecs.avro_limits import MAX_PARTS, AvroLimits, what_is_wrong
 from suiro.registry.codecs.wire import PREFIX, NotOneColumn, Undecodable
 
@@ -84,6 +85,7 @@ class ColumnDecoder:
         self._frames = frames
         self.type = arrow_type(reader if reader is not None else writer, frames=frames)
         self._limits = AvroLimits.of(writer)
+        self._resolving = None if reader is None else with_values(reader)[0]
         self._program: Program | None
         try:
             self._program = Program(writer)
@@ -113,7 +115,7 @@ class ColumnDecoder:
             try:
                 if self._limits is not None:
                     self._limits.check(stream.getvalue(), 0)
-                values.append(fastavro.schemaless_reader(stream, self._writer, self._reader))
+                values.append(fastavro.schemaless_reader(stream, self._writer, self._resolving))
             except Exception as error:  # noqa: BLE001 - fastavro raises many kinds for bad bytes
                 raise Undecodable(f"not of schema {self._id}: {what_is_wrong(error)}", row) from None
             left = end - start - stream.tell()

@@ -98,7 +98,10 @@ def _add_fields(made: _Form, writer: Any, reader: Any) -> None:
             made.fields.append((name, _form(node, one["type"], wanted["type"])))
         elif _has_text(node):
             raise Unsupported  # nobody would look whether it is text
-    made.constants = [(name, one["default"]) for name, one in left.items()]
+    made.constants = [
+        (name, float(one["default"]) if one["type"] == "double" else one["default"])
+        for name, one in left.items()
+    ]
 
 
 def _has_text(node: Node) -> bool:

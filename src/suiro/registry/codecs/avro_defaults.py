@@ -1,0 +1,115 @@
+"""Defaults of Avro fields as values. fastavro takes them as the schema's JSON has them: text for bytes, and numbers for
+dates. It also gives the same list or dict to all records, so that a change of one would change the others.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import copy
+from typing import Any
+
+import fastavro
+
+_KINDS: dict[str, type | tuple[type, ...]] = {
+    "null": type(None),
+    "boolean": bool,
+    "int": int,
+    "long": int,
+    "float": (int, float),
+    "double": (int, float),
+    "array": list,
+    "map": dict,
+    "record": dict,
+    "error": dict,
+}
+
+
+def with_values(schema: Any) -> tuple[Any, frozenset[int]]:
+    """A parsed schema for fastavro's reader and writer, and the identities of its defaults that are lists or dicts."""
+    try:
+        made = copy.deepcopy(schema)
+    except RecursionError:
+        return schema, frozenset()
+    named: dict[str, Any] = {}
+    records: list[Any] = []
+    waiting = [made]
+    if isinstance(made, dict):
+        waiting += made.get("__named_schemas", {}).values()
+    while waiting:
+        one = waiting.pop()
+        if isinstance(one, list):
+            waiting += one
+        if not isinstance(one, dict):
+            continue
+        if "name" in one:
+            named[one["name"]] = one
+        if "fields" in one:
+            records.append(one)
+            waiting += [field["type"] for field in one["fields"]]
+        waiting += [one[name] for name in ("type", "items", "values") if name in one]
+    raw = {id(field): field["default"] for one in records for field in one["fields"] if "default" in field}
+    shared: set[int] = set()
+    for record in records:
+        for field in record["fields"]:
+            if id(field) not in raw:
+                continue
+            with contextlib.suppress(Exception):  # a default that is no value of its type stays as it is
+                field["default"] = _value(raw[id(field)], field["type"], named, raw)
+            if isinstance(field["default"], list | dict):
+                shared.add(id(field["default"]))
+    return made, frozenset(shared)
+
+
+def own(value: Any, shared: frozenset[int]) -> Any:
+    """The value, with copies of the defaults that it shares with others."""
+    waiting = [value] if shared else []
+    while waiting:
+        one = waiting.pop()
+        for key, inner in list(one.items() if isinstance(one, dict) else enumerate(one)):
+            if id(inner) in shared:
+                one[key] = copy.deepcopy(inner)
+            elif isinstance(inner, list | dict):
+                waiting.append(inner)
+    return value
+
+
+def _value(default: Any, schema: Any, named: dict[str, Any], raw: dict[int, Any]) -> Any:
+    if isinstance(schema, list):
+        schema = next((one for one in schema if _fits(default, one, named)), schema[0])
+    if isinstance(schema, str):
+        schema = named.get(schema, schema)
+    kind = schema if isinstance(schema, str) else schema["type"]
+    if isinstance(kind, dict | list):
+        return _value(default, kind, named, raw)
+    value = default
+    if kind in ("bytes", "fixed"):
+        value = default.encode("latin-1")
+    elif kind in ("float", "double"):
+        value = float(default)
+    elif kind == "array":
+        value = [_value(one, schema["items"], named, raw) for one in default]
+    elif kind == "map":
+        value = {name: _value(one, schema["values"], named, raw) for name, one in default.items()}
+    elif kind in ("record", "error"):
+        value = {
+            field["name"]: _value(
+                default[field["name"]] if field["name"] in default else raw[id(field)],
+                field["type"],
+                named,
+                raw,
+            )
+            for field in schema["fields"]
+        }
+    logical = isinstance(schema, dict) and fastavro.read.LOGICAL_READERS.get(
+        f"{kind}-{schema.get('logicalType')}"
+    )
+    return logical(value, schema, None) if logical else value
+
+
+def _fits(default: Any, schema: Any, named: dict[str, Any]) -> bool:
+    if isinstance(schema, str):
+        schema = named.get(schema, schema)
+    kind = schema if isinstance(schema, str) else schema["type"]
+    if isinstance(kind, dict | list):
+        return _fits(default, kind, named)
+    return isinstance(default, _KINDS.get(kind, str)) and isinstance(default, bool) == (kind == "boolean")
