@@ -14,6 +14,7 @@ import pytest
 
 from suiro.clock import ManualClock
 from suiro.connect import About, SettingError
+from suiro.connect.positions import part_record
 from suiro.connect.sources.files import FilesSource
 from suiro.connect.values import encoder
 from suiro.errors import TransientError
@@ -195,6 +196,20 @@ def test_patterns_and_folders_in_folders(tmp_path: Path) -> None:
     folder.write("deep/a.log", "one\n")
     folder.write("b.txt", "two\n")
     assert folder.values() == [b"one"]
+
+
+def test_a_name_that_is_no_text_stops_nothing(tmp_path: Path) -> None:
+    """Linux takes any bytes for a name; what is known of the file is written as JSON."""
+    folder = Folder(tmp_path, format_of_files="lines", place_headers=True)
+    path = tmp_path / "in" / os.fsdecode(b"caf\xe9.log")
+    path.write_text("one\n")
+    polled = folder._source.poll()
+    assert polled is not None
+    assert [record.value for record in polled.records] == [b"one"]
+    assert dict(polled.records[0].headers)["file"] == b"caf\\xe9.log"
+    ((part, state),) = polled.parts.items()
+    part_record("files", part, state)
+    folder.restart()
 
 
 # -- lines ----------------------------------------------------------------------------------------------------

@@ -217,7 +217,8 @@ class FilesSource:
                 changed[key] = None
 
     def _name(self, path: Path) -> str:
-        return os.fspath(path.relative_to(self._folder))
+        """As text that can be written: a file's name may be any bytes."""
+        return os.fsencode(path.relative_to(self._folder)).decode(errors="backslashreplace")
 
     def _settled(self, key: str, info: FileInfo) -> bool:
         now_ms = self._clock.monotonic_ms()
