@@ -344,6 +344,18 @@ def test_a_header_that_names_a_column_twice_ends_the_file(tmp_path: Path) -> Non
     assert folder.values() == []
 
 
+@pytest.mark.parametrize("header", [b"pr\xe9nom,age\n", b'"name"d,age\n'], ids=["bytes", "quotes"])
+def test_a_header_that_cannot_be_read_ends_the_file(tmp_path: Path, header: bytes) -> None:
+    """No other line is taken for it: all rows would have the names of its values."""
+    folder = Folder(tmp_path)
+    folder.write("a.csv", header + b"ann,3\nbob,4\n")
+    values, rejected = folder.poll()
+    assert values == []
+    assert [(raw, line) for raw, line, _ in rejected] == [(header.rstrip(), "1")]
+    folder.write("a.csv", b"cid,5\n", more=True)
+    assert folder.poll() == ([], [])
+
+
 def test_a_growing_csv_remembers_its_header_over_a_restart(tmp_path: Path) -> None:
     folder = Folder(tmp_path, delimiter=";")
     folder.write("a.csv", "a;b\n1;2\n")

@@ -146,7 +146,8 @@ def read_csv(
     one that is not closed yet is left, unless this is `final`."""
     feed = _Feed(_split(data), encoding)
     items: list[Item | Malformed] = []
-    while len(items) < limit:
+    # An item before there are columns is a header that cannot be read. The next line is no header.
+    while len(items) < limit and (columns or not items):
         start = feed.next
         try:
             row = next(feed.reader(delimiter))
