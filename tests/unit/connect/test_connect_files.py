@@ -159,6 +159,52 @@ def test_a_file_replaced_by_a_longer_copy_goes_on(lines: Folder) -> None:
     assert len(lines.parts) == 1
 
 
+@pytest.mark.parametrize("anew", ["renamed", "in place"])
+def test_a_file_that_is_replaced_while_it_is_read_is_not_read_on_at_the_old_place(
+    tmp_path: Path, anew: str
+) -> None:
+    """Between two looks at the folder, by one that is longer than what was read of it."""
+    folder = Folder(tmp_path, format_of_files="lines", interval_ms=100, max_records=2)
+    path = folder.write("a", "old 1\nold 2\nold 3\n")
+    first = folder._source.poll()
+    assert first is not None
+    assert [record.value for record in first.records] == [b"old 1", b"old 2"]
+    folder._parts.update(first.parts)
+    lines = [f"a new line {number}" for number in range(4)]
+    text = "".join(f"{line}\n" for line in lines)
+    if anew == "renamed":
+        other = tmp_path / "other"
+        other.write_text(text)
+        other.rename(path)
+    else:
+        folder.write("a", text)
+    found = folder.values() + folder.values()  # the second time it looks at the folder again
+    assert found == [line.encode() for line in lines]
+
+
+@pytest.mark.parametrize("anew", ["renamed", "in place"])
+def test_a_whole_file_that_is_replaced_while_it_is_read_is_read_too(tmp_path: Path, anew: str) -> None:
+    """Between two looks at the folder, by one of the same size."""
+    folder = Folder(tmp_path, format_of_files="xml", record="r", interval_ms=100, max_records=2)
+    path = folder.write("a", "<d><r>1</r><r>2</r><r>3</r></d>")
+    folder.settle()
+    first = folder._source.poll()
+    assert first is not None
+    assert [record.value["#text"] for record in first.records] == ["1", "2"]
+    folder._parts.update(first.parts)
+    text = "<d><r>4</r><r>5</r><r>6</r></d>"
+    if anew == "renamed":
+        other = tmp_path / "other"
+        other.write_text(text)
+        other.rename(path)
+    else:
+        folder.write("a", text)
+        os.utime(path, ns=(1, 1))
+    folder.poll()
+    folder.settle()
+    assert [value["#text"] for value in folder.values()] == ["4", "5", "6"]
+
+
 def test_a_restart_repeats_nothing_and_knows_files_that_were_gone_for_a_while(lines: Folder) -> None:
     path = lines.write("a", "one\n")
     assert lines.values() == [b"one"]

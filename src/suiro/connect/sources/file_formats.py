@@ -10,7 +10,7 @@ import csv
 import json
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, BinaryIO
 from xml.parsers import expat
 
 from suiro.foundation.nesting import MAX_NESTING, TooDeepError, parse_json
@@ -221,13 +221,13 @@ class _Feed:
 # -- whole files ----------------------------------------------------------------------------------------------
 
 
-def read_xml(path: str, element: str, typed: Typed) -> Iterator[Item | Malformed]:
+def read_xml(file: BinaryIO, element: str, typed: Typed) -> Iterator[Item | Malformed]:
     """Every element of that name as a dict: children by name (a list where repeated), attributes with `@` before
     theirs, text beside them as `#text`; namespaces are left out. What is not well-formed ends the file; what is nested
-    deeper than `MAX_NESTING` is put aside, without what is below that."""
+    deeper than `MAX_NESTING` is put aside, without what is below that. Closes the file."""
     found: list[Item | Malformed] = []
     builder = _Elements(element, found, typed)
-    with open(path, "rb") as file:
+    with file:
         while True:
             chunk = file.read(XML_CHUNK_BYTES)
             try:
@@ -325,13 +325,13 @@ def _add(fields: dict[str, Any], name: str, value: Any) -> None:
         fields[name] = [fields[name], value]
 
 
-def read_parquet(path: str, rows: int) -> Iterator[Item]:
-    """Every row as a dict. Raises what pyarrow raises where the file is not whole."""
+def read_parquet(file: BinaryIO, rows: int) -> Iterator[Item]:
+    """Every row as a dict. Raises what pyarrow raises where the file is not whole. Closes the file."""
     import pyarrow.parquet as pq
 
     line = 0
-    with pq.ParquetFile(path) as file:
-        for batch in file.iter_batches(batch_size=rows):
+    with file, pq.ParquetFile(file) as parquet:
+        for batch in parquet.iter_batches(batch_size=rows):
             for row in batch.to_pylist():
                 line += 1
                 yield Item(line, row)

@@ -63,9 +63,20 @@ def file_info(path: Path) -> FileInfo | None:
         return None
     if not os.path.isfile(path):
         return None
-    return FileInfo(
-        path=path, key=f"{found.st_dev}:{found.st_ino}", size=found.st_size, changed_ns=found.st_mtime_ns
-    )
+    return FileInfo(path=path, key=_key(found), size=found.st_size, changed_ns=found.st_mtime_ns)
+
+
+def _key(found: os.stat_result) -> str:
+    return f"{found.st_dev}:{found.st_ino}"
+
+
+def opened(info: FileInfo) -> BinaryIO:
+    """Raises `FileNotFoundError` also where another file has the name by now."""
+    file = info.path.open("rb")
+    if _key(os.fstat(file.fileno())) != info.key:
+        file.close()
+        raise FileNotFoundError(f"{info.path} is another file by now")
+    return file
 
 
 def is_same(file: BinaryIO, info: FileInfo) -> bool:
@@ -90,14 +101,19 @@ def fits(info: FileInfo, state: FileState, *, whole: bool) -> bool:
     if info.size < offset or (whole and info.size != offset):
         return False
     with info.path.open("rb") as file:
-        return (
-            _hash(file, 0, state.head[0]) == state.head[1]
-            and _hash(file, max(0, offset - TAIL_BYTES), offset) == state.tail[1]
-        )
+        return holds(file, state)
+
+
+def holds(file: BinaryIO, state: FileState) -> bool:
+    """Whether both hashes fit. Whoever reads the file stays where he is in it."""
+    offset = state.tail[0]
+    return (
+        _hash(file, 0, state.head[0]) == state.head[1]
+        and _hash(file, max(0, offset - TAIL_BYTES), offset) == state.tail[1]
+    )
 
 
 def _hash(file: BinaryIO, start: int, end: int) -> str:
     if start == end:
         return ""
-    file.seek(start)
-    return hashlib.sha256(file.read(end - start)).hexdigest()[:32]
+    return hashlib.sha256(os.pread(file.fileno(), end - start, start)).hexdigest()[:32]

@@ -21,10 +21,11 @@ import json
 import os
 import threading
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from fnmatch import fnmatch
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 from suiro.connect.connectors import About, Polled, SourceRecord, short_reason
 from suiro.connect.datasets import file_dataset
@@ -45,7 +46,9 @@ from suiro.connect.sources.file_identity import (
     file_info,
     fingerprints,
     fits,
+    holds,
     is_same,
+    opened,
 )
 from suiro.errors import TransientError
 from suiro.foundation.settings import SettingError, read_settings, require_least, require_one_of
@@ -248,7 +251,9 @@ class FilesSource:
     ) -> tuple[FileState, list[Item | Malformed]]:
         limit = self._settings.max_line_bytes
         settled = self._settled(key, info)
-        with info.path.open("rb") as file:
+        with opened(info) as file:
+            if not holds(file, state):  # written anew since the folder was looked at
+                state = FileState(path=state.path)
             file.seek(state.at)
             data = file.read(max(CHUNK_BYTES, limit + 1))
             read = len(data)
@@ -320,11 +325,19 @@ class FilesSource:
         reading = self._open.get(key)
         items: list[Item | Malformed] = []
         ended = False
+        before = state
         try:
             if reading is None:
                 if not settled and self._settings.format_of_files == "xml":
                     return state, []
-                reading = self._reading(info, room)
+                with ExitStack() as unread:
+                    file = unread.enter_context(opened(info))
+                    if not is_same(file, info):
+                        return state, []
+                    # Of what is about to be read: if it is written anew meanwhile, it does not fit any more.
+                    state = fingerprints(file, state, info.size)
+                    unread.pop_all()
+                reading = self._reading(file, room)
                 for _ in range(state.at):
                     next(reading)
                 self._open[key] = reading
@@ -337,21 +350,19 @@ class FilesSource:
         except Exception as error:  # noqa: BLE001 - pyarrow says in many ways that a file is not whole, or not Parquet
             if not settled:
                 self._open.pop(key, None)
-                return state, []
+                return before, []
             ended = True
             items.append(Malformed(state.at + len(items) + 1, b"", f"the rest of the file is lost: {error}"))
         state = replace(state, at=state.at + len(items), line=state.line + len(items), done=ended)
-        with info.path.open("rb") as file:
-            state = fingerprints(file, state, info.size)
         if ended:
             self._open.pop(key, None)
         return state, items
 
-    def _reading(self, info: FileInfo, rows: int) -> Iterator[Item | Malformed]:
+    def _reading(self, file: BinaryIO, rows: int) -> Iterator[Item | Malformed]:
         if self._settings.format_of_files == "parquet":
-            return read_parquet(os.fspath(info.path), rows)
+            return read_parquet(file, rows)
         assert self._settings.record is not None
-        return read_xml(os.fspath(info.path), self._settings.record, self._typed)
+        return read_xml(file, self._settings.record, self._typed)
 
     # -- records ---------------------------------------------------------------------------------------------
 
