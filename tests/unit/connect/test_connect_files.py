@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import math
 import os
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +17,7 @@ import pytest
 from suiro.clock import ManualClock
 from suiro.connect import About, SettingError
 from suiro.connect.positions import part_record
+from suiro.connect.sources import files
 from suiro.connect.sources.files import FilesSource
 from suiro.connect.values import encoder
 from suiro.errors import TransientError
@@ -474,6 +477,27 @@ def test_what_is_no_xml_is_put_aside(tmp_path: Path, text: str, reason: str) -> 
     assert len(values) == text.count("</obs>") - text.count("ENTITY")
     assert reason in rejected[0][2]
     assert folder.poll() == ([], [])
+
+
+def test_a_disk_that_cannot_read_is_no_end_of_the_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = Folder(tmp_path, format_of_files="xml", record="r")
+    folder.write("a", "<d><r>1</r><r>2</r></d>")
+    folder.settle()
+    with monkeypatch.context() as failing:
+        original = files.read_xml
+
+        def read(*given: Any) -> Iterator[Any]:
+            yield next(original(*given))
+            raise OSError(errno.EIO, "Input/output error")
+
+        failing.setattr(files, "read_xml", read)
+        with pytest.raises(OSError, match="Input/output error"):
+            folder.poll()
+    folder.restart()
+    folder.settle()
+    assert [value["#text"] for value in folder.values()] == ["1", "2"]
 
 
 def test_parquet_is_taken_once_it_is_whole(tmp_path: Path) -> None:

@@ -347,10 +347,12 @@ class FilesSource:
             ended = True
         except FileNotFoundError:
             raise
-        except Exception as error:  # noqa: BLE001 - pyarrow says in many ways that a file is not whole, or not Parquet
+        except Exception as error:  # pyarrow says in many ways that a file is not whole, or not Parquet
             if not settled:
                 self._open.pop(key, None)
                 return before, []
+            if isinstance(error, MemoryError) or getattr(error, "errno", None) is not None:
+                raise  # of this machine, not of the file
             ended = True
             items.append(Malformed(state.at + len(items) + 1, b"", f"the rest of the file is lost: {error}"))
         state = replace(state, at=state.at + len(items), line=state.line + len(items), done=ended)
