@@ -329,6 +329,12 @@ def test_csv_rows_with_quotes_types_and_nulls(tmp_path: Path) -> None:
     ]
 
 
+def test_a_field_may_be_as_long_as_a_line(tmp_path: Path) -> None:
+    folder = Folder(tmp_path, max_line_bytes=400_000)
+    folder.write("a.csv", "a,b\n1," + "x" * 300_000 + "\n2,3\n")
+    assert folder.values() == [{"a": "1", "b": "x" * 300_000}, {"a": "2", "b": "3"}]
+
+
 def test_malformed_csv_is_put_aside_with_its_line_and_reading_goes_on(tmp_path: Path) -> None:
     folder = Folder(tmp_path, types={"b": "long"})
     folder.write("a.csv", b'a,b\nx,1\nx\nx,y\n"x"y,1\n\xff,1\nx,2\n')

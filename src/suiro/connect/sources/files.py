@@ -17,6 +17,7 @@ How far each file was read is committed in the transaction that holds its record
 from __future__ import annotations
 
 import codecs
+import csv
 import json
 import os
 import threading
@@ -106,6 +107,7 @@ class FilesSource:
         self._clock = about.clock
         self._whole = self._settings.format_of_files in WHOLE
         self._typed = Typed(self._settings.types, self._settings.null)
+        csv.field_size_limit(max(csv.field_size_limit(), self._settings.max_line_bytes))
         self._forget()
 
     def datasets(self) -> Sequence[Dataset]:
