@@ -541,6 +541,8 @@ def test_parquet_is_taken_once_it_is_whole(tmp_path: Path) -> None:
         ({"folder": "x", "types": {"a": "int"}}, "types.a: expected one of string"),
         ({"folder": "x", "delimiter": ";;"}, "delimiter: expected one character"),
         ({"folder": "x", "encoding": "latin-99"}, "encoding: there is no encoding"),
+        ({"folder": "x", "encoding": "utf-16"}, "encoding: files are read by lines, and in 'utf-16' a line"),
+        ({"folder": "x", "encoding": "hex"}, "encoding: files are read by lines"),
         ({"folder": "x", "max_records": 0}, "max_records: must be at least 1"),
     ],
 )

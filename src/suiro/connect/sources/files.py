@@ -96,6 +96,16 @@ class FilesSettings:
             codecs.lookup(self.encoding)
         except LookupError:
             raise SettingError("encoding", f"there is no encoding {self.encoding!r}") from None
+        try:
+            ends = b"\n".decode(self.encoding) == "\n"
+        except (LookupError, UnicodeError):  # LookupError: of one that is not of text
+            ends = False
+        if not ends:
+            raise SettingError(
+                "encoding",
+                f"files are read by lines, and in {self.encoding!r} a line does not end with the byte 10; write the "
+                "files in another encoding, such as utf-8",
+            )
         require_least(self, max_records=1, max_line_bytes=1, interval_ms=1)
 
 
