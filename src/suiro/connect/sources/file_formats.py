@@ -61,6 +61,8 @@ class Typed:
             text = row.get(name)
             if text is not None:
                 try:
+                    if "_" in text:  # Python's own numbers may have it between their digits
+                        raise ValueError
                     row[name] = convert(text)
                 except (ValueError, TypeError):
                     raise ValueError(f"field {name!r} is {text!r}, not {_NAMES[convert]}") from None
