@@ -419,6 +419,20 @@ def test_a_header_that_cannot_be_read_ends_the_file(tmp_path: Path, header: byte
     assert folder.poll() == ([], [])
 
 
+def test_a_header_beyond_all_bounds_ends_the_file(tmp_path: Path) -> None:
+    """What is known of a file is one record, which must not be larger than topics take."""
+    folder = Folder(tmp_path)
+    names = ",".join(f"c{number}" for number in range(140_000))
+    folder.write("a.csv", f"{names}\n1,2\n")
+    values, rejected = folder.poll()
+    assert values == []
+    assert [(line, reason) for _, line, reason in rejected] == [
+        ("1", "a header of more than 100000 characters")
+    ]
+    ((part, state),) = folder.parts.items()
+    assert len(part_record("files", part, state)[1] or b"") < 1_000_000
+
+
 def test_a_growing_csv_remembers_its_header_over_a_restart(tmp_path: Path) -> None:
     folder = Folder(tmp_path, delimiter=";")
     folder.write("a.csv", "a;b\n1;2\n")

@@ -18,6 +18,8 @@ from suiro.streams.expressions.rules import cast_value
 
 CSV_TYPES = ("string", "long", "double", "boolean")
 XML_CHUNK_BYTES = 256 * 1024
+HEADER_CHARS = 100_000
+"""Of a CSV file. Its names are kept with the position in the file, which has to fit into a record."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,10 +173,13 @@ def read_csv(
             continue
         if not columns:
             columns = tuple(name.strip() for name in row)
+            wrong = ""
             if len(set(columns)) < len(columns) or "" in columns:
-                items.append(
-                    Malformed(line + start + 1, feed.raw(start), "a header with an empty or repeated name")
-                )
+                wrong = "a header with an empty or repeated name"
+            elif sum(map(len, columns)) > HEADER_CHARS:
+                wrong = f"a header of more than {HEADER_CHARS} characters"
+            if wrong:
+                items.append(Malformed(line + start + 1, feed.raw(start), wrong))
                 return Parsed(items, feed.size, feed.next)
             continue
         if len(row) != len(columns):
