@@ -303,6 +303,24 @@ def test_every_page_is_taken_once_and_what_is_added_later_too(
     assert [value["id"] for value in values(client, unique)] == list(range(10))
 
 
+@pytest.mark.parametrize("last", ["", False, None])
+def test_an_empty_cursor_is_the_end(
+    tmp_path: Path, bootstrap: str, client: Client, unique: str, last: Any
+) -> None:
+    """Many an API ends so. Asked with it, it would begin again."""
+
+    def answer(asked: Asked) -> Answer:
+        if asked.query.get("cursor") == "2":
+            return Answer(body={"items": [{"id": 2}], "next": last})
+        return Answer(body={"items": [{"id": 0}, {"id": 1}], "next": "2"})
+
+    with HttpPeer(answer) as api:
+        text = poll(unique, api, 'records = "items"\npaging = "cursor"')
+        with running(tmp_path, bootstrap, text):
+            wait_until(lambda: len(api.asked) > 6, what="more polls")
+    assert [value["id"] for value in values(client, unique)] == [0, 1, 2]
+
+
 def test_a_list_becomes_a_feed_of_its_changes(
     tmp_path: Path, bootstrap: str, client: Client, unique: str, api: HttpPeer, things: Things
 ) -> None:

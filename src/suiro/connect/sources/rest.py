@@ -229,6 +229,8 @@ class RestSource:
                     cursor = _at(answer, settings.cursor)
                 except (LookupError, TypeError):
                     cursor = None
+                if cursor is False or cursor == "":  # as some APIs say that there is none
+                    cursor = None
                 if cursor is not None and cursor != position.get("cursor"):
                     return {"cursor": cursor}, _behind(position, found), bool(found)
                 return self._last(response, position, found)
