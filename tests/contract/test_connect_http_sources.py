@@ -321,6 +321,27 @@ def test_an_empty_cursor_is_the_end(
     assert [value["id"] for value in values(client, unique)] == [0, 1, 2]
 
 
+@pytest.mark.parametrize("full", [1, 2, 3])
+def test_a_page_that_is_filled_before_the_next_one_is_asked_for_is_taken_whole(
+    tmp_path: Path, bootstrap: str, client: Client, unique: str, api: HttpPeer, things: Things, full: int
+) -> None:
+    """The next page is there then, and what came into the one before must not be passed over."""
+    size, ends = 2, {1: 1, 2: 3, 3: 5}[full]  # how many there are while page `full` is read: it has one
+    things.things = [{"id": n} for n in range(ends)]
+
+    def answer(asked: Asked) -> Answer:
+        found = things(asked)
+        if int(asked.query["page"]) == full and len(things.things) == ends:
+            things.things = [{"id": n} for n in range(ends + size + 1)]
+        return found
+
+    with HttpPeer(answer) as growing:
+        text = poll(unique, growing, 'records = "data.items"\npaging = "page"')
+        with running(tmp_path, bootstrap, text):
+            wait_until(lambda: len(growing.asked) > 12, what="more polls")
+    assert [value["id"] for value in values(client, unique)] == list(range(ends + size + 1))
+
+
 def test_a_list_becomes_a_feed_of_its_changes(
     tmp_path: Path, bootstrap: str, client: Client, unique: str, api: HttpPeer, things: Things
 ) -> None:

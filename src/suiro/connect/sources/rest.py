@@ -13,7 +13,7 @@
 | paging | a page is asked for by | and the position holds |
 |---|---|---|
 | `none` | the URL alone | the ETag |
-| `page` | `page_parameter`, from `first_page` on, until a page is empty | the page, how many of it were taken |
+| `page` | `page_parameter`, from `first_page` on, until one is empty | the page, how many of it were taken, its size |
 | `cursor` | what the page before gave at `cursor` | the cursor, how many of the last page were taken |
 | `link` | the `Link: <...>; rel="next"` header | the next URL, how many of the last page were taken |
 
@@ -247,12 +247,17 @@ class RestSource:
         return ({"etag": etag} if etag else {}), found, False
 
     def _page(self, position: dict[str, Any], found: list[Any]) -> tuple[dict[str, Any], list[Any], bool]:
-        """An empty page leads back to the one before, which may not have been full."""
+        """An empty page leads back to the one before, which may not have been full. So does a page with records, unless
+        the one before had `size` of them: it may have been filled since it was read. Read again, it is full, because
+        the next one is there."""
         page = position.get("page", self._settings.first_page)
+        size = len(found) if position.get("full") else position.get("size")
+        before = position.get("before")
+        if before is not None and (not found or before != size):
+            back = {"page": page - 1, "taken": before, "size": size, "full": bool(found)}
+            return back, [], bool(found)
         if found:
-            return {"page": page + 1, "before": len(found)}, _behind(position, found), True
-        if "before" in position:
-            return {"page": page - 1, "taken": position["before"]}, [], False
+            return {"page": page + 1, "before": len(found), "size": size}, _behind(position, found), True
         return position, [], False
 
     def _last(
