@@ -100,6 +100,19 @@ def test_a_long_retry_after_is_waited_for_as_long_as_the_longest_wait(tmp_path: 
         rest.close()
 
 
+@pytest.mark.parametrize("text", ["0", "Fri, 31 Dec 1999 23:59:59 GMT"], ids=["at once", "a clock behind"])
+def test_a_retry_after_of_no_time_is_no_endless_loop(tmp_path: Path, text: str) -> None:
+    clock = ManualClock()
+    with HttpPeer(lambda asked: Answer(503, headers={"Retry-After": text})) as peer:
+        rest = source(tmp_path, peer, clock, interval_ms=60_000)
+        for asked in (1, 2, 3):
+            for _ in range(2):
+                assert rest.poll() is None
+            assert len(peer.asked) == asked
+            clock.advance(1_000)
+        rest.close()
+
+
 @pytest.mark.parametrize(
     "text", ["", "²", "١٢", "-1", "soon", "9" * 5_000, "Fri, 99 Dec 2013 25:61:61 GMT", "Fri, 31 Dec"]
 )

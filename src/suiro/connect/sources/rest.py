@@ -45,6 +45,8 @@ from suiro.telemetry import Dataset
 
 PAGING = ("none", "page", "cursor", "link")
 POLL_S = 0.5
+LEAST_WAIT_MS = 1_000
+"""After a refusal: `Retry-After` may name no time, or a date that is over by this clock."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -168,7 +170,8 @@ class RestSource:
         wait_ms = min(self._settings.interval_ms * 2**self._failures, self._settings.longest_wait_ms)
         self._failures = min(self._failures + 1, 30)
         if asked_ms is not None:
-            wait_ms = min(asked_ms, self._settings.longest_wait_ms)
+            least_ms = min(self._settings.interval_ms, LEAST_WAIT_MS)
+            wait_ms = min(max(asked_ms, least_ms), self._settings.longest_wait_ms)
         self._not_before_ms = self._about.clock.monotonic_ms() + wait_ms
 
     def _rest(self) -> None:
