@@ -342,6 +342,28 @@ def test_a_page_that_is_filled_before_the_next_one_is_asked_for_is_taken_whole(
     assert [value["id"] for value in values(client, unique)] == list(range(ends + size + 1))
 
 
+@pytest.mark.parametrize(
+    ("paging", "asked"),
+    [
+        ('paging = "page"', [{"page": "1"}, {"page": "2"}]),
+        ('paging = "cursor"', [{}, {"cursor": "2"}]),
+        ("parameters = { size = 2 }", [{"size": "2"}, {"size": "2"}]),
+    ],
+    ids=["page", "cursor", "parameters"],
+)
+def test_what_the_url_asks_for_is_asked_for_on_every_page(
+    tmp_path: Path, bootstrap: str, unique: str, paging: str, asked: list[dict[str, str]]
+) -> None:
+    def answer(asked: Asked) -> Answer:
+        return Answer(body={"items": [1, 2], "next": None if "cursor" in asked.query else "2"})
+
+    with HttpPeer(answer) as api:
+        text = poll(unique, api, f'records = "items"\n{paging}').replace("/things", "/things?state=open")
+        with running(tmp_path, bootstrap, text):
+            wait_until(lambda: len(api.asked) > 2, what="polls")
+    assert [one.query for one in api.asked[:2]] == [{"state": "open", **one} for one in asked]
+
+
 def test_a_list_becomes_a_feed_of_its_changes(
     tmp_path: Path, bootstrap: str, client: Client, unique: str, api: HttpPeer, things: Things
 ) -> None:

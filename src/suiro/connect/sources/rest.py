@@ -152,10 +152,10 @@ class RestSource:
         return ask(
             self._http,
             "GET",
-            url,
+            # `params` would take the place of what the URL itself asks for.
+            str(httpx.URL(url).copy_merge_params(parameters)) if parameters else url,
             clock=self._about.clock,
             max_bytes=settings.max_answer_bytes,
-            params=parameters or None,
             headers=headers,
         )
 
