@@ -402,6 +402,23 @@ def test_an_answer_that_is_no_use_is_said(
     assert said in told["error"]
 
 
+def test_what_is_said_of_an_api_does_not_tell_its_secrets(
+    tmp_path: Path, bootstrap: str, client: Client, unique: str
+) -> None:
+    answers = [Answer(body=[{"no": "key"}]), Answer(403)]
+    with HttpPeer(lambda asked: answers[0] if len(answers) == 1 else answers.pop(0)) as api:
+        more = f'parameters = {{ api_key = "S3CR3T", size = 5 }}\nkey = "id"\ndead_letter_topic = "dead-{unique}"'
+        text = poll(unique, api, more).replace("http://", "http://me:pa55@")
+        with running(tmp_path, bootstrap, text) as runtime:
+            told = reaches(runtime, unique, lambda at: at["error"], "an error")["error"]
+        (letter,) = committed(client, f"dead-{unique}")
+        place = letter["headers"]["__connect.errors.url"].decode()
+        for said in (told, place):
+            assert f"{api.url}/things" in said
+            assert "S3CR3T" not in said
+            assert "pa55" not in said
+
+
 def test_a_position_that_somebody_wrote_sends_the_headers_nowhere(
     tmp_path: Path, bootstrap: str, client: Client, unique: str, api: HttpPeer
 ) -> None:

@@ -31,7 +31,7 @@ import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
-from urllib.parse import urljoin, urlsplit
+from urllib.parse import parse_qsl, urlencode, urljoin, urlsplit, urlunsplit
 
 import httpx
 
@@ -117,7 +117,7 @@ class RestSource:
             return None
         except httpx.DecodingError as error:
             raise UsageError(
-                f"{self._about.name}: the answer of {self._settings.url} cannot be unpacked: {error}"
+                f"{self._about.name}: the answer of {self._shown(self._settings.url)} cannot be unpacked: {error}"
             ) from None
         if response.status_code == httpx.codes.NOT_MODIFIED:
             self._rest()
@@ -127,7 +127,8 @@ class RestSource:
             return None
         if not response.is_success:
             raise UsageError(
-                f"{self._about.name}: {response.url} answers {summary_of(response)}; fix url, headers or parameters"
+                f"{self._about.name}: {self._shown(response.url)} answers {summary_of(response)}; fix url, headers or "
+                "parameters"
             )
         self._failures = 0
         return self._taken(response)
@@ -162,9 +163,16 @@ class RestSource:
     def _require_own_host(self, url: str) -> None:
         if urlsplit(url)[:2] != urlsplit(self._settings.url)[:2]:
             raise UsageError(
-                f"{self._about.name}: the next page is {url}, on another host than {self._settings.url}, which "
-                "would be sent the headers"
+                f"{self._about.name}: the next page is {self._shown(url)}, on another host than "
+                f"{self._shown(self._settings.url)}, which would be sent the headers"
             )
+
+    def _shown(self, url: object) -> str:
+        """For messages and dead letters: without password and `parameters`, whose values may be secret."""
+        parts = urlsplit(str(url))
+        given = parse_qsl(parts.query, keep_blank_values=True)
+        query = urlencode([one for one in given if one[0] not in self._settings.parameters])
+        return urlunsplit((parts.scheme, parts.netloc.rpartition("@")[2], parts.path, query, ""))
 
     def _back_off(self, asked_ms: int | None) -> None:
         wait_ms = min(self._settings.interval_ms * 2**self._failures, self._settings.longest_wait_ms)
@@ -186,12 +194,13 @@ class RestSource:
             found = _at(answer, self._settings.records)
         except (ValueError, LookupError, TypeError) as error:
             raise UsageError(
-                f"{self._about.name}: {response.url} gives no JSON with {self._settings.records!r}: {error}"
+                f"{self._about.name}: {self._shown(response.url)} gives no JSON with {self._settings.records!r}: "
+                f"{error}"
             ) from None
         if not isinstance(found, list):
             raise UsageError(
-                f"{self._about.name}: {response.url} has no list at records = {self._settings.records!r}, but "
-                f"{type(found).__name__}"
+                f"{self._about.name}: {self._shown(response.url)} has no list at records = "
+                f"{self._settings.records!r}, but {type(found).__name__}"
             )
         position, new, more = self._next(response, answer, found)
         records: list[SourceRecord] = []
@@ -202,7 +211,7 @@ class RestSource:
                 key = _key(item, self._settings.key)
                 (key or "").encode()  # also a part of the position is named by it
             except ValueError as error:
-                place = ("__connect.errors.url", str(response.url).encode())
+                place = ("__connect.errors.url", self._shown(response.url).encode())
                 reason = ("__connect.errors.exception.message", short_reason(error).encode())
                 rejected.append(SourceRecord(value=json.dumps(item), headers=(place, reason)))
                 continue
