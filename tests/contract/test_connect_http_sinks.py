@@ -269,6 +269,21 @@ def test_what_the_index_refuses_is_put_aside(
         assert said in reasons
 
 
+def test_a_document_too_large_for_any_request_is_put_aside(
+    tmp_path: Path, bootstrap: str, client: Client, topic: str, engine: HttpPeer, index: Index
+) -> None:
+    index.largest = 1_000
+    documents = [{"n": 1}, {"n": 2, "x": "x" * 2_000}, {"n": 3}]
+    send(client, topic, documents, keys=["a", "b", "c"])
+    more = f'dead_letter_topic = "dead-{topic}"'
+    with running(tmp_path, bootstrap, search(topic, engine, more)) as runtime:
+        reaches(runtime, topic, lambda at: at["records"] == 3, "three records")
+    assert index.documents == {(f"i-{topic}", "a"): {"n": 1}, (f"i-{topic}", "c"): {"n": 3}}
+    (letter,) = committed(client, f"dead-{topic}")
+    assert letter["key"] == b"b"
+    assert b"413" in letter["headers"]["__connect.errors.exception.message"]
+
+
 def test_documents_by_offset(
     tmp_path: Path, bootstrap: str, client: Client, topic: str, engine: HttpPeer, index: Index
 ) -> None:

@@ -13,7 +13,7 @@ partition, as Kafka's producers see to, and one topic per index. By `id = "offse
 TOPIC-PARTITION-OFFSET. Offsets are committed behind each batch.
 
 Items that the index is too busy for (429, 503) are sent again, and only they; what it refuses (a mapping that does not
-fit) is put aside; a request that is too large (413) is halved.
+fit) is put aside; a request that is too large (413) is halved, down to one document, which is then put aside.
 """
 
 from __future__ import annotations
@@ -141,8 +141,11 @@ class SearchSink:
             except (httpx.TransportError, httpx.DecodingError) as error:
                 failure = f"{type(error).__name__}: {error}"
                 continue
-            if response.status_code == 413 and len(items) > 1:
+            if response.status_code == 413:
                 half = len(items) // 2
+                if not half:
+                    batch.reject(items[0].record, f"no request may be so large: {summary_of(response)}")
+                    return
                 self._send_all(batch, items[:half])
                 self._send_all(batch, items[half:])
                 return
