@@ -284,6 +284,21 @@ def test_a_document_too_large_for_any_request_is_put_aside(
     assert b"413" in letter["headers"]["__connect.errors.exception.message"]
 
 
+def test_a_document_is_sent_again_where_a_node_of_the_index_failed(
+    tmp_path: Path, bootstrap: str, client: Client, topic: str, engine: HttpPeer, index: Index
+) -> None:
+    failed = {"status": 500, "error": {"type": "node_disconnected_exception"}}
+    engine.faults.append(
+        Answer(body={"errors": True, "items": [{"index": {"status": 201}}, {"index": failed}]})
+    )
+    send(client, topic, [{"n": 1}, {"n": 2}], keys=["a", "b"])
+    more = f'dead_letter_topic = "dead-{topic}"'
+    with running(tmp_path, bootstrap, search(topic, engine, more)) as runtime:
+        reaches(runtime, topic, lambda at: at["records"] == 2, "two records")
+    assert index.documents == {(f"i-{topic}", "b"): {"n": 2}}
+    assert committed(client, f"dead-{topic}") == []
+
+
 def test_documents_by_offset(
     tmp_path: Path, bootstrap: str, client: Client, topic: str, engine: HttpPeer, index: Index
 ) -> None:

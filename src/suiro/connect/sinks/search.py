@@ -12,8 +12,9 @@ process, changes nothing: documents end up exactly as the topic says. That needs
 partition, as Kafka's producers see to, and one topic per index. By `id = "offset"` each record is its own document,
 TOPIC-PARTITION-OFFSET. Offsets are committed behind each batch.
 
-Items that the index is too busy for (429, 503) are sent again, and only they; what it refuses (a mapping that does not
-fit) is put aside; a request that is too large (413) is halved, down to one document, which is then put aside.
+Items that the index is too busy for (429) or fails at (5xx) are sent again, and only they; what it refuses (a mapping
+that does not fit) is put aside; a request that is too large (413) is halved, down to one document, which is then put
+aside.
 """
 
 from __future__ import annotations
@@ -38,7 +39,8 @@ from suiro.telemetry import Dataset
 LONGEST_WAIT_MS = 5_000
 ANSWER_BYTES = 64 * 1024 * 1024  # unpacked; it has some hundred for each document
 ID_BYTES = 512
-_BUSY = frozenset({429, 503})
+_BUSY = 429
+_FAILED = 500  # and above: of the index, not of the document
 _OLDER = 409
 _ABSENT = 404
 
@@ -196,7 +198,7 @@ class SearchSink:
             status = answer.get("status", 0)
             if 200 <= status < 300 or status == _OLDER or (status == _ABSENT and item.deletes):
                 continue
-            if status in _BUSY:
+            if status == _BUSY or status >= _FAILED:
                 again.append(item)
                 failure = f"{status}: {answer.get('error')}"
             else:
