@@ -112,6 +112,24 @@ def test_what_fails_for_good_is_a_dead_letter_and_the_rest_goes_out(
     assert b"did not take it in 2 attempts" in reasons[1]
 
 
+@pytest.mark.parametrize("fault", [Answer(400), CUT, Answer(503, headers={"Retry-After": "3600"})])
+def test_what_is_said_of_a_receiver_does_not_tell_its_secret(
+    tmp_path: Path, bootstrap: str, client: Client, topic: str, peer: HttpPeer, fault: Answer | str
+) -> None:
+    """The path, or a password, of such an address is what lets somebody write there."""
+    send(client, topic, [1])
+    peer.faults.append(fault)
+    secret = (
+        alert(topic, peer, "attempts = 1")
+        .replace("http://", "http://me:pa55@")
+        .replace("/alerts", "/T0K3N?k=QQQ")
+    )
+    with running(tmp_path, bootstrap, secret) as runtime:
+        told = str(reaches(runtime, topic, lambda at: at["error"], "an error"))
+    assert peer.url in told
+    assert not any(word in told for word in ("pa55", "T0K3N", "QQQ"))
+
+
 def test_a_long_retry_after_stops_the_connector_for_a_while(
     tmp_path: Path, bootstrap: str, client: Client, topic: str, peer: HttpPeer
 ) -> None:

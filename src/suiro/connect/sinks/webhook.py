@@ -74,12 +74,13 @@ class WebhookSink:
         self._settings.check()
         self._rule = rule("when", self._settings.when)
         self._about = about
+        # What is said of it goes into logs and dead letters. The path is often a secret.
+        self._receiver = http_dataset(self._settings.url).namespace
         self._http: httpx.Client | None = None
         self._asked_ms: OrderedDict[bytes | None, int] = OrderedDict()
 
     def datasets(self) -> Sequence[Dataset]:
-        """Without the path, which is often a secret."""
-        return [Dataset(namespace=http_dataset(self._settings.url).namespace, name="/")]
+        return [Dataset(namespace=self._receiver, name="/")]
 
     def open(self) -> None:
         self._http = httpx.Client(timeout=self._settings.timeout_ms / 1_000)
@@ -169,9 +170,9 @@ class WebhookSink:
                 return None
             failure = summary_of(response)
             if not is_temporary(response):
-                return f"{settings.url} refuses it: {failure}"
+                return f"{self._receiver} refuses it: {failure}"
             asked_ms = retry_after_ms(response, self._about.clock.wall_ms())
             if asked_ms is not None and asked_ms > LONGEST_WAIT_MS:
-                raise TransientError(f"{settings.url} asks to be left alone for {asked_ms} ms: {failure}")
+                raise TransientError(f"{self._receiver} asks to be left alone for {asked_ms} ms: {failure}")
             wait_ms = max(wait_ms, asked_ms or 0)
-        return f"{settings.url} did not take it in {settings.attempts} attempts; the last: {failure}"
+        return f"{self._receiver} did not take it in {settings.attempts} attempts; the last: {failure}"
