@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -143,6 +144,21 @@ def test_what_postgres_refuses_is_put_aside_and_the_rest_is_written(
         "is list",
     ):
         assert any(said in reason for reason in reasons), reasons
+
+
+def test_a_key_too_long_for_the_index_is_put_aside(
+    tmp_path: Path, bootstrap: str, client: Client, database: psycopg.Connection[Any], postgres: Postgres,
+    topic: str, table: str,
+) -> None:  # fmt: skip
+    database.execute(f"ALTER TABLE {table} ALTER id TYPE text")
+    long = random.Random(1).randbytes(10_000).hex()  # which nothing makes shorter
+    send(client, topic, [{"id": "a"}, {"id": long}, {"id": "b"}])
+    more = f'dead_letter_topic = "dead-{topic}"'
+    with running(tmp_path, bootstrap, section(topic, topic, table, postgres.dsn, more)) as runtime:
+        reaches(runtime, topic, lambda at: at["records"] == 3, "three records")
+    assert [row[0] for row in rows(database, table)] == ["a", "b"]
+    (letter,) = committed(client, f"dead-{topic}")
+    assert b"Postgres rejects it: index row" in letter["headers"]["__connect.errors.exception.message"]
 
 
 def test_offsets_are_kept_without_any_rows(
