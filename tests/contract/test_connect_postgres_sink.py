@@ -161,6 +161,18 @@ def test_a_key_too_long_for_the_index_is_put_aside(
     assert b"Postgres rejects it: index row" in letter["headers"]["__connect.errors.exception.message"]
 
 
+def test_keys_that_only_postgres_takes_for_equal_are_written_in_their_order(
+    tmp_path: Path, bootstrap: str, client: Client, database: psycopg.Connection[Any], postgres: Postgres,
+    topic: str, table: str,
+) -> None:  # fmt: skip
+    """Records with the same fields are one statement. That must not bring an older one behind a newer one."""
+    found = [{"id": 1, "name": "a"}, {"id": "01", "name": "b", "price": 1}, {"id": 1, "name": "c"}]
+    send(client, topic, found)
+    with running(tmp_path, bootstrap, section(topic, topic, table, postgres.dsn)) as runtime:
+        reaches(runtime, topic, lambda at: at["records"] == 3, "three records")
+    assert rows(database, table) == [(1, "c", "1.00", None)]
+
+
 def test_offsets_are_kept_without_any_rows(
     tmp_path: Path,
     bootstrap: str,

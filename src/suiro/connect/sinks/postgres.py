@@ -202,9 +202,21 @@ class PostgresSink:
         by_names: dict[tuple[str, ...], list[dict[str, Any]]] = {}
         for fields in upserts.values():
             by_names.setdefault(tuple(sorted(fields)), []).append(fields)
+        if len(by_names) > 1:
+            self._check_distinct(connection, list(upserts.values()))
         for names, found in by_names.items():
             self._upsert(connection, names, found)
         upserts.clear()
+
+    def _check_distinct(self, connection: psycopg.Connection[Any], rows: list[dict[str, Any]]) -> None:
+        """Of rows that become several statements. Of one statement, Postgres itself says it."""
+        key = sql.SQL(", ").join(map(sql.Identifier, self._settings.key))
+        statement = sql.SQL(
+            "SELECT count(*) = count(DISTINCT ({key})) FROM jsonb_populate_recordset(null::{table}, %s::jsonb)"
+        ).format(key=key, table=self._table)
+        keys = [{name: row[name] for name in self._settings.key} for row in rows]
+        if connection.execute(statement, (_json(keys),)).fetchone() != (True,):
+            raise psycopg.errors.CardinalityViolation("two records have the same key, written differently")
 
     def _delete(self, connection: psycopg.Connection[Any], keys: list[dict[str, Any]]) -> None:
         if not keys:
