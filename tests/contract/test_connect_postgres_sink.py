@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -15,8 +16,9 @@ from support.waiting import wait_until
 
 from suiro.client import Client, NewTopic
 from suiro.clock import SystemClock
-from suiro.connect import About, SettingError
+from suiro.connect import About, SettingError, SinkBatch, SinkRecord
 from suiro.connect.sinks.postgres import PostgresSink
+from suiro.errors import TransientError
 
 
 @pytest.fixture(scope="module")
@@ -236,6 +238,49 @@ def test_a_second_process_does_not_write_a_batch_again(
         send(client, topic, [{"id": 2}, {"id": 3}])
         wait_until(lambda: [row[0] for row in rows(database, table)] == [1, 3], what="the third row")
         assert state(runtime, topic)["restarts"] == 1
+
+
+def test_two_processes_that_write_their_first_batch_at_once(
+    tmp_path: Path, database: psycopg.Connection[Any], postgres: Postgres, topic: str, table: str
+) -> None:
+    """There are no offsets yet that one of them could lock."""
+    about = About(name=topic, folder=tmp_path, clock=SystemClock())
+    settings = {"dsn": postgres.dsn, "table": table, "key": ["id"]}
+    first, second = PostgresSink(settings, about), PostgresSink(settings, about)
+    waits = "SELECT count(*) FROM pg_stat_activity WHERE application_name = %s AND wait_event_type = 'Lock'"
+
+    def batch(values: list[dict[str, Any]], settle: Callable[[], None]) -> SinkBatch:
+        records = [
+            SinkRecord(
+                topic=topic, partition=0, offset=at, timestamp_ms=0, key=None, value=value, headers=(),
+                raw_key=None, raw_value=None,
+            )
+            for at, value in enumerate(values)
+        ]  # fmt: skip
+        target = (topic, 0)
+        return SinkBatch(
+            records=records, first_offsets={target: 0}, next_offsets={target: len(records)},
+            reject=lambda record, reason: None, settle=settle,
+        )  # fmt: skip
+
+    with ThreadPoolExecutor(1) as beside:
+        first.open()
+        second.open()
+        assert first.offsets([(topic, 0)]) == second.offsets([(topic, 0)]) == {}
+        late: list[Future[None]] = []
+
+        def meanwhile() -> None:
+            late.append(beside.submit(second.put, batch([{"id": 1, "name": "old"}], lambda: None)))
+            name = f"suiro-connect-{topic}"
+            wait_until(lambda: database.execute(waits, (name,)).fetchone() == (1,), what="a lock")
+
+        first.put(batch([{"id": 1, "name": "old"}, {"id": 1, "name": "new"}], meanwhile))
+        with pytest.raises(TransientError, match="another process runs the same connector"):
+            late[0].result()
+        assert second.offsets([(topic, 0)]) == {(topic, 0): 2}
+        first.close()
+        second.close()
+    assert [row[:2] for row in rows(database, table)] == [(1, "new")]
 
 
 @pytest.mark.parametrize(

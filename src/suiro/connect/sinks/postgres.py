@@ -119,7 +119,7 @@ class PostgresSink:
         with connection.transaction():
             check_expected(batch.first_offsets, self._stored(), f"{self._name}: Postgres")
             self._write(connection, batch)
-            self._store(connection, batch.next_offsets)
+            self._store(connection, batch)
             batch.settle()  # the dead letters first: they may come twice, they are never lost
 
     # -- rows ------------------------------------------------------------------------------------------------
@@ -270,14 +270,20 @@ class PostgresSink:
         rows = self._connected.execute(statement.format(self._offsets), (self._name,)).fetchall()
         return {(topic, partition): offset for topic, partition, offset in rows}
 
-    def _store(self, connection: psycopg.Connection[Any], offsets: Mapping[TopicPartition, int]) -> None:
+    def _store(self, connection: psycopg.Connection[Any], batch: SinkBatch) -> None:
+        """Two processes may both have found no offset that they could lock: the one that comes second is refused."""
         statement = sql.SQL(
             "INSERT INTO {} AS o (connector, topic, partition, next_offset) VALUES (%s, %s, %s, %s) "
             "ON CONFLICT (connector, topic, partition) DO UPDATE SET next_offset = excluded.next_offset, "
-            "written_at = now()"
+            "written_at = now() WHERE o.next_offset = %s"
         ).format(self._offsets)
-        for (topic, partition), offset in offsets.items():
-            connection.execute(statement, (self._name, topic, partition, offset))
+        for target, offset in batch.next_offsets.items():
+            stored = (self._name, *target, offset, batch.first_offsets[target])
+            if not connection.execute(statement, stored).rowcount:
+                raise TransientError(
+                    f"{self._name}: Postgres has got an offset of {target[0]}-{target[1]} meanwhile: another process "
+                    "runs the same connector. A restart goes on from what is stored"
+                )
 
     # -- the table -------------------------------------------------------------------------------------------
 
