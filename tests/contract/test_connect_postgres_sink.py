@@ -175,6 +175,23 @@ def test_keys_that_only_postgres_takes_for_equal_are_written_in_their_order(
     assert rows(database, table) == [(1, "c", "1.00", None)]
 
 
+@pytest.mark.parametrize("unknown", ["fail", "ignore"])
+def test_a_column_that_the_table_gets_is_written(
+    tmp_path: Path, bootstrap: str, client: Client, database: psycopg.Connection[Any], postgres: Postgres,
+    topic: str, table: str, unknown: str,
+) -> None:  # fmt: skip
+    send(client, topic, [{"id": 1}])
+    more = f'dead_letter_topic = "dead-{topic}"\nunknown_fields = "{unknown}"'
+    with running(tmp_path, bootstrap, section(topic, topic, table, postgres.dsn, more)) as runtime:
+        reaches(runtime, topic, lambda at: at["records"] == 1, "one record")
+        database.execute(f"ALTER TABLE {table} ADD colour text")
+        send(client, topic, [{"id": 2, "colour": "red"}])
+        reaches(runtime, topic, lambda at: at["records"] == 2, "two records")
+        assert state(runtime, topic)["rejected"] == 0
+    found = database.execute(f"SELECT id, colour FROM {table} ORDER BY id").fetchall()
+    assert found == [(1, None), (2, "red")]
+
+
 def test_offsets_are_kept_without_any_rows(
     tmp_path: Path,
     bootstrap: str,

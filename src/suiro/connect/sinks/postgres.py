@@ -126,6 +126,9 @@ class PostgresSink:
 
     def _write(self, connection: psycopg.Connection[Any], batch: SinkBatch) -> None:
         good: list[tuple[SinkRecord, dict[str, Any], dict[str, Any] | None]] = []
+        named = {name for one in batch.records if isinstance(one.value, dict) for name in one.value}
+        if not named <= self._columns:  # the table may have got columns
+            self._columns = self._read_columns(connection)
         for record in batch.records:
             try:
                 good.append((record, *self._row(record)))
