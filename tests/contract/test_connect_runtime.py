@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -25,6 +26,8 @@ from suiro.connect import (
     serve_control,
     sink_task,
 )
+from suiro.protocol import compression
+from suiro.protocol.records import Record, encode_batch
 from suiro.testing import node
 
 HERE = "test_connect_runtime"
@@ -378,6 +381,29 @@ def test_what_cannot_be_taken_becomes_a_dead_letter(
     assert second["headers"]["__connect.errors.exception.message"] == b"bad as it says"
     assert second["headers"]["__connect.errors.topic"] == topic.encode()
     assert Gathering.taken[unique] == [("c", {"good": 1})]
+
+
+@pytest.mark.parametrize("kind", ["Gathering", "Ledger"])
+def test_a_record_as_large_as_can_be_becomes_a_dead_letter(
+    tmp_path: Path, bootstrap: str, client: Client, new_topic: Callable[..., str], unique: str, kind: str
+) -> None:
+    """One that was compressed, and one that with the headers of a dead letter is larger than any topic takes."""
+    topic, dead = new_topic(), f"dead-{unique}"
+    packed = b"{" + b"x" * 3_000_000
+    record = Record(offset=0, timestamp=1, key=b"a", value=packed)
+    client.produce({(topic, 0): encode_batch([record], compression=compression.ZSTD)})
+    largest = random.Random(1).randbytes(1_048_400)
+    send(client, topic, [largest], keys=["b"])
+    send(client, topic, [{"good": 1}], keys=["c"])
+    more = f'dead_letter_topic = "{dead}"'
+    with running(tmp_path, bootstrap, sink(unique, topic, kind, more)) as runtime:
+        wait_until(lambda: ("c", {"good": 1}) in Gathering.taken.get(unique, []), what="the last record")
+        reaches(runtime, unique, lambda at: at["lag"] == 0, "no lag")
+    letters = {letter["key"]: letter for letter in committed(client, dead)}
+    assert letters[b"a"]["value"] == packed
+    assert largest.startswith(letters[b"b"]["value"])
+    assert len(letters[b"b"]["value"]) > 100_000
+    assert letters[b"b"]["headers"]["__connect.errors.offset"] == b"1"
 
 
 @NODE_ONLY

@@ -13,7 +13,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from suiro.client import EARLIEST, LATEST, Client
+from suiro.client import EARLIEST, LATEST, Client, TransactionalBatch
 from suiro.connect.connectors import (
     BadRecordError,
     DatasetReporter,
@@ -29,7 +29,7 @@ from suiro.connect.record_spans import sink_spans
 from suiro.connect.schema_fields import Fields, fields_reader
 from suiro.connect.task import Ended, Outgoing, TaskContext, Topics, batches_of, one_transaction
 from suiro.connect.values import FORMATS, decoder
-from suiro.errors import DataLossError, OffsetOutOfRangeError, UnknownTopicError
+from suiro.errors import DataLossError, OffsetOutOfRangeError, RefusedError, UnknownTopicError
 from suiro.foundation.settings import SettingError, require_least, require_one_of
 from suiro.foundation.types import TopicPartition
 from suiro.protocol import columnar, compression
@@ -45,6 +45,10 @@ LOOK_FOR_PARTITIONS_MS = 30_000
 COMMIT_AGAIN_MS = 600_000
 """Brokers forget offsets of a group without members some days after their commit (offsets.retention.minutes), also of a
 partition that has had no record since."""
+LETTER_BYTES = 1_000_000
+"""Of a dead letter whose topic did not take it as it was. Half of it, where that is too large, and so on."""
+_NO_LIMIT = 1 << 62
+ERROR_HEADERS = 5  # behind the record's own
 FROM = {"earliest": EARLIEST, "latest": LATEST}
 
 
@@ -81,6 +85,7 @@ class SinkTask:
         settings.check()
         self._sink = sink
         self._settings = settings
+        self._letters = _LetterLimit()
 
     def datasets(self, context: TaskContext) -> Datasets:
         dead = [self._settings.dead_letter_topic] if self._settings.dead_letter_topic else []
@@ -93,9 +98,19 @@ class SinkTask:
     def run(self, context: TaskContext) -> None:
         with context.client() as client:
             try:
-                _Running(self._sink, self._settings, context, client).loop()
+                _Running(self._sink, self._settings, context, client, self._letters).loop()
             finally:
                 self._sink.close()
+
+
+@dataclass(slots=True)
+class _LetterLimit:
+    """How large a dead letter may be. Known from what was refused, and kept over restarts."""
+
+    size: int = _NO_LIMIT
+
+    def lower(self) -> None:
+        self.size = min(LETTER_BYTES, self.size // 2)
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,7 +123,15 @@ class _Piece:
 
 
 class _Running:
-    def __init__(self, sink: Sink, settings: SinkSettings, context: TaskContext, client: Client) -> None:
+    def __init__(
+        self,
+        sink: Sink,
+        settings: SinkSettings,
+        context: TaskContext,
+        client: Client,
+        letters: _LetterLimit,
+    ) -> None:
+        self._letters = letters
         self._sink = sink
         self._settings = settings
         self._context = context
@@ -374,11 +397,34 @@ class _Running:
 
     def _produce_dead_letters(self) -> None:
         if self._dead:
-            batches = batches_of(self._dead, self._topics, turn=self._turn, compression=compression.NONE)
+            batches = self._batches(self._dead)
+            if self._letters.size < _NO_LIMIT:
+                batches = [batch for letter in self._dead for batch in self._batches([self._fitting(letter)])]
             self._turn += 1
             self._producer.add_partitions(sorted({(batch.topic, batch.partition) for batch in batches}))
-            self._producer.produce(batches)
+            try:
+                self._producer.produce(batches)
+            except RefusedError as error:
+                if error.code_name == "MESSAGE_TOO_LARGE":
+                    self._letters.lower()
+                raise
             self._dead = []
+
+    def _batches(self, letters: list[Outgoing]) -> list[TransactionalBatch]:
+        # Compressed, because a record that was may be larger than what a topic takes.
+        return batches_of(letters, self._topics, turn=self._turn, compression=compression.ZSTD)
+
+    def _fitting(self, letter: Outgoing) -> Outgoing:
+        """The beginning of one that is too large, without the headers of the record itself."""
+        limit = self._letters.size
+        if len(self._batches([letter])[0].data) <= limit:
+            return letter
+        key, value = letter.key, letter.value
+        return letter._replace(
+            key=None if key is None else key[: limit // 4],
+            value=None if value is None else value[: limit // 2],
+            headers=letter.headers[-ERROR_HEADERS:],
+        )
 
     # -- telling ---------------------------------------------------------------------------------------------
 
