@@ -74,6 +74,20 @@ def test_filter_and_columns_of_a_publication_hold_for_snapshot_and_stream(
     assert capture.stop() == 0
 
 
+def test_a_deferrable_primary_key_is_no_key_of_records(scene: CaptureScene, connection: Connection) -> None:
+    """Two rows can have the same for a while. The whole row is the key, in the snapshot and in the stream."""
+    connection.execute("create table t (id int primary key deferrable initially deferred, v int)")
+    connection.execute("alter table t replica identity full")
+    connection.execute("insert into t select g, g from generate_series(1, 100) g")
+    capture = scene.start(tables="t")
+    capture.ready()
+    connection.execute("update t set v = 1 where id <= 10")
+    connection.execute("update t set id = case id when 20 then 21 else 20 end where id in (20, 21)")
+    connection.execute("delete from t where id > 90")
+    scene.wait_same(connection, "t", "t", ["id", "v"])
+    assert capture.stop() == 0
+
+
 def test_lag_above_the_threshold_is_said_and_served(scene: CaptureScene, connection: Connection) -> None:
     connection.execute("create table t (id int primary key)")
     capture = scene.start(tables="t", lag_alert_mb=0, metrics="127.0.0.1:0")

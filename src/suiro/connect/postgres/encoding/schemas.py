@@ -31,7 +31,7 @@ select c.oid::int8, n.nspname::text, c.relname::text, c.relreplident::text,
         order by a.attnum)
         from pg_catalog.pg_attribute a where a.attrelid = c.oid and a.attnum > 0 and not a.attisdropped),
     coalesce((select json_agg(k.attnum) from pg_catalog.pg_index i, unnest(i.indkey[0:i.indnkeyatts - 1]) k(attnum)
-        where i.indrelid = c.oid and i.indisprimary), '[]'),
+        where i.indrelid = c.oid and i.indisprimary and i.indimmediate), '[]'),
     coalesce((select json_agg(k.attnum) from pg_catalog.pg_index i, unnest(i.indkey[0:i.indnkeyatts - 1]) k(attnum)
         where i.indrelid = c.oid and i.indisreplident), '[]')
 from pg_catalog.pg_class c join pg_catalog.pg_namespace n on n.oid = c.relnamespace
