@@ -88,6 +88,28 @@ def test_a_deferrable_primary_key_is_no_key_of_records(scene: CaptureScene, conn
     assert capture.stop() == 0
 
 
+def test_a_table_that_is_published_again_is_read_again(scene: CaptureScene, connection: Connection) -> None:
+    """The stream has nothing of what happened in between, however short that was."""
+    connection.execute("create table t (id int primary key, v int)")
+    connection.execute("create table other (id int primary key, v int)")
+    connection.execute("insert into t select g, 0 from generate_series(1, 100) g")
+    capture = scene.start(tables="t,other")
+    capture.ready()
+    publication = f"suiro_{scene.prefix}"
+    connection.execute(f"alter publication {publication} drop table t".encode())
+    connection.execute("update t set v = 1 where id <= 10")
+    connection.execute("delete from t where id > 90")
+    connection.execute(f"alter publication {publication} add table t".encode())
+    scene.wait_same(connection, "t", "t", ["id"])
+    connection.execute(f"alter publication {publication} set (publish = 'insert')".encode())
+    connection.execute("update t set v = 2 where id <= 20")
+    connection.execute("delete from t where id > 80")
+    published = "insert, update, delete, truncate"
+    connection.execute(f"alter publication {publication} set (publish = '{published}')".encode())
+    scene.wait_same(connection, "t", "t", ["id"])
+    assert capture.stop() == 0
+
+
 def test_lag_above_the_threshold_is_said_and_served(scene: CaptureScene, connection: Connection) -> None:
     connection.execute("create table t (id int primary key)")
     capture = scene.start(tables="t", lag_alert_mb=0, metrics="127.0.0.1:0")

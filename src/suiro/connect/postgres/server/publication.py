@@ -74,6 +74,9 @@ class Table:
     file: int = 0  # pg_class.relfilenode, of partitions a hash: another one where the table was rewritten
     attributes: int = 0  # pg_class.relnatts: the highest number that a column had by now
     is_partitioned: bool = False
+    published_as: str = (
+        ""  # another one where it was taken out of the publication, or that published less, meanwhile
+    )
 
     @property
     def full_name(self) -> str:
@@ -211,14 +214,15 @@ def _in_one_snapshot(database: Database, look: Callable[[], T]) -> T:
 def _read_table(database: Database, publication: str, schema: str, name: str, version: int) -> Table:
     full_name = f"{schema}.{name}"
     found = database.row(
-        "select c.oid, c.relreplident, c.relkind = 'p', c.relfilenode, c.relnatts, has_table_privilege(c.oid, 'select')"
-        " from pg_class c join pg_namespace n on n.oid = c.relnamespace where n.nspname = %s and c.relname = %s",
-        (schema, name),
+        f"select c.oid, c.relreplident, c.relkind = 'p', c.relfilenode, c.relnatts, {_published_as(version)},"
+        " has_table_privilege(c.oid, 'select') from pg_class c join pg_namespace n on n.oid = c.relnamespace"
+        " where n.nspname = %(schema)s and c.relname = %(name)s",
+        {"schema": schema, "name": name, "publication": publication},
         what=f"read the definition of table {full_name}",
     )
     if found is None or found[-1] is None:  # rights are those of now
         raise TableDroppedError(f"table {full_name} does not exist any more; take it out of the publication")
-    oid, identity, is_partitioned, file, attributes, may_select = found
+    oid, identity, is_partitioned, file, attributes, published_as, may_select = found
     if not may_select:
         raise ConfigError(
             f"no permission to read {full_name}: GRANT SELECT ON {quoted(schema, name)} TO this role"
@@ -239,6 +243,22 @@ def _read_table(database: Database, publication: str, schema: str, name: str, ve
         file=file,
         attributes=attributes,
         is_partitioned=is_partitioned,
+        published_as=published_as or "",
+    )
+
+
+def _published_as(version: int) -> str:
+    """The publication as it was created and altered, and the entry of table `c` in it. One that is removed and added
+    gets another oid. (`ADD TABLE` of another table leaves both alone.)"""
+    of_schema = ""
+    if version >= 150000:
+        of_schema = (
+            ", (select s.oid from pg_publication_namespace s where s.pnpubid = p.oid and s.pnnspid = n.oid)"
+        )
+    return (
+        "(select concat_ws(' ', p.oid, p.xmin, (select max(r.oid) from pg_publication_rel r where r.prpubid = p.oid"
+        " and (r.prrelid = c.oid or r.prrelid in (select relid from pg_partition_ancestors(c.oid))))"
+        f"{of_schema}) from pg_publication p where p.pubname = %(publication)s)"
     )
 
 

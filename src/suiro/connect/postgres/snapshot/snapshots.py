@@ -164,6 +164,7 @@ class Snapshots:
             and not before.running
             and not self.reselect.of(table.full_name)
             and before.oid == table.oid
+            and not before.may_lack_changes(table)
             and before.is_completed_by_names(table)
         )
         self.states[table.full_name] = TableState.beginning(
