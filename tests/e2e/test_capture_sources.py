@@ -110,6 +110,25 @@ def test_a_table_that_is_published_again_is_read_again(scene: CaptureScene, conn
     assert capture.stop() == 0
 
 
+def test_a_table_that_was_not_logged_for_a_while_is_read_again(
+    scene: CaptureScene, connection: Connection
+) -> None:
+    """As for a bulk load. A publication of all tables leaves it out meanwhile."""
+    connection.execute("create table t (id int primary key, v int)")
+    connection.execute("insert into t select g, 0 from generate_series(1, 100) g")
+    capture = scene.start()
+    capture.ready()
+    connection.execute("alter table t set unlogged")
+    connection.execute("create table other (id int primary key)")
+    topic = f"{scene.prefix}.public.other"
+    wait_until(lambda: scene.topics.client.metadata([topic]).get(topic), 30, "a look at the catalogue")
+    connection.execute("update t set v = 1 where id <= 10")
+    connection.execute("delete from t where id > 90")
+    connection.execute("alter table t set logged")
+    scene.wait_same(connection, "t", "t", ["id"])
+    assert capture.stop() == 0
+
+
 def test_lag_above_the_threshold_is_said_and_served(scene: CaptureScene, connection: Connection) -> None:
     connection.execute("create table t (id int primary key)")
     capture = scene.start(tables="t", lag_alert_mb=0, metrics="127.0.0.1:0")

@@ -133,9 +133,7 @@ class Session:
     def begin_snapshots(self, snapshot: str) -> None:
         """`snapshot`: "initial", "new" and "never" for a start without a position (or as if), "resume" with one."""
         self._delivery.create_topics(self.topics, partitions=self._options.partitions)
-        known = set(self._snapshots.states) | set(self._snapshots.reselect.tables)
-        for name in known - set(self._tables.published):
-            self._snapshots.forget(name)
+        self._snapshots.forget_unpublished()
         for table in self._tables.published.values():
             if snapshot in ("new", "initial"):
                 self._snapshots.begin(table, lost_changes=True)
@@ -352,6 +350,7 @@ class Session:
             except LockNotAvailableError as error:
                 logger.info("%s", error)
                 return
+            self._snapshots.forget_unpublished()
             for schema in list(self._deferred.values()):
                 self._new_schema(schema)
             for table in found:

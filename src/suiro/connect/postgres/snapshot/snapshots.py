@@ -218,6 +218,12 @@ class Snapshots:
         self._changed.add(name)
         self._on_begin(topic)
 
+    def forget_unpublished(self) -> None:
+        """The stream has no changes of these tables. One that comes back is read again."""
+        for name in (set(self.states) | set(self.reselect.tables)) - set(self._tables.published):
+            logger.info("table %s is not published any more", name)
+            self.forget(name)
+
     def forget(self, full_name: str) -> None:
         self._locked.pop(full_name, None)
         self.reselect.forget(full_name)
