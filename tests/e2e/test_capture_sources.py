@@ -255,6 +255,51 @@ def test_after_a_promotion_it_goes_on_at_the_standby(
         primary.stop()
 
 
+@pytest.mark.soak  # CI's time: two servers of its own
+@pytest.mark.skipif(VERSION < 17, reason="slots are kept on standbys since Postgres 17")
+def test_a_standby_that_was_promoted_without_what_was_captured_is_refused(
+    suiro_node: Any, registry: RegistryProcess, prefix: str, tmp_path: Path
+) -> None:
+    """Without `synchronized_standby_slots`. Its log has grown beyond the position before the capture comes back."""
+    primary = Postgres(tmp_path / "primary")
+    standby = Standby(primary, tmp_path / "standby", slot=f"suiro_{prefix}")
+    both = f"{primary.dsn},{standby.host}&target_session_attrs=read-write"
+    scene = CaptureScene(suiro_node.bootstrap_servers, registry.url, both, prefix, tmp_path / "capture.log")
+    try:
+        with psycopg.connect(primary.dsn, autocommit=True) as connection:
+            connection.execute("create table t (id int primary key, v int)")
+            connection.execute("insert into t select g, 0 from generate_series(1, 1000) g")
+            capture = scene.start(tables="t")
+            capture.ready()
+            wait_until(standby.has_slot, 90, "the slot on the standby")
+            standby.stop()
+            connection.execute("alter system reset synchronized_standby_slots")
+            connection.execute("select pg_reload_conf()")
+            connection.execute("update t set v = 1 where id <= 100")
+            scene.wait_same(connection, "t", "t", ["id"])
+            assert capture.stop() == 0
+        primary.kill()
+        standby.start()
+        standby.promote()
+        with psycopg.connect(standby.dsn, autocommit=True) as connection:
+            connection.execute("update t set v = 2 where id > 900")
+            connection.execute(
+                "create table filler as select repeat(md5(g::text), 50) from generate_series(1, 20000) g"
+            )
+            again = scene.start(tables="t")
+            assert again.ended() == 1
+            assert "timeline 1 ended at" in again.said(), again.said()[-2000:]
+            assert "--snapshot new" in again.said()
+            capture = scene.start(tables="t", snapshot="new")
+            capture.ready()
+            scene.wait_same(connection, "t", "t", ["id"])
+        assert capture.stop() == 0
+    finally:
+        scene.close()
+        standby.stop()
+        primary.stop()
+
+
 @pytest.mark.soak  # CI's time
 def test_into_apache_kafka(
     kafka: Any, postgres: Postgres, connection: Connection, prefix: str, tmp_path: Path

@@ -10,10 +10,11 @@ import tempfile
 import warnings
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
+import psutil
 import psycopg
 
 from support.postgres_versions import binaries
@@ -80,7 +81,8 @@ class Postgres:
         self.server.start()
 
     def stop(self) -> None:
-        self.server.stop()
+        with suppress(psutil.NoSuchProcess):  # one that was killed, and whose end is noticed only now
+            self.server.stop()
 
     def kill(self) -> None:
         """The postmaster's death ends its children; what was committed is in the log."""
@@ -141,6 +143,10 @@ class Standby:
             if slot:
                 file.write("sync_replication_slots = on\n")
                 file.write("synchronized_standby_slots = ''\n")  # once promoted it has no standby to wait for
+        self.start()
+
+    def start(self) -> None:
+        folder = self._folder
         self._run(
             "pg_ctl", "-w", "-D", str(folder), "-l", f"{folder}/log", "-o", f"-h '' -k {folder}", "start"
         )

@@ -36,6 +36,7 @@ from suiro.connect.postgres.server.publication import ensure_publication
 from suiro.connect.postgres.server.slot import (
     CreatedSlot,
     check_slot,
+    check_timeline,
     create_slot,
     drop_slot,
     identify_system,
@@ -174,7 +175,7 @@ class PostgresCapture:
             facts = database.facts()
             replication = connect_replication(options.dsn)
             stack.callback(replication.close)
-            system = identify_system(replication)
+            system, timeline = identify_system(replication)
             client = stack.enter_context(Client(options.bootstrap_servers, settings=options.kafka_settings))
             registry = stack.enter_context(RegistryClient(options.registry))
             delivery = Delivery(
@@ -194,7 +195,14 @@ class PostgresCapture:
                     f"publication {options.publication} has none of the tables to capture "
                     f"({', '.join(options.tables) or 'all'}): create them first, or add them to it"
                 )
-            start, exported = self._start(database, replication, facts, position)
+            start, exported = self._start(database, replication, facts, timeline, position)
+            source: dict[str, str | int] = {
+                "system": system,
+                "database": facts.database,
+                "slot": options.slot,
+            }
+            if not facts.is_standby:  # which can get another one while it is read
+                source["timeline"] = timeline
             session = Session(
                 options=options,
                 database=database,
@@ -205,7 +213,7 @@ class PostgresCapture:
                 registry=registry,
                 directory=directory,
                 parts=parts,
-                source={"system": system, "database": facts.database, "slot": options.slot},
+                source=source,
                 position=start,
                 status=self.status,
                 stopped=self._stop,
@@ -228,7 +236,12 @@ class PostgresCapture:
         self._identity, self._left_open = delivery.identity, delivery.left_open
 
     def _start(
-        self, database: Database, replication: Any, facts: ServerInfo, position: dict[str, Any] | None
+        self,
+        database: Database,
+        replication: Any,
+        facts: ServerInfo,
+        timeline: int,
+        position: dict[str, Any] | None,
     ) -> tuple[int, str | None]:
         """Where the stream begins, and the snapshot exported by a slot that was made for it."""
         options = self.options
@@ -238,6 +251,9 @@ class PostgresCapture:
             check_slot(
                 options.slot, state, database=facts.database, position=known, end=database.wal_position()
             )
+            if position is not None and known is not None and "timeline" in position:
+                before = position["timeline"]
+                check_timeline(options.slot, replication, before=before, now=timeline, position=known)
         except DataLossError as error:
             if self._snapshot != "new":
                 raise

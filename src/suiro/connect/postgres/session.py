@@ -55,7 +55,7 @@ class Session:
         registry: RegistryClient,
         directory: Path,
         parts: dict[str, Any],
-        source: dict[str, str],
+        source: dict[str, str | int],
         position: int,
         status: CaptureStatus,
         stopped: threading.Event,

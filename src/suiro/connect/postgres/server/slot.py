@@ -22,6 +22,10 @@ logger = logging.getLogger(__name__)
 
 RELEASE_TIMEOUT_S = 60.0
 RELEASE_POLL_S = 0.05
+_LOST = (
+    "Changes since then are lost to this capture. Choose: run it once with --snapshot new, which reads every table "
+    "again and deletes from the topics the rows that no longer exist"
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,11 +51,13 @@ class CreatedSlot:
     snapshot: str
 
 
-def identify_system(replication: Any) -> str:
-    """The identifier that a database cluster got from initdb: two with the same are one, or copies of it."""
+def identify_system(replication: Any) -> tuple[str, int]:
+    """The identifier that a database cluster got from initdb (two with the same are one, or copies of it), and its
+    timeline, which is another one after each promotion."""
     with postgres_errors("ask which database cluster this is"), replication.cursor() as cursor:
         cursor.execute("IDENTIFY_SYSTEM")
-        return str(cursor.fetchone()[0])
+        system, timeline, *_ = cursor.fetchone()
+        return str(system), int(timeline)
 
 
 def read_slot(database: Database, name: str) -> SlotState | None:
@@ -78,17 +84,37 @@ def read_slot(database: Database, name: str) -> SlotState | None:
     )
 
 
+def check_timeline(name: str, replication: Any, *, before: int, now: int, position: int) -> None:
+    """That a server which was promoted has all of the log up to the position, which was read on the timeline `before`.
+    Where its log ends now does not tell that: it has grown since."""
+    if before == now:
+        return
+    end = _ends_of_timelines(replication, now).get(before, 0) if now > before else 0
+    if position > end:
+        raise DataLossError(
+            f"the capture read the log up to {lsn_text(position)}, and this server has it only up to {lsn_text(end)}, "
+            f"where its timeline {before} ended at a promotion: slot {name} would leave out what was written since. "
+            f"{_LOST}"
+        )
+
+
+def _ends_of_timelines(replication: Any, timeline: int) -> dict[int, int]:
+    """Where each one before this one ended."""
+    with postgres_errors(f"read the history of timeline {timeline}"), replication.cursor() as cursor:
+        cursor.execute(f"TIMELINE_HISTORY {timeline}")
+        content = cursor.fetchone()[1]
+    text = content if isinstance(content, str) else bytes(content).decode()  # bytes before Postgres 15
+    lines = [line.split() for line in text.splitlines() if line.strip() and not line.startswith("#")]
+    return {int(line[0]): parse_lsn(line[1]) for line in lines}
+
+
 def check_slot(name: str, state: SlotState | None, *, database: str, position: int | None, end: int) -> None:
     """That going on from `position` (None: there is none yet) loses nothing; `end` is where the log ends now."""
-    choices = (
-        "Changes since then are lost to this capture. Choose: run it once with --snapshot new, which reads every "
-        "table again and deletes from the topics the rows that no longer exist"
-    )
     if state is None:
         if position is not None:
             raise DataLossError(
                 f"slot {name} does not exist any more, but the capture has a position ({lsn_text(position)}). "
-                f"{choices}; or restore the slot from where it was"
+                f"{_LOST}; or restore the slot from where it was"
             )
         return
     if state.plugin != "pgoutput" or state.database != database:
@@ -98,7 +124,7 @@ def check_slot(name: str, state: SlotState | None, *, database: str, position: i
         )
     if state.wal_status == "lost" or state.invalidation:
         raise DataLossError(
-            f"slot {name} is invalidated ({state.invalidation or 'its log was removed'}). {choices}, after "
+            f"slot {name} is invalidated ({state.invalidation or 'its log was removed'}). {_LOST}, after "
             f"SELECT pg_drop_replication_slot('{name}'); and see max_slot_wal_keep_size and "
             "idle_replication_slot_timeout for why"
         )
@@ -107,12 +133,12 @@ def check_slot(name: str, state: SlotState | None, *, database: str, position: i
     if state.confirmed_lsn > position:
         raise DataLossError(
             f"slot {name} is at {lsn_text(state.confirmed_lsn)}, past this capture's position "
-            f"{lsn_text(position)}: something else read from it. {choices}"
+            f"{lsn_text(position)}: something else read from it. {_LOST}"
         )
     if position > end:
         raise DataLossError(
             f"the capture's position {lsn_text(position)} lies past the end of Postgres's log ({lsn_text(end)}): the "
-            f"database was restored from a backup, or is another one. {choices}"
+            f"database was restored from a backup, or is another one. {_LOST}"
         )
 
 
