@@ -335,14 +335,6 @@ def test_a_field_may_be_as_long_as_a_line(tmp_path: Path) -> None:
     assert folder.values() == [{"a": "1", "b": "x" * 300_000}, {"a": "2", "b": "3"}]
 
 
-def test_a_text_that_only_python_takes_for_a_number_is_none(tmp_path: Path) -> None:
-    folder = Folder(tmp_path, types={"a": "long", "b": "double"})
-    folder.write("a.csv", "a,b\n1_000,1\n1,1_0.5\n1000,10.5\n")
-    values, rejected = folder.poll()
-    assert values == [{"a": 1000, "b": 10.5}]
-    assert [line for _, line, _ in rejected] == ["2", "3"]
-
-
 def test_malformed_csv_is_put_aside_with_its_line_and_reading_goes_on(tmp_path: Path) -> None:
     folder = Folder(tmp_path, types={"b": "long"})
     folder.write("a.csv", b'a,b\nx,1\nx\nx,y\n"x"y,1\n\xff,1\nx,2\n')
