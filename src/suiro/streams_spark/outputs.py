@@ -221,29 +221,27 @@ class Outputs:
             self._topics.add_columns(topic, keys, written, pa.array(stamps), partitions=partitions)
             return
         kind = self._plan.topology.store(store).kind
-        rows, now = list(changes.values()), max(now, 0)
-        values, timestamps = rows, [now] * len(rows)
-        if kind in _STAMPED_KINDS:
-            length = _TIMESTAMP_LENGTH
-            values = [None if row is None else row[length:] for row in rows]
-            timestamps = [
-                now if row is None else max(int.from_bytes(row[:length], signed=True), 0) for row in rows
-            ]
-        elif kind in _TIME_IN_KEY:
-            place = _TIME_IN_KEY[kind]
-            timestamps = [
-                now if row is None else max(int.from_bytes(key[place], signed=True), 0)
-                for key, row in changes.items()
-            ]
-        self._topics.add_parcel(
-            Parcel(
-                topic=topic,
-                keys=list(changes),
-                values=values,
-                timestamps=timestamps,
-                partitions=[self._input_partition.partition] * len(rows),
+        all_keys, now = list(changes), max(now, 0)
+        for start in range(0, len(all_keys), ROWS_MAX):
+            keys = all_keys[start : start + ROWS_MAX]
+            rows = [changes[key] for key in keys]
+            values, timestamps = rows, [now] * len(rows)
+            if kind in _STAMPED_KINDS:
+                length = _TIMESTAMP_LENGTH
+                values = [None if row is None else row[length:] for row in rows]
+                timestamps = [
+                    now if row is None else max(int.from_bytes(row[:length], signed=True), 0) for row in rows
+                ]
+            elif kind in _TIME_IN_KEY:
+                place = _TIME_IN_KEY[kind]
+                timestamps = [
+                    now if row is None else max(int.from_bytes(key[place], signed=True), 0)
+                    for key, row in zip(keys, rows, strict=True)
+                ]
+            partitions = [self._input_partition.partition] * len(rows)
+            self._topics.add_parcel(
+                Parcel(topic=topic, keys=keys, values=values, timestamps=timestamps, partitions=partitions)
             )
-        )
 
     # -- what runners call ---------------------------------------------------------------------------------
 

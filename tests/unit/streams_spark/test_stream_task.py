@@ -15,6 +15,7 @@ from suiro.spark import SinkOptions
 from suiro.spark.encoding import encode_rows
 from suiro.spark.staging import StagingWriter
 from suiro.streams import EmitStrategy, Materialized, StreamsBuilder, TimeWindows, record_value, serdes
+from suiro.streams_spark import outputs
 from suiro.streams_spark.outputs import Topics
 from suiro.streams_spark.run_task import run_task
 from suiro.streams_spark.shuffle_message import InputPartition, ShuffleMessage
@@ -171,3 +172,24 @@ def test_an_input_partitions_time_does_not_go_back_with_its_next_micro_batch() -
     found = engine.batch({("stream", 0): ([("x", 3, 16)], True), ("stream", 1): ([("y", 1, 4)], False)}, 100)
     found += engine.batch({("stream", 0): ([("x", 3, 8)], False)}, 100)
     assert [(row[2], row[3]) for row in found if row[0] == "out"] == [((1).to_bytes(8), 4000)]
+
+
+def test_a_changelog_leaves_in_batches_of_limited_size(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A column of Arrow takes 2 GiB; what a store takes of one micro-batch may be more."""
+    sizes: list[int] = []
+    add = Stage.add
+
+    def watched(stage: Stage, batch: pa.RecordBatch) -> None:
+        sizes.append(batch.num_rows)
+        add(stage, batch)
+
+    monkeypatch.setattr(outputs, "ROWS_MAX", 10)
+    monkeypatch.setattr(Stage, "add", watched)
+    builder = StreamsBuilder()
+    builder.stream("stream", key=serdes.string, value=serdes.long).group_by_key().count()
+    engine = Engine(builder.build(), "limited")
+    engine.only_rules(True)
+    records = [(f"key {number}", 1, number) for number in range(25)]
+    rows = engine.batch({("stream", 0): (records, False)}, 10)
+    assert {key for _, key, _, _, _ in rows} == {key.encode() for key, _, _ in records}
+    assert max(sizes) <= 10
