@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -256,6 +257,8 @@ def test_what_is_in_lists_is_as_equal_as_what_is_not() -> None:
     found = compared(old, new)
     assert (found.near, found.differing) == (1, 2)
     assert {example.key for example in found.patterns[0].examples} == {("boolean",), ("nested",)}
+    old, new = ({("a",): {"x": [math.nan, {"y": math.nan}], "z": math.nan, "n": n}} for n in (1, 2))
+    assert [each.column for each in compared(old, new).columns] == ["n"]
 
 
 def test_a_name_with_a_dot_hides_no_nested_column() -> None:

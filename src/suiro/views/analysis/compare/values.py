@@ -108,17 +108,15 @@ class Comparator:
         )
 
     def _difference(self, column: str, old: Any, new: Any) -> Difference | None:
+        if _is_same(old, new):
+            return None
         if is_number(old) and is_number(new):
-            if old == new or (old != old and new != new):
-                return None
             tolerance = self.tolerances.get(column)
             if tolerance is not None and tolerance.holds(old, new):
                 return None
             if old != old or new != new:
                 return Difference(column, "NaN in old" if old != old else "NaN in new", old, new)
             return Difference(column, "old < new" if old < new else "old > new", old, new, _apart(old, new))
-        if _is_same(old, new):
-            return None
         if old is ABSENT or new is ABSENT:
             kind = "only in new" if old is ABSENT else "only in old"
         elif old is None or new is None:
@@ -137,7 +135,7 @@ def is_number(value: Any) -> bool:
 def _is_same(old: Any, new: Any) -> bool:
     """Also of what is in lists: to Python, True equals 1 there."""
     if is_number(old) and is_number(new):
-        return bool(old == new)
+        return bool(old == new or (old != old and new != new))
     if type(old) is not type(new):
         return False
     if isinstance(old, list):
