@@ -279,8 +279,10 @@ def registry_url(registry: str | None, profile: Mapping[str, str]) -> str | None
     """Where the registry is. This process asks a profile's with the user and the certificates of the profile."""
     url = registry or os.environ.get("SUIRO_REGISTRY") or profile.get("registry")
     if url is not None and not {"registry.user", "registry.ca"}.isdisjoint(profile):
-        from suiro.registry import RegistryClient, use_registry_client
+        from suiro.registry import MOCK_SCHEME, RegistryClient, use_registry_client
 
+        if url.startswith(MOCK_SCHEME):
+            return url
         user = profile.get("registry.user")
         # The profile's password goes to the profile's registry and to no other.
         is_own = url == profile.get("registry") and user is not None

@@ -70,5 +70,8 @@ def test_a_profiles_registry_is_asked_as_its_user_and_no_other_is(
                 assert registry_client(url).schema(1).text == '"long"'
         finally:
             server.shutdown()
+    in_memory = registry_url("mock://of-a-test", profile_of(Connection()))
+    assert in_memory is not None
+    assert registry_client(in_memory).subjects() == []
     assert _Registry.asked == ["Basic " + b64encode(b"ada:s").decode(), None]
     assert registry_url(None, profile_of(Connection(bootstrap="elsewhere:9092"))) is None
