@@ -90,6 +90,7 @@ def test_200_means_committed_and_what_is_wrong_is_refused(
         assert post(port, b'{"id": 1}', secret="guessed").status_code == 401
         assert HTTP.post(f"http://127.0.0.1:{port}/in", content=b"{}").status_code == 401
         assert post(port, b"{oops").status_code == 400
+        assert post(port, b'{"id": 1, "temperature": NaN}').status_code == 400
         assert post(port, b'{"no": 1}').status_code == 400
         assert post(port, b"[" + b"1," * 100 + b"1]").status_code == 413
     assert len(committed(client, unique)) == 1

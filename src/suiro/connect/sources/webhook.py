@@ -246,7 +246,7 @@ class WebhookSource:
         key: str | None = None
         if settings.require_json:
             try:
-                value = parse_json(data, allow_half_pairs=False)
+                value = parse_json(data, allow_nan=False, allow_half_pairs=False)
             except ValueError as error:
                 raise ValueError(f"the body {error}") from None
             key = _key(value, settings.key)
