@@ -147,12 +147,13 @@ def silent_host() -> tuple[socket.socket, list[socket.socket]]:
             while True:
                 connection, _ = listening.accept()
                 taken.append(connection)
-                connection.recv(65_536)
                 number = len(taken)
-                connection.sendall(
-                    b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\n\r\n"
-                    b'id: 1.%d\ndata: {"n": %d}\n\n' % (number, number)
-                )
+                with suppress(OSError):  # it was given up by now
+                    connection.recv(65_536)
+                    connection.sendall(
+                        b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\n\r\n"
+                        b'id: 1.%d\ndata: {"n": %d}\n\n' % (number, number)
+                    )
 
     threading.Thread(target=answer, daemon=True).start()
     return listening, taken
@@ -186,7 +187,8 @@ def test_changes_go_on_where_the_host_fell_silent(kind: Any, monkeypatch: pytest
         listening.close()
         for connection in taken:
             connection.close()
-    assert heard == [1, 2]
+    # One event a connection; of a busy machine, a connection may be over before its own.
+    assert heard[0] < heard[1]
 
 
 def test_waiting_for_a_version_that_was_never_deployed_is_told() -> None:
