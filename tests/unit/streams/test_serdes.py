@@ -313,6 +313,12 @@ def test_fields_are_read_without_the_others() -> None:
         serdes.json.decode_fields(pa.array([b"[1]"]), {"a"})
 
 
+@pytest.mark.parametrize("name", ['a"b', "a\\b", "a\nb", "\u00e9", ""])
+def test_a_field_may_have_any_name(name: str) -> None:
+    cells = pa.array([json.dumps({name: 1}).encode(), b"{}"])
+    assert serdes.json.decode_fields(cells, {name}).to_pylist() == [{name: 1}, {name: None}]
+
+
 UNSOUND = st.sampled_from(
     [
         b"{",

@@ -184,8 +184,8 @@ def _parts_of_rows(column: pa.Array, names: Sequence[str]) -> list[pa.Array] | N
         item and item.count(b"[") + item.count(b"{") > MAX_NESTING for item in items
     ):
         return None
-    decode, absent = _decoder(tuple(names))
     try:
+        decode, absent = _decoder(tuple(names))  # which takes no name with a quotation mark or a backslash
         column.cast(pa.string())  # msgspec does not look at the bytes of a text that it reads over
         rows = [absent if item is None else decode(item) for item in items]
     except (pa.ArrowInvalid, msgspec.MsgspecError, ValueError, RecursionError):
