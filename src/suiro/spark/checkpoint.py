@@ -10,7 +10,7 @@ import json
 import os
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
-from urllib.parse import urlsplit
+from urllib.parse import quote
 
 from suiro.errors import ConfigError, FatalError
 from suiro.foundation.types import TopicPartition
@@ -132,8 +132,10 @@ def _remote(location: str) -> tuple[FileSystem, str]:
     from pyarrow import ArrowInvalid
     from pyarrow.fs import FileSystem
 
-    parts = urlsplit(location)
-    known = parts._replace(scheme=_OF_HADOOP.get(parts.scheme, parts.scheme)).geturl()
+    scheme, _, rest = location.partition(":")
+    host, slash, path = rest[2:].partition("/") if rest.startswith("//") else ("", "", rest)
+    # PyArrow decodes the path; to Hadoop it is the name as it stands, as in `_local`.
+    known = f"{_OF_HADOOP.get(scheme, scheme)}:{'//' if slash or host else ''}{host}{slash}{quote(path)}"
     try:
         system, path = FileSystem.from_uri(known)
     except ArrowInvalid as error:

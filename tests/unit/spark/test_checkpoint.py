@@ -90,6 +90,10 @@ def test_a_checkpoint_in_an_object_store_is_read_by_the_name_that_spark_has_for_
         assert read_planned("s3a://bucket/checkpoint", 1) is None
         assert names_in("s3a://bucket/checkpoint/offsets") == ["0"]
         assert names_in("s3a://bucket/checkpoint/commits") == []
+        with store.open_output_stream("bucket/with%20what is?left/offsets/0") as stream:
+            stream.write(f"v1\n{{}}\n{OURS}".encode())
+        assert read_planned("s3a://bucket/with%20what is?left", 0) is not None
+        assert names_in("s3a://bucket/with%20what is?left/offsets") == ["0"]
     finally:
         server.stop()
     with pytest.raises(ConfigError, match="wasbs://c@a/checkpoint"):
