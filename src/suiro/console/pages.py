@@ -171,7 +171,8 @@ class _Reading:
         """Records from an offset on, and where to go on: as far as `most` of them, or those `before` an offset, are. A
         batch may unpack to millions."""
         place = (self._topic, partition)
-        sizes = {"max_bytes": FETCH_BYTES, "partition_max_bytes": FETCH_BYTES, "max_wait_ms": 0}
+        most_bytes = min(FETCH_BYTES, self._share)
+        sizes = {"max_bytes": most_bytes, "partition_max_bytes": most_bytes, "max_wait_ms": 0}
         stable = self._client.fetch({place: at}, read_committed=True, **sizes)[place]
         self._is_first = False
         self._fetches += 1
@@ -209,7 +210,7 @@ class _Reading:
                         break
                     entries.append(entry)
                     unpacked += size_of(entry.record)
-                    if len(entries) == most or unpacked > max(self._share, packed):
+                    if len(entries) == most or unpacked > self._share:
                         return entries, entry.record.offset + 1
         except CorruptRecordError as error:
             raise CorruptRecordError(f"{place[0]}-{place[1]} is damaged: {error}") from error

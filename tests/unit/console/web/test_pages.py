@@ -98,3 +98,22 @@ def test_what_records_unpack_to_counts(client: Client, direction: Any) -> None:
     page = read_page(client, topic, positions={0: start}, ranges={0: (0, 40)}, direction=direction, limit=100)
     held = sum(len(one.record.value or b"") for one in page.entries)
     assert 0 < held <= pages.PAGE_BYTES + 40_000
+
+
+@pytest.mark.usefixtures("small_pages")
+@pytest.mark.parametrize("direction", ["forward", "backward"])
+def test_many_partitions_share_what_a_page_may_hold(client: Client, direction: Any) -> None:
+    count = 40
+    topic = put(client, count, 6, 1_000)
+    positions = dict.fromkeys(range(count), 0 if direction == "forward" else 6)
+    page = read_page(
+        client,
+        topic,
+        positions=positions,
+        ranges=dict.fromkeys(range(count), (0, 6)),
+        direction=direction,
+        limit=count * 6,
+    )
+    assert {one.record.partition for one in page.entries} == set(range(count))
+    held = sum(len(one.record.value or b"") for one in page.entries)
+    assert held <= pages.PAGE_BYTES + count * 1_000
