@@ -373,3 +373,13 @@ def test_keys_that_python_takes_for_each_other_are_explained_each() -> None:
     sides = version(1, build, "delay"), version(2, build, "delay")
     found = explain_from([(1,), (True,)], *sides, MemoryLog(records), Comparator())
     assert [one.old_row for one in found] == [{"value": 1}, {"value": 2}]
+
+
+def test_a_key_of_no_window_is_a_row_that_is_not_there() -> None:
+    def build(builder: StreamsBuilder) -> Any:
+        grouped = flights(builder).group_by(lambda key, value: value["carrier"], key=serdes.string)
+        return grouped.windowed_by(TimeWindows.of_size(60_000)).count()
+
+    sides = (version(number, build) for number in (1, 2))
+    (found,) = explain_from([("AA", [0], [1])], *sides, MemoryLog(SOME), Comparator())
+    assert found.old_row is None

@@ -273,11 +273,14 @@ class _Wanted:
         self._serde = sink.key or natural
         self._windows: list[tuple[int, int]] = []
         if points.is_windowed:
-            windows = {key[-2:] for key in keys}
-            if not all(isinstance(part, int) for window in windows for part in window) or len(windows) > 50:
-                points = RekeyPoints(sees_time=True)
+            windows = [key[-2:] for key in keys]
+            if (
+                all(isinstance(part, int) for window in windows for part in window)
+                and len(set(windows)) <= 50
+            ):
+                self._windows = sorted(set(windows))
             else:
-                self._windows = sorted(windows)
+                points = RekeyPoints(sees_time=True)
         self.points = points
 
     def of_bytes(self, key: bytes) -> Key | None:
