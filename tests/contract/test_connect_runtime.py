@@ -26,6 +26,8 @@ from suiro.connect import (
     serve_control,
     sink_task,
 )
+from suiro.console.dead_letters import dead_letter_of
+from suiro.console.records import LogRecord
 from suiro.protocol import compression
 from suiro.protocol.records import Record, encode_batch
 from suiro.testing import node
@@ -404,6 +406,10 @@ def test_a_record_as_large_as_can_be_becomes_a_dead_letter(
     assert largest.startswith(letters[b"b"]["value"])
     assert len(letters[b"b"]["value"]) > 100_000
     assert letters[b"b"]["headers"]["__connect.errors.offset"] == b"1"
+    assert "__connect.errors.cut" not in letters[b"a"]["headers"]
+    headers = tuple(letters[b"b"]["headers"].items())
+    record = LogRecord(topic=dead, partition=0, offset=0, timestamp=0, key=b"b", value=b"", headers=headers)
+    assert "is cut" in (dead_letter_of(record).refusal or "")
 
 
 @NODE_ONLY

@@ -423,7 +423,7 @@ class _Running:
         return letter._replace(
             key=None if key is None else key[: limit // 4],
             value=None if value is None else value[: limit // 2],
-            headers=letter.headers[-ERROR_HEADERS:],
+            headers=(*letter.headers[-ERROR_HEADERS:], ("__connect.errors.cut", b"true")),
         )
 
     # -- telling ---------------------------------------------------------------------------------------------

@@ -72,6 +72,8 @@ def dead_letter_of(record: LogRecord) -> DeadLetter:
         refusal = "its headers name no topic and partition that it comes from"
     elif origin.topic in TARGETS_OF_KAFKA:
         refusal = f"its headers name {origin.topic}, which belongs to Kafka"
+    elif "cut" in said:
+        refusal = "it was too large for its topic and is cut; the whole record is where it comes from"
     elif origin.topic == record.topic:
         refusal = "its headers name the topic of dead letters itself"
     return DeadLetter(
