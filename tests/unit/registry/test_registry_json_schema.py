@@ -219,6 +219,23 @@ def test_what_must_be_the_same_is_the_same_behind_its_references(keyword: dict[s
     assert kinds(of({**tree, "minLength": 2}), of(tree))
 
 
+@pytest.mark.parametrize("name", ["default", "const", "enum", "examples", "$ref"])
+def test_what_must_be_the_same_is_so_behind_a_property_with_the_name_of_a_keyword(name: str) -> None:
+    def of(inner: Any) -> dict[str, Any]:
+        properties = {name: {"$ref": "#/definitions/inner"}}
+        return {
+            "if": {"properties": properties},
+            "then": {"minProperties": 1},
+            "definitions": {"inner": inner},
+        }
+
+    assert kinds(of(TEXT), of(TEXT)) == []
+    assert kinds(of(NUMBER), of(TEXT)) == ["COMBINED_TYPE_CHANGED"]
+    assert kinds(
+        {"if": {"default": 1}, "then": {"minimum": 1}}, {"if": {"default": 2}, "then": {"minimum": 1}}
+    )
+
+
 def test_forms() -> None:
     parsed = parse("JSON", '{ "type": "object",\n "additionalProperties": false, "title": "é" }')
     assert parsed.canonical == '{"type":"object","additionalProperties":false,"title":"é"}'

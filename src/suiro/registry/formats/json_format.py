@@ -31,7 +31,7 @@ STEPS_OF_A_REFERENCE = 100
 _SIBLINGS_COUNT_FROM = ("2019-09", "2020-12")
 DATA = frozenset({"enum", "const", "default", "examples"})
 """Keywords in which what looks like a schema is none."""
-_NAMING = frozenset(
+NAMING = frozenset(
     {"properties", "patternProperties", "definitions", "$defs", "dependentSchemas", "dependencies"}
 )
 """Keywords whose members have names that their author chose, which may be those of keywords."""
@@ -138,7 +138,7 @@ def _references(subschema: Subschema, budget: Budget) -> Iterator[tuple[str, Sub
         for name, value in schema.items():
             if name == "$ref" and isinstance(value, str):
                 yield value, subschema
-            elif name in _NAMING and isinstance(value, dict):
+            elif name in NAMING and isinstance(value, dict):
                 for one in value.values():
                     yield from _references(subschema.below(one), budget)
             elif name not in DATA:

@@ -32,7 +32,7 @@ from collections.abc import Hashable, Iterator, Sequence
 from typing import Any
 
 from suiro.registry.formats.budget import Budget, TooComplex
-from suiro.registry.formats.json_format import DATA, STEPS_OF_A_REFERENCE, Subschema
+from suiro.registry.formats.json_format import DATA, NAMING, STEPS_OF_A_REFERENCE, Subschema
 from suiro.registry.formats.json_values import json_key
 from suiro.registry.formats.pairs import Pairs
 from suiro.registry.formats.parsed import READER, WRITER, Incompatibility
@@ -373,6 +373,10 @@ class _Check:
         for name, inner in new.items():
             if name in DATA:
                 same = json_key(inner, self._budget) == json_key(old[name], self._budget)
+            elif name in NAMING and isinstance(inner, dict) and isinstance(old[name], dict):
+                same = inner.keys() == old[name].keys() and all(
+                    self._is_same(one.below(inner[key]), other.below(old[name][key]), known) for key in inner
+                )
             elif name == "$ref" and isinstance(inner, str) and isinstance(old[name], str):
                 self._budget.spend(STEPS_OF_A_REFERENCE)
                 same = self._is_same(one.follow(inner), other.follow(old[name]), known)
