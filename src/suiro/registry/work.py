@@ -78,7 +78,7 @@ class Work:
         return found
 
     def compare(self, reader: Parsed, writer: Parsed) -> list[Incompatibility]:
-        """Of schemas that this has parsed. Raises `NotComputed` and `TooComplex`."""
+        """Of schemas that this has parsed. Raises `NotComputed`, `InvalidSchema` and `TooComplex`."""
         found: list[Incompatibility] = self._ask(
             ("compare", id(reader), id(writer)),
             lambda: compare(reader, writer, Budget(MAX_COMPARED_STEPS, self._pause)),

@@ -344,6 +344,18 @@ def test_import_takes_one_schema_as_several_versions(api: Api) -> None:
     assert api("POST", "subjects/s/versions", {"schema": text(ONE), "id": 1})[1]["version"] == 3
 
 
+@pytest.mark.parametrize("schema", [{"type": 5}, {"properties": 5}, {"minLength": "x"}])
+def test_an_import_that_is_no_schema_is_named_when_another_is_compared_with_it(api: Api, schema: Any) -> None:
+    """What is imported is not checked. A later registration must not fail as if the registry were damaged."""
+    api("PUT", "mode/s", {"mode": "IMPORT"})
+    api.register("s", schema, schemaType="JSON", id=1, version=1)
+    api("PUT", "mode/s", {"mode": "READWRITE"})
+    new = {"minLength": 1, "properties": {"a": {"type": "string"}}}
+    status, answer = api("POST", "subjects/s/versions", {"schema": text(new), "schemaType": "JSON"})
+    assert (status, answer["error_code"]) == (422, 42201)
+    assert "version 1" in answer["message"]
+
+
 def test_numbers_end_at_32_bits(api: Api) -> None:
     """What is imported beyond would have no place in the wire format, and all ids after it, too."""
     last = (1 << 31) - 1

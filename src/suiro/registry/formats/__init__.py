@@ -100,12 +100,14 @@ def parse(
 def compare(reader: Parsed, writer: Parsed, budget: Budget | None = None) -> list[Incompatibility]:
     """Why data written with `writer` cannot be read with `reader`, two schemas of one language. Empty: it can be read.
 
-    Raises `TooComplex`: nothing is known then.
+    Raises `TooComplex`, and `InvalidSchema` for what was parsed without checks and is no schema: nothing is known then.
     """
     try:
         return _rules_of(reader.type)(reader.model, writer.model, budget or Budget(MAX_COMPARED_STEPS))
     except RecursionError:
         raise TooComplex("the schemas are nested too deeply to be compared") from None
+    except (AttributeError, LookupError, TypeError, ValueError) as error:
+        raise InvalidSchema(f"one of them, which was not checked, is no schema: {error}") from error
 
 
 def _rules_of(type_: str) -> Callable[[Any, Any, Budget], list[Incompatibility]]:
