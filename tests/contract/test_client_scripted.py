@@ -30,6 +30,7 @@ from suiro.errors import (
     DeadlineExceededError,
     RefusedError,
     TopicExistsError,
+    UnknownTopicError,
     UnsupportedVersionError,
     UsageError,
 )
@@ -515,3 +516,55 @@ def test_a_topic_of_somebody_else_is_not_taken_for_ours(
     brokers[0].script["create_topics"] = refused
     with pytest.raises(TopicExistsError):
         client.create_topics([NewTopic("t", 1)], timeout_ms=5_000)
+
+
+def deleted(code: ErrorCode, name: str = "t") -> Any:
+    def answer(request: Any) -> Any:
+        message = response_class(API_KEYS["delete_topics"], request.__version__)
+        result = nested(message, "DeletableTopicResult")
+        return message(throttle_time=NO_TIME, responses=(result(name=name, error_code=code),))
+
+    return answer
+
+
+def test_a_topic_that_was_not_there_is_not_taken_for_one_that_we_deleted(
+    client: Client, brokers: list[ScriptedBroker], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The first attempt was refused, so it deleted nothing."""
+    monkeypatch.setitem(VERSIONS, "delete_topics", 4)
+
+    def refused(request: Any) -> Any:
+        brokers[0].script["delete_topics"] = deleted(ErrorCode.unknown_topic_or_partition)
+        return deleted(ErrorCode.not_controller)(request)
+
+    brokers[0].script["delete_topics"] = refused
+    with pytest.raises(UnknownTopicError):
+        client.delete_topics(["t"])
+
+
+def test_what_a_deletion_has_deleted_is_not_asked_for_again(
+    client: Client,
+    brokers: list[ScriptedBroker],
+    leaders: dict[tuple[str, int], int],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setitem(VERSIONS, "delete_topics", 4)
+    asked: list[tuple[str, ...]] = []
+
+    def answer(request: Any) -> Any:
+        asked.append(tuple(request.topic_names))
+        message = response_class(API_KEYS["delete_topics"], request.__version__)
+        result = nested(message, "DeletableTopicResult")
+        busy = ErrorCode.none if len(asked) > 1 else ErrorCode.not_controller
+        leaders.clear()
+        return message(
+            throttle_time=NO_TIME,
+            responses=tuple(
+                result(name=name, error_code=busy if name == "a" else ErrorCode.none)
+                for name in request.topic_names
+            ),
+        )
+
+    brokers[0].script["delete_topics"] = answer
+    client.delete_topics(["a", "t"])
+    assert asked == [("a", "t"), ("a",)]

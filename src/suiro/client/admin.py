@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
+from typing import TypeAlias
 
 from suiro.client.cluster import Cluster, TopicInfo
 from suiro.client.connection import Connection, build
 from suiro.client.error_codes import error_for, raise_for
+from suiro.client.retry import Attempts
 from suiro.client.settings import ClientSettings
 from suiro.errors import (
     BrokenConnectionError,
@@ -23,6 +25,9 @@ DEFAULT = -1  # the broker's default number of partitions or replicas
 _TOPIC_RESOURCE = 2
 _NOBODY = "User:"  # no rule is asked for, only whether there are any
 _ANY_ACL = 1  # resource, pattern, operation, permission: each has 1 for any
+
+_Answers: TypeAlias = dict[str, KafkaError | None]
+"""By topic. None: it is done."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,37 +45,55 @@ def create_topics(
 ) -> None:
     """Creates topics; returns when every partition has a leader."""
     attempts = cluster.attempts(f"create topics {', '.join(topic.name for topic in topics)}", timeout_ms)
-    pending = {topic.name: topic for topic in topics}
-    maybe_made = False
+    wanted = {topic.name: topic for topic in topics}
+
+    def create(connection: Connection, names: Sequence[str], deadline_ms: int) -> _Answers:
+        return _create(connection, [wanted[name] for name in names], deadline_ms, cluster.settings)
+
+    _change(cluster, attempts, list(wanted), create, done=TopicExistsError, done_is_ok=exist_ok)
+    attempts.run(lambda deadline_ms: _require_leaders(cluster, list(wanted), deadline_ms))
+
+
+def _change(
+    cluster: Cluster,
+    attempts: Attempts,
+    names: Sequence[str],
+    ask: Callable[[Connection, Sequence[str], int], _Answers],
+    *,
+    done: type[KafkaError],
+    done_is_ok: bool,
+) -> None:
+    """Asks the controller until no topic is left. `done`: the error that says that a topic is so already."""
+    pending = dict.fromkeys(names)
+    maybe_ours = False
 
     def once(deadline_ms: int) -> None:
-        nonlocal maybe_made
+        nonlocal maybe_ours
         connection = cluster.controller(deadline_ms)
-        before = maybe_made
+        before = maybe_ours
         try:
-            answers = _create(connection, list(pending.values()), deadline_ms, cluster.settings)
+            answers = ask(connection, tuple(pending), deadline_ms)
         except BrokenConnectionError:
-            maybe_made = True
+            maybe_ours = True
             raise
         failure: KafkaError | None = None
         for name, error in answers.items():
-            # After a lost answer "it exists" may well be our own doing.
-            if error is None or (isinstance(error, TopicExistsError) and (exist_ok or before)):
+            # After a lost answer it may well be our own doing.
+            if error is None or (isinstance(error, done) and (done_is_ok or before)):
                 pending.pop(name, None)
                 continue
-            maybe_made = maybe_made or error.code_name == "REQUEST_TIMED_OUT"
+            maybe_ours = maybe_ours or error.code_name == "REQUEST_TIMED_OUT"
             failure = failure or error
         if failure is not None:
             raise failure
 
     if pending:
         attempts.run(once)
-    attempts.run(lambda deadline_ms: _require_leaders(cluster, [topic.name for topic in topics], deadline_ms))
 
 
 def _create(
     connection: Connection, topics: Sequence[NewTopic], deadline_ms: int, settings: ClientSettings
-) -> dict[str, KafkaError | None]:
+) -> _Answers:
     message = connection.request_class("create_topics", 2, 7)
     topic_class, config_class = nested(message, "CreatableTopic"), nested(message, "CreatableTopicConfig")
     request = message(
@@ -113,32 +136,27 @@ def delete_topics(
 ) -> None:
     """Deletes topics; returns when the metadata no longer has them."""
     attempts = cluster.attempts(f"delete topics {', '.join(names)}", timeout_ms)
-    repeated = False
 
-    def once(deadline_ms: int) -> None:
-        nonlocal repeated
-        again, repeated = repeated, True
-        connection = cluster.controller(deadline_ms)
+    def delete(connection: Connection, names: Sequence[str], deadline_ms: int) -> _Answers:
         request = connection.request_class("delete_topics", 1, 5)(
             topic_names=tuple(names), timeout=timedelta(milliseconds=cluster.settings.request_timeout_ms)
         )
+        answers: _Answers = {}
         for item in connection.call(request, deadline_ms=deadline_ms).responses:
             code = item.error_code
-            if code is ErrorCode.unknown_topic_or_partition and (missing_ok or again):
-                continue
             error = None if code is ErrorCode.none else error_for(code, f"delete topic {item.name!r}")
             if error is not None and code is ErrorCode.unknown_topic_or_partition:
-                raise UnknownTopicError(*error.args)
-            if error is not None:
-                raise error
+                error = UnknownTopicError(*error.args)
+            answers[item.name] = error
+        return answers
 
     def gone(deadline_ms: int) -> None:
         left: dict[str, TopicInfo] = cluster.refresh(names, deadline_ms)
         if left:
             raise RetriableKafkaError(f"wait for topics {', '.join(left)} to go", "TOPIC_STILL_THERE")
 
+    _change(cluster, attempts, names, delete, done=UnknownTopicError, done_is_ok=missing_ok)
     if names:
-        attempts.run(once)
         attempts.run(gone)
 
 
