@@ -7,10 +7,12 @@ import threading
 from pathlib import Path
 from typing import Any
 
+import pytest
 from support.admin import filled, plain
 from support.logs import batch
 from support.tiering import DEADLINE_S, TOPIC, TieredNode
 
+from suiro.log.tier.remote_log import RemoteLog
 from suiro.protocol.messages import API_KEYS, read_response, request_class, write_request
 from suiro.protocol.records import Record, encode_batch
 
@@ -77,6 +79,35 @@ def test_what_is_copied_while_a_read_waits_tells_its_aborted_transactions(tmp_pa
     finally:
         may_copy.set()
         may_answer.set()
+        node.stop()
+
+
+def test_segments_without_aborted_transactions_are_gone_over_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A partition may have thousands, and the list of those behind was made anew for each."""
+    node = TieredNode(tmp_path)
+    try:
+        node.create()
+        for _ in range(10):
+            node.log.append(batch())
+            node.log.roll()
+        node.clock.advance(1)
+        node.until(lambda: node.copied == 9, "copies")
+        node.log.retention.apply()
+        looks: list[int] = []
+        from_offset = RemoteLog.from_offset
+
+        def counted(remote: RemoteLog, offset: int) -> Any:
+            looks.append(offset)
+            return from_offset(remote, offset)
+
+        monkeypatch.setattr(RemoteLog, "from_offset", counted)
+        read = node.tier.read(node.partition, 0, max_bytes=1 << 20, read_committed=True)
+        result = node.loop.run_until_complete(asyncio.wait_for(read, DEADLINE_S))
+        assert result.size > 0
+        assert len(looks) < 5
+    finally:
         node.stop()
 
 

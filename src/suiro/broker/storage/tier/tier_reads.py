@@ -113,11 +113,12 @@ class TierReads:
         remote, reached = self._remote_of(partition), offset
         found: list[tuple[int, int]] = []
         # While it waits, segments that were here are copied, so it looks again after each.
-        while segments := remote.from_offset(reached):
-            segment = segments[0]
+        while True:
+            segments = (one for one in remote.from_offset(reached) if not one.transaction_index_empty)
+            segment = next(segments, None)
+            if segment is None:
+                break
             reached = segment.next_offset
-            if segment.transaction_index_empty:
-                continue
             for entry in await self._workers.run(partial(self._reader.aborted, segment)):
                 if entry.last_offset >= offset and entry.first_offset < upper:
                     found.append((entry.producer_id, entry.first_offset))
