@@ -315,15 +315,16 @@ def test_a_logical_type_that_only_one_schema_has(written: Any, wanted: Any, valu
 
 
 @pytest.mark.parametrize("kind", ["double", "float", ["double", "null"]], ids=str)
-def test_a_default_of_a_double_is_a_double(kind: Any) -> None:
+@pytest.mark.parametrize(("default", "value"), [(7, 7.0), ("-Infinity", -math.inf)])
+def test_a_default_of_a_double_is_a_double(kind: Any, default: Any, value: float) -> None:
     registered = Registered()
-    inner = {"type": "record", "name": "I", "fields": [{"name": "d", "type": kind, "default": 7}]}
+    inner = {"type": "record", "name": "I", "fields": [{"name": "d", "type": kind, "default": default}]}
     reader = {**record(a="long"), "fields": [{"name": "a", "type": "long"}, *inner["fields"]]}
     data = registered.write(record(a="long"), [{"a": 1}])
     rows, column = registered.read(data, reader)
     block = serdes.avro.with_(registry=registered.url, schema=reader).decode_block(data, "t")
     for found in (rows[0], block[0], column.to_pylist()[0]):
-        assert found == {"a": 1, "d": 7.0}
+        assert found == {"a": 1, "d": value}
         assert type(found["d"]) is float
 
 

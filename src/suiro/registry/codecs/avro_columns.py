@@ -504,6 +504,11 @@ def _is_plain_default(one: Any) -> bool:
     return not null and kind in ("boolean", "int", "long", "double", "string")
 
 
+def plain_default(one: Any) -> Any:
+    """Of a field whose default is plain. JSON has no form for some doubles: they are texts, such as "NaN"."""
+    return float(one["default"]) if one["type"] == "double" else one["default"]
+
+
 def _fields_for(one: Any, reader: Any, writer: Any) -> list[Any]:
     """A field that the reader has under its own name is nobody's alias, as in fastavro."""
     names = {one["name"], *(set(one.get("aliases", ())) - {it["name"] for it in reader["fields"]})}
@@ -525,7 +530,7 @@ def _read_into(found: pa.Array, writer: Any, reader: Any) -> pa.Array:
         found_fields = _fields_for(one, reader, writer)
         if not found_fields:
             parts.append(
-                pa.repeat(pa.scalar(one["default"], _plain_type(one["type"], frames=True)), len(found))
+                pa.repeat(pa.scalar(plain_default(one), _plain_type(one["type"], frames=True)), len(found))
             )
         else:
             old = found_fields[0]

@@ -25,6 +25,7 @@ from suiro.registry.codecs.avro_columns import (
     expanded,
     logical_of,
     parts_of,
+    plain_default,
     resolves,
 )
 from suiro.registry.codecs.avro_limits import AvroLimits
@@ -98,10 +99,7 @@ def _add_fields(made: _Form, writer: Any, reader: Any) -> None:
             made.fields.append((name, _form(node, one["type"], wanted["type"])))
         elif _has_text(node):
             raise Unsupported  # nobody would look whether it is text
-    made.constants = [
-        (name, float(one["default"]) if one["type"] == "double" else one["default"])
-        for name, one in left.items()
-    ]
+    made.constants = [(name, plain_default(one)) for name, one in left.items()]
 
 
 def _has_text(node: Node) -> bool:
