@@ -11,9 +11,10 @@ ruleSet, and id and version in mode IMPORT.
 from __future__ import annotations
 
 import contextlib
+import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, NoReturn
 
 from suiro.registry import compatibility
 from suiro.registry.api_errors import (
@@ -28,7 +29,7 @@ from suiro.registry.compatibility import parse_for, parse_stored, previous_versi
 from suiro.registry.formats import Parsed
 from suiro.registry.merging import check_metadata, check_rule_set, merge_metadata, merge_rule_sets
 from suiro.registry.records import Key, content_hash, guid_of
-from suiro.registry.schemas import AVRO, MAX_NUMBER
+from suiro.registry.schemas import AVRO, MAX_NUMBER, PROTOBUF
 from suiro.registry.settings import (
     IMPORT,
     check_name,
@@ -120,7 +121,7 @@ def register(
         if mode == IMPORT:
             if is_blank:
                 raise invalid_schema("Empty schema")
-            # As it is where it comes from: nothing is checked or added.
+            # As it is where it comes from: nothing is added, and it is not checked, as old schemas may fail checks.
             candidate = _candidate(state, subject, request, normalized=False, strict=False, work=work)
             found = _find(state, subject, candidate, deleted=False, work=work)
         elif not is_blank and not any(config.get(name) for name in _MERGED):
@@ -146,6 +147,8 @@ def register(
             messages = compatibility.check(state, level_of(state, subject), candidate.parsed, previous, work)
             if messages:
                 raise incompatible(subject, messages)
+        else:
+            _check_json(candidate)
         version = _version(state, subject, request, importing=mode == IMPORT)
         schema_id = _id(state, subject, candidate, request)
         value = candidate.value(subject, version, schema_id)
@@ -189,6 +192,16 @@ def compatible(
     if against is None:
         against = previous_versions(state, subject, candidate.metadata)
     return compatibility.check(state, level_of(state, subject), candidate.parsed, against, work)
+
+
+def _check_json(candidate: _Candidate) -> None:
+    """What is stored is read by clients, so its numbers must be some of JSON. Raises `ApiError` 42201."""
+
+    def refuse(number: str) -> NoReturn:
+        raise invalid_schema(f"It cannot be written as JSON: {number} is no number there")
+
+    if candidate.parsed.type != PROTOBUF:
+        json.loads(candidate.text, parse_constant=refuse)
 
 
 # -- steps -----------------------------------------------------------------------------------------------

@@ -542,9 +542,15 @@ def test_associations(api: Api) -> None:
         ),
     ],
 )
-def test_a_number_that_cannot_be_written_again_is_refused(api: Api, kind: str, schema: str) -> None:
+@pytest.mark.parametrize("mode", ["READWRITE", "IMPORT"])
+def test_a_number_that_cannot_be_written_again_is_refused(
+    api: Api, kind: str, schema: str, mode: str
+) -> None:
     """What was stored would be no JSON: no client could read it."""
     body = {"schema": schema, "schemaType": kind}
+    if mode == "IMPORT":
+        api("PUT", "mode", {"mode": mode})
+        body |= {"id": 1, "version": 1}
     assert api.refused("POST", "subjects/s/versions", body) == 42201
     assert api.get("subjects") == []
 
