@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from suiro.log.files import FileHandle
@@ -38,24 +38,27 @@ def keep_segment(log_path: Path, *, now_ms: int) -> Path:
 
 
 def keep_tail(log_path: Path, handle: FileHandle, position: int, size: int, *, now_ms: int) -> Path | None:
-    """Copy a segment's bytes from a position on; None where they are nothing but zeros. Raises OSError."""
+    """Copy a segment's bytes from a position on; None where they are nothing but zeros, which takes no room on the
+    disk. Raises OSError."""
+    if all(chunk.count(0) == len(chunk) for chunk in _chunks(handle, position, size)):
+        return None
     aside = _name(log_path, position, now_ms)
-    told = False
     with aside.open("xb") as target:
         try:
-            while position < size and (chunk := os.pread(handle, _CHUNK_BYTES, position)):
-                told = told or chunk.count(0) != len(chunk)
+            for chunk in _chunks(handle, position, size):
                 target.write(chunk)
-                position += len(chunk)
             target.flush()
             os.fsync(target.fileno())
         except OSError:
             aside.unlink()
             raise
-    if told:
-        return aside
-    aside.unlink()
-    return None
+    return aside
+
+
+def _chunks(handle: FileHandle, position: int, size: int) -> Iterator[bytes]:
+    while position < size and (chunk := os.pread(handle, _CHUNK_BYTES, position)):
+        yield chunk
+        position += len(chunk)
 
 
 def forget_older(directory: Path, kept: Sequence[Path]) -> None:
