@@ -363,6 +363,33 @@ def test_an_expression_that_takes_long_holds_nobody_up(
         assert not held_up.is_set()
 
 
+@pytest.mark.parametrize("turns", [0, 1])
+def test_a_node_that_stops_leaves_expressions_that_are_being_matched(
+    tmp_path: Path,
+    clock: ManualClock,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    turns: int,
+) -> None:
+    may_end = threading.Event()
+
+    def match(regex: str, names: list[str]) -> frozenset[str]:
+        may_end.wait(30)
+        return frozenset(names)
+
+    monkeypatch.setattr("suiro.broker.coordination.groups.consumer_edge.matching_topics", match)
+    with started(tmp_path, clock) as broker:
+        broker.create_topic("t")
+        beat(broker, "a", 0, rebalance_timeout_ms=1000, topic_regex="t", owned={})
+        for _ in range(turns):
+            broker.loop.run_until_complete(asyncio.sleep(0))
+        loop = broker.loop
+        broker.stop()
+        assert asyncio.all_tasks(loop) == set()
+    may_end.set()
+    assert caplog.text == ""
+
+
 def test_offsets_of_consumers_that_manage_themselves_expire_each_for_itself(
     tmp_path: Path, clock: ManualClock
 ) -> None:

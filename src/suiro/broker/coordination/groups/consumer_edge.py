@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from base64 import urlsafe_b64encode
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -91,6 +92,15 @@ class ConsumerGroups:
         self._host = host
         self._coordinator = coordinator
         self.image = RegistryImage(host.topics)
+        self._resolving: set[asyncio.Task[None]] = set()
+
+    def close(self) -> None:
+        """Topics of regular expressions that are looked for in a thread are nobody's any more."""
+        resolving = tuple(self._resolving)
+        for task in resolving:
+            task.cancel()
+        if resolving and not self._host.loop.is_running():
+            self._host.loop.run_until_complete(asyncio.wait(resolving))
 
     def limits(self, group_id: str) -> ConsumerGroupLimits:
         """The node's, with those of the group on top."""
@@ -151,7 +161,9 @@ class ConsumerGroups:
         self._coordinator.schedule(group)
         if outcome.resolve:
             group.is_resolving = True
-            self._host.loop.create_task(self._resolve(group, outcome.resolve, may_describe))
+            task = self._host.loop.create_task(self._resolve(group, outcome.resolve, may_describe))
+            self._resolving.add(task)
+            task.add_done_callback(self._resolving.discard)
         return outcome.reply
 
     def _check_memory(self, group: ConsumerGroup, request: Heartbeat) -> None:

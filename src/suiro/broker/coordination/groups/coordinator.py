@@ -182,6 +182,7 @@ class GroupCoordinator:
             timer.cancel()
         self._timers.clear()
         self._due.clear()
+        self.consumers.close()
 
     # Look-ups
 
