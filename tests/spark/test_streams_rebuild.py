@@ -17,6 +17,8 @@ from support.spark_streams import Got, Outputs, Running, Sent, by_key, changelog
 from support.waiting import wait_until
 
 from suiro.client import Client
+from suiro.errors import FatalError
+from suiro.spark import SinkOptions
 from suiro.streams import (
     Materialized,
     Repartitioned,
@@ -27,6 +29,8 @@ from suiro.streams import (
 )
 from suiro.streams.errors import CheckpointError
 from suiro.streams.topology.topology import Topology
+from suiro.streams_spark import rebuild
+from suiro.streams_spark.rebuild import boundary_of
 
 pytestmark = pytest.mark.spark
 
@@ -184,6 +188,48 @@ def test_drawn_topologies_are_rebuilt(
         answers.append({topic.split(".", 1)[1]: rows for topic, rows in found.items()})
     differing = [topic for topic in answers[0] if by_key(answers[0][topic]) != by_key(answers[1][topic])]
     assert not differing, [(topic, cases[int(topic.split(".")[0])]) for topic in differing]
+
+
+def plain(name: str) -> Topology:
+    builder = StreamsBuilder()
+    builder.stream(f"{name}.in", **TEXT).to(f"{name}.out")
+    return builder.build()
+
+
+def test_a_rebuild_writes_nothing_after_the_run_before_went_on(
+    run: Run, name: str, tmp_path: Path, suiro_node: Any
+) -> None:
+    """The rebuild looked how far the application was, and was killed. Then somebody started the old driver again."""
+    topology, out = plain(name), f"{name}.out"
+    first = run(topology, name, before=[Sent(f"{name}.in", "k", "one", 1_000)])
+    first.finish()
+    first.close()
+    sink = SinkOptions.parse(
+        {"kafka.bootstrap.servers": suiro_node.bootstrap_servers, "application.id": name}
+    )
+    with Client(suiro_node.bootstrap_servers) as client:
+        assert boundary_of(client, sink, (f"{name}.in",), tmp_path / "new" / name, rebuild=True) is not None
+    old = run(topology, name)
+    assert [item.value for item in old.send([Sent(f"{name}.in", "k", "two", 2_000)])[out]] == [b"one", b"two"]
+    rebuilt = run(topology, name, directory=tmp_path / "new", rebuild=True)
+    with pytest.raises(FatalError, match=r"another start of this application.*wrote micro-batch 1"):
+        rebuilt.finish()
+    # The old one was fenced meanwhile, and goes on.
+    assert [item.value for item in old.send([Sent(f"{name}.in", "k", "three", 3_000)])[out]] == [b"three"]
+
+
+def test_of_two_first_starts_with_two_directories_one_writes(
+    run: Run, name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Both looked before either had written."""
+    topology, out = plain(name), f"{name}.out"
+    first = run(topology, name, before=[Sent(f"{name}.in", "k", "one", 1_000)])
+    assert [item.value for item in first.finish()[out]] == [b"one"]
+    monkeypatch.setattr(rebuild, "boundary_of", lambda *args, **kwargs: None)
+    second = run(topology, name, directory=tmp_path / "two")
+    with pytest.raises(FatalError, match="another start of this application"):
+        second.finish()
+    assert not first.finish()[out]
 
 
 def test_a_changed_topology_begins_with_a_rebuild(run: Run, name: str, tmp_path: Path) -> None:

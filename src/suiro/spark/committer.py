@@ -120,6 +120,7 @@ class Destination:
     sink_name: str = ""
     missing_marker: MissingMarker = MissingMarker.FAIL
     missing_checkpoint: MissingCheckpoint = MissingCheckpoint.FAIL
+    begins_after: str | None = None
     transaction_timeout_ms: int = 60_000
 
     @property
@@ -127,7 +128,13 @@ class Destination:
         return f"{self.application_id}/{self.sink_name or 'sink'}"
 
     def decide(self, marker: Marker | None, plan: Plan) -> Verdict:
-        return decide(marker, plan, missing=self.missing_marker, missing_checkpoint=self.missing_checkpoint)
+        return decide(
+            marker,
+            plan,
+            missing=self.missing_marker,
+            missing_checkpoint=self.missing_checkpoint,
+            begins_after=self.begins_after,
+        )
 
     @property
     def group(self) -> str:

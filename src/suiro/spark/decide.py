@@ -7,6 +7,7 @@ The marker travels inside the transaction, as metadata of a committed offset: it
 | missing | N = 0 | produce |
 | missing | N > 0 | by policy: fail (default), produce, suppress and write the marker anew |
 | other lineage | N = 0 | by policy: fail (default), begin: a new checkpoint of the same application |
+| the same, of a topology | N = 0 | produce, if it is the marker that the start saw; else fail |
 | other lineage | N > 0 | fail: checkpoint and marker do not belong together |
 | batch N - 1 | its end is N's start | produce |
 | batch N | same end offsets | suppress: committed before, only Spark does not know |
@@ -139,12 +140,16 @@ def decide(
     *,
     missing: MissingMarker = MissingMarker.FAIL,
     missing_checkpoint: MissingCheckpoint = MissingCheckpoint.FAIL,
+    begins_after: str | None = None,
 ) -> Verdict:
-    """The table at the top of this module."""
+    """The table at the top of this module. `begins_after`: the marker that the start of a topology saw, as metadata, ""
+    where there was none; None: nobody looked, and the policy decides."""
     number = plan.batch_id
     if marker is None:
         return Produce() if number == 0 else _without_marker(number, missing)
     if marker.lineage != plan.lineage:
+        if number == 0 and begins_after is not None:
+            return Produce() if marker.to_metadata() == begins_after else _went_on(marker)
         if number == 0:
             return Produce() if missing_checkpoint is MissingCheckpoint.BEGIN else _begins_beside(marker)
         return Fail(
@@ -176,6 +181,15 @@ def _begins_beside(marker: Marker) -> Fail:
         "query needs an application.id, or a sink.name, of its own. If it is deleted, empty this one again (nothing "
         "was written with it), choose where to begin (startingOffsets: what is read again is written again) and set "
         "checkpoint.missing to begin, for one start"
+    )
+
+
+def _went_on(marker: Marker) -> Fail:
+    return Fail(
+        f"another start of this application, with another state directory, wrote micro-batch {marker.batch_id} (query "
+        f"{marker.lineage}) after this one had looked how far the application was. Nothing was written from here, and "
+        "what the other one wrote would be written again. Run one of them: start it with the state directory of the "
+        "other one; or stop that, empty this one and rebuild (rebuild=True, suiro run --rebuild)"
     )
 
 

@@ -173,6 +173,8 @@ class SinkOptions:
     compression: int
     max_batch_bytes: int
     transaction_timeout_ms: int
+    # No option: for who looks at the marker before the query starts, see `decide`.
+    begins_after: str | None = None
 
     @property
     def waiting_limit_ms(self) -> int | None:

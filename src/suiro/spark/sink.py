@@ -255,6 +255,7 @@ class _Sink:
             sink_name=options.sink_name,
             missing_marker=options.missing_marker,
             missing_checkpoint=options.missing_checkpoint,
+            begins_after=options.begins_after,
             transaction_timeout_ms=options.transaction_timeout_ms,
         )
         self.is_given_up = False
@@ -420,6 +421,7 @@ def _key(options: SinkOptions) -> tuple[Any, ...]:
         options.sink_name,
         options.missing_marker,
         options.missing_checkpoint,
+        options.begins_after,
         options.transaction_timeout_ms,
         options.producer_tasks,
     )

@@ -17,6 +17,7 @@ import logging
 import os
 import uuid
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -471,7 +472,7 @@ class KafkaStreams:
             settings=self._task_settings,
             on_deserialization_error=self._on_deserialization_error,
             source=self._source_options(plan.topics, is_rebuild=follows or boundary is not None),
-            sink=self._sink_options(),
+            sink=replace(self._sink_options(), begins_after="" if boundary is None else boundary.marker),
             parallelism=parallelism,
             clock_ms=self._clock_ms,
             boundary=boundary,
@@ -509,7 +510,8 @@ class KafkaStreams:
                 "kafka.bootstrap.servers": self._bootstrap_servers,
                 "application.id": self.application_id,
                 "checkpointLocation": str(self.checkpoint),
-                # Whether it may begin is told by the committed offsets, before anything runs (`rebuild`).
+                # Whether it may begin is told by the committed offsets, before anything runs (`rebuild`), and again by
+                # the marker, when it does (`begins_after`).
                 "checkpoint.missing": "begin",
             }
         ).for_stream()

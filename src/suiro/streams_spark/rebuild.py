@@ -15,7 +15,7 @@ from __future__ import annotations
 import json
 import logging
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -36,10 +36,12 @@ _log = logging.getLogger(__name__)
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Boundary:
     """The offset of each partition up to which everything was processed before. `waiting`: where there was more to
-    process, the time of the record that waited, or -1 where it was not read yet."""
+    process, the time of the record that waited, or -1 where it was not read yet. `marker`: the one that was committed
+    with them, "" where there was none; None where a release before did not note it, and after a switch."""
 
     offsets: Mapping[TopicPartition, int]
     waiting: Mapping[TopicPartition, int] = field(default_factory=dict)
+    marker: str | None = None
 
     def paused(self, positions: Positions) -> dict[TopicPartition, int]:
         """Those of `waiting` that stand at the boundary in a replayed micro-batch."""
@@ -55,11 +57,13 @@ class Boundary:
         topics: dict[str, dict[str, int]] = {}
         for (topic, partition), offset in sorted(self.offsets.items()):
             topics.setdefault(topic, {})[str(partition)] = offset
-        value = {
+        value: dict[str, Any] = {
             "version": FORMAT_VERSION,
             "offsets": topics,
             "waiting": [[*place, time] for place, time in sorted(self.waiting.items())],
         }
+        if self.marker is not None:
+            value["marker"] = self.marker
         checkpoint.mkdir(parents=True, exist_ok=True)
         replace_file(checkpoint / FILE, json.dumps(value, indent=1) + "\n")
 
@@ -81,7 +85,7 @@ class Boundary:
             for partition, offset in items.items()
         }
         waiting = {(topic, partition): time for topic, partition, time in value["waiting"]}
-        return cls(offsets=offsets, waiting=waiting)
+        return cls(offsets=offsets, waiting=waiting, marker=value.get("marker"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,6 +112,8 @@ def boundary_of(
     Raises `CheckpointError` where the log knows the application and the checkpoint does not, or, asked to rebuild,
     where there is state already. Writes the boundary's file, and nothing else.
     """
+    from suiro.spark import MARKER_TOPIC
+
     begun = Boundary.load(checkpoint)
     if begun is not None:
         return begun
@@ -127,7 +133,9 @@ def boundary_of(
         return None
     if not rebuild:
         raise CheckpointError(_gone(sink, checkpoint, committed))
-    boundary = _of_topics(committed, topics)
+    # Until the first micro-batch from here is written, another driver may go on: it has to find this very marker.
+    marker = committed.get((MARKER_TOPIC, 0))
+    boundary = replace(_of_topics(committed, topics), marker="" if marker is None else marker.metadata)
     check_log(client, boundary, sink.application_id)
     boundary.save(checkpoint)
     return boundary

@@ -57,6 +57,17 @@ def test_and_there_only_if_somebody_said_so() -> None:
         assert words in verdict.reason
 
 
+@pytest.mark.parametrize("policy", MissingCheckpoint)
+def test_a_topology_begins_after_the_marker_that_its_start_saw(policy: MissingCheckpoint) -> None:
+    other = marker(7, lineage="query-b")
+    assert decide(other, plan(0), missing_checkpoint=policy, begins_after=other.to_metadata()) == Produce()
+    assert decide(None, plan(0), missing_checkpoint=policy, begins_after="") == Produce()
+    for seen in ("", marker(6, lineage="query-b").to_metadata()):
+        verdict = decide(other, plan(0), missing_checkpoint=policy, begins_after=seen)
+        assert isinstance(verdict, Fail)
+        assert "wrote micro-batch 7 (query query-b) after this one had looked" in verdict.reason
+
+
 @pytest.mark.parametrize("start", ["", "end"])
 def test_the_next_micro_batch_is_produced(start: str) -> None:
     assert decide(marker(4), plan(5, start=start, end="later")) == Produce()

@@ -10,7 +10,7 @@ import pytest
 
 from suiro.client import Client, NewTopic
 from suiro.protocol.records import Record, encode_batch
-from suiro.spark import Positions, SinkOptions
+from suiro.spark import MARKER_TOPIC, Positions, SinkOptions
 from suiro.streams.errors import CheckpointError
 from suiro.streams_spark.rebuild import NOT_READ, Boundary, BufferedFrom, boundary_of, settled
 from suiro.testing import node
@@ -87,9 +87,19 @@ def test_a_start_without_the_checkpoint_is_refused(server: str, tmp_path: Path) 
         look(server, "gone", place, rebuild=True)
 
 
+def test_a_rebuild_notes_the_marker_that_it_begins_after(server: str, tmp_path: Path) -> None:
+    with Client(server) as client:
+        client.create_topics([NewTopic(MARKER_TOPIC, 1)])
+        client.offset_commit("marked", {("in", 0): (3, ""), (MARKER_TOPIC, 0): (8, "seven")})
+    found = look(server, "marked", tmp_path, rebuild=True)
+    assert found is not None
+    assert found.marker == "seven"
+    assert Boundary.load(tmp_path) == found
+
+
 def test_a_rebuild_begins_and_goes_on(server: str, tmp_path: Path) -> None:
     committed(server, "again", 3, NOT_READ)
-    wanted = Boundary(offsets={("in", 0): 3}, waiting={("in", 0): -1})
+    wanted = Boundary(offsets={("in", 0): 3}, waiting={("in", 0): -1}, marker="")
     assert look(server, "again", tmp_path, rebuild=True) == wanted
     committed(server, "again", 5)
     for rebuild in (False, True):
