@@ -15,12 +15,14 @@ from support.spark_streams import Got, Outputs, Running, Sent, last_by_key
 from support.waiting import wait_until
 
 from suiro.client import Client, NewTopic
+from suiro.clock import SystemClock
 from suiro.errors import UnknownTopicError, UsageError
 from suiro.protocol.murmur2 import partition_for_key
 from suiro.streams import (
     KafkaStreams,
     Materialized,
     ProcessingError,
+    Repartitioned,
     StreamsBuilder,
     TopologyError,
     record_value,
@@ -362,6 +364,31 @@ def greeter() -> Any:
                 self._store.delete(key)
 
     return Greeter
+
+
+def test_a_processor_is_told_the_wall_clock(run: Run, name: str) -> None:
+    """No punctuator asks for it; and records come to the second processor from another task."""
+
+    class Stamping:
+        def init(self, context: Any) -> None:
+            self.context = context
+
+        def process(self, record: Any) -> None:
+            now = self.context.current_system_time_ms()
+            self.context.forward(record.with_value(f"{record.value} {now}"))
+
+    builder = StreamsBuilder()
+    stamped = builder.stream(f"{name}.in", **TEXT).process(Stamping)
+    carried = stamped.repartition(Repartitioned.with_(key=serdes.string, value=serdes.string))
+    carried.process(Stamping).to(f"{name}.out", **TEXT)
+    began = SystemClock().wall_ms()
+    running = run(builder.build(), name, before=words(f"{name}.in", 2))
+    found = running.finish()[f"{name}.out"]
+    assert len(found) == 2
+    for item in found:
+        times = [int(time) for time in (item.value or b"").split()[1:]]
+        assert len(times) == 2
+        assert times[0] == times[1] >= began
 
 
 def test_the_wall_clock_comes_by_without_records(run: Run, name: str) -> None:

@@ -54,6 +54,8 @@ class Topics:
         self._stage = stage
         self.is_replayed = False
         """Records are left out: they are there already, or are written when the rebuild ends (`changelog_rewrite`)."""
+        self.clock: int | None = None
+        """The wall clock of the micro-batch, for those that get records from here."""
         self._columns: dict[str, _TopicColumns] = {}
         self.dropped: dict[str, int] = {}
         """Records that the task left out, by reason."""
@@ -263,6 +265,7 @@ class Outputs:
                     sequence=1 << 30,
                     behind=condition is Condition.IDLING,
                     time=self.input_times.get(node.name, -1),
+                    clock=self._topics.clock,
                     replayed=self._topics.is_replayed,
                     paused=-1 if condition is Condition.RESTORING else None,
                 ).pack()
@@ -514,6 +517,7 @@ class _Carrier:
                     input_partition=self._input_partition,
                     input=self._name,
                     sequence=self._sequence,
+                    clock=self._topics.clock,
                     replayed=self._topics.is_replayed,
                     columns=part,
                 ),

@@ -28,6 +28,7 @@ def run_task(
         )
     unpacked = [ShuffleMessage.unpack(data) for data in messages]
     topics.is_replayed = any(item.replayed for item in unpacked)
+    topics.clock = max((item.clock for item in unpacked if item.clock is not None), default=None)
     running.take(unpacked)
     rows = running.finish()
     changes = log.save()

@@ -19,6 +19,7 @@ from pyspark.sql.types import StructType
 from suiro.clock import SystemClock
 from suiro.spark import Idling, OffsetRange, PlanningReader, Positions, SourceOptions
 from suiro.streams.errors import CheckpointError
+from suiro.streams_spark.plan import may_punctuate
 from suiro.streams_spark.program import Program, load
 from suiro.streams_spark.rebuild import Boundary, committed_boundary
 from suiro.streams_spark.shuffle_message import SPARK_SCHEMA
@@ -102,6 +103,8 @@ class TopologyReader(PlanningReader):
         is_new = end.offsets != positions.offsets or positions.initial or self._ends_rebuild(positions, end)
         if not is_new and (clock is None or clock == positions.clock):
             return None
+        if clock is None and may_punctuate(self._program.plan.topology.sub_topologies):
+            clock = SystemClock().wall_ms()  # a processor may ask for it
         return replace(end, clock=clock)
 
     def _ends_rebuild(self, before: Positions, after: Positions) -> bool:
@@ -170,7 +173,8 @@ class TopologyReader(PlanningReader):
                     paused=paused.get(place),
                 )
             )
-        shares = shared_out(input_partitions, after.clock, self._program.parallelism)
+        ticks = self._program.clock_ms is not None and after.clock is not None
+        shares = shared_out(input_partitions, after.clock, self._program.parallelism, ticks=ticks)
         if self._ends_rebuild(before, after):
             first, *others = shares or [Work(input_partitions=(), clock=after.clock)]
             shares = [replace(first, rewrites=True), *others]
@@ -205,8 +209,11 @@ class TopologyReader(PlanningReader):
         return load(self._given)
 
 
-def shared_out(input_partitions: Sequence[InputRange], clock: int | None, parallelism: int) -> list[Work]:
-    """Ranges to tasks, so that all have about the same number of records; few records are one task's."""
+def shared_out(
+    input_partitions: Sequence[InputRange], clock: int | None, parallelism: int, *, ticks: bool
+) -> list[Work]:
+    """Ranges to tasks, so that all have about the same number of records; few records are one task's. `ticks`: one is
+    to send the clock, also where there is no record."""
     total = sum(item.records.end - item.records.start for item in input_partitions)
     count = max(1, min(parallelism, len(input_partitions), -(-total // RECORDS_PER_TASK_MIN)))
     shares: list[list[InputRange]] = [[] for _ in range(count)]
@@ -216,7 +223,7 @@ def shared_out(input_partitions: Sequence[InputRange], clock: int | None, parall
         shares[smallest].append(item)
         sizes[smallest] += item.records.end - item.records.start
     return [
-        Work(input_partitions=tuple(share), clock=clock, ticks=index == 0 and clock is not None)
+        Work(input_partitions=tuple(share), clock=clock, ticks=index == 0 and ticks)
         for index, share in enumerate(shares)
-        if share or clock is not None
+        if share or ticks
     ]

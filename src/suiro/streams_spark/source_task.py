@@ -60,7 +60,7 @@ def work_rows(
         tracer = None
         if program.tracing is not None and not work.replayed:
             tracer = RecordTracer(program.tracing, clock)
-        topics.is_replayed = work.replayed
+        topics.is_replayed, topics.clock = work.replayed, work.clock
         if work.ticks:
             yield list(_clock_ticks(program, work.clock, replayed=work.replayed))
         if work.rewrites:

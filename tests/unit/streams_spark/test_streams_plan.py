@@ -141,17 +141,24 @@ def input_partitions(*sizes: int) -> list[InputRange]:
 
 
 def test_few_records_are_one_tasks_and_many_are_shared() -> None:
-    assert [len(work.input_partitions) for work in shared_out(input_partitions(10, 10, 10, 10), None, 4)] == [
-        4
-    ]
-    work = shared_out(input_partitions(300_000, 100_000, 90_000, 110_000), None, 2)
+    assert [
+        len(work.input_partitions)
+        for work in shared_out(input_partitions(10, 10, 10, 10), None, 4, ticks=False)
+    ] == [4]
+    work = shared_out(input_partitions(300_000, 100_000, 90_000, 110_000), None, 2, ticks=False)
     assert [sum(item.records.end for item in one.input_partitions) for one in work] == [300_000, 300_000]
-    assert shared_out([], None, 2) == []
+    assert shared_out([], None, 2, ticks=False) == []
 
 
 def test_the_clock_comes_by_without_a_record() -> None:
-    (work,) = shared_out([], 17, 2)
+    (work,) = shared_out([], 17, 2, ticks=True)
     assert (work.input_partitions, work.clock, work.ticks) == ((), 17, True)
+
+
+def test_nothing_is_done_where_the_clock_is_only_told_with_records() -> None:
+    assert shared_out([], 17, 2, ticks=False) == []
+    (work,) = shared_out(input_partitions(10), 17, 2, ticks=False)
+    assert (work.clock, work.ticks) == (17, False)
 
 
 def test_a_partition_that_came_later_has_no_state_and_is_refused() -> None:

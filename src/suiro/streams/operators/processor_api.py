@@ -88,6 +88,8 @@ class ProcessorContext:
         return self._context.stream_time
 
     def current_system_time_ms(self) -> int:
+        """The wall clock of the micro-batch, the same if it runs again. With punctuators that follow the wall clock it
+        moves on by their shortest interval."""
         return self._context.wall_clock_time
 
     def record_metadata(self) -> Origin | None:
