@@ -35,7 +35,8 @@ class Cancellable:
 
 class Punctuators:
     """Stream-time functions are due at once when the first record came, then every interval; wall-clock functions an
-    interval after they were scheduled. A clock that jumps over several intervals calls a function once.
+    interval after they were scheduled. A clock that jumps over several intervals calls a function once; one that is set
+    back calls it an interval later.
 
     A processor schedules its functions again whenever its task is made, so those that were cancelled are remembered.
 
@@ -101,6 +102,9 @@ class Punctuators:
         for item in list(self._scheduled):
             if item.type != type or item.cancelled or time_ms < 0:
                 continue
+            if type == "wall-clock-time" and item.next_ms is not None:
+                # Later than an interval from now it is due only where the clock was set back.
+                item.next_ms = min(item.next_ms, time_ms + item.interval_ms)
             if item.next_ms is None or item.next_ms <= time_ms:
                 due = time_ms if item.next_ms is None else item.next_ms
                 # Skips what a jump left behind: the next call is after this time, on the same grid.

@@ -194,15 +194,18 @@ class TopologyReader(PlanningReader):
         every = self._program.clock_ms
         if every is None:
             return None
-        now = SystemClock().wall_ms()
-        return now if before.clock is None or now >= before.clock + every else before.clock
+        return before.clock if self._until_clock_ms(before) else SystemClock().wall_ms()
 
     def _until_clock_ms(self, before: Positions) -> int | None:
         """How long until the clock is to come by; None where nothing waits for it."""
         every = self._program.clock_ms
         if every is None:
             return None
-        return 0 if before.clock is None else max(0, before.clock + every - SystemClock().wall_ms())
+        if before.clock is None:
+            return 0
+        until = before.clock + every - SystemClock().wall_ms()
+        # A clock that was far ahead and was set back is followed, or nothing would be due until it is there again.
+        return 0 if until > 2 * every else max(0, until)
 
     @property
     def _program(self) -> Program:

@@ -78,6 +78,22 @@ def test_a_function_that_was_replaced_while_a_record_was_processed_comes_back() 
     assert _batches(Replaced, [0, 50]) == [["often", "other"], ["often", "other"]]
 
 
+class Ticking(Once):
+    def init(self, context: Any) -> None:
+        self.context = context
+        context.schedule(10, "wall-clock-time", lambda time: self.tell("tick", time))
+
+
+def test_a_wall_clock_that_is_set_back_is_followed() -> None:
+    builder = StreamsBuilder()
+    builder.stream("in", key=serdes.string, value=serdes.long).process(Ticking).to("out")
+    run = Interpreter(builder.build())
+    run.pipe("in", 5, b"k", bytes(8))
+    for now in (1_000, 100, 109, 110):
+        run.advance_wall_clock(now)
+    assert [item.record.timestamp for item in run.outputs] == [1_000, 110]
+
+
 class Failing(Once):
     """Its first function fails each time."""
 

@@ -185,6 +185,16 @@ def test_the_wall_clock_comes_by_in_time(monkeypatch: pytest.MonkeyPatch) -> Non
     assert log.requests < 30
 
 
+def test_the_wall_clock_comes_by_after_it_was_set_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A day ahead for one micro-batch, and then right again. A step of less than the interval changes nothing."""
+    clock = ManualClock()
+    found = reader(monkeypatch, Log(clock, 7), waits=False, clock_ms=1_000)
+    ahead = all_read(7, clock=clock.wall_ms() + 86_400_000)
+    assert found.latestOffset(ahead, ReadAllAvailable()) == all_read(7, clock=clock.wall_ms())
+    ahead = all_read(7, clock=clock.wall_ms() + 900)
+    assert found.latestOffset(ahead, ReadAllAvailable()) == ahead
+
+
 SINK = SinkOptions.parse({"kafka.bootstrap.servers": "h:1", "application.id": "app"})
 
 
