@@ -116,6 +116,10 @@ def boundary_of(
 
     begun = Boundary.load(checkpoint)
     if begun is not None:
+        if not _has_offsets(checkpoint):
+            # Which topics these were is noted with the first plan.
+            assert sink.application_id is not None
+            check_log(client, begun, sink.application_id)
         return begun
     if _has_offsets(checkpoint):
         if rebuild:

@@ -115,6 +115,21 @@ def test_what_the_log_does_not_have_any_more(
     assert not list(tmp_path.iterdir())
 
 
+def test_a_rebuild_that_goes_on_looks_at_the_log_again(server: str, tmp_path: Path) -> None:
+    """It was killed before it planned anything; then its topic was made again, and has other records."""
+    sink = SinkOptions.parse({"kafka.bootstrap.servers": server, "application.id": "remade"})
+    with Client(server) as client:
+        client.create_topics([NewTopic("made", 1)])
+        record = Record(offset=0, timestamp=0, key=b"k", value=b"v")
+        client.produce({("made", 0): encode_batch([record])})
+        client.offset_commit("remade", {("made", 0): (1, "")})
+        assert boundary_of(client, sink, ("made",), tmp_path, rebuild=True) is not None
+        client.delete_topics(["made"])
+        client.create_topics([NewTopic("made", 1)])
+        with pytest.raises(CheckpointError, match=r"made-0 ends at 0 and was read up to 1.*made again"):
+            boundary_of(client, sink, ("made",), tmp_path, rebuild=False)
+
+
 class Shortened:
     """A client of a log whose first records retention has removed."""
 
