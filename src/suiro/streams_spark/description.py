@@ -45,13 +45,16 @@ class Difference:
         return self.what == "moved" or _is_generated(self.name)
 
 
-def check_description(plan: Plan, checkpoint: Path) -> None:
-    """Writes the description at the first start. Raises `TopologyError` where there is another."""
+def check_description(plan: Plan, checkpoint: Path, *, is_planned: bool = True) -> None:
+    """Writes the description at the first start. Raises `TopologyError` where there is another. `is_planned`: there has
+    been a micro-batch, so there may be state; a start before that has left a description only."""
     path = checkpoint / FILE
     new = describe_state(plan)
     try:
-        text = path.read_text(encoding="utf-8")
+        text = path.read_text(encoding="utf-8") if is_planned else None
     except FileNotFoundError:
+        text = None
+    if text is None:
         _write(path, new)
         return
     old = json.loads(text)

@@ -435,7 +435,7 @@ class KafkaStreams:
         from suiro.streams.dsl.checks import check_co_partitioned
         from suiro.streams_spark.description import check_description
         from suiro.streams_spark.plan import plan
-        from suiro.streams_spark.rebuild import boundary_of
+        from suiro.streams_spark.rebuild import boundary_of, has_offsets
         from suiro.streams_spark.replacement import begin_to_follow, follows, require_not_replaced
         from suiro.streams_spark.topics import create_internal_topics, require_topics
 
@@ -457,7 +457,7 @@ class KafkaStreams:
             if not is_following:
                 require_not_replaced(client, sink, self.checkpoint)
                 boundary = boundary_of(client, sink, made.topics, self.checkpoint, rebuild=self._rebuild)
-            check_description(made, self.checkpoint)
+            check_description(made, self.checkpoint, is_planned=has_offsets(self.checkpoint))
             create_internal_topics(client, made.internal_topics)
         return made, boundary, is_following
 

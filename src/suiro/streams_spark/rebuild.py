@@ -101,7 +101,7 @@ class BufferedFrom:
 
 def begins_anew(checkpoint: Path) -> bool:
     """There is nothing here to go on with: a first start, or a rebuild where the application has run before."""
-    return not _has_offsets(checkpoint) and not (checkpoint / FILE).exists()
+    return not has_offsets(checkpoint) and not (checkpoint / FILE).exists()
 
 
 def boundary_of(
@@ -116,12 +116,12 @@ def boundary_of(
 
     begun = Boundary.load(checkpoint)
     if begun is not None:
-        if not _has_offsets(checkpoint):
+        if not has_offsets(checkpoint):
             # Which topics these were is noted with the first plan.
             assert sink.application_id is not None
             check_log(client, begun, sink.application_id)
         return begun
-    if _has_offsets(checkpoint):
+    if has_offsets(checkpoint):
         if rebuild:
             raise CheckpointError(
                 f"{checkpoint} has the state of {sink.application_id!r} already, and a rebuild begins with none: start "
@@ -185,7 +185,7 @@ def settled(
     return found
 
 
-def _has_offsets(checkpoint: Path) -> bool:
+def has_offsets(checkpoint: Path) -> bool:
     """Spark has planned a micro-batch with it."""
     places = checkpoint / "offsets"
     return places.is_dir() and any(item.name.isdecimal() for item in places.iterdir())

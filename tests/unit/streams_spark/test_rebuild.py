@@ -11,7 +11,8 @@ import pytest
 from suiro.client import Client, NewTopic
 from suiro.protocol.records import Record, encode_batch
 from suiro.spark import MARKER_TOPIC, Positions, SinkOptions
-from suiro.streams.errors import CheckpointError
+from suiro.streams import KafkaStreams, Materialized, StreamsBuilder, serdes
+from suiro.streams.errors import CheckpointError, TopologyError
 from suiro.streams_spark.rebuild import NOT_READ, Boundary, BufferedFrom, boundary_of, settled
 from suiro.testing import node
 
@@ -128,6 +129,29 @@ def test_a_rebuild_that_goes_on_looks_at_the_log_again(server: str, tmp_path: Pa
         client.create_topics([NewTopic("made", 1)])
         with pytest.raises(CheckpointError, match=r"made-0 ends at 0 and was read up to 1.*made again"):
             boundary_of(client, sink, ("made",), tmp_path, rebuild=False)
+
+
+def test_a_start_that_planned_nothing_binds_no_other_topology(server: str, tmp_path: Path) -> None:
+    """The first start fails at a topic that is in its way. The next one has a topology without it."""
+
+    def prepared(store: str) -> None:
+        builder = StreamsBuilder()
+        stream = builder.stream("in", key=serdes.string, value=serdes.string)
+        stream.group_by_key().count(materialized=Materialized.as_(store))
+        KafkaStreams(
+            builder.build(), application_id="first", bootstrap_servers=server, state_dir=tmp_path
+        )._prepared()
+
+    with Client(server) as client:
+        client.create_topics([NewTopic("first-one-changelog", 7)])
+    with pytest.raises(TopologyError, match="has 7 partitions"):
+        prepared("one")
+    prepared("two")
+    # That one has planned a micro-batch.
+    (tmp_path / "first" / "offsets").mkdir()
+    (tmp_path / "first" / "offsets" / "0").touch()
+    with pytest.raises(TopologyError, match="was written by another topology"):
+        prepared("three")
 
 
 class Shortened:
