@@ -18,7 +18,7 @@ from support.spark_streams import encoded
 from suiro.streams import StreamsBuilder, serdes
 from suiro.streams import task as task_module
 from suiro.streams.interpreter import Interpreter
-from suiro.streams.stores import OrderedMap, open_store
+from suiro.streams.stores import OrderedMap, decoded, open_store
 from suiro.streams.topology.nodes import StoreSpec
 
 SERDES = {
@@ -228,14 +228,15 @@ def test_a_topology_over_kept_rows_gives_and_keeps_the_same(case: Drawn, every: 
     assert _run(case, every, keeps=True) == _run(case, every, keeps=False)
 
 
-def test_a_row_that_changes_often_is_encoded_once() -> None:
+def test_a_row_that_changes_often_is_encoded_once(monkeypatch: pytest.MonkeyPatch) -> None:
     written: list[Any] = []
+    encode = decoded.encode_block
+    monkeypatch.setattr(
+        decoded, "encode_block", lambda serde, rows, topic: written.extend(rows) or encode(serde, rows, topic)
+    )
     spec = StoreSpec(name="s", kind="key-value", key=serdes.string, value=serdes.json)
     rows = OrderedMap()
     store = open_store(spec, rows, keeps=True)
-    cells = store._cells
-    encode = cells.encoded
-    cells.encoded = lambda value, timestamp: written.append(value) or encode(value, timestamp)
     for number in range(5):
         row = store.get("k") or []
         row.append(number)

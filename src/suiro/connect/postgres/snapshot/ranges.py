@@ -17,7 +17,7 @@ from suiro.connect.postgres.encoding.names import quoted
 from suiro.connect.postgres.encoding.pgoutput import CorruptMessageError
 from suiro.connect.postgres.server.database import Database
 from suiro.connect.postgres.server.publication import Table
-from suiro.errors import DataLossError, UsageError
+from suiro.errors import ConfigError, DataLossError, UsageError
 
 FIRST_ROWS = 2_000  # the first range is small: a capture shows soon that it works
 CHUNK_BYTES = 8 << 20
@@ -239,3 +239,19 @@ def _copy_rows(database: Database, table: Table, selected: str, *conditions: str
         what=f"read table {table.full_name}",
     )
     return sink.getvalue()
+
+
+def check_small_enough(database: Database, table: Table, limit: int) -> None:
+    """Whether a table that cannot be divided may be read as a whole. Raises `ConfigError`; `limit`: bytes."""
+    (size,) = database.rows(
+        "select coalesce(sum(pg_table_size(relid)), 0)::int8 from (select relid from pg_partition_tree(%(oid)s)"
+        " union select %(oid)s::oid::regclass) t",
+        {"oid": table.oid},
+        what=f"ask how large {table.full_name} is",
+    )[0]
+    if size > limit:
+        raise ConfigError(
+            f"{table.full_name} has no unique key, so while changes flow it can be read only as a whole, and it "
+            f"is too large for that ({size:,} bytes; the limit is {limit:,}). Choose: give it a unique index over "
+            "NOT NULL columns; or stop the capture, drop its slot and start with --snapshot new"
+        )

@@ -38,6 +38,7 @@ from suiro.connect.postgres.server.database import LOCK_TIMEOUT_MS, Database, Lo
 from suiro.connect.postgres.server.publication import Table, TableDroppedError
 from suiro.connect.postgres.snapshot.ranges import (
     Range,
+    check_small_enough,
     chunk_size,
     in_order,
     invalid_key,
@@ -458,7 +459,7 @@ class Snapshots:
                 elif state is not None and is_unread:
                     reselect = []
                     if not table.key_is_unique:
-                        self._check_small_enough(database, table)
+                        check_small_enough(database, table, 4 * self._options.memory_bytes)
                     size, expected = chunk_size(database, table, self._options.chunk_rows)
                     self._read_rows.expect(name, expected)
                     after = None if state.after is None else tuple(state.after)
@@ -481,21 +482,6 @@ class Snapshots:
             watermark="" if self._is_standby else secrets.token_hex(16),  # nobody else can know it
             end=end,
         )
-
-    def _check_small_enough(self, database: Database, table: Table) -> None:
-        (size,) = database.rows(
-            "select coalesce(sum(pg_table_size(relid)), 0)::int8 from (select relid from pg_partition_tree(%(oid)s)"
-            " union select %(oid)s::oid::regclass) t",
-            {"oid": table.oid},
-            what=f"ask how large {table.full_name} is",
-        )[0]
-        limit = 4 * self._options.memory_bytes
-        if size > limit:
-            raise ConfigError(
-                f"{table.full_name} has no unique key, so while changes flow it can be read only as a whole, and it "
-                f"is too large for that ({size:,} bytes; the limit is {limit:,}). Choose: give it a unique index over "
-                "NOT NULL columns; or stop the capture, drop its slot and start with --snapshot new"
-            )
 
     def passed(self, changes: Changes) -> None:
         """The stream has passed the window's reading: what is left of its rows goes out."""
