@@ -18,6 +18,7 @@ from suiro.clock import ManualClock
 from suiro.connect import About, SettingError
 from suiro.connect.positions import part_record
 from suiro.connect.sources import files
+from suiro.connect.sources.file_formats import Typed
 from suiro.connect.sources.files import FilesSource
 from suiro.connect.values import encoder
 from suiro.errors import TransientError
@@ -333,6 +334,11 @@ def test_a_field_may_be_as_long_as_a_line(tmp_path: Path) -> None:
     folder = Folder(tmp_path, max_line_bytes=400_000)
     folder.write("a.csv", "a,b\n1," + "x" * 300_000 + "\n2,3\n")
     assert folder.values() == [{"a": "1", "b": "x" * 300_000}, {"a": "2", "b": "3"}]
+
+
+def test_an_element_with_others_in_it_is_no_boolean() -> None:
+    with pytest.raises(ValueError, match="field 'a' is .*, not true or false"):
+        Typed({"a": "boolean"}, ())({"a": {"b": "1"}})
 
 
 def test_malformed_csv_is_put_aside_with_its_line_and_reading_goes_on(tmp_path: Path) -> None:

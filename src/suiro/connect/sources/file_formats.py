@@ -63,8 +63,6 @@ class Typed:
             text = row.get(name)
             if text is not None:
                 try:
-                    if "_" in text:  # Python's own numbers may have it between their digits
-                        raise ValueError
                     row[name] = convert(text)
                 except (ValueError, TypeError):
                     raise ValueError(f"field {name!r} is {text!r}, not {_NAMES[convert]}") from None
@@ -90,7 +88,7 @@ def _cast(text: str, kind: str) -> Any:
 def _boolean(text: str) -> bool:
     try:
         return {"true": True, "false": False, "t": True, "f": False, "1": True, "0": False}[text.lower()]
-    except KeyError:
+    except (KeyError, AttributeError):  # an element with others in it is no text
         raise ValueError from None
 
 

@@ -114,7 +114,9 @@ class Cells:
         return self._serde.deserialize(self._topic, row), 0
 
     def encoded(self, value: Any, timestamp: int) -> bytes:
-        data = self._serde.serialize(self._topic, value)
+        return self._stamped(self._serde.serialize(self._topic, value), timestamp)
+
+    def _stamped(self, data: bytes, timestamp: int) -> bytes:
         return _TIMESTAMP.pack(timestamp) + data if self._start else data
 
     def _write(self, rows: Sequence[_Row]) -> None:
@@ -122,7 +124,7 @@ class Cells:
         found = encode_block(self._serde, [row.value for row in rows], self._topic)
         for row, data in zip(rows, found, strict=True):
             assert data is not None
-            row.data = _TIMESTAMP.pack(row.timestamp) + data if self._start else data
+            row.data = self._stamped(data, row.timestamp)
 
 
 class _Row:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -85,18 +85,24 @@ def resolved(broker: Broker, group: Any) -> None:
     broker.loop.run_until_complete(waiting())
 
 
-def join_classic(broker: Broker, *topics: str) -> tuple[JoinReply, Callable[[], SyncReply]]:
-    """One consumer of the classic protocol; the second result sends its SyncGroup."""
-    joined: list[JoinReply] = []
+def subscription(*topics: str) -> bytes:
     metadata = FieldWriter().int16(0).int32(len(topics))
     for topic in topics:
         metadata.string(topic)
+    return metadata.octets(b"").done()
+
+
+def join_classic(
+    broker: Broker, *topics: str, others: Sequence[tuple[str, bytes]] = ()
+) -> tuple[JoinReply, Callable[[], SyncReply]]:
+    """One consumer of the classic protocol; the second result sends its SyncGroup. `others`: further protocols."""
+    joined: list[JoinReply] = []
     request = JoinRequest(
         member_id="",
         session_timeout_ms=10_000,
         rebalance_timeout_ms=10_000,
         protocol_type="consumer",
-        protocols=(("range", metadata.octets(b"").done()),),
+        protocols=(("range", subscription(*topics)), *others),
     )
     broker.groups.join("g", request, joined.append)
 
@@ -694,19 +700,10 @@ def test_a_classic_member_whose_other_protocol_is_damaged_is_refused(
     with started(tmp_path, clock) as broker:
         broker.create_topic("t")
         member = join(broker, "one", "t")
-        joined: list[JoinReply] = []
-        metadata = FieldWriter().int16(0).int32(1).string("t").octets(b"").done()
-        for other in (b"", metadata):
-            request = JoinRequest(
-                member_id="",
-                session_timeout_ms=100_000,
-                rebalance_timeout_ms=100_000,
-                protocol_type="consumer",
-                protocols=(("range", metadata), ("sticky", other)),
-            )
-            broker.groups.join("g", request, joined.append)
-        assert joined[0].code is ErrorCode.inconsistent_group_protocol
-        assert joined[1].code is ErrorCode.none
+        refused, _ = join_classic(broker, "t", others=[("sticky", b"")])
+        taken, _ = join_classic(broker, "t", others=[("sticky", subscription("t"))])
+        assert refused.code is ErrorCode.inconsistent_group_protocol
+        assert taken.code is ErrorCode.none
         assert beat(broker, "one", -1).member_epoch == -1
         group = broker.groups.groups["g"]
         assert isinstance(group, Group)
