@@ -337,7 +337,7 @@ def test_a_field_may_be_as_long_as_a_line(tmp_path: Path) -> None:
 
 
 def test_an_element_with_others_in_it_is_no_boolean() -> None:
-    with pytest.raises(ValueError, match="field 'a' is .*, not true or false"):
+    with pytest.raises(ValueError, match=r"field 'a' is .*, not true or false"):
         Typed({"a": "boolean"}, ())({"a": {"b": "1"}})
 
 
