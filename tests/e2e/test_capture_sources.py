@@ -96,16 +96,19 @@ def test_a_table_that_is_published_again_is_read_again(scene: CaptureScene, conn
     capture = scene.start(tables="t,other")
     capture.ready()
     publication = f"suiro_{scene.prefix}"
-    connection.execute(f"alter publication {publication} drop table t".encode())
-    connection.execute("update t set v = 1 where id <= 10")
-    connection.execute("delete from t where id > 90")
-    connection.execute(f"alter publication {publication} add table t".encode())
+    # In one transaction each: the capture, which looks now and then, ends if it finds the table taken out.
+    with connection.transaction():
+        connection.execute(f"alter publication {publication} drop table t".encode())
+        connection.execute("update t set v = 1 where id <= 10")
+        connection.execute("delete from t where id > 90")
+        connection.execute(f"alter publication {publication} add table t".encode())
     scene.wait_same(connection, "t", "t", ["id"])
-    connection.execute(f"alter publication {publication} set (publish = 'insert')".encode())
-    connection.execute("update t set v = 2 where id <= 20")
-    connection.execute("delete from t where id > 80")
     published = "insert, update, delete, truncate"
-    connection.execute(f"alter publication {publication} set (publish = '{published}')".encode())
+    with connection.transaction():
+        connection.execute(f"alter publication {publication} set (publish = 'insert')".encode())
+        connection.execute("update t set v = 2 where id <= 20")
+        connection.execute("delete from t where id > 80")
+        connection.execute(f"alter publication {publication} set (publish = '{published}')".encode())
     scene.wait_same(connection, "t", "t", ["id"])
     assert capture.stop() == 0
 

@@ -44,7 +44,12 @@ def test_in_a_folder_of_kernels_a_change_of_any_file_counts(tmp_path: Path) -> N
             "from suiro.protocol.compiling import inlined\n\n\n"
             f"@inlined\ndef inner(number):\n    return number + {summand}\n"
         )
-        environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(tmp_path), *sys.path])}
+        environment = {
+            **os.environ,
+            "PYTHONPATH": os.pathsep.join([str(tmp_path), *sys.path]),
+            # Python's own cache does not notice a change of the same size within the same second.
+            "PYTHONDONTWRITEBYTECODE": "1",
+        }
         done = subprocess.run(
             [sys.executable, "-c", CALL], capture_output=True, text=True, check=True, env=environment
         )
