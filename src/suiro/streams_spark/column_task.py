@@ -19,6 +19,7 @@ from suiro.streams.vectorised.stateless import FALLBACK
 from suiro.streams.vectorised.stream_table_join import ColumnarJoin, InputChunks
 from suiro.streams_spark.condition import seen
 from suiro.streams_spark.outputs import Topics
+from suiro.streams_spark.partition_group import may_be_taken
 from suiro.streams_spark.program import Program
 from suiro.streams_spark.rebuild import BufferedFrom
 from suiro.streams_spark.shuffle_message import InputPartition, ShuffleMessage
@@ -126,7 +127,11 @@ class ColumnTask(StreamTask):
                 self._input_partitions(messages).items(), key=lambda entry: entry[0]
             )
         ]
-        cut = _cut(waiting)
+        cut = may_be_taken(
+            [one.reached for one in waiting],
+            # A task of one input partition waits for nothing.
+            [index for index, one in enumerate(waiting) if one.behind and len(waiting) > 1],
+        )
         chunks = [
             InputChunks(
                 input=one.input,
@@ -226,18 +231,3 @@ class _Waiting:
                 found.append(each.slice(max(count, 0)))
             count -= each.num_rows
         return found
-
-
-def _cut(waiting: list[_Waiting]) -> list[int]:
-    """How many records of each input partition may be taken now. Where an input partition has more in the log, others
-    wait once its last record here is taken."""
-    if len(waiting) == 1 or not any(one.behind for one in waiting):
-        return [len(one.reached) for one in waiting]
-    behind = [(one.reached, index) for index, one in enumerate(waiting) if one.behind]
-    if any(len(reached) == 0 for reached, _ in behind):
-        return [0] * len(waiting)
-    time, last = min((int(reached[-1]), index) for reached, index in behind)
-    return [
-        int(np.searchsorted(one.reached, time, side="right" if index <= last else "left"))
-        for index, one in enumerate(waiting)
-    ]

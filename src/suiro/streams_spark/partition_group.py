@@ -7,7 +7,10 @@ this micro-batch reads, the others wait for it, so that any cut of the log into 
 from __future__ import annotations
 
 import heapq
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Iterator, Sequence
+
+import numpy as np
+from numpy.typing import NDArray
 
 from suiro.streams.blocks import Taken
 from suiro.streams.stores import OrderedMap
@@ -15,7 +18,7 @@ from suiro.streams_spark.buffered_records import queue_of_prefix
 from suiro.streams_spark.notes import NO_TIME, REACHED, times_of
 from suiro.streams_spark.record_queue import RecordQueue
 from suiro.streams_spark.shuffle_message import InputPartition
-from suiro.streams_spark.taking import Letters, TakenRow, taken
+from suiro.streams_spark.taking import Letters, TakenRow, taken, together
 
 
 class PartitionGroup:
@@ -28,8 +31,29 @@ class PartitionGroup:
     def blocks(self, letters: Letters) -> Iterator[Taken]:
         """All that may be taken now. `letters`: where readers put dead letters."""
         if len(self._queues) == 1:
-            return self._queues[0].blocks(letters)
-        return taken(self._records(), letters)
+            yield from self._queues[0].blocks(letters)
+            return
+        if all(queue.paused is None for queue in self._queues) and (yield from self._merged()):
+            return
+        yield from taken(self._records(), letters)
+
+    def _merged(self) -> Generator[Taken, None, bool]:
+        """The order of `_records`, where whole blocks can be read. False: what is left must go record by record.
+
+        A record goes by the latest timestamp up to it in its queue: what is behind it there waits for it.
+        """
+        while all(queue.fill() for queue in self._queues):
+            if any(queue.behind and not queue.has_head for queue in self._queues):
+                return True
+            queues = [queue for queue in self._queues if queue.has_head]
+            if not queues:
+                return True
+            counts = may_be_taken(
+                [queue.reached_in_hand for queue in queues],
+                [index for index, queue in enumerate(queues) if queue.has_more],
+            )
+            yield together([queue.take(count) for queue, count in zip(queues, counts, strict=True) if count])
+        return False
 
     def _records(self) -> Iterator[TakenRow]:
         heap: list[tuple[int, int, RecordQueue]] = []
@@ -111,3 +135,17 @@ class PartitionGroup:
     def is_paused(self) -> bool:
         """An input partition stands at the rebuild's boundary, and had more records there."""
         return any(queue.paused is not None for queue in self._queues)
+
+
+def may_be_taken(reached: Sequence[NDArray[np.int64]], waited_for: Sequence[int]) -> list[int]:
+    """How many records of each queue come next, by the latest timestamp up to each record in its queue. The others wait
+    for the queues `waited_for` once the last record of one is taken. Ties go by place."""
+    if any(len(reached[index]) == 0 for index in waited_for):
+        return [0] * len(reached)
+    if not waited_for:
+        return [len(each) for each in reached]
+    time, last = min((int(reached[index][-1]), index) for index in waited_for)
+    return [
+        int(np.searchsorted(each, time, side="right" if index <= last else "left"))
+        for index, each in enumerate(reached)
+    ]

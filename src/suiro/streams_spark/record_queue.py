@@ -10,14 +10,17 @@ from collections.abc import Iterator
 
 import numpy as np
 import pyarrow as pa
+from numpy.typing import NDArray
 
 from suiro.streams.blocks import Taken
 from suiro.streams.stores import OrderedMap
 from suiro.streams_spark.buffered_records import BufferedRecords, buffered_prefix
 from suiro.streams_spark.notes import NO_TIME, REACHED, TICK, note, noted
-from suiro.streams_spark.record_readers import ReadRow, RecordReader, reads
+from suiro.streams_spark.record_readers import BLOCK_ROWS, ReadColumns, ReadRow, RecordReader, reads
 from suiro.streams_spark.shuffle_message import InputPartition
-from suiro.streams_spark.taking import Letters, all_taken
+from suiro.streams_spark.taking import Letters, Part, all_taken
+
+_NOTHING: NDArray[np.int64] = np.zeros(0, np.int64)
 
 
 class RecordQueue:
@@ -28,8 +31,9 @@ class RecordQueue:
         "_blocks",
         "_buffered",
         "_head",
-        "_is_exhausted",
+        "_in_hand",
         "_notes",
+        "_place",
         "_reached",
         "_reached_key",
         "_reader",
@@ -43,6 +47,7 @@ class RecordQueue:
         "is_carried",
         "left",
         "paused",
+        "reached_in_hand",
         "tick",
         "timestamp",
     )
@@ -74,10 +79,15 @@ class RecordQueue:
         self._reached = noted(notes, self._reached_key)
         self.tick = max(self._reached, noted(notes, self._tick_key))
         self._blocks: list[tuple[int | None, pa.RecordBatch]] = []  # and the number it is buffered under
-        self._block = self._row = 0  # of the item in hand
+        self._block = self._row = 0  # of what comes next
         self._walking: Iterator[ReadRow | None] | None = None
-        self._is_exhausted = False
         self._head: ReadRow | None = None
+        self._in_hand: ReadColumns | None = (
+            None  # rows that were read together, and the place of the next one
+        )
+        self._place = 0
+        self.reached_in_hand: NDArray[np.int64] = _NOTHING
+        """The latest timestamp up to each of the rows in hand."""
 
     # -- what is put into it ---------------------------------------------------------------------------------
 
@@ -97,24 +107,63 @@ class RecordQueue:
 
     def blocks(self, letters: Letters) -> Iterator[Taken]:
         """All, where there is no other input partition to look at."""
-        for self._block, (_, columns) in enumerate(self._blocks):  # noqa: B020 — the place of what is in hand
+        for _, columns in self._blocks:
             yield from all_taken(self._reader, self.input, columns, letters)
-        self._is_exhausted = True
+            self._block += 1
+
+    def fill(self) -> bool:
+        """Reads the rows that come next, where none are in hand. False: they must go one by one, with `advance`."""
+        while self._in_hand is None and self._block < len(self._blocks):
+            columns = self._blocks[self._block][1]
+            if self._row == columns.num_rows:
+                self._block, self._row = self._block + 1, 0
+                continue
+            self._in_hand = self._reader.block(columns.slice(self._row, BLOCK_ROWS), takes_all=False)
+            if self._in_hand is None:
+                return False
+            self._place = 0
+            self.reached_in_hand = np.maximum.accumulate(np.array(self._in_hand.times, np.int64))
+            self._see(self._in_hand, 0)
+        return True
+
+    def take(self, count: int) -> Part:
+        """So many of the rows in hand. Followed by `fill`."""
+        found, start = self._in_hand, self._place
+        assert found is not None
+        reached, self.reached_in_hand = self.reached_in_hand[:count], self.reached_in_hand[count:]
+        self._row += count
+        self._place += count
+        if len(self.reached_in_hand):
+            self._see(found, self._place)
+        else:
+            self._in_hand = None
+        return Part(self.input, found, start, reached)
+
+    @property
+    def has_more(self) -> bool:
+        """Than the rows in hand, here or in the log."""
+        if self.behind or self._block + 1 < len(self._blocks):
+            return True
+        last = self._row + len(self.reached_in_hand)
+        return last < int(self._blocks[self._block][1].num_rows)
 
     def advance(self) -> bool:
         """Moves the head on to the next record; False where there is none."""
         if self._walking is None:
+            self._in_hand = None
             self._walking = self._walk()
         for found in self._walking:
             if found is not None:
                 self._head = found
-                time = found[0].times[found[1]]
-                assert time is not None
-                self.timestamp = time
+                self._see(*found)
                 return True
         self._head = None
-        self._is_exhausted = True
         return False
+
+    def _see(self, columns: ReadColumns, row: int) -> None:
+        time = columns.times[row]
+        assert time is not None
+        self.timestamp = time
 
     def taken(self) -> ReadRow:
         """The head. Followed by `advance`."""
@@ -125,12 +174,12 @@ class RecordQueue:
 
     @property
     def has_head(self) -> bool:
-        return self._head is not None
+        return self._head is not None or self._in_hand is not None
 
     @property
     def reached(self) -> int:
         """Records that are still to come carry this time or a later one."""
-        if self._head is not None:
+        if self.has_head:
             return self.timestamp
         return self.tick if self.paused is None else max(self.tick, self.paused)
 
@@ -153,7 +202,7 @@ class RecordQueue:
         return is_buffered
 
     def _keep(self) -> bool:
-        first = len(self._blocks) if self._is_exhausted else self._block
+        first = self._block
         numbers = [number for number, _ in self._blocks if number is not None]
         following = numbers[-1] + 1 if numbers else 0
         for number, _ in self._blocks[:first]:
@@ -182,12 +231,11 @@ class RecordQueue:
         return with_extracted(columns, self.timestamp)
 
     def _walk(self) -> Iterator[ReadRow | None]:
-        for self._block, (_, columns) in enumerate(self._blocks):  # noqa: B020 — the place of the row in hand
-            yield from self._rows_of(columns)
-
-    def _rows_of(self, columns: pa.RecordBatch) -> Iterator[ReadRow | None]:
-        for self._row, found in enumerate(reads(self._reader, columns)):  # noqa: B020 — as above
-            yield found
+        while self._block < len(self._blocks):
+            columns = self._blocks[self._block][1].slice(self._row)
+            for self._row, found in enumerate(reads(self._reader, columns), self._row):  # noqa: B020 — the place in hand
+                yield found
+            self._block, self._row = self._block + 1, 0
 
 
 def with_extracted(columns: pa.RecordBatch, first: int) -> pa.RecordBatch:

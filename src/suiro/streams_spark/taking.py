@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from bisect import bisect_right
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import accumulate, repeat
+from typing import Any
 
+import numpy as np
 import pyarrow as pa
+from numpy.typing import NDArray
 
 from suiro.streams.blocks import Parcel, Taken
 from suiro.streams.records import Origin
@@ -15,6 +21,24 @@ from suiro.streams_spark.record_readers import BLOCK_ROWS, ReadColumns, RecordRe
 
 TakenRow = tuple[str, ReadColumns, int]
 """The input, and a record as `ReadRow` has it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """Rows of `read` from `start` on. `reached`: the latest timestamp up to each in its queue."""
+
+    input: str
+    read: ReadColumns
+    start: int
+    reached: NDArray[np.int64]
+
+    def __len__(self) -> int:
+        return len(self.reached)
+
+    def rows(self, column: Sequence[Any] | None, missing: Any = None) -> Iterable[Any]:
+        if column is None:
+            return repeat(missing, len(self))
+        return column[self.start : self.start + len(self)]
 
 
 class Letters:
@@ -68,6 +92,33 @@ def all_taken(
             (input_, ReadColumns.of_one(read), 0) for read in map(reader.one, items(part)) if read is not None
         )
         yield from taken(singly, letters)
+
+
+def together(parts: Sequence[Part]) -> Taken:
+    """Rows of several queues, given in the order in which ties are settled."""
+    order = np.argsort(np.concatenate([part.reached for part in parts]), kind="stable").tolist()
+    firsts = list(accumulate((len(part) for part in parts), initial=0))
+
+    def origin(row: int) -> Origin:
+        index = bisect_right(firsts, order[row]) - 1
+        return parts[index].read.origin(parts[index].start + order[row] - firsts[index])
+
+    def ordered(rows: Callable[[Part], Iterable[Any]]) -> list[Any]:
+        found = [each for part in parts for each in rows(part)]
+        return [found[place] for place in order]
+
+    has_headers = any(part.read.headers is not None for part in parts)
+    is_carried = any(part.read.carried is not None for part in parts)
+    inputs = {part.input for part in parts}
+    return Taken(
+        inputs=inputs.pop() if len(inputs) == 1 else ordered(lambda part: repeat(part.input, len(part))),
+        keys=ordered(lambda part: part.rows(part.read.keys)),
+        values=ordered(lambda part: part.rows(part.read.values)),
+        timestamps=ordered(lambda part: part.rows(part.read.times)),
+        origin=origin,
+        headers=ordered(lambda part: part.rows(part.read.headers, ())) if has_headers else None,
+        carried=ordered(lambda part: part.rows(part.read.carried, NO_TIME)) if is_carried else None,
+    )
 
 
 def _of_columns(input_: str, found: ReadColumns) -> Taken:

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Container
 from typing import Any
+from unittest.mock import patch
 
 import pyarrow as pa
+from hypothesis import example, given
+from hypothesis import strategies as st
 
 from suiro.streams.records import Origin, Record
 from suiro.streams.stores import OrderedMap
 from suiro.streams_spark.buffered_records import BufferedRecords
 from suiro.streams_spark.partition_group import PartitionGroup
 from suiro.streams_spark.record_queue import RecordQueue
-from suiro.streams_spark.record_readers import Read
+from suiro.streams_spark.record_readers import Read, ReadColumns
 from suiro.streams_spark.shuffle_message import InputPartition
 from suiro.streams_spark.taking import Letters
 
@@ -24,8 +28,9 @@ class State:
         self.buffered = BufferedRecords(self.rows)
         self.asked: list[int] = []
 
-    def block(self, columns: pa.RecordBatch, *, takes_all: bool) -> None:
-        """As a reader whose source has an extractor."""
+    def block(self, columns: pa.RecordBatch, *, takes_all: bool) -> ReadColumns | None:
+        """None, as a reader whose source has an extractor."""
+        return None
 
     def one(self, item: Any) -> Read | None:
         offset, timestamp, key, value, headers, extracted = item
@@ -35,7 +40,15 @@ class State:
             return None
         return Record(key, value, timestamp), Origin("t", 0, offset, timestamp, headers), -1
 
-    def queue(self, partition: int, times: list[int], *, start: int = 0, behind: bool = False) -> RecordQueue:
+    def queue(
+        self,
+        partition: int,
+        times: list[int],
+        *,
+        start: int = 0,
+        behind: bool = False,
+        unreadable: Container[int] = (),
+    ) -> RecordQueue:
         input_partition = InputPartition("t", partition)
         found = RecordQueue(input_partition, "in", self, self.buffered, self.notes, False)
         for buffered_input, _, number, columns in self.buffered.all():
@@ -47,8 +60,10 @@ class State:
                 {
                     "offset": pa.array(range(start, start + count), pa.int64()),
                     "timestamp": pa.array(times, pa.int64()),
-                    "key": pa.array([b"k"] * count, pa.binary()),
-                    "value": pa.array([b"v"] * count, pa.binary()),
+                    "key": pa.array([b"%d" % partition] * count, pa.binary()),
+                    "value": pa.array(
+                        [None if start + row in unreadable else b"v" for row in range(count)], pa.binary()
+                    ),
                 }
             )
         )
@@ -101,3 +116,63 @@ def test_all_wait_for_a_input_partition_that_is_behind_and_has_nothing() -> None
     state = State()
     found, buffered = state.taken(state.queue(0, [1, 2]), state.queue(1, [], behind=True))
     assert (found, buffered) == ([], [(InputPartition("t", 0), 0, 1)])
+
+
+class BlockState(State):
+    """Its reader reads blocks, where all of their records can be read."""
+
+    def block(self, columns: pa.RecordBatch, *, takes_all: bool) -> ReadColumns | None:
+        if "extracted" in columns.schema.names or columns.column("value").null_count:
+            return None
+        keys, values = columns.column("key").to_pylist(), columns.column("value").to_pylist()
+        offsets, times = columns.column("offset").to_pylist(), columns.column("timestamp").to_pylist()
+        self.blocks = getattr(self, "blocks", 0) + 1
+        return ReadColumns(
+            keys, values, times, None, None, lambda row: Origin("t", 0, offsets[row], times[row], ())
+        )
+
+
+micro_batches = st.lists(
+    st.lists(st.tuples(st.lists(st.integers(0, 12), max_size=6), st.booleans()), min_size=3, max_size=3),
+    min_size=1,
+    max_size=4,
+)
+
+
+@given(batches=micro_batches, unreadable=st.sets(st.integers(0, 15), max_size=1), rows=st.integers(1, 4))
+@example(
+    [[([5, 3, 6], False), ([4, 5, 5], False), ([5], True)], [([5], False), ([], False), ([], False)]],
+    set(),
+    2,
+)
+def test_the_order_of_blocks_is_that_of_records(
+    batches: list[list[tuple[list[int], bool]]], unreadable: set[int], rows: int
+) -> None:
+    """With input partitions that are behind, and records that cannot be read."""
+
+    def taken_by(state: State) -> list[Any]:
+        starts = [0, 0, 0]
+        found = []
+        for batch in batches:
+            queues = [
+                state.queue(index, times, start=starts[index], behind=behind, unreadable=unreadable)
+                for index, (times, behind) in enumerate(batch)
+            ]
+            starts = [start + len(times) for start, (times, _) in zip(starts, batch, strict=True)]
+            group = PartitionGroup(queues, state.notes)
+            records = [
+                (block.origin(row).offset, block.keys[row], time)
+                for block in group.blocks(Letters())
+                for row, time in enumerate(block.timestamps)
+            ]
+            found.append((records, group.times(), group.close(), group.buffered_from, group.buffered))
+        return found
+
+    with (
+        patch("suiro.streams_spark.record_readers.BLOCK_ROWS", rows),
+        patch("suiro.streams_spark.record_queue.BLOCK_ROWS", rows),
+    ):
+        in_blocks = BlockState()
+        assert taken_by(in_blocks) == taken_by(State())
+    if not unreadable and any(times for times, _ in batches[0]):
+        assert in_blocks.blocks
