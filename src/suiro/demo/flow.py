@@ -148,6 +148,8 @@ class Flow:
         def look() -> OpenTransaction | None:
             # A pipeline that has nothing to do opens no transaction: it gets some more flights.
             if self._stage.processed >= self._in_snapshot + self._allowed:
+                if self._allowed == len(self.feed):
+                    raise FatalError("all flights were processed before an open transaction was seen")
                 self._allowed = min(len(self.feed), self._allowed + self._bait)
                 self.feed.go_on(self._allowed)
             return open_transaction(self._stage.client, *topics)

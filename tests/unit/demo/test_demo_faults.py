@@ -69,7 +69,7 @@ def test_a_transaction_is_open_where_the_stable_offset_is_short_of_the_end() -> 
 
 
 def test_the_driver_goes_on_if_the_transaction_ended_before_it_froze() -> None:
-    log, driver = ScriptedLog(False, True, False, True, True), Driver()
+    log, driver = ScriptedLog(False, True, False, True, True, True), Driver()
     found = freeze_when(driver, lambda: open_transaction(log, "t"), "transaction")  # type: ignore[arg-type]
     assert found == ("t", 0, 5, 8)
     assert driver.did == ["freeze", "resume", "freeze"]
@@ -83,9 +83,16 @@ def test_a_driver_that_ended_by_itself_is_not_hunted() -> None:
 
 
 def test_a_process_is_frozen_when_there_is_what_was_looked_for_and_still_is() -> None:
-    seen, driver = iter([None, 1, None, 2, 3]), Driver()
-    assert freeze_when(driver, lambda: next(seen), "thing", settle_s=0) == 3
+    seen, driver = iter([None, 1, None, 2, 3, 4]), Driver()
+    assert freeze_when(driver, lambda: next(seen), "thing", settle_s=0) == 4
     assert driver.did == ["freeze", "resume", "freeze"]
+
+
+def test_moments_shorter_than_a_look_are_found() -> None:
+    """They are over before the process is stopped, unless it is stopped before the look."""
+    moment, driver = iter([1, None, 1, None, None, 1, 1]), Driver()
+    assert freeze_when(driver, lambda: next(moment), "thing", settle_s=0) == 1
+    assert driver.did == ["freeze", "resume"] * 3 + ["freeze"]
 
 
 def test_the_hunt_ends_when_it_is_too_late() -> None:
