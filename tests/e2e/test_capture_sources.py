@@ -124,7 +124,7 @@ def test_a_table_that_was_not_logged_for_a_while_is_read_again(
     connection.execute("alter table t set unlogged")
     connection.execute("create table other (id int primary key)")
     topic = f"{scene.prefix}.public.other"
-    wait_until(lambda: scene.topics.client.metadata([topic]).get(topic), 30, "a look at the catalogue")
+    wait_until(lambda: scene.topics.client.metadata([topic]).get(topic), 120, "a look at the catalogue")
     connection.execute("update t set v = 1 where id <= 10")
     connection.execute("delete from t where id > 90")
     connection.execute("alter table t set logged")
