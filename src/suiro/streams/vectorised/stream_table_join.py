@@ -10,7 +10,7 @@ Data that columns cannot do raises one of `FALLBACK` before anything has changed
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
@@ -32,11 +32,10 @@ from suiro.streams.vectorised.emission import Emission
 from suiro.streams.vectorised.sources import check_input, read_chunk, types_of_input
 from suiro.streams.vectorised.stateless import FALLBACK, Chain, Reason, Types, joined
 from suiro.streams.vectorised.suffix import leave, written_by_rules
-from suiro.streams.vectorised.table import Met, TableRows
+from suiro.streams.vectorised.table import TableRows
 
 ROWS_AT_ONCE = 32_768
-"""Records and pairs that are decoded, joined and written at a time: their columns are many times as large as their
-bytes."""
+"""Pairs that are decoded, joined and written at a time: their columns are many times as large as their bytes."""
 
 _INT64 = struct.Struct(">q")
 _PLAIN = (str, bytes, int, float, bool)
@@ -186,16 +185,17 @@ class ColumnarJoin:
                 dropped[reason] = dropped.get(reason, 0) + count
         if records is None or met is None:
             return []
-        if not self._is_left:
-            found = met.is_there()
-            records, met = records.filter(found), met.of(found)
+        if not self._is_left and met.null_count:
+            found = met.is_valid()
+            records = records.filter(found.to_numpy(zero_copy_only=False))
+            met = met.filter(found)
         emissions: list[Emission] = []
         for start in range(0, len(records), ROWS_AT_ONCE):
             some = records.slice(start, ROWS_AT_ONCE)
-            emissions += self._joined(some, met.of(slice(start, start + ROWS_AT_ONCE)), partition, failures)
+            emissions += self._joined(some, met.slice(start, ROWS_AT_ONCE), partition, failures)
         return emissions
 
-    def _joined(self, records: Chunk, met: Met, partition: int, failures: Failures) -> list[Emission]:
+    def _joined(self, records: Chunk, met: pa.Array, partition: int, failures: Failures) -> list[Emission]:
         right = self._decoded(met)
         left = records.value.read
         joiner: Any = self._joiner
@@ -215,12 +215,12 @@ class ColumnarJoin:
         chunk = records.with_value(Column(values=values))
         return leave(self._topology, self._suffix, chunk, self._settings, partition, failures)
 
-    def _decoded(self, met: Met) -> pa.Array:
+    def _decoded(self, rows: pa.Array) -> pa.Array:
         """Rows that many records meet are decoded once."""
-        rows, each = met.distinct()
-        if len(rows) > len(met) // 2:
-            return self._column(met.values()).read
-        return self._column(rows.values()).read.take(pa.array(each))
+        encoded = rows.dictionary_encode()
+        if len(encoded.dictionary) > len(rows) // 2:
+            return self._column(rows).read
+        return self._column(encoded.dictionary).read.take(encoded.indices)
 
     def _column(self, rows: pa.Array) -> Column:
         return Column(raw=rows, serde=self._spec.value, topic=self._topic, fields=self._right_fields)
@@ -272,7 +272,9 @@ class Arrived:
         self.seen = UNKNOWN
         for input_partition in input_partitions:
             latest = UNKNOWN
-            for columns in _parts(input_partition.columns):
+            for columns in input_partition.columns:
+                if columns.num_rows == 0:
+                    continue
                 chunk = read_chunk(
                     columnar._topology.node(input_partition.input),
                     columns,
@@ -314,12 +316,7 @@ class Arrived:
     def _in_order(self) -> Chunk | None:
         if not self._stream:
             return None
-        read = [chunk.value.read for chunk in self._stream]
-        stream = self._stream
-        if all(each.type == read[0].type for each in read):
-            # What the joiner does not read of them goes no further.
-            stream = [chunk.with_value(Column(values=each)) for chunk, each in zip(stream, read, strict=True)]
-        chunk = joined(stream, None) if len(stream) > 1 else stream[0]
+        chunk = joined(self._stream, None) if len(self._stream) > 1 else self._stream[0]
         chunk.value.read  # noqa: B018 — is there before anything changes
         if len(self._pieces) > 1:
             reached = np.concatenate([piece[1] for piece in self._pieces])
@@ -334,7 +331,7 @@ class Arrived:
                 chunk = chunk.take(taken)
         return chunk
 
-    def met(self, rows: TableRows) -> Met | None:
+    def met(self, rows: TableRows) -> pa.Array | None:
         """The rows that the records meet, in the same order; the table's rows are put into it."""
         values = [piece[3] for piece in self._pieces if piece[3] is not None]
         if not self._pieces:
@@ -365,13 +362,10 @@ class Arrived:
             )
         if not self._stream:
             return None
-        return found.of(order[table_rows[order] < 0])
-
-
-def _parts(columns: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    for each in columns:
-        for start in range(0, each.num_rows, ROWS_AT_ONCE):
-            yield each.slice(start, ROWS_AT_ONCE)
+        taken = order[table_rows[order] < 0]
+        if len(taken) == len(found) and (taken == np.arange(len(taken))).all():
+            return found
+        return found.take(pa.array(taken))
 
 
 def _without(chunk: Chunk, wanted: npt.NDArray[np.bool_], reason: str, dropped: dict[str, int]) -> Chunk:

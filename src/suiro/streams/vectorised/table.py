@@ -5,8 +5,6 @@ A row is its timestamp (int64) and the value as the store's serde writes it.
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
@@ -19,37 +17,6 @@ _Int64s = npt.NDArray[np.int64]
 _ROOM = 1024
 _BYTES = 64 * 1024
 _STAMP = 8
-
-
-class Met:
-    """The rows of a table that records meet. Their bytes stay in the table until `values`, which must be asked for
-    before the changes of the table are taken."""
-
-    def __init__(self, table: TableRows, places: _Int64s, sizes: _Int64s) -> None:
-        """`sizes`: -1 where a record meets nothing."""
-        self._table = table
-        self._places = places
-        self._sizes = sizes
-
-    def __len__(self) -> int:
-        return len(self._sizes)
-
-    def is_there(self) -> npt.NDArray[np.bool_]:
-        return self._sizes >= 0
-
-    def of(self, records: slice | npt.NDArray[Any]) -> Met:
-        return Met(self._table, self._places[records], self._sizes[records])
-
-    def distinct(self) -> tuple[Met, npt.NDArray[np.int64]]:
-        """Each row once, and for each record which of them it meets."""
-        _, first, rows = np.unique(
-            np.where(self._sizes >= 0, self._places, -1), return_index=True, return_inverse=True
-        )
-        return self.of(first), rows
-
-    def values(self) -> pa.Array:
-        """Null where a record meets nothing."""
-        return self._table._gathered(self._places, self._sizes, _STAMP)
 
 
 class TableRows:
@@ -111,11 +78,13 @@ class TableRows:
 
     # -- a batch -------------------------------------------------------------------------------------------
 
-    def look_up(self, keys: pa.Array) -> Met:
+    def look_up(self, keys: pa.Array) -> pa.Array:
+        """The values of these keys; null where there is no row."""
         slots = self._index.find(keys)
         known = slots >= 0
         safe = np.where(known, slots, 0)
-        return Met(self, self._places[safe], np.where(known, self._sizes[safe], -1))
+        sizes = np.where(known, self._sizes[safe], -1)
+        return self._gathered(self._places[safe], sizes, _STAMP)
 
     def meet(
         self,
@@ -125,11 +94,11 @@ class TableRows:
         keys: pa.Array,
         values: pa.Array,
         timestamps: _Int64s,
-    ) -> Met:
-        """Table rows and stream records in one order; gives what each record (by its row) meets.
+    ) -> pa.Array:
+        """Table rows and stream records in one order; gives the value that each record (by its row) meets.
 
-        `keys` of both. `table_rows`: which of `values` a row puts into the table; -1 for a record. A table row meets
-        nothing.
+        `keys` of both. `table_rows`: which of `values` a row puts into the table; -1 for a record. What a table row
+        meets is null.
         """
         slots = self._slots(keys)
         view = BinaryView.of(values)
@@ -151,7 +120,7 @@ class TableRows:
         )
         touched = slots[table_rows >= 0]
         self._dirty[touched[touched >= 0]] = 1
-        return Met(self, places, sizes)
+        return self._gathered(places, sizes, _STAMP)
 
     # -- inside --------------------------------------------------------------------------------------------
 
