@@ -19,6 +19,7 @@ from suiro.connect import About, SettingError
 from suiro.connect.positions import part_record
 from suiro.connect.sources import files
 from suiro.connect.sources.file_formats import Typed
+from suiro.connect.sources.file_identity import FileState, fingerprints
 from suiro.connect.sources.files import FilesSource
 from suiro.connect.values import encoder
 from suiro.errors import TransientError
@@ -207,6 +208,73 @@ def test_a_whole_file_that_is_replaced_while_it_is_read_is_read_too(tmp_path: Pa
     folder.poll()
     folder.settle()
     assert [value["#text"] for value in folder.values()] == ["4", "5", "6"]
+
+
+def exported(price: int) -> str:
+    """Larger than what is looked at of a file of lines, and of the same size for every price of one digit."""
+    rows = "".join(f"<r>{number:06}</r>" for number in range(200))
+    return f"<d>{rows}<r>price {price}</r>{rows}</d>"
+
+
+@pytest.mark.parametrize("anew", ["renamed", "in place"])
+@pytest.mark.parametrize("restart", [False, True])
+def test_a_whole_file_that_differs_only_in_its_middle_is_read_again(
+    tmp_path: Path, anew: str, restart: bool
+) -> None:
+    folder = Folder(tmp_path, format_of_files="xml", record="r")
+    path = folder.write("a", exported(1))
+    folder.settle()
+    assert "price 1" in [value["#text"] for value in folder.values()]
+    if anew == "renamed":
+        other = tmp_path / "other"
+        other.write_text(exported(2))
+        other.rename(path)
+    else:
+        folder.write("a", exported(2))
+        os.utime(path, ns=(1, 1))
+    if restart:
+        folder.restart()
+    folder.settle()
+    assert "price 2" in [value["#text"] for value in folder.values()]
+
+
+@pytest.mark.parametrize("restart", [False, True])
+def test_a_whole_file_that_was_copied_or_touched_is_not_read_again(tmp_path: Path, restart: bool) -> None:
+    folder = Folder(tmp_path, format_of_files="xml", record="r")
+    path = folder.write("a", exported(1))
+    folder.settle()
+    assert len(folder.values()) == 401
+    for change in ("touched", "copied"):
+        if change == "touched":
+            os.utime(path, ns=(1, 1))
+        else:
+            other = tmp_path / "other"
+            other.write_text(exported(1))
+            other.rename(path)
+        if restart:
+            folder.restart()
+        folder.settle()
+        assert folder.values() == []
+
+
+def test_what_an_earlier_release_has_read_of_a_whole_file_is_not_read_again(tmp_path: Path) -> None:
+    """It kept hashes of the beginning and the end only."""
+    folder = Folder(tmp_path, format_of_files="xml", record="r")
+    folder.write("a", exported(1))
+    folder.settle()
+    assert len(folder.values()) == 401
+    with (tmp_path / "in" / "a").open("rb") as file:
+        size = os.fstat(file.fileno()).st_size
+        ((key, part),) = folder.parts.items()
+        before = fingerprints(file, FileState.from_json(part), size).to_json()
+    folder.parts[key] = {name: value for name, value in before.items() if name != "changed_ns"}
+    folder.restart()
+    folder.settle()
+    assert folder.values() == []
+    folder.write("a", exported(2))
+    os.utime(tmp_path / "in" / "a", ns=(1, 1))
+    folder.settle()
+    assert len(folder.values()) == 401
 
 
 def test_a_restart_repeats_nothing_and_knows_files_that_were_gone_for_a_while(lines: Folder) -> None:

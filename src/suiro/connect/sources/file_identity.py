@@ -9,6 +9,9 @@ is remembered with the inode, a hash of the first bytes, and a hash of the bytes
 | same inode, a hash does not fit, or it is shorter | written anew, or the inode was reused: from the start |
 | new inode under a known name, the old one is gone, both hashes fit | replaced by a copy (rsync, an editor): go on |
 | anything else | a new file: from the start |
+
+Of a format that is read whole, the first hash is of all bytes: another content may well have the same size, beginning
+and end. It is made again only where the time of the last change is another one.
 """
 
 from __future__ import annotations
@@ -21,6 +24,7 @@ from typing import Any, BinaryIO
 
 HEAD_BYTES = 1_024
 TAIL_BYTES = 256
+PIECE_BYTES = 1024 * 1024
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,6 +37,7 @@ class FileState:
     head: tuple[int, str] = (0, "")  # of so many first bytes
     tail: tuple[int, str] = (0, "")  # of the bytes before this place
     columns: tuple[str, ...] = ()  # of a CSV file's header
+    changed_ns: int = 0  # of formats that are read whole: the last change of what the hashes are of
     skipping: bool = False  # inside of a line that is too long
     done: bool = False  # nothing more is taken of this content
 
@@ -87,7 +92,15 @@ def is_same(file: BinaryIO, info: FileInfo) -> bool:
 
 def fingerprints(file: BinaryIO, state: FileState, offset: int) -> FileState:
     """The state with hashes for a file that was read up to this byte."""
-    head = min(HEAD_BYTES, offset)
+    return _with_hashes(file, state, min(HEAD_BYTES, offset), offset)
+
+
+def fingerprints_of_all(file: BinaryIO, state: FileState, info: FileInfo) -> FileState:
+    """The same for a file that is read whole."""
+    return replace(_with_hashes(file, state, info.size, info.size), changed_ns=info.changed_ns)
+
+
+def _with_hashes(file: BinaryIO, state: FileState, head: int, offset: int) -> FileState:
     return replace(
         state,
         head=(head, _hash(file, 0, head)),
@@ -116,4 +129,8 @@ def holds(file: BinaryIO, state: FileState) -> bool:
 def _hash(file: BinaryIO, start: int, end: int) -> str:
     if start == end:
         return ""
-    return hashlib.sha256(os.pread(file.fileno(), end - start, start)).hexdigest()[:32]
+    digest = hashlib.sha256()
+    while start < end and (piece := os.pread(file.fileno(), min(PIECE_BYTES, end - start), start)):
+        digest.update(piece)
+        start += len(piece)
+    return digest.hexdigest()[:32]

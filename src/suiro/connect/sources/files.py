@@ -46,6 +46,7 @@ from suiro.connect.sources.file_identity import (
     FileState,
     file_info,
     fingerprints,
+    fingerprints_of_all,
     fits,
     holds,
     is_same,
@@ -190,7 +191,9 @@ class FilesSource:
                 continue
             name = self._name(info.path)
             state = self._states.get(key)
-            if state is not None and not fits(info, state, whole=self._whole):
+            if state is not None and not (
+                self._is_unchanged(info, state) or fits(info, state, whole=self._whole)
+            ):
                 state = None
             elif state is None and name in by_path:
                 other = by_path[name]
@@ -203,7 +206,7 @@ class FilesSource:
                     changed[key] = None
                     del self._states[key]
             else:
-                renamed = replace(state, path=name)
+                renamed = self._noted(info, replace(state, path=name))
                 if renamed != self._states.get(key):
                     self._states[key] = renamed
                     changed[key] = renamed.to_json()
@@ -211,6 +214,21 @@ class FilesSource:
         self._open = {key: reading for key, reading in self._open.items() if key in found}
         self._forget_deleted(changed)
         return changed
+
+    def _is_unchanged(self, info: FileInfo, state: FileState) -> bool:
+        return self._whole and (info.size, info.changed_ns) == (state.tail[0], state.changed_ns)
+
+    def _noted(self, info: FileInfo, state: FileState) -> FileState:
+        """Of a file that is read whole and fits, with the time of its last change."""
+        if not self._whole or state.changed_ns == info.changed_ns:
+            return state
+        try:
+            with opened(info) as file:
+                noted = fingerprints_of_all(file, state, info)
+                # It may be written anew at this moment: that content was not read.
+                return noted if is_same(file, info) else state
+        except FileNotFoundError:
+            return state
 
     def _found(self) -> Iterator[FileInfo]:
         if not self._folder.is_dir():  # a lost mount is not a folder whose files were all deleted
@@ -347,7 +365,7 @@ class FilesSource:
                     if not is_same(file, info):
                         return state, []
                     # Of what is about to be read: if it is written anew meanwhile, it does not fit any more.
-                    state = fingerprints(file, state, info.size)
+                    state = fingerprints_of_all(file, state, info)
                     unread.pop_all()
                 reading = self._reading(file, room)
                 for _ in range(state.at):
