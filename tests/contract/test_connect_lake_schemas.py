@@ -16,6 +16,7 @@ from support.delta import read_delta
 from support.iceberg import metadata_of, read_iceberg
 
 from suiro.client import Client, NewTopic
+from suiro.foundation.nesting import MAX_NESTING
 from suiro.registry import CodecSettings, RegistryProcess, Schema, SchemaType, codec_of
 
 UTC = datetime.UTC
@@ -271,3 +272,19 @@ def test_files_become_protobuf_and_json_schema(
         found = codec_of(LANGUAGES[format], CodecSettings(registry=registry.url)).decode(row["value"])
         assert (found["name"], found["n"]) == ("ann", 5)
     assert len(committed(client, f"dead-{unique}")) == 2
+
+
+@pytest.mark.parametrize("kind", ["iceberg", "delta"])
+def test_a_text_that_has_no_utf_8_stops_no_sink_for_ever(
+    tmp_path: Path, suiro_node: Any, client: Client, registry: RegistryProcess, unique: str, kind: str
+) -> None:
+    """JSON Schema allows any JSON; so the rest of what plain JSON is refused for is refused here, too."""
+    text = configuration(registry, suiro_node.bootstrap_servers, kind, unique, "json_schema")
+    prefix = encoded(registry, unique, Schema("{}", "JSON"), {})[:5]
+    deep = b'{"n":' * (MAX_NESTING + 1) + b"1" + b"}" * (MAX_NESTING + 1)
+    bodies = [rb'{"name": "\ud800"}', rb'{"\ud800": 1}', deep, b'{"name": "ann"}']
+    send(client, unique, [prefix + body for body in bodies])
+    with running(tmp_path, suiro_node.bootstrap_servers, text) as runtime:
+        told = reaches(runtime, unique, lambda at: at["records"] == 4, "four records")
+    assert (told["rejected"], told["restarts"]) == (3, 0)
+    assert [row["name"] for row in read(kind, tmp_path)] == ["ann"]

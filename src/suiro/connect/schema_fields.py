@@ -10,7 +10,7 @@ import json
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from suiro.connect.values import SCHEMA_LANGUAGES
+from suiro.connect.values import PREFIX_BYTES, SCHEMA_LANGUAGES
 from suiro.registry import CodecSettings, codec_of
 
 Fields = Mapping[str, str]
@@ -18,7 +18,6 @@ FieldsReader = Callable[[bytes], Fields]
 
 SCHEMAS_MAX = 1_000
 """Whose fields are kept. Who writes to the topic names the schemas."""
-PREFIX_BYTES = 5
 
 
 def fields_reader(format: str, registry: str | None) -> FieldsReader | None:

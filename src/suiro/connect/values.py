@@ -25,7 +25,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
-from suiro.foundation.nesting import parse_json
+from suiro.foundation.nesting import check_json, parse_json
 from suiro.foundation.settings import SettingError
 from suiro.registry import Schema, SchemaType
 from suiro.registry.codecs import CodecSettings, Undecodable, Unencodable, codec_of
@@ -35,6 +35,8 @@ SCHEMA_LANGUAGES: Mapping[str, SchemaType] = MappingProxyType(
 )
 """Of the formats whose records name a schema."""
 FORMATS = ("json", "string", "bytes", *SCHEMA_LANGUAGES)
+PREFIX_BYTES = 5
+"""Of a value whose format is a schema's: what names it."""
 
 Encoder = Callable[[Any], bytes | None]
 Decoder = Callable[[bytes | None], Any]
@@ -116,10 +118,15 @@ def _schema_decoder(language: SchemaType, registry: str) -> Decoder:
     codec = codec_of(language, CodecSettings(registry=registry))
 
     def decode(data: bytes | None) -> Any:
+        if data is None:
+            return None
         try:
-            return None if data is None else codec.decode(data)
+            value = codec.decode(data)
         except Undecodable as error:
             raise ValueError(str(error)) from error
+        if language == "JSON":
+            check_json(data[PREFIX_BYTES:].decode(), value, allow_half_pairs=False)
+        return value
 
     return decode
 

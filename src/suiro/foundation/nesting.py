@@ -35,6 +35,12 @@ def parse_json(data: bytes | str, *, allow_nan: bool = True, allow_half_pairs: b
         raise TooDeepError from None
     except ValueError as error:
         raise ValueError(f"is not JSON: {error}") from None
+    check_json(text, value, allow_half_pairs=allow_half_pairs)
+    return value
+
+
+def check_json(text: str, value: Any, *, allow_half_pairs: bool) -> None:
+    """What `parse_json` refuses of a value that another has parsed. Raises `ValueError`."""
     # Most values open so few that they need no closer look.
     if text.count("[") + text.count("{") > MAX_NESTING and is_too_deep(value):
         raise TooDeepError
@@ -43,7 +49,6 @@ def parse_json(data: bytes | str, *, allow_nan: bool = True, allow_half_pairs: b
             json.dumps(value, ensure_ascii=False).encode()
         except UnicodeEncodeError:
             raise ValueError("holds half of a surrogate pair, which is no character") from None
-    return value
 
 
 def is_too_deep(value: Any) -> bool:
