@@ -11,6 +11,7 @@ from typing import Any
 import psycopg
 import pytest
 from support.connecting import committed, reaches, running, send, state
+from support.pooler import pooled
 from support.postgres import Postgres
 from support.waiting import wait_until
 
@@ -161,6 +162,28 @@ def test_a_key_too_long_for_the_index_is_put_aside(
     assert [row[0] for row in rows(database, table)] == ["a", "b"]
     (letter,) = committed(client, f"dead-{topic}")
     assert b"Postgres rejects it: index row" in letter["headers"]["__connect.errors.exception.message"]
+
+
+def test_behind_a_pooler_each_sink_writes_its_own_table(
+    tmp_path: Path, bootstrap: str, client: Client, database: psycopg.Connection[Any], postgres: Postgres,
+    topic: str, table: str,
+) -> None:  # fmt: skip
+    """It gives a sink a connection of the server, between two transactions, that the other one had before."""
+    other = f"other-{topic}"
+    client.create_topics([NewTopic(other, 1)])
+    database.execute(f"CREATE TABLE {table}_other (id bigint PRIMARY KEY, name text, price numeric)")
+    with pooled(postgres.dsn) as dsn:
+        text = section(topic, topic, table, dsn) + section(other, other, f"{table}_other", dsn)
+        with running(tmp_path, bootstrap, text) as runtime:
+            for number in range(12):  # the driver prepares what it has executed five times
+                for name in (topic, other):
+                    send(client, name, [{"id": number, "name": name}])
+                for name in (topic, other):
+                    reaches(runtime, name, lambda at, n=number: at["records"] == n + 1, "the record")
+            assert [state(runtime, name)["restarts"] for name in (topic, other)] == [0, 0]
+    for place, name in ((table, topic), (f"{table}_other", other)):
+        found = database.execute(f"SELECT count(*), min(name), max(name) FROM {place}").fetchone()
+        assert found == (12, name, name)
 
 
 def test_keys_that_only_postgres_takes_for_equal_are_written_in_their_order(

@@ -14,6 +14,7 @@ from typing import Any
 from uuid import uuid4
 
 import pytest
+from support.pooler import pooled
 from support.postgres import Postgres
 from support.view_stores import Described, cut, opened
 
@@ -30,6 +31,7 @@ from suiro.views.store import (
     StoreOfAnotherError,
     common_cut,
     no_common_cut,
+    open_store,
     same_buckets,
 )
 from suiro.views.store.tables import BUCKET_ROWS
@@ -92,6 +94,21 @@ def test_a_row_is_served_as_it_was_written(open_one: Open) -> None:
     assert store.get(("UA", "2013-01-02")).row is None
     with pytest.raises(UsageError, match="2 parts, not 1"):
         store.get(("UA",))
+
+
+def test_behind_a_pooler_each_store_has_its_own_rows(postgres: Postgres) -> None:
+    """Between two transactions it gives a store another connection of the server, which another store had before."""
+    unique = f"v{uuid4().hex[:8]}"
+    one, other = (Described(serve="postgres", view=f"{unique}_{end}", search=("of",)) for end in "ab")
+    with pooled(postgres.dsn) as dsn, open_store(one, dsn) as ours, open_store(other, dsn) as theirs:
+        for number in range(12):  # the driver prepares what it has executed five times
+            assert ours.apply(cut(number), [UA], [value(of="one", n=number)])
+            assert theirs.apply(cut(number), [DL], [value(of="other", n=number)])
+            assert [row.value for row in ours.rows(search="one").rows] == [value(of="one", n=number)]
+            assert [row.value for row in theirs.rows().rows] == [value(of="other", n=number)]
+        ours.prune(10**9)
+        assert [found.number for found in ours.cuts()] == [11]
+        assert len(theirs.cuts()) == 12
 
 
 def test_an_old_cut_changes_nothing(open_one: Open) -> None:

@@ -92,7 +92,10 @@ class PostgresSink:
     def open(self) -> None:
         try:
             self._connection = psycopg.connect(
-                self._settings.dsn, application_name=f"suiro-connect-{self._name}"
+                self._settings.dsn,
+                # A pooler may give another connection of the server, where this name is somebody else's statement.
+                prepare_threshold=None,
+                application_name=f"suiro-connect-{self._name}",
             )
             with self._connection.transaction():
                 self._make_offsets_table(self._connection)

@@ -3,6 +3,9 @@
 A batch is copied into a temporary table by COPY. Four statements then move replaced rows into `history` and keys into
 `changes`, and execute deletions and upserts. The row of `meta` is locked first, so that of two writers, one waits and
 then sees that the cut is already there.
+
+Between two transactions, a pooler (PgBouncer) may give another connection of the server, with the settings of somebody
+else. So the schema is named in each transaction, and nothing is prepared on the server.
 """
 
 from __future__ import annotations
@@ -113,19 +116,20 @@ class PostgresStore(TableStore):
         self._writing = threading.Lock()
         self._writer: psycopg.Connection[Any] | None = None
         self._is_closed = False
+        self._in_schema = sql.SQL("SET LOCAL search_path TO {}").format(sql.Identifier(self.schema))
+        self._begin = sql.SQL("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY; {}").format(self._in_schema)
         self._make()
 
     # -- connections -----------------------------------------------------------------------------------------
 
     def _connect(self) -> psycopg.Connection[Any]:
-        connection = psycopg.connect(
+        return psycopg.connect(
             self._dsn,
             autocommit=True,
+            prepare_threshold=None,
             connect_timeout=CONNECT_TIMEOUT_S,
             application_name=f"suiro view {self.spec.view} v{self.spec.version}",
         )
-        connection.execute(sql.SQL("SET search_path TO {}").format(sql.Identifier(self.schema)))
-        return connection
 
     def _make(self) -> None:
         with self._transaction() as connection:
@@ -153,7 +157,7 @@ class PostgresStore(TableStore):
         with self._translated_errors():
             connection = self._reader()
             try:
-                connection.execute(b"BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
+                connection.execute(self._begin)
                 limit = QUESTION_LIMIT_MS if limited else 0
                 if limited:
                     connection.execute(f"SET LOCAL statement_timeout = {limit}".encode())
@@ -192,6 +196,7 @@ class PostgresStore(TableStore):
             if self._writer is None or self._writer.closed:
                 self._writer = self._connect()
             with self._writer.transaction():
+                self._writer.execute(self._in_schema)
                 yield self._writer
 
     @contextmanager
