@@ -198,6 +198,19 @@ def test_keys_that_only_postgres_takes_for_equal_are_written_in_their_order(
     assert rows(database, table) == [(1, "c", "1.00", None)]
 
 
+@pytest.mark.parametrize(("kind", "keys"), [("text", [True, "True"]), ("jsonb", [[1], "[1]", True, "True"])])
+def test_keys_that_only_python_writes_alike_are_several_rows(
+    tmp_path: Path, bootstrap: str, client: Client, database: psycopg.Connection[Any], postgres: Postgres,
+    topic: str, table: str, kind: str, keys: list[Any],
+) -> None:  # fmt: skip
+    database.execute(f"ALTER TABLE {table} ALTER id TYPE {kind} USING NULL")
+    send(client, topic, [{"id": key, "price": number} for number, key in enumerate(keys)])
+    with running(tmp_path, bootstrap, section(topic, topic, table, postgres.dsn)) as runtime:
+        reaches(runtime, topic, lambda at: at["records"] == len(keys), "all records")
+    found = database.execute(f"SELECT price FROM {table} ORDER BY price").fetchall()
+    assert found == [(number,) for number in range(len(keys))]
+
+
 @pytest.mark.parametrize("unknown", ["fail", "ignore"])
 def test_a_column_that_the_table_gets_is_written(
     tmp_path: Path, bootstrap: str, client: Client, database: psycopg.Connection[Any], postgres: Postgres,

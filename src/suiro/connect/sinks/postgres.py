@@ -197,7 +197,7 @@ class PostgresSink:
                 deletes.append(key)
             else:
                 self._delete(connection, deletes)
-                place = tuple(map(str, key.values()))
+                place = tuple(map(repr, key.values()))
                 upserts[place] = upserts.get(place, {}) | fields
         self._delete(connection, deletes)
         self._upsert_all(connection, upserts)
