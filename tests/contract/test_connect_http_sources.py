@@ -115,6 +115,28 @@ def test_a_repeated_post_is_written_once_also_over_a_restart(
     assert values(client, unique) == [1, 2, 3, 4, 5]
 
 
+@pytest.mark.parametrize(("before", "after", "known"), [(5, 2, 2), (3, 10, 3)])
+def test_another_window_keeps_the_newest_ids(
+    tmp_path: Path, bootstrap: str, client: Client, unique: str, ports: Callable[[], int],
+    before: int, after: int, known: int,
+) -> None:  # fmt: skip
+    def text(window: int) -> str:
+        return hook(unique, f'id_header = "X-Id"\ndedup_window = {window}')
+
+    with running(tmp_path, bootstrap, text(before)):
+        for number in range(10):
+            assert post(ports(), str(number).encode(), id_=f"n{number}").json() == {"message": "committed"}
+    newest = range(10 - known, 10)
+    with running(tmp_path, bootstrap, text(after)):
+        for number in newest:
+            assert post(ports(), b"-1", id_=f"n{number}").json() == {"message": "committed before"}
+        assert post(ports(), b"10", id_="n10").json() == {"message": "committed"}
+    with running(tmp_path, bootstrap, text(after)):  # as it was committed
+        for number in range(10 - min(known, after - 1), 11):
+            assert post(ports(), b"-1", id_=f"n{number}").json() == {"message": "committed before"}
+    assert values(client, unique) == list(range(11))
+
+
 def test_deeply_nested_posts_are_refused_and_the_next_one_is_taken(
     tmp_path: Path, bootstrap: str, client: Client, unique: str, ports: Callable[[], int]
 ) -> None:

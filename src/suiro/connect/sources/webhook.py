@@ -110,6 +110,7 @@ class WebhookSource:
         self._pending: dict[str, _Post] = {}  # those with an id
         self._polled: list[_Post] = []
         self._slots: dict[int, str] = {}  # the last ids, in a ring
+        self._moved: dict[str, str | None] = {}  # slots of another size of the ring, until they are committed
         self._seen: set[str] = set()
         self._next = 0
         self._closing = False
@@ -123,12 +124,11 @@ class WebhookSource:
 
     def open_parts(self, parts: dict[str, Any]) -> None:
         self._forget()
-        window = self._settings.dedup_window
-        self._slots = {int(slot): id_ for slot, id_ in parts.items() if int(slot) < window}
-        self._seen = set(self._slots.values())
+        self._slots = {int(slot): id_ for slot, id_ in parts.items()}
 
     def open(self, position: dict[str, Any] | None) -> None:
         self._next = 0 if position is None else position["next"]
+        self._resize((position or {}).get("window"))
         settings = self._settings
         tls = None
         if settings.certificate is not None and settings.certificate_key is not None:
@@ -145,6 +145,20 @@ class WebhookSource:
         name = f"webhook-{self._about.name}"
         listener = listen_on(*settings.address, name=self._about.name)
         self._server = HttpServer(guard, listener, name=name, tls=tls)
+
+    def _resize(self, before: int | None) -> None:
+        """The ring had another size until now: its newest ids stay, each where this size has it. `before`: None where
+        an earlier release has written the position."""
+        window = self._settings.dedup_window
+        if before is None:
+            before = max(window, max(self._slots, default=0) + 1)
+        if before != window:
+            last = self._next - 1
+            numbers = {last - (last - slot) % before: id_ for slot, id_ in self._slots.items()}
+            kept = {number % window: numbers[number] for number in sorted(numbers)[-window:]}
+            self._moved = {str(slot): kept.get(slot) for slot in self._slots.keys() | kept.keys()}
+            self._slots = kept
+        self._seen = set(self._slots.values())
 
     def poll(self) -> Polled | None:
         posts: list[_Post] = []
@@ -170,12 +184,14 @@ class WebhookSource:
 
     def _of(self, posts: list[_Post]) -> Polled:
         self._polled = posts
-        parts, number = {}, self._next
+        window, number = self._settings.dedup_window, self._next
+        parts = dict(self._moved)
         for post in posts:
             if post.id is not None:
-                parts[str(number % self._settings.dedup_window)] = post.id
+                parts[str(number % window)] = post.id
                 number += 1
-        return Polled(records=[post.record for post in posts], position={"next": number}, parts=parts)
+        position = {"next": number, "window": window}
+        return Polled(records=[post.record for post in posts], position=position, parts=parts)
 
     def committed(self) -> None:
         with self._lock:
@@ -188,6 +204,7 @@ class WebhookSource:
                     self._pending.pop(post.id, None)
                     self._next += 1
             self._posts.difference_update(self._polled)
+        self._moved = {}
         for post in self._polled:
             post.done.set_result(True)
         self._polled = []
