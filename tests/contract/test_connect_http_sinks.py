@@ -340,6 +340,19 @@ def test_a_refused_request_is_said(
     assert "401 Unauthorized" in told["error"]
 
 
+@pytest.mark.parametrize("fault", [Answer(401), CUT, Answer(200)])
+def test_what_is_said_of_an_index_does_not_tell_its_password(
+    tmp_path: Path, bootstrap: str, client: Client, topic: str, engine: HttpPeer, fault: Answer | str
+) -> None:
+    send(client, topic, [{"n": 1}], keys=["a"])
+    engine.faults.append(fault)
+    secret = search(topic, engine, "attempts = 1").replace("http://", "http://me:pa55@")
+    with running(tmp_path, bootstrap, secret) as runtime:
+        told = str(reaches(runtime, topic, lambda at: at["error"], "an error"))
+    assert engine.url in told
+    assert "pa55" not in told
+
+
 @pytest.mark.parametrize(
     ("made", "settings", "said"),
     [

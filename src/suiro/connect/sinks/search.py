@@ -80,11 +80,12 @@ class SearchSink:
         self._settings = read_settings(SearchSettings, settings)
         self._settings.check()
         self._about = about
+        # What is said of it goes into logs and the status. The URL may hold a password.
+        self._server = http_dataset(self._settings.url).namespace
         self._http: httpx.Client | None = None
 
     def datasets(self) -> Sequence[Dataset]:
-        of_server = http_dataset(self._settings.url)
-        return [Dataset(namespace=of_server.namespace, name=self._settings.index)]
+        return [Dataset(namespace=self._server, name=self._settings.index)]
 
     def open(self) -> None:
         settings = self._settings
@@ -160,11 +161,11 @@ class SearchSink:
                 )
             else:
                 raise UsageError(
-                    f"{self._about.name}: {self._settings.url} refuses the request: {summary_of(response)}"
+                    f"{self._about.name}: {self._server} refuses the request: {summary_of(response)}"
                 )
         if items:
             raise TransientError(
-                f"{self._about.name}: {self._settings.url} did not take {len(items)} records in "
+                f"{self._about.name}: {self._server} did not take {len(items)} records in "
                 f"{self._settings.attempts} attempts; the last failure: {failure}"
             )
 
@@ -189,9 +190,7 @@ class SearchSink:
             if len(answers) != len(items):
                 raise ValueError(f"{len(answers)} answers to {len(items)} items")
         except (ValueError, KeyError, TypeError, AttributeError) as error:
-            raise TransientError(
-                f"{self._settings.url} does not answer as a bulk API does: {error}"
-            ) from error
+            raise TransientError(f"{self._server} does not answer as a bulk API does: {error}") from error
         again: list[_Item] = []
         failure = ""
         for item, answer in zip(items, answers, strict=True):
