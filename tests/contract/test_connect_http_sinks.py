@@ -287,6 +287,31 @@ def test_what_the_index_refuses_is_put_aside(
         assert said in reasons
 
 
+@pytest.mark.parametrize(
+    ("status", "error"),
+    [
+        (403, "cluster_block_exception"),
+        (403, "security_exception"),
+        (404, "index_not_found_exception"),
+        (400, "index_closed_exception"),
+    ],
+)
+def test_an_index_that_takes_no_document_makes_no_dead_letters(
+    tmp_path: Path, bootstrap: str, client: Client, topic: str, engine: HttpPeer, index: Index,
+    status: int, error: str,
+) -> None:  # fmt: skip
+    """It is closed for a while, say: the documents are to be in it afterwards."""
+    item = {"index": {"status": status, "error": {"type": error, "reason": "no"}}}
+    engine.faults.append(Answer(body={"errors": True, "items": [item, item]}))
+    send(client, topic, [{"n": 1}, {"n": 2}], keys=["a", "b"])
+    more = f'dead_letter_topic = "dead-{topic}"'
+    with running(tmp_path, bootstrap, search(topic, engine, more)) as runtime:
+        at = reaches(runtime, topic, lambda at: at["records"] == 2, "two records")
+    assert at["rejected"] == 0
+    assert len(index.documents) == 2
+    assert committed(client, f"dead-{topic}") == []
+
+
 def test_a_document_too_large_for_any_request_is_put_aside(
     tmp_path: Path, bootstrap: str, client: Client, topic: str, engine: HttpPeer, index: Index
 ) -> None:

@@ -14,7 +14,8 @@ TOPIC-PARTITION-OFFSET. Offsets are committed behind each batch.
 
 Items that the index is too busy for (429) or fails at (5xx) are sent again, and only they; what it refuses (a mapping
 that does not fit) is put aside; a request that is too large (413) is halved, down to one document, which is then put
-aside.
+aside. Where the index is not there, or closed, or may not be written to, no document is at fault: the connector stops,
+and goes on once that is over.
 """
 
 from __future__ import annotations
@@ -43,6 +44,8 @@ _BUSY = 429
 _FAILED = 500  # and above: of the index, not of the document
 _OLDER = 409
 _ABSENT = 404
+_OF_THE_INDEX = (401, 403, _ABSENT)
+_ERRORS_OF_THE_INDEX = ("index_closed_exception", "invalid_index_name_exception")  # both have the status 400
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -200,8 +203,13 @@ class SearchSink:
             if status == _BUSY or status >= _FAILED:
                 again.append(item)
                 failure = f"{status}: {answer.get('error')}"
-            else:
-                batch.reject(
-                    item.record, f"the index refuses it: {status}: {json.dumps(answer.get('error'))}"
+                continue
+            fault = answer.get("error")
+            kind = fault.get("type") if isinstance(fault, dict) else None
+            if status in _OF_THE_INDEX or kind in _ERRORS_OF_THE_INDEX:
+                raise UsageError(
+                    f"{self._about.name}: {self._server} takes no document for the index of {item.record.place}: "
+                    f"{status}: {json.dumps(fault)}. Create or open it, or allow the user to write to it"
                 )
+            batch.reject(item.record, f"the index refuses it: {status}: {json.dumps(fault)}")
         return again, failure
