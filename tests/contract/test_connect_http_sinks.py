@@ -6,7 +6,7 @@ import hashlib
 import hmac
 import json
 import random
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -15,10 +15,11 @@ from support.connecting import committed, reaches, running, send, state
 from support.http_peer import CUT, LOSE, Answer, Asked, HttpPeer
 
 from suiro.client import Client, NewTopic
-from suiro.clock import SystemClock
-from suiro.connect import About, SettingError
+from suiro.clock import ManualClock, SystemClock
+from suiro.connect import About, SettingError, SinkBatch, SinkRecord
 from suiro.connect.sinks.search import SearchSink
 from suiro.connect.sinks.webhook import WebhookSink
+from suiro.errors import TransientError
 from suiro.foundation.nesting import MAX_NESTING
 
 
@@ -340,6 +341,68 @@ def test_a_document_is_sent_again_where_a_node_of_the_index_failed(
         reaches(runtime, topic, lambda at: at["records"] == 2, "two records")
     assert index.documents == {(f"i-{topic}", "b"): {"n": 2}}
     assert committed(client, f"dead-{topic}") == []
+
+
+def test_a_document_at_which_the_index_fails_for_long_is_put_aside(tmp_path: Path) -> None:
+    """While it takes others. One at which it fails as it fails at all others waits."""
+    clock = ManualClock()
+    rejected: list[int] = []
+    answers = {"a": 201, "b": 500, "c": 201}
+
+    def answer(asked: Asked) -> Answer:
+        ids = [json.loads(line)["index"]["_id"] for line in asked.body.splitlines()[::2]]
+        error = {"type": "null_pointer_exception"}
+        items = [{"index": {"status": answers[id_], "error": error}} for id_ in ids]
+        return Answer(body={"errors": True, "items": items})
+
+    with HttpPeer(answer) as peer:
+        sink = SearchSink(
+            {"url": peer.url, "attempts": 2, "retry_ms": 0}, About(name="s", folder=tmp_path, clock=clock)
+        )
+
+        def put() -> None:
+            """As after a restart."""
+            sink.open()
+            try:
+                sink.put(batch_of(["a", "b", "c"], lambda record, reason: rejected.append(record.offset)))
+            finally:
+                sink.close()
+
+        answers |= {"a": 500, "c": 500}
+        for _ in range(2):
+            with pytest.raises(TransientError, match="3 records in 2 attempts"):
+                put()
+            clock.advance(3_600_000)
+        answers |= {"a": 201, "b": 503, "c": 201}  # of a shard that is away
+        with pytest.raises(TransientError, match="1 records in 2 attempts"):
+            put()
+        answers["b"] = 500
+        with pytest.raises(TransientError, match="1 records in 2 attempts"):
+            put()
+        clock.advance(599_000)
+        with pytest.raises(TransientError, match="1 records in 2 attempts"):
+            put()
+        assert rejected == []
+        clock.advance(1_000)
+        put()
+        assert rejected == [1]
+
+
+def batch_of(keys: list[str], reject: Callable[[SinkRecord, str], None]) -> SinkBatch:
+    records = [
+        SinkRecord(
+            topic="t", partition=0, offset=at, timestamp_ms=0, key=key, value={}, headers=(),
+            raw_key=key.encode(), raw_value=b"{}",
+        )
+        for at, key in enumerate(keys)
+    ]  # fmt: skip
+    return SinkBatch(
+        records=records,
+        first_offsets={("t", 0): 0},
+        next_offsets={("t", 0): len(keys)},
+        reject=reject,
+        settle=lambda: None,
+    )
 
 
 def test_documents_by_offset(

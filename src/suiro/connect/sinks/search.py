@@ -14,8 +14,8 @@ TOPIC-PARTITION-OFFSET. Offsets are committed behind each batch.
 
 Items that the index is too busy for (429) or fails at (5xx) are sent again, and only they; what it refuses (a mapping
 that does not fit) is put aside; a request that is too large (413) is halved, down to one document, which is then put
-aside. Where the index is not there, or closed, or may not be written to, no document is at fault: the connector stops,
-and goes on once that is over.
+aside. So is a document at which the index has failed (500) for ten minutes while it took others. Where the index is not
+there, or closed, or may not be written to, no document is at fault: the connector stops, and goes on once that is over.
 """
 
 from __future__ import annotations
@@ -38,6 +38,7 @@ from suiro.foundation.settings import SettingError, read_settings, require_http,
 from suiro.telemetry import Dataset
 
 LONGEST_WAIT_MS = 5_000
+FAILED_FOR_MS = 600_000
 ANSWER_BYTES = 64 * 1024 * 1024  # unpacked; it has some hundred for each document
 ID_BYTES = 512
 _BUSY = 429
@@ -86,6 +87,8 @@ class SearchSink:
         # What is said of it goes into logs and the status. The URL may hold a password.
         self._server = http_dataset(self._settings.url).namespace
         self._http: httpx.Client | None = None
+        # Documents at which the index fails, and since when: also over restarts, which begin with the same batch.
+        self._failing_since_ms: dict[str, int] = {}
 
     def datasets(self) -> Sequence[Dataset]:
         return [Dataset(namespace=self._server, name=self._settings.index)]
@@ -111,6 +114,7 @@ class SearchSink:
             if item is not None:
                 items.append(item)
         self._send_all(batch, items)
+        self._failing_since_ms.clear()
 
     def _item(self, record: SinkRecord) -> _Item | None:
         """None for a deletion of what is never overwritten."""
@@ -135,7 +139,7 @@ class SearchSink:
         return _Item(record, ("\n".join(lines) + "\n").encode(), deletes)
 
     def _send_all(self, batch: SinkBatch, items: Sequence[_Item]) -> None:
-        wait_ms, failure = self._settings.retry_ms, ""
+        count, wait_ms, failure = len(items), self._settings.retry_ms, ""
         for attempt in range(self._settings.attempts):
             if not items:
                 return
@@ -166,11 +170,26 @@ class SearchSink:
                 raise UsageError(
                     f"{self._about.name}: {self._server} refuses the request: {summary_of(response)}"
                 )
+        if len(items) < count:
+            items = self._without_poison(batch, items)
         if items:
             raise TransientError(
                 f"{self._about.name}: {self._server} did not take {len(items)} records in "
                 f"{self._settings.attempts} attempts; the last failure: {failure}"
             )
+
+    def _without_poison(self, batch: SinkBatch, items: Sequence[_Item]) -> list[_Item]:
+        """Of a batch of which the index took others."""
+        now_ms = self._about.clock.monotonic_ms()
+        left: list[_Item] = []
+        for item in items:
+            since_ms = self._failing_since_ms.get(item.record.place, now_ms)
+            if now_ms - since_ms < FAILED_FOR_MS:
+                left.append(item)
+            else:
+                minutes = (now_ms - since_ms) // 60_000
+                batch.reject(item.record, f"the index fails at it, for {minutes} minutes, and takes others")
+        return left
 
     def _post(self, content: bytes) -> httpx.Response:
         assert self._http is not None
@@ -203,6 +222,10 @@ class SearchSink:
             if status == _BUSY or status >= _FAILED:
                 again.append(item)
                 failure = f"{status}: {answer.get('error')}"
+                if status == _FAILED:
+                    self._failing_since_ms.setdefault(item.record.place, self._about.clock.monotonic_ms())
+                else:  # a shard is away, or has no room
+                    self._failing_since_ms.pop(item.record.place, None)
                 continue
             fault = answer.get("error")
             kind = fault.get("type") if isinstance(fault, dict) else None
