@@ -15,9 +15,11 @@ from support.connecting import committed, reaches, running, send, state, values
 from support.waiting import wait_until
 
 from suiro.client import LATEST, Client, NewTopic
-from suiro.clock import ShiftedClock
+from suiro.clock import ShiftedClock, SystemClock
 from suiro.connect import (
     About,
+    Configuration,
+    Connector,
     Polled,
     Runtime,
     SinkBatch,
@@ -26,6 +28,8 @@ from suiro.connect import (
     serve_control,
     sink_task,
 )
+from suiro.connect.configuration import ConnectSettings
+from suiro.connect.task import TaskContext
 from suiro.console.dead_letters import dead_letter_of
 from suiro.console.records import LogRecord
 from suiro.protocol import compression
@@ -363,6 +367,36 @@ def test_a_failing_connector_leaves_the_others_alone_and_recovers(
         runtime.restart(bad)
         reaches(runtime, bad, lambda at: at["records"] == 2, "the bad one's two records")
     assert Gathering.taken[bad] == [(None, 1), (None, 2)]
+
+
+def test_a_restart_does_not_wait_for_a_clock_that_was_set_back(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    behind_ms = 0
+    wall_ms = SystemClock.wall_ms
+    monkeypatch.setattr(SystemClock, "wall_ms", lambda self: wall_ms(self) - behind_ms)
+    restarted = threading.Event()
+
+    class Failing:
+        runs = 0
+
+        def run(self, context: TaskContext) -> None:
+            self.runs += 1
+            if self.runs == 1:
+                raise OSError("the disk is on fire")
+            restarted.set()
+            context.stopping.wait()
+
+    connector = Connector(name="c", side="source", kind="x:Failing", task=Failing(), paused=False)
+    configuration = Configuration(folder=tmp_path, settings=ConnectSettings(), connectors=(connector,))
+    runtime = Runtime(configuration, first_backoff_ms=1_000)
+    runtime.start()
+    try:
+        reaches(runtime, "c", lambda at: at["state"] == "RESTARTING", "the failure")
+        behind_ms = 24 * 3_600_000
+        assert restarted.wait(30)
+    finally:
+        assert runtime.stop()
 
 
 @pytest.mark.parametrize("kind", ["Gathering", "Ledger"])

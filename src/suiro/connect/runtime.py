@@ -134,6 +134,7 @@ class _Supervised:
         self._state = "PAUSED" if connector.paused else "RUNNING"
         self._error: str | None = None
         self._retry_at_ms: int | None = None
+        self._retry_ends_ms = 0  # the same on the clock that nobody sets
         self._restarts = 0
         self._thread = threading.Thread(target=self._work, name=f"connect-{connector.name}", daemon=True)
 
@@ -239,8 +240,7 @@ class _Supervised:
 
     def _waits(self) -> bool:
         """True after a wait that another look must follow."""
-        assert self._retry_at_ms is not None
-        left_ms = self._retry_at_ms - SystemClock().wall_ms()
+        left_ms = self._retry_ends_ms - SystemClock().monotonic_ms()
         if left_ms <= 0:
             return False
         self._changed.wait(left_ms / 1000)
@@ -262,6 +262,7 @@ class _Supervised:
             return
         self._state = "RESTARTING"
         self._retry_at_ms = SystemClock().wall_ms() + self._backoff_ms
+        self._retry_ends_ms = SystemClock().monotonic_ms() + self._backoff_ms
         _log.warning(
             "%s failed and restarts in %d ms: %s",
             self._connector.name,
