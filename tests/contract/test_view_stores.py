@@ -295,6 +295,24 @@ def filled(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
         yield store
 
 
+@pytest.mark.parametrize(
+    ("where", "found"),
+    [
+        ("n:eq:1", ["nul"]),
+        ("text:prefix:a", ["nul"]),
+        (r'path:eq:"\\u0000"', ["path"]),
+        ("path:prefix:\\", ["path"]),
+    ],
+)
+def test_a_row_with_the_character_nul_is_searched_as_others_are(
+    open_one: Open, where: str, found: list[str]
+) -> None:
+    store = open_one(key=("name",))
+    values = [value(n=1, text="a\x00b"), value(n=2, path="\\u0000")]
+    store.apply(cut(0), [("nul",), ("path",)], values)
+    assert [row.key[0] for row in store.rows(where=[where]).rows] == found
+
+
 def test_conditions_are_joined_and_wrong_ones_refused(filled: Store) -> None:
     assert filled.rows(where=["number:eq:10", "low:eq:apple"]).rows
     assert not filled.rows(where=["number:eq:10", "low:eq:pear"]).rows

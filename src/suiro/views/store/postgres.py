@@ -306,7 +306,8 @@ class PostgresStore(TableStore):
 
     def _holds(self, condition: Condition, text: str, path: tuple[str | int, ...]) -> tuple[str, list[Any]]:
         steps = [str(step) for step in path]
-        kind, item = f"json_typeof({text}::json #> ?)", f"({text}::json #>> ?)"
+        json = f"{_WITHOUT_NUL.format(text)}::json"
+        kind, item = f"json_typeof({json} #> ?)", f"({json} #>> ?)"
         value, operator = condition.value, condition.operator
         if value is None:
             same = f"coalesce({kind}, 'null') = 'null'"
@@ -341,6 +342,12 @@ class PostgresStore(TableStore):
         ]
 
 
+_WITHOUT_NUL = (
+    r"(CASE WHEN strpos({0}, E'\\u0000') = 0 THEN {0} ELSE "
+    r"replace(replace(replace({0}, E'\\\\', E'\x01'), E'\\u0000', E'\\u0001'), E'\x01', E'\\\\') END)"
+)
+"""Postgres does not look into JSON in which any text has the character NUL. Two backslashes are one that is meant; and
+no control character stands in JSON as it is."""
 _SIGNS = {"eq": "=", "ne": "=", "lt": "<", "le": "<=", "gt": ">", "ge": ">="}
 
 
