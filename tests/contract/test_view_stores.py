@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
@@ -29,6 +30,7 @@ from suiro.views.store import (
     Store,
     StoreBrokenError,
     StoreOfAnotherError,
+    StoreUnavailableError,
     common_cut,
     no_common_cut,
     open_store,
@@ -584,6 +586,25 @@ def test_dropped_a_store_takes_no_room(open_one: Open, tmp_path: Path) -> None:
     store.drop()
     assert not [path for path in tmp_path.rglob("*") if path.is_file()]
     assert open_one().cut is None
+
+
+def test_a_store_that_is_being_compared_is_dropped_later(
+    postgres: Postgres, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whoever frees a retired version is not held up for as long as somebody reads it: it tries again."""
+    monkeypatch.setattr("suiro.views.store.postgres.DROP_WAIT_MS", 50)
+    spec = Described(serve="postgres", view=f"v{uuid4().hex[:8]}")
+    with opened(spec, Path(), postgres) as compared, ThreadPoolExecutor(1) as threads:
+        compared.apply(cut(0), [UA], [value(n=0)])
+        freed = opened(spec, Path(), postgres)
+        with compared.held():
+            assert keys(compared.rows().rows) == [UA]
+            with pytest.raises(StoreUnavailableError, match="lock timeout"):
+                threads.submit(freed.drop).result(20)
+            assert keys(compared.rows().rows) == [UA]
+        freed.drop()
+        with pytest.raises(StoreBrokenError):
+            compared.rows()
 
 
 def test_who_reads_on_makes_no_file_where_one_was_dropped(tmp_path: Path) -> None:

@@ -45,6 +45,8 @@ from suiro.views.store.tables import (
 LONGEST_NAME = 63
 QUESTION_LIMIT_MS = 10_000
 CONNECT_TIMEOUT_S = 10
+DROP_WAIT_MS = 2_000
+"""For those that read the store: a comparison may take an hour, and who drops it has other versions to tend."""
 IDLE_READERS = 16
 
 _TABLES = """
@@ -297,6 +299,7 @@ class PostgresStore(TableStore):
 
     def drop(self) -> None:
         with self._transaction() as connection:
+            connection.execute(f"SET LOCAL lock_timeout = {DROP_WAIT_MS}".encode())
             connection.execute(
                 sql.SQL("DROP SCHEMA IF EXISTS {} CASCADE").format(sql.Identifier(self.schema))
             )
