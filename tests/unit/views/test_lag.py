@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from suiro.views.cuts import Cut
-from suiro.views.pipeline.lag import covers, lag_of
+from suiro.views.pipeline.lag import SeenCuts, covers, lag_of
 
 
 def cut(*offsets: int, time_ms: int = 0, topic: str = "in") -> Cut:
@@ -52,3 +54,14 @@ def test_only_topics_that_both_read_count() -> None:
     other = Cut(number=0, inputs={("in", 0): 5, ("more", 0): 7}, outputs={}, time_ms=0)
     assert covers(cut(5), other)
     assert not covers(cut(4), other)
+
+
+def test_a_cut_is_as_old_as_it_was_seen_for_though_the_clock_was_set_back() -> None:
+    seen = SeenCuts()
+    for number in range(3):
+        seen.note(replace(SERVING[-1], number=number), 100 * number)
+    seen.note(replace(SERVING[-1], number=1), 1_000)
+    ages = [seen.age_ms(replace(SERVING[-1], number=number), 1_000) for number in range(4)]
+    assert ages == [1_000, 900, 800, 0]
+    assert lag_of(cut(20, 20), SERVING, 0, age_ms=lambda _: 700) == 700
+    assert lag_of(cut(20, 20), SERVING, 3_500, age_ms=lambda _: 100) == 500

@@ -379,6 +379,20 @@ def test_a_candidate_that_lags_takes_callers_back_if_asked(kept: Kept) -> None:
     assert "version 2 lags by" in kept.journal.events[-1].detail["reason"]
 
 
+def test_a_candidate_that_lags_is_noticed_while_the_clock_is_behind(
+    kept: Kept, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It was set back by a day: no cut is old by it, until it is there again."""
+    kept.two()
+    kept.shift(100, 10_000, hold_ms=60_000, guards=RollbackConditions(lag_ms=50))
+    now_ms = SystemClock().wall_ms()
+    monkeypatch.setattr(SystemClock, "wall_ms", lambda self: now_ms - 86_400_000)
+    serving = kept.version(1)
+    assert serving.cut is not None
+    serving.cut = Cut(number=serving.cut.number + 1, inputs={("in", 0): 20}, outputs={0: 1}, time_ms=now_ms)
+    kept.ends_in("rolled back")
+
+
 def test_status_says_it_all(kept: Kept) -> None:
     kept.two()
     status = kept.reconciler.status()

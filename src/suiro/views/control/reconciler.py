@@ -22,7 +22,7 @@ from suiro.views.control.journal import ConcurrentChangeError, Journal
 from suiro.views.control.running import HostEnvironment, LocationTakenError, RunningVersion, free
 from suiro.views.control.supervision import FAILURES
 from suiro.views.definition import VersionSpec
-from suiro.views.pipeline.lag import covers, lag_of
+from suiro.views.pipeline.lag import SeenCuts, covers, lag_of
 from suiro.views.pipeline.pace import InputLag, Pace, ask_throttle
 from suiro.views.pipeline.throttle import read_throttle
 from suiro.views.state import NO_CONDITIONS, RefusedChangeError, Version, View, position_of
@@ -84,6 +84,7 @@ class Reconciler:
         # Retired versions that could not be freed, and when to try again.
         self._free_again_ms: dict[int, int] = {}
         self._limit_logs_ms = 0
+        self._seen_cuts: dict[int, SeenCuts] = {}
         self._input_lags: dict[int, InputLag] = {}
         self._paces: dict[int, Pace] = {}
         self._held: _CurrentShare | None = None
@@ -131,7 +132,13 @@ class Reconciler:
             return None
         if other.cut is None or (one.cut is not None and covers(one.cut, other.cut)):
             return 0
-        return lag_of(one.cut, other.store.newest_cuts(), self._clock.wall_ms())
+        now_ms, seen = self._clock.monotonic_ms(), self._seen_cuts.get(other.spec.version, SeenCuts())
+        return lag_of(
+            one.cut,
+            other.store.newest_cuts(),
+            self._clock.wall_ms(),
+            age_ms=lambda cut: seen.age_ms(cut, now_ms),
+        )
 
     def status(self) -> dict[str, Any]:
         view = self._journal.view(self.name)
@@ -187,6 +194,7 @@ class Reconciler:
     def _keep(self) -> None:
         tends = (
             self._tend_versions,
+            self._note_cuts,
             self._tend_readiness,
             self._tend_pace,
             self._tend_shift,
@@ -215,6 +223,12 @@ class Reconciler:
                 with self._lock:
                     del self._running[version.number]
                 running.stop()
+
+    def _note_cuts(self, view: View) -> None:
+        serving = self.running(view.routing.serving or 0)
+        if serving is not None and serving.cut is not None:
+            seen = self._seen_cuts.setdefault(serving.spec.version, SeenCuts())
+            seen.note(serving.cut, self._clock.monotonic_ms())
 
     def _free_retired(self, view: View) -> None:
         """Versions that have ended. What fails is tried again: the brokers may be away, or refuse it."""
