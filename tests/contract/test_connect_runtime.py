@@ -447,6 +447,55 @@ def test_a_record_as_large_as_can_be_becomes_a_dead_letter(
 
 
 @NODE_ONLY
+def test_a_topic_of_short_dead_letters_gets_their_beginning(
+    tmp_path: Path, bootstrap: str, client: Client, new_topic: Callable[..., str], unique: str
+) -> None:
+    topic, dead = new_topic(), f"dead-{unique}"
+    client.create_topics([NewTopic(dead, 1, configs={"max.message.bytes": "900"})])
+    raw = b"{" + random.Random(1).randbytes(5_000)
+    send(client, topic, [raw])
+    with running(tmp_path, bootstrap, sink(unique, topic, more=f'dead_letter_topic = "{dead}"')) as runtime:
+        reaches(runtime, unique, lambda at: at["lag"] == 0, "no lag")
+    (letter,) = committed(client, dead)
+    assert len(letter["value"]) > 50
+    assert raw.startswith(letter["value"])
+    assert letter["headers"]["__connect.errors.topic"] == topic.encode()
+    assert letter["headers"]["__connect.errors.cut"] == b"true"
+
+
+@NODE_ONLY
+def test_a_topic_that_takes_no_dead_letter_is_named(
+    tmp_path: Path, bootstrap: str, client: Client, new_topic: Callable[..., str], unique: str
+) -> None:
+    topic, dead = new_topic(), f"dead-{unique}"
+    client.create_topics([NewTopic(dead, 1, configs={"max.message.bytes": "100"})])
+    send(client, topic, [b"{"])
+    with running(tmp_path, bootstrap, sink(unique, topic, more=f'dead_letter_topic = "{dead}"')) as runtime:
+        reaches(runtime, unique, lambda at: "Raise its max.message.bytes" in (at["error"] or ""), "the error")
+
+
+@NODE_ONLY
+def test_a_topic_that_takes_larger_dead_letters_by_now_gets_whole_ones(
+    tmp_path: Path, bootstrap: str, client: Client, new_topic: Callable[..., str], unique: str
+) -> None:
+    topic, dead = new_topic(), f"dead-{unique}"
+    client.create_topics([NewTopic(dead, 1, configs={"max.message.bytes": "2000"})])
+    clock = ShiftedClock()
+    raw = random.Random(1).randbytes(5_000)
+    text = sink(unique, topic, more=f'dead_letter_topic = "{dead}"')
+    send(client, topic, [raw])
+    with running(tmp_path, bootstrap, text, clock=clock) as runtime:
+        reaches(runtime, unique, lambda at: at["lag"] == 0, "no lag")
+        client.admin.alter_configs("topic", {dead: {"max.message.bytes": "10000"}})
+        clock.advance(2 * 3_600_000)
+        send(client, topic, [raw])
+        reaches(runtime, unique, lambda at: at["records"] == 2 and at["lag"] == 0, "no lag")
+    first, second = committed(client, dead)
+    assert "__connect.errors.cut" in first["headers"]
+    assert (second["value"], "__connect.errors.cut" in second["headers"]) == (raw, False)
+
+
+@NODE_ONLY
 def test_without_a_dead_letter_topic_the_record_is_named(
     tmp_path: Path, bootstrap: str, client: Client, new_topic: Callable[..., str], unique: str
 ) -> None:

@@ -29,7 +29,7 @@ from suiro.connect.record_spans import sink_spans
 from suiro.connect.schema_fields import Fields, fields_reader
 from suiro.connect.task import Ended, Outgoing, TaskContext, Topics, batches_of, one_transaction
 from suiro.connect.values import FORMATS, decoder
-from suiro.errors import DataLossError, OffsetOutOfRangeError, RefusedError, UnknownTopicError
+from suiro.errors import DataLossError, OffsetOutOfRangeError, RefusedError, UnknownTopicError, UsageError
 from suiro.foundation.settings import SettingError, require_least, require_one_of
 from suiro.foundation.types import TopicPartition
 from suiro.protocol import columnar, compression
@@ -47,6 +47,9 @@ COMMIT_AGAIN_MS = 600_000
 partition that has had no record since."""
 LETTER_BYTES = 1_000_000
 """Of a dead letter whose topic did not take it as it was. Half of it, where that is too large, and so on."""
+LEAST_LETTER_BYTES = 256
+LETTERS_LIMITED_MS = 3_600_000
+"""For so long a topic is not asked again whether it takes larger ones."""
 _NO_LIMIT = 1 << 62
 ERROR_HEADERS = 5  # behind the record's own
 FROM = {"earliest": EARLIEST, "latest": LATEST}
@@ -105,12 +108,26 @@ class SinkTask:
 
 @dataclass(slots=True)
 class _LetterLimit:
-    """How large a dead letter may be. Known from what was refused, and kept over restarts."""
+    """How large a dead letter may be. Known from what was refused, and kept over restarts for a while: the topic may be
+    changed."""
 
     size: int = _NO_LIMIT
+    _until_ms: int = 0
 
-    def lower(self) -> None:
-        self.size = min(LETTER_BYTES, self.size // 2)
+    def lower(self, refused: int, now_ms: int) -> bool:
+        """`refused`: the largest batch; until there is a limit, of several letters. False where none is smaller."""
+        is_first = self.size == _NO_LIMIT
+        self.size = min(LETTER_BYTES, refused - 1) if is_first else min(self.size, refused) // 2
+        self._until_ms = now_ms + LETTERS_LIMITED_MS
+        if self.size >= LEAST_LETTER_BYTES:
+            return True
+        self.size = _NO_LIMIT
+        return False
+
+    def at(self, now_ms: int) -> int:
+        if now_ms >= self._until_ms:
+            self.size = _NO_LIMIT
+        return self.size
 
 
 @dataclass(frozen=True, slots=True)
@@ -398,15 +415,22 @@ class _Running:
     def _produce_dead_letters(self) -> None:
         if self._dead:
             batches = self._batches(self._dead)
-            if self._letters.size < _NO_LIMIT:
-                batches = [batch for letter in self._dead for batch in self._batches([self._fitting(letter)])]
+            now_ms = self._context.clock.monotonic_ms()
+            limit = self._letters.at(now_ms)
+            if limit < _NO_LIMIT:
+                fitting = [self._fitting(letter, limit) for letter in self._dead]
+                batches = [batch for letter in fitting for batch in self._batches([letter])]
             self._turn += 1
             self._producer.add_partitions(sorted({(batch.topic, batch.partition) for batch in batches}))
             try:
                 self._producer.produce(batches)
             except RefusedError as error:
-                if error.code_name == "MESSAGE_TOO_LARGE":
-                    self._letters.lower()
+                largest = max(len(batch.data) for batch in batches)
+                if error.code_name == "MESSAGE_TOO_LARGE" and not self._letters.lower(largest, now_ms):
+                    raise UsageError(
+                        f"{self._context.name}: topic {self._settings.dead_letter_topic} takes no dead letter, however "
+                        f"short it is cut ({error}). Raise its max.message.bytes"
+                    ) from error
                 raise
             self._dead = []
 
@@ -414,16 +438,20 @@ class _Running:
         # Compressed, because a record that was may be larger than what a topic takes.
         return batches_of(letters, self._topics, turn=self._turn, compression=compression.ZSTD)
 
-    def _fitting(self, letter: Outgoing) -> Outgoing:
+    def _fitting(self, letter: Outgoing, limit: int) -> Outgoing:
         """The beginning of one that is too large, without the headers of the record itself."""
-        limit = self._letters.size
         if len(self._batches([letter])[0].data) <= limit:
             return letter
         key, value = letter.key, letter.value
+        *origin, reason = letter.headers[-ERROR_HEADERS:]
         return letter._replace(
             key=None if key is None else key[: limit // 4],
             value=None if value is None else value[: limit // 2],
-            headers=(*letter.headers[-ERROR_HEADERS:], ("__connect.errors.cut", b"true")),
+            headers=(
+                *origin,
+                (reason[0], (reason[1] or b"")[: limit // 8]),
+                ("__connect.errors.cut", b"true"),
+            ),
         )
 
     # -- telling ---------------------------------------------------------------------------------------------
