@@ -21,7 +21,7 @@ from support.waiting import wait_until
 
 from suiro.client import Client, NewTopic
 from suiro.clock import SystemClock
-from suiro.connect import About, SettingError
+from suiro.connect import About, SettingError, SinkBatch
 from suiro.connect.sinks.delta import DeltaSink
 from suiro.connect.sinks.iceberg import IcebergSink
 from suiro.connect.sinks.parquet import ParquetSink
@@ -313,6 +313,35 @@ def test_a_second_parquet_sink_is_no_second_copy(
     files = json.loads((tmp_path / "lake" / "_manifest.json").read_text())["files"]
     assert sum(entry["rows"] for entry in files) == 10
     assert files[-1]["offsets"] == {f"{topic}-0": 10}
+
+
+def test_many_small_batches_do_not_write_the_manifest_anew_each_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sizes: list[int] = []
+    replace = Path.replace
+
+    def replaced(self: Path, target: Path) -> Path:
+        sizes.append(self.stat().st_size)
+        return replace(self, target)
+
+    monkeypatch.setattr(Path, "replace", replaced)
+    sink = ParquetSink({"folder": "lake"}, About(name="s", folder=tmp_path, clock=SystemClock()))
+    sink.open()
+    count = 200
+    for number in range(count):
+        sink.put(
+            SinkBatch(
+                records=[], first_offsets={("t", 0): number}, next_offsets={("t", 0): number + 1},
+                reject=lambda record, reason: None, settle=lambda: None,
+            )
+        )  # fmt: skip
+    (files,) = json.loads((tmp_path / "lake" / "_manifest.json").read_text()).values()
+    assert len(files) >= 0.98 * count - 1
+    sink.close()
+    (files,) = json.loads((tmp_path / "lake" / "_manifest.json").read_text()).values()
+    assert [entry["offsets"]["t-0"] for entry in files] == list(range(1, count + 1))
+    assert sum(sizes) < 60 * sizes[-1]  # not 100 times as much
 
 
 @pytest.mark.parametrize(

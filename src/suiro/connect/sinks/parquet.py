@@ -9,7 +9,8 @@ A batch is one file. It is written under a hidden name, synced, and then linked 
 `part-00000000000000000007.parquet`. That link is the commit: it is there or it is not, and it fails if the number is
 taken. The offsets behind the rows are in the file's own metadata, with those of all partitions before, so the last
 file says where to go on: do not delete it (all others may be). Whoever reads `*.parquet` sees every record once.
-`_manifest.json` names the files, their rows and offsets; it is made from them, and mended at the start.
+`_manifest.json` names the files, their rows and offsets. It is made from them: at the start, at the end, and each time
+that there are two percent more of them, since it is written as a whole.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -34,6 +36,8 @@ from suiro.foundation.types import TopicPartition
 from suiro.telemetry import Dataset
 
 MANIFEST = "_manifest.json"
+LISTED_EVERY = 50
+"""The manifest is written again once a fiftieth of the files is not in it."""
 METADATA_KEY = b"suiro.connect"
 COMPRESSIONS = ("zstd", "snappy", "gzip", "none")
 
@@ -54,7 +58,9 @@ class ParquetSink:
         self._settings, self._columns = settings_and_columns(ParquetSettings, settings)
         self._name = about.name
         self._folder = about.folder / self._settings.folder
-        self._files: list[dict[str, Any]] = []
+        self._files: list[str] = []  # what the manifest says of each, as JSON: there may be a million
+        self._last: dict[str, Any] | None = None
+        self._listed = 0
 
     def datasets(self) -> Sequence[Dataset]:
         return [file_dataset(self._folder, arrow_columns(self._columns.schema))]
@@ -69,15 +75,19 @@ class ParquetSink:
         self._write_manifest()
 
     def close(self) -> None:
-        self._files = []
+        with suppress(OSError):
+            # Not beside another process, which has files that this one does not know.
+            if self._listed < len(self._files) and not self._path(self._next).exists():
+                self._write_manifest()
+        self._files, self._last, self._listed = [], None, 0
 
     def offsets(self, partitions: Sequence[TopicPartition]) -> Mapping[TopicPartition, int]:
         return _targets(self._offsets())
 
     def put(self, batch: SinkBatch) -> None:
         check_expected(batch.first_offsets, _targets(self._offsets()), f"{self._name}: {self._folder}")
-        number = self._files[-1]["number"] + 1 if self._files else 0
-        path = self._folder / f"part-{number:020d}.parquet"
+        number = self._next
+        path = self._path(number)
         hidden = self._hidden()
         rows = self._columns.table(batch)
         offsets = self._offsets() | {
@@ -100,15 +110,24 @@ class ParquetSink:
                 "the existing files"
             ) from error
         sync_folder(self._folder)
-        self._files.append(entry | {"file": path.name, "rows": rows.num_rows})
-        self._write_manifest()
+        self._last = entry | {"file": path.name, "rows": rows.num_rows}
+        self._files.append(json.dumps(self._last))
+        if len(self._files) > self._listed + self._listed // LISTED_EVERY:
+            self._write_manifest()
+
+    @property
+    def _next(self) -> int:
+        return 0 if self._last is None else int(self._last["number"]) + 1
+
+    def _path(self, number: int) -> Path:
+        return self._folder / f"part-{number:020d}.parquet"
 
     def _hidden(self) -> Path:
         """A name that nobody else takes; a process id would not do where two containers share a folder."""
         return self._folder / f".{self._name}-{uuid4().hex}.tmp"
 
     def _offsets(self) -> dict[str, int]:
-        return dict(self._files[-1]["offsets"]) if self._files else {}
+        return {} if self._last is None else dict(self._last["offsets"])
 
     def _read(self) -> None:
         """What the manifest says as far as it goes, and the files that came after it."""
@@ -120,9 +139,10 @@ class ParquetSink:
         except (OSError, ValueError, KeyError):
             pass  # made anew from the files
         paths = sorted(self._folder.glob("part-*.parquet"))
-        self._files = [known.get(path.name) or self._entry(path) for path in paths]
-        if self._files:  # the one that counts is not believed by hearsay
-            self._files[-1] = self._entry(paths[-1])
+        self._files = [json.dumps(known.get(path.name) or self._entry(path)) for path in paths]
+        if paths:  # the one that counts is not believed by hearsay
+            self._last = self._entry(paths[-1])
+            self._files[-1] = json.dumps(self._last)
 
     def _entry(self, path: Path) -> dict[str, Any]:
         found = pq.read_metadata(path)
@@ -142,10 +162,11 @@ class ParquetSink:
     def _write_manifest(self) -> None:
         hidden = self._hidden()
         with hidden.open("x", encoding="utf-8") as file:
-            json.dump({"files": self._files}, file)
+            file.write(f'{{"files": [{", ".join(self._files)}]}}')
             file.flush()
             os.fsync(file.fileno())
         hidden.replace(self._folder / MANIFEST)
+        self._listed = len(self._files)
 
 
 def _targets(offsets: Mapping[str, int]) -> dict[TopicPartition, int]:
