@@ -315,6 +315,20 @@ def test_a_second_parquet_sink_is_no_second_copy(
     assert files[-1]["offsets"] == {f"{topic}-0": 10}
 
 
+@pytest.mark.parametrize("kind", ["delta", "iceberg", "parquet"])
+def test_a_time_that_is_in_no_year_in_utc_is_put_aside(
+    tmp_path: Path, bootstrap: str, client: Client, topic: str, kind: str
+) -> None:
+    times = ["9999-12-31T23:59:59-05:00", "0001-01-01T00:00:00+01:00", "9999-12-31T23:59:59Z"]
+    send(client, topic, [{"at": at} for at in times])
+    text = section(kind, topic, 'at = "timestamp"', f'dead_letter_topic = "dead-{topic}"')
+    with running(tmp_path, bootstrap, text) as runtime:
+        told = reaches(runtime, topic, lambda at: at["records"] == 3, "three records")
+    assert told["rejected"] == 2
+    (row,) = read(kind, tmp_path / "lake")
+    assert row["at"] == datetime.datetime(9999, 12, 31, 23, 59, 59, tzinfo=datetime.UTC)
+
+
 def test_many_small_batches_do_not_write_the_manifest_anew_each_time(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -265,7 +265,8 @@ def _timestamp(value: Any) -> datetime.datetime:
         value = datetime.datetime.fromtimestamp(0, _UTC) + since
     if not isinstance(value, datetime.datetime):
         raise TypeError(f"it is {type(value).__name__}")
-    return value if value.tzinfo is not None else value.replace(tzinfo=_UTC)
+    # Raises OverflowError beyond the years 1 to 9999 in UTC; for a whole column of them it would be too late.
+    return value.astimezone(_UTC) if value.tzinfo is not None else value.replace(tzinfo=_UTC)
 
 
 def _date(value: Any) -> datetime.date:
