@@ -308,6 +308,16 @@ def test_files_are_exact_and_run_nothing(api: Api, client: Client, new_topic: Ne
     assert [row["value"] for row in rows] == [exact.decode(), "'=cmd|' /C calc'!A0", "-5"]
 
 
+def test_a_file_has_all_headers_of_a_record(api: Api, client: Client, new_topic: NewTopicFixture) -> None:
+    topic = new_topic()
+    headers = (("step", b"1"), ("step", b"2"), ("none", None))
+    client.produce(
+        {(topic, 0): encode_batch([Record(offset=0, timestamp=1, key=None, value=b"{}", headers=headers)])}
+    )
+    (line,) = api.http.get(f"/topics/{topic}/export").text.splitlines()
+    assert json.loads(line)["headers"] == [["step", "1"], ["step", "2"], ["none", None]]
+
+
 # -- changing ------------------------------------------------------------------------------------------------
 
 

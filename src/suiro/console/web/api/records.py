@@ -383,10 +383,10 @@ def _json_lines(scan: _Scan) -> Iterator[bytes]:
                 "timestamp": record.timestamp,
                 "key": _as_json(key),
                 "value": _as_json(value),
-                "headers": {
-                    name: None if data is None else data.decode(errors="backslashreplace")
+                "headers": [  # a name may come several times
+                    (name, None if data is None else data.decode(errors="backslashreplace"))
                     for name, data in scan.view.headers(record)
-                },
+                ],
             }
             lines.append(encode(line) + b"\n")
         yield b"".join(lines)
