@@ -11,7 +11,7 @@ from confluent_kafka import TopicPartition
 from confluent_kafka.admin import AdminClient
 
 from suiro.client import Client, NewTopic
-from suiro.errors import DataLossError
+from suiro.errors import DataLossError, UsageError
 from suiro.lineage import Inputs
 from suiro.protocol.records import Record, encode_batch
 from suiro.streams import StreamsBuilder, serdes
@@ -116,6 +116,18 @@ def test_a_row_is_explained_from_the_log(flights: Any) -> None:
         (topic, 1, 2),
     }
     assert found.read == 1  # the carrier's name
+
+
+def test_more_records_than_memory_holds_are_not_explained(
+    flights: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The process would be killed, and in a container the host with it."""
+    monkeypatch.setattr("suiro.views.analysis.explain.replay.KEPT_BYTES_MAX", 1_500)
+    client, topic = flights
+    sides = version(1, topic, keeps_all=True), version(2, topic, keeps_all=False)
+    ends = {**{(topic, partition): end for partition, end in ENDS.items()}, (f"{topic}.names", 0): 1}
+    with pytest.raises(UsageError, match="more than 2 records may belong to these rows of version 1"):
+        explain([("AA",)], *sides, client, ends)
 
 
 def test_what_retention_has_taken_cannot_be_explained(suiro_node: Any) -> None:

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from itertools import repeat
 from typing import Any, Protocol
 
+from suiro.errors import UsageError
 from suiro.lineage import (
     InputRecord,
     KeyPrefilter,
@@ -36,6 +37,8 @@ OUTPUT = "view-output"
 """Name of the node that writes a view's rows."""
 
 KNOWN_MAX = 500_000
+KEPT_BYTES_MAX, RECORD_BYTES = 1 << 30, 500
+"""Of records that are kept; of one beside its key and value. The interpreter's own state comes on top."""
 
 Key = tuple[Any, ...]
 
@@ -161,6 +164,7 @@ def replay(
     if found.is_pure:
         prefilter = KeyPrefilter(side.topology, points.nodes, wanted.has)
     latest: tuple[int, int, InputRecord] | None = None
+    kept_bytes = sum(_size(record) for record in records.values())
     number = -1
     read = inputs.read(side.topology)
     checked = zip(read, repeat(True), repeat(None)) if prefilter is None else prefilter.filtered(read)
@@ -175,6 +179,10 @@ def replay(
         pipe(interpreter, record, decoded)
         if keeps_all or interpreter.was_kept or record.topic in tables:
             place = record.place
+            if place not in records:
+                kept_bytes += _size(record)
+                if kept_bytes > KEPT_BYTES_MAX:
+                    raise _too_much(side, len(records))
             records[place] = record
             found.order[place] = number
             if latest is not None and timestamp < latest[0]:
@@ -190,6 +198,18 @@ def replay(
     interpreter.end_of_batch()
     interpreter.close()
     return found
+
+
+def _size(record: InputRecord) -> int:
+    return RECORD_BYTES + len(record.key or b"") + len(record.value or b"")
+
+
+def _too_much(side: Side, count: int) -> UsageError:
+    return UsageError(
+        f"more than {count:,} records may belong to these rows of version {side.version}, and an explanation keeps no "
+        f"more than {KEPT_BYTES_MAX >> 20} MiB of them in memory. Explain fewer rows at once; where a state comes "
+        "before the rows get their key, every record of the inputs may belong to them"
+    )
 
 
 class _Tracer:
