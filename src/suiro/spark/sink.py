@@ -176,6 +176,7 @@ def commit_micro_batch(
     writes = StagedWrites([item.records for item in messages])
     writes.check_inline_size()
     sink = _committer(options, messages)
+    sink.staged = _staging_directories(messages)
     with _in_use(sink, identity):
         outcome = sink.process(plan, writes, planned, settle=settle, trailing_record=trailing_record)
     _sweep(messages, batch_id)
@@ -259,12 +260,13 @@ class _Sink:
             transaction_timeout_ms=options.transaction_timeout_ms,
         )
         self.is_given_up = False
+        self.staged: set[Path] = set()  # where the micro-batch lies that is being committed
         self._clock = SystemClock()
         self._client = Client(options.bootstrap_servers, settings=options.client_settings)
         self._waiting = Waiting(
             clock=self._clock,
             limit_ms=options.waiting_limit_ms,
-            is_wanted=lambda: not self.is_given_up,
+            is_wanted=self._waits_on,
             note=self._note_waiting,
         )
         self._committer = Committer(
@@ -283,6 +285,11 @@ class _Sink:
         self._counts: SinkCounts | None = None
         self._topic_ids: dict[str, str] = {}
         self._asked: set[str] = set()
+
+    def _waits_on(self) -> bool:
+        for directory in self.staged:
+            StagingArea(directory).keep()
+        return not self.is_given_up
 
     def give_up(self) -> None:
         """From another thread: whatever it waits for fails now. It is of no use then."""

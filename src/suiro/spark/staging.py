@@ -16,6 +16,7 @@ import os
 import struct
 import uuid
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
@@ -190,6 +191,11 @@ class StagingArea:
             if name.endswith(".batches") and number.isdigit() and int(number) <= batch_id:
                 (self.directory / name).unlink(missing_ok=True)
         _remove_if_empty(self.directory)
+
+    def keep(self) -> None:
+        """It is not abandoned, however long its driver waits for the log."""
+        with suppress(FileNotFoundError):
+            os.utime(self.directory)
 
     def remove_abandoned(self, now_ms: int) -> None:
         """Other queries' directories that nobody touched for a day: their drivers were killed and never came back."""

@@ -7,9 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from suiro.errors import FatalError, UsageError
+from suiro.clock import SystemClock
+from suiro.errors import FatalError, TransientError, UsageError
 from suiro.spark import staging
 from suiro.spark.metrics import SinkCounts
+from suiro.spark.options import SinkOptions
+from suiro.spark.sink import _Sink
 from suiro.spark.staging import StagedRecords, StagedWrites, StagingArea, StagingWriter
 
 BATCHES = [("a", 1, b"first", 3), ("b", 0, b"", 1), ("a", 0, b"third" * 100, 2)]
@@ -71,6 +74,20 @@ def test_what_killed_drivers_left_is_removed_after_a_day(tmp_path: Path) -> None
         os.utime(area.directory, (now_ms / 1000 - age_s,) * 2)
     mine.remove_abandoned(now_ms)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["mine", "young"]
+
+
+def test_what_a_driver_waits_with_for_days_is_not_removed(tmp_path: Path) -> None:
+    """A micro-batch waits for a log that is away without a limit."""
+    mine, waiting = (StagingArea(tmp_path / name) for name in ("mine", "waiting"))
+    for area in (mine, waiting):
+        written(area)
+    os.utime(waiting.directory, (0, 0))
+    options = {"kafka.bootstrap.servers": "127.0.0.1:1", "topic": "t", "application.id": "a"}
+    sink = _Sink(SinkOptions.parse({**options, "checkpointLocation": str(tmp_path / "checkpoint")}))
+    sink.staged = {waiting.directory}
+    sink._waiting.failed("commit", TransientError("no broker answers"))
+    mine.remove_abandoned(SystemClock().wall_ms())
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["mine", "waiting"]
 
 
 def test_what_is_abandoned_beside_it_and_not_its_own_stays(tmp_path: Path) -> None:
