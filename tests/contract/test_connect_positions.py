@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 import pytest
+from support.waiting import wait_until
 
-from suiro.client import Client, TransactionalBatch
+from suiro.client import Client, NewTopic, TransactionalBatch
 from suiro.connect import positions
 from suiro.connect.positions import POSITIONS_TOPIC, part_record, position_record, read_parts, read_position
-from suiro.errors import DataLossError, FencedError, UsageError
+from suiro.errors import ConfigError, DataLossError, FencedError, UsageError
 from suiro.protocol.records import Record, encode_batch
 from suiro.topic_table import reading
 
@@ -104,3 +105,23 @@ def test_the_topic_is_compacted(client: Client) -> None:
     positions.create_positions_topic(client)
     found: Mapping[str, str | None] = client.describe_configs([POSITIONS_TOPIC])[POSITIONS_TOPIC]
     assert found["cleanup.policy"] == "compact"
+
+
+@pytest.mark.parametrize("policy", ["delete", "compact,delete"])
+def test_a_topic_in_which_positions_expire_is_refused(
+    client: Client, unique: str, monkeypatch: pytest.MonkeyPatch, policy: str
+) -> None:
+    monkeypatch.setattr(positions, "POSITIONS_TOPIC", unique)
+    client.create_topics([NewTopic(unique, 1, configs={"cleanup.policy": policy})])
+    with pytest.raises(ConfigError, match=f"cleanup.policy={policy}: positions in it would expire"):
+        positions.create_positions_topic(client)
+    client.admin.alter_configs("topic", {unique: {"cleanup.policy": "compact"}})
+    wait_until(lambda: _is_accepted(client), what="the altered topic")
+
+
+def _is_accepted(client: Client) -> bool:
+    try:
+        positions.create_positions_topic(client)
+    except ConfigError:  # a broker that has not heard of it yet
+        return False
+    return True

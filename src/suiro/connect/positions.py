@@ -14,7 +14,7 @@ import json
 from typing import Any
 
 from suiro.client import Client, NewTopic
-from suiro.errors import DataLossError, UsageError
+from suiro.errors import ConfigError, DataLossError, RefusedError, UsageError
 from suiro.protocol.murmur2 import partition_for_key
 from suiro.topic_table import committed_range, pairs, slices_from_the_end
 
@@ -35,8 +35,19 @@ def transactional_id(name: str) -> str:
 
 
 def create_positions_topic(client: Client) -> None:
-    """Makes the topic unless it is there; its partitions never change afterwards, or positions would be lost."""
+    """Makes the topic unless it is there; its partitions never change afterwards, or positions would be lost. Raises
+    `ConfigError` for one in which they expire."""
     client.create_topics([NewTopic(POSITIONS_TOPIC, PARTITIONS, configs=CONFIGS)], exist_ok=True)
+    try:
+        policy = client.describe_configs([POSITIONS_TOPIC])[POSITIONS_TOPIC].get("cleanup.policy") or ""
+    except RefusedError:
+        return  # who may write to it need not be allowed to look
+    if policy.replace(" ", "") != "compact":
+        raise ConfigError(
+            f"topic {POSITIONS_TOPIC} has cleanup.policy={policy}: positions in it would expire, and their sources "
+            f"would begin anew. Set it to compact: kafka-configs --alter --topic {POSITIONS_TOPIC} --add-config "
+            "cleanup.policy=compact"
+        )
 
 
 def position_partition(client: Client, name: str) -> int:
