@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
 from contextlib import nullcontext
 from pathlib import Path
 from types import SimpleNamespace
@@ -11,7 +12,7 @@ from typing import Any
 import pytest
 
 from suiro.clock import SystemClock
-from suiro.errors import UsageError
+from suiro.errors import DeadlineExceededError, SuiroError, UsageError
 from suiro.views.control import host as host_module
 from suiro.views.control import lifecycle
 from suiro.views.control.host import Host, HostConfig
@@ -63,10 +64,34 @@ def test_consumers_are_not_moved_to_what_is_being_built() -> None:
         host_of(Log(building), 2).move_consumers("delays", "billing", 3)
 
 
-def test_the_throttle_of_a_refused_deploy_is_not_written(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The journal may ask for the decision several times, and may refuse it in the end."""
+class Deploys:
+    """A journal that asks for the decision several times, and may refuse it in the end, or fail behind it."""
+
+    topic_id = None
+
+    def __init__(self, failure: Exception | None, *, folder: Path) -> None:
+        self.known: dict[str, View] = {}
+        self.decided: list[list[Path]] = []
+        self._failure = failure
+        self._folder = folder
+
+    def views(self) -> dict[str, View]:
+        return self.known
+
+    def change(self, name: str, decide: Any, **_: Any) -> View:
+        for _ in range(3):
+            view: View = decide(View(name=name)).view
+            self.decided.append(list(self._folder.glob("throttle*")))
+        if not isinstance(self._failure, ConcurrentChangeError):
+            self.known = {name: view}
+        if self._failure is not None:
+            raise self._failure
+        return view
+
+
+@pytest.fixture
+def deploy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[Deploys], list[str]]:
+    """Deploys a view with a throttle; which views were opened then."""
     spec: Any = SimpleNamespace(
         view="delays", version=1, key=("id",), serve="sqlite", leader_cuts_topic=None, name="delays.v1"
     )
@@ -74,42 +99,54 @@ def test_the_throttle_of_a_refused_deploy_is_not_written(
     monkeypatch.setattr(host_module, "VersionSpec", SimpleNamespace(from_json=lambda _: spec))
     monkeypatch.setattr(host_module, "Client", lambda *_, **__: nullcontext())
     monkeypatch.setattr(host_module, "check_names", lambda *_: None)
-    folder = tmp_path / "delays" / "v1"
-    decided: list[list[Path]] = []
 
-    class Journal:
-        topic_id = None
-
-        def __init__(self, failure: Exception | None) -> None:
-            self._failure = failure
-
-        def views(self) -> dict[str, View]:
-            return {}
-
-        def change(self, name: str, decide: Any, **_: Any) -> View:
-            for _ in range(3):
-                view: View = decide(View(name=name)).view
-                decided.append(list(folder.glob("throttle*")))
-            if self._failure is not None:
-                raise self._failure
-            return view
-
-    def deployed(failure: Exception | None) -> None:
+    def deployed(journal: Deploys) -> list[str]:
+        opened: list[str] = []
         host: Any = object.__new__(Host)
         host.config = HostConfig(bootstrap_servers="127.0.0.1:1", data=tmp_path)
         host._clock, host._stopping = SystemClock(), threading.Event()
-        host._environment = SimpleNamespace(folder=lambda _: folder, require_own=lambda _: None)
-        host._journal, host._reconcilers = Journal(failure), {}
-        host._open_reconcilers = lambda: None
+        host._environment = SimpleNamespace(
+            folder=lambda _: tmp_path / "delays" / "v1", require_own=lambda _: None
+        )
+        host._journal, host._reconcilers = journal, {}
+        host._open_reconcilers = lambda: opened.extend(journal.known)
         host.status = lambda _: {}
-        host.deploy(b"code", "app:view", who="ada", throttle=7)
+        try:
+            host.deploy(b"code", "app:view", who="ada", throttle=7)
+        except (SuiroError, OSError) as error:
+            return [*opened, type(error).__name__]
+        return opened
 
-    with pytest.raises(ConcurrentChangeError, match="somebody else"):
-        deployed(ConcurrentChangeError("somebody else changed it"))
+    return deployed
+
+
+def test_the_throttle_of_a_refused_deploy_is_not_written(
+    tmp_path: Path, deploy: Callable[[Deploys], list[str]]
+) -> None:
+    folder = tmp_path / "delays" / "v1"
+    refused = Deploys(ConcurrentChangeError("somebody else changed it"), folder=folder)
+    assert deploy(refused) == ["ConcurrentChangeError"]
     assert not folder.exists() or not list(folder.iterdir())
-    deployed(None)
-    assert decided == [[]] * 6
+    taken = Deploys(None, folder=folder)
+    assert deploy(taken) == ["delays"]
+    assert refused.decided + taken.decided == [[]] * 6
     assert read_throttle(folder) == 7
+
+
+def test_a_view_is_opened_though_its_deploy_failed_once_it_was_decided(
+    tmp_path: Path, deploy: Callable[[Deploys], list[str]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nothing else would open it before the next start of the host."""
+    folder = tmp_path / "delays" / "v1"
+    assert deploy(Deploys(DeadlineExceededError("no answer"), folder=folder)) == [
+        "delays", "DeadlineExceededError",
+    ]  # fmt: skip
+
+    def full(*_: Any) -> None:
+        raise OSError("no space left on device")
+
+    monkeypatch.setattr(host_module, "ask_throttle", full)
+    assert deploy(Deploys(None, folder=folder)) == ["delays", "OSError"]
 
 
 def test_a_throttle_that_is_none_is_refused_before_anything_is_done() -> None:

@@ -291,11 +291,13 @@ class Host:
         self._environment.require_own(spec)
         with Client(self.config.bootstrap_servers, settings=self.config.client_settings) as client:
             check_names(client, spec)
-        self._journal.change(spec.view, decide, who=who, codes={sha256: code})
-        # After the decision: a refused deploy of the same version number must not change this file. A host that is
-        # killed here builds the version without a limit, until `throttle` is called.
-        ask_throttle(self._environment.folder(spec), throttle)
-        self._open_reconcilers()
+        try:
+            self._journal.change(spec.view, decide, who=who, codes={sha256: code})
+            # After the decision: a refused deploy of the same version number must not change this file. A host that is
+            # killed here builds the version without a limit, until `throttle` is called.
+            ask_throttle(self._environment.folder(spec), throttle)
+        finally:  # it may have been decided all the same
+            self._open_reconcilers()
         return self.status(spec.view) | {"deployed": spec.version}
 
     def throttle(self, view: str, records_per_second: int | None) -> dict[str, Any]:
