@@ -212,6 +212,34 @@ def test_a_version_whose_place_is_anothers_has_failed(kept: Kept, monkeypatch: p
     assert kept.journal.now.version(1).error == "the store in v1 has rows from another log"
 
 
+def test_a_version_that_serves_and_whose_place_is_anothers_costs_the_log_nothing(
+    kept: Kept, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It cannot fail any more, and is tried again and again: each decision takes the journal over anew."""
+    kept.journal.deploy()
+    kept.version(1).is_at(10)
+    wait_until(lambda: kept.journal.now.version(1).state == "ready", what="it is ready")
+    refusals: list[int] = []
+    decisions: list[str] = []
+
+    def refuse(spec: VersionSpec, *arguments: Any, **named: Any) -> Any:
+        refusals.append(spec.version)
+        raise StoreOfAnotherError("the store in v1 has rows from another log")
+
+    monkeypatch.setattr(keeping, "RunningVersion", refuse)
+    change = kept.journal.change
+    monkeypatch.setattr(
+        kept.journal,
+        "change",
+        lambda name, *given, **more: (decisions.append(name), change(name, *given, **more))[1],
+    )
+    with kept.reconciler._lock:
+        kept.reconciler._running.pop(1).stop()
+    wait_until(lambda: len(refusals) > 3, what="several attempts")
+    assert decisions == []
+    assert "rows from another log" in kept.reconciler.status()["versions"][0]["error"]
+
+
 def test_a_candidate_that_cannot_be_opened_takes_callers_back(
     kept: Kept, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -275,7 +275,7 @@ class Reconciler:
             if self._errors.get(version.number) != str(error):
                 logger.error("version %d of view %s cannot be opened: %s", version.number, self.name, error)
             self._errors[version.number] = str(error)
-            if isinstance(error, LocationTakenError | StoreOfAnotherError):
+            if version.state == "building" and isinstance(error, LocationTakenError | StoreOfAnotherError):
                 self._gave_up(version.number, str(error))
             return
         self._errors.pop(version.number, None)
