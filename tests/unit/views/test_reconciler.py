@@ -26,7 +26,7 @@ from suiro.views.pipeline.pace import ask_throttle
 from suiro.views.pipeline.throttle import read_throttle
 from suiro.views.serving.read_metrics import ReadMetrics
 from suiro.views.state import NO_CONDITIONS, Change, RollbackConditions, RolloutPlan, View, position_of
-from suiro.views.store import StoreOfAnotherError
+from suiro.views.store import StoreOfAnotherError, StoreUnavailableError
 
 
 class Memory:
@@ -255,6 +255,31 @@ def test_a_candidate_that_cannot_be_opened_takes_callers_back(
         kept.reconciler._running.pop(2).stop()
     kept.ends_in("rolled back")
     assert "version 2 cannot be opened: the store is damaged" in kept.journal.events[-1].detail["reason"]
+
+
+@pytest.mark.parametrize("broken", [{1}, {1, 2}])
+def test_callers_are_not_taken_back_to_a_version_that_cannot_be_opened(
+    kept: Kept, monkeypatch: pytest.MonkeyPatch, broken: set[int]
+) -> None:
+    """Its database is away, say. It is unknown then how far the candidate is behind."""
+    kept.two()
+    kept.shift(100, 10_000, hold_ms=60_000, guards=RollbackConditions(errors=0.01, lag_ms=60_000))
+    run, refusals = keeping.RunningVersion, []
+
+    def refuse(spec: VersionSpec, *arguments: Any, **named: Any) -> Any:
+        if spec.version not in broken:
+            return run(spec, *arguments, **named)
+        refusals.append(spec.version)
+        raise StoreUnavailableError("no answer")
+
+    monkeypatch.setattr(keeping, "RunningVersion", refuse)
+    with kept.reconciler._lock:
+        for number in broken:
+            kept.reconciler._running.pop(number).stop()
+    wait_until(lambda: len(refusals) > 6, what="several attempts")
+    assert position_of(kept.journal.now) == "shifting"
+    broken.clear()
+    wait_until(lambda: kept.reconciler.status()["sample"], what="the conditions are looked at again")
 
 
 def test_a_view_that_cannot_be_tended_at_the_start_is_tended_later(

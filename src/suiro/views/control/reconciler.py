@@ -356,10 +356,17 @@ class Reconciler:
         """While callers are on the candidate: evaluates the rollback conditions, takes the steps of a rollout plan."""
         routing = view.routing
         candidate = None if routing.candidate is None else self.running(routing.candidate)
-        if candidate is None or routing.share == 0 or routing.serving is None:
+        serving = None if routing.serving is None else self.running(routing.serving)
+        if candidate is None or routing.share == 0 or serving is None:
             self._held = None
             error = self._errors.get(routing.candidate or 0)
-            if routing.share and routing.guards != NO_CONDITIONS and error is not None:
+            # Where the serving version cannot be opened either, it would answer nobody.
+            if (
+                serving is not None
+                and routing.share
+                and routing.guards != NO_CONDITIONS
+                and error is not None
+            ):
                 self._fall_back(f"version {routing.candidate} cannot be opened: {error}")
             return
         held = self._held
@@ -371,7 +378,7 @@ class Reconciler:
         if routing.guards.difference is not None and held.difference is None and not held.is_comparing:
             held.is_comparing = True
             threading.Thread(
-                target=self._compare_for, args=(held, routing.serving, number), daemon=True
+                target=self._compare_for, args=(held, serving.spec.version, number), daemon=True
             ).start()
         reads = candidate.metrics.snapshot()
         since = reads - held.window(self._clock.monotonic_ms(), reads)
