@@ -329,6 +329,19 @@ def test_a_time_that_is_in_no_year_in_utc_is_put_aside(
     assert row["at"] == datetime.datetime(9999, 12, 31, 23, 59, 59, tzinfo=datetime.UTC)
 
 
+@pytest.mark.parametrize("kind", ["delta", "iceberg"])
+def test_a_partition_whose_name_no_folder_can_have_is_put_aside(
+    tmp_path: Path, bootstrap: str, client: Client, topic: str, kind: str
+) -> None:
+    names = ["a", "x" * 300, "\u00e9" * 60, "b" * 200]
+    send(client, topic, [{"name": name} for name in names])
+    more = f'partition_by = ["name"]\ndead_letter_topic = "dead-{topic}"'
+    with running(tmp_path, bootstrap, section(kind, topic, 'name = "string"', more)) as runtime:
+        told = reaches(runtime, topic, lambda at: at["records"] == 4, "four records")
+    assert (told["rejected"], told["restarts"]) == (2, 0)
+    assert [row["name"] for row in read(kind, tmp_path / "lake")] == ["a", "b" * 200]
+
+
 def test_many_small_batches_do_not_write_the_manifest_anew_each_time(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -27,6 +27,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any, ClassVar, TypeVar
+from urllib.parse import quote_plus
 
 import pyarrow as pa
 
@@ -38,6 +39,9 @@ FEW_LARGE_FILES: Mapping[str, Any] = MappingProxyType({"linger_ms": 5_000, "max_
 """Defaults of a sink whose batch is a file."""
 MAX_COLUMNS = 1_000
 """With added ones: whoever writes to the topic could add columns without end."""
+
+MAX_FOLDER_BYTES = 255
+"""Of a folder's name, NAME=VALUE, in which a table keeps the rows of one partition."""
 
 _NO_FIELDS: Mapping[str, str] = MappingProxyType({})
 _UTC = datetime.UTC
@@ -88,6 +92,8 @@ class Columns:
             raise SettingError("unknown_fields", f"expected {expected}, got {settings.unknown_fields!r}")
         self._settings = settings
         self.may_add = settings.unknown_fields == "add"
+        self.folders: tuple[str, ...] = ()
+        """Columns whose values name folders."""
         self._types = dict(settings.columns)
         self._of_table: dict[str, str] = {}
         self._last_fields = _NO_FIELDS
@@ -153,6 +159,10 @@ class Columns:
                     row[name] = convert(item)
                 except (ValueError, TypeError, ArithmeticError, RecursionError) as error:
                     raise ValueError(f"field {name!r} is {item!r}, not of type {type_} ({error})") from None
+        for name in self.folders:
+            text = row.get(name)
+            if isinstance(text, str) and len(quote_plus(f"{name}={text}")) > MAX_FOLDER_BYTES:
+                raise ValueError(f"field {name!r} is too long for the name of a partition")
         for name, type_ in added.items():  # only now: a record that is rejected adds nothing
             kind, self._converters[name] = _type(name, type_)
             self._types[name] = type_

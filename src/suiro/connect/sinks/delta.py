@@ -57,6 +57,7 @@ class DeltaSink:
         for name in self._settings.partition_by:
             if name not in self._columns.schema.names:
                 raise SettingError("partition_by", f"there is no column {name!r}")
+        self._columns.folders = self._settings.partition_by
         self._name = about.name
         self._uri = self._settings.table
         if "://" not in self._uri:

@@ -109,6 +109,9 @@ class IcebergSink:
     def __init__(self, settings: Mapping[str, Any], about: About) -> None:
         self._settings, self._columns = settings_and_columns(IcebergSettings, settings)
         self._partition_by = [self._partition(text) for text in self._settings.partition_by]
+        self._columns.folders = tuple(
+            name for transform, name in self._partition_by if transform == "identity"
+        )
         self._name = about.name
         self._catalog_settings = dict(self._settings.catalog)
         self._catalog_name = self._catalog_settings.pop("name", "default")
