@@ -149,6 +149,25 @@ def test_what_postgres_refuses_is_put_aside_and_the_rest_is_written(
         assert any(said in reason for reason in reasons), reasons
 
 
+def test_what_a_deferred_constraint_refuses_is_put_aside(
+    tmp_path: Path, bootstrap: str, client: Client, database: psycopg.Connection[Any], postgres: Postgres,
+    topic: str, table: str,
+) -> None:  # fmt: skip
+    """It is checked at the commit, as those are that Django makes. Of a batch as a whole: a child may come first."""
+    database.execute(
+        f"ALTER TABLE {table} ADD parent bigint REFERENCES {table} DEFERRABLE INITIALLY DEFERRED"
+    )
+    more = f'dead_letter_topic = "dead-{topic}"'
+    send(client, topic, [{"id": 2, "parent": 1}, {"id": 1}])
+    with running(tmp_path, bootstrap, section(topic, topic, table, postgres.dsn, more)) as runtime:
+        reaches(runtime, topic, lambda at: at["records"] == 2, "two records")
+        send(client, topic, [{"id": 3, "parent": 2}, {"id": 4, "parent": 99}, {"id": 5}])
+        reaches(runtime, topic, lambda at: at["records"] == 5, "five records")
+    assert [row[0] for row in rows(database, table)] == [1, 2, 3, 5]
+    (letter,) = committed(client, f"dead-{topic}")
+    assert b"violates foreign key constraint" in letter["headers"]["__connect.errors.exception.message"]
+
+
 def test_a_key_too_long_for_the_index_is_put_aside(
     tmp_path: Path, bootstrap: str, client: Client, database: psycopg.Connection[Any], postgres: Postgres,
     topic: str, table: str,

@@ -37,6 +37,9 @@ from suiro.telemetry import Dataset
 
 OFFSETS_TABLE = "suiro_connect_offsets"
 
+# Constraints that are deferred would be checked at the commit, when it is too late to put a record aside.
+_CHECK = "SET CONSTRAINTS ALL IMMEDIATE"
+
 # What one record can cause. A CardinalityViolation is a key that two records of a statement write differently (1, 1.0).
 _OF_A_RECORD = (
     psycopg.DataError,
@@ -140,6 +143,7 @@ class PostgresSink:
         try:
             with connection.transaction():
                 self._apply(connection, [(key, fields) for _, key, fields in good])
+                connection.execute(_CHECK)
             return
         except _OF_A_RECORD:
             pass  # some record is not for this table: one at a time tells which
@@ -147,6 +151,7 @@ class PostgresSink:
             try:
                 with connection.transaction():
                     self._apply(connection, [(key, fields)])
+                    connection.execute(_CHECK)
             except _OF_A_RECORD as error:
                 batch.reject(record, f"Postgres rejects it: {str(error).strip().splitlines()[0]}")
 
