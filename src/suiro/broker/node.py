@@ -148,6 +148,9 @@ class Broker:
             self.topics = TopicRegistry(directory, settings=self.settings, clock=self.clock)
             self.topics.load()
             self._open_tier()
+            if not directory.clean_shutdown:
+                for partition in self.topics.partitions():
+                    partition.log.lead_anew(directory.unclean_starts)
             self.transactions = TransactionCoordinator(self)
             if self.topics.topic(OFFSETS_TOPIC) is not None:
                 self.groups.load()

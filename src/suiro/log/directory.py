@@ -5,7 +5,7 @@ Kafka's files: `.lock`, `meta.properties`, `recovery-point-offset-checkpoint`,
 between a clean stop and the next start. One of our own beside them, in the same format:
 `gap-offset-checkpoint`, with the offset of each partition below which cleaning may have left gaps. Its rows
 are on the disk before the first gap is. Where there is no such file (an older version, or Kafka, made the
-directory), any gap below the log's end at that start counts as cleaning's.
+directory), any gap below the log's end at that start counts as cleaning's. And `unclean-starts`, their number.
 """
 
 from __future__ import annotations
@@ -36,6 +36,7 @@ from suiro.log.checkpoints import (
     write_properties,
 )
 from suiro.log.config import LogConfig
+from suiro.log.damage import set_aside
 from suiro.log.deleted_files import DELETED_FOLDER_SUFFIX, DeletedFiles
 from suiro.log.files import FileHandle, open_directory, open_handle, replace_file
 from suiro.log.partition import PartitionLog
@@ -50,6 +51,7 @@ LOG_STARTS = "log-start-offset-checkpoint"
 CLEANER_OFFSETS = "cleaner-offset-checkpoint"
 GAP_OFFSETS = "gap-offset-checkpoint"
 CLEAN_SHUTDOWN = ".kafka_cleanshutdown"
+UNCLEAN_STARTS = "unclean-starts"
 HANDED_OVER = "handed-over"
 _PARTITION_NAME = re.compile(r"(?P<topic>[a-zA-Z0-9._-]+)-(?P<partition>\d+)")
 
@@ -91,6 +93,8 @@ class DataDirectory:
         self.cluster_id = cluster_id
         self.node_id = node_id
         self.clean_shutdown = clean
+        self.unclean_starts = 0 if clean else _count_unclean_start(path / UNCLEAN_STARTS)
+        """Of this directory, this one included; 0 after a clean stop."""
         self.logs: dict[TopicPartition, PartitionLog] = {}
         self.deleted_files = DeletedFiles()
         self._lock: FileHandle | None = lock
@@ -389,6 +393,19 @@ class DataDirectory:
 
     def _write_offsets(self, name: str, offsets: dict[TopicPartition, int]) -> None:
         write_checkpoint(self.path / name, _rows(offsets))
+
+
+def _count_unclean_start(path: Path) -> int:
+    try:
+        count = 1 + int(path.read_text() if path.exists() else 0)
+    except ValueError:
+        set_aside(path, f"{path} does not hold a number; unclean starts are counted anew")
+        count = 1
+    try:
+        replace_file(path, str(count).encode())
+    except OSError as error:  # A node whose disk is full must start all the same, to be told what may go.
+        logger.warning("%s cannot be written: %s", path, error.strerror)
+    return count
 
 
 def _rows(offsets: Mapping[TopicPartition, int]) -> list[str]:

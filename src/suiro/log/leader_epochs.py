@@ -1,8 +1,9 @@
 """The start offset of each leader epoch: `leader-epoch-checkpoint`, in Kafka's text format.
 
 A consumer that comes back after a restart asks where its epoch ended (KIP-320); the answer is the
-start of the next one. A log that this node began has one epoch, 0: there is no other leader that could have
-written to it. One that Apache Kafka wrote goes on in its latest, because clients take no lower one from then on.
+start of the next one. A log that this node began is in epoch 0 until an unclean stop, which may take records that
+were read: from then on it is in a later one. One that Apache Kafka wrote goes on in its latest, because clients take
+no lower one from then on.
 """
 
 from __future__ import annotations

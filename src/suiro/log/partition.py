@@ -16,6 +16,7 @@ The rules of what may be appended are in `admission` and `producer_state`, openi
 
 from __future__ import annotations
 
+import contextlib
 import logging
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -218,6 +219,15 @@ class PartitionLog:
     def begin_epoch(self, leader_epoch: int) -> None:
         """What follows is appended in this epoch. It never goes down: clients hold on to the latest they saw."""
         self.leader_epoch = max(leader_epoch, self.leader_epoch)
+
+    def lead_anew(self, unclean_starts: int) -> None:
+        """After an unclean stop, which may have taken records that were read: what follows is of another epoch, so that
+        whoever read them finds where their log and this one part (KIP-320). An epoch that was given and not kept is not
+        given again, as long as `unclean_starts` rises."""
+        self.begin_epoch(self.leader_epoch + unclean_starts)
+        # On a full disk the next append notes it, or nothing can be appended.
+        with contextlib.suppress(OSError):
+            self.leader_epochs.add((self.leader_epoch, self.log_end_offset))
 
     def expire_producers(self, before_ms: int) -> None:
         """Forget the producers that have written nothing since, unless their transaction is open."""

@@ -341,6 +341,41 @@ def test_a_node_starts_on_a_full_disk(tmp_path: Path, crash: bool, zeros: int) -
         assert found.partitions[0].log.append(batch).base_offset == 9
 
 
+def test_readers_of_what_a_power_failure_took_find_where_their_log_ends(tmp_path: Path) -> None:
+    """Once the log has as many records again, they would go on behind others than those that they read."""
+    clock = ManualClock()
+    batch = encode_batch([Record(offset=0, timestamp=clock.wall_ms(), key=b"k", value=b"v")])
+    with started(tmp_path, clock, crash=True) as broker:
+        log = broker.create_topic("t").partitions[0].log
+        assert log.leader_epoch == 0
+        for _ in range(3):
+            log.append(batch)
+    (path,) = (tmp_path / "t-0").glob("*.log")
+    os.truncate(path, path.stat().st_size // 3 * 2)
+    for _ in range(2):
+        with started(tmp_path, clock, crash=True) as broker:
+            partition = broker.topics.partition("t", 0)
+            assert partition is not None
+            log, given = partition.log, partition.log.leader_epoch
+            assert partition.check_leader_epoch(0) is ErrorCode.fenced_leader_epoch
+            assert log.end_offset_for_epoch(0) == (0, 2)
+            assert broker.create_topic(f"new-{given}").partitions[0].log.leader_epoch == 0
+    with started(tmp_path, clock) as broker:
+        partition = broker.topics.partition("t", 0)
+        assert partition is not None
+        log = partition.log
+        assert log.leader_epoch > given
+        given = log.leader_epoch
+        for _ in range(2):
+            log.append(batch)
+        assert log.end_offset_for_epoch(0) == (0, 2)
+    with started(tmp_path, clock) as broker:
+        partition = broker.topics.partition("t", 0)
+        assert partition is not None
+        assert partition.log.leader_epoch == given
+        assert partition.log.end_offset_for_epoch(0) == (0, 2)
+
+
 @pytest.mark.parametrize("how", ["retried", "restarted", "committed"])
 def test_offsets_of_a_topic_that_was_deleted_to_make_room_do_not_come_back(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, how: str

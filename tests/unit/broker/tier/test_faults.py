@@ -224,7 +224,7 @@ def test_a_log_whose_end_was_lost_goes_on_behind_the_tier(tmp_path: Path) -> Non
             path.unlink()
     node.start()
     assert node.log.log_end_offset == end
-    assert node.log.leader_epoch == 3
+    assert node.log.leader_epoch > 3
     assert node.log.end_offset_for_epoch(0) == (0, 8)
     assert node.read_all() == expected(0, end)
     node.produce(5)
