@@ -13,6 +13,7 @@ from support.logs import NOW_MS, batch, open_log
 
 from suiro.broker.storage import system_log
 from suiro.broker.storage.topics import Partition
+from suiro.log import DamagedLogError
 
 
 @pytest.mark.parametrize(
@@ -30,6 +31,23 @@ from suiro.broker.storage.topics import Partition
 )
 def test_the_partition_is_kafkas(key: str, partition: int) -> None:
     assert system_log.partition_for(key, 50) == partition
+
+
+def test_a_changed_bit_is_damage_and_no_other_value(tmp_path: Path) -> None:
+    """A committed offset, for one, would be another one: records were left out, or read twice."""
+    log = open_log(tmp_path / "__consumer_offsets-0")
+    log.append(batch(2), origin="coordinator")
+    first = log.segments[0].size
+    log.append(batch(1), origin="coordinator")
+    (path,) = (tmp_path / "__consumer_offsets-0").glob("*.log")
+    content = bytearray(path.read_bytes())
+    content[-2] ^= 1
+    path.write_bytes(content)
+    assert first < len(content) - 2
+    replayed = system_log.replay(log)
+    assert next(replayed)[0].next_offset == 2
+    with pytest.raises(DamagedLogError, match=r"__consumer_offsets-0 is damaged at offset 2.* CRC"):
+        next(replayed)
 
 
 def test_a_full_disk_puts_the_compaction_off_and_not_the_start(

@@ -7,8 +7,9 @@ import os
 from collections.abc import Iterator, Sequence
 
 from suiro.broker.storage.topics import Partition
+from suiro.errors import CorruptRecordError
 from suiro.log import DamagedLogError, PartitionLog, StorageError
-from suiro.protocol.record_batch import BatchHeader, iter_headers
+from suiro.protocol.record_batch import BatchHeader, iter_headers, verify
 from suiro.protocol.records import Record, decode_batch, encode_batch
 
 logger = logging.getLogger(__name__)
@@ -69,12 +70,23 @@ def replay(log: PartitionLog) -> Iterator[tuple[BatchHeader, tuple[Record, ...]]
         for position, header in iter_headers(data):
             if header.last_offset >= offset:
                 offset = header.next_offset
-                if records := decode_batch(data, position):
+                if records := _records(log, data, position, header):
                     yield header, records
         if offset == before:
             if result.regions:
                 raise DamagedLogError(f"{log.directory} is damaged: no whole batch begins at offset {offset}")
             return  # Cleaning took what was there.
+
+
+def _records(log: PartitionLog, data: bytes, position: int, header: BatchHeader) -> tuple[Record, ...]:
+    try:
+        verify(data, position, header)
+        return decode_batch(data, position)
+    except CorruptRecordError as error:
+        raise DamagedLogError(
+            f"{log.directory} is damaged at offset {header.base_offset}: {error}; bring its segment back from a copy "
+            "while the node is stopped"
+        ) from error
 
 
 def compact(partition: Partition, live: Sequence[tuple[bytes, bytes]], *, timestamp: int) -> None:
