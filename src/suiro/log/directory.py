@@ -200,12 +200,27 @@ class DataDirectory:
         return sorted(places, key=lambda place: (place.topic, place.partition))
 
     def open_partition(
-        self, topic: str, partition: int, *, topic_id: UUID, config: LogConfig, clock: Clock
+        self,
+        topic: str,
+        partition: int,
+        *,
+        topic_id: UUID,
+        config: LogConfig,
+        clock: Clock,
+        is_known: bool = False,
     ) -> PartitionLog:
-        """Create or open a partition; it is closed with the directory."""
+        """Create or open a partition; it is closed with the directory. `is_known`: it was there before."""
         key = (topic, partition)
         folder = self.path / f"{topic}-{partition}"
         if not folder.exists():
+            first, end = self._log_starts.get(key, 0), self._recovery_points.get(key, 0)
+            if is_known and first < end:
+                logger.error(
+                    "%s is not there: offsets %d to %d are lost, which were synced to disk; the partition begins anew",
+                    folder,
+                    first,
+                    end - 1,
+                )
             # A node that was killed while it deleted a topic left rows of it. Believed of a new one of that name,
             # they would take what is before that start for deleted, after the next kill too.
             self._forget(key)

@@ -103,6 +103,22 @@ def test_a_deletion_that_a_crash_cut_short_is_finished(tmp_path: Path) -> None:
         assert (tmp_path / "other-0").exists()
 
 
+def test_a_folder_that_is_gone_is_told_with_the_offsets_that_went_with_it(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    data = encode_batch([Record(offset=0, timestamp=0, key=None, value=b"v")])
+    with registry(tmp_path) as topics:
+        for name in ("gone", "other"):
+            for partition in topics.create(name, partitions=2, configs={}).partitions:
+                for _ in range(3):
+                    partition.log.append(data)
+    shutil.rmtree(tmp_path / "gone-1")
+    with registry(tmp_path) as topics:
+        topics.create("new", partitions=1, configs={})
+    (told,) = [record for record in caplog.records if record.levelname == "ERROR"]
+    assert "gone-1 is not there: offsets 0 to 2 are lost" in told.getMessage()
+
+
 def test_a_folder_of_nobody_is_set_aside_not_adopted(tmp_path: Path) -> None:
     with registry(tmp_path) as topics:
         topics.create("t", partitions=1, configs={})

@@ -147,7 +147,7 @@ class TopicRegistry:
             for entry in known.topics.values():
                 topic = Topic(entry.name, entry.topic_id, dict(entry.configs), [])
                 self._add(topic)
-                _at_once(self._opening(topic, topic.partitions, entry.partitions))
+                _at_once(self._opening(topic, topic.partitions, entry.partitions, is_known=True))
         self._directory.all_are_open()
         try:
             known.fold()
@@ -372,13 +372,24 @@ class TopicRegistry:
             del self._by_metric_name[metric_name]
 
     def _opening(
-        self, topic: Topic, made: list[Partition], count: int, *, first: int = 0
+        self,
+        topic: Topic,
+        made: list[Partition],
+        count: int,
+        *,
+        first: int = 0,
+        is_known: bool = False,
     ) -> Generator[None, None, None]:
         """`count` partitions into `made`, one in each step."""
         config = self._config_in_force(topic)
         for index in range(first, first + count):
             log = self._directory.open_partition(
-                topic.name, index, topic_id=topic.topic_id, config=config, clock=self._clock
+                topic.name,
+                index,
+                topic_id=topic.topic_id,
+                config=config,
+                clock=self._clock,
+                is_known=is_known,
             )
             made.append(Partition(topic.name, index, log))
             yield
