@@ -10,6 +10,7 @@ import urllib.error
 import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -22,6 +23,8 @@ from support.certificates import Authority
 from support.waiting import wait_until
 from support.wire import TIMEOUT_S, Wire
 
+from suiro.broker.security import AclAuthorizer, Operation, ResourceType
+from suiro.broker.security.acl import Acl, PatternType, Permission
 from suiro.client import Client, NewTopic
 from suiro.errors import ConfigError
 from suiro.node import InProcessNode
@@ -105,6 +108,37 @@ def test_a_client_is_told_the_address_of_the_listener_it_came_in_by() -> None:
                 (broker,) = cluster(wire).brokers
             told = "broker.example.com:19092" if name == "FAR" else address
             assert f"{broker.host}:{broker.port}" == told
+
+
+def test_a_client_by_ipv4_has_its_address_at_a_listener_for_both_families() -> None:
+    """A socket for IPv6 names it `::ffff:127.0.0.1`: no rule and no limit for 127.0.0.1 was for it."""
+    with node(
+        listeners="PLAINTEXT://[::]:0",
+        authorizer__class__name="org.apache.kafka.metadata.authorizer.StandardAuthorizer",
+        super__users="User:admin",
+        allow__everyone__if__no__acl__found="true",
+        max__connections__per__ip__overrides="127.0.0.1:1",
+    ) as running:
+        authorizer = running.broker.authorizer
+        assert isinstance(authorizer, AclAuthorizer)
+        allowed = Acl(
+            kind=ResourceType.TOPIC,
+            name="t",
+            pattern=PatternType.LITERAL,
+            principal="User:*",
+            host="*",
+            operation=Operation.ALL,
+            permission=Permission.ALLOW,
+        )
+        denied = replace(allowed, host="127.0.0.1", permission=Permission.DENY)
+        running.call(lambda: authorizer.acls.add([allowed, denied]))
+        with Wire(running.bootstrap_servers) as wire:
+            (broker,) = cluster(wire).brokers
+            assert broker.host == "127.0.0.1"
+            (found,) = ask(wire, "metadata", 12, topics=[{"topic_id": None, "name": "t"}])["topics"]
+            assert found["error_code"] == "topic_authorization_failed"
+            with Wire(running.bootstrap_servers) as one_too_many, pytest.raises(ConnectionError):
+                cluster(one_too_many)
 
 
 def test_a_restart_keeps_the_addresses() -> None:

@@ -192,6 +192,17 @@ def test_connections_of_an_address(store: QuotaStore, quotas: ClientQuotas, cloc
     assert quotas.record_connection("10.0.0.7") == 0
 
 
+@pytest.mark.parametrize(
+    ("name", "host"),
+    [("0:0:0:0:0:0:0:1", "::1"), ("::FFFF:10.0.0.7", "10.0.0.7"), ("localhost", "127.0.0.1")],
+)
+def test_an_address_has_a_quota_however_it_is_written(
+    store: QuotaStore, quotas: ClientQuotas, name: str, host: str
+) -> None:
+    put(store, f"ip={name}", 1, "connection_creation_rate")
+    assert [quotas.record_connection(host) for _ in range(11)] == [0] * 10 + [1000]
+
+
 def test_a_client_that_goes_through_names_fills_nothing(
     store: QuotaStore, quotas: ClientQuotas, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -21,6 +21,7 @@ from suiro.broker.net.listeners import Listener
 from suiro.broker.net.turns import Turns
 from suiro.broker.net.unauthenticated import UnauthenticatedConnections
 from suiro.broker.security import Session
+from suiro.broker.security.session import one_text_of
 from suiro.clock import Clock, stopwatch_ns
 from suiro.config import MAX_INT, NodeSettings
 from suiro.errors import ConfigError
@@ -158,7 +159,7 @@ class Server:
                 self._shut(acceptor)
                 acceptor.closed_until = self._loop.call_later(ACCEPT_PAUSE_S, self._open, acceptor)
                 return
-            self._take(acceptor, sock, (str(address[0]), int(address[1])))
+            self._take(acceptor, sock, (one_text_of(str(address[0])), int(address[1])))
 
     def _has_room(self, acceptor: Acceptor) -> bool:
         """Whether one more may come in. If not, the listener is shut until that may change."""
@@ -249,7 +250,7 @@ class Server:
             acceptor.listener,
             self._context,
             peer=peer,
-            local_address=(str(local[0]), int(local[1])),
+            local_address=(one_text_of(str(local[0])), int(local[1])),
             tls=tls,
             now_ms=self._clock.monotonic_ms(),
         )
@@ -472,7 +473,7 @@ class CreationRate:
 def _limit_of_host(settings: NodeSettings, host: str) -> int:
     for part in settings.max_connections_per_ip_overrides.split(","):
         name, _, count = part.rpartition(":")
-        if name == host and count.isdigit():
+        if one_text_of(name.strip()) == host and count.isdigit():
             return int(count)
     return settings.max_connections_per_ip
 

@@ -15,6 +15,7 @@ from typing import Literal, TypeAlias, TypeVar
 from suiro.broker.quotas.rates import SampledRate, TokenBucket
 from suiro.broker.quotas.store import CLIENT_ID, IP, USER, QuotaEntity, QuotaStore
 from suiro.broker.security import Session
+from suiro.broker.security.session import one_text_of
 from suiro.clock import Clock
 from suiro.config import NodeSettings
 
@@ -30,6 +31,8 @@ _KEYS: Mapping[str, str] = MappingProxyType(
 )
 _PERCENT_OF_A_NANOSECOND = 100 / 1e9
 _MOST_MEASURED = 20_000
+_ADDRESSES = {"localhost": "127.0.0.1"}
+"""Of the names that a quota may be for."""
 _Key = TypeVar("_Key")
 _Measurement = TypeVar("_Measurement", SampledRate, TokenBucket)
 
@@ -62,7 +65,13 @@ class ClientQuotas:
         self._rates: dict[Measured, SampledRate] = {}
         self._buckets: dict[Measured, TokenBucket] = {}
         self._connections: dict[str, SampledRate] = {}
-        store.on_change(self._found.clear)
+        self._of_addresses: Mapping[str, Mapping[str, float]] | None = None
+        store.on_change(self._forget)
+
+    def _forget(self) -> None:
+        """The quotas are others."""
+        self._found.clear()
+        self._of_addresses = None
 
     @property
     def active(self) -> bool:
@@ -120,8 +129,9 @@ class ClientQuotas:
     def record_connection(self, host: str) -> int:
         """Count a new connection of this address. Returns for how long it must wait, to be closed after that;
         such a connection is not counted."""
-        quotas = self.store.quotas
-        values = quotas.get(QuotaEntity.of({IP: host})) or quotas.get(QuotaEntity.of({IP: None})) or {}
+        if self._of_addresses is None:
+            self._of_addresses = _of_addresses(self.store.quotas)
+        values = self._of_addresses.get(host) or self.store.quotas.get(QuotaEntity.of({IP: None}), {})
         bound = values.get("connection_creation_rate")
         if bound is None:
             return 0
@@ -170,6 +180,13 @@ class ClientQuotas:
             if bound is not None:
                 return _Quota(bound, measured)
         return None
+
+
+def _of_addresses(
+    quotas: Mapping[QuotaEntity, Mapping[str, float]],
+) -> dict[str, Mapping[str, float]]:
+    named = ((dict(entity.parts).get(IP), values) for entity, values in quotas.items())
+    return {one_text_of(_ADDRESSES.get(name, name)): values for name, values in named if name is not None}
 
 
 def _make_room(measured: dict[_Key, _Measurement]) -> None:

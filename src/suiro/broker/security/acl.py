@@ -10,6 +10,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import IntEnum
 
+from suiro.broker.security.session import one_text_of
+
 CLUSTER_NAME = "kafka-cluster"
 """The one resource of type CLUSTER."""
 
@@ -138,7 +140,9 @@ class Acl:
         return self.name in (name, WILDCARD)
 
     def concerns(self, principal: str, host: str) -> bool:
-        return self.principal in (principal, WILDCARD_PRINCIPAL) and self.host in (host, WILDCARD)
+        return self.principal in (principal, WILDCARD_PRINCIPAL) and (
+            self.host in (host, WILDCARD) or one_text_of(self.host) == host
+        )
 
     def speaks_of(self, operation: Operation) -> bool:
         """Whether this rule decides about the operation. A permission implies some others, a denial does not."""

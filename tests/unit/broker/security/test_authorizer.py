@@ -102,6 +102,13 @@ def test_decisions(store: AclStore, rules: list[str], operation: Operation, name
     assert authorizer(store, *rules).permits(session(), operation, TOPIC, name) is allowed
 
 
+def test_a_rule_for_an_ipv6_address_holds_however_it_is_written(store: AclStore) -> None:
+    """Java, and so Apache Kafka, writes all of its zeros."""
+    asked = authorizer(store, "alice READ t", "deny alice READ t @2001:DB8:0:0:0:0:0:1")
+    assert not asked.permits(session(host="2001:db8::1"), READ, TOPIC, "t")
+    assert asked.permits(session(host="2001:db8::2"), READ, TOPIC, "t")
+
+
 def test_a_super_user_may_do_what_is_denied(store: AclStore) -> None:
     asked = authorizer(store, "deny root ALL *")
     assert asked.permits(session("root"), Operation.DELETE, TOPIC, "t")
