@@ -295,18 +295,18 @@ def test_offsets_of_a_group_between_two_protocols_are_of_a_group_after_a_start(
 
 
 def test_names_that_no_record_can_hold(tmp_path: Path, clock: ManualClock) -> None:
-    """The newer versions of requests can carry them, the keys of the offsets log cannot."""
+    """The newer versions of requests can carry them, the records of the offsets log cannot."""
     long = "n" * 40_000
 
-    def joins(group_id: str, instance_id: str | None = None) -> JoinReply:
+    def joins(group_id: str, *protocols: str, **names: str) -> JoinReply:
         replies: list[JoinReply] = []
         request = JoinRequest(
             member_id="",
-            instance_id=instance_id,
             session_timeout_ms=10_000,
             rebalance_timeout_ms=10_000,
             protocol_type="consumer",
-            protocols=(("range", b""),),
+            protocols=tuple((name, b"") for name in ("range", *protocols)),
+            **names,
         )
         broker.groups.join(group_id, request, replies.append)
         broker.groups.look_again()
@@ -315,11 +315,15 @@ def test_names_that_no_record_can_hold(tmp_path: Path, clock: ManualClock) -> No
     with started(tmp_path, clock) as broker:
         assert joins(long).code is ErrorCode.invalid_group_id
         assert long not in broker.groups.groups
-        member = joins("g", long)
+        # With one of these in it no generation of the group could be written down: nobody got an assignment.
+        assert joins("g", instance_id=long).code is ErrorCode.invalid_request
+        assert joins("g", client_id=long[: 1 << 15]).code is ErrorCode.invalid_request
+        assert joins("g", long).code is ErrorCode.invalid_request
+        member = joins("g", instance_id="i", client_id=long[: (1 << 15) - 1])
         synced: list[SyncReply] = []
-        request = SyncRequest(member_id=member.member_id, instance_id=long, generation=member.generation)
+        request = SyncRequest(member_id=member.member_id, instance_id="i", generation=member.generation)
         broker.groups.sync("g", request, synced.append)
-        assert [reply.code for reply in synced] == [ErrorCode.unknown_server_error]
+        assert [reply.code for reply in synced] == [ErrorCode.none]
         wants = Heartbeat(member_id="m", member_epoch=0, topic_regex=long, owned={})
         with pytest.raises(GroupRefusal) as caught:
             broker.groups.consumers.heartbeat("h", wants, may_describe=lambda _: True)

@@ -291,6 +291,9 @@ class GroupCoordinator:
     # Membership of the classic protocol
 
     def join(self, group_id: str, request: JoinRequest, waiter: JoinWaiter) -> None:
+        if not request.fits_records:
+            waiter(JoinReply(token=waiter, code=ErrorCode.invalid_request, member_id=request.member_id))
+            return
         group = self.current(group_id)
         before = group.held_for(request) if isinstance(group, Group) else 0
         if isinstance(group, ConsumerGroup):
@@ -317,9 +320,8 @@ class GroupCoordinator:
                 waiter(JoinReply(token=waiter, code=ErrorCode.unknown_member_id, member_id=request.member_id))
                 return
             group = self.groups[group_id] = Group(group_id=group_id, limits=self.limits)
-        prefix = request.instance_id or request.client_id
         effects = group.join(
-            request, waiter, now=self.now(), new_member_id=lambda: f"{prefix}-{uuid.uuid4()}"
+            request, waiter, now=self.now(), new_member_id=lambda: f"{request.prefix}-{uuid.uuid4()}"
         )
         self.carry_out(group, effects)
 

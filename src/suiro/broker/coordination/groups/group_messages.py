@@ -7,11 +7,14 @@ from dataclasses import dataclass, field
 from typing import TypeAlias
 
 from suiro.broker.coordination.groups.group_memory import classic_size
+from suiro.protocol.fields import MAX_STRING_BYTES
 from suiro.protocol.messages import ErrorCode
 
 Token: TypeAlias = object
 """A request that waits for its answer."""
 NO_GENERATION = -1
+_MEMBER_ID_BYTES = 37
+"""What an id has behind its prefix: a hyphen and a UUID."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -26,6 +29,19 @@ class JoinRequest:
     protocols: tuple[tuple[str, bytes], ...]
     needs_known_member_id: bool = False
     may_skip_assignment: bool = False
+
+    @property
+    def fits_records(self) -> bool:
+        """Whether the records of its group, and the older versions of answers, can hold its names. The newer versions
+        of requests can carry longer ones, with which no generation of the group could be written down."""
+        names = (self.member_id, self.client_id, self.protocol_type, *dict(self.protocols))
+        longest = max(len(self.prefix.encode()) + _MEMBER_ID_BYTES, *(len(name.encode()) for name in names))
+        return longest <= MAX_STRING_BYTES
+
+    @property
+    def prefix(self) -> str:
+        """Of the id that the member gets."""
+        return self.instance_id or self.client_id
 
     @property
     def size(self) -> int:
