@@ -181,8 +181,12 @@ class Exchange:
         return encode(response, self.correlation_id, self._throttle_ms)
 
     def _deliver(self, response: Response | Nothing) -> None:
-        """Send what comes after the handler has returned."""
-        pieces = self._encode(response)
+        """Send what comes after the handler has returned. Whoever gives it answers others, too, and goes on."""
+        try:
+            pieces = self._encode(response)
+        except Exception:  # noqa: BLE001 - `_fail` logs it and closes the connection
+            self._fail()
+            return
         self.write_denials()
         if self._waited:
             self._waited = False

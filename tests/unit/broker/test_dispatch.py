@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from suiro.broker.answers import Later
 from suiro.broker.apis import API_VERSIONS_KEY
 from suiro.broker.dispatch import Dispatcher
 from suiro.broker.metrics.metrics import Metrics
@@ -24,6 +25,7 @@ class Peer:
     last_active_ms = arrived_ns = 0
     is_open = True
     authenticated = True
+    named_files = ()
 
     def send(self, pieces: list[Any]) -> None:
         raise AssertionError("nothing can be sent")
@@ -44,6 +46,23 @@ def broken(*_: Any) -> Any:
 @pytest.mark.parametrize("handler", [unwritable, broken])
 def test_a_handler_that_fails_costs_its_connection_only(handler: Any) -> None:
     """A connection that stayed open would wait for ever for the answer, and hold back every later request."""
+    peer = Peer()
+    assert handled(peer, handler)
+    assert not peer.is_open
+
+
+def test_an_answer_that_comes_later_and_cannot_be_written_costs_its_connection_only() -> None:
+    """Whoever gives it, a group that has all its members, answers others behind it."""
+    later = Later()
+    peer = Peer()
+    assert not handled(peer, lambda *_: later)
+    assert peer.is_open
+    later.give(unwritable())
+    assert not peer.is_open
+
+
+def handled(peer: Peer, handler: Any) -> bool:
+    """One request to this handler. Whether it is answered."""
     node = SimpleNamespace(
         clock=ManualClock(), quotas=None, faults=None, metrics=Metrics(), settings=NodeSettings()
     )
@@ -51,6 +70,4 @@ def test_a_handler_that_fails_costs_its_connection_only(handler: Any) -> None:
     dispatcher._handlers[API_VERSIONS_KEY] = handler
     request = request_class(API_VERSIONS_KEY, 0)()
     frame = memoryview(write_request(request, correlation_id=1, client_id="c"))
-    peer = Peer()
-    assert dispatcher.handle(peer, frame)  # type: ignore[arg-type]
-    assert not peer.is_open
+    return dispatcher.handle(peer, frame)  # type: ignore[arg-type]
