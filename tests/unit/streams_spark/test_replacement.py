@@ -17,7 +17,7 @@ from support.share import examples
 
 from suiro.client import EARLIEST
 from suiro.clock import ManualClock
-from suiro.errors import FatalError, FencedError, ReplacedError, TransientError
+from suiro.errors import AbortableError, FatalError, FencedError, ReplacedError, TransientError
 from suiro.spark import MARKER_TOPIC, Destination, Positions, SinkOptions
 from suiro.spark.checkpoint import read_planned
 from suiro.spark.committer import Committer, MicroBatch, read_marker
@@ -32,7 +32,7 @@ from suiro.streams_spark.replacement import (
     require_not_replaced,
     switch,
 )
-from tests.unit.spark.kafka_double import Committed, KafkaDouble, Place
+from tests.unit.spark.kafka_double import Committed, KafkaDouble, Place, Producer
 
 IN, OUT = ("in", 0), ("out", 0)
 APP = Destination(application_id="app", missing_checkpoint=MissingCheckpoint.BEGIN)
@@ -305,6 +305,27 @@ def test_a_rival_that_fences_in_between_is_tried_again(tmp_path: Path) -> None:
     assert follows(world.kafka, SINK, TOPICS, world.new.checkpoint)
     assert world.new.switch()
     assert Boundary.load(world.new.checkpoint) == Boundary(offsets={IN: 7})
+    world.finish()
+
+
+def test_a_rival_that_is_in_the_middle_of_its_fence_is_tried_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its first InitProducerId has aborted the transaction, its second one has not come: INVALID_TXN_STATE, in V2."""
+    world = World(tmp_path)
+    world.new.micro_batch()
+    world.arrive(2)
+
+    def aborted(producer: Producer, *, commit: bool) -> None:
+        world.kafka.time_out(APP.transactional_id)
+        raise AbortableError("the transaction is not in a state that allows this", "INVALID_TXN_STATE")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Producer, "end", aborted)
+        assert not world.new.switch()
+    assert follows(world.kafka, SINK, TOPICS, world.new.checkpoint)
+    world.step_of_old()
+    assert world.new.switch()
     world.finish()
 
 
