@@ -8,12 +8,13 @@ or `KEPT_BYTES_MAX` bytes of a partition.
 
 from __future__ import annotations
 
+import errno
 import logging
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
-from suiro.log.files import FileHandle
+from suiro.log.files import FileHandle, open_handle, write_all
 
 logger = logging.getLogger(__name__)
 
@@ -38,27 +39,48 @@ def keep_segment(log_path: Path, *, now_ms: int) -> Path:
 
 
 def keep_tail(log_path: Path, handle: FileHandle, position: int, size: int, *, now_ms: int) -> Path | None:
-    """Copy a segment's bytes from a position on; None where they are nothing but zeros, which takes no room on the
-    disk. Raises OSError."""
-    if all(chunk.count(0) == len(chunk) for chunk in _chunks(handle, position, size)):
+    """Copy a segment's bytes from a position on, or move them, where the disk has no room for both; None where they are
+    nothing but zeros, which takes no room. Raises OSError."""
+    starts = range(position, size, _CHUNK_BYTES)
+    if all(chunk.count(0) == len(chunk) for chunk in (_chunk(handle, start, size) for start in starts)):
         return None
     aside = _name(log_path, position, now_ms)
-    with aside.open("xb") as target:
-        try:
-            for chunk in _chunks(handle, position, size):
-                target.write(chunk)
-            target.flush()
-            os.fsync(target.fileno())
-        except OSError:
+    target = open_handle(aside, create=True)
+    try:
+        for start in starts:
+            _write(target, start - position, _chunk(handle, start, size))
+        os.fsync(target)
+    except OSError as error:
+        os.ftruncate(target, 0)
+        if error.errno not in (errno.ENOSPC, errno.EDQUOT):
             aside.unlink()
             raise
+        _move_tail(aside, target, handle, position, size)
     return aside
 
 
-def _chunks(handle: FileHandle, position: int, size: int) -> Iterator[bytes]:
-    while position < size and (chunk := os.pread(handle, _CHUNK_BYTES, position)):
-        yield chunk
-        position += len(chunk)
+def _move_tail(aside: Path, target: FileHandle, handle: FileHandle, position: int, size: int) -> None:
+    """From the end on, each chunk is cut off before it is written, which makes the room for it. A power failure in the
+    middle of it may lose one. Raises OSError: then what could not be written is where it was."""
+    for start in reversed(range(position, size, _CHUNK_BYTES)):
+        chunk = _chunk(handle, start, size)
+        os.ftruncate(handle, start)
+        try:
+            _write(target, start - position, chunk)
+        except OSError:
+            _write(handle, start, chunk)
+            if start + len(chunk) == size:
+                aside.unlink()
+            raise
+    os.fsync(target)
+
+
+def _chunk(handle: FileHandle, start: int, size: int) -> bytes:
+    return os.pread(handle, min(_CHUNK_BYTES, size - start), start)
+
+
+def _write(handle: FileHandle, position: int, chunk: bytes) -> None:
+    write_all(handle, [chunk], position, len(chunk))
 
 
 def forget_older(directory: Path, kept: Sequence[Path]) -> None:

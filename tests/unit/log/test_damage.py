@@ -9,6 +9,7 @@ import re
 import shutil
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 from uuid import uuid4
 
 import pytest
@@ -325,25 +326,71 @@ def test_what_is_kept_aside_has_a_limit_and_the_newest_stays(
     assert [p.stat().st_size for p in (tmp_path / "t-0").glob("*.damaged")] == [53]
 
 
+def _with_garbage(folder: Path, garbage: bytes) -> Path:
+    """A log of one batch, with these bytes behind it."""
+    log = open_log(folder, config=CONFIG)
+    log.append(batch())
+    log.abandon()
+    path = folder / f"{0:020d}.log"
+    with path.open("ab") as file:
+        file.write(garbage)
+    return path
+
+
 def test_a_full_disk_cuts_nothing_that_it_cannot_keep(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    log = open_log(tmp_path / "t-0", config=CONFIG)
-    log.append(batch())
-    log.abandon()
-    path = tmp_path / "t-0" / f"{0:020d}.log"
-    with path.open("ab") as file:
-        file.write(b"garbage")
+    path = _with_garbage(tmp_path / "t-0", b"garbage")
     content = path.read_bytes()
+    write = os.pwritev
 
-    def full(*_: object) -> None:
-        raise OSError(28, "No space left on device")
+    def full(handle: int, buffers: Any, position: int) -> int:
+        """Others take the room that becomes free; what was cut off finds its own again."""
+        if os.readlink(f"/proc/self/fd/{handle}") != str(path):
+            raise OSError(28, "No space left on device")
+        return write(handle, buffers, position)
 
-    monkeypatch.setattr("suiro.log.damage.os.fsync", full)
+    monkeypatch.setattr(os, "pwritev", full)
     with pytest.raises(OSError, match="No space"):
         open_log(tmp_path / "t-0", config=CONFIG)
     assert path.read_bytes() == content
     assert not list((tmp_path / "t-0").glob("*.damaged"))
+
+
+def test_a_full_disk_keeps_a_torn_tail_in_the_room_that_it_has(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One log with a batch that a power failure had torn kept the whole node from starting."""
+    monkeypatch.setattr(damage, "_CHUNK_BYTES", 10)
+    folder, garbage = tmp_path / "t-0", bytes(range(1, 36))
+    path = _with_garbage(folder, garbage)
+    end = path.stat().st_size
+    write, sync = os.pwritev, os.fsync
+
+    def taken() -> int:
+        return sum(file.stat().st_size for file in (path, *folder.glob("*.damaged")))
+
+    def full(handle: int, buffers: Any, position: int) -> int:
+        """There is room for as much as there was."""
+        grows = position + sum(map(len, buffers)) - os.fstat(handle).st_size
+        if grows > 0 and taken() >= end:
+            raise OSError(28, "No space left on device")
+        return write(handle, buffers, position)
+
+    def full_at_last(handle: int) -> None:
+        if taken() > end:
+            raise OSError(28, "No space left on device")
+        sync(handle)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "pwritev", full)
+        patch.setattr(os, "fsync", full_at_last)
+        log = open_log(folder, config=CONFIG)
+    assert log.log_end_offset == 1
+    (aside,) = folder.glob("*.damaged")
+    assert aside.read_bytes() == garbage
+    assert path.stat().st_size == end - len(garbage)
+    assert log.append(batch()).base_offset == 1
 
 
 def test_synced_records_that_are_gone_are_named(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
