@@ -16,6 +16,7 @@ from support.wire import Wire
 
 from suiro.broker import Broker
 from suiro.broker.handlers import create_topics as create_topics_handler
+from suiro.broker.handlers import describe_configs as describe_configs_handler
 from suiro.broker.handlers import incremental_alter_configs as incremental_alter_configs_handler
 from suiro.broker.handlers import produce as produce_handler
 from suiro.broker.handlers.metadata import MAX_PARTITIONS_CREATED
@@ -409,6 +410,29 @@ def test_settings_of_many_resources_let_others_have_their_turn(monkeypatch: pyte
         thread.join(DEADLINE_S)
         assert codes == ["none"] * 3
         assert altered() == {"g0", "g1", "g2"}
+
+
+@pytest.mark.parametrize("version", [1, 3, 4])
+def test_settings_of_many_groups_are_told_in_turns(monkeypatch: pytest.MonkeyPatch, version: int) -> None:
+    """Tens of thousands of names are a small request, and any name is a group's."""
+    describe = describe_configs_handler._describe
+    turned: list[bool] = []
+    seen: list[bool] = []
+
+    def noted(broker: Broker, *named: Any) -> Any:
+        if not seen:
+            broker.loop.call_soon(turned.append, True)
+        seen.append(bool(turned))
+        return describe(broker, *named)
+
+    monkeypatch.setattr(describe_configs_handler, "_describe", noted)
+    names = [f"g{number}" for number in range(200)]
+    asked = [{"resource_type": 32, "resource_name": name, "configuration_keys": None} for name in names]
+    with InProcessNode.start() as node, Wire(node.bootstrap_servers) as wire:
+        results = ask(wire, "describe_configs", version, resources=asked)["results"]
+    assert [one["resource_name"] for one in results] == names
+    assert {len(one["configs"]) for one in results} == {3}
+    assert (seen[0], seen[-1]) == (False, True)
 
 
 def test_what_is_named_again_and_again_is_described_once() -> None:

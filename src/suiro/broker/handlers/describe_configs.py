@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 from typing import TYPE_CHECKING, Any
 
-from suiro.broker.answers import Answer
+from suiro.broker.answers import Answer, RawResponse
 from suiro.broker.context import BrokerContext
 from suiro.broker.exchange import Exchange
-from suiro.broker.handlers import NO_THROTTLE
 from suiro.broker.security import CLUSTER_NAME, Operation, ResourceType
 from suiro.broker.settings import loggers
 from suiro.broker.settings.configs import (
@@ -22,12 +21,14 @@ from suiro.broker.settings.configs import (
     describe_topic_configs,
 )
 from suiro.broker.storage.topics import InvalidTopicError, check_topic_name
-from suiro.protocol.messages import ErrorCode
+from suiro.protocol.fields import array_length
+from suiro.protocol.messages import ErrorCode, write_value
 
 if TYPE_CHECKING:
     from kio.schema.describe_configs.v4.request import DescribeConfigsRequest
 
 
+_FLEXIBLE_SINCE = 4
 _KINDS = frozenset(kind.value for kind in ResourceKind)
 
 
@@ -38,9 +39,16 @@ class _RefusedError(Exception):
 
 
 def handle(broker: BrokerContext, exchange: Exchange, request: DescribeConfigsRequest) -> Answer:
+    return exchange.in_steps(_describe_all(broker, exchange, request))
+
+
+def _describe_all(
+    broker: BrokerContext, exchange: Exchange, request: DescribeConfigsRequest
+) -> Generator[None, None, RawResponse]:
+    """A resource in each step, laid out at once: of the names of groups a request may have tens of thousands."""
     known = all(resource.resource_type in _KINDS for resource in request.resources)
-    allowed: list[Any] = []
-    refused: list[Any] = []
+    allowed: list[bytes] = []
+    refused: list[bytes] = []
     # Each once: named thousands of times, the settings of one resource would fill the node's memory.
     for resource in {(each.resource_type, each.resource_name): each for each in request.resources}.values():
         code, message = ErrorCode.none, ""
@@ -68,8 +76,12 @@ def handle(broker: BrokerContext, exchange: Exchange, request: DescribeConfigsRe
                 if not wanted or config.name in wanted
             ),
         )
-        (refused if code in _DENIALS.values() else allowed).append(result)
-    return exchange.response(throttle_time=NO_THROTTLE, results=(*allowed, *refused))
+        (refused if code in _DENIALS.values() else allowed).append(write_value(result))
+        yield
+    flexible = exchange.version >= _FLEXIBLE_SINCE
+    results = (*allowed, *refused)
+    body = b"".join((bytes(4), array_length(len(results), flexible=flexible), *results))
+    return RawResponse([body + b"\0" if flexible else body], flexible)
 
 
 _DENIALS = {
