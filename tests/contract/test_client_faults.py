@@ -14,7 +14,7 @@ from support.wire import Wire
 
 from suiro.client import EARLIEST, LATEST, Client, NewTopic, transaction
 from suiro.client import connection as connection_module
-from suiro.errors import DeadlineExceededError
+from suiro.errors import DeadlineExceededError, RefusedError
 
 NewTopicFixture = Callable[..., str]
 
@@ -114,6 +114,33 @@ def test_a_transaction_survives_one_lost_answer(
     assert committed is not None
     assert (committed.offset, committed.metadata) == (2, "1")
     assert proxy.happened == [f"{action} {api}"]
+
+
+def test_administration_that_was_not_answered_is_done(
+    proxy: TcpProxy, far: Client, new_topic: NewTopicFixture, unique: str
+) -> None:
+    """The second attempt finds it done, and says so: no such group, no such user, as many partitions already."""
+    topic = new_topic()
+    far.offset_commit(unique, {(topic, 0): (1, "")})
+    proxy.plan("delete_groups", "lose")
+    far.admin.delete_group(unique)
+    with pytest.raises(RefusedError, match="there is no such group"):
+        far.admin.delete_group(unique)
+    far.admin.upsert_scram_user(unique, "secret", mechanism="SCRAM-SHA-256")
+    proxy.plan("alter_user_scram_credentials", "lose")
+    far.admin.delete_scram_user(unique, mechanism="SCRAM-SHA-256")
+    with pytest.raises(RefusedError, match="there is no such user"):
+        far.admin.delete_scram_user(unique, mechanism="SCRAM-SHA-256")
+    proxy.plan("create_partitions", "lose")
+    far.admin.create_partitions({topic: 3})
+    assert len(far.metadata([topic])[topic].partitions) == 3
+    with pytest.raises(RefusedError, match="partition"):
+        far.admin.create_partitions({topic: 3})
+    assert proxy.happened == [
+        "lose delete_groups",
+        "lose alter_user_scram_credentials",
+        "lose create_partitions",
+    ]
 
 
 def test_the_answer_to_a_bump_is_lost_and_the_epoch_is_not(proxy: TcpProxy, far: Client, unique: str) -> None:

@@ -542,6 +542,36 @@ def test_a_topic_that_was_not_there_is_not_taken_for_one_that_we_deleted(
         client.delete_topics(["t"])
 
 
+def test_partitions_that_were_added_are_not_asked_for_again(
+    client: Client,
+    brokers: list[ScriptedBroker],
+    leaders: dict[tuple[str, int], int],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Asked for again, a topic that has them is refused, whatever the other one waited for."""
+    monkeypatch.setitem(VERSIONS, "create_partitions", 1)
+    asked: list[tuple[str, ...]] = []
+
+    def answer(request: Any) -> Any:
+        names = tuple(topic.name for topic in request.topics)
+        asked.append(names)
+        leaders.update({(name, 0): 1 for name in names})
+        message = response_class(API_KEYS["create_partitions"], request.__version__)
+        result = nested(message, "CreatePartitionsTopicResult")
+        code = {"a": ErrorCode.none if len(asked) > 1 else ErrorCode.not_controller}
+        return message(
+            throttle_time=NO_TIME,
+            results=tuple(
+                result(name=name, error_code=code.get(name, ErrorCode.none), error_message=None)
+                for name in names
+            ),
+        )
+
+    brokers[0].script["create_partitions"] = answer
+    client.admin.create_partitions({"a": 1, "t": 1})
+    assert asked == [("a", "t"), ("a",)]
+
+
 def test_what_a_deletion_has_deleted_is_not_asked_for_again(
     client: Client,
     brokers: list[ScriptedBroker],

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from suiro.client.cluster import Cluster
+from suiro.client.connection import Change
 from suiro.client.error_codes import error_for, raise_for
 from suiro.client.security import SCRAM_MAX_ITERATIONS, SCRAM_MIN_ITERATIONS
 from suiro.errors import RefusedError, UsageError
@@ -185,22 +186,22 @@ class AccessRequests:
         salt = os.urandom(_SALT_BYTES)
         salted = hashlib.pbkdf2_hmac(_HASHES[number], password.encode(), salt, iterations)
 
-        def change(message: Any) -> Any:
+        def made_of(message: Any) -> Any:
             item = nested(message, "ScramCredentialUpsertion")(
                 name=name, mechanism=number, iterations=iterations, salt=salt, salted_password=salted
             )
             return message(deletions=(), upsertions=(item,))
 
-        _alter_scram(self._cluster, f"give SCRAM user {name!r} a password", change)
+        _alter_scram(self._cluster, f"give SCRAM user {name!r} a password", made_of)
 
     def delete_scram_user(self, name: str, *, mechanism: str) -> None:
         number = _mechanism(mechanism)
 
-        def change(message: Any) -> Any:
+        def made_of(message: Any) -> Any:
             item = nested(message, "ScramCredentialDeletion")(name=name, mechanism=number)
             return message(deletions=(item,), upsertions=())
 
-        _alter_scram(self._cluster, f"remove SCRAM user {name!r} ({mechanism})", change)
+        _alter_scram(self._cluster, f"remove SCRAM user {name!r} ({mechanism})", made_of)
 
     def describe_quotas(self, entity: Mapping[str, str | None] | None = None) -> tuple[Quota, ...]:
         """Returns the quotas of exactly this entity ({"user": "ada"}; None is the default), or all."""
@@ -322,12 +323,16 @@ def _mechanism(mechanism: str) -> int:
         ) from None
 
 
-def _alter_scram(cluster: Cluster, what: str, change: Any) -> None:
+def _alter_scram(cluster: Cluster, what: str, made_of: Any) -> None:
+    change = Change()
+
     def once(deadline_ms: int) -> None:
         connection = cluster.controller(deadline_ms)
-        request = change(connection.request_class("alter_user_scram_credentials", 0, 0))
-        for item in connection.call(request, deadline_ms=deadline_ms).results:
+        request = made_of(connection.request_class("alter_user_scram_credentials", 0, 0))
+        for item in change.call(connection, request, deadline_ms=deadline_ms).results:
             if item.error_code is ErrorCode.resource_not_found:
+                if change.may_be_done:
+                    continue
                 raise RefusedError(f"{what}: there is no such user with this mechanism", "RESOURCE_NOT_FOUND")
             raise_for(item.error_code, what, detail=item.error_message)
 

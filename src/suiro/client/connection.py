@@ -268,6 +268,21 @@ class Connection:
         return BrokenConnectionError(f"connection to {self.address} broke while {doing}: {reason}")
 
 
+class Change:
+    """A request that changes something, and may have to be sent again."""
+
+    def __init__(self) -> None:
+        self.may_be_done = False
+        """The answer to an earlier attempt was lost: what is asked for may be so already, by our own doing."""
+
+    def call(self, connection: Connection, request: Any, *, deadline_ms: int) -> Any:
+        try:
+            return connection.call(request, deadline_ms=deadline_ms)
+        except BrokenConnectionError:
+            self.may_be_done = True
+            raise
+
+
 def build(message_class: Any, **fields: Any) -> Any:
     """A kio message of the fields that this version of it has."""
     known = message_class.__dataclass_fields__

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from suiro.client.cluster import GROUP, Cluster
-from suiro.client.connection import Connection, build
+from suiro.client.connection import Change, Connection, build
 from suiro.client.error_codes import raise_for
 from suiro.client.leaders import by_topic
 from suiro.errors import RefusedError, UnsupportedVersionError
@@ -122,11 +122,13 @@ class GroupRequests:
     def delete_group(self, group: str) -> None:
         """Deletes a group and its committed offsets. The broker rejects this while the group has members."""
         what = f"delete group {group!r}"
+        change = Change()
 
         def once(connection: Connection, deadline_ms: int) -> None:
             request = connection.request_class("delete_groups", 0, 2)(groups_names=(group,))
-            (item,) = connection.call(request, deadline_ms=deadline_ms).results
-            _raise_of_group(item.error_code, what)
+            (item,) = change.call(connection, request, deadline_ms=deadline_ms).results
+            if item.error_code is not ErrorCode.group_id_not_found or not change.may_be_done:
+                _raise_of_group(item.error_code, what)
 
         self._cluster.at_coordinator(GROUP, group, what, once)
 

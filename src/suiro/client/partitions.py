@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 
 from suiro.client.cluster import Cluster
-from suiro.client.connection import Connection, build
+from suiro.client.connection import Change, Connection, build
 from suiro.client.error_codes import error_for, raise_for
 from suiro.client.leaders import ask_leaders, by_topic
 from suiro.errors import KafkaError, RetriableKafkaError
@@ -60,6 +60,7 @@ class PartitionRequests:
         """`counts`: {topic: the new number of partitions}. Returns when each new partition has a leader."""
         what = f"add partitions to {', '.join(counts)}"
         attempts = self._cluster.attempts(what)
+        change, left = Change(), dict(counts)
 
         def once(deadline_ms: int) -> None:
             connection = self._cluster.controller(deadline_ms)
@@ -67,15 +68,29 @@ class PartitionRequests:
             topic_class = nested(message, "CreatePartitionsTopic")
             request = message(
                 topics=tuple(
-                    topic_class(name=name, count=count, assignments=None) for name, count in counts.items()
+                    topic_class(name=name, count=count, assignments=None) for name, count in left.items()
                 ),
                 timeout=timedelta(milliseconds=self._cluster.settings.request_timeout_ms),
                 validate_only=validate_only,
             )
-            for result in connection.call(request, deadline_ms=deadline_ms).results:
-                raise_for(
-                    result.error_code, f"add partitions to {result.name!r}", detail=result.error_message
+            may_be_done = change.may_be_done
+            failure: KafkaError | None = None
+            for result in change.call(connection, request, deadline_ms=deadline_ms).results:
+                name, code = result.name, result.error_code
+                refused = may_be_done and code is ErrorCode.invalid_partitions
+                if code is ErrorCode.none or (refused and has_as_many(name, deadline_ms)):
+                    left.pop(name, None)
+                    continue
+                change.may_be_done |= code is ErrorCode.request_timed_out
+                failure = failure or error_for(
+                    code, f"add partitions to {name!r}", detail=result.error_message
                 )
+            if failure is not None:
+                raise failure
+
+        def has_as_many(name: str, deadline_ms: int) -> bool:
+            info = self._cluster.refresh([name], deadline_ms).get(name)
+            return info is not None and len(info.partitions) == counts[name]
 
         def there(deadline_ms: int) -> None:
             found = self._cluster.refresh(list(counts), deadline_ms)
