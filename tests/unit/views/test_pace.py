@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from suiro.errors import UsageError
-from suiro.views.pipeline.pace import LIVE_LAG_MS, PAUSE_MS, InputLag, Pace, ask_throttle
+from suiro.views.pipeline.pace import FILE, LIVE_LAG_MS, PAUSE_MS, InputLag, Pace, ask_throttle
 from suiro.views.pipeline.throttle import read_throttle
 
 
@@ -49,6 +49,15 @@ def test_it_goes_on_at_once_when_the_live_one_is_current(tmp_path: Path) -> None
     assert pace.is_paused
     pace.tend(PAUSE_MS + 2, 0)
     assert read_throttle(tmp_path) is None
+
+
+def test_what_was_asked_for_is_written_whole(tmp_path: Path) -> None:
+    """A host that is killed in the middle of it finds what was asked for before; an empty file ended its next start."""
+    ask_throttle(tmp_path, 500)
+    with (tmp_path / FILE).open() as before:
+        ask_throttle(tmp_path, 60)
+        assert before.read() == "500\n"
+    assert [path.name for path in tmp_path.iterdir() if path.name.startswith(FILE)] == [FILE]
 
 
 def test_what_was_asked_for_comes_back(tmp_path: Path) -> None:

@@ -12,6 +12,7 @@ from collections import deque
 from pathlib import Path
 
 from suiro.errors import UsageError
+from suiro.foundation.files import replace_file
 from suiro.views.pipeline.throttle import write_throttle
 
 LIVE_LAG_MS = 10_000
@@ -38,7 +39,7 @@ def ask_throttle(folder: Path, records_per_second: int | None) -> None:
         if records_per_second is None:
             asked.unlink(missing_ok=True)
         else:
-            asked.write_text(f"{records_per_second}\n")
+            replace_file(asked, f"{records_per_second}\n", sync=False)
 
 
 class InputLag:
