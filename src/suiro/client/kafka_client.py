@@ -13,7 +13,7 @@ from suiro.client.fetch import Fetched, fetch
 from suiro.client.offsets import CommittedOffset, ListedOffset, list_offsets, offset_commit, offset_fetch
 from suiro.client.produce import produce
 from suiro.client.settings import ClientSettings
-from suiro.client.transaction import TransactionalProducer
+from suiro.client.transaction import ProducerIdentity, TransactionalProducer, new_producer
 from suiro.clock import Clock, SystemClock
 from suiro.foundation.types import TopicPartition
 
@@ -170,6 +170,11 @@ class Client:
         A generator is read as the pipeline has room. `timeout_ms` is how long to go on without progress.
         """
         return produce(self._cluster, batches, acks=acks, timeout_ms=timeout_ms)
+
+    def new_producer(self, *, timeout_ms: int | None = None) -> ProducerIdentity:
+        """Returns a new producer id. Brokers write a batch that has it, and the next sequence of its partition, once,
+        however often it is sent."""
+        return new_producer(self._cluster, timeout_ms=timeout_ms)
 
     def transaction(self, transactional_id: str, *, timeout_ms: int = 60_000) -> TransactionalProducer:
         """`timeout_ms`: the time after which the coordinator aborts an open transaction."""

@@ -63,6 +63,25 @@ class ProducerIdentity:
     epoch: int
 
 
+def new_producer(cluster: Cluster, *, timeout_ms: int | None = None) -> ProducerIdentity:
+    """A producer id of its own, without a transactional id."""
+
+    def once(deadline_ms: int) -> ProducerIdentity:
+        connection = cluster.any_broker(deadline_ms)
+        request = build(
+            connection.request_class("init_producer_id", *_INIT_VERSIONS),
+            transactional_id=None,
+            transaction_timeout=timedelta(minutes=1),
+            producer_id=-1,
+            producer_epoch=-1,
+        )
+        response = connection.call(request, deadline_ms=deadline_ms)
+        raise_for(response.error_code, "take a producer id")
+        return ProducerIdentity(id=response.producer_id, epoch=response.producer_epoch)
+
+    return cluster.attempts("take a producer id", timeout_ms).run(once)
+
+
 class TransactionalBatch(NamedTuple):
     """A finished record batch without an identity; `record_count` is how many records it holds."""
 

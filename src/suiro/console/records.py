@@ -12,11 +12,18 @@ from typing import Literal
 
 import msgspec
 
-from suiro.client import EARLIEST, LATEST, Client, Fetched
+from suiro.client import EARLIEST, LATEST, Client, Fetched, ProducerIdentity
 from suiro.clock import Clock, SystemClock
 from suiro.console.text import parse_time
 from suiro.console.topics import topic_info
-from suiro.errors import CorruptRecordError, DeadlineExceededError, OffsetOutOfRangeError, UsageError
+from suiro.errors import (
+    CorruptRecordError,
+    DeadlineExceededError,
+    OffsetOutOfRangeError,
+    RefusedError,
+    UsageError,
+)
+from suiro.foundation.types import TopicPartition
 from suiro.protocol.murmur2 import partition_for_key
 from suiro.protocol.record_batch import iter_headers, verify
 from suiro.protocol.records import Record, control_type, decode_batch, encode_batch, iter_batch
@@ -30,6 +37,9 @@ EMPTY_FETCHES_MAX = 20
 """That bring nothing although records are promised, each after `FETCH_WAIT_MS`."""
 PRODUCE_BATCH_RECORDS = 500
 PRODUCE_BATCH_BYTES = 512 * 1024
+PRODUCER_KEPT_MS = 60 * 60_000
+"""After so long a pause a new producer id is taken: brokers forget one that does not write."""
+SEQUENCES = 1 << 31
 
 
 class LogRecord(msgspec.Struct, frozen=True, kw_only=True, gc=False):
@@ -230,7 +240,8 @@ def produce(
     clock: Clock | None = None,
     progress: Callable[[int], None] = lambda written: None,
 ) -> int:
-    """Returns how many, once all are acknowledged. `records` is read as batches fill.
+    """Returns how many, once all are acknowledged. `records` is read as batches fill. Each is written once, also where
+    an answer is lost.
 
     `progress` is told after each acknowledgement how many it are. Where `records` ends with an error, those before it
     are written.
@@ -239,15 +250,18 @@ def produce(
     count = len(topic_info(client, topic).partitions)
     waiting: dict[int, list[Record]] = {}
     size = written = keyless = 0
+    batches_of = _Batches(client, clock)
 
     def flush() -> None:
         nonlocal size, written
-        # One after the other by partition: each batch is whole or not there.
-        batches = {(topic, number): encode_batch(batch) for number, batch in waiting.items()}
-        sent = sum(map(len, waiting.values()))
+        taken = dict(waiting)
         waiting.clear()  # before they are sent: what fails is not sent a second time on the way out
         size = 0
-        client.produce(batches)
+        # One after the other by partition: each batch is whole or not there.
+        client.produce(
+            {(topic, number): batches_of.encode(topic, number, batch) for number, batch in taken.items()}
+        )
+        sent = sum(map(len, taken.values()))
         written += sent
         progress(written)
 
@@ -296,4 +310,42 @@ def produce_one(
     timestamp = (clock or SystemClock()).wall_ms() if record.timestamp is None else record.timestamp
     made = Record(offset=0, timestamp=timestamp, key=record.key, value=record.value, headers=record.headers)
     place = (topic, partition)
-    return partition, client.produce({place: encode_batch([made])})[place]
+    batch = _Batches(client, clock or SystemClock()).encode(topic, partition, [made])
+    return partition, client.produce({place: batch})[place]
+
+
+class _Batches:
+    """Of one idempotent producer: a batch that is sent again, because its answer was lost, is not written again."""
+
+    def __init__(self, client: Client, clock: Clock) -> None:
+        self._client = client
+        self._clock = clock
+        self._producer: ProducerIdentity | None = None
+        self._renews_ms: int | None = None
+        self._sequences: dict[TopicPartition, int] = {}
+
+    def encode(self, topic: str, partition: int, records: Sequence[Record]) -> bytes:
+        now_ms = self._clock.monotonic_ms()
+        if self._renews_ms is None or now_ms >= self._renews_ms:
+            self._producer, self._sequences = _new_producer(self._client), {}
+        self._renews_ms = now_ms + PRODUCER_KEPT_MS
+        if self._producer is None:
+            return encode_batch(records)
+        sequence = self._sequences.get((topic, partition), 0)
+        self._sequences[topic, partition] = (sequence + len(records)) % SEQUENCES
+        return encode_batch(
+            records,
+            producer_id=self._producer.id,
+            producer_epoch=self._producer.epoch,
+            base_sequence=sequence,
+        )
+
+
+def _new_producer(client: Client) -> ProducerIdentity | None:
+    """None where brokers of before KIP-679 want a right of its own for it, which this user does not have."""
+    try:
+        return client.new_producer()
+    except RefusedError as error:
+        if error.code_name != "CLUSTER_AUTHORIZATION_FAILED":
+            raise
+        return None

@@ -1,0 +1,61 @@
+"""Records that the commands and the console write on a bad network: each is in the log once."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Callable, Iterator
+
+import pytest
+from conftest import LogUnderTest
+from support.batches import read_all
+from support.tcp_proxy import Action, TcpProxy
+
+from suiro.client import Client
+from suiro.client import connection as connection_module
+from suiro.console.records import OutgoingRecord, produce, produce_one
+
+NewTopicFixture = Callable[..., str]
+
+
+@pytest.fixture
+def proxy(log_under_test: LogUnderTest, monkeypatch: pytest.MonkeyPatch) -> Iterator[TcpProxy]:
+    made = TcpProxy(log_under_test.bootstrap_servers)
+    monkeypatch.setattr(
+        connection_module.socket, "create_connection", made.redirect(socket.create_connection)
+    )
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def far(proxy: TcpProxy, log_under_test: LogUnderTest) -> Iterator[Client]:
+    with Client(log_under_test.bootstrap_servers, settings={"retry.backoff.ms": 5}) as made:
+        yield made
+
+
+def outgoing(number: int, partition: int) -> OutgoingRecord:
+    return OutgoingRecord(key=None, value=b"%d" % number, partition=partition)
+
+
+@pytest.mark.parametrize("action", ["refuse", "lose", "cut"])
+def test_records_are_written_once(
+    proxy: TcpProxy, far: Client, new_topic: NewTopicFixture, action: Action
+) -> None:
+    topic = new_topic(2)
+    for skip in (0, 2):
+        proxy.plan("produce", action, skip=skip)
+    assert produce(far, topic, (outgoing(number, number % 2) for number in range(20)), batch_records=3) == 20
+    for partition in range(2):
+        assert read_all(far, topic, partition) == [str(number) for number in range(partition, 20, 2)]
+    assert proxy.happened == [f"{action} produce"] * 2
+
+
+@pytest.mark.parametrize("action", ["refuse", "lose", "cut"])
+def test_one_record_is_written_once_and_its_offset_is_told(
+    proxy: TcpProxy, far: Client, new_topic: NewTopicFixture, action: Action
+) -> None:
+    topic = new_topic()
+    assert produce_one(far, topic, outgoing(0, 0)) == (0, 0)
+    proxy.plan("produce", action)
+    assert produce_one(far, topic, outgoing(1, 0)) == (0, 1)
+    assert read_all(far, topic) == ["0", "1"]
