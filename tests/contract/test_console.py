@@ -20,6 +20,7 @@ from support.waiting import wait_until
 from suiro.client import Client, TransactionalBatch
 from suiro.console.web import ConsoleServer, ConsoleSettings, Masks
 from suiro.console.web.api import ENDPOINTS
+from suiro.console.web.api import records as records_api
 from suiro.foundation.http import Role
 from suiro.protocol.records import Record, encode_batch
 
@@ -316,6 +317,24 @@ def test_a_file_has_all_headers_of_a_record(api: Api, client: Client, new_topic:
     )
     (line,) = api.http.get(f"/topics/{topic}/export").text.splitlines()
     assert json.loads(line)["headers"] == [["step", "1"], ["step", "2"], ["none", None]]
+
+
+def test_a_file_that_was_cut_off_does_not_look_whole(
+    serving: Callable[..., ConsoleServer],
+    client: Client,
+    new_topic: NewTopicFixture,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(records_api, "STEP_MS", 0)  # a step for each record
+    topic = new_topic()
+    client.produce({(topic, 0): batch(*[b"%d" % number for number in range(2_000)])})
+    server = serving()
+    with Api(server.url).http.stream("GET", f"/topics/{topic}/export") as answer:
+        lines = answer.iter_lines()
+        assert json.loads(next(lines))["offset"] == 0
+        server.console.is_stopped = True
+        with pytest.raises(httpx.RemoteProtocolError):
+            list(lines)
 
 
 # -- changing ------------------------------------------------------------------------------------------------

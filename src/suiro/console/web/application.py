@@ -249,6 +249,8 @@ class ConsoleApplication:
             async with contextlib.aclosing(parts):
                 async for part in parts:
                     if gone.is_set() or self._console.is_stopped or not is_logged_in():
+                        if isinstance(answer, Download):
+                            return  # without an end: half a file must not look like all of it
                         break
                     if part:
                         await send({"type": "http.response.body", "body": part, "more_body": True})
