@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from types import SimpleNamespace
 from typing import Any
 
+import pytest
+
 from suiro.client import EARLIEST, Fetched, ListedOffset, PartitionInfo, TopicInfo
 from suiro.clock import ManualClock
 from suiro.console.web import Masks
+from suiro.console.web.api import records
 from suiro.console.web.api.records import _Scan
+from suiro.console.web.endpoint import Call
 from suiro.foundation.http import Role
 from suiro.protocol.records import control_batch
 
@@ -65,3 +70,22 @@ def test_steps_through_what_has_nothing_to_show() -> None:
     shares = [scan.progress.share for _ in scan.steps()]
     assert len(shares) > 10
     assert shares == sorted(shares)
+
+
+def test_a_file_has_all_records_where_nobody_said_how_many(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It had the first ten million, and did not say that there were more."""
+    limits: list[int | None] = []
+    monkeypatch.setattr(records, "_Scan", lambda call, topic, *, limit: limits.append(limit))
+    for query in ({}, {"limit": "7"}, {"limit": "20000000"}):
+        records._export(
+            Call(
+                console=SimpleNamespace(),  # type: ignore[arg-type]
+                path={"topic": "t"},
+                query=query,
+                body=None,
+                user=None,
+                role=Role.VIEWER,
+                gone=threading.Event(),
+            )
+        )
+    assert limits == [None, 7, 20_000_000]

@@ -38,7 +38,6 @@ PAGE_PARTITIONS_MAX = 200
 """Put together by time; of a topic with more, one partition is looked at at a time."""
 SCAN_RECORDS = 100
 SCAN_RECORDS_MAX = 10_000
-EXPORT_RECORDS_MAX = 10_000_000
 STEP_MS = 200
 """Of a search, a tail or a file, between two looks at whether anybody still waits for it."""
 SCAN_FETCH_BYTES = 1024 * 1024
@@ -216,7 +215,7 @@ class _Scan:
     """Committed records from a start to the end that the topic has now, partition by partition: the same answer each
     time. `steps` gives what each step found."""
 
-    def __init__(self, call: Call, topic: str, *, limit: int) -> None:
+    def __init__(self, call: Call, topic: str, *, limit: int | None) -> None:
         self._console = call.console
         self._clock: Clock = call.console.clock
         self._topic = topic
@@ -257,7 +256,7 @@ class _Scan:
                             if seen is not None:
                                 progress.matched += 1
                                 found.append((record, *seen))
-                                if progress.matched >= self._limit:
+                                if self._limit is not None and progress.matched >= self._limit:
                                     yield found
                                     return
                         # Also behind batches that have nothing to show: aborted transactions may be gigabytes.
@@ -364,8 +363,7 @@ def _export(call: Call) -> Download:
     kind = call.query.get("format", "jsonl")
     if kind not in ("jsonl", "csv"):
         raise UsageError(f"format={kind[:80]!r}: jsonl or csv")
-    limit = call.number("limit", EXPORT_RECORDS_MAX, most=EXPORT_RECORDS_MAX) or 1
-    scan = _Scan(call, topic, limit=limit)
+    scan = _Scan(call, topic, limit=call.number("limit"))
     made = _json_lines(scan) if kind == "jsonl" else _csv_lines(scan)
     media_type = "application/x-ndjson" if kind == "jsonl" else "text/csv; charset=utf-8"
     return Download(name=f"{topic}.{kind}", media_type=media_type, parts=made)
@@ -518,7 +516,13 @@ ENDPOINTS = (
         "/topics/{topic}/export",
         Role.VIEWER,
         _export,
-        query={**_FROM, **_WHERE, **_FILTER, "format": "jsonl or csv", "limit": "how many"},
+        query={
+            **_FROM,
+            **_WHERE,
+            **_FILTER,
+            "format": "jsonl or csv",
+            "limit": "how many; all, where it is not said",
+        },
     ),
     Endpoint("POST", "/topics/{topic}/records", Role.OPERATOR, _produce, body=ProduceBody),
     Endpoint("POST", "/topics/{topic}/copy", Role.OPERATOR, _copy, body=CopyBody),
