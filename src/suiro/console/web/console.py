@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from suiro.client import Client
 from suiro.clock import Clock, SystemClock
+from suiro.console.text import printable
 from suiro.console.web.masks import Masks
 from suiro.console.web.model import Model
 from suiro.errors import UsageError
@@ -102,7 +103,8 @@ class Console:
         self.model.stop()
 
     def note(self, user: str | None, what: str, status: int) -> None:
-        """For the list of changes, and the log."""
+        """For the list of changes, and the log. What is not printable is escaped: a request may have anything in it."""
+        what = printable(what)
         self.audit.append(AuditEvent(at=self.clock.wall_ms(), user=user, what=what, status=status))
         audit_logger.info("%s: %s: %d", user or "-", what, status)
 

@@ -1,9 +1,11 @@
-"""The list of changes, which operators read, has no passwords in it."""
+"""The list of changes, which operators read: no passwords in it, and nobody takes it away from them."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
+import httpx
+import pytest
 from support.console_api import console_api
 
 from suiro.console.web import Remote
@@ -23,3 +25,23 @@ def test_a_deploy_is_noted_without_the_passwords_of_its_settings(tmp_path: Path)
     assert len(noted) == 2
     assert all("app.py:delays" in what for what in noted)
     assert not any("sesame" in what for what in noted)
+
+
+def test_what_is_no_character_and_what_a_terminal_would_obey_is_escaped(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Half of a surrogate pair ended the list for everybody until it was a thousand changes old."""
+    caplog.set_level("INFO", logger="suiro.console.audit")
+    bodies = (b'{"name": "\\ud800"}', '{"name": "\x9b31m\u202e"}'.encode())
+    with console_api(tmp_path) as api:
+        for body in bodies:
+            answer = httpx.post(
+                f"{api.url}/topics",
+                content=body,
+                headers={"content-type": "application/json"},
+                auth=("viewer", "secret"),
+            )
+            assert answer.status_code == 403
+        noted = [event["what"] for event in api.get("/audit", role="operator")["events"]]
+    assert [what.partition('"name": ')[2] for what in noted] == ['"\\x9b31m\\u202e"}', '"\\ud800"}']
+    assert all(record.getMessage().isprintable() for record in caplog.records)
