@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 IDLE_CLIENTS = 4
 """Kept for the next request; what is lent beyond them is closed when it comes back."""
 AUDIT_EVENTS = 1_000
+"""Changes that are kept for the page, and as many that were refused."""
 API_TIMEOUT_MS = 20_000
 
 audit_logger = logging.getLogger("suiro.console.audit")
@@ -82,7 +83,9 @@ class Console:
         self.settings = settings
         self.clock = clock or SystemClock()
         self.model = Model(self._new_client, clock=self.clock)
-        self.audit: deque[AuditEvent] = deque(maxlen=AUDIT_EVENTS)
+        # What was refused has a list of its own: whoever may do nothing must not push out what others did.
+        self._done: deque[AuditEvent] = deque(maxlen=AUDIT_EVENTS)
+        self._refused: deque[AuditEvent] = deque(maxlen=AUDIT_EVENTS)
         self._idle: list[Client] = []
         self._lent: set[Client] = set()
         self._lock = threading.Lock()
@@ -105,8 +108,13 @@ class Console:
     def note(self, user: str | None, what: str, status: int) -> None:
         """For the list of changes, and the log. What is not printable is escaped: a request may have anything in it."""
         what = printable(what)
-        self.audit.append(AuditEvent(at=self.clock.wall_ms(), user=user, what=what, status=status))
+        events = self._refused if 400 <= status < 500 else self._done
+        events.append(AuditEvent(at=self.clock.wall_ms(), user=user, what=what, status=status))
         audit_logger.info("%s: %s: %d", user or "-", what, status)
+
+    def audit(self) -> list[AuditEvent]:
+        """The newest first."""
+        return sorted((*self._refused, *self._done), key=lambda event: event.at)[::-1]
 
     def _new_client(self) -> Client:
         settings = {"default.api.timeout.ms": str(API_TIMEOUT_MS), **self.settings.client_settings}

@@ -9,6 +9,7 @@ import pytest
 from support.console_api import console_api
 
 from suiro.console.web import Remote
+from suiro.console.web import console as console_module
 
 
 def test_a_deploy_is_noted_without_the_passwords_of_its_settings(tmp_path: Path) -> None:
@@ -45,3 +46,18 @@ def test_what_is_no_character_and_what_a_terminal_would_obey_is_escaped(
         noted = [event["what"] for event in api.get("/audit", role="operator")["events"]]
     assert [what.partition('"name": ')[2] for what in noted] == ['"\\x9b31m\\u202e"}', '"\\ud800"}']
     assert all(record.getMessage().isprintable() for record in caplog.records)
+
+
+def test_refused_requests_do_not_push_out_what_was_done(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(console_module, "AUDIT_EVENTS", 3)
+    with console_api(tmp_path, connect=(Remote(url="http://127.0.0.1:1"),)) as api:
+        api.post("/connectors/0/orders/restart", role="admin", status=503)
+        for number in range(5):
+            api.post(f"/topics/{number}/delete", {"confirm": "x"}, role="viewer", status=403)
+        events = api.get("/audit", role="operator")["events"]
+    assert [(event["user"], event["status"]) for event in events] == [("viewer", 403)] * 3 + [("admin", 503)]
+    assert [event["what"].split()[1] for event in events[:2]] == [
+        f"/api/v1/topics/{n}/delete" for n in (4, 3)
+    ]

@@ -83,7 +83,7 @@ def test_a_login_has_a_session_of_its_role_until_it_logs_out(served: Served, pro
     assert (
         httpx.get(f"{served.url}/api/v1/me", cookies=kept, verify=PLAIN).status_code == 401
     )  # a copy of the cookie
-    assert [(one.user, one.what) for one in served.console.audit] == [
+    assert [(one.user, one.what) for one in served.console.audit()[::-1]] == [
         ("ada", "login as admin"),
         ("ada", "logout"),
     ]

@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from typing import Any
 
 from suiro import __version__
-from suiro.console.web.console import AuditEvent
 from suiro.console.web.endpoint import Call, Endpoint, Events
 from suiro.console.web.events import KEEP_ALIVE, event
 from suiro.console.web.model import Model, Overview
@@ -64,8 +63,7 @@ def _overview(call: Call) -> Overview:
 
 def _audit(call: Call) -> dict[str, Any]:
     """The last changes that were asked for through this console, the newest first."""
-    events: list[AuditEvent] = list(call.console.audit)
-    return {"events": events[::-1]}
+    return {"events": call.console.audit()}
 
 
 def _events(call: Call) -> Events:
