@@ -61,3 +61,13 @@ def test_refused_requests_do_not_push_out_what_was_done(
     assert [event["what"].split()[1] for event in events[:2]] == [
         f"/api/v1/topics/{n}/delete" for n in (4, 3)
     ]
+
+
+def test_a_reset_is_noted_with_the_offset_that_it_moves_to(tmp_path: Path) -> None:
+    body = {"to": "offset", "value": 4_711, "dry_run": False, "topics": {"orders": [0]}}
+    with console_api(tmp_path, client_settings={"default.api.timeout.ms": "1"}) as api:
+        api.post("/groups/billing/reset", body, role="operator", status=503)
+        api.post("/topics/orders/records", {"key": None, "value": '"sesame"'}, role="operator", status=503)
+        record, reset = (event["what"] for event in api.get("/audit", role="operator")["events"])
+    assert '"to": "offset", "value": 4711' in reset
+    assert "sesame" not in record
