@@ -12,7 +12,7 @@ import contextlib
 import json
 import logging
 import threading
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterator, Mapping
 from concurrent.futures import Executor, ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qsl
@@ -76,6 +76,7 @@ class ConsoleApplication:
 
     def __init__(self, console: Console, users: Users | None = None, login: Login | None = None) -> None:
         self._console = console
+        self._users = users
         self._login = login
         self._guard = Guard(
             self._answer,
@@ -192,7 +193,7 @@ class ConsoleApplication:
             if method == "POST" and endpoint.role > Role.VIEWER:
                 self._console.note(user, said, status)
             if isinstance(answer, Events | Download):
-                await self._stream(answer, send, gone, lambda: self._is_logged_in(scope))
+                await self._stream(answer, send, gone, lambda: self._is_let_in(scope))
             else:
                 await _json(answer, status)(scope, receive, send)
         finally:
@@ -216,18 +217,25 @@ class ConsoleApplication:
             logger.exception("a request failed")
             return 500, _error_json(500, f"the console failed: {type(error).__name__}; its log says more")
 
-    def _is_logged_in(self, scope: Scope) -> bool:
-        """Still: a stream may last longer than the session of its reader."""
-        if self._login is None or _header(scope, b"authorization"):
+    async def _is_let_in(self, scope: Scope) -> bool:
+        """Still: a stream may last longer than the session of its reader, or than the reader's line in the file."""
+        authorization = _header(scope, b"authorization")
+        if self._login is not None and not authorization:
+            return self._login.sessions.known(_header(scope, b"cookie")) is not None
+        if self._users is None:
             return True
-        return self._login.sessions.known(_header(scope, b"cookie")) is not None
+        verdict = self._users.recall(authorization)
+        if verdict is None:  # the file has changed, and the password in it is a hash
+            loop = asyncio.get_running_loop()
+            verdict = await loop.run_in_executor(None, self._users.verify, authorization)
+        return (verdict.name, verdict.role) == (scope["suiro.user"], scope["suiro.role"])
 
     async def _stream(
         self,
         answer: Events | Download,
         send: Send,
         gone: threading.Event,
-        is_logged_in: Callable[[], bool],
+        is_let_in: Callable[[], Awaitable[bool]],
     ) -> None:
         if self.streams >= MAX_STREAMS:
             await _error(503, f"{MAX_STREAMS} streams are open; close some")({"type": "http"}, _never, send)
@@ -248,7 +256,7 @@ class ConsoleApplication:
             await send({"type": "http.response.body", "body": b"", "more_body": True})  # the head goes now
             async with contextlib.aclosing(parts):
                 async for part in parts:
-                    if gone.is_set() or self._console.is_stopped or not is_logged_in():
+                    if gone.is_set() or self._console.is_stopped or not await is_let_in():
                         if isinstance(answer, Download):
                             return  # without an end: half a file must not look like all of it
                         break
