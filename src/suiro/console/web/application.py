@@ -12,6 +12,7 @@ import contextlib
 import json
 import logging
 import threading
+from collections import Counter
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterator, Mapping
 from concurrent.futures import Executor, ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
@@ -47,6 +48,7 @@ MAX_QUERY_CHARS = 16 * 1024
 CALL_THREADS = 16
 STREAM_THREADS = 32
 MAX_STREAMS = 200
+MAX_STREAMS_OF_USER = 100
 AUDIT_CHARS = 500
 _SECRET = frozenset({"password", "salt", "value", "key", "headers", "files", "settings", "registry"})
 """Fields of requests that are not noted: passwords (settings of a client and URLs may hold them, too), what is in
@@ -95,6 +97,7 @@ class ConsoleApplication:
         self._calls = ThreadPoolExecutor(CALL_THREADS, thread_name_prefix="console-call")
         self._streaming = ThreadPoolExecutor(STREAM_THREADS, thread_name_prefix="console-stream")
         self.streams = 0
+        self._streams_of: Counter[str | None] = Counter()
         self._document: bytes | None = None
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -193,7 +196,7 @@ class ConsoleApplication:
             if method == "POST" and endpoint.role > Role.VIEWER:
                 self._console.note(user, said, status)
             if isinstance(answer, Events | Download):
-                await self._stream(answer, send, gone, lambda: self._is_let_in(scope))
+                await self._stream(answer, send, gone, lambda: self._is_let_in(scope), user)
             else:
                 await _json(answer, status)(scope, receive, send)
         finally:
@@ -236,11 +239,15 @@ class ConsoleApplication:
         send: Send,
         gone: threading.Event,
         is_let_in: Callable[[], Awaitable[bool]],
+        user: str | None,
     ) -> None:
-        if self.streams >= MAX_STREAMS:
-            await _error(503, f"{MAX_STREAMS} streams are open; close some")({"type": "http"}, _never, send)
+        is_users = user is not None and self._streams_of[user] >= MAX_STREAMS_OF_USER
+        if is_users or self.streams >= MAX_STREAMS:
+            count = f"{MAX_STREAMS_OF_USER} of your" if is_users else str(MAX_STREAMS)
+            await _error(503, f"{count} streams are open; close some")({"type": "http"}, _never, send)
             return
         self.streams += 1
+        self._streams_of[user] += 1
         headers = [(b"cache-control", b"no-store")]
         if isinstance(answer, Download):
             name = "".join(one if one.isalnum() or one in "-_." else "_" for one in answer.name)
@@ -265,6 +272,9 @@ class ConsoleApplication:
             await send({"type": "http.response.body", "body": b"", "more_body": False})
         finally:
             self.streams -= 1
+            self._streams_of[user] -= 1
+            if not self._streams_of[user]:
+                del self._streams_of[user]
 
 
 async def _steps(

@@ -10,7 +10,9 @@ from pathlib import Path
 import httpx
 import pytest
 from support.console_api import Api, console_api
+from support.waiting import wait_until
 
+from suiro.console.web import application
 from suiro.console.web.api import overview
 from suiro.foundation.http import hash_password
 
@@ -42,3 +44,22 @@ def test_a_stream_ends_where_its_reader_has_another_role_or_none(
         os.replace(users, tmp_path / "users")
         assert len(list(islice(parts[VIEWER], PARTS))) < PARTS, "it goes on"
         assert next(parts[ADMIN]) == b": keep-alive\n\n"
+
+
+def test_one_user_does_not_take_all_streams(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each page needs one: without, nobody else saw anything."""
+    monkeypatch.setattr(application, "MAX_STREAMS", 4)
+    monkeypatch.setattr(application, "MAX_STREAMS_OF_USER", 3)
+    monkeypatch.setattr(overview, "KEEP_ALIVE_S", 0.05)
+    with console_api(tmp_path) as api:
+        with ExitStack() as stack:
+            streams = [opened(stack, api, VIEWER) for _ in range(4)]
+            assert opened(stack, api, ADMIN).status_code == 200
+            assert [stream.status_code for stream in streams] == [200, 200, 200, 503]
+            assert "3 of your streams are open" in streams[-1].read().decode()
+
+        def is_free() -> bool:
+            with ExitStack() as stack:
+                return [opened(stack, api, VIEWER).status_code for _ in range(3)] == [200] * 3
+
+        wait_until(is_free, what="streams whose readers have gone give their places back")
