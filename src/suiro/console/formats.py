@@ -141,7 +141,17 @@ def _of_schema(value: Any, name: str, schema_id: int | None) -> Decoded:
     from suiro.connect import plain_json
 
     text = json.dumps(plain(value), default=plain_json, ensure_ascii=False)
+    if not _is_utf8(text):  # half of a surrogate pair stays the escape that it was written as
+        text = json.dumps(plain(value), default=plain_json)
     return Decoded(value=json.loads(text), text=text, format=name, schema_id=schema_id)
+
+
+def _is_utf8(text: str) -> bool:
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def _schema_id(data: bytes) -> int | None:

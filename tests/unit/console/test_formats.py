@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import struct
 from types import SimpleNamespace
 from typing import Any
@@ -29,3 +30,12 @@ def test_longs_do_not_ask_the_registry_one_by_one(monkeypatch: pytest.MonkeyPatc
     for number in range(3 * formats.UNKNOWN_IDS_MAX):
         decode(struct.pack(">q", number << 24))
     assert len(asked) == 3 * formats.UNKNOWN_IDS_MAX
+
+
+def test_half_of_a_surrogate_pair_stays_as_it_was_written(unique: str) -> None:
+    """One such record, which JSON allows, was an error in place of every page that it was on."""
+    url = f"{registry.MOCK_SCHEME}{unique}"
+    schema = {"type": "object", "properties": {"a": {"type": "string"}}}
+    number = registry.registry_client(url).register("t-value", registry.Schema(json.dumps(schema), "JSON"))
+    found = decoder("auto", url)(struct.pack(">bI", 0, number) + rb'{"a": "\ud800", "b": "\u00e9"}')
+    assert (found.format, found.text) == ("json-schema", r'{"a": "\ud800", "b": "\u00e9"}')
