@@ -436,11 +436,13 @@ def history(client: Client, topic: str) -> tuple[Redriven, ...]:
 def _line_of(record: LogRecord) -> Redriven:
     """Of anybody who may write to the topic."""
     try:
-        line = parse_json(record.value or b"", allow_nan=False)
+        line = parse_json(record.value or b"", allow_nan=False, allow_half_pairs=False)
+        if not 0 <= _typed(line["records"], int) < 1 << 63:
+            raise ValueError("nobody redrives so many records")
         return Redriven(
             at=record.timestamp,
             who=_typed(line["by"], str),
-            records=_typed(line["records"], int),
+            records=line["records"],
             targets=tuple(map(str, _typed(line["to"], dict))),
             group=_typed(line["group"], str),
         )

@@ -462,6 +462,10 @@ def test_lines_of_the_journal_that_no_redrive_wrote(
         b'{"by": 1}',
         b"[" * 100_000,
         b'{"by":"x","records":true,"to":{},"group":"g"}',
+        b'{"by":"x","records":-1,"to":{},"group":"g"}',
+        b'{"by":"x","records":99999999999999999999,"to":{},"group":"g"}',
+        b'{"by":"x","records":1%s,"to":{},"group":"g"}' % (b"0" * 400),
+        rb'{"by":"\ud800","records":1,"to":{},"group":"g"}',
         None,
     ]
     records = [
