@@ -17,7 +17,7 @@ TIME_FETCH_BYTES = 64 * 1024
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupLag:
-    """Of one partition. What is None is not there: nothing is committed, or the partition is gone."""
+    """Of one partition. What is None is not there: nothing is committed, or the partition is gone or has no leader."""
 
     topic: str
     partition: int
@@ -63,11 +63,11 @@ def describe_group(client: Client, group: str, *, now_ms: int | None = None) -> 
     owners = {place: member for member in described.members for place in member.assignment}
     places = sorted({*committed, *owners})
     known = client.metadata(sorted({topic for topic, _ in places})) if places else {}
-    there = [
-        (topic, partition)
-        for topic, partition in places
-        if topic in known and partition < len(known[topic].partitions)
-    ]
+    # Of a partition without a leader the end cannot be asked; the others are shown.
+    led = {
+        (name, one.partition) for name, info in known.items() for one in info.partitions if one.leader >= 0
+    }
+    there = [place for place in places if place in led]
     ends = client.list_offsets(dict.fromkeys(there, LATEST)) if there else {}
     rows = []
     for place in places:
