@@ -216,6 +216,8 @@ def test_a_place_of_any_kind_and_one_record_whole(
     assert api.refused("GET", f"/topics/{topic}/record", partition=0, offset=99)[0] == 404
     for wrong in ("1970-13-01T00:00:00Z", "1970-01-01T25:00:00Z", "10000-01-01T00:00:00Z", "now()"):
         assert api.refused("GET", f"/topics/{topic}/records", **{"from": wrong})[0] == 400, wrong
+    for digits in ("9" * 5_000, "-" + "9" * 5_000, "9223372036854775808"):
+        assert "is no offset" in api.refused("GET", f"/topics/{topic}/records", **{"from": digits})[1]
     for query in ({"from": "soon"}, {"partition": "7"}, {"limit": "-1"}, {"positions": "0"}, {"nope": "1"}):
         assert api.refused("GET", f"/topics/{topic}/records", **query)[0] == 400, query
     assert api.refused("GET", "/topics/nothing-of-that-name/records")[0] == 404

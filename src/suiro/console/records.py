@@ -31,6 +31,7 @@ from suiro.protocol.records import Record, control_type, decode_batch, encode_ba
 FETCH_BYTES = 4 * 1024 * 1024
 PARTITION_FETCH_BYTES = 1024 * 1024
 FETCH_WAIT_MS = 500
+OFFSET_CHARS_MAX = 20
 BATCH_BYTES_MAX = 128 * 1024 * 1024
 """What one compressed batch may become; records of strangers must not fill memory."""
 EMPTY_FETCHES_MAX = 20
@@ -71,9 +72,9 @@ def parse_start(text: str) -> Start:
     if text in ("earliest", "latest"):
         return Start(kind="earliest" if text == "earliest" else "latest")
     if text.isascii() and text.removeprefix("-").isdigit():
-        number = int(text)
-        if number >= 1 << 63:
-            raise UsageError(f"{text} is no offset: the largest is 2^63 - 1")
+        # Of thousands of digits Python makes no number.
+        if len(text) > OFFSET_CHARS_MAX or (number := int(text)) >= 1 << 63:
+            raise UsageError(f"{text[:40]} is no offset: the largest is 2^63 - 1")
         return (
             Start(kind="last", value=-number) if text.startswith("-") else Start(kind="offset", value=number)
         )
