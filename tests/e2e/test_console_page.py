@@ -6,6 +6,7 @@ browser's console, any request to another host and any breach of the content sec
 
 from __future__ import annotations
 
+import json
 import re
 import shutil
 from collections.abc import Callable, Iterator
@@ -106,8 +107,8 @@ def open_page(browser: Any, console: FakeConsole) -> Iterator[Open]:
         page.on("dialog", lambda dialog: wrong.append(f"a dialog of the browser: {dialog.message}"))
 
         def _said(said: Any) -> None:
-            # A connection that ended, or an answer of 404, is what some tests are about.
-            expected = re.search(r"net::ERR_(CONNECTION|INCOMPLETE)|status of 404", said.text) or (
+            # A connection that ended, or an answer of 404, 500 or 503, is what some tests are about.
+            expected = re.search(r"net::ERR_(CONNECTION|INCOMPLETE)|status of (404|500|503)", said.text) or (
                 sent_to is not None and "status of 401" in said.text
             )
             if said.type in ("error", "warning") and not expected:
@@ -290,6 +291,12 @@ def test_a_filter_tells_its_progress_and_can_be_cancelled(open_page: Open) -> No
     page.goto(page.url.partition("#")[0] + "#/topics/flights/records?filter=never")
     page.get_by_role("button", name="Cancel").click()
     expect(page.locator(".progress")).to_contain_text("cancelled")
+
+
+_HIDE = """hidden => {
+    Object.defineProperty(document, 'hidden', { configurable: true, get: () => hidden });
+    document.dispatchEvent(new Event('visibilitychange'));
+}"""
 
 
 def test_a_tail_follows_and_counts_what_it_leaves_out(open_page: Open) -> None:
@@ -608,6 +615,46 @@ def test_the_page_comes_back_when_the_console_does(open_page: Open) -> None:
         expect(page.get_by_role("alert")).to_have_count(0)
     finally:
         second.stop()
+
+
+def _answers(page: Any, path: str, status: int, message: str) -> None:
+    """From now on, in place of the console."""
+    body = json.dumps({"error_code": status, "message": message})
+    page.route(
+        f"**/api/v1/{path}",
+        lambda route: route.fulfill(status=status, content_type="application/json", body=body),
+    )
+
+
+@pytest.mark.parametrize(
+    ("target", "path", "button", "label"),
+    [
+        ("#/views/0/carrier_delays", "views/0/carrier_delays", "Shift…", "Steps, in percent of the callers"),
+        ("#/groups/fraud", "groups/fraud", "Reset offsets…", "Offset"),
+        ("#/topics/flights", "topics/flights", "Add partitions…", "Partitions, 12 now"),
+    ],
+)
+def test_a_form_stays_while_what_it_is_about_cannot_be_loaded(
+    open_page: Open, target: str, path: str, button: str, label: str
+) -> None:
+    """A page is loaded again every few seconds. One answer that failed took the form with all that was typed, and of a
+    view the whole page: nothing was drawn any more."""
+    page = open_page(target)
+    if path.startswith("topics"):
+        page.locator("summary", has_text="Change").click()
+    page.get_by_role("button", name=button).click()
+    dialog = page.get_by_role("dialog")
+    if path.startswith("groups"):
+        dialog.get_by_label("To", exact=True).select_option("offset")
+    dialog.get_by_label(label, exact=True).fill("4711")
+    _answers(page, path, 503, "busy; try again")
+    expect(page.get_by_text("busy; try again")).to_be_attached()
+    expect(dialog.get_by_label(label, exact=True)).to_have_value("4711")
+    page.unroute(f"**/api/v1/{path}")
+    _answers(page, path, 404, "there is nothing of that name")
+    expect(page.get_by_text("there is nothing of that name")).to_be_visible()
+    page.evaluate("hash => { location.hash = hash }", "#/topics")
+    expect(page.get_by_role("heading", level=1)).to_have_text("Topics")
 
 
 # -- against a real console and a real log -----------------------------------------------------------------------------

@@ -79,7 +79,8 @@ export function useLoad(target, { everyMs = 0 } = {}) {
           if (abort.signal.aborted) return;
           setState((/** @type {any} */ before) => ({
             target,
-            data: before.target === target && error.status === 0 ? before.data : null,
+            // Of what may be answered the next time, what is known stays, and so do the forms over it.
+            data: before.target === target && (error.status === 0 || error.status >= 500) ? before.data : null,
             error,
             loading: false,
           }));

@@ -104,13 +104,13 @@ function View({ host, name, tab }) {
       ${view && tab === 'history' && html`<${History} parts=${parts} />`}
     </div>
     ${dialog === 'deploy' && html`<${Deploy} host=${host} view=${name} onClose=${() => setDialog(null)} onDone=${(/** @type {any} */ made) => { say(`Version ${made.deployed} is being built.`); if (made.view === name) reload(); else go(href(['views', host, made.view])); }} />`}
-    ${dialog === 'shift' && html`<${Shift} parts=${parts} view=${view} onClose=${() => setDialog(null)} onDone=${() => { say('The shift has begun.'); reload(); }} />`}
+    ${view && dialog === 'shift' && html`<${Shift} parts=${parts} view=${view} onClose=${() => setDialog(null)} onDone=${() => { say('The shift has begun.'); reload(); }} />`}
     ${dialog === 'throttle' && html`<${Throttle} parts=${parts} onClose=${() => setDialog(null)} onDone=${() => { say('The limit applies from the next micro-batch.'); reload(); }} />`}
-    ${dialog === 'rollback' && html`<${Sure} title="Roll back" action="Roll back" onClose=${() => setDialog(null)} onSure=${() => command('rollback', {}, 'All callers are back on the serving version.')}>
+    ${view && dialog === 'rollback' && html`<${Sure} title="Roll back" action="Roll back" onClose=${() => setDialog(null)} onSure=${() => command('rollback', {}, 'All callers are back on the serving version.')}>
       All callers go back to version ${view.routing.serving} at once. Version ${view.routing.candidate} is still updated, so you can move forward to it again.<//>`}
     ${dialog === 'forward' && html`<${Sure} title="Forward" action="Forward" onClose=${() => setDialog(null)} onSure=${() => command('forward', {}, 'The callers are back where they were before the rollback.')}>
       The callers go to the candidate again, with the share that it had before the rollback.<//>`}
-    ${dialog?.retire !== undefined && html`<${Retire} parts=${parts} view=${view} number=${dialog.retire} onClose=${() => setDialog(null)} onDone=${() => { say(`Version ${dialog.retire} was retired.`); reload(); }} />`}
+    ${view && dialog?.retire !== undefined && html`<${Retire} parts=${parts} view=${view} number=${dialog.retire} onClose=${() => setDialog(null)} onDone=${() => { say(`Version ${dialog.retire} was retired.`); reload(); }} />`}
   `;
 }
 
