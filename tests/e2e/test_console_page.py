@@ -299,6 +299,31 @@ _HIDE = """hidden => {
 }"""
 
 
+def test_who_looks_away_comes_back_to_the_same_records(open_page: Open, console: FakeConsole) -> None:
+    """A page that is out of sight gives its stream back, and had its records loaded anew with the next one."""
+    page = open_page("#/topics/flights/records?from=2500")
+    page.clock.install()
+    page.reload()
+    wait_until(lambda: console.listeners > 0, what="the page listens")
+    seen = page.get_by_role("link", name="2500", exact=True)
+    box = page.locator(".virtual")
+    wait_until(lambda: box.evaluate("box => box.scrollTop") > 1_000, what="older records come above it")
+    asked: list[str] = []
+    page.on("request", lambda request: asked.append(request.url.rpartition("/api/v1/")[2]))
+    listeners = console.listeners
+    page.evaluate(_HIDE, True)
+    page.clock.fast_forward(11_000)
+    wait_until(lambda: console.listeners < listeners, what="the page gives its stream back")
+    page.evaluate(_HIDE, False)
+    wait_until(
+        lambda: page.evaluate("true") and "groups" in asked,
+        what="the page loads what it knows of the cluster",
+    )
+    expect(page.get_by_role("status").get_by_text("Live")).to_be_visible()
+    expect(seen).to_be_in_viewport()
+    assert [path for path in asked if "/records" in path] == []
+
+
 def test_a_tail_follows_and_counts_what_it_leaves_out(open_page: Open) -> None:
     page = open_page("#/topics/flights/records")
     page.get_by_role("button", name="Live").click()

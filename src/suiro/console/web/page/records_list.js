@@ -97,7 +97,11 @@ export function useRecords(question) {
       over = true;
       started.stop();
     };
-  }, [asked, again, known]);
+  }, [asked, again]);
+  useEffect(() => {
+    // What is shown is of the log, and stays where one reads. Only what the loss of the connection ended begins anew.
+    if (held.error !== null) setAgain((count) => count + 1);
+  }, [known]);
 
   const onEdge = useMemo(() => (/** @type {'top'|'bottom'} */ edge) => running.current?.edge(edge), []);
   return {
