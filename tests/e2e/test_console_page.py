@@ -284,6 +284,8 @@ def test_a_filter_tells_its_progress_and_can_be_cancelled(open_page: Open) -> No
     page.keyboard.press("Enter")
     expect(page.locator(".progress")).to_contain_text("5,000 read, 100 found")
     expect(page.locator(".progress")).to_contain_text("complete")
+    unclear = page.locator(".progress").get_by_text("the filter says nothing of 12 records")
+    expect(unclear.locator("xpath=..")).to_have_attribute("title", "flights-0 offset 7: 'late' is no number")
     page.locator("summary", has_text="Export").click()
     target = page.get_by_role("link", name="JSON lines").get_attribute("href")
     assert target is not None

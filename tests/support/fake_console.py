@@ -229,7 +229,8 @@ class FakeConsole:
                 )
             if request.query_params["filter"] == "never":
                 await asyncio.Event().wait()
-            yield _event("end", {"reason": "end", "scanned": end, "matched": matched})
+            unclear = {"unclear": 12, "first_unclear": f"{topic}-0 offset 7: 'late' is no number"}
+            yield _event("end", {"reason": "end", "scanned": end, "matched": matched} | unclear)
 
         return _stream(events())
 

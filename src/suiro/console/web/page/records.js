@@ -169,6 +169,7 @@ function Filter({ filter, live, held, onStop, onAgain }) {
       ${ended?.reason === 'limit' && html`<span class="muted">stopped at the limit</span>`}
       ${ended?.reason === 'cancelled' && html`<span class="muted">cancelled</span>`}
       ${ended?.reason === 'end' && html`<span class="muted">complete</span>`}
+      ${ended?.unclear > 0 && html`<span title=${ended.first_unclear}><${Badge} tone="warn">the filter says nothing of ${plural(ended.unclear, 'record')}<//></span>`}
     </span>`}
   </form>`;
 }
