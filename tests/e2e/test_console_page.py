@@ -136,6 +136,14 @@ def _asked_last(console: FakeConsole, path: str) -> Any:
     return found[-1]
 
 
+def _hold(page: Any, path: str) -> list[Any]:
+    """The next question for it waits, in the list."""
+    held: list[Any] = []
+    first = iter([held.append])
+    page.route(f"**/api/v1/{path}", lambda route: next(first, lambda later: later.continue_())(route))
+    return held
+
+
 # -- every page --------------------------------------------------------------------------------------------------
 
 
@@ -375,6 +383,46 @@ def test_a_group_is_reset_after_its_plan_was_seen(open_page: Open, console: Fake
     dialog.get_by_role("button", name="Reset the offsets").click()
     expect(page.get_by_text("Offsets of 3 partitions were reset.")).to_be_visible()
     assert _asked_last(console, "groups/billing/reset")["dry_run"] is False
+
+
+def _changed_meanwhile(page: Any, path: str, button: str, change: Callable[[Any], None]) -> None:
+    """The form is changed between a question for its plan and the answer."""
+    held = _hold(page, path)
+    dialog = page.get_by_role("dialog")
+    dialog.get_by_role("button", name=button).click()
+    wait_until(lambda: page.evaluate("true") and held, what="the question for the plan")
+    change(dialog)
+    with page.expect_response(f"**/api/v1/{path}"):
+        held.pop().continue_()
+    expect(dialog.get_by_role("button", name=button)).to_be_enabled()
+    expect(dialog).not_to_contain_text("What would")
+
+
+def test_a_plan_that_comes_late_is_not_taken_for_that_of_the_changed_form(
+    open_page: Open, console: FakeConsole
+) -> None:
+    """The page showed the plan of one reset, and its button did another."""
+    page = open_page("#/groups/fraud")
+    page.get_by_role("button", name="Reset offsets…").click()
+    dialog = page.get_by_role("dialog")
+    _changed_meanwhile(
+        page,
+        "groups/fraud/reset",
+        "Show the plan",
+        lambda form: form.get_by_label("To", exact=True).select_option("latest"),
+    )
+    dialog.get_by_role("button", name="Show the plan").click()
+    dialog.get_by_role("button", name="Reset the offsets").click()
+    expect(dialog).to_have_count(0)
+    assert _asked_last(console, "groups/fraud/reset") == {"to": "latest", "dry_run": False}
+    page.evaluate("hash => { location.hash = hash }", DEAD_LETTERS)
+    page.get_by_role("button", name="Redrive all…").click()
+    _changed_meanwhile(
+        page,
+        "dead-letters/flights.dead-letters/redrive",
+        "Show what would be sent",
+        lambda form: form.get_by_role("checkbox").check(),
+    )
 
 
 def test_chosen_dead_letters_go_back_after_their_plan_was_seen(open_page: Open, console: FakeConsole) -> None:

@@ -1,6 +1,6 @@
 /** Dead letters: grouped by where they come from and why; one beside the record it came from; sent back after a fix. */
 
-import { html, useReveal, useState } from './lib.js';
+import { html, useRef, useReveal, useState } from './lib.js';
 import { Failure, post, url, useLoad } from './api.js';
 import { Dialog } from './dialog.js';
 import { Ago, count, plural, rate, Time } from './format.js';
@@ -152,15 +152,17 @@ function History({ topic }) {
 function Redrive({ topic, choice, onClose, onDone }) {
   const [byKey, setByKey] = useState(false);
   const [plan, setPlan] = useState(/** @type {any} */ (null));
+  const changes = useRef(0);
   const [state, setState] = useState(/** @type {{busy: boolean, error: string|null}} */ ({ busy: false, error: null }));
   const run = async (/** @type {boolean} */ dryRun) => {
     setState({ busy: true, error: null });
     try {
       const picked = Object.fromEntries(Object.entries(choice).filter(([, value]) => value !== null && value !== undefined));
+      const before = changes.current;
       const found = await post(url(['dead-letters', topic, 'redrive']), { ...picked, ...(byKey ? { by_key: true } : {}), ...(plan ? { only_to: [...new Set(plan.targets.map((/** @type {any} */ one) => one.topic))] } : {}), dry_run: dryRun });
       setState({ busy: false, error: null });
       if (dryRun) {
-        setPlan(found);
+        if (before === changes.current) setPlan(found);
       } else {
         say(`${plural(found.redriven ?? 0, 'record')} went back.`);
         onDone();
@@ -174,7 +176,7 @@ function Redrive({ topic, choice, onClose, onDone }) {
   return html`<${Dialog} title=${html`Redrive from <span class="mono">${topic}</span>`} wide onClose=${onClose}>
     <form onSubmit=${(/** @type {Event} */ event) => { event.preventDefault(); run(plan === null); }}>
       <p>Sends ${which} back to the topic that each came from. Each goes once, in transactions, and the journal of redrives tells of it.</p>
-      <label class="check"><input type="checkbox" data-first checked=${byKey} onChange=${(/** @type {any} */ event) => { setByKey(event.currentTarget.checked); setPlan(null); }} />Choose the partition by the key, where the topic has another number of partitions now</label>
+      <label class="check"><input type="checkbox" data-first checked=${byKey} onChange=${(/** @type {any} */ event) => { changes.current += 1; setByKey(event.currentTarget.checked); setPlan(null); }} />Choose the partition by the key, where the topic has another number of partitions now</label>
       ${plan && html`<${Panel} title=${`What would be sent: ${plural(plan.records, 'record')}`} flush>
         <${DataTable} label="Targets" rows=${plan.targets} rowKey=${(/** @type {any} */ row) => `${row.topic} ${row.partition}`} columns=${[
           { id: 'topic', title: 'To topic', className: 'clip mono', cell: (/** @type {any} */ row) => row.topic },

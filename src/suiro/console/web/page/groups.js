@@ -1,6 +1,6 @@
 /** Consumer groups: how far behind, in records and in time; members; moving committed offsets, shown before it is done. */
 
-import { html, useMemo, useState } from './lib.js';
+import { html, useMemo, useRef, useState } from './lib.js';
 import { Failure, post, url, useLoad } from './api.js';
 import { Chart, Sparkline } from './chart.js';
 import { ConfirmByName, Dialog, whole } from './dialog.js';
@@ -138,9 +138,11 @@ function assigned(assignment) {
 function Reset({ group, onClose, onDone }) {
   const names = [...new Set(group.partitions.map((/** @type {any} */ row) => row.topic))];
   const [form, setForm] = useState({ to: 'earliest', value: '', topic: '', partitions: '' });
-  const [plan, setPlan] = useState(/** @type {any[]|null} */ (null));
+  const [planned, setPlanned] = useState(/** @type {{said: any, rows: any[]}|null} */ (null));
+  const plan = planned?.rows ?? null;
+  const changes = useRef(0);
   const [state, setState] = useState(/** @type {{busy: boolean, error: string|null}} */ ({ busy: false, error: null }));
-  const change = (/** @type {any} */ patch) => { setForm({ ...form, ...patch }); setPlan(null); };
+  const change = (/** @type {any} */ patch) => { changes.current += 1; setForm({ ...form, ...patch }); setPlanned(null); };
   const body = () => {
     const partitions = form.partitions.split(',').map((text) => text.trim()).filter((text) => text !== '').map((text) => whole(text, 'Partitions'));
     const time = form.to === 'datetime' ? new Date(form.value).getTime() : undefined;
@@ -155,10 +157,12 @@ function Reset({ group, onClose, onDone }) {
   const run = async (/** @type {boolean} */ dryRun) => {
     setState({ busy: true, error: null });
     try {
-      const found = await post(url(['groups', group.group, 'reset']), { ...body(), dry_run: dryRun });
+      // What is done is what the plan was made of, and a plan of what the form said before is none.
+      const [said, before] = [planned?.said ?? body(), changes.current];
+      const found = await post(url(['groups', group.group, 'reset']), { ...said, dry_run: dryRun });
       setState({ busy: false, error: null });
       if (dryRun) {
-        setPlan(found);
+        if (before === changes.current) setPlanned({ said, rows: found });
       } else {
         say(`Offsets of ${plural(found.length, 'partition')} were reset.`);
         onDone();
