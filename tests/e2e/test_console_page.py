@@ -385,6 +385,33 @@ def test_a_group_is_reset_after_its_plan_was_seen(open_page: Open, console: Fake
     assert _asked_last(console, "groups/billing/reset")["dry_run"] is False
 
 
+def test_a_group_of_dead_letters_of_which_nothing_is_said_is_opened(open_page: Open) -> None:
+    """A topic whose records have no headers: nothing happened, and of a group without a reason those of others came."""
+    page = open_page("#/overview")
+    asked: list[str] = []
+    page.on("request", lambda request: asked.append(request.url.partition("/api/v1/")[2]))
+    group = {"records": 2, "waiting": 2, "first": [0, 0], "last_timestamp": 1}
+    groups = [
+        {"origin_topic": None, "exception": "", "reason": "", **group},
+        {"origin_topic": "flights", "exception": "ValueError", "reason": "", **group},
+    ]
+    found = {"groups": groups, "read": 4, "complete": True}
+    page.route("**/api/v1/dead-letters/plain", lambda route: route.fulfill(json=found))
+    page.evaluate("hash => { location.hash = hash }", "#/dead-letters/plain")
+    for row, said in (
+        ("unknown", "origin_topic=&exception=&group_reason="),
+        ("flights", "origin_topic=flights&exception=ValueError&group_reason="),
+    ):
+        page.get_by_role("row").filter(has_text=row).get_by_role("link", name="no reason given").click()
+        expect(page.get_by_role("heading", name="Records: no reason given")).to_be_visible()
+        wait_until(
+            lambda said=said: (
+                page.evaluate("true") and f"dead-letters/plain/records?limit=500&{said}" in asked
+            ),  # type: ignore[misc]
+            what="the question for its records",
+        )
+
+
 def _changed_meanwhile(page: Any, path: str, button: str, change: Callable[[Any], None]) -> None:
     """The form is changed between a question for its plan and the answer."""
     held = _hold(page, path)

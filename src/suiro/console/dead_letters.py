@@ -230,9 +230,10 @@ SHOWN = Bound(records=50_000, bytes=128 * 1024 * 1024)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Selection:
-    """Which dead letters; what is None or empty chooses all. `places`: partition and offset. `reason`: a part of the
-    exception or of the reason, as they are or as a summary has them. `exception`: all of it. `group_reason`: all of the
-    reason as a summary has it, so that of two groups the one whose reason is a part of the other's can be chosen."""
+    """Which dead letters; what is None, and no `places`, chooses all. `places`: partition and offset. `origin_topic`:
+    of the empty one are those that name none. `reason`: a part of the exception or of the reason, as they are or as a
+    summary has them. `exception`: all of it. `group_reason`: all of the reason as a summary has it, so that of two
+    groups the one whose reason is a part of the other's can be chosen."""
 
     places: frozenset[tuple[int, int]] = frozenset()
     origin_topic: str | None = None
@@ -244,9 +245,7 @@ class Selection:
         record = letter.record
         if self.places and (record.partition, record.offset) not in self.places:
             return False
-        if self.origin_topic is not None and (
-            letter.origin is None or letter.origin.topic != self.origin_topic
-        ):
+        if self.origin_topic not in (None, "" if letter.origin is None else letter.origin.topic):
             return False
         if self.exception is not None and self.exception not in (
             letter.exception,

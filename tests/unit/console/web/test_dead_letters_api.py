@@ -499,6 +499,31 @@ def test_a_name_that_nobody_may_look_at_holds_up_no_other(
     assert values(client, source) == [b"mine"]
 
 
+def test_the_letters_of_each_group_are_its_own(api: Api, client: Client, new_topic: NewTopicFixture) -> None:
+    """Also of one without origin, exception and reason."""
+    source, dead = new_topic(), new_topic()
+    put(
+        client,
+        dead,
+        (b"1", of_streams(source, 0, 1, "")),
+        (b"2", of_streams(source, 0, 2, "bad")),
+        (b"3", ()),
+        (b"4", (("__streams.errors.message", b"bad"),)),
+    )
+    found = {}
+    for group in api.get(f"/dead-letters/{dead}")["groups"]:
+        named = (group["origin_topic"] or "", group["exception"], group["reason"])
+        chosen = dict(zip(("origin_topic", "exception", "group_reason"), named, strict=True))
+        letters = api.get(f"/dead-letters/{dead}/records", **chosen)["letters"]
+        found[named] = [one["record"]["value"]["text"] for one in letters]
+    assert found == {
+        (source, "ValueError", ""): ["1"],
+        (source, "ValueError", "bad"): ["2"],
+        ("", "", ""): ["3"],
+        ("", "", "bad"): ["4"],
+    }
+
+
 @pytest.mark.parametrize(("reason", "sent"), [("bad", [b"1"]), ("", [b"3"])])
 def test_a_group_goes_back_and_not_those_that_have_its_reason_in_theirs(
     api: Api, client: Client, new_topic: NewTopicFixture, reason: str, sent: list[bytes]

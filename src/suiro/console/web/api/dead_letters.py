@@ -329,7 +329,7 @@ def _places(body: RedriveBody) -> frozenset[tuple[int, int]]:
 
 
 _CHOSEN: Mapping[str, str] = {
-    "origin_topic": "only what comes from this topic",
+    "origin_topic": "only what comes from this topic; empty: what names none",
     "exception": "only this exception, all of it",
     "reason": "only those with this in exception or reason",
     "group_reason": "only those that are counted under this reason",

@@ -42,13 +42,18 @@ function List() {
   `;
 }
 
+/** Of a group, in the URL. It is one also where all that it has is empty. @param {any} row */
+const placeOf = (row) => ({ origin: row.origin_topic, exception: row.exception, reason: row.reason, group: '1', at: null });
+
 /** @param {{topic: string}} props */
 function Topic({ topic }) {
   const { data, error, loading, reload } = useLoad(url(['dead-letters', topic]));
-  const { origin, reason, exception, at } = route.value.query;
+  const { origin, reason, exception, group, at } = route.value.query;
   const [redriving, setRedriving] = useState(/** @type {any} */ (null));
   const waiting = (data?.groups ?? []).reduce((/** @type {number} */ sum, /** @type {any} */ group) => sum + Number(group.waiting), 0);
-  const chosen = reason === undefined && exception === undefined ? undefined : data?.groups.find((/** @type {any} */ group) => group.origin_topic === (origin ?? null) && group.reason === (reason ?? '') && group.exception === (exception ?? group.exception));
+  const alike = [reason, exception, group].every((one) => one === undefined) ? [] : (data?.groups ?? []).filter((/** @type {any} */ one) => one.origin_topic === (origin ?? null) && one.reason === (reason ?? ''));
+  // A link may name the reason alone.
+  const chosen = alike.find((/** @type {any} */ one) => one.exception === (exception ?? '')) ?? (exception === undefined ? alike[0] : undefined);
   return html`
     <${Head} title=${html`<span class="mono">${topic}</span>`} trail=${[{ text: 'Dead letters', to: '#/dead-letters' }]}
       note=${data && `${plural(waiting, 'record')} waiting of ${count(data.read)} read${data.complete ? '' : '; there are more than were read'}`}>
@@ -62,9 +67,9 @@ function Topic({ topic }) {
       ${data && data.groups.length > 0 && html`<${Panel} title="By reason" flush>
         <${DataTable} label="Reasons" rows=${data.groups} first="-waiting" rowKey=${(/** @type {any} */ row) => `${row.origin_topic} ${row.exception} ${row.reason}`}
           rowClass=${(/** @type {any} */ row) => (row === chosen ? 'selected' : '')}
-          onOpen=${(/** @type {any} */ row) => setQuery({ origin: row.origin_topic, exception: row.exception, reason: row.reason, at: null })} columns=${[
+          onOpen=${(/** @type {any} */ row) => setQuery(placeOf(row))} columns=${[
             { id: 'reason', title: 'Reason', sort: (/** @type {any} */ row) => row.reason, cell: (/** @type {any} */ row) => html`
-              <a href=${href(['dead-letters', topic], { origin: row.origin_topic, exception: row.exception, reason: row.reason })}>${row.reason || 'no reason given'}</a>
+              <a href=${href(['dead-letters', topic], placeOf(row))}>${row.reason || 'no reason given'}</a>
               <div class="muted small-text">${row.exception}</div>` },
             { id: 'origin', title: 'From', width: '180px', className: 'clip', sort: (/** @type {any} */ row) => row.origin_topic, cell: (/** @type {any} */ row) => (row.origin_topic ? html`<a class="mono" href=${href(['topics', row.origin_topic])}>${row.origin_topic}</a>` : html`<span class="muted">unknown</span>`) },
             { id: 'waiting', title: 'Waiting', numeric: true, width: '90px', sort: (/** @type {any} */ row) => row.waiting, cell: (/** @type {any} */ row) => html`<b>${count(row.waiting)}</b>` },
@@ -82,7 +87,9 @@ function Topic({ topic }) {
 
 /** @param {{topic: string, group: any, at?: string, onRedrive: (choice: any) => void}} props */
 function Letters({ topic, group, at, onRedrive }) {
-  const { data, error, loading } = useLoad(url(['dead-letters', topic, 'records'], { origin_topic: group.origin_topic, exception: group.exception, group_reason: group.reason, limit: LIMIT }));
+  // What is empty is said, too: else those of other groups would be among them.
+  const said = new URLSearchParams({ origin_topic: group.origin_topic ?? '', exception: group.exception, group_reason: group.reason });
+  const { data, error, loading } = useLoad(`${url(['dead-letters', topic, 'records'], { limit: LIMIT })}&${said}`);
   const [chosen, setChosen] = useState(/** @type {Set<string>} */ (new Set()));
   const letters = data?.letters ?? [];
   const place = (/** @type {any} */ letter) => `${letter.record.partition}:${letter.record.offset}`;
