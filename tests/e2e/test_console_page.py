@@ -470,6 +470,23 @@ def test_chosen_dead_letters_go_back_after_their_plan_was_seen(open_page: Open, 
     assert asked == {"places": [[0, 1], [0, 3]], "only_to": ["flights"], "dry_run": False}
 
 
+def test_after_a_redrive_the_letters_are_told_anew(open_page: Open) -> None:
+    """Those that had gone back were still shown as waiting, and were still chosen."""
+    page = open_page(DEAD_LETTERS)
+    page.get_by_role("checkbox", name="Choose 0:1", exact=True).check()
+    page.get_by_role("button", name="Redrive 1 chosen…").click()
+    dialog = page.get_by_role("dialog")
+    dialog.get_by_role("button", name="Show what would be sent").click()
+    asked: list[str] = []
+    page.on("request", lambda request: asked.append(request.url.partition("/flights.dead-letters")[2]))
+    dialog.get_by_role("button", name="Send 1 record back").click()
+    expect(page.get_by_role("button", name="Redrive 0 chosen…")).to_be_disabled()
+    wait_until(
+        lambda: page.evaluate("true") and "/history" in asked and any("/records" in path for path in asked),
+        what="what there is after the redrive",
+    )
+
+
 def test_schemas_show_what_changed_and_check_a_new_one(open_page: Open) -> None:
     page = open_page("#/schemas")
     page.get_by_role("link", name="orders-value").click()

@@ -50,6 +50,8 @@ function Topic({ topic }) {
   const { data, error, loading, reload } = useLoad(url(['dead-letters', topic]));
   const { origin, reason, exception, group, at } = route.value.query;
   const [redriving, setRedriving] = useState(/** @type {any} */ (null));
+  // With each redrive the letters and the history are others, and what was chosen has gone.
+  const [done, setDone] = useState(0);
   const waiting = (data?.groups ?? []).reduce((/** @type {number} */ sum, /** @type {any} */ group) => sum + Number(group.waiting), 0);
   const alike = [reason, exception, group].every((one) => one === undefined) ? [] : (data?.groups ?? []).filter((/** @type {any} */ one) => one.origin_topic === (origin ?? null) && one.reason === (reason ?? ''));
   // A link may name the reason alone.
@@ -78,10 +80,10 @@ function Topic({ topic }) {
             { id: 'redrive', title: '', label: 'Redrive', width: '100px', cell: (/** @type {any} */ row) => may('operator') && row.waiting > 0 && row.origin_topic !== null && html`<button type="button" class="small" aria-label=${`Redrive: ${row.reason}`} onClick=${() => setRedriving({ origin_topic: row.origin_topic, exception: row.exception, group_reason: row.reason })}>Redrive…</button>` },
           ]} />
       <//>`}
-      ${chosen && html`<${Letters} topic=${topic} group=${chosen} at=${at} onRedrive=${setRedriving} />`}
-      ${data && html`<${History} topic=${topic} />`}
+      ${chosen && html`<${Letters} key=${`${done} ${JSON.stringify([chosen.origin_topic, chosen.exception, chosen.reason])}`} topic=${topic} group=${chosen} at=${at} onRedrive=${setRedriving} />`}
+      ${data && html`<${History} key=${done} topic=${topic} />`}
     </div>
-    ${redriving && html`<${Redrive} topic=${topic} choice=${redriving} onClose=${() => setRedriving(null)} onDone=${reload} />`}
+    ${redriving && html`<${Redrive} topic=${topic} choice=${redriving} onClose=${() => setRedriving(null)} onDone=${() => { reload(); setDone(done + 1); }} />`}
   `;
 }
 
