@@ -543,6 +543,18 @@ def test_what_is_wrong_now_is_said_first_and_leads_there(open_page: Open) -> Non
     expect(page.get_by_role("heading", level=1)).to_have_text("flights.dead-letters")
 
 
+def test_what_could_not_be_asked_is_not_said_to_be_well(open_page: Open) -> None:
+    page = open_page("#/topics")
+    _settled(page)
+    _answers(page, "problems", 500, "the console failed")
+    found = {**FakeCluster(topics=1, groups=1).overview(), "problems": []}
+    page.route("**/api/v1/overview", lambda route: route.fulfill(json=found))
+    page.evaluate("location.hash = '#/overview'")
+    page.reload()
+    expect(page.get_by_role("alert")).to_contain_text("cannot be loaded: the console failed")
+    expect(page.get_by_text("No known problems")).to_have_count(0)
+
+
 def test_a_capture_shows_its_snapshot_and_changed_tables(open_page: Open) -> None:
     page = open_page("#/connectors")
     capture = page.get_by_role("article", name="postgres-orders")

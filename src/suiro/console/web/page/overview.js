@@ -1,7 +1,7 @@
 /** The first page: what is wrong now, how much comes in, where it goes, who is behind. */
 
 import { html, useMemo } from './lib.js';
-import { url, useLoad } from './api.js';
+import { Failure, url, useLoad } from './api.js';
 import { Chart, Sparkline } from './chart.js';
 import { bytes, count, duration, plural, rate, short } from './format.js';
 import { Icon } from './icons.js';
@@ -33,7 +33,7 @@ export function Overview() {
   const seen = overview.value;
   const has = me.value?.has;
   const runs = Boolean(has?.apps || has?.views || has?.connect);
-  const wrong = useLoad(runs ? url(['problems']) : null, { everyMs: REFRESH_MS }).data;
+  const { data: wrong, error, reload } = useLoad(runs ? url(['problems']) : null, { everyMs: REFRESH_MS });
   const history = seen?.history ?? [];
   const times = useMemo(() => history.map((/** @type {any} */ point) => point[0]), [history]);
   const series = useMemo(
@@ -44,7 +44,8 @@ export function Overview() {
   return html`
     <${Head} title="Overview" note=${html`Cluster <span class="mono">${seen.cluster_id ?? 'of no name'}</span>`} />
     <div class="content">
-      <${Problems} problems=${wrong?.problems ?? seen.problems ?? []} more=${wrong?.left_out ?? 0} />
+      ${error && html`<${Failure} error=${`Problems of applications, views and connectors cannot be loaded: ${error.message}`} retry=${reload} />`}
+      ${!(error && !wrong && seen.problems.length === 0) && html`<${Problems} problems=${wrong?.problems ?? seen.problems} more=${wrong?.left_out ?? 0} />`}
       <div class="tiles">
         <${Tile} label="Records in" value=${rate(seen.in_per_s)} />
         <${Tile} label="Topics" value=${count(seen.topics)} note=${plural(seen.partitions, 'partition')} />
