@@ -788,6 +788,33 @@ def test_a_form_stays_while_what_it_is_about_cannot_be_loaded(
     expect(page.get_by_role("heading", level=1)).to_have_text("Topics")
 
 
+def test_an_answer_that_comes_after_its_form_was_closed_closes_no_other(open_page: Open) -> None:
+    page = open_page("#/topics/flights")
+    dialog = page.get_by_role("dialog")
+    confirm = dialog.get_by_role("textbox")
+
+    def begun() -> Any:
+        """A change that waits for its answer, and whose form was closed; then another form."""
+        held = _hold(page, "topics/flights/alter")
+        page.locator("summary", has_text="Change").click()
+        page.get_by_role("button", name="Add partitions…").click()
+        dialog.get_by_role("button", name="Add partitions").click()
+        wait_until(lambda: page.evaluate("true") and held, what="the change")
+        dialog.get_by_role("button", name="Cancel").click()
+        page.locator("summary", has_text="Change").click()
+        page.get_by_role("button", name="Delete topic…").click()
+        confirm.fill("fli")
+        return held.pop()
+
+    begun().continue_()
+    expect(page.get_by_text("Partitions were added.")).to_be_attached()
+    expect(confirm).to_have_value("fli")
+    dialog.get_by_role("button", name="Cancel").click()
+    begun().fulfill(status=503, json={"error_code": 503, "message": "no broker answers"})
+    expect(page.get_by_text("no broker answers")).to_be_attached()
+    expect(confirm).to_have_value("fli")
+
+
 # -- against a real console and a real log -----------------------------------------------------------------------------
 
 

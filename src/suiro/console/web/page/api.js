@@ -2,6 +2,7 @@
 
 import { html, signal, useCallback, useEffect, useRef, useState } from './lib.js';
 import { parse, stringify } from './json.js';
+import { say } from './parts.js';
 
 const BASE = '/api/v1';
 const OUT_OF_SIGHT_MS = 10_000;
@@ -170,7 +171,9 @@ export function useCommand(target, done) {
       if (alive.current) setState({ busy: false, error: null });
       done(answer);
     } catch (error) {
-      if (alive.current) setState({ busy: false, error: /** @type {Error} */ (error).message });
+      const { message } = /** @type {Error} */ (error);
+      if (alive.current) setState({ busy: false, error: message });
+      else say(message, 'error'); // what showed it was closed meanwhile
     }
   };
   return { ...state, run };

@@ -40,7 +40,10 @@ export function Dialog({ title, onClose, children, wide }) {
  */
 export function FormDialog({ title, target, body, action, onClose, onDone, children, wide, danger, ready = true }) {
   const [wrong, setWrong] = useState(/** @type {string|null} */ (null));
-  const command = useCommand(target, (answer) => { onDone(answer); onClose(); });
+  const open = useRef(true);
+  useEffect(() => () => { open.current = false; }, []);
+  // Once it was closed, what is open is another dialog.
+  const command = useCommand(target, (answer) => { onDone(answer); if (open.current) onClose(); });
   const submit = (/** @type {Event} */ event) => {
     event.preventDefault();
     let made;
