@@ -625,6 +625,17 @@ def test_an_application_is_drawn_and_its_stores_have_rows(open_page: Open) -> No
     expect(found).to_have_attribute("href", f"#/topics/flights/records?at=0%3A{BEYOND}")
 
 
+def test_a_search_of_a_store_goes_back_with_the_page(open_page: Open) -> None:
+    page = open_page("#/applications/0/stores/delays")
+    search = page.get_by_label("Key contains")
+    search.fill("UA")
+    search.press("Enter")
+    expect(page).to_have_url(re.compile("contains=UA"))
+    page.go_back()
+    expect(page).to_have_url(re.compile("stores/delays$"))
+    expect(search).to_have_value("")
+
+
 # -- of all of it ------------------------------------------------------------------------------------------------
 
 

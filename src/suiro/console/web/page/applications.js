@@ -1,6 +1,6 @@
 /** Applications: the topology with what happens at each node, micro-batches, stores and their rows. */
 
-import { html, useMemo, useReveal, useState } from './lib.js';
+import { html, useEffect, useMemo, useReveal, useState } from './lib.js';
 import { Failure, url, useCommand, useLoad } from './api.js';
 import { Chart } from './chart.js';
 import { bytes, count, duration, plural, rate, short, Time } from './format.js';
@@ -178,6 +178,7 @@ function Store({ number, name }) {
   const { contains = '', first = '', row: open = '' } = route.value.query;
   const { data, error, loading } = useLoad(url(['apps', number, 'stores', name], { contains, first, limit: ROWS }));
   const [text, setText] = useState(contains);
+  useEffect(() => setText(contains), [contains]);
   const rows = data?.rows ?? [];
   const id = (/** @type {any} */ row) => `${row.key} ${(row.window ?? []).join('-')}`;
   const chosen = rows.find((/** @type {any} */ row) => id(row) === open);
