@@ -218,6 +218,31 @@ def test_live_changes_come_by_themselves(open_page: Open, console: FakeConsole) 
     expect(page.get_by_role("link", name="flights", exact=True)).to_have_count(0)
 
 
+def test_a_list_that_comes_late_does_not_bring_back_what_was_deleted(
+    open_page: Open, console: FakeConsole
+) -> None:
+    """The list and the changes come on two connections. A change between them was lost."""
+    page = open_page("#/topics?filter=flights")
+    flights = page.get_by_role("link", name="flights", exact=True)
+    expect(flights).to_be_visible()
+    held = _hold(page, "topics")
+    page.reload()
+    wait_until(lambda: page.evaluate("true") and held, what="the question for the list")
+    overview = {**console.cluster.overview(), "cluster_id": "of the change"}
+    gone = {"version": 2, "topics": {"changed": [], "removed": ["flights"]}, "overview": overview}
+    known = "async () => (await import('/page/live.js')).overview.value?.cluster_id"
+
+    def is_told() -> bool:
+        console.send(gone)
+        return bool(page.evaluate(known) == "of the change")
+
+    wait_until(is_told, what="the change is told")
+    held.pop().continue_()
+    expect(page.get_by_role("link", name="flights.dead-letters")).to_be_visible()
+    expect(flights).to_have_count(0)
+    assert page.evaluate(known) == "of the change"
+
+
 def test_a_topic_is_created_changed_and_deleted(open_page: Open, console: FakeConsole) -> None:
     page = open_page("#/topics")
     page.get_by_role("button", name="Create topic").click()

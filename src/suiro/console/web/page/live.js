@@ -31,7 +31,33 @@ export function may(role) {
   return who !== null && (role === 'viewer' || !who.read_only) && RANK[who.role] >= RANK[role];
 }
 
-async function loadAll() {
+/** Deltas that came while something is loaded, which may be from before them. @type {any[]} */
+let since = [];
+let loads = 0;
+
+/** @param {() => Promise<void>} load */
+async function loading(load) {
+  loads += 1;
+  try {
+    await load();
+  } finally {
+    loads -= 1;
+    if (loads === 0) since = [];
+  }
+}
+
+/**
+ * The rows of an answer, and what came after it.
+ * @param {any} answer
+ * @param {'topics'|'groups'} list
+ * @param {'name'|'group'} name
+ */
+function rowsOf(answer, list, name) {
+  const rows = /** @type {Map<string, any>|null} */ (new Map(answer[list].map((/** @type {any} */ row) => [row[name], row])));
+  return since.filter(({ version }) => version > answer.version).reduce((known, delta) => withDelta(known, delta, list, name), rows);
+}
+
+const loadAll = () => loading(async () => {
   const [who, seen, allTopics, allGroups] = await Promise.all([
     get(url(['me'])), get(url(['overview'])), get(url(['topics'])), get(url(['groups'])),
   ]);
@@ -39,20 +65,21 @@ async function loadAll() {
     refused.value = null;
     loginAt.value = null;
     me.value = who;
-    overview.value = seen;
-    topics.value = new Map(allTopics.topics.map((/** @type {any} */ row) => [row.name, row]));
-    groups.value = new Map(allGroups.groups.map((/** @type {any} */ row) => [row.group, row]));
+    overview.value = since.map((delta) => delta.overview).filter((one) => one?.at >= seen.at).at(-1) ?? seen;
+    topics.value = rowsOf(allTopics, 'topics', 'name');
+    groups.value = rowsOf(allGroups, 'groups', 'group');
     connection.value = 'live';
   });
-}
+});
 
 /**
  * @param {Map<string, any>|null} known
- * @param {any[]} changed
- * @param {string[]} removed
- * @param {string} name
+ * @param {any} delta
+ * @param {'topics'|'groups'} list
+ * @param {'name'|'group'} name
  */
-function merged(known, changed, removed, name) {
+function withDelta(known, delta, list, name) {
+  const { changed = [], removed = [] } = delta[list] ?? {};
   if (known === null || (changed.length === 0 && removed.length === 0)) return known;
   const next = new Map(known);
   for (const row of changed) next.set(row[name], row);
@@ -63,9 +90,10 @@ function merged(known, changed, removed, name) {
 /** @param {string} text */
 function take(text) {
   const delta = parse(text);
+  if (loads > 0) since.push(delta);
   batch(() => {
-    topics.value = merged(topics.value, delta.topics?.changed ?? [], delta.topics?.removed ?? [], 'name');
-    groups.value = merged(groups.value, delta.groups?.changed ?? [], delta.groups?.removed ?? [], 'group');
+    topics.value = withDelta(topics.value, delta, 'topics', 'name');
+    groups.value = withDelta(groups.value, delta, 'groups', 'group');
     if (delta.overview) overview.value = delta.overview;
   });
 }
@@ -131,12 +159,6 @@ export function connect() {
 }
 
 /** After a change that this page made itself: what is known of topics and groups is behind by a refresh. */
-export async function refreshTopics() {
-  const found = await get(url(['topics']));
-  topics.value = new Map(found.topics.map((/** @type {any} */ row) => [row.name, row]));
-}
+export const refreshTopics = () => loading(async () => { topics.value = rowsOf(await get(url(['topics'])), 'topics', 'name'); });
 
-export async function refreshGroups() {
-  const found = await get(url(['groups']));
-  groups.value = new Map(found.groups.map((/** @type {any} */ row) => [row.group, row]));
-}
+export const refreshGroups = () => loading(async () => { groups.value = rowsOf(await get(url(['groups'])), 'groups', 'group'); });
