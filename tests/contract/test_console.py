@@ -17,7 +17,9 @@ import pytest
 from conftest import LogUnderTest
 from support.waiting import wait_until
 
+from suiro.cli.topic_records import _from_json
 from suiro.client import Client, TransactionalBatch
+from suiro.console.formats import encoder
 from suiro.console.web import ConsoleServer, ConsoleSettings, Masks
 from suiro.console.web.api import ENDPOINTS
 from suiro.console.web.api import records as records_api
@@ -337,6 +339,24 @@ def test_a_file_that_was_cut_off_does_not_look_whole(
         server.console.is_stopped = True
         with pytest.raises(httpx.RemoteProtocolError):
             list(lines)
+
+
+def test_each_record_of_a_file_is_a_line_with_all_of_its_headers(
+    api: Api, client: Client, new_topic: NewTopicFixture
+) -> None:
+    """As `suiro topic produce --json` reads them."""
+    topic = new_topic()
+    headers = (("id", b"7"), ("id", b"8"), ("none", None))
+    laid_out = b'{\n  "price": 1.10,\r\n  "note": "a\\nb"\n}'
+    client.produce(
+        {(topic, 0): encode_batch([Record(offset=0, timestamp=1, key=None, value=laid_out, headers=headers)])}
+    )
+    text = api.http.get(f"/topics/{topic}/export").text
+    (line,) = text.splitlines()
+    assert json.loads(line)["value"] == {"price": 1.10, "note": "a\nb"}
+    assert '"price": 1.10,' in line
+    made = _from_json(line, 1, encoder("json"), encoder("json"), None)
+    assert made.headers == headers
 
 
 # -- changing ------------------------------------------------------------------------------------------------

@@ -251,10 +251,13 @@ def _from_json(
 
     try:
         found = json.loads(text)
-        headers = tuple(
-            (str(one), None if value is None else str(value).encode())
-            for one, value in found.get("headers") or ()
-        )
+        pairs = found.get("headers") or []
+        # Of an object or a text, two letters would be taken for a name and its value.
+        if not isinstance(pairs, list) or not all(isinstance(one, list) for one in pairs):
+            raise TypeError("its headers are no list of [name, value]")
+        headers = tuple((str(one), None if value is None else str(value).encode()) for one, value in pairs)
+        if not isinstance(found.get("partition", 0), int | None):
+            raise TypeError(f"its partition is no number: {found['partition']!r}")
         timestamp = found.get("timestamp")
         if timestamp is not None:
             timestamp = int(timestamp)

@@ -41,3 +41,20 @@ def test_what_is_printed_in_hex_on_purpose_is_written(printed: Printed) -> None:
     line = printed(record(b"\xff", b"\xff\xfe"), "hex")
     made = _from_json(line, 1, encoder("hex"), encoder("hex"), None)
     assert (made.key, made.value) == (b"\xff", b"\xff\xfe")
+
+
+@pytest.mark.parametrize(
+    ("line", "what"),
+    [
+        ('{"value": "v", "headers": {"id": "7"}}', "headers"),
+        ('{"value": "v", "headers": "id"}', "headers"),
+        ('{"value": "v", "headers": ["id"]}', "headers"),
+        ('{"value": "v", "partition": "3"}', "partition"),
+    ],
+)
+def test_a_line_of_another_shape_is_refused(line: str, what: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """Of an object of headers, a name of two letters was written as a name and its value."""
+    with pytest.raises(SystemExit) as stopped:
+        _from_json(line, 1, encoder("string"), encoder("string"), None)
+    assert stopped.value.code == 2
+    assert f"line 1 is no record in JSON: its {what}" in capsys.readouterr().err

@@ -381,7 +381,8 @@ def _json_lines(scan: _Scan) -> Iterator[bytes]:
                 "timestamp": record.timestamp,
                 "key": _as_json(key),
                 "value": _as_json(value),
-                "headers": [  # a name may come several times
+                # As pairs, as the commands print and read them: a name may be there twice.
+                "headers": [
                     (name, None if data is None else data.decode(errors="backslashreplace"))
                     for name, data in scan.view.headers(record)
                 ],
@@ -391,10 +392,13 @@ def _json_lines(scan: _Scan) -> Iterator[bytes]:
 
 
 def _as_json(decoded: Decoded) -> Any:
-    """JSON goes as it was written, digits and all."""
+    """JSON goes as it was written, digits and all, but in one line: ends of lines are never within its texts."""
     if decoded.error is None and decoded.format in ("json", "avro", "json-schema", "protobuf"):
-        return msgspec.Raw(decoded.text.encode())
+        return msgspec.Raw(decoded.text.translate(_SPACES).encode())
     return decoded.value
+
+
+_SPACES = {ord("\n"): " ", ord("\r"): " "}
 
 
 def _csv_lines(scan: _Scan) -> Iterator[bytes]:
