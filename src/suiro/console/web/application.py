@@ -201,6 +201,7 @@ class ConsoleApplication:
                 await _json(answer, status)(scope, receive, send)
         finally:
             watching.cancel()
+            gone.set()  # where the server stops, too: else what takes minutes would hold the process
 
     async def _run(self, run: Callable[[], Any], *, from_memory: bool) -> tuple[int, Any]:
         """Status, and the answer as bytes or a stream."""

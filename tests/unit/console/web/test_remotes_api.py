@@ -421,6 +421,18 @@ def test_a_comparison_that_nobody_waits_for_is_ended(api: Api, host: ToldHost) -
     wait_until(lambda: remotes._LONG._places._value == remotes.LONG_AT_ONCE, what="its place is free")
 
 
+def test_a_comparison_ends_with_the_console(tmp_path: Path, host: ToldHost, host_url: str) -> None:
+    """Its thread held the process for up to an hour after SIGTERM."""
+    with ThreadPoolExecutor(1) as threads, console_api(tmp_path, views=(Remote(url=host_url),)) as api:
+        asked = threads.submit(api.post, "/views/0/forever/compare", {})
+        assert host.begun.wait(30)
+        api.console.stop()
+    with pytest.raises(httpx.TransportError):
+        asked.result()
+    assert host.gone is not None
+    wait_until(host.gone.is_set, what="the host is told that nobody waits")
+
+
 def test_whoever_goes_before_the_host_is_reached_is_noticed(
     api: Api, host: ToldHost, host_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
