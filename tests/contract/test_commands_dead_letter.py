@@ -57,6 +57,18 @@ def values(client: Client, topic: str) -> list[bytes | None]:
     return [record.value for record in committed(client, topic)]
 
 
+def test_the_first_dead_letter_is_shown_whichever_partition_has_it(
+    call: Call, client: Client, new_topic: NewTopicFixture
+) -> None:
+    """Of a topic whose first partition is empty it was said that the topic is."""
+    dead = new_topic(3)
+    assert f"{dead} is empty" in call("show", dead).err
+    put_aside(client, dead, (b"a", ()), (b"b", ()), partition=1)
+    assert f"dead letter: {dead}-1 offset 0" in call("show", dead).out
+    assert f"{dead}-0 is empty" in call("show", dead, "--partition", "0").err
+    assert call("show", dead, "--partition", "1", "--offset", "1", "--json").json["value"] == "b"
+
+
 def test_reasons_are_counted_and_one_is_shown(call: Call, client: Client, new_topic: NewTopicFixture) -> None:
     source, dead = new_topic(2), new_topic()
     client.produce({(source, 1): encode_batch([Record(offset=0, timestamp=5, key=b"k", value=b"original")])})

@@ -74,8 +74,10 @@ def list_(
 def show(
     topic: _Topic,
     connection: Connection,
-    partition: Annotated[int, Option("--partition", "N")] = 0,
-    offset: Annotated[int | None, Option("--offset", "N", "Default: the first that the topic has.")] = None,
+    partition: Annotated[
+        int | None, Option("--partition", "N", "Default: the first that is not empty; with --offset 0.")
+    ] = None,
+    offset: Annotated[int | None, Option("--offset", "N", "Default: the first that is there.")] = None,
     value_format: _Format = "string",
     as_json: AsJson = False,
 ) -> None:
@@ -87,20 +89,20 @@ def show(
         from suiro.console.text import iso_time
 
         start = Start(kind="earliest") if offset is None else Start(kind="offset", value=offset)
-        record = next(read_records(client, topic, start=start, partitions=[partition]), None)
+        if partition is None and offset is not None:
+            partition = 0
+        chosen = None if partition is None else [partition]
+        record = next(read_records(client, topic, start=start, partitions=chosen), None)
         if record is None or (offset is not None and record.offset != offset):
-            fail(
-                f"{topic}-{partition} has no record at offset {offset}"
-                if offset is not None
-                else f"{topic} is empty"
-            )
+            place = topic if partition is None else f"{topic}-{partition}"
+            fail(f"{place} is empty" if offset is None else f"{place} has no record at offset {offset}")
         letter = dead_letter_of(record)
         origin = origin_record(client, letter)
         key_of, value_of = decoder("string"), decoder(value_format)
         if as_json:
             shown = {
                 "topic": topic,
-                "partition": partition,
+                "partition": record.partition,
                 "offset": record.offset,
                 "timestamp": record.timestamp,
                 "exception": letter.exception,
@@ -119,7 +121,7 @@ def show(
         where = "" if came is None else f"{came.topic}-{came.partition} offset {came.offset}"
         print_fields(
             {
-                "dead letter": f"{topic}-{partition} offset {record.offset}",
+                "dead letter": f"{topic}-{record.partition} offset {record.offset}",
                 "put aside": iso_time(record.timestamp),
                 "from": where,
                 "exception": letter.exception,
