@@ -426,6 +426,19 @@ def test_groups_are_reset_after_a_dry_run_and_deleted(
     assert api.refused("GET", f"/groups/{unique}")[0] == 404
 
 
+def test_numbers_beyond_those_of_the_protocol_are_no_failure(
+    api: Api, client: Client, new_topic: NewTopicFixture, unique: str
+) -> None:
+    topic = new_topic()
+    client.produce({(topic, 0): batch(b"a")})
+    body = {"confirm": topic, "before": {"0": 1 << 63}}
+    assert api.refused("POST", f"/topics/{topic}/delete-records", body) == (400, f"{1 << 63} is no offset")
+    for to in ("datetime", "offset", "shift"):
+        client.offset_commit(unique, {(topic, 0): (0, "")})
+        (planned,) = api.post(f"/groups/{unique}/reset", to=to, value=(1 << 63) + 7, dry_run=True)
+        assert planned["offset"] == 1
+
+
 def test_what_changes_is_told(api: Api, client: Client, unique: str) -> None:
     with api.events("/events") as events:
         assert next(events)[0] == "hello"

@@ -13,6 +13,7 @@ from suiro.errors import CorruptRecordError, KafkaError, OffsetOutOfRangeError, 
 from suiro.foundation.types import TopicPartition
 
 TIME_FETCH_BYTES = 64 * 1024
+TIME_MAX_MS = (1 << 63) - 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -159,7 +160,9 @@ def plan_reset(
     first = client.list_offsets(dict.fromkeys(places, EARLIEST))
     end = client.list_offsets(dict.fromkeys(places, LATEST))
     by_time = (
-        client.list_offsets(dict.fromkeys(places, max(reset.value, 0))) if reset.to == "datetime" else {}
+        client.list_offsets(dict.fromkeys(places, min(max(reset.value, 0), TIME_MAX_MS)))
+        if reset.to == "datetime"
+        else {}
     )
     planned = []
     for place in places:

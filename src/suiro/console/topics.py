@@ -159,5 +159,8 @@ def delete_records(client: Client, name: str, before: Mapping[int, int] | None =
         before = dict.fromkeys(known, -1)
     for partition in before.keys() - known:
         raise UsageError(f"topic {name!r} has partitions 0 to {len(known) - 1}, not {partition}")
+    for offset in before.values():
+        if not -1 <= offset < 1 << 63:
+            raise UsageError(f"{offset} is no offset")
     found = client.admin.delete_records({(name, number): offset for number, offset in before.items()})
     return {partition: found[name, partition] for partition in sorted(before)}
