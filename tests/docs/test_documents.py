@@ -168,6 +168,18 @@ def _run_the_guide(bootstrap_servers: str, registry: str) -> None:
     assert '"value": {"delay": 33}' in done.stdout
 
 
+def test_a_row_of_a_table_has_a_cell_for_each_column() -> None:
+    wrong = []
+    for page in PAGES:
+        columns = 0
+        for line in BLOCK.sub("", page.read_text(encoding="utf-8")).splitlines():
+            cells = line.replace(r"\|", "").count("|") - 1 if line.startswith("|") else 0
+            columns = (columns or cells) if cells else 0
+            if cells != columns:
+                wrong.append(f"{page.relative_to(ROOT)}: {cells} of {columns}: {line[:60]}")
+    assert wrong == []
+
+
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
 def test_links_lead_somewhere(page: Path) -> None:
     for target in re.findall(r"\]\(([^)#]+?)(?:#[^)]*)?\)", page.read_text(encoding="utf-8")):
