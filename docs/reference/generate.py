@@ -214,7 +214,8 @@ def _code(names: Iterable[str]) -> str:
 EXAMPLES = {
     "node": "suiro node --listen 127.0.0.1:9092 --data ./log --set auto.create.topics.enable=false",
     "registry": "suiro registry --bootstrap 127.0.0.1:9092 --listen 127.0.0.1:8081",
-    "capture postgres": "suiro capture postgres --dsn postgresql:///shop --topic-prefix shop",
+    "capture postgres": "suiro capture postgres --dsn postgresql:///shop --bootstrap 127.0.0.1:9092 "
+    "--registry http://127.0.0.1:8081 --topic-prefix shop",
     "connect run": "suiro connect run connectors.toml",
     "log import": "suiro log import /kafka/flights-0 /kafka/flights-1 --data ./data --config retention.ms=-1",
     "kafka up": "suiro kafka up --brokers 3 --data ./kafka",
@@ -229,16 +230,16 @@ EXAMPLES = {
 
 
 def commands() -> str:
-    found: dict[str, tuple[str, list[tuple[str, str]]]] = {}
+    found = {}
     for name in COMMANDS:
         for inner, parser in parsers_of(name).items():
-            options = list(_options(parser))
-            found[f"{name} {inner}".strip()] = (parser.description or "", options)
+            example = " ".join(["suiro", f"{name} {inner}".strip(), *_needed(parser)])
+            found[f"{name} {inner}".strip()] = (parser.description or "", list(_options(parser)), example)
     lines = ["# Commands", "", "`suiro --version` prints the version, `suiro COMMAND --help` what is here."]
     for name in dict.fromkeys([*EXAMPLES, *found]):
-        said, options = found[name]
+        said, options, example = found[name]
         fence = "```text" if " " in name else "```"  # a test tries those of one word
-        lines += ["", f"## suiro {name}", "", fence, EXAMPLES.get(name, f"suiro {name}"), "```", "", said]
+        lines += ["", f"## suiro {name}", "", fence, EXAMPLES.get(name, example), "```", "", said]
         if options:
             lines += ["", "| option | means |", "|---|---|"]
         lines += [
@@ -248,12 +249,20 @@ def commands() -> str:
     return "\n".join(lines) + "\n"
 
 
+def _needed(parser: argparse.ArgumentParser) -> Iterator[str]:
+    for action in parser._actions:
+        if action.required:
+            yield " ".join([*action.option_strings[:1], str(action.metavar or action.dest)])
+
+
 def _options(parser: argparse.ArgumentParser) -> Iterator[tuple[str, str]]:
     for action in parser._actions:
         if action.help is argparse.SUPPRESS or action.dest == "help":
             continue
         value = "" if action.nargs == 0 else f" {action.metavar or action.dest.upper()}"
         name = action.option_strings[0] if action.option_strings else ""
+        if isinstance(action, argparse.BooleanOptionalAction):
+            name = "`, `".join(action.option_strings)
         if not name:
             value = {"?": f"[{value.strip()}]", "*": f"[{value.strip()}...]"}.get(str(action.nargs), value)
         is_text = isinstance(action.default, str) and bool(action.default and name)

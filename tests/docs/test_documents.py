@@ -209,6 +209,21 @@ def test_the_reference_is_what_the_code_says() -> None:
     assert stale == [], "run: make reference"
 
 
+def test_an_example_in_the_reference_has_what_its_command_needs() -> None:
+    page = (ROOT / "docs" / "reference" / "commands.md").read_text(encoding="utf-8")
+    wrong = []
+    for name in commands.COMMANDS:
+        for inner, parser in commands.parsers_of(name).items():
+            title = f"suiro {name} {inner}".strip()
+            (example,) = re.findall(rf"^## {title}\n\n```\w*\n({title}.*)\n```$", page, re.MULTILINE)
+            needed = [action for action in parser._actions if action.required]
+            options = {word for action in needed for word in action.option_strings[:1]}
+            words = example.removeprefix(title).split()
+            if not options <= set(words) or len(words) < len(needed) + len(options):
+                wrong.append(example)
+    assert wrong == []
+
+
 def test_every_option_of_the_format_is_documented() -> None:
     from suiro.spark import options
 
