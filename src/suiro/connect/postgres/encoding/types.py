@@ -5,7 +5,7 @@
 | `smallint`, `integer` | `int` | |
 | `bigint`, `oid` | `long` | |
 | `numeric(p,s)` | `bytes`, `decimal` | p and s as declared; a negative s gives precision p-s and scale 0, an s above p gives precision s. `NaN` has no place in it: capture stops and names the column (list it in `as_text`) |
-| `numeric` without precision | `string` | as Postgres prints it: every digit, `NaN`, `Infinity`; with `numeric = "string"` all numerics |
+| `numeric` without precision | `string` | as Postgres prints it: every digit, `NaN`, `Infinity`; with `decimals = "string"` all numerics |
 | `real`, `double precision` | `float`, `double` | `NaN`, infinities and -0 are kept |
 | `boolean` | `boolean` | |
 | `text`, `varchar`, `char(n)`, `name`, `"char"`, `citext` | `string` | `char(n)` with its padding |
