@@ -26,6 +26,7 @@ from support.packaging import (
     workloads,
 )
 
+from suiro.cli.run import REPLACED
 from suiro.config import NodeSettings, read_properties
 
 CONTAINERS = ("application", "console", "node", "registry")
@@ -122,6 +123,11 @@ def test_all_units_are_checked(units: Path) -> None:
         "suiro-console",
         "suiro-app@delays",
     }
+
+
+def test_an_application_that_was_replaced_is_not_started_again() -> None:
+    unit = (PACKAGING / "systemd" / "suiro-app@.service").read_text(encoding="utf-8")
+    assert f"RestartPreventExitStatus={REPLACED}\n" in unit
 
 
 def test_systemd_makes_the_user_of_the_units(units: Path, tmp_path: Path) -> None:
