@@ -291,13 +291,14 @@ def _ask(url: str, path: str, body: Any = None, *, timeout_s: float = TIMEOUT_S)
                 max_bytes=ANSWER_BYTES_MAX,
                 **({} if body is None else {"json": body}),
             )
-            body = json.loads(answer.content) if answer.content else None
-    except httpx.InvalidURL as error:
+    except (httpx.InvalidURL, UnicodeError) as error:  # a name that no host can have
         raise UsageError(f"{url[:200]!r} is no URL: {error}") from None
     except httpx.UnsupportedProtocol:
         raise UsageError(f"{url[:200]!r}: expected http://HOST:PORT") from None
     except httpx.HTTPError as error:
         raise TransientError(f"{url[:200]} does not answer: {error}") from None
+    try:
+        body = json.loads(answer.content) if answer.content else None
     except (ValueError, RecursionError):
         raise UsageError(
             f"{url[:200]} does not answer as an application does: {summary_of(answer)}"

@@ -301,6 +301,10 @@ def _connect(host: str, port: int, settings: ClientSettings, timeout_ms: int) ->
             f"the host name {host!r} does not resolve ({error.strerror}); check bootstrap.servers, or the "
             "broker's advertised.listeners"
         ) from error
+    except UnicodeError as error:
+        raise ConfigError(
+            f"no host has the name {host!r} ({error}); check bootstrap.servers, or the broker's advertised.listeners"
+        ) from error
     except OSError as error:
         reason = "no answer in time" if isinstance(error, TimeoutError) else error.strerror or str(error)
         raise BrokenConnectionError(

@@ -16,9 +16,10 @@ from suiro.broker.metrics.metrics import Metrics
 from suiro.broker.net import server as module
 from suiro.broker.net.connection import Connection
 from suiro.broker.net.listeners import Listener, SecurityProtocol
-from suiro.broker.net.server import Server
+from suiro.broker.net.server import Server, bind_socket
 from suiro.clock import ManualClock
 from suiro.config import NodeSettings
+from suiro.errors import ConfigError
 
 TURNS = 50
 
@@ -130,3 +131,9 @@ def test_a_connection_is_not_idle_while_an_answer_or_a_request_is_on_its_way() -
         server.close()
 
     asyncio.run(asyncio.wait_for(run(), 60))
+
+
+@pytest.mark.parametrize("host", ["a..b", "a" * 300 + ".example"], ids=["empty label", "long label"])
+def test_a_name_that_no_host_can_have_is_named(host: str) -> None:
+    with pytest.raises(ConfigError, match=f"cannot listen on {host}:9092: .* choose another address"):
+        bind_socket(host, 9092, advice="choose another address")

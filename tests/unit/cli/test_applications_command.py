@@ -136,6 +136,7 @@ def test_an_application_of_an_older_suiro_is_shown_without_what_it_does_not_tell
         (["list", "--app", "{url}/none"], "404 Not Found"),
         (["list", "--app", "http://127.0.0.1:1"], "does not answer: "),
         (["list", "--app", "nonsense"], "expected http://HOST:PORT"),
+        (["list", "--app", "http://a..b"], "'http://a..b' is no URL: "),
         (["list"], "Give --app URL"),
     ],
 )

@@ -76,3 +76,9 @@ def test_host_names_are_checked_as_java_spells_it_too(said: str, is_checked: boo
     context = tls_context(ClientSettings.from_mapping(settings))
     assert context is not None
     assert context.check_hostname == is_checked
+
+
+@pytest.mark.parametrize("host", ["a..b", "a" * 300 + ".example"], ids=["empty label", "long label"])
+def test_a_name_that_no_host_can_have_is_named(host: str) -> None:
+    with Client(f"{host}:9092") as client, pytest.raises(ConfigError, match=f"no host has the name '{host}'"):
+        client.brokers(timeout_ms=1_000)

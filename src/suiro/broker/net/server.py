@@ -487,10 +487,11 @@ def bind_socket(host: str, port: int, *, advice: str) -> socket.socket:
         listener = socket.socket(family, kind, protocol)
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         listener.bind(address)
-    except OSError as error:
+        listener.listen(1024)
+    except (OSError, UnicodeError) as error:  # a name that no host can have
+        why = getattr(error, "strerror", None) or error
         raise ConfigError(
-            f"cannot listen on {host}:{port}: {error.strerror or error}. {advice}, or port 0 for a free port"
+            f"cannot listen on {host}:{port}: {why}. {advice}, or port 0 for a free port"
         ) from error
-    listener.listen(1024)
     listener.setblocking(False)
     return listener

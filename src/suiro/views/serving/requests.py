@@ -34,7 +34,13 @@ _ERRORS: Mapping[int, type[SuiroError]] = {
 
 def host_of(url: str | None, caller: str | None) -> tuple[str, tuple[str, str] | None, dict[str, str]]:
     """The host's URL, which messages name, without its user; who logs in; headers of every request."""
-    given = httpx.URL((url or os.environ.get(URL_VARIABLE) or DEFAULT_URL).rstrip("/"))
+    url = (url or os.environ.get(URL_VARIABLE) or DEFAULT_URL).rstrip("/")
+    try:
+        given = httpx.URL(url)
+        given.host.encode("idna")  # or no host can have this name
+    except (httpx.InvalidURL, ValueError) as error:
+        named = url.rpartition("@")[2]  # without a password
+        raise UsageError(f"{named[:200]!r} is no URL of a host of views: {error}") from None
     login = (given.username, given.password) if given.userinfo else None
     return str(given.copy_with(userinfo=b"")), login, {} if caller is None else {"Suiro-Caller": caller}
 
