@@ -45,16 +45,21 @@ def tls_context(settings: ClientSettings) -> ssl.SSLContext | None:
     """None where the protocol has no TLS."""
     if not settings.security_protocol.endswith("SSL"):
         return None
+    files = f"ssl.ca.location {settings.ssl_ca_location}"
     try:
         context = ssl.create_default_context(cafile=settings.ssl_ca_location or None)
         if settings.ssl_certificate_location:
+            files = (
+                f"ssl.certificate.location {settings.ssl_certificate_location} with "
+                f"ssl.key.location {settings.ssl_key_location or settings.ssl_certificate_location}"
+            )
             context.load_cert_chain(
                 settings.ssl_certificate_location,
                 settings.ssl_key_location or None,
                 settings.ssl_key_password or None,
             )
     except OSError as error:
-        raise ConfigError(f"the files of ssl.ca.location or ssl.certificate.location: {error}") from error
+        raise ConfigError(f"{files}: {error}") from error
     context.check_hostname = settings.ssl_endpoint_identification_algorithm.lower() == "https"
     return context
 

@@ -78,7 +78,10 @@ class RegistryClient:
         self._retries = retries
         verify: ssl.SSLContext | bool = True
         if ca is not None:
-            verify = ssl.create_default_context(cafile=ca)
+            try:
+                verify = ssl.create_default_context(cafile=ca)
+            except OSError as error:  # includes ssl.SSLError
+                raise ConfigError(f"registry {base}: the certificates in {ca} cannot be used: {error}") from None
         elif not any(base.startswith("https:") for base in self._urls):
             # One that trusts nobody: to read all authorities' certificates takes as long as a few calls.
             verify = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
@@ -260,9 +263,14 @@ def _permanent(asked: bool) -> str:
 
 
 def _split_userinfo(url: str) -> tuple[str, tuple[str, str] | None]:
-    parts = urlsplit(url)
+    try:
+        parts = urlsplit(url)
+        (parts.hostname or "").encode("idna")  # or no host can have this name
+    except ValueError:
+        parts = urlsplit("")
     if parts.scheme not in ("http", "https") or not parts.hostname:
-        raise ConfigError(f"registry {url!r}: expected http://HOST:PORT or https://HOST:PORT")
+        named = url.rpartition("@")[2]  # without a password
+        raise ConfigError(f"registry {named!r}: expected http://HOST:PORT or https://HOST:PORT")
     userinfo = None
     if parts.username is not None:
         userinfo = (unquote(parts.username), unquote(parts.password or ""))

@@ -78,6 +78,19 @@ def test_host_names_are_checked_as_java_spells_it_too(said: str, is_checked: boo
     assert context.check_hostname == is_checked
 
 
+@pytest.mark.parametrize(
+    ("missing", "named"),
+    [
+        ({"ssl.ca.location": "/nowhere/ca.pem"}, "ssl.ca.location /nowhere/ca.pem: "),
+        ({"ssl.certificate.location": "/nowhere/me.pem"}, "ssl.certificate.location /nowhere/me.pem with "),
+    ],
+)
+def test_a_file_of_tls_that_is_not_there_is_named(missing: dict[str, str], named: str) -> None:
+    with pytest.raises(ConfigError) as refused:
+        tls_context(ClientSettings.from_mapping({"security.protocol": "SSL", **missing}))
+    assert str(refused.value).startswith(named)
+
+
 @pytest.mark.parametrize("host", ["a..b", "a" * 300 + ".example"], ids=["empty label", "long label"])
 def test_a_name_that_no_host_can_have_is_named(host: str) -> None:
     with Client(f"{host}:9092") as client, pytest.raises(ConfigError, match=f"no host has the name '{host}'"):

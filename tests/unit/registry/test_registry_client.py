@@ -6,6 +6,7 @@ import gzip
 import json
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 from threading import Thread
 from typing import Any
 
@@ -130,10 +131,16 @@ def test_users_come_from_the_url_or_an_argument(server: Scripted) -> None:
         RegistryClient(with_user, ("other", "x"))
 
 
-@pytest.mark.parametrize("url", ["", "127.0.0.1:8081", "ftp://x", "http://"])
+@pytest.mark.parametrize("url", ["", "127.0.0.1:8081", "ftp://x", "http://", "http://[", "http://a..b", "ftp://ada:secret@x"])
 def test_what_is_no_address(url: str) -> None:
-    with pytest.raises(ConfigError, match="expected http"):
+    with pytest.raises(ConfigError, match="expected http") as refused:
         RegistryClient(url)
+    assert "secret" not in str(refused.value)
+
+
+def test_a_file_of_certificates_that_is_not_there_is_named(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"https://x: the certificates in \S+/ca.pem .* No such file"):
+        RegistryClient("https://ada:secret@x", ca=str(tmp_path / "ca.pem"))
 
 
 @pytest.mark.parametrize(
