@@ -75,6 +75,23 @@ def test_a_topic_from_its_creation_to_its_end(call: Call, client: Client, unique
     assert call("delete", unique, "--yes", "--if-exists").code == 0
 
 
+def test_numbers_and_names_that_no_request_has_room_for(call: Call, new_topic: NewTopicFixture) -> None:
+    name = new_topic()
+    many, long = str(10**12), "n" * 70_000
+    for words in (
+        ("create", f"{name}-2", "--partitions", many),
+        ("create", f"{name}-2", "--replication-factor", many),
+        ("alter", name, "--partitions", many),
+        ("delete-records", name, "--before", f"0={10**30}", "--yes"),
+        ("delete-records", name, "--before", f"{many}=0", "--yes"),
+        ("describe", long),
+    ):
+        done = call(*words)
+        assert (done.code, done.out) == (1, ""), words
+        assert done.err.startswith("suiro: ")
+        assert done.err.count("\n") == 1
+
+
 def test_a_name_that_is_nearly_right(call: Call, new_topic: NewTopicFixture) -> None:
     name = new_topic()
     done = call("describe", name[:-1])

@@ -195,6 +195,8 @@ def produce(
 ) -> None:
     """Write records: each line of the standard input is a value. Returns when all are acknowledged. At a line that is
     none it stops; those before it are written."""
+    if key_separator == "":
+        usage("--key-separator is empty; give what is between the key and the value")
     with connected(connection) as client:
         from suiro.cli.everyday import assignments
         from suiro.console import records as writing

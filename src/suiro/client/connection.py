@@ -25,6 +25,7 @@ from suiro.errors import (
     HostNotFoundError,
     SuiroError,
     UnsupportedVersionError,
+    UsageError,
 )
 from suiro.protocol.messages import (
     API_KEYS,
@@ -125,7 +126,11 @@ class Connection:
     def send(self, request: Any, *, deadline_ms: int) -> None:
         """Sends a kio request; `receive` gets its response, after those of all requests sent before."""
         correlation_id = self.take_correlation_id()
-        body = write_request(request, correlation_id=correlation_id, client_id=self._settings.client_id)
+        try:
+            body = write_request(request, correlation_id=correlation_id, client_id=self._settings.client_id)
+        except (struct.error, ValueError) as error:
+            api = API_NAMES[request.__api_key__]
+            raise UsageError(f"the request {api} cannot be sent, as one of its values does not fit: {error}") from error
         self.send_frame([body], correlation_id, deadline_ms=deadline_ms)
 
     def receive(self, api_key: int, version: int, *, deadline_ms: int) -> Any:
