@@ -205,6 +205,8 @@ def produce(
         url = registry_url(registry, profile_of(connection))
         key_of = encoder(key_format, url, subject=f"{name}-key")
         value_of = encoder(value_format, url, subject=f"{name}-value")
+        if as_json:
+            key_of, value_of = of_values(key_format, key_of), of_values(value_format, value_of)
         headers = tuple((one, value.encode()) for one, value in assignments(header or (), "--header").items())
 
         def outgoing() -> Iterator[OutgoingRecord]:
@@ -253,16 +255,9 @@ def _from_json(
 
     try:
         found = json.loads(text)
-        pairs = found.get("headers") or []
-        # Of an object or a text, two letters would be taken for a name and its value.
-        if not isinstance(pairs, list) or not all(isinstance(one, list) for one in pairs):
-            raise TypeError("its headers are no list of [name, value]")
-        headers = tuple((str(one), None if value is None else str(value).encode()) for one, value in pairs)
-        if not isinstance(found.get("partition", 0), int | None):
-            raise TypeError(f"its partition is no number: {found['partition']!r}")
-        timestamp = found.get("timestamp")
-        if timestamp is not None:
-            timestamp = int(timestamp)
+        headers = tuple((_name(one), _of_header(value)) for one, value in _list(found.get("headers")))
+        timestamp = _whole("timestamp", found.get("timestamp"))
+        named = _whole("partition", found.get("partition"))
     except (ValueError, AttributeError, TypeError, RecursionError) as error:
         usage(f"line {number} is no record in JSON: {error}")
     for what in ("key", "value"):
@@ -275,9 +270,44 @@ def _from_json(
         key=key_of(found.get("key")),
         value=value_of(found.get("value")),
         headers=headers,
-        partition=partition if partition is not None else found.get("partition"),
+        partition=partition if partition is not None else named,
         timestamp=timestamp,
     )
+
+
+def of_values(name: str, encode: Callable[[Any], bytes | None]) -> Callable[[Any], bytes | None]:
+    """Encodes what stands in a line of JSON: "5" is a text there, and not the text of a number."""
+    if name not in ("json", "avro"):
+        return encode
+    return lambda value: encode(None if value is None else json.dumps(value))
+
+
+def _list(value: Any) -> list[Any]:
+    # Of an object or a text, two letters would be taken for a name and its value.
+    if not isinstance(value, list | None) or not all(isinstance(pair, list) for pair in value or ()):
+        raise TypeError("headers are a list of pairs")
+    return value or []
+
+
+def _name(value: Any) -> str:
+    if not isinstance(value, str):
+        raise TypeError(f"a header has the name {value!r:.50}, which is no text")
+    value.encode()
+    return value
+
+
+def _of_header(value: Any) -> bytes | None:
+    if isinstance(value, dict) and value.keys() == {"hex"}:
+        return bytes.fromhex(value["hex"])
+    if not isinstance(value, str | None):
+        raise TypeError(f"a header has the value {value!r:.50}, which is no text")
+    return None if value is None else value.encode()
+
+
+def _whole(what: str, value: Any) -> int | None:
+    if value is not None and (type(value) is not int or not -(1 << 63) <= value < 1 << 63):
+        raise ValueError(f"{what} is {value!r:.50}, which is no whole number of 64 bits")
+    return value  # type: ignore[no-any-return]
 
 
 def registry_url(registry: str | None, profile: Mapping[str, str]) -> str | None:
@@ -339,14 +369,20 @@ def _print(
             note(f"the filter says nothing of {unclear} records, first of {first_unclear}")
 
 
+def _shown_header(data: bytes | None) -> str | dict[str, str] | None:
+    """What is no text as hex, so that `suiro topic produce --json` writes the same bytes."""
+    if data is None:
+        return None
+    try:
+        return data.decode()
+    except UnicodeDecodeError:
+        return {"hex": data.hex()}
+
+
 def print_record(record: LogRecord, key_of: Decoder, value_of: Decoder, *, as_json: bool) -> None:
     from suiro.console.text import iso_time
 
     key, value = key_of(record.key), value_of(record.value)
-    headers = [
-        (name, None if data is None else data.decode(errors="backslashreplace"))
-        for name, data in record.headers
-    ]
     if as_json:
         shown: dict[str, Any] = {
             "topic": record.topic,
@@ -355,13 +391,16 @@ def print_record(record: LogRecord, key_of: Decoder, value_of: Decoder, *, as_js
             "timestamp": record.timestamp,
             "key": key.value,
             "value": value.value,
-            "headers": headers,
+            "headers": [(name, _shown_header(data)) for name, data in record.headers],
         }
         errors = {"key_error": key.error, "value_error": value.error}
         print_json(shown | {name: error for name, error in errors.items() if error is not None})
         return
     parts = [f"{record.partition}:{record.offset}", iso_time(record.timestamp), key.text, value.text]
-    parts += [f"{name}={text}" for name, text in headers]
+    parts += [
+        f"{name}={None if data is None else data.decode(errors='backslashreplace')}"
+        for name, data in record.headers
+    ]
     # Escaped one by one: what separates them cannot be in them.
     from suiro.console.text import printable
 

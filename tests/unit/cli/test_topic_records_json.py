@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+import msgspec
 import pytest
 
-from suiro.cli.topic_records import _from_json, print_record
+from suiro.cli.topic_records import _from_json, of_values, print_record
 from suiro.console.formats import decoder, encoder
 from suiro.console.records import LogRecord
 
@@ -43,18 +44,48 @@ def test_what_is_printed_in_hex_on_purpose_is_written(printed: Printed) -> None:
     assert (made.key, made.value) == (b"\xff", b"\xff\xfe")
 
 
+def test_headers_are_written_as_they_were(printed: Printed) -> None:
+    headers = (("text", "caf\u00e9".encode()), ("bytes", b"\x00\xff"), ("like", b"\\xff"), ("none", None))
+    made = _from_json(
+        printed(msgspec.structs.replace(record(b"k", b"v"), headers=headers), "string"),
+        1,
+        encoder("string"),
+        encoder("string"),
+        None,
+    )
+    assert made.headers == headers
+
+
+@pytest.mark.parametrize("value", [b'"5"', b'"true"', b'"null"', b'"a text"', b"5", b'{"a": "5"}', b"[1.5]"])
+def test_a_text_in_json_stays_a_text(value: bytes, printed: Printed) -> None:
+    write = of_values("json", encoder("json"))
+    made = _from_json(printed(record(b'"1"', value), "json"), 1, write, write, None)
+    assert (made.key, made.value) == (b'"1"', value)
+
+
 @pytest.mark.parametrize(
-    ("line", "what"),
+    ("line", "said"),
     [
-        ('{"value": "v", "headers": {"id": "7"}}', "headers"),
-        ('{"value": "v", "headers": "id"}', "headers"),
-        ('{"value": "v", "headers": ["id"]}', "headers"),
-        ('{"value": "v", "partition": "3"}', "partition"),
+        ('{"timestamp": 99999999999999999999}', "timestamp is 99999999999999999999"),
+        ('{"timestamp": 1e300}', "timestamp is 1e+300"),
+        ('{"partition": "0"}', "partition is '0'"),
+        ('{"partition": 1.5}', "partition is 1.5"),
+        ('{"partition": true}', "partition is True"),
+        ('{"headers": {"ab": 1}}', "headers are a list of pairs"),
+        ('{"headers": "id"}', "headers are a list of pairs"),
+        ('{"headers": ["id"]}', "headers are a list of pairs"),
+        ('{"headers": [["a", {"b": 1}]]}', "a header has the value {'b': 1}"),
+        ('{"headers": [[1, "x"]]}', "a header has the name 1"),
+        ('{"headers": [["\\ud800", "x"]]}', "surrogates not allowed"),
+        ('{"headers": [["a", {"hex": "f"}]]}', "non-hexadecimal number"),
     ],
 )
-def test_a_line_of_another_shape_is_refused(line: str, what: str, capsys: pytest.CaptureFixture[str]) -> None:
-    """Of an object of headers, a name of two letters was written as a name and its value."""
+def test_what_no_record_can_have_is_a_wrong_line(
+    line: str, said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
     with pytest.raises(SystemExit) as stopped:
-        _from_json(line, 1, encoder("string"), encoder("string"), None)
+        _from_json(line, 7, encoder("string"), encoder("string"), None)
     assert stopped.value.code == 2
-    assert f"line 1 is no record in JSON: its {what}" in capsys.readouterr().err
+    told = capsys.readouterr().err
+    assert told.startswith("suiro: line 7 is no record in JSON: ")
+    assert said in told
