@@ -19,7 +19,6 @@ import types
 import typing
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, is_dataclass
-from pathlib import Path
 from typing import Any, Literal
 
 PathKind = Literal["", "existing file", "file", "folder"]
@@ -148,22 +147,32 @@ class _Parameter:
         least = self.declared.min if isinstance(self.declared, Option) else None
         path = self.declared.path
         if least is None and not path:
-            return self.type  # type: ignore[no-any-return]
+            return _text if self.type is str else self.type  # type: ignore[no-any-return]
 
         def read(text: str) -> Any:
             value = self.type(text)
             if least is not None and value < least:
                 raise argparse.ArgumentTypeError(f"{text}: give at least {least}")
-            if path == "existing file" and not Path(text).exists():
-                raise argparse.ArgumentTypeError(f"{text} does not exist")
-            if path in ("file", "existing file") and Path(text).is_dir():
+            # Of `os`: those of `Path` raise where a name is too long, or a folder may not be entered.
+            if path == "existing file" and not os.path.exists(text):
+                raise argparse.ArgumentTypeError(f"{text} does not exist, or you may not see it")
+            if path in ("file", "existing file") and os.path.isdir(text):
                 raise argparse.ArgumentTypeError(f"{text} is a directory; give a file")
-            if path == "folder" and Path(text).is_file():
+            if path == "folder" and os.path.isfile(text):
                 raise argparse.ArgumentTypeError(f"{text} is a file; give a directory")
             return value
 
         read.__name__ = self.type.__name__  # argparse names it in errors
         return read
+
+
+def _text(word: str) -> str:
+    """Names and values are sent as UTF-8. Paths may be any bytes, as to the shell."""
+    try:
+        word.encode()
+    except UnicodeEncodeError:
+        raise argparse.ArgumentTypeError(f"{word!a} is not UTF-8") from None
+    return word
 
 
 def _parameters(function: Callable[..., Any]) -> list[_Parameter]:

@@ -35,7 +35,7 @@ _Version = Annotated[int | None, Option("--version", "N", "Default: the latest."
 
 @dataclass(frozen=True, slots=True)
 class _GivenSchema:
-    file: Annotated[str, Argument("FILE", "The schema; - is the standard input.")]
+    file: Annotated[Path, Argument("FILE", "The schema; - is the standard input.")]
     type_: Annotated[str, Option("--type", choices=("AVRO", "JSON", "PROTOBUF"))] = "AVRO"
     reference: Annotated[
         list[str] | None,
@@ -47,7 +47,7 @@ class _GivenSchema:
         from suiro.registry import Reference, Schema
 
         try:
-            text = sys.stdin.read() if self.file == "-" else Path(self.file).read_text(encoding="utf-8")
+            text = sys.stdin.read() if self.file == Path("-") else self.file.read_text(encoding="utf-8")
         except UnicodeDecodeError as error:
             raise UsageError(f"{self.file} is not UTF-8: {error}") from None
         references = []

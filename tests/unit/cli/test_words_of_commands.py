@@ -1,0 +1,46 @@
+"""Words that are no text, and paths that no file can have."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+from support.commands import suiro, suiro_process
+
+LONG = "a" * 300  # longer than a name may be
+NO_TEXT = os.fsdecode(b"\xff")  # as the shell passes a byte that is not UTF-8
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("topic", "create", NO_TEXT),
+        ("topic", "produce", "t", "--key", NO_TEXT),
+        ("group", "describe", NO_TEXT),
+        ("cluster", "--bootstrap-servers", f"{NO_TEXT}:9092"),
+        ("app", "list", "--app", f"http://{NO_TEXT}"),
+    ],
+    ids=lambda words: " ".join(words[:2]),
+)
+def test_a_word_that_is_not_utf_8_is_a_wrong_call(words: tuple[str, ...]) -> None:
+    done = suiro(*words)
+    assert (done.code, done.out) == (2, "")
+    assert "is not UTF-8" in done.err
+
+
+def test_a_path_may_be_any_bytes(tmp_path: Path) -> None:
+    path = tmp_path / f"{NO_TEXT}.avsc"
+    path.write_text('"string"')
+    assert suiro("schema", "register", "s", str(path), "--registry", "mock://of-a-path").code == 0
+
+
+@pytest.mark.parametrize(
+    "words",
+    [("run", f"{LONG}.py"), ("run", "app.py", "--state-dir", LONG), ("view", "serve", "--data", LONG)],
+    ids=lambda words: " ".join(words[:2]),
+)
+def test_a_path_may_be_too_long(words: tuple[str, ...]) -> None:
+    done = suiro_process(*words)
+    assert done.code in (1, 2)
+    assert "Traceback" not in done.err
