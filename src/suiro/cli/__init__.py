@@ -5,6 +5,7 @@ A command loads the module of its own group and no other: a node answers sooner 
 
 from __future__ import annotations
 
+import io
 import os
 import signal
 import sys
@@ -50,6 +51,7 @@ _EXTRAS = {
 
 def main() -> None:
     """The entry point `suiro`."""
+    _open_streams()
     try:
         try:
             _main()
@@ -57,9 +59,12 @@ def main() -> None:
             sys.stdout.flush()
     except KeyboardInterrupt:
         sys.exit(130)
-    except BrokenPipeError:
+    except OSError as error:
         # What is still in the buffer would fail once more at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        has_told = isinstance(error.__context__, SystemExit) and error.__context__.code
+        if not has_told and not isinstance(error, BrokenPipeError):
+            print(f"suiro: {error}", file=sys.stderr)
         sys.exit(1)
     except ImportError as error:
         from suiro.errors import MissingExtraError
@@ -101,6 +106,17 @@ def _main() -> None:
     from suiro.cli.overview import main as overview_main
 
     sys.exit(overview_main(arguments))
+
+
+def _open_streams() -> None:
+    """Where the caller closed one, /dev/null is in its place: the next file that is opened would have its number."""
+    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
+        if getattr(sys, name) is None:
+            number = os.open(os.devnull, os.O_RDWR)
+            os.set_inheritable(number, True)
+            setattr(sys, name, open(number, mode, encoding="utf-8"))
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="backslashreplace")  # a locale may have less than Unicode
 
 
 def _exit(*_: object) -> None:

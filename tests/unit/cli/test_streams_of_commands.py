@@ -1,0 +1,50 @@
+"""Streams of a command that are closed or full, and a locale that has less than Unicode."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+TIMEOUT_S = 60
+
+
+def _shell(script: str, **env: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        ["sh", "-c", script.replace("suiro ", f"{sys.executable} -m suiro.cli ", 1)],
+        env={name: value for name, value in os.environ.items() if name != "PYTHONUNBUFFERED"} | env,
+        capture_output=True,
+        text=True,
+        timeout=TIMEOUT_S,
+        check=False,
+    )
+
+
+@pytest.mark.parametrize("closed", ["<&-", ">&-", "2>&-", "<&- >&- 2>&-"])
+def test_a_stream_may_be_closed(closed: str) -> None:
+    done = _shell(f"suiro schema list --registry mock://of-a-test {closed}")
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_an_error_does_not_go_to_the_output_where_its_stream_is_closed() -> None:
+    done = _shell("suiro schema get nothing --registry mock://of-a-test 2>&-")
+    assert (done.returncode, done.stdout) == (1, "")
+
+
+@pytest.mark.parametrize("words", ["--version", "schema list --registry mock://of-a-test", "node --help"])
+def test_an_output_that_takes_nothing_is_told_once(words: str) -> None:
+    done = _shell(f"suiro {words} > /dev/full")
+    assert done.returncode == 1
+    assert done.stderr == "suiro: [Errno 28] No space left on device\n"
+
+
+def test_what_the_locale_cannot_write_is_escaped(tmp_path: Path) -> None:
+    (tmp_path / "c.toml").write_text(
+        '[source."wärme"]\nkind = "files"\nfolder = "."\ntopic = "t"\n', encoding="utf-8"
+    )
+    locale = {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}
+    done = _shell(f"suiro connect check {tmp_path / 'c.toml'}", **locale)
+    assert (done.stdout, done.stderr) == ("source.w\\xe4rme: files\n", "")
