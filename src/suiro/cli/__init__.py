@@ -84,7 +84,8 @@ def _main() -> None:
 
         print("\n".join(candidates(arguments)))
         return
-    if any(tuple(arguments[: len(names)]) == names for names in _SERVICES):
+    is_service = any(tuple(arguments[: len(names)]) == names for names in _SERVICES)
+    if is_service and "--hash-password" not in arguments:
         # Before anything else is imported, which may take a second. Each service has handlers of its own once there
         # is something to stop; they take the place of these.
         for number in (signal.SIGTERM, signal.SIGINT):

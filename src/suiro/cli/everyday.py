@@ -230,6 +230,29 @@ def require_yes(question: str, yes: bool) -> None:
         fail("nothing was done")
 
 
+def ask_password(of: str = "") -> str:
+    """Twice on a terminal; elsewhere the first line of the standard input. Raises `UsageError`."""
+    from suiro.errors import UsageError
+
+    try:
+        if not sys.stdin.isatty():
+            password = sys.stdin.readline().rstrip("\r\n")
+            password.encode()
+        else:
+            import getpass
+
+            password = getpass.getpass(f"password{of}: ", stream=sys.stderr)
+            if getpass.getpass("again: ", stream=sys.stderr) != password:
+                raise UsageError("the two passwords differ; nothing was done")
+    except EOFError:
+        raise UsageError("no password was given; nothing was done") from None
+    except UnicodeError:
+        raise UsageError("the password is not UTF-8; nothing was done") from None
+    if not password:
+        raise UsageError("the password is empty; give it on the standard input")
+    return password
+
+
 def log_to_stderr() -> None:
     """For services: their standard output is for programs."""
     logging.basicConfig(

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import getpass
 import socket
 import sys
 from pathlib import Path
 from typing import Annotated
 
 from suiro.cli.command_groups import Group, Option
-from suiro.cli.everyday import log_to_stderr, usage
+from suiro.cli.everyday import ask_password, log_to_stderr, usage
 from suiro.errors import SuiroError, TransientError
 
 TRY_LATER = 75  # sysexits.h calls it EX_TEMPFAIL
@@ -95,6 +94,4 @@ def registry_(
 def _print_hash() -> None:
     from suiro.foundation.http import hash_password
 
-    print(
-        hash_password(getpass.getpass("password: ") if sys.stdin.isatty() else sys.stdin.readline().strip())
-    )
+    print(hash_password(ask_password()))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from typing import Annotated
 
 from suiro.cli.command_groups import Argument, Group, Option
@@ -10,6 +9,7 @@ from suiro.cli.everyday import (
     AsJson,
     Connection,
     Yes,
+    ask_password,
     connected,
     print_json,
     print_table,
@@ -55,7 +55,7 @@ def add(
     machine: the brokers get a salted hash.
     """
     with connected(connection) as client:
-        client.admin.upsert_scram_user(name, _password(name), mechanism=mechanism, iterations=iterations)
+        client.admin.upsert_scram_user(name, ask_password(f" of {name}"), mechanism=mechanism, iterations=iterations)
         say(f"user {name} can log in by {mechanism}")
 
 
@@ -75,19 +75,3 @@ def remove(
         require_yes(f"Remove user {name}?", yes)
         remove_user(client, name, mechanism)
         say(f"user {name} cannot log in by {mechanism or 'SCRAM'} any more")
-
-
-def _password(name: str) -> str:
-    from suiro.errors import UsageError
-
-    if not sys.stdin.isatty():
-        password = sys.stdin.readline().rstrip("\r\n")
-    else:
-        import getpass
-
-        password = getpass.getpass(f"password of {name}: ", stream=sys.stderr)
-        if getpass.getpass("again: ", stream=sys.stderr) != password:
-            raise UsageError("the two passwords differ; nothing was done")
-    if not password:
-        raise UsageError("the password is empty; give it on the standard input")
-    return password
