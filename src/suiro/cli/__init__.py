@@ -89,7 +89,7 @@ def _main() -> None:
         # Before anything else is imported, which may take a second. Each service has handlers of its own once there
         # is something to stop; they take the place of these.
         for number in (signal.SIGTERM, signal.SIGINT):
-            signal.signal(number, _exit)
+            signal.signal(number, _exit_undone if "--until-done" in arguments else _exit)
         # Also before: the shares of files and connections are made of it as their modules are imported.
         descriptors.raise_limit()
     from suiro.cli.commands import group_of
@@ -122,3 +122,7 @@ def _open_streams() -> None:
 
 def _exit(*_: object) -> None:
     sys.exit(0)
+
+
+def _exit_undone(*_: object) -> None:
+    sys.exit("suiro run: stopped before all was processed; run it again to continue")
