@@ -13,6 +13,8 @@ from pathlib import Path
 from typing import Any
 
 from suiro.cli.commands import COMMANDS, parsers_of
+from suiro.errors import ConfigError
+from suiro.foundation.files import home_folder
 
 SCRIPTS = {
     "bash": """\
@@ -97,7 +99,10 @@ class Install(argparse.Action):
 
     def __call__(self, parser: argparse.ArgumentParser, *arguments: Any) -> None:
         shell = _shell(parser, arguments[1])
-        path = _install(shell, Path.home())
+        try:
+            path = _install(shell, home_folder())
+        except ConfigError as error:
+            parser.error(str(error))
         print(f"{shell} completion is in {path}; it works in the next shell")
         parser.exit()
 

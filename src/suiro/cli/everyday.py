@@ -115,7 +115,7 @@ def _settings(connection: Connection) -> dict[str, str]:
 
 def _profiles_path() -> Path:
     home = os.environ.get("XDG_CONFIG_HOME") or "~/.config"
-    return Path(home).expanduser() / "suiro" / "profiles.toml"
+    return Path(os.path.expanduser(home)) / "suiro" / "profiles.toml"  # a user may have no home
 
 
 def settings_of(name: str | None) -> dict[str, str]:

@@ -1,10 +1,12 @@
-"""Replaces files as a whole, and makes them durable."""
+"""Replaces files as a whole, and makes them durable; the user's home."""
 
 from __future__ import annotations
 
 import os
 import threading
 from pathlib import Path
+
+from suiro.errors import ConfigError
 
 
 def replace_file(path: Path, content: str | bytes, *, sync: bool = True, mode: int = 0o666) -> None:
@@ -26,6 +28,14 @@ def replace_file(path: Path, content: str | bytes, *, sync: bool = True, mode: i
         raise
     if sync:
         sync_folder(path.parent)
+
+
+def home_folder() -> Path:
+    """Raises `ConfigError` for a user without a name and without HOME, as in containers."""
+    try:
+        return Path.home()
+    except RuntimeError:
+        raise ConfigError(f"user {os.getuid()} has no home folder; set HOME") from None
 
 
 def sync_folder(folder: Path | str) -> None:

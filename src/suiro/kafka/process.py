@@ -25,6 +25,7 @@ from threading import Event
 from suiro.clock import SystemClock
 from suiro.errors import TransientError, UsageError
 from suiro.foundation import process
+from suiro.foundation.files import home_folder
 
 KAFKA_VERSION = "4.3.1"
 MINIMUM_JAVA = 17
@@ -295,7 +296,7 @@ def java_command() -> str:
 
 def kafka_classpath(version: str = KAFKA_VERSION) -> str:
     """Kafka's jars and its tools' as a Java class path; resolved by Maven on first use, cached after that."""
-    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "suiro"
+    cache = Path(os.environ.get("XDG_CACHE_HOME") or home_folder() / ".cache") / "suiro"
     jars = cache / f"kafka-{version}"
     if not jars.is_dir():
         cache.mkdir(parents=True, exist_ok=True)

@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from suiro.errors import UsageError
-from suiro.foundation.files import replace_file
+from suiro.foundation.files import home_folder, replace_file
 
 SUPPORTED_JAVA_VERSIONS = (17, 21)
 VERSION_TIMEOUT_S = 20
@@ -152,5 +152,5 @@ def cache_directory(environment: Mapping[str, str]) -> Path:
     if environment.get("XDG_CACHE_HOME"):
         return Path(environment["XDG_CACHE_HOME"]) / "suiro"
     if sys.platform == "darwin":
-        return Path.home() / "Library" / "Caches" / "suiro"
-    return Path.home() / ".cache" / "suiro"
+        return home_folder() / "Library" / "Caches" / "suiro"
+    return home_folder() / ".cache" / "suiro"

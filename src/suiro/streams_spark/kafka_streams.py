@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from suiro.clock import monotonic_s
 from suiro.errors import ConfigError, UsageError
+from suiro.foundation.files import home_folder
 from suiro.foundation.types import TopicPartition
 from suiro.spark import Positions, SinkOptions, SourceOptions
 from suiro.streams.dsl.checks import is_policy
@@ -541,8 +542,8 @@ def _is_of_sink(name: str) -> bool:
 
 
 def default_state_dir() -> Path:
-    home = os.environ.get("XDG_DATA_HOME")
-    return (Path(home) if home else Path.home() / ".local" / "share") / "suiro"
+    data = os.environ.get("XDG_DATA_HOME")
+    return (Path(data) if data else home_folder() / ".local" / "share") / "suiro"
 
 
 def _check_policy(name: str, value: str) -> None:
