@@ -48,8 +48,7 @@ def prepare_(
     try:
         print("compiling modules and kernels", file=sys.stderr)
         _compile_modules(Path(suiro.__file__).parent)
-        with ThreadPoolExecutor(2) as workers:
-            list(workers.map(_compile, KERNELS))
+        _compile_kernels()
         if spark:
             print("archiving Spark's classes", file=sys.stderr)
             print(_archive())
@@ -63,9 +62,25 @@ def _compile_modules(folder: Path) -> None:
     compileall.compile_dir(folder, quiet=2)
 
 
-def _compile(module: str) -> None:
-    """In a separate process: compiling holds the lock of Python's interpreter."""
-    subprocess.run([sys.executable, "-c", f"import {module}"], check=True)
+def _compile_kernels() -> None:
+    """In separate processes: compiling holds the lock of Python's interpreter."""
+    running: list[subprocess.Popen[bytes]] = []
+
+    def compile_(module: str) -> None:
+        # Ctrl-C is for this process, which ends the others.
+        process = subprocess.Popen([sys.executable, "-c", f"import {module}"], start_new_session=True)
+        running.append(process)
+        if process.wait():
+            raise subprocess.CalledProcessError(process.returncode, process.args)
+
+    with ThreadPoolExecutor(2) as workers:
+        try:
+            list(workers.map(compile_, KERNELS))
+        except BaseException:
+            workers.shutdown(wait=False, cancel_futures=True)
+            for one in running:
+                one.kill()
+            raise
 
 
 def _archive() -> Path:
