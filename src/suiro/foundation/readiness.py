@@ -20,7 +20,10 @@ logger = logging.getLogger(__name__)
 
 def say_ready(said: Mapping[str, object]) -> None:
     """Prints it as the event "ready". Call it once whoever reads it may come."""
-    print(json.dumps({"event": "ready", **said}), flush=True)
+    try:
+        print(json.dumps({"event": "ready", **said}), flush=True)
+    except OSError as error:
+        logger.warning("the standard output does not take the line that says it is ready: %s", error)
     address = os.environ.get(NOTIFY_SOCKET)
     if not address:
         return

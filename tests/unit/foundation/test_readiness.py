@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import errno
+import io
 import json
 import os
 import socket
+import sys
 from pathlib import Path
 
 import pytest
@@ -52,3 +55,19 @@ def test_a_service_goes_on_when_systemd_is_not_there(
     (message,) = caplog.messages
     assert "cannot be told" in message
     assert str(tmp_path / "nobody") in message
+
+
+class _Full(io.StringIO):
+    def write(self, text: str) -> int:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+
+def test_systemd_hears_also_where_the_line_cannot_be_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setenv(NOTIFY_SOCKET, str(tmp_path / "notify"))
+    monkeypatch.setattr(sys, "stdout", _Full())
+    with _listening(str(tmp_path / "notify")) as told:
+        say_ready({})
+        assert told.recv(100) == b"READY=1"
+    assert "No space left on device" in caplog.text
