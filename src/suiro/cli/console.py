@@ -178,7 +178,7 @@ def _oidc(
     secret = None
     if secret_file is not None:
         try:
-            secret = secret_file.read_text().strip()
+            secret = secret_file.read_text(encoding="utf-8").strip()
         except (OSError, UnicodeDecodeError) as error:
             raise ConfigError(f"--oidc-client-secret-file {secret_file}: {error}") from None
         if not secret:

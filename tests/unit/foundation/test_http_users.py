@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import base64
 import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -72,3 +74,21 @@ def test_a_file_that_is_no_text(tmp_path: Path) -> None:
     users = Users(write(path, "a:one", age_s=10))
     path.write_bytes(b"a:one\nm\xc3")  # half written
     assert users.admit(basic("a", "one"))
+
+
+def test_the_file_is_utf_8_in_any_locale(tmp_path: Path) -> None:
+    path = tmp_path / "users"
+    path.write_bytes("ada:wärme\n".encode())
+    script = (
+        "import sys; from pathlib import Path; from suiro.foundation.http.users import Users\n"
+        f"print(Users(Path(sys.argv[1])).admit({basic('ada', 'wärme')!r}))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", script, str(path)],
+        env={**os.environ, "LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert (done.stdout, done.stderr) == ("True\n", "")

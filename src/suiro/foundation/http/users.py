@@ -84,7 +84,7 @@ class Users:
     def _read(self) -> tuple[tuple[int, int], dict[str, _User]]:
         try:
             stat = self._path.stat()
-            lines = self._path.read_text().splitlines()
+            lines = self._path.read_text(encoding="utf-8").splitlines()
         except OSError as error:
             raise ConfigError(f"cannot read the file of users {self._path}: {error.strerror}") from None
         except UnicodeDecodeError as error:
