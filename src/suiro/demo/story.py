@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 import signal
 import tempfile
@@ -32,6 +33,8 @@ MICRO_BATCHES_WANTED = 10
 IN_THE_SNAPSHOT = 0.5  # of the flights; the others are inserted while the pipeline runs
 
 TO_CHECK = (*CAPTURED, WEATHER, WEATHER_REJECTED, *STAGES[1:])
+
+_PLAIN = re.compile(r"[\w/.,:@+=-]+")  # the socket's folder is a word of a shell, and a part of a URL
 
 # The last flights come while the view changes: shares of them, and in how many seconds about.
 WHILE_BUILT = (0.4, 25)
@@ -258,9 +261,15 @@ def _unwinding_on_sigterm() -> Iterator[None]:
 
 
 def _directory(data: Path | None) -> Path:
+    where = Path(tempfile.gettempdir()) if data is None else data.resolve()
+    if not _PLAIN.fullmatch(str(where)):
+        raise UsageError(
+            f"{where} has a blank or a sign of the shell in its name, which the embedded Postgres does not take; give "
+            "another --data, or another TMPDIR"
+        )
     if data is None:
         return Path(tempfile.mkdtemp(prefix="suiro-demo-"))
-    data = data.resolve()
+    data = where
     data.mkdir(parents=True, exist_ok=True)
     if any(data.iterdir()):
         raise UsageError(
