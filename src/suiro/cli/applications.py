@@ -306,7 +306,7 @@ def _ask(url: str, path: str, body: Any = None, *, timeout_s: float = TIMEOUT_S)
     if answer.status_code != 200:
         message = body.get("message") if isinstance(body, dict) else None
         raise UsageError(str(message) if message else summary_of(answer))
-    if not isinstance(body, dict):
+    if not isinstance(body, dict) or (path == PATH and "application_id" not in body):
         raise UsageError(f"{url[:200]} does not answer as an application does: {summary_of(answer)}")
     return body
 

@@ -91,11 +91,15 @@ def status(
     from suiro.connect import summary
 
     answer = _ask("GET", f"{url}/connectors?expand=status", token)
-    found = [item["status"] for item in answer.values()]
+    try:
+        found = [item["status"] for item in answer.values()]
+        lines = summary(found).split("\n")
+    except (AttributeError, KeyError, TypeError):
+        fail(f"{_named(url)} does not answer as `suiro connect run` does", "suiro connect")
     if as_json:
         print(json.dumps(found, indent=2))
         return
-    for line in summary(found).split("\n"):
+    for line in lines:
         say(line)
 
 
@@ -125,9 +129,13 @@ def _ask(method: str, url: str, token: str | None) -> Any:
         answer = httpx.request(method, url, headers=headers, timeout=10)
         said = answer.json() if answer.content else None
     except (httpx.HTTPError, httpx.InvalidURL, ValueError) as error:
-        place = re.sub(r"//[^/]*@", "//", url)  # without its password
-        fail(f"no answer from {place}: {error}. Does `suiro connect run` run there?", "suiro connect")
+        fail(f"no answer from {_named(url)}: {error}. Does `suiro connect run` run there?", "suiro connect")
     if answer.is_error:
         message = said.get("message", answer.text) if isinstance(said, dict) else answer.text
         fail(str(message), "suiro connect")
     return said
+
+
+def _named(url: str) -> str:
+    """Without its password."""
+    return re.sub(r"//[^/]*@", "//", url)

@@ -59,6 +59,7 @@ ANSWERS: dict[str, tuple[int, bytes]] = {
     "/api/v1/application/stores/nothing": (400, b'{"error_code": 400, "message": "there is no such store"}'),
     "/api/v1/application/stores/counts/explain": (200, json.dumps(EXPLAINED).encode()),
     "/odd/api/v1/application": (200, b"<html>"),
+    "/another/api/v1/application": (200, b'{"status": "ok"}'),
     "/old/api/v1/application": (200, json.dumps(OLD).encode()),
     "/old/api/v1/application/stores/counts": (200, json.dumps(ROWS).encode()),
 }
@@ -135,6 +136,8 @@ def test_an_application_of_an_older_suiro_is_shown_without_what_it_does_not_tell
         (["list", "--app", "{url}/odd"], "does not answer as an application does: 200 OK: <html>"),
         (["list", "--app", "{url}/none"], "404 Not Found"),
         (["list", "--app", "http://127.0.0.1:1"], "does not answer: "),
+        (["list", "--app", "{url}/another"], "does not answer as an application does: 200 OK"),
+        (["graph", "--app", "{url}/another"], "does not answer as an application does: 200 OK"),
         (["list", "--app", "nonsense"], "expected http://HOST:PORT"),
         (["list", "--app", "http://a..b"], "'http://a..b' is no URL: "),
         (["list"], "Give --app URL"),

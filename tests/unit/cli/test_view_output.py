@@ -60,3 +60,11 @@ def test_errors_of_connectors_do_not_speak_to_the_terminal() -> None:
     assert done.code == 0
     assert "no number: " in done.out
     assert "\x1b" not in done.out
+
+
+@pytest.mark.parametrize("body", [[], {"orders": {}}, {"orders": {"status": {"connector": {}}}}, b""], ids=str)
+def test_another_service_is_not_taken_for_connect(body: Any) -> None:
+    with HttpPeer(lambda asked: Answer(body=body)) as peer:
+        done = suiro("connect", "status", "--url", peer.url)
+    assert (done.code, done.out) == (1, "")
+    assert "does not answer as `suiro connect run` does" in done.err
