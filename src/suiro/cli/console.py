@@ -129,8 +129,12 @@ def console_(
         from suiro.console.web import ConsoleSettings, Masks, serve
         from suiro.foundation.http import Tls
         from suiro.foundation.settings import parse_address
+        from suiro.registry import registry_client
 
         address, settings = connection_settings(connection)
+        schemas = registry_url(registry, profile_of(connection))
+        if schemas is not None:
+            registry_client(schemas)  # refuses what is no address
         host, port = parse_address(listen, option="--listen")
         serve(
             ConsoleSettings(
@@ -153,7 +157,7 @@ def console_(
                 tls=Tls.of(tls_certificate, tls_key, options="--tls-certificate and --tls-key"),
                 read_only=read_only,
                 masks=Masks.parse(mask or ()),
-                registry=registry_url(registry, profile_of(connection)),
+                registry=schemas,
                 connect=tuple(_remote(url, "--connect") for url in connect or ()),
                 views=tuple(_remote(url, "--views") for url in views or ()),
                 apps=tuple(_remote(url, "--app") for url in app or ()),

@@ -29,6 +29,23 @@ def test_a_word_that_is_not_utf_8_is_a_wrong_call(words: tuple[str, ...]) -> Non
     assert "is not UTF-8" in done.err
 
 
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("dead-letter", "redrive", "t", "--place", "\u00b2:0"),
+        ("view", "throttle", "v", "\u00b2"),
+        ("app", "explain", "--app", "http://127.0.0.1:1", "s", "k", "--window", "\u00b2-3"),
+        ("app", "explain", "--app", "http://127.0.0.1:1", "s", "k", "--window=--2-3"),
+        ("schema", "register", "s", "-", "--reference", "a=s:\u00b2", "--registry", "mock://of-a-test"),
+    ],
+    ids=lambda words: " ".join(words[:2]),
+)
+def test_not_every_digit_makes_a_number(words: tuple[str, ...]) -> None:
+    done = suiro(*words, stdin="{}")
+    assert done.code in (1, 2)
+    assert "expected" in done.err
+
+
 def test_a_path_may_be_any_bytes(tmp_path: Path) -> None:
     path = tmp_path / f"{NO_TEXT}.avsc"
     path.write_text('"string"')
@@ -44,3 +61,9 @@ def test_a_path_may_be_too_long(words: tuple[str, ...]) -> None:
     done = suiro_process(*words)
     assert done.code in (1, 2)
     assert "Traceback" not in done.err
+
+
+def test_a_registry_that_is_no_address_is_refused_at_the_start() -> None:
+    done = suiro_process("console", "--registry", "nonsense", "--listen", "127.0.0.1:0")
+    assert (done.code, done.out) == (1, "")
+    assert done.err == "suiro: registry 'nonsense': expected http://HOST:PORT or https://HOST:PORT\n"
