@@ -221,7 +221,7 @@ def explain(
     bounds = None
     if window is not None:
         start, dash, end = window.rpartition("-")
-        if not (dash and start.lstrip("-").isdigit() and end.isdigit()):
+        if not (dash and start.removeprefix("-").isdecimal() and end.isdecimal()):
             fail(f"--window {window[:80]!r}: expected START-END in ms, such as 1372636800000-1372640400000")
         bounds = [int(start), int(end)]
     path = f"{PATH}/stores/{quote(name, safe='')}/explain"

@@ -219,6 +219,6 @@ def redrive(
 
 def _place(text: str) -> tuple[int, int]:
     partition, colon, offset = text.partition(":")
-    if not colon or not partition.isdigit() or not offset.isdigit():
+    if not colon or not partition.isdecimal() or not offset.isdecimal():
         usage(f"--place {text}: expected PARTITION:OFFSET")
     return int(partition), int(offset)

@@ -54,7 +54,7 @@ class _GivenSchema:
         for one in self.reference or ():
             name, _, target = one.partition("=")
             subject, colon, version = target.rpartition(":")
-            if not colon or not name or not version.isdigit():
+            if not colon or not name or not version.isdecimal():
                 raise UsageError(f"--reference {one}: expected NAME=SUBJECT:VERSION")
             references.append(Reference(name=name, subject=subject, version=int(version)))
         return Schema(text, self.type_, tuple(references))  # type: ignore[arg-type]

@@ -443,7 +443,7 @@ def throttle(
     from suiro.errors import UsageError
 
     with _host(url) as views:
-        if records != "off" and not records.isdigit():
+        if records != "off" and not records.isdecimal():
             raise UsageError(f"{records!r}: expected records a second, or off")
         found = views.throttle(name, None if records == "off" else int(records))
     done(found, as_json)
