@@ -26,7 +26,7 @@ from support.wire import TIMEOUT_S, Wire
 from suiro.broker.security import AclAuthorizer, Operation, ResourceType
 from suiro.broker.security.acl import Acl, PatternType, Permission
 from suiro.client import Client, NewTopic
-from suiro.errors import ConfigError
+from suiro.errors import ConfigError, SuiroError
 from suiro.node import InProcessNode
 from suiro.protocol.messages import API_KEYS, nested, request_class, write_request
 from suiro.protocol.records import decode_batch
@@ -156,6 +156,36 @@ def test_an_address_that_is_taken_is_named() -> None:
             node(listeners=f"PLAINTEXT://127.0.0.1:{port}"),
         ):
             pass
+
+
+@pytest.mark.parametrize(
+    ("listener", "protocol"),
+    [
+        ("OPEN", "SSL"),
+        ("OPEN", "SASL_PLAINTEXT"),
+        ("LOGIN", "PLAINTEXT"),
+        ("TLS", "PLAINTEXT"),
+        ("TLS", "SASL_PLAINTEXT"),
+    ],
+)
+def test_a_client_with_another_protocol_is_told_where_to_look(
+    listener: str, protocol: str, server_pem: Path
+) -> None:
+    settings = {"security.protocol": protocol, "socket.connection.setup.timeout.ms": "500"}
+    if protocol.startswith("SASL"):
+        settings |= {"sasl.mechanism": "PLAIN", "sasl.username": "alice", "sasl.password": "wonder"}
+    with node(
+        listeners="OPEN://127.0.0.1:0,LOGIN://127.0.0.1:0,TLS://127.0.0.1:0",
+        listener__security__protocol__map="OPEN:PLAINTEXT,LOGIN:SASL_PLAINTEXT,TLS:SSL",
+        sasl__enabled__mechanisms="PLAIN",
+        listener__name__login__plain__sasl__jaas__config=PLAIN_JAAS,
+        ssl__keystore__location=str(server_pem),
+    ) as running:
+        address = addresses(running)[listener]
+        with Client(address, settings=settings) as client, pytest.raises(SuiroError) as told:
+            client.brokers(timeout_ms=500)
+    assert address in str(told.value)
+    assert str(told.value).endswith(f"is security.protocol ({protocol}) that port's?")
 
 
 # TLS

@@ -57,6 +57,7 @@ class Connection:
         self._features: dict[str, int] = {}
         self._in_flight: deque[int] = deque()
         self._next_correlation_id = 0
+        self._answers = 0
         self._has_flags = not isinstance(connected, ssl.SSLSocket)
 
     @classmethod
@@ -180,6 +181,7 @@ class Connection:
                 raise OSError(f"response {correlation_id} came where {expected} was expected")
         except OSError as error:
             raise self._broken("waiting for a response", error) from error
+        self._answers += 1
         return frame
 
     def interrupt(self) -> None:
@@ -270,6 +272,8 @@ class Connection:
             reason = "no answer in time"
         else:
             reason = str(error) or type(error).__name__
+            if self._answers <= 1:  # that to ApiVersions, which needs no login
+                reason += f"; is security.protocol ({self._settings.security_protocol}) that port's?"
         return BrokenConnectionError(f"connection to {self.address} broke while {doing}: {reason}")
 
 
@@ -334,7 +338,8 @@ def _connect(host: str, port: int, settings: ClientSettings, timeout_ms: int) ->
         ) from error
     except OSError as error:
         connected.close()
-        raise BrokenConnectionError(f"TLS with {host}:{port} failed: {error}") from error
+        hint = f"is security.protocol ({settings.security_protocol}) that port's?"
+        raise BrokenConnectionError(f"TLS with {host}:{port} failed: {error}; {hint}") from error
     except SuiroError:
         connected.close()
         raise

@@ -84,6 +84,10 @@ def authenticate(connection: _Connection, settings: ClientSettings, deadline_ms:
             f"{connection.address} does not take sasl.mechanism {mechanism}; it takes "
             f"{', '.join(response.mechanisms)}"
         )
+    if response.error_code is ErrorCode.illegal_sasl_state:
+        raise ConfigError(
+            f"{connection.address} takes no login there; is security.protocol ({settings.security_protocol}) that port's?"
+        )
     raise_for(response.error_code, f"SASL handshake with {connection.address}")
 
     def exchange(message: bytes) -> bytes:
