@@ -64,7 +64,7 @@ def main() -> None:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         has_told = isinstance(error.__context__, SystemExit) and error.__context__.code
         if not has_told and not isinstance(error, BrokenPipeError):
-            print(f"suiro: {error}", file=sys.stderr)
+            print(f"suiro: {str(error) or type(error).__name__}", file=sys.stderr)
         sys.exit(1)
     except ImportError as error:
         from suiro.errors import MissingExtraError

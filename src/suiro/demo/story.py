@@ -34,7 +34,7 @@ IN_THE_SNAPSHOT = 0.5  # of the flights; the others are inserted while the pipel
 
 TO_CHECK = (*CAPTURED, WEATHER, WEATHER_REJECTED, *STAGES[1:])
 
-_PLAIN = re.compile(r"[\w/.,:@+=-]+")  # the socket's folder is a word of a shell, and a part of a URL
+_PLAIN = re.compile(r"[\w/.,:@+=~-]+")  # the socket's folder is a word of a shell, and a part of a URL
 
 # The last flights come while the view changes: shares of them, and in how many seconds about.
 WHILE_BUILT = (0.4, 25)
