@@ -115,7 +115,8 @@ def _open_streams() -> None:
         if getattr(sys, name) is None:
             number = os.open(os.devnull, os.O_RDWR)
             os.set_inheritable(number, True)
-            setattr(sys, name, open(number, mode, encoding="utf-8"))
+            stream = open(number, mode, encoding="utf-8")  # noqa: SIM115 - as long as the process
+            setattr(sys, name, stream)
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="backslashreplace")  # a locale may have less than Unicode
 

@@ -147,7 +147,7 @@ class _Parameter:
         least = self.declared.min if isinstance(self.declared, Option) else None
         path = self.declared.path
         if least is None and not path:
-            return _text if self.type is str else self.type  # type: ignore[no-any-return]
+            return _text if self.type is str else self.type
 
         def read(text: str) -> Any:
             value = self.type(text)

@@ -307,7 +307,7 @@ def _of_header(value: Any) -> bytes | None:
 def _whole(what: str, value: Any) -> int | None:
     if value is not None and (type(value) is not int or not -(1 << 63) <= value < 1 << 63):
         raise ValueError(f"{what} is {value!r:.50}, which is no whole number of 64 bits")
-    return value  # type: ignore[no-any-return]
+    return value
 
 
 def registry_url(registry: str | None, profile: Mapping[str, str]) -> str | None:

@@ -131,7 +131,9 @@ class Connection:
             body = write_request(request, correlation_id=correlation_id, client_id=self._settings.client_id)
         except (struct.error, ValueError) as error:
             api = API_NAMES[request.__api_key__]
-            raise UsageError(f"the request {api} cannot be sent, as one of its values does not fit: {error}") from error
+            raise UsageError(
+                f"the request {api} cannot be sent, as one of its values does not fit: {error}"
+            ) from error
         self.send_frame([body], correlation_id, deadline_ms=deadline_ms)
 
     def receive(self, api_key: int, version: int, *, deadline_ms: int) -> Any:

@@ -86,7 +86,8 @@ def authenticate(connection: _Connection, settings: ClientSettings, deadline_ms:
         )
     if response.error_code is ErrorCode.illegal_sasl_state:
         raise ConfigError(
-            f"{connection.address} takes no login there; is security.protocol ({settings.security_protocol}) that port's?"
+            f"{connection.address} takes no login there; is security.protocol ({settings.security_protocol}) "
+            "that port's?"
         )
     raise_for(response.error_code, f"SASL handshake with {connection.address}")
 

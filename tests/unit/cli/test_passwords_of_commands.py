@@ -30,9 +30,13 @@ class _AtATerminal:
         assert self.process.stderr is not None
         assert self.process.stderr.read(len("password: ")) == b"password: "
 
-    def ended(self, typed: bytes) -> tuple[int, bytes, bytes]:
+    def ended(self, typed: bytes, again: bytes | None = None) -> tuple[int, bytes, bytes]:
+        assert self.process.stderr is not None
         try:
             os.write(self._terminal, typed)
+            if again is not None:  # what is typed before the question is thrown away
+                assert self.process.stderr.read(len("\nagain: ")) == b"\nagain: "
+                os.write(self._terminal, again)
             out, err = self.process.communicate(timeout=TIMEOUT_S)
         finally:
             self.process.kill()
@@ -41,10 +45,10 @@ class _AtATerminal:
 
 
 def test_a_password_that_is_hashed_is_asked_for_twice() -> None:
-    code, out, err = _AtATerminal().ended(b"one\ntwo\n")
+    code, out, err = _AtATerminal().ended(b"one\n", b"two\n")
     assert (code, out) == (1, b"")
     assert err.endswith(b"suiro registry: the two passwords differ; nothing was done")
-    code, out, _ = _AtATerminal().ended(b"one\none\n")
+    code, out, _ = _AtATerminal().ended(b"one\n", b"one\n")
     assert (code, out[:7]) == (0, b"scrypt:")
 
 
@@ -74,7 +78,7 @@ def test_blanks_belong_to_a_password(tmp_path: Path) -> None:
     from suiro.foundation.http import Users
 
     path = tmp_path / "users"
-    path.write_text(f"ada:{suiro('registry', '--hash-password', stdin=' two words \n').out}")
+    path.write_text("ada:" + suiro("registry", "--hash-password", stdin=" two words \n").out)
     users = Users(path)
     assert users.admit("Basic " + b64encode(b"ada: two words ").decode())
     assert not users.admit("Basic " + b64encode(b"ada:two words").decode())

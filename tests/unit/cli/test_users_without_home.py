@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import pwd
-from pathlib import Path
 
 import pytest
-from support.commands import suiro
+from support.commands import suiro, suiro_process
 
-from suiro.cli import completion
 from suiro.cli.everyday import settings_of
 
 
@@ -44,8 +42,7 @@ def test_a_user_without_a_home_is_told_so() -> None:
     assert "set HOME" in done.err
 
 
-def test_a_folder_that_takes_no_completion(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(completion, "home_folder", lambda: Path("/proc/nobody"))
-    done = suiro("--install-completion", "bash")
+def test_a_folder_that_takes_no_completion() -> None:
+    done = suiro_process("--install-completion", "bash", env={"HOME": "/proc/nobody"})
     assert done.code == 1
     assert done.err.startswith("suiro: [Errno 2] ")

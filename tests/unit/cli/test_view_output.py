@@ -62,7 +62,9 @@ def test_errors_of_connectors_do_not_speak_to_the_terminal() -> None:
     assert "\x1b" not in done.out
 
 
-@pytest.mark.parametrize("body", [[], {"orders": {}}, {"orders": {"status": {"connector": {}}}}, b""], ids=str)
+@pytest.mark.parametrize(
+    "body", [[], {"orders": {}}, {"orders": {"status": {"connector": {}}}}, b""], ids=str
+)
 def test_another_service_is_not_taken_for_connect(body: Any) -> None:
     with HttpPeer(lambda asked: Answer(body=body)) as peer:
         done = suiro("connect", "status", "--url", peer.url)

@@ -131,7 +131,9 @@ def test_users_come_from_the_url_or_an_argument(server: Scripted) -> None:
         RegistryClient(with_user, ("other", "x"))
 
 
-@pytest.mark.parametrize("url", ["", "127.0.0.1:8081", "ftp://x", "http://", "http://[", "http://a..b", "ftp://ada:secret@x"])
+@pytest.mark.parametrize(
+    "url", ["", "127.0.0.1:8081", "ftp://x", "http://", "http://[", "http://a..b", "ftp://ada:secret@x"]
+)
 def test_what_is_no_address(url: str) -> None:
     with pytest.raises(ConfigError, match="expected http") as refused:
         RegistryClient(url)
