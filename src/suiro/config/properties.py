@@ -18,16 +18,19 @@ def read_properties(path: Path) -> dict[str, str]:
     try:
         text = path.read_text(encoding="utf-8")
     except OSError as error:
-        raise ConfigError(f"--config {path}: cannot read it: {error.strerror}") from error
+        raise ConfigError(f"{path}: cannot read it: {error.strerror}") from error
     except UnicodeDecodeError as error:
         raise ConfigError(
-            f"--config {path}: it is not UTF-8: {error}; \\u00e9 stands for a character in any file"
+            f"{path}: it is not UTF-8: {error}; \\u00e9 stands for a character in any file"
         ) from None
     settings: dict[str, str] = {}
     for number, line in _whole_lines(text):
         name, found, value = line.partition("=")
         if not found:
-            raise ConfigError(f"--config {path}, line {number}: expected NAME=VALUE, found {line!r}")
+            word = re.split(r"[:\s]", line)[
+                0
+            ]  # the rest may be a password: Java takes a colon or a blank, too
+            raise ConfigError(f"{path}, line {number}: expected NAME=VALUE, found {word!r}")
         value = _PROPERTY_ESCAPE.sub(_unescaped, value.strip())
         # Two escapes may be the halves of one character.
         settings[name.strip()] = value.encode("utf-16", "surrogatepass").decode("utf-16", "surrogatepass")
