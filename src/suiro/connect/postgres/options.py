@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, field
+from math import inf
 from pathlib import Path
 
 from suiro.errors import ConfigError
@@ -89,5 +90,5 @@ class CaptureOptions:
         for name, value in least.items():
             if getattr(self, name) < value:
                 raise ConfigError(f"{name} is at least {value}, not {getattr(self, name)}")
-        if self.heartbeat_s <= 0:
+        if not 0 < self.heartbeat_s < inf:
             raise ConfigError(f"heartbeat_s is more than 0, not {self.heartbeat_s}")

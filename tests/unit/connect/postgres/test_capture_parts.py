@@ -331,6 +331,9 @@ def test_options_are_checked_and_have_names() -> None:
         ({"slot": "Bad"}, "lower case"),
         ({"topic_prefix": "a b"}, "prefix"),
         ({"snapshot": "x"}, "new"),
+        ({"heartbeat_s": 0.0}, "heartbeat_s is more than 0"),
+        ({"heartbeat_s": float("nan")}, "heartbeat_s is more than 0"),
+        ({"heartbeat_s": float("inf")}, "heartbeat_s is more than 0"),
     ):
         with pytest.raises(ConfigError, match=word):
             made(**given)
