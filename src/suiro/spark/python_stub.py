@@ -23,6 +23,13 @@ ANSWER_S = 8.0  # a server that has just been started is still importing; Spark 
 LOOK_S = 1.0  # how often it is seen that Spark is gone
 CHATTY = "pyspark.sql.streaming.transform_with_state_driver_worker"
 """Runs code of ours only, and prints what it does. Spark sends that to the user's terminal."""
+STREAMING = "pyspark.sql.streaming."
+QUIETLY = """\
+import runpy, sys
+from suiro.spark.worker_daemon import ends_with_its_task
+ends_with_its_task(runpy.run_module)(sys.argv.pop(1), run_name="__main__", alter_sys=True)
+"""
+"""Runs a module that Spark starts for a query. The server ends with the driver, and Spark soon after it."""
 SENT_ON = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 
 
@@ -51,6 +58,8 @@ def main() -> None:
         if pid:
             sys.exit(_beside(connection, pid))
         signal.pthread_sigmask(signal.SIG_UNBLOCK, SENT_ON)
+    if arguments[:1] == ["-m"] and arguments[1:] and arguments[1].startswith(STREAMING):
+        arguments = ["-c", QUIETLY, *arguments[1:]]
     os.execve(python, [python, *arguments], environment)
 
 

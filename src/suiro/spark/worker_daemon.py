@@ -48,6 +48,11 @@ CLOSED = (ConnectionError, EOFError)
 """What reading from or writing to a connection raises that Spark has closed."""
 
 
+def is_closed(error: BaseException | None) -> bool:
+    """Whether Spark has closed the connection, or was gone before a process could open it."""
+    return isinstance(error, CLOSED) or str(error).startswith("[CANNOT_OPEN_SOCKET]")
+
+
 def ends_with_its_task(run: Callable[P, T]) -> Callable[P, T]:
     """Spark closes the connection of a Python process when a query stops. PySpark prints a traceback then, in the
     middle of what the user reads; the process only has to end."""
@@ -55,7 +60,9 @@ def ends_with_its_task(run: Callable[P, T]) -> Callable[P, T]:
     def quietly(*arguments: P.args, **named: P.kwargs) -> T:
         try:
             return run(*arguments, **named)
-        except CLOSED:
+        except Exception as error:
+            if not is_closed(error):
+                raise
             os._exit(1)
 
     return quietly
@@ -63,7 +70,7 @@ def ends_with_its_task(run: Callable[P, T]) -> Callable[P, T]:
 
 def print_other_exceptions() -> None:
     """In place of `traceback.print_exc`, which the daemon calls where a forked worker cannot even answer."""
-    if not isinstance(sys.exception(), CLOSED):
+    if not is_closed(sys.exception()):
         traceback.print_exc()
 
 

@@ -174,6 +174,19 @@ def test_workers_that_plan_end_without_a_word(environment: dict[str, str], tmp_p
     assert process.communicate(timeout=60)[1] == b""
 
 
+@pytest.mark.parametrize("has_server", [True, False])
+def test_who_comes_when_spark_has_gone_ends_without_a_word(
+    has_server: bool, environment: dict[str, str], tmp_path: Path
+) -> None:
+    """A query that is stopped while it starts: the socket is gone that its process is to connect to."""
+    environment = environment | {"PYTHON_WORKER_FACTORY_SOCK_PATH": str(tmp_path / "gone")}
+    if not has_server:
+        environment[SERVER] = str(tmp_path / "nobody")
+    process = started(environment, tmp_path, "pyspark.sql.streaming.python_streaming_source_runner")
+    out, errors = process.communicate(timeout=60)
+    assert (process.returncode, out, errors) == (1, b"", b"")
+
+
 def test_two_processes_draw_different_numbers(environment: dict[str, str], modules: Path) -> None:
     (modules / "draws.py").write_text("import random, numpy\nprint(random.random(), numpy.random.rand())")
     told = [started(environment, modules, "draws").communicate()[0].split() for _ in range(2)]
