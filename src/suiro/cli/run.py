@@ -55,7 +55,13 @@ _Registry = Annotated[
     ),
 ]
 _StateDir = Annotated[Path | None, Option(path="folder", help="Default: ~/.local/share/suiro.")]
-_Emit = Annotated[str, Option(help='Of tables: "micro-batch" (a key\'s last update in each) or "every".')]
+_Emit = Annotated[
+    str,
+    Option(
+        choices=("micro-batch", "every"),
+        help="Of tables: a key's last update in each micro-batch, or every one.",
+    ),
+]
 _OnError = Annotated[str, Option(help='"fail", "skip" or "dead-letter:<topic>".')]
 _MaxOffsetsPerTrigger = Annotated[int, Option(min=1, help="Records in one micro-batch, about.")]
 _Set = Annotated[

@@ -83,7 +83,6 @@ def test_settings() -> None:
 def test_errors_of_the_command_are_one_line_each(tmp_path: Path) -> None:
     path = written(tmp_path, "streams_app_wrong", f"def build(builder):\n    {PASSES}")
     for arguments, message in [
-        (["--emit", "sometimes"], "emit='sometimes' is neither"),
         (["--on-processing-error", "ignore"], "on_processing_error='ignore' is none of"),
         (["--set", "x"], "--set x: expected NAME=VALUE"),
     ]:
@@ -92,6 +91,14 @@ def test_errors_of_the_command_are_one_line_each(tmp_path: Path) -> None:
         assert result.code == 1
         assert message in result.err
         assert len(result.err.strip().splitlines()) == 1
+
+
+@pytest.mark.parametrize("more", [[], ["--explain"]], ids=["run", "explain"])
+def test_another_emit_is_a_wrong_call(more: list[str], tmp_path: Path) -> None:
+    path = written(tmp_path, "streams_app_emit", f"def build(builder):\n    {PASSES}")
+    result = suiro("run", str(path), "--emit", "sometimes", *more)
+    assert (result.code, result.out) == (2, "")
+    assert "invalid choice: 'sometimes'" in result.err
 
 
 def test_topics_that_are_missing_are_named_all_at_once_with_what_to_do(
