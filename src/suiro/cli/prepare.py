@@ -9,6 +9,7 @@ import compileall
 import subprocess
 import sys
 import tempfile
+import threading
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -65,11 +66,14 @@ def _compile_modules(folder: Path) -> None:
 def _compile_kernels() -> None:
     """In separate processes: compiling holds the lock of Python's interpreter."""
     running: list[subprocess.Popen[bytes]] = []
+    ending = threading.Event()
 
     def compile_(module: str) -> None:
         # Ctrl-C is for this process, which ends the others.
         process = subprocess.Popen([sys.executable, "-c", f"import {module}"], start_new_session=True)
         running.append(process)
+        if ending.is_set():
+            process.kill()
         if process.wait():
             raise subprocess.CalledProcessError(process.returncode, process.args)
 
@@ -77,8 +81,9 @@ def _compile_kernels() -> None:
         try:
             list(workers.map(compile_, KERNELS))
         except BaseException:
+            ending.set()
             workers.shutdown(wait=False, cancel_futures=True)
-            for one in running:
+            for one in list(running):
                 one.kill()
             raise
 
