@@ -21,7 +21,7 @@ from suiro.cli.everyday import (
 )
 
 if TYPE_CHECKING:
-    from suiro.console.formats import Decoder
+    from suiro.console.formats import Decoded, Decoder
     from suiro.console.records import LogRecord, OutgoingRecord
 
 _FORMATS = ("string", "json", "avro", "long", "hex")
@@ -369,6 +369,13 @@ def _print(
             note(f"the filter says nothing of {unclear} records, first of {first_unclear}")
 
 
+def _error_of(data: bytes | None, decoded: Decoded) -> str | None:
+    """Why `suiro topic produce --json` cannot write these bytes."""
+    if decoded.error is None and decoded.value is None and data is not None:
+        return "is the null of its format, which is here what a record without it has"
+    return decoded.error
+
+
 def _shown_header(data: bytes | None) -> str | dict[str, str] | None:
     """What is no text as hex, so that `suiro topic produce --json` writes the same bytes."""
     if data is None:
@@ -393,7 +400,7 @@ def print_record(record: LogRecord, key_of: Decoder, value_of: Decoder, *, as_js
             "value": value.value,
             "headers": [(name, _shown_header(data)) for name, data in record.headers],
         }
-        errors = {"key_error": key.error, "value_error": value.error}
+        errors = {"key_error": _error_of(record.key, key), "value_error": _error_of(record.value, value)}
         print_json(shown | {name: error for name, error in errors.items() if error is not None})
         return
     parts = [f"{record.partition}:{record.offset}", iso_time(record.timestamp), key.text, value.text]

@@ -89,3 +89,14 @@ def test_what_no_record_can_have_is_a_wrong_line(
     told = capsys.readouterr().err
     assert told.startswith("suiro: line 7 is no record in JSON: ")
     assert said in told
+
+
+def test_a_null_of_json_does_not_become_a_tombstone(
+    printed: Printed, capsys: pytest.CaptureFixture[str]
+) -> None:
+    write = of_values("json", encoder("json"))
+    with pytest.raises(SystemExit):
+        _from_json(printed(record(b'"1"', b"null"), "json"), 1, write, write, None)
+    assert "line 1: its value could not be decoded" in capsys.readouterr().err
+    tombstone = msgspec.structs.replace(record(b'"1"', b""), value=None)
+    assert _from_json(printed(tombstone, "json"), 1, write, write, None).value is None
