@@ -17,7 +17,7 @@ from suiro.streams.task import TIMES, Task
 from suiro.streams.topology.nodes import Node, Repartition, Sink
 from suiro.streams.topology.topology import SubTopology, Topology
 from suiro.streams.vectorised.plan import ColumnarForm, columnar_form_of
-from suiro.streams.vectorised.stateless import Reason
+from suiro.streams.vectorised.stateless import FALLBACK, Reason
 from suiro.streams.vectorised.stream_table_join import InputChunks
 
 SETTINGS = TaskSettings(coalesces=True)
@@ -262,9 +262,11 @@ class JoinColumns:
             for (name, topic), input_partition in zip(inputs, input_partitions, strict=True)
         ]
         arrived = columnar.arrive(chunks)
-        gathered.take(
-            columnar.run(arrived, self.rows, times, partition=0, failures=gathered, dropped=dropped)
-        )
+        try:
+            left = columnar.run(arrived, self.rows, times, partition=0, failures=gathered, dropped=dropped)
+        except FALLBACK as error:
+            raise AssertionError("the table has changed, and the rules cannot run any more") from error
+        gathered.take(left)
         changed = self.rows.take_changes()
         changes = {TIMES: dict(times.take_changes()), columnar.store: {}}
         if changed is not None:

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
@@ -22,6 +23,7 @@ from suiro.streams.errors import ProcessingError
 from suiro.streams.expressions.expression import Expression
 from suiro.streams.expressions.on_arrow import Columns, evaluate, result_type
 from suiro.streams.operators.context import TaskSettings
+from suiro.streams.serdes.block_forms import decode_block
 from suiro.streams.stores import OrderedMap
 from suiro.streams.times import UNKNOWN
 from suiro.streams.topology.nodes import Node, StoreSpec, StreamTableJoin, TableSource
@@ -196,18 +198,18 @@ class ColumnarJoin:
         return emissions
 
     def _joined(self, records: Chunk, met: pa.Array, partition: int, failures: Failures) -> list[Emission]:
-        right = self._decoded(met)
-        left = records.value.read
+        left, right = records.value.read, self._decoded(met)
         joiner: Any = self._joiner
+        values: pa.Array | list[Any] | None = None
         if isinstance(joiner, Expression):
-            try:
-                values = evaluate(
-                    joiner, Columns(left=left, right=right, timestamp=pa.array(records.timestamps))
-                )
-            except FALLBACK:
-                values = self._by_rows(joiner.as_callable("left_right"), records, left, right)
-        else:
-            values = self._by_rows(joiner, records, left, right)
+            if right is not None:
+                columns = Columns(left=left, right=right, timestamp=pa.array(records.timestamps))
+                with suppress(*FALLBACK):
+                    values = evaluate(joiner, columns)
+            joiner = joiner.as_callable("left_right")
+        if values is None:
+            others = self._rows(met) if right is None else right.to_pylist()
+            values = self._by_rows(joiner, records, left.to_pylist(), others)
         if isinstance(values, list):
             return written_by_rules(
                 self._topology, self._suffix, records, values, self._settings, partition, failures
@@ -215,19 +217,27 @@ class ColumnarJoin:
         chunk = records.with_value(Column(values=values))
         return leave(self._topology, self._suffix, chunk, self._settings, partition, failures)
 
-    def _decoded(self, rows: pa.Array) -> pa.Array:
-        """Rows that many records meet are decoded once."""
+    def _decoded(self, rows: pa.Array) -> pa.Array | None:
+        """None where they are no column: the table has changed then, so the micro-batch goes on with single rows. Rows
+        that many records meet are decoded once."""
         encoded = rows.dictionary_encode()
-        if len(encoded.dictionary) > len(rows) // 2:
-            return self._column(rows).read
-        return self._column(encoded.dictionary).read.take(encoded.indices)
+        try:
+            if len(encoded.dictionary) > len(rows) // 2:
+                return self._column(rows).read
+            return self._column(encoded.dictionary).read.take(encoded.indices)
+        except FALLBACK:
+            return None
+
+    def _rows(self, rows: pa.Array) -> list[Any]:
+        return decode_block(self._spec.value, rows.to_pylist(), self._topic)
 
     def _column(self, rows: pa.Array) -> Column:
         return Column(raw=rows, serde=self._spec.value, topic=self._topic, fields=self._right_fields)
 
-    def _by_rows(self, joiner: Any, records: Chunk, left: pa.Array, right: pa.Array) -> pa.Array | list[Any]:
+    def _by_rows(
+        self, joiner: Any, records: Chunk, ones: list[Any], others: list[Any]
+    ) -> pa.Array | list[Any]:
         """Results as a column, or as they are where they have no common type."""
-        ones, others = left.to_pylist(), right.to_pylist()
         found: list[Any] = []
         try:
             found.extend(map(joiner, ones, others))

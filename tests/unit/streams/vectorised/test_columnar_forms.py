@@ -37,6 +37,7 @@ from suiro.streams import (
     right,
     serdes,
 )
+from suiro.streams import struct as struct_of
 from suiro.streams.errors import ProcessingError
 from suiro.streams.operators.context import TaskSettings
 from suiro.streams.vectorised.aggregate import NumberRows
@@ -337,3 +338,40 @@ def test_bytes_of_avro_that_are_null_are_a_null_value() -> None:
     wanted = JoinRules(topology, sub).merge({}, inputs, [rows, of_table])
     assert JoinColumns(topology, sub).merge({}, inputs, [[rows], [of_table]]) == wanted
     assert wanted.dropped == {"null value": 2}
+
+
+def _joined_with_a_table(
+    stream: Any, joiner: Any, value: Any = serdes.json
+) -> tuple[JoinRules, JoinColumns, Any]:
+    """`stream` is the serde of the stream's values, `value` that of the table's."""
+    builder = StreamsBuilder()
+    table = builder.table("table", key=serdes.string, value=value)
+    _stream(builder, stream).left_join(table, joiner).to("out", value=serdes.json)
+    topology = builder.build()
+    sub = topology.sub_topologies[0]
+    inputs = sorted(((node.name, node.operator.topics[0]) for node in sub.inputs), key=lambda one: one[1])
+    return JoinRules(topology, sub), JoinColumns(topology, sub), inputs
+
+
+@pytest.mark.parametrize(
+    "joiner",
+    [lambda one, other: {**one, "other": other}, struct_of(n=left("n"), other=right("n")), right()],
+    ids=["python", "fields", "whole"],
+)
+def test_rows_of_a_table_that_are_no_column_together_are_joined(joiner: Any) -> None:
+    """Each came with a micro-batch of its own. When a record meets them, the table has changed."""
+    rules, columns, inputs = _joined_with_a_table(serdes.json, joiner)
+    by_rules: State = {}
+    by_columns: State = {}
+    for number, data in enumerate([b'{"n":"text","s":1}', b'{"n":2}', b'{"n":[{"n":1},2]}']):
+        of_table: list[Row] = [(b"%d" % number, data, 0, ())]
+        wanted = rules.merge(by_rules, inputs, [[], of_table])
+        if number < 2:
+            assert columns.merge(by_columns, inputs, [[], [of_table]]) == wanted
+    by_columns.update({name: dict(rows) for name, rows in by_rules.items()})
+    columns.rows = None
+    rows: list[Row] = [(b"%d" % number, b'{"n":%d}' % number, 1, ()) for number in range(4)]
+    of_table = [(b"0", b'{"n":0.5}', 2, ())]
+    wanted = rules.merge(by_rules, inputs, [rows, of_table])
+    assert columns.merge(by_columns, inputs, [[rows], [of_table]]) == wanted
+    assert by_columns == by_rules
