@@ -6,6 +6,7 @@ import json
 import math
 import pickle
 import struct
+from functools import partial
 from typing import Any
 
 import pyarrow as pa
@@ -311,6 +312,18 @@ def test_fields_are_read_without_the_others() -> None:
     assert nested.to_pylist() == [{"a": {"x": 1}}, None]
     with pytest.raises(NotColumnarError):
         serdes.json.decode_fields(pa.array([b"[1]"]), {"a"})
+
+
+@pytest.mark.parametrize("levels", [17, 300, 501, 100_000])
+@pytest.mark.parametrize(("before", "after"), [(b'{"a":', b"}"), (b"[", b"]")], ids=["objects", "lists"])
+@pytest.mark.parametrize("fields", [None, {"n", "x"}], ids=["whole", "fields"])
+def test_no_column_is_nested_deeply(levels: int, before: bytes, after: bytes, fields: Any) -> None:
+    """Who walks its type takes frames of the stack for each level. The rules take more, and say where it ends."""
+    read = serdes.json.decode_column if fields is None else partial(serdes.json.decode_fields, fields=fields)
+    deep = b'{"n":1,"x":' + before * levels + b"1" + after * levels + b"}"
+    for cells in ([deep], [b'{"n":1,"x":0}', deep]):
+        with pytest.raises((NotColumnarError, DeserializationError)):
+            read(pa.array(cells))
 
 
 @pytest.mark.parametrize("name", ['a"b', "a\\b", "a\nb", "\u00e9", ""])

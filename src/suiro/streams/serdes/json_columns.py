@@ -22,7 +22,8 @@ if TYPE_CHECKING:
 
 _SAMPLE_BYTES = 20_000
 _LEVELS = 16
-"""Structs within structs that are written; no type of a program has more."""
+"""Structs and lists within each other that are read and written; no type of a program has more. Arrow and what walks
+its types go a frame of the stack deeper with each."""
 _DECODERS = 256
 _LENGTH = 4_300
 """In bytes. Python refuses integers of more digits than that, and msgspec reads over them."""
@@ -42,7 +43,10 @@ def read_objects(column: pa.Array) -> pa.Array | None:
     # Every row starts with { and ends with }, and there are as many objects as rows: then each row is one object.
     if not pc.all(pc.and_(pc.starts_with(present, b"{"), pc.ends_with(present, b"}"))).as_py():
         return None
-    text = b"\n".join(present.to_pylist())
+    items = present.to_pylist()
+    if _may_be_too_deep(items, max(map(len, items))):
+        return None
+    text = b"\n".join(items)
     if text.count(b"\n") != len(present) - 1 or b"\\ud" in text or b"\\uD" in text:
         return None  # a line break inside a row; a surrogate, which Python takes alone too
     try:
@@ -89,11 +93,30 @@ def _read(text: bytes, fields: list[pa.Field]) -> pa.Table:
     import pyarrow as pa
     import pyarrow.json as pj
 
-    return pj.read_json(
+    table = pj.read_json(
         pa.BufferReader(text),
         read_options=pj.ReadOptions(use_threads=False, block_size=len(text) + 1),
         parse_options=pj.ParseOptions(explicit_schema=pa.schema(fields)) if fields else None,
     )
+    if is_deep(pa.struct(list(table.schema))):
+        raise pa.ArrowNotImplementedError("the objects are nested too deeply")
+    return table
+
+
+def _may_be_too_deep(items: Sequence[bytes | None], longest: int) -> bool:
+    return longest > MAX_NESTING and any(
+        item and item.count(b"[") + item.count(b"{") > MAX_NESTING for item in items
+    )
+
+
+def is_deep(kind: pa.DataType) -> bool:
+    """More than `_LEVELS`."""
+    level = [kind]
+    for _ in range(_LEVELS + 1):
+        level = [each.field(index).type for each in level for index in range(each.num_fields)]
+        if not level:
+            return False
+    return True
 
 
 def _timestamps(table: pa.Table) -> list[pa.Field]:
@@ -153,6 +176,18 @@ def _is_exact(objects: pa.StructArray, text: bytes) -> bool:
     return mentions == 0 and b"\\null" not in text and text.count(b"null") == nulls
 
 
+def are_alike(values: Sequence[Any], levels: int = _LEVELS) -> bool:
+    """Whether objects that would be rows of one column have the same fields, and none is nested too deeply."""
+    objects = [value for value in values if type(value) is dict]
+    items = [item for value in values if type(value) is list for item in value]
+    if not objects and not items:
+        return True
+    if levels == 0 or any(value.keys() != objects[0].keys() for value in objects):
+        return False
+    columns = [[value[name] for value in objects] for name in (objects[0] if objects else ())]
+    return all(are_alike(each, levels - 1) for each in (*columns, items))
+
+
 # -- some fields -------------------------------------------------------------------------------------------
 
 
@@ -180,9 +215,7 @@ def _parts_of_rows(column: pa.Array, names: Sequence[str]) -> list[pa.Array] | N
     if longest > _LENGTH:
         return None
     items = column.to_pylist()
-    if longest > MAX_NESTING and any(
-        item and item.count(b"[") + item.count(b"{") > MAX_NESTING for item in items
-    ):
+    if _may_be_too_deep(items, longest):
         return None
     try:
         decode, absent = _decoder(tuple(names))  # which takes no name with a quotation mark or a backslash

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from suiro.streams.serdes.block_forms import encode_block
-from suiro.streams.serdes.json_columns import read_fields, read_objects, write_column
+from suiro.streams.serdes.json_columns import are_alike, read_fields, read_objects, write_column
 from suiro.streams.serdes.json_values import read_json, write_block, write_json
 from suiro.streams.serdes.serde import DeserializationError, NotColumnarError, SerializationError
 
@@ -94,6 +94,10 @@ class JsonSerde:
             if not all(row is None or isinstance(row, dict) for row in rows):
                 raise NotColumnarError(self.name, topic, "some rows are no objects")
             rows = [row if row is None else {field: row.get(field) for field in fields} for row in rows]
+        if not are_alike(rows):
+            raise NotColumnarError(
+                self.name, topic, "some fields are absent in some rows, or some values are nested too deeply"
+            )
         try:
             values = pa.array(rows)
         except (
@@ -105,9 +109,7 @@ class JsonSerde:
         ) as error:
             raise NotColumnarError(self.name, topic, str(error)) from None
         if not _same(values.to_pylist(), rows):
-            raise NotColumnarError(
-                self.name, topic, "some fields are absent in some rows, or have two types of number"
-            )
+            raise NotColumnarError(self.name, topic, "some fields have two types of number")
         return values
 
 
