@@ -25,6 +25,7 @@ from suiro.streams.serdes import (
     NotColumnarError,
     Serde,
     SerializationError,
+    json_columns,
 )
 from suiro.streams.serdes.json_columns import read_fields, read_objects, write_column
 
@@ -324,6 +325,27 @@ def test_no_column_is_nested_deeply(levels: int, before: bytes, after: bytes, fi
     for cells in ([deep], [b'{"n":1,"x":0}', deep]):
         with pytest.raises((NotColumnarError, DeserializationError)):
             read(pa.array(cells))
+
+
+@pytest.mark.parametrize("fields", [None, {"of"}], ids=["whole", "fields"])
+def test_objects_whose_names_are_ids_have_no_column_for_each(
+    fields: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A name in one row would be a column of all rows: neither memory nor time is enough for those of a micro-batch."""
+    cells = [
+        json.dumps({"n": 1, "of": {f"id {row} {number}": number for number in range(8)}}).encode()
+        for row in range(1_000)
+    ]
+    column, read = pa.array(cells), json_columns._read
+
+    def read_some(text: bytes, fields: list[pa.Field]) -> pa.Table:
+        assert len(text) < column.nbytes // 2
+        return read(text, fields)
+
+    monkeypatch.setattr(json_columns, "_read", read_some)
+    monkeypatch.setattr(pa, "array", lambda *_: pytest.fail("a column was made"))
+    with pytest.raises(NotColumnarError):
+        serdes.json.decode_column(column) if fields is None else serdes.json.decode_fields(column, fields)
 
 
 @pytest.mark.parametrize("name", ['a"b', "a\\b", "a\nb", "\u00e9", ""])

@@ -66,12 +66,18 @@ def read_objects(column: pa.Array) -> pa.Array | None:
 
 
 def _parse(text: bytes) -> pa.StructArray | None:
-    import pyarrow as pa
 
     # Arrow takes strings that look like times for timestamps; JSON has none. The first rows mostly tell which
-    # fields these are, so that the whole text is read once.
+    # fields these are, so that the whole text is read once. They also tell where names are data, as ids are: of the
+    # whole text each would be a column.
+    strings: list[pa.Field] = []
     end = text.find(b"\n", _SAMPLE_BYTES)
-    strings = _timestamps(_read(text[:end], [])) if 0 < end < len(text) // 2 else []
+    if 0 < end < len(text) // 2:
+        sample = _read(text[:end], [])
+        rows = _struct_of(sample, text[:end])
+        if rows is None or not _is_exact(rows, text[:end]):
+            return None
+        strings = _timestamps(sample)
     table = _read(text, strings)
     late = _timestamps(table)
     if late:
@@ -79,6 +85,12 @@ def _parse(text: bytes) -> pa.StructArray | None:
         table = _read(text, [*(field for field in strings if field.name not in names), *late])
         if _timestamps(table):
             return None
+    return _struct_of(table, text)
+
+
+def _struct_of(table: pa.Table, text: bytes) -> pa.StructArray | None:
+    import pyarrow as pa
+
     if table.num_columns == 0:
         return None
     if b"null" in text and any(_has_list(field.type) for field in table.schema):
@@ -159,7 +171,7 @@ def _is_exact(objects: pa.StructArray, text: bytes) -> bool:
         column = column.drop_null() if column.null_count else column
         if pa.types.is_struct(kind):
             mentions += sum("null" in field.name for field in kind)
-            pending.extend(pc.struct_field(column, [index]) for index in range(kind.num_fields))
+            pending.extend(column.flatten())
         elif pa.types.is_list(kind):
             pending.append(column.flatten())
         elif pa.types.is_string(kind):
