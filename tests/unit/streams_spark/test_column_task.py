@@ -344,6 +344,25 @@ def test_a_key_that_its_store_cannot_hold_fails_on_its_record(policy: str) -> No
     assert engine.dropped == {"processing error": 1}
 
 
+@pytest.mark.parametrize("policy", ["skip", "dead-letter:dead"])
+def test_what_is_left_out_behind_an_aggregate_is_counted(policy: str) -> None:
+    builder = StreamsBuilder()
+    counts = builder.stream("stream", key=serdes.string, value=serdes.long).group_by_key().count()
+    counts.to_stream().map_values(record_value() * (1 << 62)).to("out")
+    settings = TaskSettings(on_processing_error=policy, coalesces=True)
+    found = []
+    for rules in (True, False):
+        engine = Engine(builder.build(), f"left out {policy} {rules}")
+        run = f"{engine.program.run}, as asked"
+        engine.program = replace(engine.program, run=run, settings=settings)
+        engine.columnar_forms = columnar_forms_of(run, engine.plan.topology, settings)
+        engine.only_rules(rules)
+        batch: Batch = {("stream", 0): ([("a", 1, 1), ("b", 1, 2), ("b", 1, 3)], False)}
+        found.append((by_key(engine.batch(batch, 10)), engine.dropped))
+    assert found[0] == found[1]
+    assert found[1][1] == {"processing error": 1}
+
+
 def test_a_sum_of_a_number_beyond_64_bits_is_told_with_its_record() -> None:
     builder = StreamsBuilder()
     stream = builder.stream("stream", key=serdes.string, value=serdes.json)

@@ -308,9 +308,11 @@ class ColumnarAggregate:
         if self._windows is not None and (now := clock.close()) is not None:
             retention = max(self._spec.retention_ms or 0, self._windows.retention_ms)
             rows.remove_before(now - retention + 1)
-        return self._leave(updates, partition, failures)
+        return self._leave(updates, partition, failures, dropped)
 
-    def _leave(self, updates: Updates, partition: int, failures: Failures) -> list[Emission]:
+    def _leave(
+        self, updates: Updates, partition: int, failures: Failures, dropped: dict[str, int] | None
+    ) -> list[Emission]:
         if not self._suffixes or len(updates.slots) == 0:
             return []
         serde: Any = self._spec.key
@@ -327,7 +329,7 @@ class ColumnarAggregate:
         return [
             emission
             for suffix in self._suffixes
-            for emission in leave(self._topology, suffix, chunk, self._settings, partition, failures)
+            for emission in leave(self._topology, suffix, chunk, self._settings, partition, failures, dropped)
         ]
 
     # -- for people ----------------------------------------------------------------------------------------

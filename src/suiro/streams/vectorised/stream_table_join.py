@@ -194,10 +194,17 @@ class ColumnarJoin:
         emissions: list[Emission] = []
         for start in range(0, len(records), ROWS_AT_ONCE):
             some = records.slice(start, ROWS_AT_ONCE)
-            emissions += self._joined(some, met.slice(start, ROWS_AT_ONCE), partition, failures)
+            emissions += self._joined(some, met.slice(start, ROWS_AT_ONCE), partition, failures, dropped)
         return emissions
 
-    def _joined(self, records: Chunk, met: pa.Array, partition: int, failures: Failures) -> list[Emission]:
+    def _joined(
+        self,
+        records: Chunk,
+        met: pa.Array,
+        partition: int,
+        failures: Failures,
+        dropped: dict[str, int] | None,
+    ) -> list[Emission]:
         left, right = records.value.read, self._decoded(met)
         joiner: Any = self._joiner
         values: pa.Array | list[Any] | None = None
@@ -212,10 +219,10 @@ class ColumnarJoin:
             values = self._by_rows(joiner, records, left.to_pylist(), others)
         if isinstance(values, list):
             return written_by_rules(
-                self._topology, self._suffix, records, values, self._settings, partition, failures
+                self._topology, self._suffix, records, values, self._settings, partition, failures, dropped
             )
         chunk = records.with_value(Column(values=values))
-        return leave(self._topology, self._suffix, chunk, self._settings, partition, failures)
+        return leave(self._topology, self._suffix, chunk, self._settings, partition, failures, dropped)
 
     def _decoded(self, rows: pa.Array) -> pa.Array | None:
         """None where they are no column: the table has changed then, so the micro-batch goes on with single rows. Rows

@@ -26,13 +26,14 @@ def leave(
     settings: TaskSettings,
     partition: int,
     failures: Failures,
+    dropped: dict[str, int] | None,
 ) -> list[Emission]:
-    """The records go on to the suffix's exits."""
+    """The records go on to the suffix's exits. `dropped`: counts what is left out on the way."""
     try:
         return emissions(topology, suffix.run(chunk))
     except FALLBACK:
         values = chunk.value.values.to_pylist()
-        return written_by_rules(topology, suffix, chunk, values, settings, partition, failures)
+        return written_by_rules(topology, suffix, chunk, values, settings, partition, failures, dropped)
 
 
 def written_by_rules(
@@ -43,6 +44,7 @@ def written_by_rules(
     settings: TaskSettings,
     partition: int,
     failures: Failures,
+    dropped: dict[str, int] | None,
 ) -> list[Emission]:
     """The same record by record; `values` take the place of the chunk's."""
     path = RulePath(topology, suffix, settings=settings, partition=partition, failures=failures)
@@ -63,6 +65,9 @@ def written_by_rules(
         found.setdefault(name, []).append(_written(operator, record))
 
     path.run(((Record(*row), None) for row in rows), arrive)
+    if dropped is not None:
+        for reason, count in path.dropped.items():
+            dropped[reason] = dropped.get(reason, 0) + count
     return [_emission(topology.node(name), records) for name, records in found.items()]
 
 
