@@ -34,10 +34,12 @@ from suiro.streams.vectorised.emission import Emission
 from suiro.streams.vectorised.sources import check_input, read_chunk, types_of_input
 from suiro.streams.vectorised.stateless import FALLBACK, Chain, Reason, Types, joined
 from suiro.streams.vectorised.suffix import leave, written_by_rules
-from suiro.streams.vectorised.table import TableRows
+from suiro.streams.vectorised.table import Met, TableRows
 
 ROWS_AT_ONCE = 32_768
-"""Pairs that are decoded, joined and written at a time: their columns are many times as large as their bytes."""
+BYTES_AT_ONCE = 64 * 1024 * 1024
+"""Pairs, and bytes of the table's rows in them, that are decoded, joined and written at a time: their columns are many
+times as large."""
 
 _INT64 = struct.Struct(">q")
 _PLAIN = (str, bytes, int, float, bool)
@@ -187,14 +189,12 @@ class ColumnarJoin:
                 dropped[reason] = dropped.get(reason, 0) + count
         if records is None or met is None:
             return []
-        if not self._is_left and met.null_count:
-            found = met.is_valid()
-            records = records.filter(found.to_numpy(zero_copy_only=False))
-            met = met.filter(found)
+        if not self._is_left:
+            records, met = records.filter(met.found), met.take(met.found)
         emissions: list[Emission] = []
-        for start in range(0, len(records), ROWS_AT_ONCE):
-            some = records.slice(start, ROWS_AT_ONCE)
-            emissions += self._joined(some, met.slice(start, ROWS_AT_ONCE), partition, failures, dropped)
+        for piece in met.pieces(ROWS_AT_ONCE, BYTES_AT_ONCE):
+            some = records.slice(piece.start, piece.stop - piece.start)
+            emissions += self._joined(some, rows.values(met.take(piece)), partition, failures, dropped)
         return emissions
 
     def _joined(
@@ -348,7 +348,7 @@ class Arrived:
                 chunk = chunk.take(taken)
         return chunk
 
-    def met(self, rows: TableRows) -> pa.Array | None:
+    def met(self, rows: TableRows) -> Met | None:
         """The rows that the records meet, in the same order; the table's rows are put into it."""
         values = [piece[3] for piece in self._pieces if piece[3] is not None]
         if not self._pieces:
@@ -379,10 +379,7 @@ class Arrived:
             )
         if not self._stream:
             return None
-        taken = order[table_rows[order] < 0]
-        if len(taken) == len(found) and (taken == np.arange(len(taken))).all():
-            return found
-        return found.take(pa.array(taken))
+        return found.take(order[table_rows[order] < 0])
 
 
 def _without(chunk: Chunk, wanted: npt.NDArray[np.bool_], reason: str, dropped: dict[str, int]) -> Chunk:

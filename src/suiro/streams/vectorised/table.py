@@ -5,6 +5,10 @@ A row is its timestamp (int64) and the value as the store's serde writes it.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
@@ -17,6 +21,33 @@ _Int64s = npt.NDArray[np.int64]
 _ROOM = 1024
 _BYTES = 64 * 1024
 _STAMP = 8
+
+
+@dataclass(frozen=True, slots=True)
+class Met:
+    """Rows of a table at some moment, by the record that met each: where its bytes begin and how many they are, -1
+    where there was none. Holds until the rows' changes are taken."""
+
+    places: _Int64s
+    sizes: _Int64s
+
+    @property
+    def found(self) -> npt.NDArray[np.bool_]:
+        return self.sizes >= 0
+
+    def take(self, rows: Any) -> Met:
+        """`rows`: indices, a mask or a slice."""
+        return Met(self.places[rows], self.sizes[rows])
+
+    def pieces(self, rows_max: int, bytes_max: int) -> Iterator[slice]:
+        """A row of more bytes is a piece."""
+        ends = np.cumsum(np.maximum(self.sizes, 0))
+        start = taken = 0
+        while start < len(ends):
+            end = int(np.searchsorted(ends, taken + bytes_max, side="right"))
+            end = max(start + 1, min(end, start + rows_max))
+            yield slice(start, end)
+            start, taken = end, int(ends[end - 1])
 
 
 class TableRows:
@@ -78,13 +109,16 @@ class TableRows:
 
     # -- a batch -------------------------------------------------------------------------------------------
 
-    def look_up(self, keys: pa.Array) -> pa.Array:
-        """The values of these keys; null where there is no row."""
+    def look_up(self, keys: pa.Array) -> Met:
+        """The rows of these keys."""
         slots = self._index.find(keys)
         known = slots >= 0
         safe = np.where(known, slots, 0)
-        sizes = np.where(known, self._sizes[safe], -1)
-        return self._gathered(self._places[safe], sizes, _STAMP)
+        return Met(self._places[safe], np.where(known, self._sizes[safe], -1))
+
+    def values(self, met: Met) -> pa.Array:
+        """Without the timestamps in front; null where there is no row."""
+        return self._gathered(met.places, met.sizes, _STAMP)
 
     def meet(
         self,
@@ -94,11 +128,11 @@ class TableRows:
         keys: pa.Array,
         values: pa.Array,
         timestamps: _Int64s,
-    ) -> pa.Array:
-        """Table rows and stream records in one order; gives the value that each record (by its row) meets.
+    ) -> Met:
+        """Table rows and stream records in one order; gives the row that each record meets.
 
-        `keys` of both. `table_rows`: which of `values` a row puts into the table; -1 for a record. What a table row
-        meets is null.
+        `keys` of both. `table_rows`: which of `values` a row puts into the table; -1 for a record. A table row meets
+        none.
         """
         slots = self._slots(keys)
         view = BinaryView.of(values)
@@ -120,7 +154,7 @@ class TableRows:
         )
         touched = slots[table_rows >= 0]
         self._dirty[touched[touched >= 0]] = 1
-        return self._gathered(places, sizes, _STAMP)
+        return Met(places, sizes)
 
     # -- inside --------------------------------------------------------------------------------------------
 

@@ -241,10 +241,10 @@ def test_a_table_lets_go_of_rows_that_were_overwritten() -> None:
         rows.change(keys, pa.array([b"%08d" % turn + bytes(2_000)] * 100, pa.binary()))
         rows.take_changes()
     assert rows.nbytes < 1_500_000
-    assert rows.look_up(keys.slice(3, 1)).to_pylist() == [bytes(2_000)]
+    assert rows.values(rows.look_up(keys.slice(3, 1))).to_pylist() == [bytes(2_000)]
     rows.change(keys, pa.nulls(100, pa.binary()))
     assert len(rows) == 0
-    assert rows.look_up(keys.slice(3, 1)).to_pylist() == [None]
+    assert rows.values(rows.look_up(keys.slice(3, 1))).to_pylist() == [None]
 
 
 LATEST = (1 << 63) - 1
@@ -375,3 +375,12 @@ def test_rows_of_a_table_that_are_no_column_together_are_joined(joiner: Any) -> 
     wanted = rules.merge(by_rules, inputs, [rows, of_table])
     assert columns.merge(by_columns, inputs, [[rows], [of_table]]) == wanted
     assert by_columns == by_rules
+
+
+def test_many_records_may_meet_a_large_row() -> None:
+    """All that records of one micro-batch meet is more than an array of Arrow takes."""
+    rules, columns, inputs = _joined_with_a_table(serdes.long, left(), serdes.bytes)
+    of_table: list[Row] = [(b"a", bytes(1 << 20), 0, ())]
+    rows: list[Row] = [(b"a", _long(number), 1, ()) for number in range(2_100)]
+    wanted = rules.merge({}, inputs, [rows, of_table])
+    assert columns.merge({}, inputs, [[rows], [of_table]]) == wanted
