@@ -431,7 +431,12 @@ class _Carrier:
     def add(self, block: Block, failed: Failing) -> None:
         cut, topic = self._cut, self._topic
         if not cut.keeps_null_keys and None in block.keys:
-            block = block.made([row for row, key in enumerate(block.keys) if key is not None])
+            kept, whole = [row for row, key in enumerate(block.keys) if key is not None], failed
+            block = block.made(kept)
+
+            def failed(row: int, error: Exception) -> None:
+                whole(kept[row], error)
+
         keys, values, rows = carried_columns(cut, topic, block, failed)
         chosen, rows = self._chosen(block, keys, values, rows, failed)
         if rows is not None:

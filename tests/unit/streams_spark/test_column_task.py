@@ -344,6 +344,22 @@ def test_a_key_that_its_store_cannot_hold_fails_on_its_record(policy: str) -> No
     assert engine.dropped == {"processing error": 1}
 
 
+def test_a_record_that_cannot_be_carried_is_told_where_others_have_no_key() -> None:
+    """Those are left out first. The dead letter was a record that was carried, and the one that was not was gone."""
+    builder = StreamsBuilder()
+    stream = builder.stream("stream", key=serdes.string, value=serdes.long)
+    keyed = stream.select_key(lambda key, value: None if value == 0 else value, key=serdes.string)
+    keyed.map_values(lambda value: f"{value}", value=serdes.string).group_by_key().count()
+    engine = Engine(builder.build(), "carried")
+    engine.program = replace(
+        engine.program,
+        run="carried, dead letters",
+        settings=TaskSettings(on_processing_error="dead-letter:dead", coalesces=True),
+    )
+    out = engine.batch({("stream", 0): ([("a", 0, 1), ("b", 0, 2), ("c", 7, 3)], False)}, 10)
+    assert [row[2] for row in out if row[0] == "dead"] == [b"7"]
+
+
 @pytest.mark.parametrize("policy", ["skip", "dead-letter:dead"])
 def test_what_is_left_out_behind_an_aggregate_is_counted(policy: str) -> None:
     builder = StreamsBuilder()
