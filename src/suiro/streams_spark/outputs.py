@@ -7,7 +7,7 @@ encoded records are.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import accumulate, repeat
 
@@ -40,6 +40,8 @@ from suiro.streams_spark.state_log import Changes
 
 ROWS_MAX = 100_000
 """Records of one topic or repartition that wait in memory; then they are encoded."""
+BYTES_MAX = 64 * 1024 * 1024
+"""Of their keys and values. A column of Arrow takes 2 GiB."""
 
 _TIMESTAMP_LENGTH = 8
 _SPARK_MS_MAX = ((1 << 63) - 1) // 1000
@@ -80,26 +82,21 @@ class Topics:
     ) -> None:
         if self.is_replayed:
             return
-        columns = self._columns.get(topic)
-        if columns is None:
-            columns = self._columns[topic] = _TopicColumns()
+        columns = self._columns.setdefault(topic, _TopicColumns())
         columns.keys.append(key)
         columns.values.append(value)
         columns.timestamps.append(timestamp)
         columns.partitions.append(partition)
         if headers:
             columns.headers[len(columns.keys) - 1] = headers
-        if len(columns.keys) >= ROWS_MAX:
-            self._stage.add(columns.batch(topic))
-            del self._columns[topic]
+        columns.size += len(key or b"") + len(value or b"")
+        self._stage_if_full(topic)
 
     def add_parcel(self, parcel: Parcel) -> None:
         topic = parcel.topic
         if len(parcel) == 0 or self.is_replayed:
             return
-        columns = self._columns.get(topic)
-        if columns is None:
-            columns = self._columns[topic] = _TopicColumns()
+        columns = self._columns.setdefault(topic, _TopicColumns())
         first = len(columns.keys)
         columns.keys += parcel.keys
         columns.values += parcel.values
@@ -107,9 +104,17 @@ class Topics:
         columns.partitions += repeat(None, len(parcel)) if parcel.partitions is None else parcel.partitions
         if parcel.headers is not None:
             columns.headers.update((first + row, own) for row, own in enumerate(parcel.headers) if own)
-        if len(columns.keys) >= ROWS_MAX:
-            self._stage.add(columns.batch(topic))
-            del self._columns[topic]
+        columns.size += _size(parcel.keys) + _size(parcel.values)
+        self._stage_if_full(topic)
+
+    def _stage_if_full(self, topic: str) -> None:
+        columns = self._columns[topic]
+        if len(columns.keys) >= ROWS_MAX or columns.size >= BYTES_MAX:
+            self._stage_all(topic)
+
+    def _stage_all(self, topic: str) -> None:
+        for batch in self._columns.pop(topic).batches(topic):
+            self._stage.add(batch)
 
     def add_columns(
         self,
@@ -124,9 +129,8 @@ class Topics:
         """The same for whole columns: binary, binary, int64 ms, int32 (null: by the key)."""
         if len(keys) == 0 or self.is_replayed:
             return
-        before = self._columns.pop(topic, None)
-        if before is not None:
-            self._stage.add(before.batch(topic))
+        if topic in self._columns:
+            self._stage_all(topic)
         if partitions is None:
             partitions = pa.nulls(len(keys), pa.int32())
         self._stage.add(_topic_batch(topic, keys, values, timestamps, partitions, headers))
@@ -136,9 +140,8 @@ class Topics:
 
     def finish(self) -> Iterator[Row]:
         """What the driver must know of this task."""
-        for topic, columns in self._columns.items():
-            self._stage.add(columns.batch(topic))
-        self._columns = {}
+        for topic in list(self._columns):
+            self._stage_all(topic)
         message = self._stage.finish()
         if message is not None:
             yield STAGED, 0, pack_report(message)
@@ -314,7 +317,7 @@ class Outputs:
 
 
 class _TopicColumns:
-    __slots__ = ("headers", "keys", "partitions", "timestamps", "values")
+    __slots__ = ("headers", "keys", "partitions", "size", "timestamps", "values")
 
     def __init__(self) -> None:
         self.keys: list[bytes | None] = []
@@ -322,19 +325,41 @@ class _TopicColumns:
         self.timestamps: list[int] = []
         self.partitions: list[int | None] = []
         self.headers: dict[int, Headers] = {}
+        self.size = 0
 
-    def batch(self, topic: str) -> pa.RecordBatch:
-        headers = None
-        if self.headers:
-            headers = headers_array([self.headers.get(index, ()) for index in range(len(self.keys))])
-        return _topic_batch(
-            topic,
-            pa.array(self.keys, pa.binary()),
-            pa.array(self.values, pa.binary()),
-            pa.array(self.timestamps, pa.int64()),
-            pa.array(self.partitions, pa.int32()),
-            headers,
-        )
+    def batches(self, topic: str) -> Iterator[pa.RecordBatch]:
+        for rows in _pieces(self.keys, self.values, self.size):
+            yield _topic_batch(
+                topic,
+                pa.array(self.keys[rows], pa.binary()),
+                pa.array(self.values[rows], pa.binary()),
+                pa.array(self.timestamps[rows], pa.int64()),
+                pa.array(self.partitions[rows], pa.int32()),
+                _headers_of(self.headers, rows),
+            )
+
+
+def _size(items: Iterable[bytes | None]) -> int:
+    return sum(map(len, filter(None, items)))
+
+
+def _pieces(keys: Sequence[bytes | None], values: Sequence[bytes | None], size: int) -> Iterator[slice]:
+    """Rows of one column each. `size`: of all."""
+    start = taken = 0
+    if size > BYTES_MAX or len(keys) > ROWS_MAX:
+        for row, (key, value) in enumerate(zip(keys, values, strict=True)):
+            own = len(key or b"") + len(value or b"")
+            if row > start and (taken + own > BYTES_MAX or row - start == ROWS_MAX):
+                yield slice(start, row)
+                start, taken = row, 0
+            taken += own
+    yield slice(start, len(keys))
+
+
+def _headers_of(headers: Mapping[int, Headers], rows: slice) -> pa.Array | None:
+    if not headers:
+        return None
+    return headers_array([headers.get(row, ()) for row in range(rows.start, rows.stop)])
 
 
 def _topic_batch(
@@ -402,6 +427,7 @@ class _Carrier:
         self._record_times: list[int] = []
         self._partitions: list[int] = []
         self._headers: dict[int, Headers] = {}
+        self._size = 0
 
     @property
     def is_full(self) -> bool:
@@ -456,6 +482,9 @@ class _Carrier:
         if block.headers is not None:
             headers = block.headers if rows is None else [block.headers[row] for row in rows]
             self._headers.update((first + row, own) for row, own in enumerate(headers) if own)
+        self._size += _size(keys) + _size(values)
+        if self._size >= BYTES_MAX:
+            self._gather()
 
     def _chosen(
         self,
@@ -496,18 +525,19 @@ class _Carrier:
         """Single records become columns."""
         if not self._keys:
             return
-        keys = pa.array(self._keys, pa.binary())
-        columns = {
-            "key": keys,
-            "value": pa.array(self._values, pa.binary()),
-            "timestamp": pa.array(self._timestamps, pa.int64()),
-            "time": pa.array(self._record_times, pa.int64()),
-        }
-        if self._headers:
-            columns["headers"] = headers_array([self._headers.get(index, ()) for index in range(len(keys))])
-        chosen = np.array(self._partitions, np.int32)
-        places = np.where(chosen < 0, columnar.partitions_of(keys, self._tasks), chosen)
-        self._ready.append((pa.RecordBatch.from_pydict(columns), places))
+        for rows in _pieces(self._keys, self._values, self._size):
+            keys = pa.array(self._keys[rows], pa.binary())
+            columns = {
+                "key": keys,
+                "value": pa.array(self._values[rows], pa.binary()),
+                "timestamp": pa.array(self._timestamps[rows], pa.int64()),
+                "time": pa.array(self._record_times[rows], pa.int64()),
+            }
+            if (headers := _headers_of(self._headers, rows)) is not None:
+                columns["headers"] = headers
+            chosen = np.array(self._partitions[rows], np.int32)
+            places = np.where(chosen < 0, columnar.partitions_of(keys, self._tasks), chosen)
+            self._ready.append((pa.RecordBatch.from_pydict(columns), places))
         self._clear()
 
     def _messages(self, records: pa.RecordBatch, places: np.ndarray) -> Iterator[Row]:

@@ -193,3 +193,40 @@ def test_a_changelog_leaves_in_batches_of_limited_size(monkeypatch: pytest.Monke
     rows = engine.batch({("stream", 0): (records, False)}, 10)
     assert {key for _, key, _, _, _ in rows} == {key.encode() for key, _, _ in records}
     assert max(sizes) <= 10
+
+
+@pytest.mark.parametrize("limit", ["ROWS_MAX", "BYTES_MAX"])
+def test_what_leaves_a_task_leaves_in_batches_of_limited_size(
+    limit: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Records may be large, and one block of a table's updates may have all of its keys."""
+    sizes: list[tuple[int, int]] = []
+    add = Stage.add
+
+    def watched(stage: Stage, batch: pa.RecordBatch) -> None:
+        sizes.append((batch.num_rows, sum(batch.column(name).nbytes for name in ("key", "value"))))
+        add(stage, batch)
+
+    monkeypatch.setattr(Stage, "add", watched)
+    builder = StreamsBuilder()
+    stream = builder.stream("stream", key=serdes.string, value=serdes.long)
+    counts = stream.group_by_key().count().to_stream()
+    counts.map_values(lambda count: f"{count:0100}").to("out", value=serdes.string)
+    grouped = counts.group_by(lambda key, count: key[:5], key=serdes.string)
+    grouped.reduce(lambda one, other: one + other).to_stream().to("more")
+    records: list[Row] = [(f"key {number}", 1, number) for number in range(50)]
+    found = []
+    for is_limited in (False, True):
+        engine = Engine(builder.build(), f"limited {limit} {is_limited}")
+        engine.only_rules(True)
+        if is_limited:
+            monkeypatch.setattr(outputs, limit, {"ROWS_MAX": 7, "BYTES_MAX": 1_000}[limit])
+            sizes.clear()
+        found.append(engine.batch({("stream", 0): (records, False)}, 10))
+    by_topic = [
+        [[row[1:] for row in rows if row[0] == topic] for topic in sorted({row[0] for row in rows})]
+        for rows in found
+    ]
+    assert by_topic[0] == by_topic[1]
+    assert max(rows for rows, _ in sizes) <= (7 if limit == "ROWS_MAX" else 50)
+    assert max(size for _, size in sizes) <= (2_000 if limit == "BYTES_MAX" else 1 << 20)
