@@ -23,7 +23,7 @@ from suiro.streams_spark.partition_group import may_be_taken
 from suiro.streams_spark.program import Program
 from suiro.streams_spark.rebuild import BufferedFrom
 from suiro.streams_spark.shuffle_message import InputPartition, ShuffleMessage
-from suiro.streams_spark.state_log import TaskState
+from suiro.streams_spark.state_log import TaskState, pieces_of
 from suiro.streams_spark.stream_task import StreamTask
 
 _NOW = b"\0current"
@@ -68,7 +68,8 @@ class ColumnTask(StreamTask):
         changes = self._lent.take_changes()
         del self._state.maps[self._columnar.store]
         self._state.stores.pop(self._columnar.store, None)
-        self._rows.change(pa.array(list(changes), pa.binary()), pa.array(list(changes.values()), pa.binary()))
+        for keys, rows in pieces_of(changes):
+            self._rows.change(keys, rows)
 
     @property
     def now(self) -> int:

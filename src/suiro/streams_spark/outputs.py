@@ -36,7 +36,7 @@ from suiro.streams_spark.shuffle_message import (
     ShuffleMessage,
     headers_array,
 )
-from suiro.streams_spark.state_log import Changes
+from suiro.streams_spark.state_log import Changes, arrays_of
 
 ROWS_MAX = 100_000
 """Records of one topic or repartition that wait in memory; then they are encoded."""
@@ -221,9 +221,10 @@ class Outputs:
         stores: there each version is a row of its own, so that any order and any compaction gives the same store."""
         topic = self._plan.changelog(store)
         if isinstance(changes, tuple):
-            keys, written, stamps = changelog_columns(*changes, now)
-            partitions = pa.array(np.full(len(keys), self._input_partition.partition, np.int32))
-            self._topics.add_columns(topic, keys, written, pa.array(stamps), partitions=partitions)
+            for piece in arrays_of(changes):
+                keys, written, stamps = changelog_columns(*piece, now)
+                partitions = pa.array(np.full(len(keys), self._input_partition.partition, np.int32))
+                self._topics.add_columns(topic, keys, written, pa.array(stamps), partitions=partitions)
             return
         kind = self._plan.topology.store(store).kind
         all_keys, now = list(changes), max(now, 0)

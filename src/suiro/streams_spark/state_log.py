@@ -59,15 +59,17 @@ class ColumnRows(Protocol):
     """A map whose rows are columns (`suiro.streams.vectorised`); a null row deletes."""
 
     def load(self, keys: pa.Array, rows: pa.Array) -> None: ...
-    def take_changes(self) -> tuple[pa.Array, pa.Array] | None: ...
-    def rows(self) -> tuple[pa.Array, pa.Array]: ...
+    def take_changes(self) -> ColumnChanges | None: ...
+    def rows(self) -> ColumnChanges: ...
     def __len__(self) -> int: ...
     @property
     def nbytes(self) -> int: ...
 
 
-Changes: TypeAlias = Mapping[bytes, bytes | None] | tuple[pa.Array, pa.Array]
-"""Of one map, or of one in columns: keys and rows."""
+ColumnChanges: TypeAlias = tuple[pa.Array | pa.ChunkedArray, pa.Array | pa.ChunkedArray]
+"""Keys and rows; both in chunks, where they may be more than an array takes."""
+Changes: TypeAlias = Mapping[bytes, bytes | None] | ColumnChanges
+"""Of one map, or of one in columns."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -259,7 +261,7 @@ def write_segments(changes: Mapping[str, Changes]) -> Iterator[bytes]:
     pending: list[pa.RecordBatch] = []
     size = 0
     for index, name in enumerate(names):
-        for keys, values in _pieces(changes[name]):
+        for keys, values in pieces_of(changes[name]):
             indices = pa.array(np.full(len(keys), index, np.int32))
             column = pa.DictionaryArray.from_arrays(indices, pa.array(names, pa.string()))
             batch = pa.RecordBatch.from_arrays([column, keys, values], schema=_SCHEMA)
@@ -281,13 +283,21 @@ def read_columns(data: bytes) -> Iterator[tuple[str, pa.Array, pa.Array]]:
                 yield name, batch.column(1), batch.column(2)
 
 
-def _pieces(changes: Changes) -> Iterator[tuple[pa.Array, pa.Array]]:
+def arrays_of(changes: ColumnChanges) -> Iterator[tuple[pa.Array, pa.Array]]:
+    keys, rows = changes
+    if isinstance(keys, pa.ChunkedArray):
+        yield from zip(keys.chunks, rows.chunks, strict=True)
+    else:
+        yield keys, rows
+
+
+def pieces_of(changes: Changes) -> Iterator[tuple[pa.Array, pa.Array]]:
     if isinstance(changes, tuple):
-        keys, rows = changes
-        count = 1 + (keys.nbytes + rows.nbytes) * 2 // SEGMENT_BYTES_MAX
-        step = max(1, -(-len(keys) // count))
-        for start in range(0, len(keys), step):
-            yield keys.slice(start, step), rows.slice(start, step)
+        for keys, rows in arrays_of(changes):
+            count = 1 + (keys.nbytes + rows.nbytes) * 2 // SEGMENT_BYTES_MAX
+            step = max(1, -(-len(keys) // count))
+            for start in range(0, len(keys), step):
+                yield keys.slice(start, step), rows.slice(start, step)
         return
     whole = sum(map(len, changes)) + sum(map(len, filter(None, changes.values()))) + _ROW_BYTES * len(changes)
     if changes and whole <= SEGMENT_BYTES_MAX // 2:

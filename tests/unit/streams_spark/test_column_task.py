@@ -30,6 +30,7 @@ from suiro.streams import (
 from suiro.streams.errors import ProcessingError
 from suiro.streams.operators.context import TaskSettings
 from suiro.streams.topology.topology import Topology
+from suiro.streams.vectorised import key_index
 from suiro.streams.vectorised.stateless import Reason
 from suiro.streams_spark.columnar_forms import columnar_forms_of
 from suiro.streams_spark.outputs import Topics
@@ -342,6 +343,25 @@ def test_a_key_that_its_store_cannot_hold_fails_on_its_record(policy: str) -> No
     assert {key for topic, key in out if topic == "out"} == {b"a", b"b"}
     assert [key for topic, key in out if topic == "dead"] == ([] if policy == "skip" else [(5).to_bytes(8)])
     assert engine.dropped == {"processing error": 1}
+
+
+def test_a_tables_rows_in_chunks_are_kept_and_written(monkeypatch: pytest.MonkeyPatch) -> None:
+    found = []
+    for rules in (True, False):
+        builder = StreamsBuilder()
+        _joined(builder, builder.stream("stream", key=serdes.string, value=serdes.long))
+        engine = Engine(builder.build(), f"chunks {rules}")
+        engine.only_rules(rules)
+        monkeypatch.setattr(key_index, "PIECE_BYTES", 50)
+        rows: list[Row] = [(f"key {number}", number, number) for number in range(40)]
+        deleted: list[Row] = [(key, None, time + 50) for key, _, time in rows[:20]]
+        left_out = []
+        for batch in (rows, deleted):
+            left_out.append(
+                by_key(engine.batch({("table", 0): (batch, False), ("stream", 0): (rows, False)}, 10))
+            )
+        found.append((left_out, engine.stores()))
+    assert found[0] == found[1]
 
 
 def test_a_record_that_cannot_be_carried_is_told_where_others_have_no_key() -> None:

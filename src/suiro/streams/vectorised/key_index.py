@@ -23,6 +23,8 @@ _Int64s = npt.NDArray[np.int64]
 
 _CAPACITY = 1024
 _ARENA = 16 * 1024
+PIECE_BYTES = 256 * 1024 * 1024
+"""Of keys and rows that go into one array. A binary one takes 2 GiB."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,6 +107,11 @@ class KeyIndex:
         offsets, out = self._room(slots, 0)
         kernels.gather_keys(self._arena, self._starts, read_only(slots), offsets, out)
         return binary_array(offsets, out)
+
+    def pieces(self, slots: Slots, sizes: _Int64s) -> list[Slots]:
+        """These slots in parts, each with keys and rows for one array. `sizes`: of the rows."""
+        ends = np.cumsum(self._starts[slots + 1] - self._starts[slots] + np.maximum(sizes, 0))
+        return np.split(slots, np.flatnonzero(np.diff(ends // PIECE_BYTES)) + 1)
 
     def window_keys(self, slots: Slots, starts: _Int64s) -> pa.Array:
         """Keys of a window store: key, start, and sequence number 0."""

@@ -23,6 +23,7 @@ from suiro.streams.errors import ProcessingError
 from suiro.streams.expressions.expression import Expression
 from suiro.streams.expressions.on_arrow import Columns, evaluate, result_type
 from suiro.streams.operators.context import TaskSettings
+from suiro.streams.serdes import NotColumnarError
 from suiro.streams.serdes.block_forms import decode_block
 from suiro.streams.stores import OrderedMap
 from suiro.streams.times import UNKNOWN
@@ -40,6 +41,8 @@ ROWS_AT_ONCE = 32_768
 BYTES_AT_ONCE = 64 * 1024 * 1024
 """Pairs, and bytes of the table's rows in them, that are decoded, joined and written at a time: their columns are many
 times as large."""
+TABLE_BYTES_MAX = 1024 * 1024 * 1024
+"""Of rows that one micro-batch puts into a table. An array of Arrow takes 2 GiB."""
 
 _INT64 = struct.Struct(">q")
 _PLAIN = (str, bytes, int, float, bool)
@@ -307,6 +310,8 @@ class Arrived:
                         self._add_stream(piece, reached)
                     else:
                         self._add_table(piece, reached)
+        if sum(piece[3].nbytes for piece in self._pieces if piece[3] is not None) > TABLE_BYTES_MAX:
+            raise NotColumnarError("table", columnar._topic, "its rows of this micro-batch are too large")
         self.records = self._in_order()
         """The stream's records in the order of the join; None where there is none."""
 

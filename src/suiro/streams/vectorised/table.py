@@ -93,19 +93,18 @@ class TableRows:
         self.load(keys, rows)
         self._dirty[self._index.find(keys)] = 1
 
-    def take_changes(self) -> tuple[pa.Array, pa.Array] | None:
+    def take_changes(self) -> tuple[pa.ChunkedArray, pa.ChunkedArray] | None:
         """Keys and rows that changed since the last call, null for deleted ones; None: nothing did."""
         slots = np.flatnonzero(self._dirty[: len(self._index)]).astype(np.int32)
         if len(slots) == 0:
             return None
         self._dirty[slots] = 0
-        found = self._index.keys(slots), self._gathered(self._places[slots], self._sizes[slots], 0)
+        found = self._at(slots)
         self._compact()
         return found
 
-    def rows(self) -> tuple[pa.Array, pa.Array]:
-        slots = np.flatnonzero(self._sizes[: len(self._index)] >= 0).astype(np.int32)
-        return self._index.keys(slots), self._gathered(self._places[slots], self._sizes[slots], 0)
+    def rows(self) -> tuple[pa.ChunkedArray, pa.ChunkedArray]:
+        return self._at(np.flatnonzero(self._sizes[: len(self._index)] >= 0).astype(np.int32))
 
     # -- a batch -------------------------------------------------------------------------------------------
 
@@ -158,6 +157,13 @@ class TableRows:
 
     # -- inside --------------------------------------------------------------------------------------------
 
+    def _at(self, slots: Slots) -> tuple[pa.ChunkedArray, pa.ChunkedArray]:
+        """Keys, and rows in as many chunks."""
+        pieces = self._index.pieces(slots, self._sizes[slots])
+        keys = [self._index.keys(piece) for piece in pieces]
+        rows = [self._gathered(self._places[piece], self._sizes[piece], 0) for piece in pieces]
+        return pa.chunked_array(keys, pa.binary()), pa.chunked_array(rows, pa.binary())
+
     def _slots(self, keys: pa.Array) -> Slots:
         slots = self._index.slots(keys)
         count = len(self._index)
@@ -194,4 +200,5 @@ class TableRows:
             return
         keys, rows = self.rows()
         self._clear(max(_ROOM, len(keys)), max(_BYTES, 2 * live))
-        self.load(keys, rows)
+        for piece in zip(keys.chunks, rows.chunks, strict=True):
+            self.load(*piece)

@@ -40,10 +40,12 @@ from suiro.streams import (
 from suiro.streams import struct as struct_of
 from suiro.streams.errors import ProcessingError
 from suiro.streams.operators.context import TaskSettings
+from suiro.streams.vectorised import key_index
 from suiro.streams.vectorised.aggregate import NumberRows
 from suiro.streams.vectorised.numbers import Numbers
 from suiro.streams.vectorised.plan import columnar_form_of
 from suiro.streams.vectorised.stateless import FALLBACK, Reason
+from suiro.streams.vectorised.stream_table_join import InputChunks
 from suiro.streams.vectorised.table import TableRows
 
 
@@ -384,3 +386,33 @@ def test_many_records_may_meet_a_large_row() -> None:
     rows: list[Row] = [(b"a", _long(number), 1, ()) for number in range(2_100)]
     wanted = rules.merge({}, inputs, [rows, of_table])
     assert columns.merge({}, inputs, [[rows], [of_table]]) == wanted
+
+
+def test_more_of_a_table_than_an_array_takes_is_the_rules_work() -> None:
+    """Told before the table changes."""
+    _, columns, inputs = _joined_with_a_table(serdes.long, left(), serdes.bytes)
+    of_table = columns_of([(b"%d" % number, bytes(1 << 20), 0, ()) for number in range(100)])
+    chunks = [
+        InputChunks(input=name, topic=topic, columns=[of_table] * 22 if topic == "table" else [])
+        for name, topic in inputs
+    ]
+    assert columns.columnar.kind == "join"
+    with pytest.raises(FALLBACK):
+        columns.columnar.arrive(chunks)
+
+
+def test_rows_of_a_table_are_given_in_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """All of them, or those of one micro-batch, may be more than an array of Arrow takes."""
+    monkeypatch.setattr(key_index, "PIECE_BYTES", 100)
+    rows = TableRows()
+    keys = pa.array([b"k%d" % number for number in range(30)], pa.binary())
+    values = pa.array([None if number % 7 == 3 else bytes(8 + number) for number in range(30)], pa.binary())
+    for given in (values, pa.array([None] * 20 + [bytes(9)] * 10, pa.binary())):
+        rows.change(keys, given)
+        changed = rows.take_changes()
+        assert changed is not None
+        assert changed[0].num_chunks > 1
+        assert [column.to_pylist() for column in changed] == [keys.to_pylist(), given.to_pylist()]
+    assert dict(zip(*(column.to_pylist() for column in rows.rows()), strict=True)) == {
+        key: bytes(9) for key in keys.to_pylist()[20:]
+    }
