@@ -189,6 +189,8 @@ class Outputs:
         """What `emit` is for one record."""
         operator = emission.node.operator
         self._topics.note_rows({emission.node.name: len(emission)})
+        if emission.null_keys:
+            self._topics.drop("null key", emission.null_keys)
         if isinstance(operator, Repartition):
             self._carrier(emission.node).add_columns(emission)
             return
@@ -459,6 +461,7 @@ class _Carrier:
         cut, topic = self._cut, self._topic
         if not cut.keeps_null_keys and None in block.keys:
             kept, whole = [row for row, key in enumerate(block.keys) if key is not None], failed
+            self._topics.drop("null key", len(block) - len(kept))
             block = block.made(kept)
 
             def failed(row: int, error: Exception) -> None:

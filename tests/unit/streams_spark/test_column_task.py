@@ -26,6 +26,7 @@ from suiro.streams import (
     record_value,
     right,
     serdes,
+    when,
 )
 from suiro.streams.errors import ProcessingError
 from suiro.streams.operators.context import TaskSettings
@@ -378,6 +379,20 @@ def test_a_record_that_cannot_be_carried_is_told_where_others_have_no_key() -> N
     )
     out = engine.batch({("stream", 0): ([("a", 0, 1), ("b", 0, 2), ("c", 7, 3)], False)}, 10)
     assert [row[2] for row in out if row[0] == "dead"] == [b"7"]
+
+
+@pytest.mark.parametrize("rules", [True, False])
+def test_records_that_lose_their_key_on_the_way_are_counted(rules: bool) -> None:
+    """As the interpreter counts them."""
+    builder = StreamsBuilder()
+    stream = builder.stream("stream", key=serdes.string, value=serdes.long)
+    counts = stream.group_by(record_key(), key=serdes.string).count().to_stream()
+    counts.group_by(when(record_value() > 1, record_value()), key=serdes.long).count()
+    engine = Engine(builder.build(), f"null keys {rules}")
+    engine.only_rules(rules)
+    rows: list[Row] = [("a", 1, 1), (None, 1, 2), ("b", 1, 3), (None, 1, 4), ("b", 1, 5)]
+    engine.batch({("stream", 0): (rows, False)}, 10)
+    assert engine.dropped == {"null key": 3}
 
 
 @pytest.mark.parametrize("policy", ["skip", "dead-letter:dead"])

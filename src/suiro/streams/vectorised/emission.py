@@ -21,7 +21,7 @@ from suiro.streams.vectorised.key_index import BinaryView, binary_array, read_on
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Emission:
     """Records for one node, in order. `partition_keys`: the bytes that choose the partition where they are not the
-    key's (all windows of a key go into one)."""
+    key's (all windows of a key go into one). `null_keys`: how many were left out because they have none."""
 
     node: Node
     keys: pa.Array
@@ -29,6 +29,7 @@ class Emission:
     timestamps: npt.NDArray[np.int64]
     headers: pa.Array | None = None
     partition_keys: pa.Array | None = None
+    null_keys: int = 0
 
     def __len__(self) -> int:
         return len(self.timestamps)
@@ -42,8 +43,10 @@ def emissions(topology: Topology, arrived: Mapping[str, Chunk]) -> list[Emission
 def _emission(node: Node, chunk: Chunk) -> Emission:
     operator = node.operator
     assert isinstance(operator, Sink | Repartition)
-    if isinstance(operator, Repartition) and not operator.keeps_null_keys and chunk.key.null_count:
-        chunk = chunk.filter(chunk.key.valid())
+    null_keys = 0
+    if isinstance(operator, Repartition) and not operator.keeps_null_keys:
+        null_keys = chunk.key.null_count
+        chunk = chunk.filter(chunk.key.valid()) if null_keys else chunk
     topic = operator.topic
     assert isinstance(topic, str)
     keys = chunk.key.bytes_for(operator.key, topic)
@@ -58,6 +61,7 @@ def _emission(node: Node, chunk: Chunk) -> Emission:
         timestamps=chunk.timestamps,
         headers=chunk.headers,
         partition_keys=without_tail(keys, 8) if isinstance(operator.key, TimeWindowedSerde) else None,
+        null_keys=null_keys,
     )
 
 

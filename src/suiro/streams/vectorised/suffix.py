@@ -49,6 +49,7 @@ def written_by_rules(
     """The same record by record; `values` take the place of the chunk's."""
     path = RulePath(topology, suffix, settings=settings, partition=partition, failures=failures)
     found: dict[str, list[_Written]] = {}
+    left_out: dict[str, int] = {}
     rows = zip(
         _listed(chunk.key),
         values,
@@ -61,12 +62,13 @@ def written_by_rules(
         operator = topology.node(name).operator
         assert isinstance(operator, Sink | Repartition)
         if record.key is None and isinstance(operator, Repartition) and not operator.keeps_null_keys:
+            left_out["null key"] = left_out.get("null key", 0) + 1
             return
         found.setdefault(name, []).append(_written(operator, record))
 
     path.run(((Record(*row), None) for row in rows), arrive)
     if dropped is not None:
-        for reason, count in path.dropped.items():
+        for reason, count in (*path.dropped.items(), *left_out.items()):
             dropped[reason] = dropped.get(reason, 0) + count
     return [_emission(topology.node(name), records) for name, records in found.items()]
 
