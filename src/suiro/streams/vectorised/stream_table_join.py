@@ -10,7 +10,7 @@ Data that columns cannot do raises one of `FALLBACK` before anything has changed
 from __future__ import annotations
 
 import struct
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any, Literal
@@ -39,8 +39,8 @@ from suiro.streams.vectorised.table import Met, TableRows
 
 ROWS_AT_ONCE = 32_768
 BYTES_AT_ONCE = 64 * 1024 * 1024
-"""Pairs, and bytes of the table's rows in them, that are decoded, joined and written at a time: their columns are many
-times as large."""
+"""Records or pairs, and bytes of the table's rows in them, that are read, joined and written at a time: their columns
+are many times as large."""
 TABLE_BYTES_MAX = 1024 * 1024 * 1024
 """Of rows that one micro-batch puts into a table. An array of Arrow takes 2 GiB."""
 
@@ -197,18 +197,19 @@ class ColumnarJoin:
         emissions: list[Emission] = []
         for piece in met.pieces(ROWS_AT_ONCE, BYTES_AT_ONCE):
             some = records.slice(piece.start, piece.stop - piece.start)
-            emissions += self._joined(some, rows.values(met.take(piece)), partition, failures, dropped)
+            emissions += self._joined(some, rows, met.take(piece), partition, failures, dropped)
         return emissions
 
     def _joined(
         self,
         records: Chunk,
-        met: pa.Array,
+        rows: TableRows,
+        met: Met,
         partition: int,
         failures: Failures,
         dropped: dict[str, int] | None,
     ) -> list[Emission]:
-        left, right = records.value.read, self._decoded(met)
+        left, right = records.value.read, self._decoded(rows, met)
         joiner: Any = self._joiner
         values: pa.Array | list[Any] | None = None
         if isinstance(joiner, Expression):
@@ -218,7 +219,7 @@ class ColumnarJoin:
                     values = evaluate(joiner, columns)
             joiner = joiner.as_callable("left_right")
         if values is None:
-            others = self._rows(met) if right is None else right.to_pylist()
+            others = self._one_by_one(rows.values(met)) if right is None else right.to_pylist()
             values = self._by_rows(joiner, records, left.to_pylist(), others)
         if isinstance(values, list):
             return written_by_rules(
@@ -227,18 +228,18 @@ class ColumnarJoin:
         chunk = records.with_value(Column(values=values))
         return leave(self._topology, self._suffix, chunk, self._settings, partition, failures, dropped)
 
-    def _decoded(self, rows: pa.Array) -> pa.Array | None:
+    def _decoded(self, rows: TableRows, met: Met) -> pa.Array | None:
         """None where they are no column: the table has changed then, so the micro-batch goes on with single rows. Rows
         that many records meet are decoded once."""
-        encoded = rows.dictionary_encode()
+        distinct, each = met.distinct()
         try:
-            if len(encoded.dictionary) > len(rows) // 2:
-                return self._column(rows).read
-            return self._column(encoded.dictionary).read.take(encoded.indices)
+            if len(distinct.sizes) > len(met.sizes) // 2:
+                return self._column(rows.values(met)).read
+            return self._column(rows.values(distinct)).read.take(pa.array(each))
         except FALLBACK:
             return None
 
-    def _rows(self, rows: pa.Array) -> list[Any]:
+    def _one_by_one(self, rows: pa.Array) -> list[Any]:
         return decode_block(self._spec.value, rows.to_pylist(), self._topic)
 
     def _column(self, rows: pa.Array) -> Column:
@@ -292,9 +293,7 @@ class Arrived:
         self.seen = UNKNOWN
         for input_partition in input_partitions:
             latest = UNKNOWN
-            for columns in input_partition.columns:
-                if columns.num_rows == 0:
-                    continue
+            for columns in _parts(input_partition.columns):
                 chunk = read_chunk(
                     columnar._topology.node(input_partition.input),
                     columns,
@@ -338,7 +337,12 @@ class Arrived:
     def _in_order(self) -> Chunk | None:
         if not self._stream:
             return None
-        chunk = joined(self._stream, None) if len(self._stream) > 1 else self._stream[0]
+        read = [chunk.value.read for chunk in self._stream]
+        stream = self._stream
+        if all(each.type == read[0].type for each in read):
+            # What the joiner does not read of them goes no further.
+            stream = [chunk.with_value(Column(values=each)) for chunk, each in zip(stream, read, strict=True)]
+        chunk = joined(stream, None) if len(stream) > 1 else stream[0]
         chunk.value.read  # noqa: B018 — is there before anything changes
         if len(self._pieces) > 1:
             reached = np.concatenate([piece[1] for piece in self._pieces])
@@ -385,6 +389,12 @@ class Arrived:
         if not self._stream:
             return None
         return found.take(order[table_rows[order] < 0])
+
+
+def _parts(columns: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    for each in columns:
+        for start in range(0, each.num_rows, ROWS_AT_ONCE):
+            yield each.slice(start, ROWS_AT_ONCE)
 
 
 def _without(chunk: Chunk, wanted: npt.NDArray[np.bool_], reason: str, dropped: dict[str, int]) -> Chunk:

@@ -39,6 +39,13 @@ class Met:
         """`rows`: indices, a mask or a slice."""
         return Met(self.places[rows], self.sizes[rows])
 
+    def distinct(self) -> tuple[Met, _Int64s]:
+        """Each row once, and for each record which of them it met."""
+        _, first, each = np.unique(
+            np.where(self.found, self.places, -1), return_index=True, return_inverse=True
+        )
+        return self.take(first), each
+
     def pieces(self, rows_max: int, bytes_max: int) -> Iterator[slice]:
         """A row of more bytes is a piece."""
         ends = np.cumsum(np.maximum(self.sizes, 0))
