@@ -20,13 +20,13 @@ _NEVER = (1 << 63) - 1
 
 @dataclass(slots=True)
 class Cancellable:
-    """A scheduled function. `next_ms` is unknown (None) until its clock has been seen for the first time."""
+    """A scheduled function, and when it is due next."""
 
     name: str
     interval_ms: int
     type: PunctuationType
     callback: Callable[[int], None]
-    next_ms: int | None = None
+    next_ms: int
     cancelled: bool = False
 
     def cancel(self) -> None:
@@ -34,9 +34,10 @@ class Cancellable:
 
 
 class Punctuators:
-    """Stream-time functions are due at once when the first record came, then every interval; wall-clock functions an
-    interval after they were scheduled. A clock that jumps over several intervals calls a function once; one that is set
-    back calls it an interval later.
+    """Stream-time functions are due at 0, so at once when the first record came, and at multiples of their interval;
+    wall-clock functions an interval after they were scheduled, then every interval. Who is due earlier is called
+    earlier. A clock that jumps over several intervals calls a function once; one that is set back calls it an interval
+    later.
 
     A processor schedules its functions again whenever its task is made, so those that were cancelled are remembered.
 
@@ -69,7 +70,7 @@ class Punctuators:
         """`now_ms` of the wall clock; None for stream time. A node's functions are told apart by their order."""
         number = self._counts[node] = self._counts.get(node, -1) + 1
         name = f"{node}#{number}"
-        first = None if now_ms is None else now_ms + interval_ms
+        first = 0 if now_ms is None else now_ms + interval_ms
         found = Cancellable(name, interval_ms, type, callback, self._due.get(name, first))
         if self.is_starting:
             found.cancelled = self._due.get(name) == _NEVER
@@ -83,7 +84,7 @@ class Punctuators:
         return found
 
     def state(self) -> dict[str, int]:
-        due = {item.name: item.next_ms for item in self._scheduled if item.next_ms is not None}
+        due = {item.name: item.next_ms for item in self._scheduled}
         gone = [item.name for item in self._returning if item.cancelled]
         return due | {name: _NEVER for name in gone if _node_of(name) not in self._replaced}
 
@@ -99,22 +100,25 @@ class Punctuators:
 
     def _call(self, type: PunctuationType, time_ms: int) -> None:
         self._scheduled = [item for item in self._scheduled if not item.cancelled]
-        for item in list(self._scheduled):
-            if item.type != type or item.cancelled or time_ms < 0:
-                continue
-            if type == "wall-clock-time" and item.next_ms is not None:
+        if time_ms < 0:
+            return
+        if type == "wall-clock-time":
+            for item in self._scheduled:
                 # Later than an interval from now it is due only where the clock was set back.
-                item.next_ms = min(item.next_ms, time_ms + item.interval_ms)
-            if item.next_ms is None or item.next_ms <= time_ms:
-                due = time_ms if item.next_ms is None else item.next_ms
-                # Skips what a jump left behind: the next call is after this time, on the same grid.
-                item.next_ms = due + ((time_ms - due) // item.interval_ms + 1) * item.interval_ms
-                try:
-                    item.callback(time_ms)
-                except ProcessingError:
-                    raise  # a node further down said it already
-                except Exception as error:  # noqa: BLE001 - a user's function raises anything
-                    self._failed(_node_of(item.name), time_ms, error)
+                if item.type == type:
+                    item.next_ms = min(item.next_ms, time_ms + item.interval_ms)
+        due = [item for item in self._scheduled if item.type == type and item.next_ms <= time_ms]
+        for item in sorted(due, key=lambda item: item.next_ms):
+            if item.cancelled:
+                continue
+            # Skips what a jump left behind: the next call is after this time, on the same grid.
+            item.next_ms += ((time_ms - item.next_ms) // item.interval_ms + 1) * item.interval_ms
+            try:
+                item.callback(time_ms)
+            except ProcessingError:
+                raise  # a node further down said it already
+            except Exception as error:  # noqa: BLE001 - a user's function raises anything
+                self._failed(_node_of(item.name), time_ms, error)
 
 
 def _node_of(name: str) -> str:

@@ -78,6 +78,19 @@ def test_a_function_that_was_replaced_while_a_record_was_processed_comes_back() 
     assert _batches(Replaced, [0, 50]) == [["often", "other"], ["often", "other"]]
 
 
+class Two(Once):
+    def init(self, context: Any) -> None:
+        self.context = context
+        context.schedule(10, "stream-time", lambda time: self.tell("ten", time))
+        context.schedule(4, "stream-time", lambda time: self.tell("four", time))
+
+
+def test_functions_of_stream_time_are_due_at_multiples_of_their_interval_and_in_that_order() -> None:
+    """As in Kafka Streams, whenever the first record came."""
+    called = _batches(Two, [25, 29, 31, 33, 45])
+    assert called == [["ten", "four"], ["four"], ["ten"], ["four"], ["four", "ten"]]
+
+
 class Ticking(Once):
     def init(self, context: Any) -> None:
         self.context = context
