@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from dataclasses import replace
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -14,7 +15,15 @@ from suiro.protocol.records import decode_batch
 from suiro.spark import SinkOptions
 from suiro.spark.encoding import encode_rows
 from suiro.spark.staging import StagingWriter
-from suiro.streams import EmitStrategy, Materialized, StreamsBuilder, TimeWindows, record_value, serdes
+from suiro.streams import (
+    EmitStrategy,
+    Materialized,
+    SessionWindows,
+    StreamsBuilder,
+    TimeWindows,
+    record_value,
+    serdes,
+)
 from suiro.streams_spark import outputs
 from suiro.streams_spark.outputs import Topics
 from suiro.streams_spark.run_task import run_task
@@ -230,3 +239,23 @@ def test_what_leaves_a_task_leaves_in_batches_of_limited_size(
     assert by_topic[0] == by_topic[1]
     assert max(rows for rows, _ in sizes) <= (7 if limit == "ROWS_MAX" else 50)
     assert max(size for _, size in sizes) <= (2_000 if limit == "BYTES_MAX" else 1 << 20)
+
+
+@pytest.mark.parametrize("windows", [None, TimeWindows.of_size(10), SessionWindows.of_gap(5)])
+def test_each_group_of_a_co_group_behind_a_repartition_has_its_own_aggregator(windows: Any) -> None:
+    builder = StreamsBuilder(key=serdes.string, value=serdes.long)
+
+    def group(topic: str) -> Any:
+        stream = builder.stream(topic)
+        return stream.group_by(lambda key, value: "all", key=serdes.string, value=serdes.long, name=topic)
+
+    together = group("stream").cogroup(lambda key, value, total: total + value)
+    together = together.cogroup(group("table"), lambda key, value, total: total - value)
+    merger = [] if not isinstance(windows, SessionWindows) else [lambda key, one, other: one + other]
+    table = (together if windows is None else together.windowed_by(windows)).aggregate(
+        int, *merger, value=serdes.long
+    )
+    table.to_stream(lambda key, value: "all").filter(lambda key, value: value is not None).to("out")
+    engine = Engine(builder.build(), f"co-group {windows}")
+    found = engine.batch({("stream", 0): ([("a", 50, 1)], False), ("table", 0): ([("b", 8, 2)], False)}, 10)
+    assert [value for topic, _, value, *_ in found if topic == "out"][-1:] == [(42).to_bytes(8)]

@@ -78,7 +78,7 @@ def plan_of(topology: Topology, sub: SubTopology, has_step: Callable[[Node, bool
     }
     visits = _Visits(children, inputs)
     if visits.is_complete:
-        groups = _groups(sub, children, has_step)
+        groups = _groups(sub, children, inputs, has_step)
     else:
         groups = [_Group([node.name for node in sub.nodes], [f"more than {PATHS_MAX} paths lead through it"])]
         visits = _Visits(children, inputs, is_flat=True)
@@ -176,10 +176,11 @@ class _Visits:
 def _groups(
     sub: SubTopology,
     children: dict[str, list[tuple[str, int]]],
+    inputs: dict[str, list[tuple[str, int]]],
     has_step: Callable[[Node, bool], bool],
 ) -> list[_Group]:
     ports: dict[str, set[int]] = {}
-    for ways in children.values():
+    for ways in (*children.values(), *inputs.values()):
         for child, port in ways:
             ports.setdefault(child, set()).add(port)
     group = {node.name: _Group([node.name]) for node in sub.nodes}
