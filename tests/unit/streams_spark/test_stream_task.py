@@ -18,6 +18,7 @@ from suiro.spark.staging import StagingWriter
 from suiro.streams import (
     EmitStrategy,
     Materialized,
+    Record,
     SessionWindows,
     StreamsBuilder,
     TimeWindows,
@@ -259,3 +260,19 @@ def test_each_group_of_a_co_group_behind_a_repartition_has_its_own_aggregator(wi
     engine = Engine(builder.build(), f"co-group {windows}")
     found = engine.batch({("stream", 0): ([("a", 50, 1)], False), ("table", 0): ([("b", 8, 2)], False)}, 10)
     assert [value for topic, _, value, *_ in found if topic == "out"][-1:] == [(42).to_bytes(8)]
+
+
+def test_a_processor_may_send_a_record_without_a_key_to_a_repartition() -> None:
+    class Passes:
+        def init(self, context: Any) -> None:
+            self.forward = context.forward
+
+        def process(self, record: Record) -> None:
+            self.forward(record)
+
+    builder = StreamsBuilder(key=serdes.string, value=serdes.long)
+    made = builder.stream("stream").process(Passes, key=serdes.string, value=serdes.long)
+    made.group_by_key().count().to_stream().to("out")
+    engine = Engine(builder.build(), "without a key")
+    found = engine.batch({("stream", 0): ([(None, 1, 0), ("a", 1, 1)], False)}, 10)
+    assert [key for topic, key, *_ in found if topic == "out"] == [b"a"]

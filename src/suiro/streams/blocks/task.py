@@ -310,6 +310,7 @@ class BlockTask(Task):
             [record.value],
             [record.timestamp],
             headers=[record.headers] if record.headers else None,
+            order=Order(Domain(), range(1), 0),
         )
         errors: list[Exception] = []
         if isinstance(node.operator, Repartition):
