@@ -17,7 +17,6 @@ from suiro.streams.errors import TopologyError
 from suiro.streams.topology.nodes import (
     Filter,
     ForeignKeyResolve,
-    ForeignKeyRespond,
     GlobalTableSource,
     Merge,
     Node,
@@ -31,7 +30,6 @@ from suiro.streams.topology.nodes import (
 from suiro.streams.topology.topology import SubTopology, Topology
 
 IN_SOURCE_TASKS = 0
-_CO_PARTITIONED = CoPartitioned | ForeignKeyRespond
 _DAY_MS = 24 * 3600 * 1000
 
 
@@ -232,7 +230,7 @@ def _joins(sub: SubTopology) -> list[str]:
         for node in sub.nodes
         # Answers go to the rows that asked, wherever the operator itself reads those from.
         if isinstance(node.operator, ForeignKeyResolve)
-        or (isinstance(node.operator, _CO_PARTITIONED) and len(node.parents) > 1)
+        or (isinstance(node.operator, CoPartitioned) and len(node.parents) > 1)
     ]
 
 

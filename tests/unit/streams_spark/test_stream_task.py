@@ -276,3 +276,19 @@ def test_a_processor_may_send_a_record_without_a_key_to_a_repartition() -> None:
     engine = Engine(builder.build(), "without a key")
     found = engine.batch({("stream", 0): ([(None, 1, 0), ("a", 1, 1)], False)}, 10)
     assert [key for topic, key, *_ in found if topic == "out"] == [b"a"]
+
+
+def test_a_foreign_key_finds_rows_whose_keys_are_written_as_another_table_has_them() -> None:
+    """The serde of the right table's keys is not known. A join with a further table says how they are written, and so
+    in which task each row is."""
+    builder = StreamsBuilder(key=serdes.string, value=serdes.long)
+    right = builder.stream("stream").select_key(lambda key, value: f"id {value}").to_table()
+    right.join(builder.table("table"), lambda one, other: one).to_stream().to("both")
+    joined = builder.table("rows").join(
+        right, lambda one, other: one, foreign_key=lambda value: f"id {value}"
+    )
+    joined.to_stream().to("out")
+    engine = Engine(builder.build(), "foreign")
+    rows: list[Row] = [(f"key {number}", number, 1) for number in range(8)]
+    found = engine.batch({("stream", 0): (rows, False), ("rows", 1): (rows, False)}, 100)
+    assert sorted(key for topic, key, *_ in found if topic == "out") == [key.encode() for key, _, _ in rows]

@@ -10,6 +10,7 @@ from typing import Any
 from suiro.streams.errors import TopologyError
 from suiro.streams.expressions.expression import Expression
 from suiro.streams.topology.nodes import (
+    ForeignKeyRespond,
     Function,
     Process,
     Repartition,
@@ -28,6 +29,7 @@ CoPartitioned = (
     StreamStreamJoin
     | StreamTableJoin
     | TableTableJoin
+    | ForeignKeyRespond
     | StreamAggregate
     | TimeWindowAggregate
     | SlidingAggregate
