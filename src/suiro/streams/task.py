@@ -132,7 +132,7 @@ class Task:
         self._entries[input_name](record)
         self.origin = None
         if self.punctuators:
-            self.punctuators.stream_time_is(self._task_time.current)
+            self.punctuators.stream_time_is(self.stream_time)
 
     def pass_to(self, times: Mapping[str, int]) -> None:
         """By input: everything that is still to come from it carries this time or a later one. An operator hears of it
@@ -195,7 +195,8 @@ class Task:
 
     @property
     def stream_time(self) -> int:
-        return self._task_time.current
+        """Also by records of other tasks, as the record in hand carries it: not by when their time is told."""
+        return max(self._task_time.current, self._task_time.carried)
 
     def close(self) -> None:
         for rule in self._rules.values():

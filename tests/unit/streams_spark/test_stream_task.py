@@ -292,3 +292,34 @@ def test_a_foreign_key_finds_rows_whose_keys_are_written_as_another_table_has_th
     rows: list[Row] = [(f"key {number}", number, 1) for number in range(8)]
     found = engine.batch({("stream", 0): (rows, False), ("rows", 1): (rows, False)}, 100)
     assert sorted(key for topic, key, *_ in found if topic == "out") == [key.encode() for key, _, _ in rows]
+
+
+def test_stream_time_of_a_processor_does_not_depend_on_the_cut() -> None:
+    """A record tells its task how far its partition had come, whatever the task was told before."""
+
+    class Tells:
+        def init(self, context: Any) -> None:
+            self.context = context
+            context.schedule(10, "stream-time", lambda now: self.tell("punctuated", now))
+
+        def tell(self, what: str, now: int) -> None:
+            self.context.forward(Record(f"{what} {self.context.partition}", now, 0))
+
+        def process(self, record: Record) -> None:
+            self.tell("now", self.context.current_stream_time_ms())
+
+    def told(cut: int) -> list[tuple[bytes, int]]:
+        builder = StreamsBuilder(key=serdes.string, value=serdes.long)
+        other = builder.stream("stream").select_key(lambda key, value: value, key=serdes.long).repartition()
+        other.process(Tells, key=serdes.string, value=serdes.long).to("out")
+        engine = Engine(builder.build(), f"stream time {cut}")
+        log: list[Row] = [("x", 1, 1), ("x", 3, 50), ("x", 1, 30)]  # 1 and 3 are in different tasks
+        found = engine.batch({("stream", 0): (log[:cut], True)}, 10)
+        found += engine.batch({("stream", 0): (log[cut:], False)}, 10)
+        return [(row[1], int.from_bytes(row[2])) for row in found if row[0] == "out"]
+
+    first, second = told(1), told(2)
+    assert sorted(first) == sorted(second)
+    own = first[0][0].split()[1]  # the task of key 1
+    of_one = [(what.split()[0], now) for what, now in first if what.split()[1] == own]
+    assert of_one == [(b"now", 1), (b"punctuated", 1), (b"now", 50), (b"punctuated", 50)]

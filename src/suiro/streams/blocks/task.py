@@ -228,7 +228,7 @@ class BlockTask(Task):
                 place = block.order.root(row)
                 self._punctuate(clocks, next_place, place)
                 next_place = place
-                self._task_time.current = clocks[place + 1]
+                self._set_clock(clocks, place)
             self._at = (block, row)
             step(block.record(row))
         self._at = None
@@ -242,11 +242,18 @@ class BlockTask(Task):
             return
         at, self._at = self._at, None
         for place in range(first, end):
-            self._task_time.current = clocks[place + 1]
+            self._set_clock(clocks, place)
             self._moment = (place, _LAST)
-            self.punctuators.stream_time_is(self._task_time.current)
+            self.punctuators.stream_time_is(self.stream_time)
         self._moment = None
         self._at = at
+
+    def _set_clock(self, clocks: Sequence[int], place: int) -> None:
+        """Stream time as it was at this record."""
+        assert self._taken is not None
+        carried = self._taken.carried
+        self._task_time.current = clocks[place + 1]
+        self._task_time.carried = UNKNOWN if carried is None else carried[place]
 
     def advance_wall_clock(self, now_ms: int) -> None:
         super().advance_wall_clock(now_ms)
