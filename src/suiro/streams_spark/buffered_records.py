@@ -40,6 +40,11 @@ def buffered_prefix(input_partition: InputPartition, input_: str) -> bytes:
     return f"{input_partition.group}\0{input_partition.partition}\0{input_}\0".encode()
 
 
+def number_of(key: bytes) -> tuple[bytes, bytes]:
+    """A key's prefix and its number."""
+    return key[: -_NUMBER.size], key[-_NUMBER.size :]
+
+
 def queue_of_prefix(prefix: bytes) -> tuple[InputPartition, str]:
     group, partition, input_, _ = prefix.decode().split("\0")
     return InputPartition(group, int(partition)), input_
@@ -54,7 +59,8 @@ class BufferedRecords:
     def all(self) -> Iterator[tuple[InputPartition, str, int, pa.RecordBatch]]:
         """Input partition, input, number and records, each queue's in order."""
         for key, data in self._rows.range():
-            input_partition, input_ = queue_of_prefix(key[: -_NUMBER.size])
+            prefix, number = number_of(key)
+            input_partition, input_ = queue_of_prefix(prefix)
             try:
                 columns = unpack_buffered(data)
             except ValueError as error:
@@ -63,7 +69,7 @@ class BufferedRecords:
                     f"{error}. Use the release that wrote the checkpoint; if it was damaged, move it away and rebuild "
                     "(rebuild=True, suiro run --rebuild)"
                 ) from error
-            yield input_partition, input_, _NUMBER.unpack(key[-_NUMBER.size :])[0], columns
+            yield input_partition, input_, _NUMBER.unpack(number)[0], columns
 
     def put(self, input_partition: InputPartition, input_: str, number: int, columns: pa.RecordBatch) -> None:
         self._rows.put(

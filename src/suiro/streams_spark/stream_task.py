@@ -28,6 +28,7 @@ from suiro.streams_spark.record_queue import RecordQueue
 from suiro.streams_spark.record_readers import CarriedReader, RecordReader, TopicReader
 from suiro.streams_spark.reports import TaskReport, pack_report
 from suiro.streams_spark.shuffle_message import STAGED, InputPartition, Row, ShuffleMessage
+from suiro.streams_spark.source_names import follow_sources
 from suiro.streams_spark.state_log import TaskState
 from suiro.streams_spark.taking import Letters
 
@@ -43,6 +44,7 @@ class StreamTask:
         self._topology = plan.topology
         self._sub = plan.topology.sub_topologies[number]
         self._partition = partition
+        follow_sources(plan, self._sub, state)
         self._buffered = BufferedRecords(state.map(BUFFERED))
         self._notes = state.map(NOTES)
         self._state = state

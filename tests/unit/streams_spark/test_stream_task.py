@@ -22,6 +22,7 @@ from suiro.streams import (
     SessionWindows,
     StreamsBuilder,
     TimeWindows,
+    TopologyError,
     record_value,
     serdes,
 )
@@ -323,3 +324,52 @@ def test_stream_time_of_a_processor_does_not_depend_on_the_cut() -> None:
     own = first[0][0].split()[1]  # the task of key 1
     of_one = [(what.split()[0], now) for what, now in first if what.split()[1] == own]
     assert of_one == [(b"now", 1), (b"punctuated", 1), (b"now", 50), (b"punctuated", 50)]
+
+
+@pytest.mark.parametrize("change", ["filter", "source"])
+def test_records_that_wait_stay_with_their_topic_when_its_source_gets_another_name(change: str) -> None:
+    """Operators without state may come and go, and move the generated names of those behind them."""
+
+    def engine(*, is_changed: bool) -> Engine:
+        builder = StreamsBuilder(key=serdes.string, value=serdes.long)
+        stream = builder.stream("stream")
+        if is_changed and change == "filter":
+            stream = stream.filter(lambda key, value: True)
+        elif is_changed:
+            builder.stream("other").to("copies")
+        late = builder.stream("late", timestamp=lambda record, partition_time: partition_time + 10)
+        together = stream.merge(late).group_by_key()
+        together.count(materialized=Materialized.as_("counts"), name="counted").to_stream().to("out")
+        found = Engine(builder.build(), f"named {change} {is_changed}")
+        found.only_rules(True)
+        return found
+
+    first, second = engine(is_changed=False), engine(is_changed=True)
+    waiting: list[Row] = [("a", 1, 0), ("b", 1, 0), ("c", 1, 0)]
+    assert not first.batch({("stream", 0): ([], True), ("late", 0): (waiting, False)}, 10)
+    second.handles, second.behind = first.handles, first.behind
+    found = second.batch({("stream", 0): ([("z", 1, 100)], False), ("late", 0): ([("d", 1, 0)], False)}, 10)
+    times = {key: timestamp // 1000 for topic, key, _, timestamp, _ in found if topic == "out"}
+    assert times == {b"a": 9, b"b": 19, b"c": 29, b"d": 39, b"z": 100}
+    assert not second.batch({("stream", 0): ([], False)}, 10)
+
+
+def test_records_that_wait_for_an_input_which_is_gone_are_told() -> None:
+    def engine(*, is_changed: bool) -> Engine:
+        builder = StreamsBuilder(key=serdes.string, value=serdes.long)
+        stream, late = builder.stream("stream"), builder.stream("late")
+        if is_changed:
+            late.to("copies")
+        together = (stream if is_changed else stream.merge(late)).group_by_key()
+        together.count(materialized=Materialized.as_("counts"), name="counted").to_stream().to("out")
+        found = Engine(builder.build(), f"gone {is_changed}")
+        found.only_rules(True)
+        return found
+
+    first, second = engine(is_changed=False), engine(is_changed=True)
+    first.batch({("stream", 0): ([], True), ("late", 0): ([("a", 1, 0)], False)}, 10)
+    second.handles, second.behind = first.handles, first.behind
+    with pytest.raises(
+        TopologyError, match=r"records of late-0 wait for .*, which .*\. Put it back.*rebuild"
+    ):
+        second.batch({("stream", 0): ([("z", 1, 100)], False)}, 10)
