@@ -124,7 +124,9 @@ class Plan:
 
     @property
     def internal_topics(self) -> list[InternalTopic]:
-        """Changelogs, and the repartition topics that were asked for. Settings are Kafka Streams'."""
+        """Changelogs, and the repartition topics that were asked for. Settings are Kafka Streams', but for changelogs
+        of windows: rows that expire are deleted there by tombstones. Retention goes by the wall clock, and would also
+        delete rows of long ago that the store has."""
         found = []
         for sub in self.topology.sub_topologies:
             tasks = self.subs[sub.number].tasks
@@ -277,11 +279,6 @@ def may_punctuate(subs: Iterable[SubTopology]) -> bool:
 
 def _changelog_configs(kind: str, retention_ms: int | None) -> dict[str, str]:
     match kind:
-        case "window" | "session":
-            return {
-                "cleanup.policy": "compact,delete",
-                "retention.ms": str((retention_ms or 0) + _DAY_MS),
-            }
         case "stream-join":
             return {"cleanup.policy": "delete", "retention.ms": str((retention_ms or 0) + _DAY_MS)}
         case "versioned":

@@ -16,6 +16,8 @@ from suiro.protocol.records import Record, encode_batch
 from suiro.streams import Materialized, SessionWindows, StreamsBuilder, TimeWindows, Windowed, serdes
 from suiro.streams.queries.store_reader import ROW_BYTES, ReadOnlyStore, StoreTooLargeError, changelog_topic
 from suiro.streams.topology.topology import Topology
+from suiro.streams_spark.plan import plan
+from suiro.streams_spark.topics import create_internal_topics
 from suiro.testing import node
 
 TEXT = {"key": serdes.string, "value": serdes.string}
@@ -225,3 +227,19 @@ def test_copies_of_other_kinds_hold_no_more_either(
     write(client, topic, *((b"key %d" % n, b'"value"', n) for n in range(20)))
     with pytest.raises(StoreTooLargeError):
         opened(name, "limits", max_bytes=10 * ROW_BYTES).all()
+
+
+@pytest.mark.parametrize("store", ["windows", "sessions"])
+def test_rows_of_long_ago_stay_readable(store: str) -> None:
+    """Retention goes by the wall clock, and a store's rows by the times of the records: history is read again, too."""
+    place = plan(topology(), "app", {"in": 2, "versions": 2, "table": 2})
+    topics = [topic for topic in place.internal_topics if topic.name == f"app-{store}-changelog"]
+    with node() as log, Client(log.bootstrap_servers) as client:
+        create_internal_topics(client, topics)
+        key = b"a" + (struct.pack(">qi", 0, 0) if store == "windows" else struct.pack(">qq", 7, 7))
+        write(client, f"app-{store}-changelog", (key, number(1), 7))
+        log.advance(3_600_000)
+        with ReadOnlyStore(
+            topology(), store, application_id="app", bootstrap_servers=log.bootstrap_servers
+        ) as opened:
+            assert [value for _, value in opened.all().value] == [1]
