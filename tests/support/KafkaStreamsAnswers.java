@@ -11,13 +11,17 @@ import java.nio.file.*;
 import java.time.Duration;
 import java.time.Instant;
 import java.util.*;
+import org.apache.kafka.common.header.internals.RecordHeaders;
 import org.apache.kafka.common.serialization.*;
 import org.apache.kafka.common.utils.Bytes;
 import org.apache.kafka.streams.*;
 import org.apache.kafka.streams.kstream.*;
+import org.apache.kafka.streams.processor.Cancellable;
+import org.apache.kafka.streams.processor.PunctuationType;
 import org.apache.kafka.streams.processor.api.*;
 import org.apache.kafka.streams.processor.api.Record;
 import org.apache.kafka.streams.state.*;
+import org.apache.kafka.streams.test.TestRecord;
 
 @SuppressWarnings({"unchecked", "rawtypes"})
 public class KafkaStreamsAnswers {
@@ -60,6 +64,9 @@ public class KafkaStreamsAnswers {
                 }
                 row.addPOJO(record.value());
                 row.add(record.timestamp());
+                StringJoiner headers = new StringJoiner(",");
+                record.headers().headers("n").forEach(header -> headers.add(new String(header.value(), StandardCharsets.UTF_8)));
+                row.add(headers.toString());
             }
         });
         Path directory = Files.createTempDirectory("kafka-streams-answers");
@@ -75,9 +82,13 @@ public class KafkaStreamsAnswers {
         properties.put("__emit.interval.ms.kstreams.windowed.aggregation__", 0L);
         try (TopologyTestDriver driver = new TopologyTestDriver(builder.build(), properties, Instant.EPOCH)) {
             Map<String, TestInputTopic<Object, Object>> topics = new HashMap<>();
-            for (JsonNode sent : asked.get("records"))
+            int number = 0;
+            for (JsonNode sent : asked.get("records")) {
+                RecordHeaders headers = new RecordHeaders();
+                headers.add("n", Integer.toString(number++).getBytes(StandardCharsets.UTF_8));
                 topics.computeIfAbsent(sent.get(0).asText(), topic -> driver.createInputTopic(topic, KEY.serializer(), VALUE.serializer()))
-                    .pipeInput(text(sent.get(1)), text(sent.get(2)), sent.get(3).asLong());
+                    .pipeInput(new TestRecord<>(text(sent.get(1)), text(sent.get(2)), headers, sent.get(3).asLong()));
+            }
         } finally {
             try (var files = Files.walk(directory)) {
                 files.sorted(Comparator.reverseOrder()).forEach(file -> file.toFile().delete());
@@ -99,9 +110,27 @@ public class KafkaStreamsAnswers {
             case "table": return b.isNull() ? builder.table(a.asText(), Consumed.with(KEY, VALUE)) : builder.table(a.asText(), Consumed.with(KEY, VALUE), rows(b, c));
             case "to_table": return b.isNull() ? stream(build(a)).toTable(Materialized.with(KEY, VALUE)) : stream(build(a)).toTable(rows(b, c));
             case "to_stream": return table(build(a)).toStream();
+            case "to_stream_by": return table(build(a)).toStream((k, v) -> selected(b.asInt(), v));
+            case "without_windows": return table(build(a)).toStream((k, v) -> ((Windowed<?>) k).key());
             case "repartition": return stream(build(a)).repartition(Repartitioned.with(KEY, VALUE));
             case "filter": return stream(build(a)).filter((k, v) -> passes(b.asInt(), k, v));
             case "map_values": return stream(build(a)).mapValues(v -> mapped(b.asInt(), v));
+            case "flat_map": return stream(build(a)).flatMap((k, v) -> v == null ? List.<KeyValue<Object, Object>>of()
+                : List.<KeyValue<Object, Object>>of(KeyValue.pair(selected(b.asInt(), v), v), KeyValue.pair("all", v)));
+            case "flat_map_values": return stream(build(a)).flatMapValues(v -> v == null || b.asInt() == 1 && first(v).equals("c") ? List.<Object>of()
+                : List.<Object>of(v, text(v) + "'"));
+            case "split": {
+                String name = "split" + b.asInt() + "-";
+                return stream(build(a)).split(Named.as(name)).branch((k, v) -> passes(0, k, v), Branched.as("0"))
+                    .branch((k, v) -> passes(1, k, v), Branched.as("1")).defaultBranch(Branched.as("2")).get(name + c.asText());
+            }
+            case "process": {
+                KStream<Object, Object> above = stream(build(a));
+                String store = "p" + b.asInt();
+                builder.addStateStore(Stores.keyValueStoreBuilder(Stores.persistentKeyValueStore(store), KEY, VALUE));
+                int kind = c.asInt();
+                return above.process(() -> new Keeping(store, kind), store);
+            }
             case "select_key": return stream(build(a)).selectKey((k, v) -> selected(b.asInt(), v));
             case "merge": return stream(build(a)).merge(stream(build(b)));
             case "table_filter": {
@@ -146,7 +175,11 @@ public class KafkaStreamsAnswers {
                 KStream<Object, Object> left = stream(build(a)), right = stream(build(b));
                 JoinWindows windows = JoinWindows.ofTimeDifferenceAndGrace(Duration.ZERO, Duration.ofMillis(e.asLong()))
                     .before(Duration.ofMillis(c.asLong())).after(Duration.ofMillis(d.asLong()));
-                return left.join(right, (l, r) -> joined(0, l, r), windows, StreamJoined.with(KEY, VALUE, VALUE));
+                ValueJoiner<Object, Object, Object> join = (l, r) -> joined(0, l, r);
+                StreamJoined<Object, Object, Object> with = StreamJoined.with(KEY, VALUE, VALUE);
+                String kind = node.get(6).asText();
+                if (kind.equals("join")) return left.join(right, join, windows, with);
+                return kind.equals("left_join") ? left.leftJoin(right, join, windows, with) : left.outerJoin(right, join, windows, with);
             }
             case "global": {
                 KStream<Object, Object> stream = stream(build(b));
@@ -170,12 +203,20 @@ public class KafkaStreamsAnswers {
                 CogroupedKStream<Object, Object> cogroup = stream(build(a)).groupByKey(Grouped.with(KEY, VALUE)).cogroup(first)
                     .cogroup(stream(build(b)).groupByKey(Grouped.with(KEY, VALUE)), second);
                 if (c.isNull()) return cogroup.aggregate(() -> null, d.isNull() ? Materialized.with(KEY, VALUE) : rows(d, null));
+                Duration size = Duration.ofMillis(c.get(1).asLong()), grace = Duration.ofMillis(c.get(2).asLong());
+                if (c.get(0).asText().equals("session"))
+                    return cogroup.windowedBy(SessionWindows.ofInactivityGapAndGrace(size, grace))
+                        .aggregate(() -> null, (k, l, r) -> l == null ? r : text(l) + "|" + text(r), Materialized.with(KEY, VALUE));
+                if (c.get(0).asText().equals("sliding"))
+                    return cogroup.windowedBy(SlidingWindows.ofTimeDifferenceAndGrace(size, grace))
+                        .aggregate(() -> null, Materialized.<Object, Object, WindowStore<Bytes, byte[]>>with(KEY, VALUE).withRetention(LONG));
                 return cogroup.windowedBy(time(c)).aggregate(() -> null, Materialized.<Object, Object, WindowStore<Bytes, byte[]>>with(KEY, VALUE).withRetention(LONG));
             }
             case "suppress": {
                 KTable<Object, Object> table = table(build(a));
                 if (b.asText().equals("close")) return ((KTable) table).suppress(Suppressed.untilWindowCloses(Suppressed.BufferConfig.unbounded()));
-                return table.suppress(Suppressed.untilTimeLimit(Duration.ofMillis(c.asLong()), Suppressed.BufferConfig.unbounded()));
+                Suppressed.EagerBufferConfig buffer = d.isNull() ? Suppressed.BufferConfig.maxBytes(1L << 40) : Suppressed.BufferConfig.maxRecords(d.asLong());
+                return table.suppress(Suppressed.untilTimeLimit(Duration.ofMillis(c.asLong()), buffer));
             }
             default: throw new IllegalArgumentException(what);
         }
@@ -196,6 +237,7 @@ public class KafkaStreamsAnswers {
         if (window.get(0).asText().equals("session")) {
             SessionWindowedKStream<Object, Object> windowed = group.windowedBy(
                 SessionWindows.ofInactivityGapAndGrace(Duration.ofMillis(window.get(1).asLong()), grace));
+            if (window.get(4).asBoolean()) windowed = windowed.emitStrategy(EmitStrategy.onWindowClose());
             Materialized<Object, Object, SessionStore<Bytes, byte[]>> rows = store.isNull() ? Materialized.with(KEY, VALUE)
                 : Materialized.<Object, Object, SessionStore<Bytes, byte[]>>as(store.asText()).withKeySerde(KEY).withValueSerde(VALUE);
             if (kind.equals("count")) return windowed.count((Materialized<Object, Long, SessionStore<Bytes, byte[]>>) (Object) rows);
@@ -227,6 +269,41 @@ public class KafkaStreamsAnswers {
 
     @SuppressWarnings("unchecked") static KStream<Object, Object> stream(Object built) { return (KStream<Object, Object>) built; }
     @SuppressWarnings("unchecked") static KTable<Object, Object> table(Object built) { return (KTable<Object, Object>) built; }
+
+    /** Joins the values of each key, and tells them as time passes. */
+    static class Keeping extends ContextualProcessor<Object, Object, Object, Object> {
+        final String store;
+        final int kind;
+        KeyValueStore<Object, Object> rows;
+        Cancellable once;
+
+        Keeping(String store, int kind) { this.store = store; this.kind = kind; }
+
+        @Override public void init(ProcessorContext<Object, Object> context) {
+            super.init(context);
+            rows = context.getStateStore(store);
+            if (kind == 0) schedule("x", 7);
+            if (kind == 1) { schedule("x", 10); schedule("y", 3); }
+            if (kind == 2) once = context.schedule(Duration.ofMillis(5), PunctuationType.STREAM_TIME, now -> { once.cancel(); tell("x", now); });
+        }
+
+        void schedule(String name, long interval) {
+            context().schedule(Duration.ofMillis(interval), PunctuationType.STREAM_TIME, now -> tell(name, now));
+        }
+
+        void tell(String name, long now) {
+            List<KeyValue<Object, Object>> all = new ArrayList<>();
+            try (KeyValueIterator<Object, Object> found = rows.all()) { found.forEachRemaining(all::add); }
+            for (KeyValue<Object, Object> row : all) context().forward(new Record<>(row.key, text(row.value) + name, now));
+        }
+
+        @Override public void process(Record<Object, Object> record) {
+            String key = text(record.key());
+            Object before = rows.get(key);
+            rows.put(key, record.value() == null ? null : (before == null ? "" : text(before)) + text(record.value()));
+            context().forward(record.withValue(rows.get(key)));
+        }
+    }
 
     // -- functions ------------------------------------------------------------------------------------------------
 

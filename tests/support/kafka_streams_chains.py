@@ -15,6 +15,7 @@ import subprocess
 import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from random import Random
 from types import TracebackType
@@ -30,9 +31,10 @@ from suiro.streams import (
     StreamsBuilder,
     Suppressed,
     TimeWindows,
+    Topology,
     serdes,
 )
-from suiro.streams.records import Windowed
+from suiro.streams.records import Record, Windowed
 from suiro.testing import TopologyTestDriver
 
 VERSION = "4.3.1"
@@ -58,13 +60,17 @@ POM = f"""<project xmlns="http://maven.apache.org/POM/4.0.0">
 """
 
 Sent = tuple[str, str | None, str | None, int]
-Row = tuple[Any, Any, int]  # a windowed key is (key, start, end)
+Row = tuple[Any, Any, int, str]  # a windowed key is (key, start, end); last, which records' headers it has
 
 
 @dataclass(frozen=True)
 class Drawn:
+    """`has_headers`: results have the headers of the same records in both: not below what waits (difference 12), nor of
+    sessions, which lose them in Kafka Streams."""
+
     chain: list[Any]
     records: tuple[Sent, ...]
+    has_headers: bool = True
 
     def __repr__(self) -> str:
         return f"Drawn({json.dumps(self.chain)}, {self.records})"
@@ -93,8 +99,13 @@ class KafkaStreamsAnswers:
         if "error" in answer:
             return str(answer["error"])
         return [
-            (tuple(key) if isinstance(key, list) else key, value, timestamp)
-            for key, value, timestamp in answer["records"]
+            (
+                tuple(key) if isinstance(key, list) else key,
+                value,
+                timestamp,
+                headers if drawn.has_headers else "",
+            )
+            for key, value, timestamp, headers in answer["records"]
         ]
 
     def __enter__(self) -> KafkaStreamsAnswers:
@@ -144,15 +155,27 @@ def _resolve(folder: Path) -> None:
 # -- suiro --------------------------------------------------------------------------------------------------------
 
 
-def answer_of_suiro(drawn: Drawn) -> list[Row]:
+def topology_of(drawn: Drawn) -> Topology:
     builder = StreamsBuilder(key=serdes.string, value=serdes.json)
     built = _build(builder, drawn.chain, {})
     (built.to_stream() if hasattr(built, "to_stream") else built).to("out")
-    with TopologyTestDriver(builder.build()) as driver:
-        for topic, key, value, timestamp in drawn.records:
-            driver.create_input_topic(topic).pipe_input(key, value, timestamp)
+    return builder.build()
+
+
+def answer_of_suiro(drawn: Drawn) -> list[Row]:
+    with TopologyTestDriver(topology_of(drawn)) as driver:
+        for number, (topic, key, value, timestamp) in enumerate(drawn.records):
+            headers = (("n", str(number).encode()),)
+            driver.create_input_topic(topic).pipe_input(key, value, timestamp, headers)
         found = driver.create_output_topic("out").read_records_to_list()
-    return [(_plain(record.key), record.value, record.timestamp) for record in found]
+    return [
+        (_plain(record.key), record.value, record.timestamp, _told(record) if drawn.has_headers else "")
+        for record in found
+    ]
+
+
+def _told(record: Record) -> str:
+    return ",".join((value or b"").decode() for _, value in record.headers)
 
 
 def _plain(key: Any) -> Any:
@@ -180,6 +203,10 @@ def _build(b: StreamsBuilder, chain: list[Any], shared: dict[int, Any]) -> Any:
             return build(above).to_table(materialized=_rows(store, history))
         case "to_stream", [above]:
             return build(above).to_stream()
+        case "to_stream_by", [above, number]:
+            return build(above).to_stream(lambda key, value: selected(number, value))
+        case "without_windows", [above]:
+            return build(above).to_stream(lambda key, value: key.key)
         case "repartition", [above]:
             return build(above).repartition()
         case "filter", [above, number]:
@@ -188,6 +215,24 @@ def _build(b: StreamsBuilder, chain: list[Any], shared: dict[int, Any]) -> Any:
             return build(above).map_values(lambda value: mapped(number, value), value=serdes.json)
         case "select_key", [above, number]:
             return build(above).select_key(lambda key, value: selected(number, value), key=serdes.string)
+        case "flat_map", [above, number]:
+            return build(above).flat_map(
+                lambda key, value: (
+                    [] if value is None else [(selected(number, value), value), ("all", value)]
+                ),
+                key=serdes.string,
+                value=serdes.json,
+            )
+        case "flat_map_values", [above, number]:
+            return build(above).flat_map_values(lambda value: several(number, value), value=serdes.json)
+        case "split", [above, number, way]:
+            ways = build(above).split(name=f"split{number}-")
+            ways = ways.branch(lambda key, value: passes(0, key, value), "0")
+            return ways.branch(lambda key, value: passes(1, key, value), "1").default_branch("2")[str(way)]
+        case "process", [above, number, kind]:
+            stream, store = build(above), f"p{number}"
+            b.add_state_store(store, key=serdes.string, value=serdes.json)
+            return stream.process(lambda: Keeping(store, kind), store, key=serdes.string, value=serdes.json)
         case "merge", [left, right]:
             return build(left).merge(build(right))
         case "table_filter" | "table_filter_not", [above, number, store, history]:
@@ -218,9 +263,10 @@ def _build(b: StreamsBuilder, chain: list[Any], shared: dict[int, Any]) -> Any:
             sides = build(stream), build(table)
             options = {} if grace is None else {"grace": grace}
             return getattr(sides[0], kind)(sides[1], lambda left, right: joined(0, left, right), **options)
-        case "stream_stream", [left, right, before, after, grace]:
+        case "stream_stream", [left, right, before, after, grace, kind]:
             windows = JoinWindows.of(before=before, after=after, grace=grace)
-            return build(left).join(build(right), lambda left, right: joined(0, left, right), windows)
+            sides = build(left), build(right)
+            return getattr(sides[0], kind)(sides[1], lambda left, right: joined(0, left, right), windows)
         case "global", [kind, stream, topic, number]:
             return getattr(build(stream), kind)(
                 b.global_table(topic),
@@ -253,11 +299,12 @@ def _build(b: StreamsBuilder, chain: list[Any], shared: dict[int, Any]) -> Any:
             together = together.cogroup(build(right).group_by_key(), _adder("*"))
             if window is None:
                 return together.aggregate(str, value=serdes.json, materialized=_rows(store))
-            return together.windowed_by(_windows(window)).aggregate(str, value=serdes.json)
+            merger = [_merged] if window[0] == "session" else []
+            return together.windowed_by(_windows(window)).aggregate(str, *merger, value=serdes.json)
         case "suppress", [above, "close"]:
             return build(above).suppress(Suppressed.until_window_closes())
-        case "suppress", [above, "time", limit]:
-            return build(above).suppress(Suppressed.until_time_limit(limit))
+        case "suppress", [above, "time", limit, records]:
+            return build(above).suppress(Suppressed.until_time_limit(limit, max_records=records))
     raise AssertionError(chain)
 
 
@@ -265,19 +312,20 @@ def _aggregated(group: Any, window: list[Any] | None, kind: str, store: str | No
     options: dict[str, Any] = {"materialized": _rows(store)}
     if window is not None:
         group = group.windowed_by(_windows(window))
-        if window[0] != "session":
-            if store is not None:
-                options["materialized"] = Materialized.as_(store, retention=RETENTION_MS)
-            if window[4]:
-                group = group.emit_strategy(EmitStrategy.on_window_close())
+        if window[0] != "session" and store is not None:
+            options["materialized"] = Materialized.as_(store, retention=RETENTION_MS)
+        if window[4]:
+            group = group.emit_strategy(EmitStrategy.on_window_close())
     if kind == "count":
         return group.count(**options)
     if kind == "reduce":
         return group.reduce(_put("+"), **options)
-    merge = []
-    if window is not None and window[0] == "session":
-        merge = [lambda key, left, right: text(right) if left == "" else f"{text(left)}|{text(right)}"]
-    return group.aggregate(str, _adder("+"), *merge, value=serdes.json, **options)
+    merger = [_merged] if window is not None and window[0] == "session" else []
+    return group.aggregate(str, _adder("+"), *merger, value=serdes.json, **options)
+
+
+def _merged(key: Any, left: Any, right: Any) -> str:
+    return text(right) if left == "" else f"{text(left)}|{text(right)}"
 
 
 def _windows(window: list[Any]) -> Any:
@@ -320,6 +368,10 @@ def mapped(number: int, value: Any) -> Any:
     return text(value)[0] + "1"
 
 
+def several(number: int, value: Any) -> list[Any]:
+    return [] if value is None or (number == 1 and text(value)[0] == "c") else [value, text(value) + "'"]
+
+
 def selected(number: int, value: Any) -> str | None:
     if value is None or (number != 0 and text(value)[0] == "c"):
         return None
@@ -349,6 +401,38 @@ def _put(sign: str) -> Any:
     return lambda left, right: f"{text(left)}{sign}{text(right)}"
 
 
+class Keeping:
+    """Joins the values of each key, and tells them as time passes."""
+
+    def __init__(self, store: str, kind: int) -> None:
+        self._store, self._kind = store, kind
+
+    def init(self, context: Any) -> None:
+        self._context = context
+        self._rows = context.get_state_store(self._store)
+        for name, interval in {0: [("x", 7)], 1: [("x", 10), ("y", 3)]}.get(self._kind, []):
+            context.schedule(interval, "stream-time", partial(self._tell, name))
+        if self._kind == 2:
+            self._once = context.schedule(5, "stream-time", self._tell_once)
+
+    def _tell_once(self, now: int) -> None:
+        self._once.cancel()
+        self._tell("x", now)
+
+    def _tell(self, name: str, now: int) -> None:
+        for key, value in list(self._rows.all()):
+            self._context.forward(Record(key, text(value) + name, now))
+
+    def process(self, record: Record) -> None:
+        key = text(record.key)
+        before = self._rows.get(key)
+        value = (
+            None if record.value is None else ("" if before is None else text(before)) + text(record.value)
+        )
+        self._rows.put(key, value)
+        self._context.forward(record.with_value(value))
+
+
 # -- drawing ------------------------------------------------------------------------------------------------------
 
 KEYS = ["k", "k", "k", "l", None]
@@ -363,9 +447,13 @@ class _Pen:
         self.one_of = lambda *values: random.choice(values)
         self.topics: list[str] = []
         self._stores = 0
-        self._shared = 0
+        self._numbers = 0
         self.all_times_differ = False  # of all records, where equal times give another answer
+        self.is_in_order = False  # all records come in the order of their times
         self.has_versions = False
+        self.has_headers = True
+        self._gives_one = False  # for a record, at the most
+        self._gives_one = False  # for a record, at the most
 
     def topic(self) -> str:
         self.topics.append(f"t{len(self.topics)}")
@@ -376,6 +464,10 @@ class _Pen:
             return None
         self._stores += 1
         return f"s{self._stores}"
+
+    def number(self) -> int:
+        self._numbers += 1
+        return self._numbers
 
     def rows(self, *, named: bool = False) -> list[Any]:
         """Store and history."""
@@ -388,7 +480,7 @@ class _Pen:
     def end(self) -> list[Any]:
         """Something to send on: a stream, or a table."""
         depth = self.one_of(2, 2, 3)
-        match self.one_of("table", "table", "table", "table", "stream", "windows", "last"):
+        match self.one_of("table", "table", "table", "stream", "stream", "windows", "windows", "last"):
             case "table":
                 return self.table(depth)
             case "stream":
@@ -400,72 +492,86 @@ class _Pen:
     def stream(self, depth: int) -> list[Any]:
         if depth == 0:
             return ["stream", self.topic()]
-        steps = (
-            "repartition",
-            "filter",
-            "map_values",
-            "select_key",
-            "merge",
-            "global",
-            "table",
-            "table",
-            "table",
-        )
+        steps: list[str] = ["repartition", "filter", "map_values", "select_key", "merge", "global", "split"]
+        steps += ["table", "table", "table", "grace", "to_stream", "to_stream"]
+        if not self._gives_one:
+            steps += ["flat_map", "several", "stream", "stream", "process", "process", "windows"]
         match self.one_of(*steps):
             case "repartition":
                 return ["repartition", self.stream(depth - 1)]
             case "filter" | "map_values" as what:
                 return [what, self.stream(depth - 1), self.one_of(0, 1, 2)]
-            case "select_key":
-                return ["select_key", self.stream(depth - 1), self.one_of(0, 1, 2)]
+            case "select_key" | "flat_map" as what:
+                return [what, self.stream(depth - 1), self.one_of(0, 1, 2)]
+            case "several":
+                return ["flat_map_values", self.stream(depth - 1), self.one_of(0, 1)]
+            case "split":
+                return ["split", self.stream(depth - 1), self.number(), self.one_of(0, 1, 2)]
+            case "process":
+                return ["process", self.stream(depth - 1), self.number(), self.one_of(0, 1, 2, 3)]
+            case "to_stream":
+                table = self.table(depth - 1)
+                return self.one_of(["to_stream", table], ["to_stream_by", table, self.one_of(0, 1, 2)])
+            case "windows":
+                table = self.windows()
+                return ["to_stream" if table[0] == "table_group" else "without_windows", table]
             case "merge":
                 return ["merge", self.stream(depth - 1), self.stream(0)]
             case "global":
                 kind = self.one_of("join", "left_join")
                 return ["global", kind, self.stream(depth - 1), self.topic(), self.one_of(0, 1, 2)]
             case "stream":
-                # Inner ones: when unmatched records leave is another matter (difference 3).
-                bounds = self.one_of(0, 2, 10), self.one_of(2, 10), self.one_of(0, 5, 1_000)
-                return ["stream_stream", self.stream(depth - 1), self.stream(0), *bounds]
+                return self.streams(depth)
             case "grace":
                 # A record without a key ends the application in Kafka Streams (difference 5).
                 self._stores += 1
                 self.all_times_differ = self.has_versions = True
+                self.has_headers = False  # difference 12
                 keyed = ["filter", self.stream(depth - 1), 3]
                 table = ["table", self.topic(), f"s{self._stores}", 20]
                 return ["stream_table", self.one_of("join", "left_join"), keyed, table, self.one_of(0, 4, 20)]
         kind = self.one_of("join", "left_join")
         return ["stream_table", kind, self.stream(self.one_of(0, depth - 1)), self.table(depth - 1), None]
 
+    def streams(self, depth: int) -> list[Any]:
+        """Unmatched records leave as in Kafka Streams where all come in order and both sides wait alike (difference
+        3)."""
+        kind, grace = self.one_of("join", "join", "left_join", "outer_join"), self.one_of(0, 5, 1_000)
+        bounds = [self.one_of(0, 2, 10), self.one_of(2, 10)]
+        if kind != "join":
+            self.is_in_order, self.has_headers = True, False
+            bounds = [bounds[1], bounds[1]]
+        return [
+            "stream_stream",
+            self.stream(depth - 1),
+            self.stream(self.one_of(0, 0, 1)),
+            *bounds,
+            grace,
+            kind,
+        ]
+
     def table(self, depth: int) -> list[Any]:
         if depth == 0:
             return ["table", self.topic(), *self.rows()]
-        steps = (
-            "step",
-            "step",
-            "step",
-            "step",
-            "table_join",
-            "table_join",
-            "table_join",
-            "shared",
-            "foreign_key",
-        )
-        match self.one_of(*steps, "table_group", "table_group", "to_table", "group", "cogroup"):
+        steps = ("step", "step", "step", "table_join", "table_join", "table_join", "shared", "foreign_key")
+        more = ("table_group", "table_group", "to_table", "to_table", "group", "cogroup")
+        match self.one_of(*steps, *more):
             case "step":
                 return self.step(self.table(depth - 1))
             case "table_join":
                 return self.join(self.table(depth - 1), self.table(self.one_of(0, depth - 1)))
             case "shared":
-                self._shared += 1
-                number = self._shared
+                number = self.number()
                 left, right = ["shared", number, self.table(depth - 1)], ["shared", number, None]
                 # Named: the rows of others are those of the table above, at once, in Kafka Streams (difference 15).
                 left = self.step(left, named=True)
                 return self.join(left, self.one_of(right, self.step(right, named=True)))
             case "foreign_key":
+                # Of two answers to one record's changes, Kafka Streams drops the first one (difference 13).
+                before, self._gives_one = self._gives_one, True
                 kind = self.one_of("join", "left_join")
                 left, right = self.table(depth - 1), self.table(self.one_of(0, depth - 1))
+                self._gives_one = before
                 return ["foreign_key", kind, left, right, self.one_of(0, 1), self.store()]
             case "table_group":
                 above, kind = self.table(depth - 1), self.one_of("count", "reduce", "aggregate")
@@ -473,7 +579,7 @@ class _Pen:
             case "to_table":
                 return ["to_table", self.stream(depth - 1), *self.rows()]
             case "cogroup":
-                return ["cogroup", self.stream(0), self.stream(0), None, self.store()]
+                return ["cogroup", self.stream(depth - 1), self.stream(0), None, self.store()]
         # Not counts: the old value of a new row is the initializer's in Kafka Streams (difference 14).
         kind = self.one_of("reduce", "aggregate")
         return ["group", self.stream(depth - 1), self.one_of(None, 0, 1), None, kind, self.store()]
@@ -490,7 +596,7 @@ class _Pen:
         if self.one_of(True, False) and not self.has_versions:
             table = self.table(depth)
             if not self.has_versions:  # Kafka Streams refuses to suppress versions
-                return ["suppress", table, "time", self.one_of(0, 3, 10)]
+                return ["suppress", table, "time", self.one_of(0, 3, 10), self.one_of(None, 1, 2)]
             return table
         return ["group", self.stream(depth - 1), self.one_of(None, 0, 1), None, "count", self.store()]
 
@@ -501,18 +607,33 @@ class _Pen:
             case "time":
                 return self._time_windows(above, number, kind)
             case "sliding":
-                window = ["sliding", self.one_of(3, 10), self.one_of(0, 5, 30), None, False]
+                window = [
+                    "sliding",
+                    self.one_of(3, 10),
+                    self.one_of(0, 5, 30),
+                    None,
+                    self.one_of(True, False),
+                ]
             case "session":
-                window = ["session", self.one_of(3, 10), self.one_of(0, 5, 30)]
+                window = [
+                    "session",
+                    self.one_of(3, 10),
+                    self.one_of(0, 5, 30),
+                    None,
+                    self.one_of(True, False),
+                ]
                 table = ["group", above, number, window, kind, self.store()]
-                if kind == "count":
+                self.has_headers = False
+                if kind == "count" or window[4]:
                     return table
                 self.all_times_differ = True  # a session updated at its own time, see difference 14
                 grouped = ["table_group", table, self.one_of(0, 1, 2), self.one_of("count", "reduce"), None]
                 return self.one_of(table, grouped, ["table_filter", table, self.one_of(0, 1, 2), None, None])
             case _:
                 # A co-group has one time for all its streams (difference 8): nothing is late here.
-                return ["cogroup", above, self.stream(0), ["time", 10, 10_000, 10], None]
+                window = [self.one_of("time", "sliding", "session"), 10, 10_000, 10]
+                self.has_headers &= window[0] != "session"
+                return ["cogroup", above, self.stream(0), window, None]
         return ["group", above, number, window, kind, self.store()]
 
     def _time_windows(self, above: list[Any], number: int | None, kind: str) -> list[Any]:
@@ -524,7 +645,7 @@ class _Pen:
             return ["suppress", table, "close"]
         if kind == "count":
             return table
-        match self.one_of("nothing", "filter", "group", "join"):
+        match self.one_of("nothing", "filter", "group", "join", "join"):
             case "filter":
                 return ["table_filter", table, self.one_of(0, 1, 2), None, None]
             case "group":
@@ -532,7 +653,8 @@ class _Pen:
                 return ["table_group", table, self.one_of(0, 1, 2), grouped, self.store()]
             case "join":
                 other = ["group", self.stream(0), None, [*window[:4], False], "reduce", None]
-                return ["table_join", self.one_of(*JOINS), table, other, 0, None]
+                join = ["table_join", self.one_of(*JOINS), table, other, 0, None]
+                return self.one_of(join, ["suppress", join, "close"])
         return table
 
 
@@ -540,14 +662,24 @@ def drawn(seed: int) -> Drawn:
     random = Random(seed)
     pen = _Pen(random)
     chain = pen.end()
+    if len(pen.topics) > 1:
+        chain = _without_punctuators(chain)
     now, records = 0, []
     for _ in range(random.randint(3, 16)):
         now += random.choice([1, 1, 2, 5, 30])
         timestamp = max(0, now - random.choice([0, 0, 0, 1, 3, 12]))
+        if pen.is_in_order:
+            timestamp = now
         if not pen.all_times_differ or all(timestamp != sent[3] for sent in records):
             sent = random.choice(pen.topics), random.choice(KEYS), random.choice(VALUES), timestamp
             records.append(sent)
-    return Drawn(chain, tuple(records))
+    return Drawn(chain, tuple(records), pen.has_headers)
+
+
+def _without_punctuators(chain: list[Any]) -> list[Any]:
+    """Kafka Streams' driver has one stream time for all sub-topologies."""
+    found = [_without_punctuators(each) if isinstance(each, list) else each for each in chain]
+    return [*found[:3], 3] if found[:1] == ["process"] else found
 
 
 def smallest(found: Drawn, differs: Callable[[Drawn], bool]) -> Drawn:
