@@ -14,7 +14,7 @@ from typing import Any
 
 from suiro.foundation.files import replace_file
 from suiro.streams.errors import TopologyError
-from suiro.streams.topology.nodes import Node
+from suiro.streams.topology.nodes import Node, Suppress
 from suiro.streams.topology.topology import stores_of
 from suiro.streams_spark.plan import Plan
 
@@ -83,6 +83,8 @@ def describe_state(plan: Plan) -> dict[str, Any]:
                 "value": spec.value.name,
                 "window_size_ms": spec.window_size_ms,
                 **where,
+                # A changelog that it gets later would have the rows that change from then on, and not the others.
+                **({} if spec.logged or spec.kind == "global" else {"unlogged": True}),
             }
         for node in sub.nodes:
             if stores_of(node):
@@ -104,8 +106,12 @@ def _operator(node: Node) -> Entry:
     operator: Any = node.operator
     windows = getattr(operator, "windows", None)
     does = getattr(operator, "aggregation", operator)
+    waits = {}
+    if isinstance(operator, Suppress):
+        waits["waits"] = "for windows to close" if operator.time_limit_ms is None else "for a time"
     return {
         "kind": type(operator).__name__,
+        **waits,
         "does": getattr(does, "kind", getattr(does, "join", None)),
         "stores": list(stores_of(node)),
         "windows": None if windows is None else {"kind": type(windows).__name__, **_bounds(windows)},
@@ -139,8 +145,8 @@ def compare(old: Entry, new: Entry) -> list[Difference]:
         found += [Difference(one, name, "new", "is new") for name in fresh]
         for name in before:
             for what, was in before[name].items():
-                if name in now and now[name].get(what) != was:
-                    said = f"{what} was {_told(was)}, is {_told(now[name].get(what))}"
+                if name in now and now[name].get(what, False) != was:
+                    said = f"{what} was {_told(was)}, is {_told(now[name].get(what, False))}"
                     found.append(Difference(one, name, "changed", said))
     return found
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from suiro.streams import Materialized, StreamsBuilder, TimeWindows, TopologyError, serdes
+from suiro.streams import Materialized, StreamsBuilder, Suppressed, TimeWindows, TopologyError, serdes
 from suiro.streams.errors import ProcessingError
 from suiro.streams_spark.description import FILE, check_description
 from suiro.streams_spark.failures import cause_of
@@ -111,3 +111,26 @@ def test_the_users_error_is_made_again_from_sparks_text() -> None:
     assert found.__cause__ is failure
     other = RuntimeError("something else")
     assert cause_of(other) is other
+
+
+def test_a_changelog_that_a_store_gets_later_would_lack_rows(tmp_path: Path) -> None:
+    def counted(builder: StreamsBuilder, *, logged: bool) -> None:
+        grouped = builder.stream("a", **TEXT).group_by_key()
+        grouped.count(materialized=Materialized.as_("counts", logged=logged), name="counting")
+
+    check_description(planned(lambda b: counted(b, logged=False)), tmp_path)
+    with pytest.raises(TopologyError, match="store counts: unlogged was True, is False"):
+        check_description(planned(lambda b: counted(b, logged=True)), tmp_path)
+
+
+def test_what_waits_for_its_time_does_not_go_on_as_what_waits_for_its_window(tmp_path: Path) -> None:
+    """Early updates would leave as final results, and others follow."""
+
+    def suppressed(builder: StreamsBuilder, suppressed: Suppressed) -> None:
+        windows = builder.stream("a", **TEXT).group_by_key().windowed_by(TimeWindows.of_size(10))
+        counts = windows.count(materialized=Materialized.as_("w"), name="windows")
+        counts.suppress(suppressed, name="held").to_stream().to("b")
+
+    check_description(planned(lambda b: suppressed(b, Suppressed.until_time_limit(5))), tmp_path)
+    with pytest.raises(TopologyError, match="operator held: waits was for a time, is for windows to close"):
+        check_description(planned(lambda b: suppressed(b, Suppressed.until_window_closes())), tmp_path)
