@@ -251,7 +251,8 @@ class KStream(AsyncOperators, BatchOperators):
         partitioner: Partitioner | None = None,
         name: Name = None,
     ) -> None:
-        """Writes a topic; `topic` may be a function (key, value, record context) -> name.
+        """Writes a topic; `topic` may be a function (key, value, None) -> name. None stands where Kafka Streams has the
+        record context.
 
         A serde that is not known is `serdes.natural`: text as UTF-8, numbers as 64 bits, dicts as JSON. A null value
         stays null, which deletes the row of a compacted topic.
