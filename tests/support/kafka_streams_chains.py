@@ -202,11 +202,11 @@ def _build(b: StreamsBuilder, chain: list[Any], shared: dict[int, Any]) -> Any:
         case "to_table", [above, store, history]:
             return build(above).to_table(materialized=_rows(store, history))
         case "to_stream", [above]:
-            return build(above).to_stream()
+            return _of_any_value(build(above).to_stream())
         case "to_stream_by", [above, number]:
-            return build(above).to_stream(lambda key, value: selected(number, value))
+            return _of_any_value(build(above).to_stream(lambda key, value: selected(number, value)))
         case "without_windows", [above]:
-            return build(above).to_stream(lambda key, value: key.key)
+            return _of_any_value(build(above).to_stream(lambda key, value: key.key))
         case "repartition", [above]:
             return build(above).repartition()
         case "filter", [above, number]:
@@ -306,6 +306,11 @@ def _build(b: StreamsBuilder, chain: list[Any], shared: dict[int, Any]) -> Any:
         case "suppress", [above, "time", limit, records]:
             return build(above).suppress(Suppressed.until_time_limit(limit, max_records=records))
     raise AssertionError(chain)
+
+
+def _of_any_value(stream: Any) -> Any:
+    """Counts, of which texts may be made."""
+    return stream.map_values(lambda value: value, value=serdes.json)
 
 
 def _aggregated(group: Any, window: list[Any] | None, kind: str, store: str | None) -> Any:
@@ -662,8 +667,7 @@ def drawn(seed: int) -> Drawn:
     random = Random(seed)
     pen = _Pen(random)
     chain = pen.end()
-    if len(pen.topics) > 1:
-        chain = _without_punctuators(chain)
+    chain = _with_punctuators_that_agree(chain, has_one_topic=len(pen.topics) == 1)
     now, records = 0, []
     for _ in range(random.randint(3, 16)):
         now += random.choice([1, 1, 2, 5, 30])
@@ -676,10 +680,22 @@ def drawn(seed: int) -> Drawn:
     return Drawn(chain, tuple(records), pen.has_headers)
 
 
-def _without_punctuators(chain: list[Any]) -> list[Any]:
+def _with_punctuators_that_agree(chain: list[Any], *, has_one_topic: bool) -> list[Any]:
     """Kafka Streams' driver has one stream time for all sub-topologies."""
-    found = [_without_punctuators(each) if isinstance(each, list) else each for each in chain]
-    return [*found[:3], 3] if found[:1] == ["process"] else found
+    found = [
+        _with_punctuators_that_agree(each, has_one_topic=has_one_topic) if isinstance(each, list) else each
+        for each in chain
+    ]
+    if found[0] == "process" and not (has_one_topic and _is_of_one_task(found[1])):
+        found[3] = 3
+    return found
+
+
+def _is_of_one_task(chain: list[Any]) -> bool:
+    """Whether it has no repartition, for sure."""
+    known = ("stream", "table", "filter", "map_values", "flat_map_values", "split", "to_stream", "process")
+    known += ("table_filter", "table_filter_not", "table_map_values")
+    return chain[0] in known and all(_is_of_one_task(each) for each in chain if isinstance(each, list))
 
 
 def smallest(found: Drawn, differs: Callable[[Drawn], bool]) -> Drawn:
