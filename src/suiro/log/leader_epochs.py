@@ -12,6 +12,7 @@ import contextlib
 from pathlib import Path
 
 from suiro.log.checkpoints import read_or_set_aside, write_checkpoint
+from suiro.log.errors import StorageError
 
 FILE_NAME = "leader-epoch-checkpoint"
 
@@ -41,9 +42,11 @@ class LeaderEpochs:
         if self.entries != before:
             try:
                 self._write()
-            except OSError:
+            except OSError as error:
                 self.entries = before
-                raise
+                raise StorageError(
+                    f"cannot note the leader epoch in {self._path}: {error.strerror}"
+                ) from error
 
     def end_offset(self, epoch: int, *, current: int, log_end_offset: int) -> tuple[int, int] | None:
         """(largest epoch at most `epoch`, where it ended); None for one that has not begun.

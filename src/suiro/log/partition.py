@@ -221,12 +221,11 @@ class PartitionLog:
         self.leader_epoch = max(leader_epoch, self.leader_epoch)
 
     def lead_anew(self, unclean_starts: int) -> None:
-        """After an unclean stop, which may have taken records that were read: what follows is of another epoch, so that
-        whoever read them finds where their log and this one part (KIP-320). An epoch that was given and not kept is not
-        given again, as long as `unclean_starts` rises."""
+        """After an unclean stop, which may have taken records that were read: their readers find by another epoch where
+        the logs part (KIP-320). `unclean_starts` rises: an epoch that was given and not kept is not given again."""
         self.begin_epoch(self.leader_epoch + unclean_starts)
         # On a full disk the next append notes it, or nothing can be appended.
-        with contextlib.suppress(OSError):
+        with contextlib.suppress(StorageError):
             self.leader_epochs.add((self.leader_epoch, self.log_end_offset))
 
     def expire_producers(self, before_ms: int) -> None:
@@ -349,7 +348,7 @@ class PartitionLog:
         if due:
             segment = self.roll()
         if leader_epoch > self.leader_epochs.latest:
-            self._note_epoch()
+            self.leader_epochs.add((self.leader_epoch, self.log_end_offset))
         position = segment.size
         try:
             segment.append(buffers, size, last_offset=last_offset, max_timestamp=max_timestamp)
@@ -381,14 +380,6 @@ class PartitionLog:
                 self.take_offline(str(error))
                 raise
         return segment
-
-    def _note_epoch(self) -> None:
-        try:
-            self.leader_epochs.add((self.leader_epoch, self.log_end_offset))
-        except OSError as error:
-            raise StorageError(
-                f"cannot note the leader epoch in {self.directory}: {error.strerror}"
-            ) from error
 
     def roll(self) -> Segment:
         """Seal the active segment and begin a new one at the log's end."""
