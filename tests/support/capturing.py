@@ -9,14 +9,15 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import fastavro
 import psycopg
 
 from suiro.client import EARLIEST, LATEST, Client
+from suiro.connect import CaptureOptions, PostgresCapture
 from suiro.connect.postgres.encoding import engine
 from suiro.protocol import columnar
 from suiro.registry import RegistryClient
@@ -290,3 +291,37 @@ def difference(folded: dict[Any, Row], table: dict[Any, Row]) -> str:
             }
             lines.append(f"{key}: topic, table: {wrong}")
     return "\n".join(lines)
+
+
+class CaptureWithin:
+    """A capture on a thread of the test's process, where something of it can be replaced."""
+
+    def __init__(self, **options: Any) -> None:
+        self.events: list[Row] = []
+        self.capture = PostgresCapture(CaptureOptions(**options), on_event=self.events.append)
+        self.failed: BaseException | None = None
+        self._thread = threading.Thread(target=self._run, daemon=True)
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *exc_info: object) -> None:
+        self.capture.stop()
+        self._thread.join(60)
+        assert not self._thread.is_alive(), "it does not stop"
+
+    def reaches(self, condition: Callable[[], object], what: str, deadline_s: float = 60.0) -> None:
+        """Waits; an error of the capture is the test's."""
+        wait_until(lambda: self.failed is not None or condition(), deadline_s, what)
+        if self.failed is not None:
+            raise self.failed
+
+    def is_ready(self) -> bool:
+        return any(event["event"] == "ready" for event in self.events)
+
+    def _run(self) -> None:
+        try:
+            self.capture.run()
+        except BaseException as error:
+            self.failed = error

@@ -170,7 +170,6 @@ class Session:
             for block in stream.blocks():
                 busy = True
                 self._changes.process(block)
-                stream.keep_alive()
                 if not self._changes.open:
                     self._between_transactions(stream)
                 self._check_stopped()  # a transaction that is half there is aborted
@@ -186,7 +185,7 @@ class Session:
                 self._check_stopped()
             self._check_periodically(stream)
             if not busy:
-                stream.keep_alive()
+                stream.send_status()
                 stream.wait(pause_s if retries_soon else WAIT_S, self._wakeup)
 
     def _open_stream(self) -> ReplicationStream:

@@ -1,12 +1,15 @@
 """The replication stream: used while the capture keeps up, and the only way to read transactions that are not finished.
 
-`blocks` returns committed transactions only; streamed transactions wait in their spools. `keep_alive` sends status
-updates while a block is processed, but never reports an LSN beyond the one given to `confirm`.
+`blocks` returns committed transactions only; streamed transactions wait in their spools. A thread sends status updates,
+whatever a block's processing takes (a whole topic is read, Kafka or the registry is away), but never reports an LSN
+beyond the one given to `confirm`. Postgres would end a silent connection (wal_sender_timeout), and the next session
+would have the same to process.
 """
 
 from __future__ import annotations
 
 import select
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -17,6 +20,7 @@ from suiro.connect.postgres.encoding.names import quoted
 from suiro.connect.postgres.server.lsn import lsn_text
 from suiro.connect.postgres.server.replication import Replication
 from suiro.connect.postgres.server.spool import Spools
+from suiro.errors import SuiroError
 
 BLOCK_MESSAGES = 30_000
 BLOCK_BYTES = 4 << 20
@@ -49,8 +53,14 @@ class ReplicationStream:
             what=f"read from slot {slot}",
             clock=self._clock,
         )
+        self._lock = threading.Lock()  # of the connection
+        self._closing = threading.Event()
+        self._keeper = threading.Thread(target=self._keep_alive, name="suiro-keep-alive", daemon=True)
+        self._keeper.start()
 
     def close(self) -> None:
+        self._closing.set()
+        self._keeper.join()
         self._spools.close()
         self._replication.close()
 
@@ -85,6 +95,15 @@ class ReplicationStream:
 
     def blocks(self) -> Iterator[Block]:
         """What is there now, at most one block of small transactions; the parts of one that is larger."""
+        with self._lock:
+            ready, streamed = self._read()
+        if ready:
+            yield self._take_pending(ready)
+        if streamed is not None:
+            yield from self._spools.commit(streamed, max_bytes=BLOCK_BYTES)
+
+    def _read(self) -> tuple[int, bytes | None]:
+        """How many of the messages that wait are a block, and the commit of a streamed transaction behind them."""
         size = 0
         last_commit = 0  # how many messages lie up to the last commit
         stop_at_commit = False
@@ -103,10 +122,7 @@ class ReplicationStream:
                 elif kind == _STREAM_ABORT:
                     self._spools.abort(payload)
                 else:
-                    if self._payloads:
-                        yield self._take_pending(len(self._payloads))
-                    yield from self._spools.commit(payload, max_bytes=BLOCK_BYTES)
-                    return
+                    return len(self._payloads), payload
                 continue
             self._payloads.append(payload)
             self._lsns.append(at)
@@ -119,10 +135,8 @@ class ReplicationStream:
                 stop_at_commit = True  # what it asks for happens right behind its transaction
             if len(self._payloads) >= BLOCK_MESSAGES or size >= BLOCK_BYTES:
                 break
-        if last_commit:
-            yield self._take_pending(last_commit)
-        elif len(self._payloads) >= BLOCK_MESSAGES or size >= BLOCK_BYTES:
-            yield self._take_pending(len(self._payloads))  # a part of one transaction
+        is_part = len(self._payloads) >= BLOCK_MESSAGES or size >= BLOCK_BYTES  # of one transaction
+        return last_commit or (len(self._payloads) if is_part else 0), None
 
     def _take_pending(self, count: int) -> Block:
         block = join(self._payloads[:count], self._lsns[:count])
@@ -132,17 +146,22 @@ class ReplicationStream:
 
     def confirm(self, lsn: int) -> None:
         """Confirms that everything before this LSN is in Kafka, so the server may remove it."""
-        self._replication.confirmed = max(self._replication.confirmed, lsn)
-        self.keep_alive()
+        with self._lock:
+            self._replication.confirmed = max(self._replication.confirmed, lsn)
+        self.send_status()
 
-    def keep_alive(self) -> None:
-        """Must be called every few seconds: the server closes a silent connection (wal_sender_timeout)."""
-        interval_ms = (
-            CONFIRM_INTERVAL_MS if self._replication.confirmed > self._status_lsn else STATUS_INTERVAL_MS
-        )
-        if self._clock.monotonic_ms() - self._status_sent_ms >= interval_ms:
-            self._send_status()
+    def send_status(self) -> None:
+        """If it is time to. What was confirmed is told sooner."""
+        with self._lock:
+            is_new = self._replication.confirmed > self._status_lsn
+            now_ms = self._clock.monotonic_ms()
+            if now_ms - self._status_sent_ms >= (CONFIRM_INTERVAL_MS if is_new else STATUS_INTERVAL_MS):
+                self._status_sent_ms, self._status_lsn = now_ms, self._replication.confirmed
+                self._replication.send_status()
 
-    def _send_status(self) -> None:
-        self._status_sent_ms, self._status_lsn = self._clock.monotonic_ms(), self._replication.confirmed
-        self._replication.send_status()
+    def _keep_alive(self) -> None:
+        while not self._closing.wait(STATUS_INTERVAL_MS / 1_000):
+            try:
+                self.send_status()
+            except SuiroError:
+                return  # whoever reads next meets it

@@ -1,0 +1,64 @@
+"""Captures within the test's process: a part of each is replaced, or what it meets is made to last."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from support.capturing import DOCS, CaptureScene, CaptureWithin, Connection, records
+
+from suiro.clock import monotonic_s
+from suiro.connect.postgres.server import stream
+from suiro.connect.postgres.snapshot import topic_state
+
+Within = Callable[..., CaptureWithin]
+
+
+@pytest.fixture
+def within(scene: CaptureScene) -> Within:
+    given = scene.options
+
+    def made(**options: Any) -> CaptureWithin:
+        return CaptureWithin(
+            dsn=given["dsn"],
+            bootstrap_servers=given["bootstrap"],
+            registry=given["registry"],
+            topic_prefix=given["topic_prefix"],
+            **({"tables": ("t",), "heartbeat_s": 0.5} | options),
+        )
+
+    return made
+
+
+@pytest.mark.parametrize("change", ["update t set v = 1 where k = 1", "truncate t"])
+def test_reading_a_topic_may_last_longer_than_postgres_bears_silence(
+    within: Within,
+    scene: CaptureScene,
+    connection: Connection,
+    monkeypatch: pytest.MonkeyPatch,
+    change: str,
+) -> None:
+    """The next session would have the same to read: the capture never got any further."""
+    connection.execute(DOCS.encode())
+    connection.execute(f"alter database {scene.prefix} set wal_sender_timeout = '1s'".encode())
+    monkeypatch.setattr(stream, "STATUS_INTERVAL_MS", 100)
+    batches = topic_state.batches
+    served = "select pid from pg_stat_replication where application_name = 'suiro capture'"
+
+    def lasting(*arguments: Any, **options: Any) -> Iterator[pa.RecordBatch]:
+        """Three times as long as the server waits, unless that has given up."""
+        found = connection.execute(served.encode()).fetchall()
+        ends = monotonic_s() + 3
+        while monotonic_s() < ends and connection.execute(served.encode()).fetchall() == found:
+            yield pa.RecordBatch.from_pylist([])
+        yield from batches(*arguments, **options)
+
+    with within(heartbeat_s=30) as running:
+        running.reaches(running.is_ready, "ready")
+        before = len(records(scene))
+        monkeypatch.setattr(topic_state, "batches", lasting)
+        connection.execute(change.encode())
+        running.reaches(lambda: len(records(scene)) > before or running.capture.status.restarts, "the change")
+        assert running.capture.status.restarts == 0
