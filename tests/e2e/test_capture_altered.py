@@ -249,19 +249,19 @@ def test_a_torn_moment_is_looked_at_again(
 ) -> None:
     """The server's functions see a column that tables do not have yet in the transaction's snapshot: as if neither the
     old column of a name nor the new one were there."""
-    asked = Database.row
+    asked = Database.rows
     looks = 0
 
     def alters(self: Database, query: str, *arguments: object, **what: object) -> object:
         nonlocal looks
         found = asked(self, query, *arguments, **what)  # type: ignore[arg-type]
-        if "from pg_class" in query:
+        if "relreplident" in query:
             looks += 1
             if looks < 3:
                 connection.execute("alter table t drop n; alter table t add n int")
         return found
 
-    monkeypatch.setattr(Database, "row", alters)
+    monkeypatch.setattr(Database, "rows", alters)
     assert [(one.name, one.number) for one in facts(database).columns] == [
         ("k", 1), ("a", 2), ("b", 3), ("n", 6)
     ]  # fmt: skip

@@ -15,9 +15,9 @@ one snapshot: several statements with an ALTER TABLE between them would describe
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from suiro.connect.postgres.encoding.names import quoted
 from suiro.connect.postgres.options import CaptureOptions
@@ -33,7 +33,7 @@ logger = logging.getLogger(__name__)
 
 
 class TableDroppedError(ConfigError):
-    """The table was dropped after the publication's tables were listed."""
+    """The table was dropped, or taken out of the publication, after the publication's tables were listed."""
 
 
 class _ConcurrentAlterError(TransientError):
@@ -182,20 +182,21 @@ def published_tables(database: Database, options: CaptureOptions, version: int) 
         if options.tables:
             wanted = set(options.tables)
             names = [one for one in names if f"{one[0]}.{one[1]}" in wanted]
-        found = []
-        for schema, name in names:
-            try:
-                found.append(_read_table(database, options.publication, schema, name, version))
-            except TableDroppedError as error:
-                logger.info("%s", error)
-        return found
+        return _read_tables(database, options.publication, names, version)
 
     return _in_one_snapshot(database, look)
 
 
 def read_table(database: Database, publication: str, schema: str, name: str, version: int) -> Table:
     """Raises `ConfigError` where the table cannot be captured."""
-    return _in_one_snapshot(database, lambda: _read_table(database, publication, schema, name, version))
+    found = _in_one_snapshot(
+        database, lambda: _read_tables(database, publication, [(schema, name)], version)
+    )
+    if not found:
+        raise TableDroppedError(
+            f"table {schema}.{name} does not exist any more, or is not in publication {publication} any more"
+        )
+    return found[0]
 
 
 def _in_one_snapshot(database: Database, look: Callable[[], T]) -> T:
@@ -211,40 +212,56 @@ def _in_one_snapshot(database: Database, look: Callable[[], T]) -> T:
         return look()
 
 
-def _read_table(database: Database, publication: str, schema: str, name: str, version: int) -> Table:
-    full_name = f"{schema}.{name}"
-    found = database.row(
-        f"select c.oid, c.relreplident, c.relkind = 'p', c.relfilenode, c.relnatts, {_published_as(version)},"
-        " has_table_privilege(c.oid, 'select') from pg_class c join pg_namespace n on n.oid = c.relnamespace"
-        " where n.nspname = %(schema)s and c.relname = %(name)s",
-        {"schema": schema, "name": name, "publication": publication},
-        what=f"read the definition of table {full_name}",
+def _read_tables(
+    database: Database, publication: str, names: Sequence[tuple[str, str]], version: int
+) -> list[Table]:
+    """Those of them that are there and published, by a few statements, however many they are."""
+    found = database.rows(
+        f"select c.oid, n.nspname, c.relname, c.relreplident, c.relkind = 'p', c.relfilenode, c.relnatts,"
+        f" {_published_as(version)}, has_table_privilege(c.oid, 'select') from pg_class c join pg_namespace n"
+        " on n.oid = c.relnamespace"
+        " where (n.nspname, c.relname) in (select * from unnest(%(schemas)s::name[], %(names)s::name[]))"
+        " order by n.nspname, c.relname",
+        {
+            "schemas": [schema for schema, _ in names],
+            "names": [name for _, name in names],
+            "publication": publication,
+        },
+        what=f"read the tables of publication {publication}",
     )
-    if found is None or found[-1] is None:  # rights are those of now
-        raise TableDroppedError(f"table {full_name} does not exist any more; take it out of the publication")
-    oid, identity, is_partitioned, file, attributes, published_as, may_select = found
-    if not may_select:
-        raise ConfigError(
-            f"no permission to read {full_name}: GRANT SELECT ON {quoted(schema, name)} TO this role"
+    oids = [row[0] for row in found if row[-1] is not None]  # rights are those of now: null if it was dropped
+    published = _published_parts(database, publication, oids, version)
+    columns = _columns(database, oids, published)
+    indexes = _indexes(database, oids)
+    tables = []
+    for oid, schema, name, identity, is_partitioned, file, attributes, published_as, may_select in found:
+        if oid not in columns:
+            continue
+        if not may_select:
+            raise ConfigError(
+                f"no permission to read {schema}.{name}: GRANT SELECT ON {quoted(schema, name)} TO this role"
+            )
+        of_table = columns[oid]
+        if is_partitioned:
+            file, of_table = _of_partitions(database, oid, f"{schema}.{name}", of_table)
+        key, unique = _key(indexes.get(oid, []), identity, quoted(schema, name), of_table)
+        tables.append(
+            Table(
+                oid=oid,
+                schema=schema,
+                name=name,
+                identity=identity,
+                columns=tuple(of_table),
+                key=key,
+                key_is_unique=unique,
+                row_filter=published[oid].row_filter,
+                file=file,
+                attributes=attributes,
+                is_partitioned=is_partitioned,
+                published_as=published_as or "",
+            )
         )
-    columns, row_filter = _columns(database, publication, oid, full_name, version)
-    if is_partitioned:
-        file, columns = _of_partitions(database, oid, full_name, columns)
-    key, unique = _key(database, oid, identity, quoted(schema, name), columns)
-    return Table(
-        oid=oid,
-        schema=schema,
-        name=name,
-        identity=identity,
-        columns=tuple(columns),
-        key=key,
-        key_is_unique=unique,
-        row_filter=row_filter,
-        file=file,
-        attributes=attributes,
-        is_partitioned=is_partitioned,
-        published_as=published_as or "",
-    )
+    return tables
 
 
 def _published_as(version: int) -> str:
@@ -255,9 +272,10 @@ def _published_as(version: int) -> str:
         of_schema = (
             ", (select s.oid from pg_publication_namespace s where s.pnpubid = p.oid and s.pnnspid = n.oid)"
         )
+    # As an array, so that an index answers.
     return (
         "(select concat_ws(' ', p.oid, p.xmin, (select max(r.oid) from pg_publication_rel r where r.prpubid = p.oid"
-        " and (r.prrelid = c.oid or r.prrelid in (select relid from pg_partition_ancestors(c.oid))))"
+        " and r.prrelid = any(c.oid || array(select relid::oid from pg_partition_ancestors(c.oid))))"
         f"{of_schema}) from pg_publication p where p.pubname = %(publication)s)"
     )
 
@@ -279,63 +297,88 @@ def _of_partitions(
     ]
 
 
-def _columns(
-    database: Database, publication: str, oid: int, full_name: str, version: int
-) -> tuple[list[Column], str | None]:
-    published: Sequence[int] | None = None
-    row_filter = None
-    if version >= 150000:
-        found = database.row(
-            "select t.attrs::int2[], pg_get_expr(t.qual, t.relid) from pg_get_publication_tables(%s) t"
-            " where t.relid = %s",
-            (publication, oid),
-            what=f"read {full_name} in publication {publication}",
-        )
-        if found is None:
-            raise ConfigError(
-                f"table {full_name} is not in publication {publication}; ALTER PUBLICATION ... ADD TABLE"
-            )
-        published, row_filter = found
-    rows = database.rows(
-        "select attname, atttypid, atttypmod, attnotnull, attnum, attgenerated, atthasmissing, (select"
-        " quote_ident(n.nspname) || '.' || quote_ident(c.collname) from pg_collation c join pg_namespace n on"
-        " n.oid = c.collnamespace where c.oid = attcollation), xmin::text::int8 from pg_attribute where attrelid = %s"
-        " and attnum > 0 and not attisdropped order by attnum",
-        (oid,),
-        what=f"list the columns of {full_name}",
+@dataclass(frozen=True, slots=True)
+class _Published:
+    """Of a table: the numbers of its columns (None: all that are not generated), and which rows."""
+
+    columns: Sequence[int] | None
+    row_filter: str | None
+
+
+def _published_parts(
+    database: Database, publication: str, oids: Sequence[int], version: int
+) -> dict[int, _Published]:
+    if version < 150000:
+        return {oid: _Published(None, None) for oid in oids}
+    found = database.rows(
+        "select t.relid, t.attrs::int2[], pg_get_expr(t.qual, t.relid) from pg_get_publication_tables(%s) t"
+        " where t.relid = any(%s::oid[])",
+        (publication, list(oids)),
+        what=f"read what publication {publication} has of its tables",
     )
-    if published is not None and not set(published) <= {row[4] for row in rows}:
-        raise _ConcurrentAlterError(f"table {full_name} is being altered; look again")
-    columns = [
-        Column(
-            name=row[0],
-            type_oid=row[1],
-            typmod=row[2],
-            not_null=row[3],
-            number=row[4],
-            has_stored_default=bool(row[5]) or row[6],
-            collation=row[7],
-            version=row[8],
-        )
-        for row in rows
-        if (row[4] in published if published is not None else not row[5])
-    ]
-    return columns, row_filter
+    return {oid: _Published(columns, row_filter) for oid, columns, row_filter in found}
+
+
+def _columns(
+    database: Database, oids: Sequence[int], published: Mapping[int, _Published]
+) -> dict[int, list[Column]]:
+    """By table; without those that are not published by now."""
+    rows = database.rows(
+        "select attrelid, attname, atttypid, atttypmod, attnotnull, attnum, attgenerated, atthasmissing, (select"
+        " quote_ident(n.nspname) || '.' || quote_ident(c.collname) from pg_collation c join pg_namespace n on"
+        " n.oid = c.collnamespace where c.oid = attcollation), xmin::text::int8 from pg_attribute"
+        " where attrelid = any(%s::oid[]) and attnum > 0 and not attisdropped order by attrelid, attnum",
+        (list(oids),),
+        what="list the columns of tables",
+    )
+    by_table: dict[int, list[tuple[Any, ...]]] = {oid: [] for oid in oids if oid in published}
+    for oid, *row in rows:
+        if oid in by_table:
+            by_table[oid].append(tuple(row))
+    found = {}
+    for oid, of_table in by_table.items():
+        numbers = published[oid].columns
+        if numbers is not None and not set(numbers) <= {row[4] for row in of_table}:
+            raise _ConcurrentAlterError(f"table {oid} is being altered; look again")
+        found[oid] = [
+            Column(
+                name=row[0],
+                type_oid=row[1],
+                typmod=row[2],
+                not_null=row[3],
+                number=row[4],
+                has_stored_default=bool(row[5]) or row[6],
+                collation=row[7],
+                version=row[8],
+            )
+            for row in of_table
+            if (row[4] in numbers if numbers is not None else not row[5])
+        ]
+    return found
+
+
+def _indexes(database: Database, oids: Sequence[int]) -> dict[int, list[tuple[Any, ...]]]:
+    """By table, the primary key first: whether it is that, whether it is the replica identity, its columns, and whether
+    these are NOT NULL."""
+    found: dict[int, list[tuple[Any, ...]]] = {}
+    for oid, *row in database.rows(
+        "select i.indrelid, i.indisprimary, i.indisreplident, array(select a.attname::text from unnest(i.indkey::int[])"
+        " with ordinality k(n, place) join pg_attribute a on a.attrelid = i.indrelid and a.attnum = k.n"
+        " where k.place <= i.indnkeyatts order by k.place), (select bool_and(a.attnotnull)"
+        " from unnest(i.indkey::int[]) with ordinality k(n, place) join pg_attribute a on a.attrelid = i.indrelid and"
+        " a.attnum = k.n where k.place <= i.indnkeyatts) from pg_index i where i.indrelid = any(%s::oid[]) and"
+        " i.indisunique and i.indisvalid and i.indimmediate and i.indpred is null and i.indexprs is null"
+        " order by i.indisprimary desc, i.indexrelid",
+        (list(oids),),
+        what="list the indexes of tables",
+    ):
+        found.setdefault(oid, []).append(tuple(row))
+    return found
 
 
 def _key(
-    database: Database, oid: int, identity: str, sql_name: str, columns: Sequence[Column]
+    indexes: Sequence[tuple[Any, ...]], identity: str, sql_name: str, columns: Sequence[Column]
 ) -> tuple[tuple[str, ...], bool]:
-    indexes = database.rows(
-        "select i.indisprimary, i.indisreplident, array(select a.attname::text from unnest(i.indkey::int[]) with"
-        " ordinality k(n, place) join pg_attribute a on a.attrelid = i.indrelid and a.attnum = k.n where k.place <="
-        " i.indnkeyatts order by k.place), (select bool_and(a.attnotnull) from unnest(i.indkey::int[]) with"
-        " ordinality k(n, place) join pg_attribute a on a.attrelid = i.indrelid and a.attnum = k.n where k.place <="
-        " i.indnkeyatts) from pg_index i where i.indrelid = %s and i.indisunique and i.indisvalid and i.indimmediate"
-        " and i.indpred is null and i.indexprs is null order by i.indisprimary desc, i.indexrelid",
-        (oid,),
-        what=f"list the indexes of {sql_name}",
-    )
     primary = next((row[2] for row in indexes if row[0]), None)
     hint = (
         f"Choose: ALTER TABLE {sql_name} ADD PRIMARY KEY (...); or ALTER TABLE {sql_name} REPLICA IDENTITY USING INDEX "
