@@ -82,6 +82,7 @@ class Delivery:
         )
         self._compression = codec_id(options.compression)
         self._partition_counts: dict[str, int] = {}
+        self._topic_ids: dict[str, str] = {}
         self._position_partition = 0
         self._added_partitions: set[TopicPartition] = set()
         self._waiting: list[TransactionalBatch] = []
@@ -119,9 +120,23 @@ class Delivery:
             there |= self._client.metadata(missing)
         for name in wanted:
             self._partition_counts[name] = len(there[name].partitions)
+            self._topic_ids[name] = str(there[name].topic_id or "")
 
     def partition_count(self, topic: str) -> int:
         return self._partition_counts[topic]
+
+    def topic_id(self, topic: str) -> str:
+        """As it was when this session last looked: another one once the topic was deleted and created again. Empty where
+        brokers are too old to have any, or the topic is not known yet."""
+        return self._topic_ids.get(topic, "")
+
+    def topic_id_now(self, topic: str, *, partitions: int) -> str:
+        """A topic that was deleted since this session first used it is created again."""
+        found = self._client.metadata([topic]).get(topic)
+        if found is None or str(found.topic_id or "") != self.topic_id(topic):
+            self._partition_counts.pop(topic, None)
+            self.create_topics([topic], partitions=partitions)
+        return self.topic_id(topic)
 
     def add(
         self, topic: str, *, keys: pa.Array, values: pa.Array, timestamps: Any, headers: pa.Array

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Set
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -61,6 +61,14 @@ class EncodedRows:
             if self.tombstones[record] or source not in skipped:
                 kept.add(source, self.key(record), self.value(record))
         return kept.encoded()
+
+    def with_schema(self, schema_id: int) -> EncodedRows:
+        """Of rows that were encoded when their schema had no id yet: it stands behind the first byte of each value."""
+        data = self.value_data if self.value_data.flags.writeable else self.value_data.copy()
+        places = self.value_offsets[:-1].astype(np.int64)
+        for byte, number in enumerate(schema_id.to_bytes(4, "big"), start=1):
+            data[places + byte] = number
+        return replace(self, value_data=data)
 
     @property
     def keys(self) -> pa.Array:

@@ -15,7 +15,7 @@ import json
 import logging
 import secrets
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -134,19 +134,24 @@ class Snapshots:
         return bool(self._changed) or self.reselect.has_changed
 
     def consider(self, table: Table, schema: TableSchema | None = None) -> None:
-        """A table that is new, or whose rows have values that no change told, is read from the beginning."""
+        """Begins with a table that is new, that got values without a change, or whose topic was deleted."""
         state = self.states.get(table.full_name)
+        topic_id = self._delivery.topic_id(self._options.topic(table.schema, table.name))
+        is_of_topic = state is None or state.is_of_topic(topic_id)
         if (
             state is not None
+            and is_of_topic
             and state.matches(table)
             and (schema is None or schema.key_schema_id == state.key_schema_id)
         ):
-            if state.note(table):
+            if state.note(table) or (topic_id and not state.topic_id):
+                state.topic_id = state.topic_id or topic_id
                 self._changed.add(table.full_name)
             return
         if state is not None:
-            logger.info("table %s was changed: it is read again", table.full_name)
-        self.begin(table)
+            what = "was changed" if is_of_topic else "has lost its topic, which was deleted"
+            logger.info("table %s %s: it is read again", table.full_name, what)
+        self.begin(table, lost_changes=not is_of_topic)
 
     def begin(self, table: Table, *, lost_changes: bool = False) -> None:
         """From the beginning, once the stream has passed what the catalogue's state of now came after. A table that was
@@ -174,6 +179,7 @@ class Snapshots:
             since=self._ends(schema.topic),
             was_whole=was_whole,
             key_schema_id=schema.key_schema_id,
+            topic_id=self._delivery.topic_id(schema.topic),
         )
         self.reselect.forget(table.full_name)  # all rows are read, these too
         self._changed.add(table.full_name)
@@ -489,7 +495,7 @@ class Snapshots:
         assert window is not None
         if self.states.get(window.table) is not window.state:
             return  # the table began again, or is gone
-        window.rows = _with_schema(window.rows, self._tables.register_value(window.schema))
+        window.rows = window.rows.with_schema(self._tables.register_value(window.schema))
         written = window.remaining()
         self._emit(
             window.table,
@@ -525,8 +531,14 @@ class Snapshots:
             state = self.states[name]
             if not state.ranges_read or self.reselect.of(name):
                 continue
+            topic = self._topic(name)
+            # What is older than `since` goes: in a topic that was made again meanwhile, that would be what was read.
+            if not state.is_of_topic(self._delivery.topic_id_now(topic, partitions=self._options.partitions)):
+                logger.warning("topic %s was deleted meanwhile: table %s is read again", topic, name)
+                self.restart(name, lost_changes=True)
+                continue
             if state.since:
-                self._tombstones.write_unseen_keys(self._topic(name), state.since, lsn=lsn)
+                self._tombstones.write_unseen_keys(topic, state.since, lsn=lsn)
             state.running, state.after, state.since = False, None, {}
             state.ranges_read = state.was_whole = False
             self._changed.add(name)
@@ -581,12 +593,3 @@ class Snapshots:
 
     def _now_us(self) -> int:
         return self._clock.wall_ms() * 1000
-
-
-def _with_schema(rows: EncodedRows, schema_id: int) -> EncodedRows:
-    """The rows were encoded when their schema had no id yet: it stands behind the first byte of each value."""
-    data = rows.value_data if rows.value_data.flags.writeable else rows.value_data.copy()
-    places = rows.value_offsets[:-1].astype(np.int64)
-    for byte, number in enumerate(schema_id.to_bytes(4, "big"), start=1):
-        data[places + byte] = number
-    return replace(rows, value_data=data)

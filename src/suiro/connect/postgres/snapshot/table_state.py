@@ -17,6 +17,8 @@ class TableState:
     `columns`: those that the table had when it was last looked at, and behind them those that it has lost since it was
     read: the topic still has their values under these names.
 
+    `topic_id`: the topic with another one does not have what was written, however it is named.
+
     `ranges_read`: every range was read, and rows that are owed are what is left. `was_whole`: the topic had every row
     as the table had it when the snapshot began, so older values in it may complete a change.
     """
@@ -35,6 +37,7 @@ class TableState:
     order: list[list[Any]] = field(default_factory=list)
     key_schema_id: int = 0
     published_as: str = ""
+    topic_id: str = ""
 
     @classmethod
     def beginning(cls, table: Table, **others: Any) -> TableState:
@@ -51,6 +54,10 @@ class TableState:
         before = (self.columns, self.file, self.attributes, self.row_filter, self.order, self.published_as)
         self.columns, self.file, self.attributes, self.row_filter, self.order, self.published_as = now
         return now != before
+
+    def is_of_topic(self, topic_id: str) -> bool:
+        """Whether the topic is the one that was written into. What is not known is taken to be the same."""
+        return "" in (self.topic_id, topic_id) or self.topic_id == topic_id
 
     def matches(self, table: Table) -> bool:
         """Whether every row's value in the topic is as the table has it, but for what the stream tells, and ranges that
