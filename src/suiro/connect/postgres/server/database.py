@@ -27,8 +27,14 @@ LOCK_HOLDERS_SHOWN = 5
 _DROPPED = "could not open relation with OID"  # Postgres's view of a publication says it without a code
 
 # What the capture writes are messages to itself: while a synchronous standby is away it must not wait for that. The
-# stream brings rows that policies would hide: reading such a table is an error, not a part of its rows.
-_OWN_SETTINGS = {"statement_timeout": "0", "synchronous_commit": "local", "row_security": "off"}
+# stream brings rows that policies would hide: reading such a table is an error, not a part of its rows. Functions and
+# operators are the server's own: whoever may create some in a schema of the search path would run them as this role.
+_OWN_SETTINGS = {
+    "statement_timeout": "0",
+    "synchronous_commit": "local",
+    "row_security": "off",
+    "search_path": "",
+}
 _SESSION = " ".join(
     f"-c {name}={value}"
     for name, value in {**SESSION_SETTINGS, **_OWN_SETTINGS}.items()

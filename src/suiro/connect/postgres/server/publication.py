@@ -15,7 +15,7 @@ one snapshot: several statements with an ALTER TABLE between them would describe
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
@@ -24,6 +24,7 @@ from suiro.connect.postgres.options import CaptureOptions
 from suiro.connect.postgres.server.database import Database
 from suiro.errors import ConfigError, TransientError, UsageError
 
+FIRST_NORMAL_OID = 16_384  # below are what the server itself has
 MAX_ATTEMPTS = 5
 """At tables that are altered meanwhile."""
 
@@ -72,6 +73,7 @@ class Table:
     key_is_unique: bool  # false: all columns are the key, and no index orders them
     row_filter: str | None
     file: int = 0  # pg_class.relfilenode, of partitions a hash: another one where the table was rewritten
+    key_operators: tuple[str, ...] = ()  # schemas of the operators that compare the key's columns; none: pg_catalog
     attributes: int = 0  # pg_class.relnatts: the highest number that a column had by now
     is_partitioned: bool = False
     published_as: str = (
@@ -81,6 +83,11 @@ class Table:
     @property
     def full_name(self) -> str:
         return f"{self.schema}.{self.name}"
+
+    @property
+    def operator_schemas(self) -> tuple[str, ...]:
+        """Of the key's columns, as SQL takes them."""
+        return self.key_operators or ("pg_catalog",) * len(self.key)
 
     @property
     def sql_rows(self) -> str:
@@ -233,6 +240,9 @@ def _read_tables(
     published = _published_parts(database, publication, oids, version)
     columns = _columns(database, oids, published)
     indexes = _indexes(database, oids)
+    operators = _operators(
+        database, {column.type_oid for of_table in columns.values() for column in of_table}
+    )
     tables = []
     for oid, schema, name, identity, is_partitioned, file, attributes, published_as, may_select in found:
         if oid not in columns:
@@ -245,6 +255,7 @@ def _read_tables(
         if is_partitioned:
             file, of_table = _of_partitions(database, oid, f"{schema}.{name}", of_table)
         key, unique = _key(indexes.get(oid, []), identity, quoted(schema, name), of_table)
+        types = {column.name: column.type_oid for column in of_table}
         tables.append(
             Table(
                 oid=oid,
@@ -254,6 +265,7 @@ def _read_tables(
                 columns=tuple(of_table),
                 key=key,
                 key_is_unique=unique,
+                key_operators=tuple(operators.get(types[column], "pg_catalog") for column in key),
                 row_filter=published[oid].row_filter,
                 file=file,
                 attributes=attributes,
@@ -374,6 +386,21 @@ def _indexes(database: Database, oids: Sequence[int]) -> dict[int, list[tuple[An
     ):
         found.setdefault(oid, []).append(tuple(row))
     return found
+
+
+def _operators(database: Database, types: Set[int]) -> dict[int, str]:
+    """Of types that are not built in, and that sort by operators of their own (as `citext`): the schema of these."""
+    found = database.rows(
+        "with recursive known(oid, base) as (select t.oid, t.oid from pg_type t where t.oid = any(%s::oid[]) union all"
+        " select k.oid, t.typbasetype from known k join pg_type t on t.oid = k.base where t.typtype = 'd')"
+        " select k.oid, quote_ident(n.nspname) from known k join pg_opclass c on c.opcintype = k.base and c.opcdefault"
+        " join pg_am a on a.oid = c.opcmethod and a.amname = 'btree' join pg_amop o on o.amopfamily = c.opcfamily and"
+        " o.amoplefttype = c.opcintype and o.amoprighttype = c.opcintype and o.amopstrategy = 5"
+        " join pg_operator p on p.oid = o.amopopr join pg_namespace n on n.oid = p.oprnamespace",
+        ([oid for oid in types if oid >= FIRST_NORMAL_OID],),
+        what="look for the operators of types",
+    )
+    return dict(found)
 
 
 def _key(

@@ -133,9 +133,9 @@ def _where(table: Table, *conditions: str) -> str:
 
 
 def _conditions(database: Database, table: Table, wanted: Range) -> list[str]:
-    names = ", ".join(quoted(name) for name in table.key)
+    names = [quoted(name) for name in table.key]
     conditions = [
-        f"({names}) {operator} ({_literals(database, table, bound)})"
+        _compared(table, names, operator, _literals(database, table, bound))
         for bound, operator in ((wanted.after, ">"), (wanted.until, "<="))
         if bound is not None
     ]
@@ -145,13 +145,46 @@ def _conditions(database: Database, table: Table, wanted: Range) -> list[str]:
     return conditions
 
 
-def _literals(database: Database, table: Table, key: Sequence[str]) -> str:
+def _compared(table: Table, names: Sequence[str], operator: str, literals: Sequence[str]) -> str:
+    """The key's columns and a key, in the order that `order by` has: by the operators of the types, which need not be
+    in the search path. An operator of another name, found by way of a cast, may sort otherwise."""
+    schemas = table.operator_schemas
+    if len(set(schemas)) == 1:
+        return f"({', '.join(names)}) operator({schemas[0]}.{operator}) ({', '.join(literals)})"
+    # A comparison of rows takes one schema for all. The first column's alone lets an index answer.
+    said = ""
+    for name, schema, literal in reversed(list(zip(names, schemas, literals, strict=True))):
+        strict, loose = (f"{name} operator({schema}.{one}) {literal}" for one in (operator[0], operator[0] + "="))
+        if said:
+            said = f"({loose} and ({strict} or {said}))"
+        else:
+            said = strict if operator == operator[0] else loose
+    return said
+
+
+def _literals(database: Database, table: Table, key: Sequence[str]) -> list[str]:
     """The key's columns as it names them, in their types and collations."""
     columns = {column.name: column for column in table.columns}
-    return ", ".join(
+    return [
         f"{database.literal(text)}::{database.type_name(columns[name].type_oid)}"
         + (f" collate {columns[name].collation}" if columns[name].collation else "")
         for name, text in zip(table.key, key, strict=True)
+    ]
+
+
+def _is_one_of(database: Database, table: Table, keys: Sequence[Bound]) -> str:
+    names = [quoted(name) for name in table.key]
+    schemas = table.operator_schemas
+    if len(set(schemas)) == 1:
+        listed = ", ".join(f"({', '.join(_literals(database, table, key))})" for key in keys)
+        return f"({', '.join(names)}) operator({schemas[0]}.=) any (select * from (values {listed}) given)"
+    return "(" + " or ".join(_equal(names, schemas, _literals(database, table, key)) for key in keys) + ")"
+
+
+def _equal(names: Sequence[str], schemas: Sequence[str], literals: Sequence[str]) -> str:
+    return " and ".join(
+        f"{name} operator({schema}.=) {literal}"
+        for name, schema, literal in zip(names, schemas, literals, strict=True)
     )
 
 
@@ -170,15 +203,15 @@ def in_order(table: Table, texts: Sequence[str]) -> tuple[str, ...]:
 def keys_after(database: Database, table: Table, bound: Bound, keys: Sequence[Bound]) -> list[bool]:
     """Of each key: whether it comes after the bound, in the order of the ranges."""
     found: list[bool] = []
-    names = ", ".join(f"k{number}" for number in range(len(table.key)))
+    names = [f"k{number}" for number in range(len(table.key))]
     for first in range(0, len(keys), KEYS_AT_ONCE):
         listed = ", ".join(
-            f"({place}, {_literals(database, table, key)})"
+            f"({place}, {', '.join(_literals(database, table, key))})"
             for place, key in enumerate(keys[first : first + KEYS_AT_ONCE])
         )
         rows = database.rows(
-            f"select ({names}) > ({_literals(database, table, bound)}) from (values {listed}) given (place, {names})"
-            " order by place",
+            f"select {_compared(table, names, '>', _literals(database, table, bound))}"
+            f" from (values {listed}) given (place, {', '.join(names)}) order by place",
             what=f"compare keys of {table.full_name}",
         )
         found += [bool(row[0]) for row in rows]
@@ -193,14 +226,12 @@ def read_keys(
     Portions become larger as rows turn out to be small, so `limit_bytes` is passed by little more than one row where
     rows are alike; at least one key is read.
     """
-    names = ", ".join(quoted(name) for name in table.key)
     parts: list[bytes] = []
     header, size, done = b"", 0, 0
     portion = FIRST_KEYS
     while done < len(keys) and size < limit_bytes:
         some = keys[done : done + portion]
-        listed = ", ".join(f"({_literals(database, table, key)})" for key in some)
-        data = _copy_rows(database, table, selected, f"({names}) in (select * from (values {listed}) given)")
+        data = _copy_rows(database, table, selected, _is_one_of(database, table, some))
         if not data.startswith(SIGNATURE) or not data.endswith(_TRAILER):
             raise CorruptMessageError(f"read table {table.full_name}: what COPY gave has no header or no end")
         header = data[:_HEADER_BYTES]
@@ -216,7 +247,7 @@ def invalid_key(database: Database, table: Table, keys: Sequence[Bound]) -> Boun
     """The first key that Postgres does not take for one any more, such as one with a label that an enum had."""
     try:
         if keys:
-            listed = ", ".join(f"({_literals(database, table, key)})" for key in keys)
+            listed = ", ".join(f"({', '.join(_literals(database, table, key))})" for key in keys)
             database.rows(f"select from (values {listed}) given", what=f"check keys of {table.full_name}")
         return None
     except UsageError:
