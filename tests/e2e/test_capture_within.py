@@ -8,10 +8,13 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from support.capturing import DOCS, CaptureScene, CaptureWithin, Connection, records
+from support.postgres import VERSION
+from support.waiting import wait_until
 
 from suiro.clock import monotonic_s
 from suiro.connect.postgres.server import stream
 from suiro.connect.postgres.snapshot import topic_state
+from suiro.connect.postgres.snapshot.snapshots import Snapshots
 
 Within = Callable[..., CaptureWithin]
 
@@ -62,3 +65,42 @@ def test_reading_a_topic_may_last_longer_than_postgres_bears_silence(
         connection.execute(change.encode())
         running.reaches(lambda: len(records(scene)) > before or running.capture.status.restarts, "the change")
         assert running.capture.status.restarts == 0
+
+
+@pytest.mark.parametrize(
+    "setting",
+    [
+        "idle_in_transaction_session_timeout",
+        "idle_session_timeout",
+        pytest.param(
+            "transaction_timeout",
+            marks=pytest.mark.skipif(VERSION < 17, reason="Postgres 17 has it first"),
+        ),
+    ],
+)
+def test_no_time_limit_of_the_database_ends_a_first_snapshot(
+    within: Within,
+    scene: CaptureScene,
+    connection: Connection,
+    monkeypatch: pytest.MonkeyPatch,
+    setting: str,
+) -> None:
+    """It lasts for hours, in one transaction, whose connections wait for each other."""
+    connection.execute("create table t (k int primary key); insert into t select generate_series(1, 5000)")
+    connection.execute("create table u (k int primary key); insert into u values (1)")
+    connection.execute(f"alter database {scene.prefix} set {setting} = '500ms'".encode())
+    emit = Snapshots._emit
+    waiting = (
+        "select count(*) from pg_stat_activity where datname = current_database() and application_name = 'suiro capture'"
+        " and state like 'idle%' and clock_timestamp() - state_change < '750ms'"
+    )
+
+    def lasting(self: Snapshots, *arguments: Any, **options: Any) -> None:
+        emit(self, *arguments, **options)
+        wait_until(lambda: connection.execute(waiting.encode()).fetchone() == (0,), 30, "idle connections")
+
+    monkeypatch.setattr(Snapshots, "_emit", lasting)
+    with within(tables=("t", "u"), heartbeat_s=30) as running:
+        running.reaches(running.is_ready, "ready")
+        assert running.capture.status.restarts == 0
+    assert len(records(scene)) == 5_000

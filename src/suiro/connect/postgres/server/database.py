@@ -24,13 +24,17 @@ OLDEST_VERSION = 140000
 SHARED_LOCK_TIMEOUT = "10s"  # of connections that share an exported snapshot
 LOCK_TIMEOUT_MS = 1_000  # of what is asked between blocks of the stream, which waits meanwhile
 LOCK_HOLDERS_SHOWN = 5
+HAS_TRANSACTION_TIMEOUT = 170000
 _DROPPED = "could not open relation with OID"  # Postgres's view of a publication says it without a code
 
 # What the capture writes are messages to itself: while a synchronous standby is away it must not wait for that. The
 # stream brings rows that policies would hide: reading such a table is an error, not a part of its rows. Functions and
 # operators are the server's own: whoever may create some in a schema of the search path would run them as this role.
+# One connection holds the snapshot of a table for hours while others read it, and the catalogue is asked now and then.
 _OWN_SETTINGS = {
     "statement_timeout": "0",
+    "idle_in_transaction_session_timeout": "0",
+    "idle_session_timeout": "0",
     "synchronous_commit": "local",
     "row_security": "off",
     "search_path": "",
@@ -113,11 +117,20 @@ def _message_of(error: psycopg2.Error) -> str:
 def connect_replication(dsn: str) -> Any:
     """A connection that speaks the replication protocol. Streamed transactions begin early: memory stays small."""
     with postgres_errors("connect for replication"):
-        return psycopg2.connect(
+        connection = psycopg2.connect(
             dsn,
             connection_factory=psycopg2.extras.LogicalReplicationConnection,
             **CONNECTION,
         )
+        _lift_transaction_timeout(connection)
+        return connection
+
+
+def _lift_transaction_timeout(connection: Any) -> None:
+    """Older servers refuse a connection that names the setting."""
+    if connection.server_version >= HAS_TRANSACTION_TIMEOUT:
+        with connection.cursor() as cursor:
+            cursor.execute("set transaction_timeout = 0")
 
 
 class Database:
@@ -136,6 +149,7 @@ class Database:
                 **_KEEPALIVE,
             )
             self._connection.autocommit = True
+            _lift_transaction_timeout(self._connection)
         self._type_names: dict[int, str] = {}
 
     def __enter__(self) -> Self:
