@@ -377,3 +377,19 @@ def test_a_table_that_is_not_there_is_named(
     with running(tmp_path, bootstrap, section(topic, topic, name, postgres.dsn)) as runtime:
         told = reaches(runtime, topic, lambda at: at["error"], "an error")
     assert said in told["error"]
+
+
+def test_a_network_that_goes_silent_ends_the_connection(
+    postgres: Postgres, table: str, tmp_path: Path
+) -> None:
+    """With the system's own limits, a sink waited for hours."""
+    about = About(name="x", folder=tmp_path, clock=SystemClock())
+    sink = PostgresSink({"dsn": f"{postgres.dsn}&keepalives_idle=7", "table": table, "key": ["id"]}, about)
+    try:
+        sink.open()
+        used = sink._connected.info.get_parameters()
+    finally:
+        sink.close()
+    assert {name: used.get(name) for name in ("keepalives_idle", "keepalives_count", "tcp_user_timeout")} == {
+        "keepalives_idle": "7", "keepalives_count": "3", "tcp_user_timeout": "60000"
+    }  # fmt: skip

@@ -125,3 +125,16 @@ def test_functions_of_others_are_not_called(scene: CaptureScene, connection: Con
     capture.ready()
     scene.wait_same(connection, "t", "(select k, host(a) as a from t) printed", ["k"])
     assert capture.stop() == 0
+
+
+def test_options_of_the_dsn_hold_beside_those_of_the_capture(
+    connection: Connection, postgres: Postgres, prefix: str
+) -> None:
+    connection.execute(f"create role {prefix}".encode())
+    try:
+        with Database(f"{dsn_of(postgres, prefix)}&options=-c%20role%3D{prefix}%20-c%20datestyle%3DGerman") as made:
+            found = made.row("select current_user, current_setting('datestyle')", what="ask")
+        assert found is not None
+        assert (found[0], found[1][:3]) == (prefix, "ISO")
+    finally:
+        connection.execute(f"drop role {prefix}".encode())

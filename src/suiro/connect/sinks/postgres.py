@@ -28,6 +28,7 @@ from psycopg import sql
 
 from suiro.connect.connectors import About, SinkBatch, SinkRecord, check_expected
 from suiro.connect.datasets import postgres_table
+from suiro.connect.postgres_network import network_parameters
 from suiro.connect.values import plain_json
 from suiro.errors import TransientError, UsageError
 from suiro.foundation.nesting import parse_json
@@ -94,11 +95,13 @@ class PostgresSink:
 
     def open(self) -> None:
         try:
+            given = psycopg.conninfo.conninfo_to_dict(self._settings.dsn)
             self._connection = psycopg.connect(
                 self._settings.dsn,
                 # A pooler may give another connection of the server, where this name is somebody else's statement.
                 prepare_threshold=None,
                 application_name=f"suiro-connect-{self._name}",
+                **network_parameters(given),
             )
             with self._connection.transaction():
                 self._make_offsets_table(self._connection)

@@ -18,6 +18,7 @@ import psycopg2.extras
 
 from suiro.connect.postgres.encoding.types import SESSION_SETTINGS
 from suiro.connect.postgres.server.lsn import parse_lsn
+from suiro.connect.postgres_network import network_parameters
 from suiro.errors import BrokenConnectionError, ConfigError, SuiroError, TransientError, UsageError
 
 OLDEST_VERSION = 140000
@@ -44,14 +45,6 @@ _SESSION = " ".join(
     for name, value in {**SESSION_SETTINGS, **_OWN_SETTINGS}.items()
     if name != "client_encoding"
 )
-_KEEPALIVE = {"keepalives": 1, "keepalives_idle": 30, "keepalives_interval": 10, "keepalives_count": 3}
-CONNECTION: dict[str, Any] = {
-    "application_name": "suiro capture",
-    "options": _SESSION,
-    "client_encoding": "UTF8",
-    **_KEEPALIVE,
-}
-"""Parameters of libpq for connections that replicate."""
 _OPERATIONAL = frozenset({"08", "28", "40", "53", "54", "55", "57", "58"})
 """Classes of codes that tell of the server or the connection, not of what was asked."""
 
@@ -114,13 +107,24 @@ def _message_of(error: psycopg2.Error) -> str:
     return "; ".join(str(part) for part in (primary, detail, hint) if part)
 
 
+def parameters(dsn: str, settings: str = "") -> dict[str, Any]:
+    """Of libpq, beside those of the DSN. Of its `options`, those stay that the capture does not set itself."""
+    given = psycopg2.extensions.parse_dsn(dsn)
+    return {
+        **network_parameters(given),
+        "application_name": "suiro capture",
+        "options": " ".join(part for part in (given.get("options"), _SESSION, settings) if part),
+        "client_encoding": "UTF8",
+    }
+
+
 def connect_replication(dsn: str) -> Any:
     """A connection that speaks the replication protocol. Streamed transactions begin early: memory stays small."""
     with postgres_errors("connect for replication"):
         connection = psycopg2.connect(
             dsn,
             connection_factory=psycopg2.extras.LogicalReplicationConnection,
-            **CONNECTION,
+            **parameters(dsn),
         )
         _lift_transaction_timeout(connection)
         return connection
@@ -142,11 +146,7 @@ class Database:
     def __init__(self, dsn: str, *, lock_timeout_ms: int = 0) -> None:
         with postgres_errors("connect"):
             self._connection = psycopg2.connect(
-                dsn,
-                application_name="suiro capture",
-                options=f"{_SESSION} -c lock_timeout={lock_timeout_ms}",
-                client_encoding="UTF8",
-                **_KEEPALIVE,
+                dsn, **parameters(dsn, f"-c lock_timeout={lock_timeout_ms}")
             )
             self._connection.autocommit = True
             _lift_transaction_timeout(self._connection)

@@ -15,7 +15,7 @@ from psycopg import pq
 from psycopg.conninfo import make_conninfo
 
 from suiro.clock import Clock
-from suiro.connect.postgres.server.database import CONNECTION, refused
+from suiro.connect.postgres.server.database import parameters, refused
 from suiro.errors import BrokenConnectionError
 
 _WAL = struct.Struct(">cqqq")
@@ -38,7 +38,7 @@ class Replication:
         self.confirmed = start_lsn
         """The LSN to confirm; sent when the server asks, and by `send_status`."""
         self._clock = clock
-        info = make_conninfo(dsn, replication="database", **CONNECTION)
+        info = make_conninfo(dsn, replication="database", **parameters(dsn))
         with _lost("connect for replication"):
             self._connection = pq.PGconn.connect(info.encode())
         if self._connection.status != pq.ConnStatus.OK:

@@ -1,0 +1,20 @@
+"""What every connection to a Postgres has, so that none waits for ever when the network or the server goes silent."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+NETWORK: dict[str, int] = {
+    "connect_timeout": 30,  # for each host; also of a server that accepts and says nothing
+    "keepalives": 1,
+    "keepalives_idle": 30,
+    "keepalives_interval": 10,
+    "keepalives_count": 3,
+    "tcp_user_timeout": 60_000,  # what was sent and not acknowledged stops keepalives, and is repeated for 15 minutes
+}
+
+
+def network_parameters(given: Mapping[str, object]) -> dict[str, Any]:
+    """Parameters of libpq. What the user gives (`given`: the parts of a DSN) stays as it is."""
+    return {name: value for name, value in NETWORK.items() if name not in given}

@@ -1,0 +1,47 @@
+"""Connections to a server that accepts and says nothing: a frozen one, or a proxy without one behind it."""
+
+from __future__ import annotations
+
+import socket
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from suiro.clock import SystemClock
+from suiro.connect.postgres.server.database import Database, connect_replication
+from suiro.connect.postgres.server.replication import Replication
+from suiro.connect.postgres_network import NETWORK
+from suiro.errors import BrokenConnectionError
+
+LEAST_S = 2
+"""That libpq takes for a limit."""
+
+
+def streamed(dsn: str) -> Replication:
+    return Replication(dsn, "", start_lsn=0, what="read", clock=SystemClock())
+
+
+@pytest.mark.parametrize("connect", [Database, connect_replication, streamed])
+def test_a_server_that_says_nothing_is_left(
+    connect: Callable[[str], Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A capture that waits in libpq cannot be stopped either."""
+    monkeypatch.setitem(NETWORK, "connect_timeout", LEAST_S)
+    failed: list[BaseException] = []
+
+    def run(dsn: str) -> None:
+        try:
+            connect(dsn)
+        except BaseException as error:
+            failed.append(error)
+
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        dsn = f"host=127.0.0.1 port={server.getsockname()[1]} user=x dbname=x sslmode=disable gssencmode=disable"
+        thread = threading.Thread(target=run, args=(dsn,), daemon=True)
+        thread.start()
+        thread.join(30)
+        assert not thread.is_alive(), "it waits"
+    assert isinstance(failed[0], BrokenConnectionError)
+    assert "timeout expired" in str(failed[0])
