@@ -43,6 +43,7 @@ class ReplicationStream:
         self._status_sent_ms = self._clock.monotonic_ms()
         self._payloads: list[bytes] = []
         self._lsns: list[int] = []
+        self._size = 0  # of what waits: the beginning of a transaction may be there already
         options = (
             f"proto_version '2', publication_names '{quoted(publication)}', messages 'true', streaming 'true'"
         )
@@ -104,7 +105,6 @@ class ReplicationStream:
 
     def _read(self) -> tuple[int, bytes | None]:
         """How many of the messages that wait are a block, and the commit of a streamed transaction behind them."""
-        size = 0
         last_commit = 0  # how many messages lie up to the last commit
         stop_at_commit = False
         while (message := self._replication.read()) is not None:
@@ -126,20 +126,25 @@ class ReplicationStream:
                 continue
             self._payloads.append(payload)
             self._lsns.append(at)
-            size += len(payload)
+            self._size += len(payload)
             if kind == _COMMIT:
                 last_commit = len(self._payloads)
                 if stop_at_commit:
                     break
             elif kind == _MESSAGE and payload.startswith(MESSAGE_PREFIX, _PREFIX_AT):
                 stop_at_commit = True  # what it asks for happens right behind its transaction
-            if len(self._payloads) >= BLOCK_MESSAGES or size >= BLOCK_BYTES:
+            if self._is_full:
                 break
-        is_part = len(self._payloads) >= BLOCK_MESSAGES or size >= BLOCK_BYTES  # of one transaction
-        return last_commit or (len(self._payloads) if is_part else 0), None
+        # Without a commit it is a part of one transaction.
+        return last_commit or (len(self._payloads) if self._is_full else 0), None
+
+    @property
+    def _is_full(self) -> bool:
+        return len(self._payloads) >= BLOCK_MESSAGES or self._size >= BLOCK_BYTES
 
     def _take_pending(self, count: int) -> Block:
         block = join(self._payloads[:count], self._lsns[:count])
+        self._size -= len(block.buffer)
         del self._payloads[:count]
         del self._lsns[:count]
         return block
