@@ -7,7 +7,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from support.capturing import DOCS, CaptureScene, CaptureWithin, Connection, records
+from support.capturing import DOCS, ROWS, CaptureScene, CaptureWithin, Connection, records
 from support.postgres import VERSION
 from support.waiting import wait_until
 
@@ -104,3 +104,27 @@ def test_no_time_limit_of_the_database_ends_a_first_snapshot(
         running.reaches(running.is_ready, "ready")
         assert running.capture.status.restarts == 0
     assert len(records(scene)) == 5_000
+
+
+def test_last_values_of_all_tables_share_their_memory(
+    within: Within, scene: CaptureScene, connection: Connection
+) -> None:
+    tables = ("t", "u", "w")
+    for table in tables:
+        connection.execute(DOCS.replace(" t ", f" {table} ").replace("table t;", f"table {table};").encode())
+    limit = 4 << 20
+    with within(tables=tables, memory_bytes=limit) as running:
+        running.reaches(running.is_ready, "ready")
+        for table in tables:
+            connection.execute(f"update {table} set v = 1 where k <= 100".encode())
+        for table in tables:
+            topic = f"{scene.prefix}.public.{table}"
+            running.reaches(lambda topic=topic: len(scene.topics.records(topic)) == ROWS + 100, topic)
+        session = running.capture._running
+        assert session is not None
+        loaded = session._changes._last_values.values()
+        assert len(loaded) == len(tables)
+        in_memory = sum(len(key) + len(value) for one in loaded for key, value in one._memory.items())
+        assert in_memory <= limit
+    for table in tables:
+        scene.wait_same(connection, table, table, ["k"])

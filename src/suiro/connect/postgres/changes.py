@@ -24,7 +24,7 @@ from suiro.connect.postgres.encoding.headers import OPERATIONS, live_headers, wi
 from suiro.connect.postgres.encoding.pgoutput import Messages, Parser, RelationMessage
 from suiro.connect.postgres.encoding.plain_rows import completed
 from suiro.connect.postgres.snapshot.reselect import ReselectKeys
-from suiro.connect.postgres.snapshot.topic_state import OLD, KeyedValues, load
+from suiro.connect.postgres.snapshot.topic_state import OLD, KeyedValues, Memory, load
 from suiro.connect.postgres.snapshot.visibility import RecentTransactions
 from suiro.connect.postgres.snapshot.window import Window
 from suiro.connect.postgres.tables import Tables, TableSchema
@@ -100,7 +100,7 @@ class Changes:
         self._client = client
         self._extractors = FieldExtractors(schema_text)
         self._directory = directory
-        self._memory_bytes = memory_bytes
+        self._memory = Memory(memory_bytes)
         self._on_new_form = on_new_schema
         self._reselect = reselect
         self._progress = progress
@@ -408,9 +408,7 @@ class Changes:
         """Loads the last values from the topic; they are updated from here on."""
         since = self._progress.trusted_from(schema.relation.full_name)
         self._delivery.flush()
-        values = KeyedValues(
-            self._directory / f"{next(self._numbers)}.values", memory_bytes=self._memory_bytes
-        )
+        values = KeyedValues(self._directory / f"{next(self._numbers)}.values", memory=self._memory)
         load(values, self._client, schema.topic, self._delivery.partition_count(schema.topic), since=since)
         self._last_values[schema.topic] = values
         return values

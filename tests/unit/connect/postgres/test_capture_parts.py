@@ -20,7 +20,7 @@ from suiro.connect.postgres.server.slot_peek import _block
 from suiro.connect.postgres.server.spool import Spools
 from suiro.connect.postgres.snapshot.reselect import ReselectKeys
 from suiro.connect.postgres.snapshot.snapshots import Snapshots
-from suiro.connect.postgres.snapshot.topic_state import KeyedValues
+from suiro.connect.postgres.snapshot.topic_state import KeyedValues, Memory
 from suiro.connect.postgres.snapshot.visibility import KEPT, RecentTransactions, Visibility
 from suiro.errors import ConfigError
 
@@ -157,7 +157,7 @@ def test_what_is_owed_outlives_a_kill() -> None:
 @pytest.mark.parametrize("limit", [1 << 20, 2_000])
 def test_values_on_disk_are_values_in_memory(tmp_path: Path, limit: int) -> None:
     draw = random.Random(3)
-    values = KeyedValues(tmp_path / "values", memory_bytes=limit)
+    values = KeyedValues(tmp_path / "values", memory=Memory(limit))
     plain: dict[bytes, bytes] = {}
     for _ in range(3_000):
         key = b"%d" % draw.randrange(60)
@@ -179,7 +179,7 @@ def test_values_on_disk_are_values_in_memory(tmp_path: Path, limit: int) -> None
 
 
 def test_a_deletion_of_all_rows_stays_within_the_memory(tmp_path: Path) -> None:
-    values = KeyedValues(tmp_path / "values", memory_bytes=100_000)
+    values = KeyedValues(tmp_path / "values", memory=Memory(100_000))
     keys = [b"%d" % number for number in range(5_000)]
     for key in keys:
         values.put(key, b"x" * 50)

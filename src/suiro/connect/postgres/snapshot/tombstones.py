@@ -13,7 +13,7 @@ from suiro.client import Client
 from suiro.clock import SystemClock
 from suiro.connect.postgres.delivery import Delivery, binary_column
 from suiro.connect.postgres.encoding.headers import snapshot_headers
-from suiro.connect.postgres.snapshot.topic_state import KeyedValues, load_older
+from suiro.connect.postgres.snapshot.topic_state import KeyedValues, Memory, load_older
 
 logger = logging.getLogger(__name__)
 
@@ -31,7 +31,7 @@ class SnapshotTombstones:
     def write_unseen_keys(self, topic: str, since: Mapping[str, int], *, lsn: int) -> None:
         """For keys that are alive and were last written before a snapshot began, which has seen all rows since."""
         self._delivery.flush()
-        keys = KeyedValues(self._directory / "unseen.keys", memory_bytes=self._memory_bytes)
+        keys = KeyedValues(self._directory / "unseen.keys", memory=Memory(self._memory_bytes))
         try:
             offsets = {int(partition): end for partition, end in since.items()}
             load_older(keys, self._client, topic, self._delivery.partition_count(topic), offsets)

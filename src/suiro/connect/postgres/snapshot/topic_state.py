@@ -21,7 +21,7 @@ from suiro.topic_table import batches, committed_range
 
 OLD = b"\1"  # in place of a value that nobody may rely on
 
-CACHE_PAGES = -8_192  # KiB, of SQLite
+CACHE_KIB = 8_192  # of SQLite, for the first file; less for each further one
 
 
 def ends(client: Client, topic: str, partitions: int) -> dict[int, int]:
@@ -42,18 +42,37 @@ def scan(client: Client, topic: str, partitions: int) -> Iterator[tuple[int, pa.
                     yield partition, batch
 
 
+class Memory:
+    """How much some `KeyedValues` have in memory together: beyond the limit the largest of them goes to disk."""
+
+    def __init__(self, limit: int) -> None:
+        self.limit = limit
+        self.used = 0
+        self.users: list[KeyedValues] = []
+        self.files = 0
+
+    def add(self, size: int) -> None:
+        self.used += size
+        if self.used > self.limit:
+            max(self.users, key=lambda one: one.size).spill()
+
+
 class KeyedValues:
     """Key to value, in memory up to a limit and in a SQLite file of this process beyond it."""
 
-    def __init__(self, path: Path, *, memory_bytes: int) -> None:
+    def __init__(self, path: Path, *, memory: Memory) -> None:
         self._path = path
-        self._limit = memory_bytes
+        self._shared = memory
         self._memory: dict[bytes, bytes] = {}
-        self._size = 0
+        self.size = 0  # of what is in memory
         self._file: sqlite3.Connection | None = None
+        memory.users.append(self)
 
     def close(self) -> None:
+        self._forget()
+        self._shared.users.remove(self)
         if self._file is not None:
+            self._shared.files -= 1
             self._file.close()
             self._path.unlink(missing_ok=True)
 
@@ -68,43 +87,49 @@ class KeyedValues:
         """The value has at least one byte."""
         before = self._memory.get(key)
         self._memory[key] = value
-        self._size += len(value) - (len(before) if before is not None else -len(key) - 150)
-        if self._size > self._limit:
-            self._spill()
+        self._add(len(value) - (len(before) if before is not None else -len(key) - 150))
 
     def remove(self, key: bytes) -> None:
         if self._file is None:
             before = self._memory.pop(key, None)
             if before is not None:
-                self._size -= len(before) + len(key) + 150
+                self._add(-len(before) - len(key) - 150)
             return
         before = self._memory.get(key)
         self._memory[key] = b""  # hides what the file has, until the next spill
-        self._size -= len(before) if before is not None else -len(key) - 150
-        if self._size > self._limit:
-            self._spill()
+        self._add(-len(before) if before is not None else len(key) + 150)
 
     def all_keys(self) -> Iterator[bytes]:
         if self._file is not None:
-            self._spill()
+            self.spill()
             for (key,) in self._file.execute("select key from entries"):
                 yield bytes(key)
             return
         yield from list(self._memory)
 
     def clear(self) -> None:
-        self._memory.clear()
-        self._size = 0
+        self._forget()
         if self._file is not None:
             self._file.execute("delete from entries")
 
-    def _spill(self) -> None:
+    def _add(self, size: int) -> None:
+        self.size += size
+        self._shared.add(size)
+
+    def _forget(self) -> None:
+        """What is in memory."""
+        self._memory.clear()
+        self._shared.used -= self.size
+        self.size = 0
+
+    def spill(self) -> None:
         if self._file is None:
+            self._shared.files += 1
             self._path.unlink(missing_ok=True)
             self._file = sqlite3.connect(self._path, isolation_level=None, check_same_thread=False)
             self._file.execute("pragma journal_mode = off")  # a cache: gone with the process
             self._file.execute("pragma synchronous = off")
-            self._file.execute(f"pragma cache_size = {CACHE_PAGES}")
+            self._file.execute(f"pragma cache_size = -{CACHE_KIB // self._shared.files}")
             self._file.execute("create table entries (key blob primary key, value blob) without rowid")
         kept = [(key, value) for key, value in self._memory.items() if value]
         gone = [(key,) for key, value in self._memory.items() if not value]
@@ -112,8 +137,7 @@ class KeyedValues:
         self._file.executemany("insert or replace into entries values (?, ?)", kept)
         self._file.executemany("delete from entries where key = ?", gone)
         self._file.execute("commit")
-        self._memory.clear()
-        self._size = 0
+        self._forget()
 
 
 def load(
