@@ -11,10 +11,13 @@ from support.capturing import DOCS, ROWS, CaptureScene, CaptureWithin, Connectio
 from support.postgres import VERSION
 from support.waiting import wait_until
 
+from suiro.client import LATEST
 from suiro.clock import monotonic_s
+from suiro.connect.postgres.delivery import Delivery
 from suiro.connect.postgres.server import stream
 from suiro.connect.postgres.snapshot import topic_state
 from suiro.connect.postgres.snapshot.snapshots import Snapshots
+from suiro.errors import FencedError
 
 Within = Callable[..., CaptureWithin]
 
@@ -128,3 +131,43 @@ def test_last_values_of_all_tables_share_their_memory(
         assert in_memory <= limit
     for table in tables:
         scene.wait_same(connection, table, table, ["k"])
+
+
+@pytest.mark.parametrize("is_once", [True, False], ids=["it slept", "it is too large"])
+def test_a_transaction_that_was_open_for_too_long(
+    within: Within,
+    scene: CaptureScene,
+    connection: Connection,
+    monkeypatch: pytest.MonkeyPatch,
+    is_once: bool,
+) -> None:
+    """The coordinator aborts it and fences the capture, which nobody has taken the place of."""
+    connection.execute("create table t (k int primary key)")
+    commit, place = Delivery.commit, (f"{scene.prefix}.public.t", 0)
+    slept: list[object] = []
+
+    def sleeps(self: Delivery, *arguments: Any, **options: Any) -> None:
+        if self._waiting and not (slept and is_once):
+            self.flush()
+            slept.append(self)
+            client = scene.topics.client
+            end = client.list_offsets({place: LATEST})[place].offset
+            wait_until(
+                lambda: client.list_offsets({place: LATEST}, read_committed=True)[place].offset > end,
+                60,
+                "the marker of the coordinator",
+            )
+        commit(self, *arguments, **options)
+
+    with within(transaction_timeout_ms=1_000) as running:
+        running.reaches(running.is_ready, "ready")
+        monkeypatch.setattr(Delivery, "commit", sleeps)
+        connection.execute("insert into t values (1)")
+        if is_once:
+            running.reaches(lambda: len(records(scene)) == 1, "the row")
+            assert running.capture.status.restarts == 1
+        else:
+            with pytest.raises(FencedError, match="open for longer than 1,000 ms"):
+                running.reaches(lambda: False, "its end", 120)
+    assert len(slept) >= (1 if is_once else 2)
+    assert len(records(scene)) == is_once

@@ -91,6 +91,8 @@ class PostgresCapture:
         # Of the last session: a rival that fenced it is left alone.
         self._identity: ProducerIdentity | None = None
         self._left_open = False
+        self._has_aborted = False
+        self._timed_out_at = -1  # the position before a transaction that was open for too long
 
     def stop(self) -> None:
         self._stop.set()
@@ -147,6 +149,10 @@ class PostgresCapture:
                 except Stopped:
                     return
                 except FencedError as error:
+                    if self._may_repeat():
+                        logger.warning("starting over: a transaction was open for too long: %s", error)
+                        self.status.restarts += 1
+                        continue
                     raise FencedError(
                         f"another capture took over {self.options.name!r}, or a transaction was open for longer than "
                         f"{self.options.transaction_timeout_ms:,} ms; this one ends. Two captures at once need "
@@ -165,6 +171,15 @@ class PostgresCapture:
         finally:
             if base is None:
                 shutil.rmtree(directory, ignore_errors=True)
+
+    def _may_repeat(self) -> bool:
+        """The coordinator ended a transaction that was open for too long, and nobody else has taken over: this process
+        did not run for a while (a machine that slept). Twice at one position, the transaction is too large."""
+        position = 0 if self._running is None else self._running.committed
+        if not self._has_aborted or position == self._timed_out_at:
+            return False
+        self._timed_out_at = position
+        return True
 
     # -- one session ---------------------------------------------------------------------------------------
 
@@ -234,6 +249,7 @@ class PostgresCapture:
     def _end_of(self, delivery: Delivery) -> None:
         delivery.close()
         self._identity, self._left_open = delivery.identity, delivery.left_open
+        self._has_aborted = delivery.has_aborted
 
     def _start(
         self,

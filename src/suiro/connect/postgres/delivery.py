@@ -68,9 +68,11 @@ class Delivery:
         traces: Traces | None = None,
     ) -> None:
         """`identity`: what an earlier session of this process had. Whoever fenced it since is the one to go on.
-        `left_open`: it could not abort its transaction, which the coordinator's timeout or `fence` then does."""
+        `left_open`: it could not abort its transaction, which the coordinator's timeout or `fence` then does.
+        `has_aborted`, when it is closed: it could, and so nobody else has taken over."""
         self.identity = identity
         self.left_open = left_open
+        self.has_aborted = False
         self._client = client
         self._name = options.name
         # A client is for one thread at a time.
@@ -232,7 +234,7 @@ class Delivery:
             self.left_open = self._transactions.is_open
             try:
                 self.identity = self._transactions.abort()
-                self.left_open = False
+                self.left_open, self.has_aborted = False, True
             except SuiroError as error:
                 logger.info("the open transaction is left to its timeout, or to the next start: %s", error)
 

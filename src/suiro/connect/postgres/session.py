@@ -116,6 +116,11 @@ class Session:
         return lsn_text(self._changes.position)
 
     @property
+    def committed(self) -> int:
+        """The position of the last commit."""
+        return self._committed
+
+    @property
     def topics(self) -> list[str]:
         return [self._options.topic(table.schema, table.name) for table in self._tables.published.values()]
 
