@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -17,7 +18,8 @@ from suiro.connect.postgres.delivery import Delivery
 from suiro.connect.postgres.server import stream
 from suiro.connect.postgres.snapshot import topic_state
 from suiro.connect.postgres.snapshot.snapshots import Snapshots
-from suiro.errors import FencedError
+from suiro.errors import ConfigError, FencedError
+from suiro.node import NodeProcess
 
 Within = Callable[..., CaptureWithin]
 
@@ -27,13 +29,15 @@ def within(scene: CaptureScene) -> Within:
     given = scene.options
 
     def made(**options: Any) -> CaptureWithin:
-        return CaptureWithin(
-            dsn=given["dsn"],
-            bootstrap_servers=given["bootstrap"],
-            registry=given["registry"],
-            topic_prefix=given["topic_prefix"],
-            **({"tables": ("t",), "heartbeat_s": 0.5} | options),
-        )
+        usual = {
+            "dsn": given["dsn"],
+            "bootstrap_servers": given["bootstrap"],
+            "registry": given["registry"],
+            "topic_prefix": given["topic_prefix"],
+            "tables": ("t",),
+            "heartbeat_s": 0.5,
+        }
+        return CaptureWithin(**(usual | options))
 
     return made
 
@@ -171,3 +175,21 @@ def test_a_transaction_that_was_open_for_too_long(
                 running.reaches(lambda: False, "its end", 120)
     assert len(slept) >= (1 if is_once else 2)
     assert len(records(scene)) == is_once
+
+
+def test_a_slot_that_another_program_reads_from_is_not_taken(
+    within: Within, connection: Connection, tmp_path: Path
+) -> None:
+    """Here a capture into another Kafka. It would lose what the second one takes."""
+    connection.execute("create table t (k int primary key)")
+    reader = "select active_pid from pg_replication_slots where database = current_database()"
+    with within() as first, NodeProcess.start(data=tmp_path / "node", listen="127.0.0.1:0") as other:
+        first.reaches(first.is_ready, "ready")
+        before = connection.execute(reader).fetchone()
+        with (
+            pytest.raises(ConfigError, match="reads from slot"),
+            within(bootstrap_servers=other.bootstrap_servers) as second,
+        ):
+            second.reaches(second.is_ready, "its end")
+        assert connection.execute(reader).fetchone() == before
+        assert first.capture.status.restarts == 0

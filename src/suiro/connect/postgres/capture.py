@@ -35,6 +35,7 @@ from suiro.connect.postgres.server.lsn import parse_lsn
 from suiro.connect.postgres.server.publication import ensure_publication
 from suiro.connect.postgres.server.slot import (
     CreatedSlot,
+    check_not_in_use,
     check_slot,
     check_timeline,
     create_slot,
@@ -198,6 +199,8 @@ class PostgresCapture:
             )
             stack.callback(self._end_of, delivery)
             position, parts = delivery.fence()
+            if position is None:
+                check_not_in_use(database, options.slot)
             release_slot(database, options.slot)
             self._check_source(position, system, facts.database)
             if not facts.is_standby:

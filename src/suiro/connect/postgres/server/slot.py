@@ -156,6 +156,26 @@ def create_slot(replication: Any, name: str) -> CreatedSlot:
     return CreatedSlot(lsn=parse_lsn(lsn), snapshot=snapshot)
 
 
+def check_not_in_use(database: Database, name: str) -> None:
+    """For a capture without a position, which has no forerunner: whoever reads from the slot is another program, or a
+    capture into another Kafka, and would lose what this one takes. (A slot that is still being made has no position
+    either: that is what a capture leaves that is killed at its first start.)"""
+    state = read_slot(database, name)
+    if state is None or state.active_pid is None or not state.confirmed_lsn:
+        return
+    reader = database.row(
+        "select application_name from pg_stat_activity where pid = %s",
+        (state.active_pid,),
+        what=f"ask who reads from slot {name}",
+    )
+    if reader is not None:
+        raise ConfigError(
+            f"process {state.active_pid} of Postgres (application {reader[0] or '(no name)'!r}) reads from slot {name}, "
+            "and these topics have no position of it: it is not a forerunner of this capture. Choose: name another "
+            "slot, or another topic prefix; or stop that reader first, if this capture is to go on in its place"
+        )
+
+
 def release_slot(database: Database, name: str) -> None:
     """Takes the slot from a forerunner that Kafka has fenced already: nothing it reads can be written any more."""
     clock = SystemClock()
