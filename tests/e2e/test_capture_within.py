@@ -8,15 +8,17 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from support.capturing import DOCS, ROWS, CaptureScene, CaptureWithin, Connection, records
+from support.capturing import DOCS, ROWS, CaptureScene, CaptureWithin, Connection, make_slot, records
 from support.postgres import VERSION
 from support.waiting import wait_until
 
 from suiro.client import LATEST
 from suiro.clock import monotonic_s
 from suiro.connect.postgres.delivery import Delivery
+from suiro.connect.postgres.encoding.avro_rows import RowEncoder
+from suiro.connect.postgres.encoding.encoded_rows import EncodedRows
 from suiro.connect.postgres.server import stream
-from suiro.connect.postgres.snapshot import topic_state
+from suiro.connect.postgres.snapshot import ranges, topic_state
 from suiro.connect.postgres.snapshot.snapshots import Snapshots
 from suiro.errors import ConfigError, FencedError
 from suiro.node import NodeProcess
@@ -193,3 +195,34 @@ def test_a_slot_that_another_program_reads_from_is_not_taken(
             second.reaches(second.is_ready, "its end")
         assert connection.execute(reader).fetchone() == before
         assert first.capture.status.restarts == 0
+
+
+@pytest.mark.parametrize("is_beside", [False, True], ids=["first snapshot", "beside the stream"])
+def test_large_rows_beside_many_small_ones_are_read_in_parts(
+    within: Within,
+    scene: CaptureScene,
+    connection: Connection,
+    monkeypatch: pytest.MonkeyPatch,
+    is_beside: bool,
+) -> None:
+    """By the average of the table, a range has thousands of rows. As many large ones were in memory at once."""
+    connection.execute("create table t (k int primary key, v text)")
+    connection.execute("insert into t select g, '' from generate_series(1, 6000) g")
+    connection.execute("insert into t select g, repeat(g::text, 20000) from generate_series(6001, 6100) g")
+    if is_beside:
+        make_slot(connection, scene)
+    monkeypatch.setattr(ranges, "RANGE_BYTES", 1 << 20, raising=False)
+    encode, sizes = RowEncoder.encode_copy, []
+
+    def counted(self: RowEncoder, data: bytes) -> EncodedRows:
+        sizes.append(len(data))
+        return encode(self, data)
+
+    monkeypatch.setattr(RowEncoder, "encode_copy", counted)
+    with within() as running:
+        running.reaches(running.is_ready, "ready")
+        assert running.capture.status.restarts == 0
+    assert sum(sizes) > 8_000_000
+    assert max(sizes) < 2 << 20
+    assert len(records(scene)) == 6_100
+    scene.wait_same(connection, "t", "t", ["k"])

@@ -6,6 +6,7 @@ restarts from its position; a rejected statement as `UsageError` with the messag
 
 from __future__ import annotations
 
+import io
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -25,6 +26,7 @@ OLDEST_VERSION = 140000
 SHARED_LOCK_TIMEOUT = "10s"  # of connections that share an exported snapshot
 LOCK_TIMEOUT_MS = 1_000  # of what is asked between blocks of the stream, which waits meanwhile
 LOCK_HOLDERS_SHOWN = 5
+COPY_BYTES = 256 << 10  # that are handed on at once
 HAS_TRANSACTION_TIMEOUT = 170000
 _DROPPED = "could not open relation with OID"  # Postgres's view of a publication says it without a code
 
@@ -200,6 +202,20 @@ class Database:
         """`sink.write(bytes)` gets a row, or the header, at a time."""
         with postgres_errors(what), self._connection.cursor() as cursor:
             cursor.copy_expert(sql, sink)
+
+    def copy_until_full(self, sql: str, sink: Any, *, what: str) -> bytes:
+        """What `sink` has taken. It is full when it has cancelled the statement; the transaction goes on."""
+        self.rows("savepoint before_copy", what=what)
+        buffered = io.BufferedWriter(sink, buffer_size=COPY_BYTES)
+        try:
+            self.copy(sql, buffered, what=what)
+            buffered.flush()
+        except BrokenConnectionError:
+            if not sink.is_full:
+                raise
+        self.rows("rollback to savepoint before_copy; release savepoint before_copy", what=what)
+        taken: bytes = sink.taken()
+        return taken
 
     @contextmanager
     def snapshot(self, name: str | None = None) -> Iterator[None]:

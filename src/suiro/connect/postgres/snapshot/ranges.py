@@ -8,9 +8,10 @@ snapshot, ranges of blocks.
 from __future__ import annotations
 
 import io
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-from typing import NamedTuple
+import struct
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
 
 from suiro.connect.postgres.encoding.copy_binary import SIGNATURE
 from suiro.connect.postgres.encoding.names import quoted
@@ -21,6 +22,7 @@ from suiro.errors import ConfigError, DataLossError, UsageError
 
 FIRST_ROWS = 2_000  # the first range is small: a capture shows soon that it works
 CHUNK_BYTES = 8 << 20
+RANGE_BYTES = 4 * CHUNK_BYTES  # that a range has at most, unless it is one row
 LAST_BLOCK = 0xFFFFFFFE
 KEYS_AT_ONCE = 1_000  # that one statement compares
 FIRST_KEYS = 10  # that one statement reads, before it is known how large rows are
@@ -231,7 +233,10 @@ def read_keys(
     portion = FIRST_KEYS
     while done < len(keys) and size < limit_bytes:
         some = keys[done : done + portion]
-        data = _copy_rows(database, table, selected, _is_one_of(database, table, some))
+        sink = io.BytesIO()
+        statement = _copy_statement(table, selected, _is_one_of(database, table, some))
+        database.copy(statement, sink, what=f"read table {table.full_name}")
+        data = sink.getvalue()
         if not data.startswith(SIGNATURE) or not data.endswith(_TRAILER):
             raise CorruptMessageError(f"read table {table.full_name}: what COPY gave has no header or no end")
         header = data[:_HEADER_BYTES]
@@ -257,19 +262,63 @@ def invalid_key(database: Database, table: Table, keys: Sequence[Bound]) -> Boun
     return invalid_key(database, table, keys[:middle]) or invalid_key(database, table, keys[middle:])
 
 
-def read_range(database: Database, table: Table, selected: str, wanted: Range) -> bytes:
-    """The rows in COPY's binary format."""
-    return _copy_rows(database, table, selected, *_conditions(database, table, wanted))
+def read_range(database: Database, table: Table, selected: str, wanted: Range) -> tuple[bytes, Range]:
+    """Rows in COPY's binary format, and the range that they are, within a transaction: the beginning of what is wanted,
+    where the whole is too much at once. Rows next to each other may be far larger than the table's are on average."""
+    limit = RANGE_BYTES if table.key_is_unique else None
+    while True:
+        statement = _copy_statement(table, selected, *_conditions(database, table, wanted))
+        sink = _Sink(database.cancel, limit)
+        data = database.copy_until_full(statement, sink, what=f"read table {table.full_name}")
+        if not sink.is_full:
+            return data, wanted
+        rows = max(1, _whole_rows(data) // 2)
+        wanted = replace(wanted, until=next_range(database, table, wanted.after, rows).until)
+        limit = None if rows == 1 else limit
 
 
-def _copy_rows(database: Database, table: Table, selected: str, *conditions: str) -> bytes:
-    sink = io.BytesIO()
-    database.copy(
-        f"COPY (SELECT {selected} FROM {table.sql_rows} {_where(table, *conditions)}) TO STDOUT (FORMAT binary)",
-        sink,
-        what=f"read table {table.full_name}",
-    )
-    return sink.getvalue()
+class _Sink(io.RawIOBase):
+    """Takes about `limit` bytes (None: all), then cancels what gives them."""
+
+    def __init__(self, cancel: Callable[[], None], limit: int | None) -> None:
+        self._cancel = cancel
+        self._limit = limit
+        self._parts: list[bytes] = []
+        self._size = 0
+        self.is_full = False
+
+    def writable(self) -> bool:
+        return True
+
+    def write(self, data: Any) -> int:
+        if not self.is_full:
+            self._parts.append(bytes(data))
+            self._size += len(data)
+            self.is_full = self._limit is not None and self._size > self._limit
+            if self.is_full:
+                self._cancel()
+        return len(data)
+
+    def taken(self) -> bytes:
+        return b"".join(self._parts)
+
+
+def _whole_rows(data: bytes) -> int:
+    """How many there are in the beginning of a COPY."""
+    rows, at = 0, _HEADER_BYTES
+    while at + 2 <= len(data):
+        (columns,) = struct.unpack_from(">h", data, at)
+        at += 2
+        for _ in range(columns):
+            if at + 4 > len(data):
+                return rows
+            at += 4 + max(0, struct.unpack_from(">i", data, at)[0])
+        rows += at <= len(data)
+    return rows
+
+
+def _copy_statement(table: Table, selected: str, *conditions: str) -> str:
+    return f"COPY (SELECT {selected} FROM {table.sql_rows} {_where(table, *conditions)}) TO STDOUT (FORMAT binary)"
 
 
 def check_small_enough(database: Database, table: Table, limit: int) -> None:

@@ -7,6 +7,7 @@ import threading
 from collections import deque
 from collections.abc import Iterator
 from concurrent.futures import Future
+from dataclasses import replace
 
 from suiro.connect.postgres.encoding.encoded_rows import EncodedRows
 from suiro.connect.postgres.server.database import Database
@@ -14,12 +15,15 @@ from suiro.connect.postgres.server.publication import Table
 from suiro.connect.postgres.snapshot.ranges import Range, read_range
 from suiro.connect.postgres.tables import TableSchema
 
+_Reading = Future[tuple[Range, EncodedRows]]
+"""What was read: the wanted range, or its beginning."""
+
 
 class SnapshotReaders:
     """Threads that each read in the same exported snapshot; results come in the order of the ranges."""
 
     def __init__(self, dsn: str, snapshot: str, count: int) -> None:
-        self._tasks: queue.Queue[tuple[Table, TableSchema, Range, Future[EncodedRows]] | None] = queue.Queue()
+        self._tasks: queue.Queue[tuple[Table, TableSchema, Range, _Reading] | None] = queue.Queue()
         self._count = count
         self._databases: list[Database] = []
         self._threads = [
@@ -35,21 +39,33 @@ class SnapshotReaders:
     def read(
         self, table: Table, schema: TableSchema, wanted: Iterator[Range]
     ) -> Iterator[tuple[Range, EncodedRows]]:
-        waiting: deque[tuple[Range, Future[EncodedRows]]] = deque()
-        for one in wanted:
-            future: Future[EncodedRows] = Future()
-            waiting.append((one, future))
-            self._tasks.put((table, schema, one, future))
-            if len(waiting) > self._count or (one.blocks is None and one.after is None):
-                yield self._first(waiting)
-        while waiting:
-            yield self._first(waiting)
+        waiting: deque[tuple[Range, _Reading]] = deque()
 
-    def _first(self, waiting: deque[tuple[Range, Future[EncodedRows]]]) -> tuple[Range, EncodedRows]:
-        read, future = waiting.popleft()
+        def ask(one: Range) -> tuple[Range, _Reading]:
+            future: _Reading = Future()
+            self._tasks.put((table, schema, one, future))
+            return one, future
+
+        def first() -> tuple[Range, EncodedRows]:
+            asked, future = waiting.popleft()
+            read, rows = self._result(future)
+            if read != asked:
+                waiting.appendleft(ask(replace(asked, after=read.until)))
+            return read, rows
+
+        for one in wanted:
+            waiting.append(ask(one))
+            if one.blocks is None and one.after is None:
+                yield first()
+            while len(waiting) > self._count:
+                yield first()
+        while waiting:
+            yield first()
+
+    def _result(self, future: _Reading) -> tuple[Range, EncodedRows]:
         while True:
             try:
-                return read, future.result(timeout=0.5)
+                return future.result(timeout=0.5)
             except TimeoutError:
                 if self._failure is not None and not any(thread.is_alive() for thread in self._threads):
                     raise self._failure from None
@@ -69,9 +85,8 @@ class SnapshotReaders:
                 while (task := self._tasks.get()) is not None:
                     table, schema, wanted, future = task
                     try:
-                        future.set_result(
-                            schema.encoder.encode_copy(read_range(database, table, schema.selected, wanted))
-                        )
+                        data, read = read_range(database, table, schema.selected, wanted)
+                        future.set_result((read, schema.encoder.encode_copy(data)))
                     except BaseException as error:  # noqa: BLE001 - the future or the next call raises it
                         self._failure = error
                         future.set_exception(error)

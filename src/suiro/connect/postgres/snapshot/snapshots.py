@@ -470,7 +470,7 @@ class Snapshots:
                     self._read_rows.expect(name, expected)
                     after = None if state.after is None else tuple(state.after)
                     read = next_range(database, table, after, size) if table.key_is_unique else Range()
-                    data = read_range(database, table, schema.selected, read)
+                    data, read = read_range(database, table, schema.selected, read)
                 else:
                     return None
                 rows = schema.encoder.encode_copy(data)
