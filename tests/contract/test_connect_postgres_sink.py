@@ -393,3 +393,32 @@ def test_a_network_that_goes_silent_ends_the_connection(
     assert {name: used.get(name) for name in ("keepalives_idle", "keepalives_count", "tcp_user_timeout")} == {
         "keepalives_idle": "7", "keepalives_count": "3", "tcp_user_timeout": "60000"
     }  # fmt: skip
+
+
+def test_functions_of_others_are_not_called(
+    tmp_path: Path,
+    bootstrap: str,
+    client: Client,
+    database: psycopg.Connection[Any],
+    postgres: Postgres,
+    topic: str,
+    table: str,
+) -> None:
+    """Who may create one in the schema of the table would run it as the sink's role. Its arguments fit better."""
+    functions = (
+        "pg_advisory_xact_lock(int) returns void",
+        f"jsonb_populate_recordset({table}, jsonb) returns setof {table}",
+    )
+    for one in functions:
+        database.execute(
+            f"create function {one} language plpgsql as $$begin raise exception 'called'; end$$".encode()
+        )
+    try:
+        values = [{"id": 1, "name": "a"}, None, {"id": 2}, {"id": 3, "name": "c"}]
+        send(client, topic, values, keys=["1", "1", "2", "3"])
+        with running(tmp_path, bootstrap, section(topic, topic, table, postgres.dsn)) as runtime:
+            reaches(runtime, topic, lambda at: at["records"] == 4, "four records")
+    finally:
+        for one in functions:
+            database.execute(f"drop function {one.partition(' returns')[0]}".encode())
+    assert [row[0] for row in rows(database, table)] == [2, 3]

@@ -71,6 +71,10 @@ class PostgresSettings:
             raise SettingError("dsn", f"is no connection string: {str(error).strip()}") from None
 
 
+# Functions are named with their schema: one of another schema whose arguments fit better would be called instead, and
+# run as the sink's role, whoever created it.
+
+
 class _Refused(Exception):
     """A record is not for this table."""
 
@@ -226,7 +230,8 @@ class PostgresSink:
         """Of rows that become several statements. Of one statement, Postgres itself says it."""
         key = sql.SQL(", ").join(map(sql.Identifier, self._settings.key))
         statement = sql.SQL(
-            "SELECT count(*) = count(DISTINCT ({key})) FROM jsonb_populate_recordset(null::{table}, %s::jsonb)"
+            "SELECT count(*) = pg_catalog.count(DISTINCT ({key})) "
+            "FROM pg_catalog.jsonb_populate_recordset(null::{table}, %s::jsonb)"
         ).format(key=key, table=self._table)
         keys = [{name: row[name] for name in self._settings.key} for row in rows]
         if connection.execute(statement, (_json(keys),)).fetchone() != (True,):
@@ -239,7 +244,7 @@ class PostgresSink:
             sql.SQL("t.{0} = k.{0}").format(sql.Identifier(name)) for name in self._settings.key
         )
         statement = sql.SQL(
-            "DELETE FROM {table} t USING jsonb_populate_recordset(null::{table}, %s::jsonb) k WHERE {same}"
+            "DELETE FROM {table} t USING pg_catalog.jsonb_populate_recordset(null::{table}, %s::jsonb) k WHERE {same}"
         ).format(table=self._table, same=same)
         connection.execute(statement, (_json(keys),))
         keys.clear()
@@ -254,8 +259,8 @@ class PostgresSink:
             sets = (sql.SQL("{0} = excluded.{0}").format(sql.Identifier(name)) for name in others)
             action = sql.SQL("UPDATE SET ") + sql.SQL(", ").join(sets)
         statement = sql.SQL(
-            "INSERT INTO {table} ({columns}) SELECT {columns} FROM jsonb_populate_recordset(null::{table}, %s::jsonb) "
-            "ON CONFLICT ({key}) DO {action}"
+            "INSERT INTO {table} ({columns}) SELECT {columns} "
+            "FROM pg_catalog.jsonb_populate_recordset(null::{table}, %s::jsonb) ON CONFLICT ({key}) DO {action}"
         ).format(
             table=self._table,
             columns=columns,
@@ -268,7 +273,7 @@ class PostgresSink:
 
     def _make_offsets_table(self, connection: psycopg.Connection[Any]) -> None:
         connection.execute(
-            "SELECT pg_advisory_xact_lock(hashtext('suiro_connect_offsets'))"
+            "SELECT pg_catalog.pg_advisory_xact_lock(pg_catalog.hashtext('suiro_connect_offsets'))"
         )  # two may start at once
         connection.execute(
             sql.SQL(
@@ -303,8 +308,8 @@ class PostgresSink:
 
     def _read_columns(self, connection: psycopg.Connection[Any]) -> frozenset[str]:
         rows = connection.execute(
-            "SELECT attname FROM pg_attribute WHERE attrelid = to_regclass(%s) AND attnum > 0 AND NOT attisdropped "
-            "AND attgenerated = ''",
+            "SELECT attname FROM pg_attribute WHERE attrelid = pg_catalog.to_regclass(%s) AND attnum > 0 "
+            "AND NOT attisdropped AND attgenerated = ''",
             (self._table.as_string(connection),),
         ).fetchall()
         if not rows:
