@@ -422,3 +422,28 @@ def test_functions_of_others_are_not_called(
         for one in functions:
             database.execute(f"drop function {one.partition(' returns')[0]}".encode())
     assert [row[0] for row in rows(database, table)] == [2, 3]
+
+
+def test_names_may_have_any_character(
+    tmp_path: Path,
+    bootstrap: str,
+    client: Client,
+    database: psycopg.Connection[Any],
+    postgres: Postgres,
+    topic: str,
+    unique: str,
+) -> None:
+    schema, table, key = f"{unique} %s", 'a"b %', "no. %"
+    quoted_table = f'"{schema}"."a""b %"'
+    database.execute(
+        f'create schema "{schema}"; create table {quoted_table} ("{key}" int primary key, "rate %d" int)'.encode()
+    )
+    values = [{key: 1, "rate %d": 5}, {key: 2}, {key: 3}, None]
+    send(client, topic, values, keys=["1", "2", "3", "3"])
+    text = (
+        f"[sink.{topic}]\nkind = \"postgres\"\ndsn = \"{postgres.dsn}\"\ntable = '{schema}.{table}'\n"
+        f"key = ['{key}']\ntopics = [\"{topic}\"]\n"
+    )
+    with running(tmp_path, bootstrap, text) as runtime:
+        reaches(runtime, topic, lambda at: at["records"] == 4, "four records")
+    assert database.execute(f"select * from {quoted_table} order by 1".encode()).fetchall() == [(1, 5), (2, None)]

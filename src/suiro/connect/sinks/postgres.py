@@ -87,10 +87,10 @@ class PostgresSink:
         self._connection: psycopg.Connection[Any] | None = None
         self._columns: frozenset[str] = frozenset()
         schema, found, table = self._settings.table.rpartition(".")
-        self._table = sql.Identifier(schema, table) if found else sql.Identifier(table)
+        self._table = _named(schema, table) if found else _named(table)
         offsets_schema = self._settings.offsets_schema or schema
         parts = (offsets_schema, OFFSETS_TABLE) if offsets_schema else (OFFSETS_TABLE,)
-        self._offsets = sql.Identifier(*parts)
+        self._offsets = _named(*parts)
 
     def datasets(self) -> Sequence[Dataset]:
         settings = self._settings
@@ -228,7 +228,7 @@ class PostgresSink:
 
     def _check_distinct(self, connection: psycopg.Connection[Any], rows: list[dict[str, Any]]) -> None:
         """Of rows that become several statements. Of one statement, Postgres itself says it."""
-        key = sql.SQL(", ").join(map(sql.Identifier, self._settings.key))
+        key = sql.SQL(", ").join(map(_named, self._settings.key))
         statement = sql.SQL(
             "SELECT count(*) = pg_catalog.count(DISTINCT ({key})) "
             "FROM pg_catalog.jsonb_populate_recordset(null::{table}, %s::jsonb)"
@@ -241,7 +241,7 @@ class PostgresSink:
         if not keys:
             return
         same = sql.SQL(" AND ").join(
-            sql.SQL("t.{0} = k.{0}").format(sql.Identifier(name)) for name in self._settings.key
+            sql.SQL("t.{0} = k.{0}").format(_named(name)) for name in self._settings.key
         )
         statement = sql.SQL(
             "DELETE FROM {table} t USING pg_catalog.jsonb_populate_recordset(null::{table}, %s::jsonb) k WHERE {same}"
@@ -252,11 +252,11 @@ class PostgresSink:
     def _upsert(
         self, connection: psycopg.Connection[Any], names: tuple[str, ...], rows: list[dict[str, Any]]
     ) -> None:
-        columns = sql.SQL(", ").join(map(sql.Identifier, names))
+        columns = sql.SQL(", ").join(map(_named, names))
         others = [name for name in names if name not in self._settings.key]
         action: sql.Composable = sql.SQL("NOTHING")
         if others:
-            sets = (sql.SQL("{0} = excluded.{0}").format(sql.Identifier(name)) for name in others)
+            sets = (sql.SQL("{0} = excluded.{0}").format(_named(name)) for name in others)
             action = sql.SQL("UPDATE SET ") + sql.SQL(", ").join(sets)
         statement = sql.SQL(
             "INSERT INTO {table} ({columns}) SELECT {columns} "
@@ -264,7 +264,7 @@ class PostgresSink:
         ).format(
             table=self._table,
             columns=columns,
-            key=sql.SQL(", ").join(map(sql.Identifier, self._settings.key)),
+            key=sql.SQL(", ").join(map(_named, self._settings.key)),
             action=action,
         )
         connection.execute(statement, (_json(rows),))
@@ -280,7 +280,8 @@ class PostgresSink:
                 "CREATE TABLE IF NOT EXISTS {} (connector text, topic text, partition int, "
                 "next_offset bigint NOT NULL, "
                 "written_at timestamptz NOT NULL DEFAULT now(), PRIMARY KEY (connector, topic, partition))"
-            ).format(self._offsets)
+            ).format(self._offsets),
+            (),
         )
 
     def _stored(self) -> dict[TopicPartition, int]:
@@ -310,7 +311,7 @@ class PostgresSink:
         rows = connection.execute(
             "SELECT attname FROM pg_attribute WHERE attrelid = pg_catalog.to_regclass(%s) AND attnum > 0 "
             "AND NOT attisdropped AND attgenerated = ''",
-            (self._table.as_string(connection),),
+            (self._table.as_string(connection).replace("%%", "%"),),
         ).fetchall()
         if not rows:
             raise UsageError(
@@ -322,6 +323,11 @@ class PostgresSink:
     def _connected(self) -> psycopg.Connection[Any]:
         assert self._connection is not None
         return self._connection
+
+
+def _named(*names: str) -> sql.Identifier:
+    """In statements with parameters, where % is written twice."""
+    return sql.Identifier(*(name.replace("%", "%%") for name in names))
 
 
 def _json(rows: list[dict[str, Any]]) -> str:
