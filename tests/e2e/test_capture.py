@@ -174,6 +174,11 @@ def test_keys_that_a_new_snapshot_does_not_see_get_tombstones(
         ("create view t as select 1 as a", "t", ["a view"]),
         ("select 1", "t", ["does not exist"]),
         ("create publication pub with (publish = 'insert')", "", ["leaves out some operations"]),
+        (
+            "create table t (k int primary key) partition by range (k); create publication pub for table t",
+            "t",
+            ["partitions of public.t by their own names", "publish_via_partition_root = true"],
+        ),
     ],
 )
 def test_what_cannot_be_captured_is_refused_with_what_mends_it(

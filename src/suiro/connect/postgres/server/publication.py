@@ -100,7 +100,7 @@ def ensure_publication(database: Database, options: CaptureOptions, version: int
     """Creates the publication, or adds missing tables of `options.tables`."""
     name = options.publication
     found = database.row(
-        "select puballtables, pubinsert and pubupdate and pubdelete and pubtruncate from pg_publication"
+        "select puballtables, pubinsert and pubupdate and pubdelete and pubtruncate, pubviaroot from pg_publication"
         " where pubname = %s",
         (name,),
         what=f"read publication {name}",
@@ -113,6 +113,8 @@ def ensure_publication(database: Database, options: CaptureOptions, version: int
             f"publication {name} leaves out some operations; run ALTER PUBLICATION {quoted(name)} SET (publish = "
             "'insert, update, delete, truncate')"
         )
+    if not found[2]:
+        _refuse_partitioned(database, options)
     if not options.tables or found[0]:
         return
     published = {f"{schema}.{table}" for schema, table in _published(database, name)}
@@ -125,6 +127,23 @@ def ensure_publication(database: Database, options: CaptureOptions, version: int
         except UsageError as error:
             raise ConfigError(f"{error}. Let the owner run: {statement}") from error
         logger.info("publication %s has got %s", name, ", ".join(missing))
+
+
+def _refuse_partitioned(database: Database, options: CaptureOptions) -> None:
+    """Of a publication that has partitions by their own names: it has no changes of the tables that they are of."""
+    found = database.rows(
+        "select n.nspname || '.' || c.relname from pg_class c join pg_namespace n on n.oid = c.relnamespace"
+        " where c.relkind = 'p' and n.nspname || '.' || c.relname = any(%s) order by 1",
+        (list(options.tables),),
+        what="look for partitioned tables",
+    )
+    if found:
+        raise ConfigError(
+            f"publication {options.publication} has the partitions of {', '.join(row[0] for row in found)} by their own "
+            "names. Choose: ALTER PUBLICATION "
+            f"{quoted(options.publication)} SET (publish_via_partition_root = true); or name the partitions to capture "
+            "(tables, --tables)"
+        )
 
 
 def _create(database: Database, options: CaptureOptions, version: int) -> None:
