@@ -266,3 +266,31 @@ def test_a_torn_moment_is_looked_at_again(
         ("k", 1), ("a", 2), ("b", 3), ("n", 6)
     ]  # fmt: skip
     assert looks == 3
+
+
+def test_a_composite_type_gets_an_attribute(scene: CaptureScene, connection: Connection) -> None:
+    """Nothing in the log tells it. Values from before, of the same transaction or of a log that is read later, lack the
+    attribute."""
+    connection.execute("create type point2 as (x int, y int); create table t (k int primary key, p point2)")
+    connection.execute("insert into t select g, row(g, g)::point2 from generate_series(1, 3) g")
+    capture = scene.start(tables="t")
+    capture.ready()
+    with connection.transaction():
+        connection.execute("insert into t values (4, row(4, 4))")
+        connection.execute("alter type point2 add attribute z int")
+        connection.execute("insert into t values (5, row(5, 5, 5))")
+    topic = f"{scene.prefix}.public.t"
+
+    def written(count: int) -> list[object]:
+        wait_until(lambda: capture.process.poll() is not None or len(scene.topics.records(topic)) >= count, 60, "rows")
+        assert capture.process.poll() is None, capture.said()[-2000:]
+        return [scene.topics.decoded(record["value"])["p"] for record in scene.topics.records(topic)]
+
+    assert written(5)[3:] == [{"x": 4, "y": 4, "z": None}, {"x": 5, "y": 5, "z": 5}]
+    capture.kill()
+    connection.execute("insert into t values (6, row(6, 6, 6))")
+    connection.execute("alter type point2 add attribute a text")
+    connection.execute("insert into t values (7, row(7, 7, 7, 'seven'))")
+    capture = scene.start(tables="t")
+    assert written(7)[5:] == [{"x": 6, "y": 6, "z": 6, "a": None}, {"x": 7, "y": 7, "z": 7, "a": "seven"}]
+    assert capture.stop() == 0

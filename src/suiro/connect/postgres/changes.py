@@ -19,7 +19,7 @@ import pyarrow as pa
 from suiro.client import Client
 from suiro.connect.postgres.delivery import Delivery, binary_column
 from suiro.connect.postgres.encoding.blocks import Block, Int64s
-from suiro.connect.postgres.encoding.encoded_rows import EncodedRows
+from suiro.connect.postgres.encoding.encoded_rows import EncodedRows, UnsupportedValueError
 from suiro.connect.postgres.encoding.headers import OPERATIONS, live_headers, with_header
 from suiro.connect.postgres.encoding.pgoutput import Messages, Parser, RelationMessage
 from suiro.connect.postgres.encoding.plain_rows import completed
@@ -184,7 +184,14 @@ class Changes:
             if schema is None:
                 continue  # of a table that is published and not wanted
             indices = first + np.flatnonzero(changes & (relations == oid))
-            self._write_table(schema, block, messages, transactions, indices)
+            try:
+                self._write_table(schema, block, messages, transactions, indices)
+            except UnsupportedValueError:  # nothing was written
+                now = self._tables.look_at_types(oid)
+                if now is None:
+                    raise
+                self._on_new_form(now)
+                self._write_table(now, block, messages, transactions, indices)
 
     def _write_table(
         self,

@@ -176,6 +176,15 @@ class Tables:
         self._last_announced[schema.topic] = message.oid
         return schema, True
 
+    def look_at_types(self, oid: int) -> TableSchema | None:
+        """An attribute that a composite type gets is announced by nothing. The form with the types of now; None where
+        they are as they were."""
+        before, message = self.live[oid], self._announced.pop(oid)
+        announced = self.announce(message)
+        if announced is None or announced[0].relation.types == before.relation.types:
+            return None
+        return announced[0]
+
     def forget_announcements(self) -> None:
         """The stream starts again: it announces every table before its first change."""
         self._announced.clear()

@@ -287,11 +287,14 @@ def _array_word(text: bytes, at: int, separator: bytes) -> tuple[bytes, bool, in
     return bytes(out), False, at
 
 
-def composite_encoder(name: str, fields: list[Encode]) -> Encode:
-    """An Avro record of nullable fields, from Postgres's `(a,"b c",,"")`."""
+def composite_encoder(name: str, fields: list[Encode], *, was_only_extended: bool = False) -> Encode:
+    """An Avro record of nullable fields, from Postgres's `(a,"b c",,"")`. `was_only_extended`: no attribute was ever
+    dropped, so that a value with fewer is from before the last ones were added. They are null, as Postgres has it."""
 
     def encode(text: bytes) -> bytes:
         words = _composite_words(text)
+        if was_only_extended and len(words) < len(fields):
+            words += [None] * (len(fields) - len(words))
         if fields and len(words) != len(fields):
             raise ConversionError(
                 f"it has {len(words)} attributes where the type {name} is known with {len(fields)}"

@@ -79,7 +79,8 @@ select t.oid::int8, n.nspname::text, t.typname::text,
     t.typbasetype::int8, t.typtypmod, t.typndims,
     coalesce((select json_agg(json_build_array(a.attname, a.atttypid::int8, a.atttypmod, a.attndims) order by a.attnum)
         from pg_catalog.pg_attribute a
-        where t.typtype = 'c' and a.attrelid = t.typrelid and a.attnum > 0 and not a.attisdropped), '[]')
+        where t.typtype = 'c' and a.attrelid = t.typrelid and a.attnum > 0 and not a.attisdropped), '[]'),
+    coalesce((select c.relnatts from pg_catalog.pg_class c where c.oid = t.typrelid), 0)
 from wanted w join pg_catalog.pg_type t on t.oid = w.oid join pg_catalog.pg_namespace n on n.oid = t.typnamespace
     left join pg_catalog.pg_type e on e.typarray = t.oid
 """
@@ -110,6 +111,7 @@ class PgType:
     base_typmod: int = -1
     base_dimensions: int = 0
     fields: tuple[PgField, ...] = ()
+    attributes: int = 0  # of a composite: how many there were, also those that were dropped
 
 
 Types = Mapping[int, PgType]
@@ -118,7 +120,7 @@ Types = Mapping[int, PgType]
 def types_of(rows: Iterable[tuple[Any, ...]]) -> dict[int, PgType]:
     """The answer to `TYPES_QUERY`, by oid."""
     types = {}
-    for oid, schema, name, kind, element, delimiter, base, typmod, dimensions, fields in rows:
+    for oid, schema, name, kind, element, delimiter, base, typmod, dimensions, fields, attributes in rows:
         types[oid] = PgType(
             oid=oid,
             schema=schema,
@@ -130,6 +132,7 @@ def types_of(rows: Iterable[tuple[Any, ...]]) -> dict[int, PgType]:
             base_typmod=typmod,
             base_dimensions=dimensions,
             fields=tuple(PgField(name=f[0], type=f[1], typmod=f[2], dimensions=f[3]) for f in fields),
+            attributes=attributes,
         )
     return types
 
@@ -299,7 +302,11 @@ def _composite(known: PgType, types: Types, rules: Rules, name: Name) -> ColumnE
             entry["postgres.type"] = type_name(field.type, field.typmod, types)
             fields.append(entry)
         avro = {"type": "record", "name": full_name, "fields": fields}
-    encode = avro_text.composite_encoder(known.name, [encoding.encode for encoding in encodings])
+    encode = avro_text.composite_encoder(
+        known.name,
+        [encoding.encode for encoding in encodings],
+        was_only_extended=known.attributes == len(known.fields),
+    )
     return ColumnEncoding(avro=avro, encode=encode, code="python", copy="cast")
 
 
