@@ -441,9 +441,12 @@ def test_names_may_have_any_character(
     values = [{key: 1, "rate %d": 5}, {key: 2}, {key: 3}, None]
     send(client, topic, values, keys=["1", "2", "3", "3"])
     text = (
-        f"[sink.{topic}]\nkind = \"postgres\"\ndsn = \"{postgres.dsn}\"\ntable = '{schema}.{table}'\n"
+        f'[sink.{topic}]\nkind = "postgres"\ndsn = "{postgres.dsn}"\ntable = \'{schema}.{table}\'\n'
         f"key = ['{key}']\ntopics = [\"{topic}\"]\n"
     )
     with running(tmp_path, bootstrap, text) as runtime:
         reaches(runtime, topic, lambda at: at["records"] == 4, "four records")
-    assert database.execute(f"select * from {quoted_table} order by 1".encode()).fetchall() == [(1, 5), (2, None)]
+    assert database.execute(f"select * from {quoted_table} order by 1".encode()).fetchall() == [
+        (1, 5),
+        (2, None),
+    ]

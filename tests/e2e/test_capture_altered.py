@@ -282,7 +282,11 @@ def test_a_composite_type_gets_an_attribute(scene: CaptureScene, connection: Con
     topic = f"{scene.prefix}.public.t"
 
     def written(count: int) -> list[object]:
-        wait_until(lambda: capture.process.poll() is not None or len(scene.topics.records(topic)) >= count, 60, "rows")
+        wait_until(
+            lambda: capture.process.poll() is not None or len(scene.topics.records(topic)) >= count,
+            60,
+            "rows",
+        )
         assert capture.process.poll() is None, capture.said()[-2000:]
         return [scene.topics.decoded(record["value"])["p"] for record in scene.topics.records(topic)]
 

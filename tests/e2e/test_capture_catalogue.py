@@ -1,4 +1,4 @@
-"""What a capture asks of the catalogue: of many tables, of tables that come and go meanwhile, of types of extensions."""
+"""What a capture asks of the catalogue: of many tables, of tables that come and go, of types of extensions."""
 
 from __future__ import annotations
 
@@ -70,26 +70,30 @@ def test_a_table_that_is_taken_out_while_it_is_looked_at_is_left(
 
 
 OPERATORS = {"<": "lt", "<=": "le", "=": "eq", ">=": "ge", ">": "gt"}
-WITHOUT_CASE = f"""
+WITHOUT_CASE = (
+    """
 create schema types;
 create type types.folded;
 create function types.folded_in(cstring) returns types.folded language internal immutable strict as 'textin';
 create function types.folded_out(types.folded) returns cstring language internal immutable strict as 'textout';
 create type types.folded (input = types.folded_in, output = types.folded_out, collatable = true);
-create cast (types.folded as text) without function as implicit;
+create cast (types.folded as text) without function;
 create cast (text as types.folded) without function as assignment;
 create function types.folded_cmp(types.folded, types.folded) returns int language sql immutable strict as
     'select bttextcmp(lower($1::text) collate "C", lower($2::text) collate "C")';
-""" + "".join(
-    f"create function types.folded_{name}(types.folded, types.folded) returns bool language sql immutable strict as"
-    f" 'select types.folded_cmp($1, $2) {operator} 0';"
-    f"create operator types.{operator} (leftarg = types.folded, rightarg = types.folded, function ="
-    f" types.folded_{name});"
-    for operator, name in OPERATORS.items()
-) + (
-    "create operator class types.folded_ops default for type types.folded using btree as operator 1 types.<, operator 2"
-    " types.<=, operator 3 types.=, operator 4 types.>=, operator 5 types.>, function 1"
-    " types.folded_cmp(types.folded, types.folded);"
+"""
+    + "".join(
+        f"create function types.folded_{name}(types.folded, types.folded) returns bool language sql immutable strict as"
+        f" 'select types.folded_cmp($1, $2) {operator} 0';"
+        f"create operator types.{operator} (leftarg = types.folded, rightarg = types.folded, function ="
+        f" types.folded_{name});"
+        for operator, name in OPERATORS.items()
+    )
+    + (
+        "create operator class types.folded_ops default for type types.folded using btree as operator 1 types.<,"
+        " operator 2 types.<=, operator 3 types.=, operator 4 types.>=, operator 5 types.>, function 1"
+        " types.folded_cmp(types.folded, types.folded);"
+    )
 )
 """As the extension `citext`, in a schema that is in nobody's search path."""
 
@@ -98,10 +102,10 @@ create function types.folded_cmp(types.folded, types.folded) returns int languag
 def test_a_key_whose_type_sorts_by_operators_of_its_own(
     scene: CaptureScene, connection: Connection, key: str
 ) -> None:
-    """Found by way of a cast, the operators of `text` gave ranges other bounds than the order has: rows were left."""
+    """They were looked for in the search path, where there are none, or those of a type that a cast leads to."""
     connection.execute(WITHOUT_CASE.encode())
     connection.execute(
-        f"create table t (n int, a types.folded collate \"C\", v int, primary key ({key}));"
+        f'create table t (n int, a types.folded collate "C", v int, primary key ({key}));'
         "insert into t select g % 7, case g % 2 when 0 then 'a' else 'B' end || lpad(g::text, 4, '0'), 0 from"
         " generate_series(1, 1000) g".encode()
     )
@@ -132,7 +136,9 @@ def test_options_of_the_dsn_hold_beside_those_of_the_capture(
 ) -> None:
     connection.execute(f"create role {prefix}".encode())
     try:
-        with Database(f"{dsn_of(postgres, prefix)}&options=-c%20role%3D{prefix}%20-c%20datestyle%3DGerman") as made:
+        with Database(
+            f"{dsn_of(postgres, prefix)}&options=-c%20role%3D{prefix}%20-c%20datestyle%3DGerman"
+        ) as made:
             found = made.row("select current_user, current_setting('datestyle')", what="ask")
         assert found is not None
         assert (found[0], found[1][:3]) == (prefix, "ISO")

@@ -100,8 +100,8 @@ def test_no_time_limit_of_the_database_ends_a_first_snapshot(
     connection.execute(f"alter database {scene.prefix} set {setting} = '500ms'".encode())
     emit = Snapshots._emit
     waiting = (
-        "select count(*) from pg_stat_activity where datname = current_database() and application_name = 'suiro capture'"
-        " and state like 'idle%' and clock_timestamp() - state_change < '750ms'"
+        "select count(*) from pg_stat_activity where datname = current_database() and"
+        " application_name = 'suiro capture' and state like 'idle%' and clock_timestamp() - state_change < '750ms'"
     )
 
     def lasting(self: Snapshots, *arguments: Any, **options: Any) -> None:

@@ -128,8 +128,8 @@ class Delivery:
         return self._partition_counts[topic]
 
     def topic_id(self, topic: str) -> str:
-        """As it was when this session last looked: another one once the topic was deleted and created again. Empty where
-        brokers are too old to have any, or the topic is not known yet."""
+        """As it was when this session last looked: another one once the topic was deleted and created again. Empty
+        where brokers are too old to have any, or the topic is not known yet."""
         return self._topic_ids.get(topic, "")
 
     def topic_id_now(self, topic: str, *, partitions: int) -> str:

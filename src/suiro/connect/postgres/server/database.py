@@ -147,9 +147,7 @@ class Database:
 
     def __init__(self, dsn: str, *, lock_timeout_ms: int = 0) -> None:
         with postgres_errors("connect"):
-            self._connection = psycopg2.connect(
-                dsn, **parameters(dsn, f"-c lock_timeout={lock_timeout_ms}")
-            )
+            self._connection = psycopg2.connect(dsn, **parameters(dsn, f"-c lock_timeout={lock_timeout_ms}"))
             self._connection.autocommit = True
             _lift_transaction_timeout(self._connection)
         self._type_names: dict[int, str] = {}

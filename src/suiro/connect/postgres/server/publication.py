@@ -73,7 +73,9 @@ class Table:
     key_is_unique: bool  # false: all columns are the key, and no index orders them
     row_filter: str | None
     file: int = 0  # pg_class.relfilenode, of partitions a hash: another one where the table was rewritten
-    key_operators: tuple[str, ...] = ()  # schemas of the operators that compare the key's columns; none: pg_catalog
+    key_operators: tuple[
+        str, ...
+    ] = ()  # schemas of the operators that compare the key's columns; none: pg_catalog
     attributes: int = 0  # pg_class.relnatts: the highest number that a column had by now
     is_partitioned: bool = False
     published_as: str = (
@@ -139,8 +141,8 @@ def _refuse_partitioned(database: Database, options: CaptureOptions) -> None:
     )
     if found:
         raise ConfigError(
-            f"publication {options.publication} has the partitions of {', '.join(row[0] for row in found)} by their own "
-            "names. Choose: ALTER PUBLICATION "
+            f"publication {options.publication} has the partitions of {', '.join(row[0] for row in found)} by their"
+            " own names. Choose: ALTER PUBLICATION "
             f"{quoted(options.publication)} SET (publish_via_partition_root = true); or name the partitions to capture "
             "(tables, --tables)"
         )
@@ -215,9 +217,7 @@ def published_tables(database: Database, options: CaptureOptions, version: int) 
 
 def read_table(database: Database, publication: str, schema: str, name: str, version: int) -> Table:
     """Raises `ConfigError` where the table cannot be captured."""
-    found = _in_one_snapshot(
-        database, lambda: _read_tables(database, publication, [(schema, name)], version)
-    )
+    found = _in_one_snapshot(database, lambda: _read_tables(database, publication, [(schema, name)], version))
     if not found:
         raise TableDroppedError(
             f"table {schema}.{name} does not exist any more, or is not in publication {publication} any more"

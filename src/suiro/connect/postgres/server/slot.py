@@ -170,9 +170,10 @@ def check_not_in_use(database: Database, name: str) -> None:
     )
     if reader is not None:
         raise ConfigError(
-            f"process {state.active_pid} of Postgres (application {reader[0] or '(no name)'!r}) reads from slot {name}, "
-            "and these topics have no position of it: it is not a forerunner of this capture. Choose: name another "
-            "slot, or another topic prefix; or stop that reader first, if this capture is to go on in its place"
+            f"process {state.active_pid} of Postgres (application {reader[0] or '(no name)'!r}) reads from slot"
+            f" {name}, and these topics have no position of it: it is not a forerunner of this capture. Choose: name"
+            " another slot, or another topic prefix; or stop that reader first, if this capture is to go on in its"
+            " place"
         )
 
 

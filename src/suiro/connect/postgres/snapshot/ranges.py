@@ -149,18 +149,18 @@ def _conditions(database: Database, table: Table, wanted: Range) -> list[str]:
 
 def _compared(table: Table, names: Sequence[str], operator: str, literals: Sequence[str]) -> str:
     """The key's columns and a key, in the order that `order by` has: by the operators of the types, which need not be
-    in the search path. An operator of another name, found by way of a cast, may sort otherwise."""
+    in the search path. One that a cast to another type leads to may sort otherwise."""
     schemas = table.operator_schemas
     if len(set(schemas)) == 1:
         return f"({', '.join(names)}) operator({schemas[0]}.{operator}) ({', '.join(literals)})"
     # A comparison of rows takes one schema for all. The first column's alone lets an index answer.
     said = ""
     for name, schema, literal in reversed(list(zip(names, schemas, literals, strict=True))):
-        strict, loose = (f"{name} operator({schema}.{one}) {literal}" for one in (operator[0], operator[0] + "="))
-        if said:
-            said = f"({loose} and ({strict} or {said}))"
-        else:
-            said = strict if operator == operator[0] else loose
+        strict, loose = (
+            f"{name} operator({schema}.{one}) {literal}" for one in (operator[0], operator[0] + "=")
+        )
+        last = strict if operator == operator[0] else loose
+        said = f"({loose} and ({strict} or {said}))" if said else last
     return said
 
 
