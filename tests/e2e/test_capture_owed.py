@@ -126,13 +126,15 @@ def test_a_row_that_the_topic_does_not_have_is_read(
         capture.ready()
     connection.execute("update t set v = 1 where k % 10 = 0")
     connection.execute("update t set k = -k where k % 100 = 0")
-    scene.wait_same(connection, "t", "(select * from t where abs(k) % 10 = 0) changed", ["k"])
+    # A topic that was deleted is written again from its table.
+    changed = "t" if how == "topic deleted" else "(select * from t where abs(k) % 10 < {}) changed"
+    scene.wait_same(connection, "t", changed.format(1), ["k"])
     killed(scene, capture, connection)
     connection.execute("update t set v = 2 where k % 10 = 1")
     capture = scene.start(tables="t", **never)
     capture.ready()
     connection.execute("update t set note = 'short' where k % 10 = 1")
-    scene.wait_same(connection, "t", "(select * from t where abs(k) % 10 < 2) changed", ["k"])
+    scene.wait_same(connection, "t", changed.format(2), ["k"])
     assert capture.process.poll() is None
     assert capture.stop() == 0
 

@@ -12,7 +12,7 @@ from support.capturing import DOCS, ROWS, CaptureScene, CaptureWithin, Connectio
 from support.postgres import VERSION
 from support.waiting import wait_until
 
-from suiro.client import LATEST
+from suiro.client import LATEST, Client
 from suiro.clock import monotonic_s
 from suiro.connect.postgres.delivery import Delivery
 from suiro.connect.postgres.encoding.avro_rows import RowEncoder
@@ -156,13 +156,13 @@ def test_a_transaction_that_was_open_for_too_long(
         if self._waiting and not (slept and is_once):
             self.flush()
             slept.append(self)
-            client = scene.topics.client
-            end = client.list_offsets({place: LATEST})[place].offset
-            wait_until(
-                lambda: client.list_offsets({place: LATEST}, read_committed=True)[place].offset > end,
-                60,
-                "the marker of the coordinator",
-            )
+            with Client(scene.options["bootstrap"]) as client:  # of this thread
+                end = client.list_offsets({place: LATEST})[place].offset
+                wait_until(
+                    lambda: client.list_offsets({place: LATEST}, read_committed=True)[place].offset > end,
+                    60,
+                    "the marker of the coordinator",
+                )
         commit(self, *arguments, **options)
 
     with within(transaction_timeout_ms=1_000) as running:
