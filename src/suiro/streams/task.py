@@ -128,7 +128,7 @@ class Task:
         self.origin = origin
         if self._task_time.carried != carried:
             self.carry(carried)
-        self._task_time.observe(record.timestamp)
+        self._task_time.observe(max(record.timestamp, carried))
         self._entries[input_name](record)
         self.origin = None
         if self.punctuators:
@@ -195,8 +195,8 @@ class Task:
 
     @property
     def stream_time(self) -> int:
-        """Also by records of other tasks, as the record in hand carries it: not by when their time is told."""
-        return max(self._task_time.current, self._task_time.carried)
+        """Also by records of other tasks, as those here carried it: not by when their time is told."""
+        return self._task_time.current
 
     def close(self) -> None:
         for rule in self._rules.values():

@@ -326,6 +326,28 @@ def test_stream_time_of_a_processor_does_not_depend_on_the_cut() -> None:
     assert of_one == [(b"now", 1), (b"punctuated", 1), (b"now", 50), (b"punctuated", 50)]
 
 
+@pytest.mark.parametrize("cut", [0, 2, 3])
+def test_stream_time_does_not_go_back_where_partitions_have_come_to_different_times(cut: int) -> None:
+    """Also not where a micro-batch ends."""
+
+    class Tells:
+        def init(self, context: Any) -> None:
+            self.context = context
+
+        def process(self, record: Record) -> None:
+            self.context.forward(Record("now", self.context.current_stream_time_ms(), 0))
+
+    builder = StreamsBuilder(key=serdes.string, value=serdes.long)
+    other = builder.stream("stream").select_key(lambda key, value: value, key=serdes.long).repartition()
+    other.process(Tells, key=serdes.string, value=serdes.long).to("out")
+    engine = Engine(builder.build(), f"two partitions {cut}")
+    log: list[Row] = [("x", 1, 1), ("x", 3, 50), ("x", 1, 30)]  # 1 and 3 are in different tasks
+    late: list[Row] = [("y", 1, 40), ("y", 1, 60)]
+    found = engine.batch({("stream", 0): (log[:cut], True), ("stream", 1): (late[:1], False)}, 10)
+    found += engine.batch({("stream", 0): (log[cut:], False), ("stream", 1): (late[1:], False)}, 10)
+    assert sorted(int.from_bytes(row[2]) for row in found if row[0] == "out") == [1, 50, 50, 50, 60]
+
+
 @pytest.mark.parametrize("change", ["filter", "source"])
 def test_records_that_wait_stay_with_their_topic_when_its_source_gets_another_name(change: str) -> None:
     """Operators without state may come and go, and move the generated names of those behind them."""

@@ -57,6 +57,11 @@ class Taken:
     def __len__(self) -> int:
         return len(self.keys)
 
+    @property
+    def times(self) -> Sequence[int]:
+        """What stream time each record tells its task."""
+        return self.timestamps if self.carried is None else list(map(max, self.timestamps, self.carried))
+
 
 class BlockTask(Task):
     def __init__(
@@ -134,7 +139,7 @@ class BlockTask(Task):
             before = self._task_time.current
             self._run()
             self._task_time.current = before
-            self._task_time.observe(max(taken.timestamps))
+            self._task_time.observe(max(taken.times))
         self._send()
         self._taken = None
 
@@ -213,7 +218,7 @@ class BlockTask(Task):
         taken = self._taken if index == self._punctuating else None
         clocks: list[int] = []
         if taken is not None:
-            clocks = list(accumulate(taken.timestamps, max, initial=self._task_time.current))
+            clocks = list(accumulate(taken.times, max, initial=self._task_time.current))
         next_place = 0
         carried = None if block is None else block.carried
         if carried is None and self._carried != UNKNOWN:
@@ -228,7 +233,7 @@ class BlockTask(Task):
                 place = block.order.root(row)
                 self._punctuate(clocks, next_place, place)
                 next_place = place
-                self._set_clock(clocks, place)
+                self._task_time.current = clocks[place + 1]
             self._at = (block, row)
             step(block.record(row))
         self._at = None
@@ -242,18 +247,11 @@ class BlockTask(Task):
             return
         at, self._at = self._at, None
         for place in range(first, end):
-            self._set_clock(clocks, place)
+            self._task_time.current = clocks[place + 1]
             self._moment = (place, _LAST)
             self.punctuators.stream_time_is(self.stream_time)
         self._moment = None
         self._at = at
-
-    def _set_clock(self, clocks: Sequence[int], place: int) -> None:
-        """Stream time as it was at this record."""
-        assert self._taken is not None
-        carried = self._taken.carried
-        self._task_time.current = clocks[place + 1]
-        self._task_time.carried = UNKNOWN if carried is None else carried[place]
 
     def advance_wall_clock(self, now_ms: int) -> None:
         super().advance_wall_clock(now_ms)

@@ -84,8 +84,8 @@ class ProcessorContext:
         return self._context.store(name)
 
     def current_stream_time_ms(self) -> int:
-        """The latest timestamp of all records that this task was fed, and of those before the record in hand in the
-        partition that it comes of; -1 before the first."""
+        """The latest timestamp of all records that this task was fed, and of those before them in the partitions that
+        they come of; -1 before the first."""
         return self._context.stream_time
 
     def current_system_time_ms(self) -> int:
