@@ -11,7 +11,7 @@ from suiro.streams.stores import OrderedMap
 from suiro.streams.topology.nodes import Repartition, Source
 from suiro.streams.topology.topology import SubTopology
 from suiro.streams_spark.buffered_records import BUFFERED, buffered_prefix, number_of, queue_of_prefix
-from suiro.streams_spark.notes import NOTES, PARTITION_TIME, REACHED, TICK
+from suiro.streams_spark.notes import NOTES, PARTITION_TIME, REACHED, TICK, note, noted
 from suiro.streams_spark.plan import Plan
 from suiro.streams_spark.state_log import TaskState
 
@@ -43,23 +43,25 @@ def follow_sources(plan: Plan, sub: SubTopology, state: TaskState) -> None:
                 "more. Put it back, under this name, until they are processed; or move the state away and rebuild "
                 "(rebuild=True, suiro run --rebuild)"
             )
-        _move(buffered, key, buffered_prefix(input_partition, now) + number)
+        if now != name:
+            buffered.put(buffered_prefix(input_partition, now) + number, buffered.get(key))
+            buffered.put(key, None)
     for kind in (TICK, REACHED):
         for key, _ in notes.prefix(kind):
             input_partition, name = queue_of_prefix(key.removeprefix(kind))
             now = name_now(input_partition.group, name)
-            _move(notes, key, kind + buffered_prefix(input_partition, now) if now in inputs else None)
+            _move_time(notes, key, kind + buffered_prefix(input_partition, now) if now in inputs else None)
     for key, _ in notes.prefix(PARTITION_TIME):
         name, topic, partition = key.removeprefix(PARTITION_TIME).decode().split("\0")
         now = (sources | tables).get(topic, name)
-        _move(notes, key, PARTITION_TIME + f"{now}\0{topic}\0{partition}".encode())
+        _move_time(notes, key, PARTITION_TIME + f"{now}\0{topic}\0{partition}".encode())
 
 
-def _move(rows: OrderedMap, key: bytes, to: bytes | None) -> None:
-    """None: nobody needs it."""
+def _move_time(notes: OrderedMap, key: bytes, to: bytes | None) -> None:
+    """None: nobody needs it. A release before left what it had noted under the old name, so the later time counts."""
     if to == key:
         return
-    row = rows.get(key)
-    rows.put(key, None)
-    if to is not None:
-        rows.put(to, row)
+    time = noted(notes, key)
+    notes.put(key, None)
+    if to is not None and time > noted(notes, to):
+        note(notes, to, time)

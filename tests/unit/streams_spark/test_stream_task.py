@@ -27,10 +27,11 @@ from suiro.streams import (
     serdes,
 )
 from suiro.streams_spark import outputs
+from suiro.streams_spark.notes import NOTES, PARTITION_TIME, note
 from suiro.streams_spark.outputs import Topics
 from suiro.streams_spark.run_task import run_task
 from suiro.streams_spark.shuffle_message import InputPartition, ShuffleMessage
-from suiro.streams_spark.state_log import StateLog
+from suiro.streams_spark.state_log import StateCache, StateLog
 from tests.unit.streams_spark.test_column_task import PARTITIONS, Batch, Engine, Handle, Row, Stage
 
 
@@ -374,6 +375,23 @@ def test_records_that_wait_stay_with_their_topic_when_its_source_gets_another_na
     times = {key: timestamp // 1000 for topic, key, _, timestamp, _ in found if topic == "out"}
     assert times == {b"a": 9, b"b": 19, b"c": 29, b"d": 39, b"z": 100}
     assert not second.batch({("stream", 0): ([], False)}, 10)
+
+
+def test_a_partitions_time_under_an_old_name_does_not_set_back_the_one_under_the_new_name() -> None:
+    """A release before left what it had noted of a source when that got another name."""
+    builder = StreamsBuilder(key=serdes.string, value=serdes.long)
+    stream = builder.stream("stream", timestamp=lambda record, partition_time: partition_time + 10)
+    stream.group_by_key().count().to_stream().to("out")
+    engine = Engine(builder.build(), "old names")
+    engine.only_rules(True)
+    (source,) = engine.plan.topology.sub_topologies[0].inputs
+    log = StateLog(engine.handles[0, 0], StateCache(), "before")
+    notes = log.load().map(NOTES)
+    for name, time in (("A-SOURCE", 50), (source.name, 100), ("Z-SOURCE", 70)):
+        note(notes, PARTITION_TIME + f"{name}\0stream\0{0}".encode(), time)
+    log.save()
+    found = engine.batch({("stream", 0): ([("a", 1, 0)], False)}, 10)
+    assert [timestamp // 1000 for topic, _, _, timestamp, _ in found if topic == "out"] == [110]
 
 
 def test_records_that_wait_for_an_input_which_is_gone_are_told() -> None:
