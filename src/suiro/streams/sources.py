@@ -79,6 +79,11 @@ class SourceReader:
         self._dead_letter = dead_letter
         self._times: dict[TopicPartition, int] = {}
 
+    @property
+    def has_extractor(self) -> bool:
+        """Which gives other times than those of the records."""
+        return not self._plain
+
     def read(
         self,
         topic: str,

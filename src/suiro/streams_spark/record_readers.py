@@ -79,7 +79,7 @@ class TopicReader:
         return record, Origin(topic, partition, offset, timestamp, headers), NO_TIME
 
     def block(self, columns: pa.RecordBatch, *, takes_all: bool) -> ReadColumns | None:
-        if "extracted" in columns.schema.names:
+        if "extracted" in columns.schema.names and self._reader.has_extractor:
             return None
         topic, partition = self._topic, self._partition
         headers = headers_list(columns)

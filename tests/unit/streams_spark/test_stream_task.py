@@ -26,9 +26,10 @@ from suiro.streams import (
     record_value,
     serdes,
 )
-from suiro.streams_spark import outputs
+from suiro.streams_spark import outputs, partition_group
 from suiro.streams_spark.notes import NOTES, PARTITION_TIME, note
 from suiro.streams_spark.outputs import Topics
+from suiro.streams_spark.record_queue import RecordQueue
 from suiro.streams_spark.run_task import run_task
 from suiro.streams_spark.shuffle_message import InputPartition, ShuffleMessage
 from suiro.streams_spark.state_log import StateCache, StateLog
@@ -67,6 +68,21 @@ def test_a_task_tells_the_size_of_its_stores_and_which_records_wait() -> None:
     engine.batch({("right", 0): ([("c", 1, 40)], False)}, 10)
     (told,) = engine.reports
     assert (told.stores["counts"][0], told.buffered, told.condition) == (3, {}, "running")
+
+
+def test_records_that_were_looked_at_one_by_one_go_in_blocks_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As those that wait in a checkpoint of a release before."""
+    builder = StreamsBuilder(key=serdes.string, value=serdes.long)
+    builder.stream("left").merge(builder.stream("right")).group_by_key().count().to_stream().to("out")
+    engine = Engine(builder.build(), "blocks again")
+    engine.only_rules(True)
+    rows: list[Row] = [("a", 1, 10), ("b", 2, 20), ("a", 3, 30)]
+    with monkeypatch.context() as patch:
+        patch.setattr(RecordQueue, "fill", lambda queue: False)
+        engine.batch({("left", 0): (rows, False), ("right", 0): ([("a", 1, 15)], True)}, 10)
+    monkeypatch.setattr(partition_group, "taken", lambda *_: pytest.fail("one by one"))
+    found = engine.batch({("right", 0): ([("c", 1, 40)], False)}, 10)
+    assert [key for topic, key, *_ in found if topic == "out"] == [b"b", b"a", b"c"]
 
 
 @pytest.mark.parametrize("rules", [False, True])
