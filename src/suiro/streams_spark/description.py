@@ -46,7 +46,7 @@ class Difference:
 
 
 def check_description(plan: Plan, checkpoint: Path, *, is_planned: bool = True) -> None:
-    """Writes the description at the first start. Raises `TopologyError` where there is another. `is_planned`: there has
+    """Writes the description. Raises `TopologyError` where the state is of another topology. `is_planned`: there has
     been a micro-batch, so there may be state; a start before that has left a description only."""
     path = checkpoint / FILE
     new = describe_state(plan)
@@ -66,6 +66,9 @@ def check_description(plan: Plan, checkpoint: Path, *, is_planned: bool = True) 
     differences = compare(old, new)
     if differences:
         raise TopologyError(_message(plan, checkpoint, differences))
+    if old != new:
+        # It may tell more than before: what a release before did not note, a changelog that ends here.
+        _write(path, new)
 
 
 def describe_state(plan: Plan) -> dict[str, Any]:

@@ -118,9 +118,13 @@ def test_a_changelog_that_a_store_gets_later_would_lack_rows(tmp_path: Path) -> 
         grouped = builder.stream("a", **TEXT).group_by_key()
         grouped.count(materialized=Materialized.as_("counts", logged=logged), name="counting")
 
-    check_description(planned(lambda b: counted(b, logged=False)), tmp_path)
+    logged, unlogged = (
+        planned(lambda b, logged=logged: counted(b, logged=logged)) for logged in (True, False)
+    )
+    check_description(logged, tmp_path)
+    check_description(unlogged, tmp_path)
     with pytest.raises(TopologyError, match="store counts: unlogged was True, is False"):
-        check_description(planned(lambda b: counted(b, logged=True)), tmp_path)
+        check_description(logged, tmp_path)
 
 
 def test_what_waits_for_its_time_does_not_go_on_as_what_waits_for_its_window(tmp_path: Path) -> None:
