@@ -327,6 +327,16 @@ def test_no_column_is_nested_deeply(levels: int, before: bytes, after: bytes, fi
             read(pa.array(cells))
 
 
+@pytest.mark.parametrize("name", ["[{", "]}", '"[', "\\"])
+def test_many_objects_in_a_row_are_not_nested_deeply(name: str) -> None:
+    value = {"items": [{"n": number + 0.5, name: "x"} for number in range(600)]}
+    column = pa.array([serdes.json.serialize("", value)] * 2)
+    found = read_objects(column)
+    assert found is not None
+    assert found.to_pylist() == [value, value]
+    assert read_fields(pa.array([b'"' + b"[" * 600 + b'"']), frozenset("a")) is None
+
+
 @pytest.mark.parametrize("fields", [None, {"of"}], ids=["whole", "fields"])
 def test_objects_whose_names_are_ids_have_no_column_for_each(
     fields: Any, monkeypatch: pytest.MonkeyPatch

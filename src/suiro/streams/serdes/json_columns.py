@@ -7,6 +7,7 @@ makes nothing of them. Arrow has no JSON writer: text is put together out of col
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Sequence
 from functools import lru_cache
 from operator import attrgetter
@@ -27,6 +28,7 @@ its types go a frame of the stack deeper with each."""
 _DECODERS = 256
 _LENGTH = 4_300
 """In bytes. Python refuses integers of more digits than that, and msgspec reads over them."""
+_TEXT = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*"', re.DOTALL)
 
 
 # -- whole objects -----------------------------------------------------------------------------------------
@@ -117,8 +119,19 @@ def _read(text: bytes, fields: list[pa.Field]) -> pa.Table:
 
 def _may_be_too_deep(items: Sequence[bytes | None], longest: int) -> bool:
     return longest > MAX_NESTING and any(
-        item and item.count(b"[") + item.count(b"{") > MAX_NESTING for item in items
+        item and item.count(b"[") + item.count(b"{") > MAX_NESTING and _depth(item) > MAX_NESTING
+        for item in items
     )
+
+
+def _depth(item: bytes) -> int:
+    """Arrays and objects within each other, up to where it is no JSON."""
+    import numpy as np
+
+    data = np.frombuffer(_TEXT.sub(b"", item), np.uint8)
+    begins = (data == ord("[")) | (data == ord("{"))
+    ends = (data == ord("]")) | (data == ord("}"))
+    return int(np.cumsum(begins.astype(np.int64) - ends).max(initial=0))
 
 
 def is_deep(kind: pa.DataType) -> bool:
