@@ -317,18 +317,33 @@ def pieces_of(changes: Changes) -> Iterator[tuple[pa.Array, pa.Array]]:
         yield pa.array(some_keys, pa.binary()), pa.array(values, pa.binary())
 
 
-def _last_of_each(parts: Sequence[tuple[pa.Array, pa.Array]]) -> tuple[pa.Array, pa.Array]:
+def _last_of_each(parts: Sequence[tuple[pa.Array, pa.Array]]) -> ColumnChanges:
     """The last row of each key."""
     from suiro.streams.vectorised.key_index import KeyIndex
 
-    keys = pa.concat_arrays([part[0] for part in parts])
-    rows = pa.concat_arrays([part[1] for part in parts])
     index = KeyIndex(len(parts[0][0]))
-    slots = index.slots(keys)
+    slots = np.concatenate([index.slots(keys) for keys, _ in parts])
     last = np.zeros(len(index), np.int64)
     last[slots] = np.arange(len(slots))  # of equal indices the last one stays
-    taken = pa.array(last)
-    return keys.take(taken), rows.take(taken)
+    is_last = np.zeros(len(slots), np.bool_)
+    is_last[last] = True
+    found: tuple[list[pa.Array], list[pa.Array]] = [], []
+    some: tuple[list[pa.Array], list[pa.Array]] = [], []
+    start = 0
+    for part in parts:
+        wanted = pa.array(is_last[start : start + len(part[0])])
+        start += len(wanted)
+        for column, waiting in zip(part, some, strict=True):
+            waiting.append(column.filter(wanted))
+        # All of them may be more than an array takes.
+        if (
+            start == len(slots)
+            or sum(each.nbytes for waiting in some for each in waiting) > SEGMENT_BYTES_MAX
+        ):
+            for waiting, arrays in zip(some, found, strict=True):
+                arrays.append(pa.concat_arrays(waiting))
+                waiting.clear()
+    return pa.chunked_array(found[0]), pa.chunked_array(found[1])
 
 
 def _packed(batches: Sequence[pa.RecordBatch]) -> bytes:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 
+import pyarrow as pa
 import pytest
 
 from suiro.errors import FatalError
@@ -160,6 +161,15 @@ def test_a_large_change_is_several_segments(monkeypatch: pytest.MonkeyPatch) -> 
     micro_batch(store, StateCache(), rows)
     assert len(store.segments) > 10
     assert loaded(store) == rows
+
+
+def test_deltas_may_be_more_than_an_array_takes() -> None:
+    """Those of a table of more than 2 GiB are, before they outweigh it."""
+    keys = pa.array([b"%d" % number for number in range(100)], pa.binary())
+    rows = pa.array([bytes(1 << 20)] * 100, pa.binary())
+    newest = pa.array([b"%d" % number if number % 3 else None for number in range(100)], pa.binary())
+    found = state_log._last_of_each([(keys, rows)] * 22 + [(keys, newest)])
+    assert [column.to_pylist() for column in found] == [keys.to_pylist(), newest.to_pylist()]
 
 
 def test_random_life_against_a_dict() -> None:
