@@ -33,6 +33,7 @@ FORMAT_VERSION = 1
 BASE_BYTES_MIN = 64 * 1024
 """No new base for less than this in deltas."""
 DELTAS_MAX = 64
+"""Besides those that are as large as a segment may be."""
 SEGMENT_BYTES_MAX = 16 * 1024 * 1024
 _ROW_BYTES = 16
 CACHED_BYTES_MAX = 512 * 1024 * 1024
@@ -222,7 +223,7 @@ class StateLog:
             everything.update((name, columns.rows()) for name, columns in state.columns.items())
             base = [self._write(data) for data in write_segments(everything)]
             self._replace(after.segments, Directory(tuple(base), len(base)))
-        elif len(after.deltas) > DELTAS_MAX:
+        elif len(after.deltas) > DELTAS_MAX + 2 * deltas_size // SEGMENT_BYTES_MAX:
             parts: dict[str, list[tuple[pa.Array, pa.Array]]] = {}
             for segment in after.deltas:
                 for name, keys, values in read_columns(self._segment(segment.number)):

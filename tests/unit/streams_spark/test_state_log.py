@@ -163,6 +163,22 @@ def test_a_large_change_is_several_segments(monkeypatch: pytest.MonkeyPatch) -> 
     assert loaded(store) == rows
 
 
+def test_large_deltas_are_not_written_again_by_every_micro_batch(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(state_log, "SEGMENT_BYTES_MAX", 4000)
+    monkeypatch.setattr(state_log, "DELTAS_MAX", 8)
+    store, cache = SparkStore(), StateCache()
+    rows: Rows = {b"%04d" % number: bytes(100) for number in range(2000)}
+    micro_batch(store, cache, rows)
+    changes: Rows = {b"%04d" % number: bytes(99) for number in range(800)}
+    micro_batch(store, cache, changes)
+    store.calls.clear()
+    for number in range(40):
+        micro_batch(store, cache, {b"%04d" % number: b"new"})
+        changes[b"%04d" % number] = b"new"
+    assert store.calls.count("put_segment") < 40 * 8
+    assert loaded(store) == rows | changes
+
+
 def test_deltas_may_be_more_than_an_array_takes() -> None:
     """Those of a table of more than 2 GiB are, before they outweigh it."""
     keys = pa.array([b"%d" % number for number in range(100)], pa.binary())
