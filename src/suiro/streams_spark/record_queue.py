@@ -6,7 +6,7 @@ rows.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 import pyarrow as pa
@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from suiro.streams.blocks import Taken
 from suiro.streams.stores import OrderedMap
-from suiro.streams_spark.buffered_records import BufferedRecords, buffered_prefix
+from suiro.streams_spark.buffered_records import BYTES_MAX, BufferedRecords, buffered_prefix
 from suiro.streams_spark.notes import NO_TIME, REACHED, TICK, note, noted
 from suiro.streams_spark.record_readers import BLOCK_ROWS, ReadColumns, ReadRow, RecordReader, reads
 from suiro.streams_spark.shuffle_message import InputPartition
@@ -94,6 +94,11 @@ class RecordQueue:
     def add_buffered(self, number: int, columns: pa.RecordBatch) -> None:
         """What waited, in order, before what is new."""
         self._blocks.append((number, columns))
+
+    def add_all(self, columns: Sequence[pa.RecordBatch]) -> None:
+        """What is new, in order."""
+        for each in _in_blocks(columns):
+            self.add(each)
 
     def add(self, columns: pa.RecordBatch) -> None:
         if "time" in columns.schema.names:
@@ -236,6 +241,25 @@ class RecordQueue:
             for self._row, found in enumerate(reads(self._reader, columns), self._row):  # noqa: B020 — the place in hand
                 yield found
             self._block, self._row = self._block + 1, 0
+
+
+def _in_blocks(columns: Sequence[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Small ones become one: where many input partitions send a few records each, a block of them has many."""
+    some: list[pa.RecordBatch] = []
+    rows = size = 0
+    for each in columns:
+        rows, size = rows + each.num_rows, size + each.nbytes
+        is_alike = not some or each.schema.equals(some[0].schema, check_metadata=True)
+        if some and not (is_alike and rows <= BLOCK_ROWS and size <= BYTES_MAX):
+            yield _one_of(some)
+            some, rows, size = [], each.num_rows, each.nbytes
+        some.append(each)
+    if some:
+        yield _one_of(some)
+
+
+def _one_of(some: Sequence[pa.RecordBatch]) -> pa.RecordBatch:
+    return some[0] if len(some) == 1 else pa.concat_batches(some)
 
 
 def with_extracted(columns: pa.RecordBatch, first: int) -> pa.RecordBatch:

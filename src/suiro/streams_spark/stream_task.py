@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 
+import pyarrow as pa
+
 from suiro.streams.blocks import BlockTask
 from suiro.streams.call_loop import Calls
 from suiro.streams.sources import SourceReader
@@ -176,6 +178,7 @@ class StreamTask:
             for node in self._topology.nodes
             if isinstance(node.operator, GlobalTableSource) and node.operator.store in self._tables
         }
+        new: dict[RecordQueue, list[pa.RecordBatch]] = {}
         for item in sorted(
             messages,
             key=lambda item: (
@@ -194,7 +197,9 @@ class StreamTask:
             queue.paused = queue.paused if item.paused is None else item.paused
             queue.tick = max(queue.tick, item.time)
             if item.columns is not None:
-                queue.add(item.columns)
+                new.setdefault(queue, []).append(item.columns)
+        for queue, columns in new.items():
+            queue.add_all(columns)
         return [queues[key] for key in sorted(queues)]
 
     def _fill(self, name: str, message: ShuffleMessage) -> None:

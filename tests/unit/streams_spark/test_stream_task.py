@@ -26,6 +26,7 @@ from suiro.streams import (
     record_value,
     serdes,
 )
+from suiro.streams.blocks import BlockTask
 from suiro.streams_spark import outputs, partition_group
 from suiro.streams_spark.notes import NOTES, PARTITION_TIME, note
 from suiro.streams_spark.outputs import Topics
@@ -83,6 +84,26 @@ def test_records_that_were_looked_at_one_by_one_go_in_blocks_again(monkeypatch: 
     monkeypatch.setattr(partition_group, "taken", lambda *_: pytest.fail("one by one"))
     found = engine.batch({("right", 0): ([("c", 1, 40)], False)}, 10)
     assert [key for topic, key, *_ in found if topic == "out"] == [b"b", b"a", b"c"]
+
+
+def test_records_that_come_in_many_small_parts_go_in_few_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As of a repartition that many partitions feed."""
+    builder = StreamsBuilder(key=serdes.string, value=serdes.long)
+    builder.stream("left").merge(builder.stream("right")).group_by_key().count().to_stream().to("out")
+    engine = Engine(builder.build(), "small parts")
+    engine.only_rules(True)
+    blocks: list[int] = []
+    process = BlockTask.process_block
+
+    def counted(task: BlockTask, taken: Any) -> None:
+        blocks.append(len(taken))
+        process(task, taken)
+
+    monkeypatch.setattr(BlockTask, "process_block", counted)
+    rows: list[Row] = [("a", 1, number) for number in range(100)]
+    found = engine.batch({("left", 0): (rows, False), ("right", 0): (rows, False)}, 1)
+    assert blocks == [200]
+    assert [value for topic, _, value, *_ in found if topic == "out"] == [(200).to_bytes(8)]
 
 
 @pytest.mark.parametrize("rules", [False, True])
