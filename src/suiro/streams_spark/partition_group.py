@@ -52,7 +52,9 @@ class PartitionGroup:
                 [queue.reached_in_hand for queue in queues],
                 [index for index, queue in enumerate(queues) if queue.has_more],
             )
-            yield together([queue.take(count) for queue, count in zip(queues, counts, strict=True) if count])
+            yield from together(
+                [queue.take(count) for queue, count in zip(queues, counts, strict=True) if count]
+            )
         return False
 
     def _records(self) -> Iterator[TakenRow]:

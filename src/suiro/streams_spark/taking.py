@@ -5,6 +5,7 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import accumulate, repeat
 from typing import Any
 
@@ -94,14 +95,15 @@ def all_taken(
         yield from taken(singly, letters)
 
 
-def together(parts: Sequence[Part]) -> Taken:
+def together(parts: Sequence[Part]) -> Iterator[Taken]:
     """Rows of several queues, given in the order in which ties are settled."""
     order = np.argsort(np.concatenate([part.reached for part in parts]), kind="stable").tolist()
     firsts = list(accumulate((len(part) for part in parts), initial=0))
 
-    def origin(row: int) -> Origin:
-        index = bisect_right(firsts, order[row]) - 1
-        return parts[index].read.origin(parts[index].start + order[row] - firsts[index])
+    def origin(start: int, row: int) -> Origin:
+        place = order[start + row]
+        index = bisect_right(firsts, place) - 1
+        return parts[index].read.origin(parts[index].start + place - firsts[index])
 
     def ordered(rows: Callable[[Part], Iterable[Any]]) -> list[Any]:
         found = [each for part in parts for each in rows(part)]
@@ -110,15 +112,23 @@ def together(parts: Sequence[Part]) -> Taken:
     has_headers = any(part.read.headers is not None for part in parts)
     is_carried = any(part.read.carried is not None for part in parts)
     inputs = {part.input for part in parts}
-    return Taken(
-        inputs=inputs.pop() if len(inputs) == 1 else ordered(lambda part: repeat(part.input, len(part))),
-        keys=ordered(lambda part: part.rows(part.read.keys)),
-        values=ordered(lambda part: part.rows(part.read.values)),
-        timestamps=ordered(lambda part: part.rows(part.read.times)),
-        origin=origin,
-        headers=ordered(lambda part: part.rows(part.read.headers, ())) if has_headers else None,
-        carried=ordered(lambda part: part.rows(part.read.carried, NO_TIME)) if is_carried else None,
-    )
+    taken_inputs = inputs.pop() if len(inputs) == 1 else ordered(lambda part: repeat(part.input, len(part)))
+    keys = ordered(lambda part: part.rows(part.read.keys))
+    values = ordered(lambda part: part.rows(part.read.values))
+    timestamps = ordered(lambda part: part.rows(part.read.times))
+    headers = ordered(lambda part: part.rows(part.read.headers, ())) if has_headers else None
+    carried = ordered(lambda part: part.rows(part.read.carried, NO_TIME)) if is_carried else None
+    for start in range(0, len(order), BLOCK_ROWS):
+        some = slice(start, start + BLOCK_ROWS)
+        yield Taken(
+            inputs=taken_inputs if isinstance(taken_inputs, str) else taken_inputs[some],
+            keys=keys[some],
+            values=values[some],
+            timestamps=timestamps[some],
+            origin=partial(origin, start),
+            headers=None if headers is None else headers[some],
+            carried=None if carried is None else carried[some],
+        )
 
 
 def _of_columns(input_: str, found: ReadColumns) -> Taken:

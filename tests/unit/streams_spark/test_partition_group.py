@@ -160,9 +160,11 @@ def test_the_order_of_blocks_is_that_of_records(
             ]
             starts = [start + len(times) for start, (times, _) in zip(starts, batch, strict=True)]
             group = PartitionGroup(queues, state.notes)
+            blocks = list(group.blocks(Letters()))
+            assert all(len(block) <= rows for block in blocks)
             records = [
                 (block.origin(row).offset, block.keys[row], time)
-                for block in group.blocks(Letters())
+                for block in blocks
                 for row, time in enumerate(block.timestamps)
             ]
             found.append((records, group.times(), group.close(), group.buffered_from, group.buffered))
@@ -171,6 +173,7 @@ def test_the_order_of_blocks_is_that_of_records(
     with (
         patch("suiro.streams_spark.record_readers.BLOCK_ROWS", rows),
         patch("suiro.streams_spark.record_queue.BLOCK_ROWS", rows),
+        patch("suiro.streams_spark.taking.BLOCK_ROWS", rows),
     ):
         in_blocks = BlockState()
         assert taken_by(in_blocks) == taken_by(State())
