@@ -45,6 +45,10 @@ def number_of(key: bytes) -> tuple[bytes, bytes]:
     return key[: -_NUMBER.size], key[-_NUMBER.size :]
 
 
+def packed_number(number: int) -> bytes:
+    return _NUMBER.pack(number)
+
+
 def queue_of_prefix(prefix: bytes) -> tuple[InputPartition, str]:
     group, partition, input_, _ = prefix.decode().split("\0")
     return InputPartition(group, int(partition)), input_

@@ -10,7 +10,13 @@ from suiro.streams.errors import TopologyError
 from suiro.streams.stores import OrderedMap
 from suiro.streams.topology.nodes import Repartition, Source
 from suiro.streams.topology.topology import SubTopology
-from suiro.streams_spark.buffered_records import BUFFERED, buffered_prefix, number_of, queue_of_prefix
+from suiro.streams_spark.buffered_records import (
+    BUFFERED,
+    buffered_prefix,
+    number_of,
+    packed_number,
+    queue_of_prefix,
+)
 from suiro.streams_spark.notes import NOTES, PARTITION_TIME, REACHED, TICK, note, noted
 from suiro.streams_spark.plan import Plan
 from suiro.streams_spark.state_log import TaskState
@@ -33,9 +39,9 @@ def follow_sources(plan: Plan, sub: SubTopology, state: TaskState) -> None:
         # What comes over a repartition may come of a topic, too: of one that another sub-topology reads.
         return name if name in cuts else sources.get(group, name)
 
+    moved: dict[bytes, list[bytes | None]] = {}
     for key in buffered.keys():  # noqa: SIM118 - in their order
-        prefix, number = number_of(key)
-        input_partition, name = queue_of_prefix(prefix)
+        input_partition, name = queue_of_prefix(number_of(key)[0])
         now = name_now(input_partition.group, name)
         if now not in inputs:
             raise TopologyError(
@@ -44,8 +50,15 @@ def follow_sources(plan: Plan, sub: SubTopology, state: TaskState) -> None:
                 "(rebuild=True, suiro run --rebuild)"
             )
         if now != name:
-            buffered.put(buffered_prefix(input_partition, now) + number, buffered.get(key))
+            moved.setdefault(buffered_prefix(input_partition, now), []).append(buffered.get(key))
             buffered.put(key, None)
+    for prefix, rows in moved.items():
+        # A release before has kept later records under the new name.
+        for key, row in buffered.prefix(prefix):
+            rows.append(row)
+            buffered.put(key, None)
+        for number, waiting in enumerate(rows):
+            buffered.put(prefix + packed_number(number), waiting)
     for kind in (TICK, REACHED):
         for key, _ in notes.prefix(kind):
             input_partition, name = queue_of_prefix(key.removeprefix(kind))

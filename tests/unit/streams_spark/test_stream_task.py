@@ -28,6 +28,7 @@ from suiro.streams import (
 )
 from suiro.streams.blocks import BlockTask
 from suiro.streams_spark import outputs, partition_group
+from suiro.streams_spark.buffered_records import BUFFERED, buffered_prefix, number_of, queue_of_prefix
 from suiro.streams_spark.notes import NOTES, PARTITION_TIME, note
 from suiro.streams_spark.outputs import Topics
 from suiro.streams_spark.record_queue import RecordQueue
@@ -429,6 +430,27 @@ def test_a_partitions_time_under_an_old_name_does_not_set_back_the_one_under_the
     log.save()
     found = engine.batch({("stream", 0): ([("a", 1, 0)], False)}, 10)
     assert [timestamp // 1000 for topic, _, _, timestamp, _ in found if topic == "out"] == [110]
+
+
+def test_records_that_wait_under_two_names_are_all_there() -> None:
+    """A release before kept those that came later under the new name."""
+    builder = StreamsBuilder(key=serdes.string, value=serdes.long)
+    builder.stream("stream").merge(builder.stream("late")).group_by_key().count().to_stream().to("out")
+    engine = Engine(builder.build(), "two names")
+    engine.only_rules(True)
+    for row in (("a", 1, 1), ("b", 1, 2)):
+        engine.batch({("stream", 0): ([], True), ("late", 0): ([row], False)}, 10)
+    (handle,) = engine.handles.values()
+    log = StateLog(handle, StateCache(), "before")
+    buffered = log.load().map(BUFFERED)
+    (first, one), (second, other) = buffered.range()
+    input_partition, _ = queue_of_prefix(number_of(first)[0])
+    buffered.put(buffered_prefix(input_partition, "Z-SOURCE") + number_of(first)[1], one)
+    buffered.put(first, other)
+    buffered.put(second, None)
+    log.save()
+    found = engine.batch({("stream", 0): ([], False)}, 10)
+    assert [key for topic, key, *_ in found if topic == "out"] == [b"a", b"b"]
 
 
 def test_records_that_wait_for_an_input_which_is_gone_are_told() -> None:
