@@ -851,6 +851,55 @@ def test_an_answer_that_comes_after_its_form_was_closed_closes_no_other(open_pag
     expect(confirm).to_have_value("fli")
 
 
+@pytest.mark.parametrize(
+    ("target", "path", "open_form", "plan", "do", "said"),
+    [
+        (
+            "#/groups/fraud",
+            "groups/fraud/reset",
+            "Reset offsets…",
+            "Show the plan",
+            "Reset the offsets",
+            "were reset.",
+        ),
+        (
+            DEAD_LETTERS,
+            "dead-letters/flights.dead-letters/redrive",
+            "Redrive all…",
+            "Show what would be sent",
+            re.compile("^Send .* back$"),
+            "went back.",
+        ),
+    ],
+)
+def test_a_plan_that_is_done_after_its_form_was_closed_closes_no_other(
+    open_page: Open, target: str, path: str, open_form: str, plan: str, do: Any, said: str
+) -> None:
+    """A redrive may take minutes. Its error was told to nobody, too."""
+    page = open_page(target)
+    dialog = page.get_by_role("dialog")
+
+    def begun() -> Any:
+        """It waits for its answer, its form was closed, and another one is open."""
+        page.get_by_role("button", name=open_form).click()
+        dialog.get_by_role("button", name=plan).click()
+        expect(dialog.get_by_role("button", name=do)).to_be_enabled()
+        held = _hold(page, path)
+        dialog.get_by_role("button", name=do).click()
+        wait_until(lambda: page.evaluate("true") and held, what="the change")
+        dialog.get_by_role("button", name="Cancel").click()
+        page.get_by_role("button", name=open_form).click()
+        return held.pop()
+
+    begun().continue_()
+    expect(page.get_by_text(said)).to_be_attached()
+    expect(dialog.get_by_role("button", name=plan)).to_be_visible()
+    dialog.get_by_role("button", name="Cancel").click()
+    begun().fulfill(status=503, json={"error_code": 503, "message": "no broker answers"})
+    expect(page.get_by_text("no broker answers")).to_be_attached()
+    expect(dialog.get_by_role("button", name=plan)).to_be_visible()
+
+
 # -- against a real console and a real log -----------------------------------------------------------------------------
 
 

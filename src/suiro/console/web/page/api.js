@@ -155,6 +155,13 @@ export function whileSeen(open) {
   };
 }
 
+/** Whether what calls it is still shown: the answer to a form may come when it was closed. */
+export function useShown() {
+  const shown = useRef(true);
+  useEffect(() => () => { shown.current = false; }, []);
+  return shown;
+}
+
 /**
  * A command in hand: `run(body)` posts, and tells its outcome.
  * @param {string} target
@@ -162,8 +169,7 @@ export function whileSeen(open) {
  */
 export function useCommand(target, done) {
   const [state, setState] = useState(/** @type {{busy: boolean, error: string|null}} */ ({ busy: false, error: null }));
-  const alive = useRef(true);
-  useEffect(() => () => { alive.current = false; }, []);
+  const alive = useShown();
   const run = async (/** @type {any} */ body) => {
     setState({ busy: true, error: null });
     try {

@@ -1,7 +1,7 @@
 /** Dead letters: grouped by where they come from and why; one beside the record it came from; sent back after a fix. */
 
 import { html, useRef, useReveal, useState } from './lib.js';
-import { Failure, post, url, useLoad } from './api.js';
+import { Failure, post, url, useLoad, useShown } from './api.js';
 import { Dialog } from './dialog.js';
 import { Ago, count, plural, rate, Time } from './format.js';
 import { Icon } from './icons.js';
@@ -83,7 +83,7 @@ function Topic({ topic }) {
       ${chosen && html`<${Letters} key=${`${done} ${JSON.stringify([chosen.origin_topic, chosen.exception, chosen.reason])}`} topic=${topic} group=${chosen} at=${at} onRedrive=${setRedriving} />`}
       ${data && html`<${History} key=${done} topic=${topic} />`}
     </div>
-    ${redriving && html`<${Redrive} topic=${topic} choice=${redriving} onClose=${() => setRedriving(null)} onDone=${() => { reload(); setDone(done + 1); }} />`}
+    ${redriving && html`<${Redrive} topic=${topic} choice=${redriving} onClose=${() => setRedriving(null)} onDone=${() => { reload(); setDone((before) => before + 1); }} />`}
   `;
 }
 
@@ -162,6 +162,7 @@ function Redrive({ topic, choice, onClose, onDone }) {
   const [byKey, setByKey] = useState(false);
   const [plan, setPlan] = useState(/** @type {any} */ (null));
   const changes = useRef(0);
+  const open = useShown();
   const [state, setState] = useState(/** @type {{busy: boolean, error: string|null}} */ ({ busy: false, error: null }));
   const run = async (/** @type {boolean} */ dryRun) => {
     setState({ busy: true, error: null });
@@ -175,10 +176,12 @@ function Redrive({ topic, choice, onClose, onDone }) {
       } else {
         say(`${plural(found.redriven ?? 0, 'record')} went back.`);
         onDone();
-        onClose();
+        if (open.current) onClose();
       }
     } catch (error) {
-      setState({ busy: false, error: /** @type {Error} */ (error).message });
+      const { message } = /** @type {Error} */ (error);
+      if (open.current) setState({ busy: false, error: message });
+      else if (!dryRun) say(message, 'error');
     }
   };
   const which = choice.places ? plural(choice.places.length, 'chosen record') : choice.group_reason !== undefined ? (choice.group_reason === '' ? 'those without a reason' : `those with the reason “${choice.group_reason}”`) : 'all that wait';

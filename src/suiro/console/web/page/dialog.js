@@ -1,7 +1,7 @@
 /** Dialogs: what is asked before something changes. Escape closes, focus returns to where it was. */
 
 import { html, useEffect, useRef, useState } from './lib.js';
-import { Failure, useCommand } from './api.js';
+import { Failure, useCommand, useShown } from './api.js';
 import { Icon } from './icons.js';
 import { Field } from './parts.js';
 
@@ -40,8 +40,7 @@ export function Dialog({ title, onClose, children, wide }) {
  */
 export function FormDialog({ title, target, body, action, onClose, onDone, children, wide, danger, ready = true }) {
   const [wrong, setWrong] = useState(/** @type {string|null} */ (null));
-  const open = useRef(true);
-  useEffect(() => () => { open.current = false; }, []);
+  const open = useShown();
   // Once it was closed, what is open is another dialog.
   const command = useCommand(target, (answer) => { onDone(answer); if (open.current) onClose(); });
   const submit = (/** @type {Event} */ event) => {

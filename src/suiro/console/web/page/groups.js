@@ -1,7 +1,7 @@
 /** Consumer groups: how far behind, in records and in time; members; moving committed offsets, shown before it is done. */
 
 import { html, useMemo, useRef, useState } from './lib.js';
-import { Failure, post, url, useLoad } from './api.js';
+import { Failure, post, url, useLoad, useShown } from './api.js';
 import { Chart, Sparkline } from './chart.js';
 import { ConfirmByName, Dialog, whole } from './dialog.js';
 import { count, duration, plural, short } from './format.js';
@@ -141,6 +141,7 @@ function Reset({ group, onClose, onDone }) {
   const [planned, setPlanned] = useState(/** @type {{said: any, rows: any[]}|null} */ (null));
   const plan = planned?.rows ?? null;
   const changes = useRef(0);
+  const open = useShown();
   const [state, setState] = useState(/** @type {{busy: boolean, error: string|null}} */ ({ busy: false, error: null }));
   const change = (/** @type {any} */ patch) => { changes.current += 1; setForm({ ...form, ...patch }); setPlanned(null); };
   const body = () => {
@@ -166,10 +167,12 @@ function Reset({ group, onClose, onDone }) {
       } else {
         say(`Offsets of ${plural(found.length, 'partition')} were reset.`);
         onDone();
-        onClose();
+        if (open.current) onClose();
       }
     } catch (error) {
-      setState({ busy: false, error: /** @type {Error} */ (error).message });
+      const { message } = /** @type {Error} */ (error);
+      if (open.current) setState({ busy: false, error: message });
+      else if (!dryRun) say(message, 'error');
     }
   };
   const value = (/** @type {any} */ event) => change({ value: event.currentTarget.value });
