@@ -572,6 +572,34 @@ def test_partitions_that_were_added_are_not_asked_for_again(
     assert asked == [("a", "t"), ("a",)]
 
 
+def test_what_is_only_validated_is_not_taken_for_done(
+    client: Client, brokers: list[ScriptedBroker], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The topic has as many partitions, and not by our own doing, whatever became of the first answer."""
+    monkeypatch.setitem(VERSIONS, "create_partitions", 1)
+
+    def refused(request: Any) -> Any:
+        message = response_class(API_KEYS["create_partitions"], request.__version__)
+        result = nested(message, "CreatePartitionsTopicResult")
+        code = ErrorCode.invalid_partitions
+        return message(
+            throttle_time=NO_TIME, results=(result(name="t", error_code=code, error_message=None),)
+        )
+
+    brokers[0].script["create_partitions"] = answered_second(brokers[0], "create_partitions", refused)
+    with pytest.raises(RefusedError, match="add partitions to 't'"):
+        client.admin.create_partitions({"t": 1}, validate_only=True)
+
+
+def answered_second(broker: ScriptedBroker, api: str, answer: Any) -> Any:
+    """The answer to the first request is lost."""
+
+    def lost(request: Any) -> None:
+        broker.script[api] = answer
+
+    return lost
+
+
 def test_what_a_deletion_has_deleted_is_not_asked_for_again(
     client: Client,
     brokers: list[ScriptedBroker],

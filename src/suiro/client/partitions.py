@@ -77,7 +77,7 @@ class PartitionRequests:
             failure: KafkaError | None = None
             for result in change.call(connection, request, deadline_ms=deadline_ms).results:
                 name, code = result.name, result.error_code
-                refused = may_be_done and code is ErrorCode.invalid_partitions
+                refused = may_be_done and not validate_only and code is ErrorCode.invalid_partitions
                 if code is ErrorCode.none or (refused and has_as_many(name, deadline_ms)):
                     left.pop(name, None)
                     continue
