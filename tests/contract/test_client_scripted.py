@@ -591,6 +591,22 @@ def test_what_is_only_validated_is_not_taken_for_done(
         client.admin.create_partitions({"t": 1}, validate_only=True)
 
 
+def test_a_group_that_went_with_its_last_offset(
+    client: Client, brokers: list[ScriptedBroker], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(VERSIONS, "offset_delete", 0)
+
+    def gone(request: Any) -> Any:
+        message = response_class(API_KEYS["offset_delete"], request.__version__)
+        return message(error_code=ErrorCode.group_id_not_found, throttle_time=NO_TIME, topics=())
+
+    brokers[0].script["find_coordinator"] = lambda request: coordinator_answer(request, brokers[0])
+    brokers[0].script["offset_delete"] = answered_second(brokers[0], "offset_delete", gone)
+    client.admin.delete_offsets("g", [("t", 0)])
+    with pytest.raises(RefusedError, match="there is no such group"):
+        client.admin.delete_offsets("g", [("t", 0)])
+
+
 def answered_second(broker: ScriptedBroker, api: str, answer: Any) -> Any:
     """The answer to the first request is lost."""
 

@@ -136,6 +136,7 @@ class GroupRequests:
         """Deletes committed offsets. The broker rejects this if a member of the group is subscribed to the topic."""
         what = f"delete offsets of group {group!r}"
         topics = by_topic(dict.fromkeys(of))
+        change = Change()
 
         def once(connection: Connection, deadline_ms: int) -> None:
             message = connection.request_class("offset_delete", 0, 0)
@@ -151,7 +152,9 @@ class GroupRequests:
                     for name, items in topics.items()
                 ),
             )
-            answer = connection.call(request, deadline_ms=deadline_ms)
+            answer = change.call(connection, request, deadline_ms=deadline_ms)
+            if answer.error_code is ErrorCode.group_id_not_found and change.may_be_done:
+                return  # without offsets and members there is no group any more
             _raise_of_group(answer.error_code, what)
             for topic in answer.topics:
                 for item in topic.partitions:
