@@ -143,6 +143,17 @@ def test_administration_that_was_not_answered_is_done(
     ]
 
 
+def test_an_idle_connection_that_was_closed_is_no_lost_answer(
+    proxy: TcpProxy, far: Client, unique: str
+) -> None:
+    """What was never there would be told to be deleted."""
+    far.admin.describe_group(unique)
+    proxy.down()
+    proxy.up()
+    with pytest.raises(RefusedError, match="there is no such group"):
+        far.admin.delete_group(unique)
+
+
 def test_the_answer_to_a_bump_is_lost_and_the_epoch_is_not(proxy: TcpProxy, far: Client, unique: str) -> None:
     producer = far.transaction(unique)
     first = producer.init()

@@ -139,6 +139,8 @@ class Cluster:
 
     def _connection(self, address: tuple[str, int], deadline_ms: int) -> Connection:
         connection = self._connections.get(address)
+        if connection is not None and not (connection.closed or self.is_abandoned) and connection.is_left():
+            connection.close()
         if connection is None or connection.closed:
             host, port = address
             connection = Connection.open(

@@ -6,6 +6,7 @@ only checked. After any failure the connection is closed, because a partial fram
 
 from __future__ import annotations
 
+import select
 import socket
 import ssl
 import struct
@@ -40,6 +41,7 @@ Buffer = bytes | bytearray | memoryview
 
 _LENGTH = struct.Struct(">i")
 _CORRELATION = struct.Struct(">i")
+_LEFT = select.POLLHUP | getattr(select, "POLLRDHUP", 0)
 
 
 class Connection:
@@ -93,6 +95,15 @@ class Connection:
     def in_flight(self) -> int:
         """Requests sent and not yet answered."""
         return len(self._in_flight)
+
+    def is_left(self) -> bool:
+        """Whether the broker has closed it, as it does with idle ones. Found out by a request, that would be taken for
+        one whose answer is lost."""
+        if self._in_flight:
+            return False
+        poll = select.poll()
+        poll.register(self._socket, _LEFT)
+        return bool(poll.poll(0))
 
     def version(self, api: str, lowest: int, highest: int) -> int:
         """The highest version both sides speak. Raises `UnsupportedVersionError`."""
