@@ -433,6 +433,11 @@ def test_numbers_beyond_those_of_the_protocol_are_no_failure(
     client.produce({(topic, 0): batch(b"a")})
     body = {"confirm": topic, "before": {"0": 1 << 63}}
     assert api.refused("POST", f"/topics/{topic}/delete-records", body) == (400, f"{1 << 63} is no offset")
+    body = {"key": None, "value": "1", "timestamp": 1 << 63}
+    assert api.refused("POST", f"/topics/{topic}/records", body) == (400, f"{1 << 63} is no timestamp")
+    for path, body in (("", {"name": unique}), (f"/{topic}/alter", {})):
+        status, said = api.refused("POST", f"/topics{path}", {"partitions": 1 << 31} | body)
+        assert (status, "cannot carry what was asked for" in said) == (400, True), said
     for to in ("datetime", "offset", "shift"):
         client.offset_commit(unique, {(topic, 0): (0, "")})
         (planned,) = api.post(f"/groups/{unique}/reset", to=to, value=(1 << 63) + 7, dry_run=True)

@@ -140,11 +140,9 @@ class Connection:
         correlation_id = self.take_correlation_id()
         try:
             body = write_request(request, correlation_id=correlation_id, client_id=self._settings.client_id)
-        except (struct.error, ValueError) as error:
-            api = API_NAMES[request.__api_key__]
-            raise UsageError(
-                f"the request {api} cannot be sent, as one of its values does not fit: {error}"
-            ) from error
+        except (struct.error, ValueError, OverflowError) as error:
+            what = f"{API_NAMES[request.__api_key__]} version {request.__version__}"
+            raise UsageError(f"{what} cannot carry what was asked for: {error}") from error
         self.send_frame([body], correlation_id, deadline_ms=deadline_ms)
 
     def receive(self, api_key: int, version: int, *, deadline_ms: int) -> Any:

@@ -274,10 +274,10 @@ def produce(
                 keyless += one.key is None
             if not 0 <= partition < count:
                 raise UsageError(f"topic {topic!r} has partitions 0 to {count - 1}, not {partition}")
+            timestamp = _timestamp_of(one, clock)
             if waiting and size + size_of(one) > PRODUCE_BATCH_BYTES:
                 flush()
             batch = waiting.setdefault(partition, [])
-            timestamp = clock.wall_ms() if one.timestamp is None else one.timestamp
             batch.append(
                 Record(
                     offset=len(batch), timestamp=timestamp, key=one.key, value=one.value, headers=one.headers
@@ -308,11 +308,20 @@ def produce_one(
         partition = 0 if record.key is None else partition_for_key(record.key, count)
     if not 0 <= partition < count:
         raise UsageError(f"topic {topic!r} has partitions 0 to {count - 1}, not {partition}")
-    timestamp = (clock or SystemClock()).wall_ms() if record.timestamp is None else record.timestamp
+    clock = clock or SystemClock()
+    timestamp = _timestamp_of(record, clock)
     made = Record(offset=0, timestamp=timestamp, key=record.key, value=record.value, headers=record.headers)
     place = (topic, partition)
-    batch = _Batches(client, clock or SystemClock()).encode(topic, partition, [made])
+    batch = _Batches(client, clock).encode(topic, partition, [made])
     return partition, client.produce({place: batch})[place]
+
+
+def _timestamp_of(record: OutgoingRecord, clock: Clock) -> int:
+    if record.timestamp is None:
+        return clock.wall_ms()
+    if abs(record.timestamp) >= 1 << 63:
+        raise UsageError(f"{record.timestamp} is no timestamp")
+    return record.timestamp
 
 
 class _Batches:
