@@ -8,11 +8,14 @@ from collections.abc import Callable, Iterator
 import pytest
 from conftest import LogUnderTest
 from support.batches import read_all
+from support.scripted_broker import VERSIONS, ScriptedBroker, metadata_script, produce_answer
 from support.tcp_proxy import Action, TcpProxy
 
 from suiro.client import Client
 from suiro.client import connection as connection_module
 from suiro.console.records import OutgoingRecord, produce, produce_one
+from suiro.protocol.messages import ErrorCode
+from suiro.protocol.record_batch import read_header
 
 NewTopicFixture = Callable[..., str]
 
@@ -59,3 +62,22 @@ def test_one_record_is_written_once_and_its_offset_is_told(
     proxy.plan("produce", action)
     assert produce_one(far, topic, outgoing(1, 0)) == (0, 1)
     assert read_all(far, topic) == ["0", "1"]
+
+
+def test_brokers_without_producer_ids_are_written_to(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not all that speak Kafka's protocol have them."""
+    monkeypatch.delitem(VERSIONS, "init_producer_id")
+    producers: list[int] = []
+
+    def append(topic: str, partition: int, records: bytes) -> tuple[ErrorCode, int]:
+        producers.append(read_header(records).producer_id)
+        return ErrorCode.none, 7
+
+    broker = ScriptedBroker(1)
+    broker.script["metadata"] = metadata_script([broker], {("t", 0): 1})
+    broker.script["produce"] = lambda request: produce_answer(request, append)
+    with Client(broker.bootstrap_servers) as client:
+        assert produce_one(client, "t", outgoing(0, 0)) == (0, 7)
+        assert produce(client, "t", [outgoing(0, 0)]) == 1
+    broker.close()
+    assert producers == [-1, -1]

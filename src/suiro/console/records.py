@@ -21,6 +21,7 @@ from suiro.errors import (
     DeadlineExceededError,
     OffsetOutOfRangeError,
     RefusedError,
+    UnsupportedVersionError,
     UsageError,
 )
 from suiro.foundation.types import TopicPartition
@@ -352,9 +353,12 @@ class _Batches:
 
 
 def _new_producer(client: Client) -> ProducerIdentity | None:
-    """None where brokers of before KIP-679 want a right of its own for it, which this user does not have."""
+    """None where brokers of before KIP-679 want a right of its own for it, which this user does not have, and where
+    brokers that only speak Kafka's protocol do not have it."""
     try:
         return client.new_producer()
+    except UnsupportedVersionError:
+        return None
     except RefusedError as error:
         if error.code_name != "CLUSTER_AUTHORIZATION_FAILED":
             raise
