@@ -149,8 +149,7 @@ class Broker:
             self.topics.load()
             self._open_tier()
             if not directory.clean_shutdown:
-                for partition in self.topics.partitions():
-                    partition.log.lead_anew(directory.unclean_starts)
+                directory.lead_anew()
             self.transactions = TransactionCoordinator(self)
             if self.topics.topic(OFFSETS_TOPIC) is not None:
                 self.groups.load()

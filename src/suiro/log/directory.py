@@ -5,7 +5,8 @@ Kafka's files: `.lock`, `meta.properties`, `recovery-point-offset-checkpoint`,
 between a clean stop and the next start. One of our own beside them, in the same format:
 `gap-offset-checkpoint`, with the offset of each partition below which cleaning may have left gaps. Its rows
 are on the disk before the first gap is. Where there is no such file (an older version, or Kafka, made the
-directory), any gap below the log's end at that start counts as cleaning's. And `unclean-starts`, their number.
+directory), any gap below the log's end at that start counts as cleaning's. And `latest-leader-epoch`, the
+latest that a start after an unclean stop has begun.
 """
 
 from __future__ import annotations
@@ -51,7 +52,7 @@ LOG_STARTS = "log-start-offset-checkpoint"
 CLEANER_OFFSETS = "cleaner-offset-checkpoint"
 GAP_OFFSETS = "gap-offset-checkpoint"
 CLEAN_SHUTDOWN = ".kafka_cleanshutdown"
-UNCLEAN_STARTS = "unclean-starts"
+LATEST_EPOCH = "latest-leader-epoch"
 HANDED_OVER = "handed-over"
 _PARTITION_NAME = re.compile(r"(?P<topic>[a-zA-Z0-9._-]+)-(?P<partition>\d+)")
 
@@ -93,8 +94,6 @@ class DataDirectory:
         self.cluster_id = cluster_id
         self.node_id = node_id
         self.clean_shutdown = clean
-        self.unclean_starts = 0 if clean else _count_unclean_start(path / UNCLEAN_STARTS)
-        """Of this directory, this one included; 0 after a clean stop."""
         self.logs: dict[TopicPartition, PartitionLog] = {}
         self.deleted_files = DeletedFiles()
         self._lock: FileHandle | None = lock
@@ -258,6 +257,18 @@ class DataDirectory:
             self._gaps = {}
             self._write_gaps()
 
+    def lead_anew(self) -> None:
+        """Have every log go on in a leader epoch that none has been in. Call when every log is open."""
+        path = self.path / LATEST_EPOCH
+        epoch = 1 + max((_epoch_in(path), *(log.leader_epoch for log in self.logs.values())))
+        try:
+            # On the disk first, which what the logs note is not: lost with it, the epoch would be begun once more.
+            replace_file(path, str(epoch).encode())
+        except OSError as error:  # A node whose disk is full must start all the same, to be told what may go.
+            logger.warning("%s cannot be written: %s", path, error.strerror)
+        for log in self.logs.values():
+            log.lead_anew(epoch)
+
     def check_copy(
         self, place: PartitionPlace, target: Path, *, config: LogConfig, clock: Clock
     ) -> PartitionLog:
@@ -410,17 +421,12 @@ class DataDirectory:
         write_checkpoint(self.path / name, _rows(offsets))
 
 
-def _count_unclean_start(path: Path) -> int:
+def _epoch_in(path: Path) -> int:
     try:
-        count = 1 + int(path.read_text() if path.exists() else 0)
+        return int(path.read_text()) if path.exists() else 0
     except ValueError:
-        set_aside(path, f"{path} does not hold a number; unclean starts are counted anew")
-        count = 1
-    try:
-        replace_file(path, str(count).encode())
-    except OSError as error:  # A node whose disk is full must start all the same, to be told what may go.
-        logger.warning("%s cannot be written: %s", path, error.strerror)
-    return count
+        set_aside(path, f"{path} does not hold a number; the logs tell the latest leader epoch")
+        return 0
 
 
 def _rows(offsets: Mapping[TopicPartition, int]) -> list[str]:

@@ -220,10 +220,10 @@ class PartitionLog:
         """What follows is appended in this epoch. It never goes down: clients hold on to the latest they saw."""
         self.leader_epoch = max(leader_epoch, self.leader_epoch)
 
-    def lead_anew(self, unclean_starts: int) -> None:
-        """After an unclean stop, which may have taken records that were read: their readers find by another epoch where
-        the logs part (KIP-320). `unclean_starts` rises: an epoch that was given and not kept is not given again."""
-        self.begin_epoch(self.leader_epoch + unclean_starts)
+    def lead_anew(self, leader_epoch: int) -> None:
+        """After an unclean stop, which may have taken records that were read: what follows is of another epoch, so that
+        whoever read them finds where their log and this one part (KIP-320)."""
+        self.begin_epoch(leader_epoch)
         # On a full disk the next append notes it, or nothing can be appended.
         with contextlib.suppress(StorageError):
             self.leader_epochs.add((self.leader_epoch, self.log_end_offset))

@@ -376,6 +376,25 @@ def test_readers_of_what_a_power_failure_took_find_where_their_log_ends(tmp_path
         assert partition.log.end_offset_for_epoch(0) == (0, 2)
 
 
+def test_a_leader_epoch_that_a_power_failure_took_is_not_given_again(tmp_path: Path) -> None:
+    """Whoever read in it would be told that nothing is missing."""
+    clock = ManualClock()
+    with started(tmp_path, clock, crash=True) as broker:
+        broker.create_topic("t")
+    given = []
+    for _ in range(3):
+        with started(tmp_path, clock, crash=True) as broker:
+            partition = broker.topics.partition("t", 0)
+            assert partition is not None
+            given.append(partition.log.leader_epoch)
+    (tmp_path / "t-0" / "leader-epoch-checkpoint").unlink()  # it is not synced
+    with started(tmp_path, clock) as broker:
+        partition = broker.topics.partition("t", 0)
+        assert partition is not None
+        assert given == sorted(set(given))
+        assert partition.log.leader_epoch > given[-1] > 0
+
+
 @pytest.mark.parametrize("how", ["retried", "restarted", "committed"])
 def test_offsets_of_a_topic_that_was_deleted_to_make_room_do_not_come_back(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, how: str
