@@ -607,6 +607,25 @@ def test_a_group_that_went_with_its_last_offset(
         client.admin.delete_offsets("g", [("t", 0)])
 
 
+def test_a_scram_user_that_went_although_the_controller_had_no_time_to_say_so(
+    client: Client, brokers: list[ScriptedBroker], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(VERSIONS, "alter_user_scram_credentials", 0)
+    codes = [ErrorCode.resource_not_found, ErrorCode.request_timed_out]
+
+    def answer(request: Any) -> Any:
+        message = response_class(API_KEYS["alter_user_scram_credentials"], request.__version__)
+        result = nested(message, "AlterUserScramCredentialsResult")
+        return message(
+            throttle_time=NO_TIME,
+            results=(result(user="ada", error_code=codes.pop(), error_message=None),),
+        )
+
+    brokers[0].script["alter_user_scram_credentials"] = answer
+    client.admin.delete_scram_user("ada", mechanism="SCRAM-SHA-256")
+    assert codes == []
+
+
 def answered_second(broker: ScriptedBroker, api: str, answer: Any) -> Any:
     """The answer to the first request is lost."""
 

@@ -334,6 +334,7 @@ def _alter_scram(cluster: Cluster, what: str, made_of: Any) -> None:
                 if change.may_be_done:
                     continue
                 raise RefusedError(f"{what}: there is no such user with this mechanism", "RESOURCE_NOT_FOUND")
+            change.may_be_done |= item.error_code is ErrorCode.request_timed_out
             raise_for(item.error_code, what, detail=item.error_message)
 
     cluster.attempts(what).run(once)
