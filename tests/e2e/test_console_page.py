@@ -394,6 +394,29 @@ def test_produce_and_copy(open_page: Open, console: FakeConsole) -> None:
 # -- groups, dead letters, schemas, views, connectors, security, applications ----------------------------------------
 
 
+def test_a_tail_begins_anew_that_learns_late_that_its_connection_was_lost(open_page: Open) -> None:
+    """The question why it ended may take longer than the way back to the console."""
+    page = open_page("#/topics/flights/records")
+    lost = iter([True])
+    held: list[Any] = []
+
+    def answer(route: Any) -> None:
+        if route.request.resource_type == "fetch":
+            held.append(route)
+        elif next(lost, False):
+            route.abort("connectionreset")
+        else:
+            route.continue_()
+
+    page.route("**/api/v1/topics/flights/tail**", answer)
+    page.get_by_role("button", name="Live").click()
+    wait_until(lambda: page.evaluate("true") and held, what="the question why it ended")
+    page.evaluate("async () => { (await import('/page/api.js')).generation.value += 1; }")
+    held.pop().abort("connectionreset")
+    expect(page.get_by_role("link", name=re.compile(r"^5\d{3}$")).first).to_be_visible()
+    expect(page.get_by_text("The connection was lost.")).to_have_count(0)
+
+
 def test_a_group_is_reset_after_its_plan_was_seen(open_page: Open, console: FakeConsole) -> None:
     page = open_page("#/groups?filter=billing")
     page.get_by_role("link", name="billing").click()

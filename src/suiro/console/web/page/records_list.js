@@ -77,9 +77,11 @@ export function useRecords(question) {
   const running = useRef(/** @type {{stop: () => void, edge: (edge: 'top'|'bottom', again?: boolean) => void}|null} */ (null));
   const [again, setAgain] = useState(0);
   const known = generation.value;
+  const begun = useRef(known);
   const asked = JSON.stringify(question);
 
   useEffect(() => {
+    begun.current = known;
     /** @type {Held} */
     let now = NOTHING;
     let over = false;
@@ -99,9 +101,10 @@ export function useRecords(question) {
     };
   }, [asked, again]);
   useEffect(() => {
-    // What is shown is of the log, and stays where one reads. Only what the loss of the connection ended begins anew.
-    if (held.error !== null) setAgain((count) => count + 1);
-  }, [known]);
+    // What is shown is of the log, and stays where one reads. Only what the loss of the connection ended begins anew,
+    // also where that is told when the connection has come back.
+    if (held.error !== null && begun.current !== known) setAgain((count) => count + 1);
+  }, [known, held.error]);
 
   const onEdge = useMemo(() => (/** @type {'top'|'bottom'} */ edge) => running.current?.edge(edge), []);
   return {
