@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+import psycopg
 import pytest
 from support.capturing import CaptureScene, Connection, dsn_of, make_slot
 from support.postgres import VERSION, Postgres
@@ -11,6 +12,7 @@ from support.postgres import VERSION, Postgres
 from suiro.connect import CaptureOptions
 from suiro.connect.postgres.server.database import Database
 from suiro.connect.postgres.server.publication import Table, published_tables
+from suiro.connect.postgres.snapshot.ranges import Range, read_range
 
 OPTIONS = CaptureOptions(dsn="", bootstrap_servers="", registry="", topic_prefix="x", publication="p")
 
@@ -67,6 +69,17 @@ def test_a_table_that_is_taken_out_while_it_is_looked_at_is_left(
 
     monkeypatch.setattr(Database, "rows", then_changes)
     assert [table.name for table in looked(database)] == ["u"]
+
+
+def test_a_table_stays_locked_between_two_of_its_ranges(database: Database, connection: Connection) -> None:
+    """Without a key these are places in its file: VACUUM FULL would move rows from the second one to the first."""
+    connection.execute("create table t (v int); alter table t replica identity full")
+    connection.execute("insert into t select generate_series(1, 1000); create publication p for table t")
+    (table,) = looked(database)
+    with database.snapshot():
+        read_range(database, table, "v", Range(blocks=(0, 1)))
+        with pytest.raises(psycopg.errors.LockNotAvailable), connection.transaction():
+            connection.execute("lock table t in access exclusive mode nowait")
 
 
 OPERATORS = {"<": "lt", "<=": "le", "=": "eq", ">=": "ge", ">": "gt"}

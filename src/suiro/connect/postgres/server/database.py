@@ -202,7 +202,8 @@ class Database:
             cursor.copy_expert(sql, sink)
 
     def copy_until_full(self, sql: str, sink: Any, *, what: str) -> bytes:
-        """What `sink` has taken. It is full when it has cancelled the statement; the transaction goes on."""
+        """What `sink` has taken. It is full when it has cancelled the statement; the transaction goes on, and has the
+        locks of a statement that came to its end."""
         self.rows("savepoint before_copy", what=what)
         buffered = io.BufferedWriter(sink, buffer_size=COPY_BYTES)
         try:
@@ -211,7 +212,8 @@ class Database:
         except BrokenConnectionError:
             if not sink.is_full:
                 raise
-        self.rows("rollback to savepoint before_copy; release savepoint before_copy", what=what)
+            self.rows("rollback to savepoint before_copy", what=what)
+        self.rows("release savepoint before_copy", what=what)
         taken: bytes = sink.taken()
         return taken
 
