@@ -168,6 +168,23 @@ def test_what_a_deferred_constraint_refuses_is_put_aside(
     assert b"violates foreign key constraint" in letter["headers"]["__connect.errors.exception.message"]
 
 
+def test_a_row_may_need_a_later_one_where_another_record_is_put_aside(
+    tmp_path: Path, bootstrap: str, client: Client, database: psycopg.Connection[Any], postgres: Postgres,
+    topic: str, table: str,
+) -> None:  # fmt: skip
+    """A deferred constraint is not checked record by record, for it may hold for all of them together."""
+    database.execute(
+        f"ALTER TABLE {table} ADD parent bigint REFERENCES {table} DEFERRABLE INITIALLY DEFERRED"
+    )
+    more = f'dead_letter_topic = "dead-{topic}"'
+    send(client, topic, [{"id": 2, "parent": 1}, {"id": "x"}, {"id": 1}])
+    with running(tmp_path, bootstrap, section(topic, topic, table, postgres.dsn, more)) as runtime:
+        reaches(runtime, topic, lambda at: at["records"] == 3, "three records")
+    assert [row[0] for row in rows(database, table)] == [1, 2]
+    (letter,) = committed(client, f"dead-{topic}")
+    assert b"type bigint" in letter["headers"]["__connect.errors.exception.message"]
+
+
 def test_a_key_too_long_for_the_index_is_put_aside(
     tmp_path: Path, bootstrap: str, client: Client, database: psycopg.Connection[Any], postgres: Postgres,
     topic: str, table: str,

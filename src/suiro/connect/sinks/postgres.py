@@ -52,6 +52,10 @@ _OF_A_RECORD = (
 )
 
 
+_Good = tuple[SinkRecord, dict[str, Any], dict[str, Any] | None]
+"""A record, its key, and its columns; None: it deletes the row."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PostgresSettings:
     dsn: str
@@ -138,7 +142,7 @@ class PostgresSink:
     # -- rows ------------------------------------------------------------------------------------------------
 
     def _write(self, connection: psycopg.Connection[Any], batch: SinkBatch) -> None:
-        good: list[tuple[SinkRecord, dict[str, Any], dict[str, Any] | None]] = []
+        good: list[_Good] = []
         named = {name for one in batch.records if isinstance(one.value, dict) for name in one.value}
         if not named <= self._columns:  # the table may have got columns
             self._columns = self._read_columns(connection)
@@ -154,13 +158,29 @@ class PostgresSink:
             return
         except _OF_A_RECORD:
             pass  # some record is not for this table: one at a time tells which
+        try:
+            with connection.transaction():
+                refused = self._write_each(connection, good)
+                connection.execute(_CHECK)  # a record may need a later one of the batch
+        except _OF_A_RECORD:
+            refused = self._write_each(connection, good, checks=True)
+        for record, why in refused:
+            batch.reject(record, f"Postgres rejects it: {why}")
+
+    def _write_each(
+        self, connection: psycopg.Connection[Any], good: Sequence[_Good], *, checks: bool = False
+    ) -> list[tuple[SinkRecord, str]]:
+        """The records that Postgres refuses. `checks`: also by constraints that are deferred."""
+        refused = []
         for record, key, fields in good:
             try:
                 with connection.transaction():
                     self._apply(connection, [(key, fields)])
-                    connection.execute(_CHECK)
+                    if checks:
+                        connection.execute(_CHECK)
             except _OF_A_RECORD as error:
-                batch.reject(record, f"Postgres rejects it: {str(error).strip().splitlines()[0]}")
+                refused.append((record, str(error).strip().splitlines()[0]))
+        return refused
 
     def _row(self, record: SinkRecord) -> tuple[dict[str, Any], dict[str, Any] | None]:
         names = self._settings.key
