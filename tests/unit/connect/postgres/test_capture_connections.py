@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from suiro.clock import SystemClock
-from suiro.connect.postgres.server.database import Database, connect_replication
+from suiro.connect.postgres.server.database import Database, connect_replication, parameters
 from suiro.connect.postgres.server.replication import Replication
 from suiro.connect.postgres_network import NETWORK
 from suiro.errors import BrokenConnectionError
@@ -45,3 +45,9 @@ def test_a_server_that_says_nothing_is_left(
         assert not thread.is_alive(), "it waits"
     assert isinstance(failed[0], BrokenConnectionError)
     assert "timeout expired" in str(failed[0])
+
+
+def test_a_server_that_is_too_old_takes_a_connection_to_be_told_so() -> None:
+    """Postgres 13 and earlier refuse one that names a setting they do not have, which looked like a server that is
+    away: the capture tried again for ever."""
+    assert "idle_session_timeout" not in parameters("")["options"]

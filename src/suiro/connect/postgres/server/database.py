@@ -27,7 +27,6 @@ SHARED_LOCK_TIMEOUT = "10s"  # of connections that share an exported snapshot
 LOCK_TIMEOUT_MS = 1_000  # of what is asked between blocks of the stream, which waits meanwhile
 LOCK_HOLDERS_SHOWN = 5
 COPY_BYTES = 256 << 10  # that are handed on at once
-HAS_TRANSACTION_TIMEOUT = 170000
 _DROPPED = "could not open relation with OID"  # Postgres's view of a publication says it without a code
 
 # What the capture writes are messages to itself: while a synchronous standby is away it must not wait for that. The
@@ -37,7 +36,6 @@ _DROPPED = "could not open relation with OID"  # Postgres's view of a publicatio
 _OWN_SETTINGS = {
     "statement_timeout": "0",
     "idle_in_transaction_session_timeout": "0",
-    "idle_session_timeout": "0",
     "synchronous_commit": "local",
     "row_security": "off",
     "search_path": "",
@@ -47,6 +45,8 @@ _SESSION = " ".join(
     for name, value in {**SESSION_SETTINGS, **_OWN_SETTINGS}.items()
     if name != "client_encoding"
 )
+# A server that is older than a setting refuses a connection that names it.
+_LIMITS_SINCE = {"idle_session_timeout": OLDEST_VERSION, "transaction_timeout": 170000}
 _OPERATIONAL = frozenset({"08", "28", "40", "53", "54", "55", "57", "58"})
 """Classes of codes that tell of the server or the connection, not of what was asked."""
 
@@ -128,15 +128,19 @@ def connect_replication(dsn: str) -> Any:
             connection_factory=psycopg2.extras.LogicalReplicationConnection,
             **parameters(dsn),
         )
-        _lift_transaction_timeout(connection)
+        _lift_limits(connection)
         return connection
 
 
-def _lift_transaction_timeout(connection: Any) -> None:
-    """Older servers refuse a connection that names the setting."""
-    if connection.server_version >= HAS_TRANSACTION_TIMEOUT:
+def lifted_limits(version: int) -> str:
+    """Statements for a connection of the server of that version."""
+    return "; ".join(f"set {name} = 0" for name, since in _LIMITS_SINCE.items() if version >= since)
+
+
+def _lift_limits(connection: Any) -> None:
+    if limits := lifted_limits(connection.server_version):
         with connection.cursor() as cursor:
-            cursor.execute("set transaction_timeout = 0")
+            cursor.execute(limits)
 
 
 class Database:
@@ -149,7 +153,7 @@ class Database:
         with postgres_errors("connect"):
             self._connection = psycopg2.connect(dsn, **parameters(dsn, f"-c lock_timeout={lock_timeout_ms}"))
             self._connection.autocommit = True
-            _lift_transaction_timeout(self._connection)
+            _lift_limits(self._connection)
         self._type_names: dict[int, str] = {}
 
     def __enter__(self) -> Self:
