@@ -14,8 +14,10 @@ from support.waiting import wait_until
 
 from suiro.client import LATEST, Client
 from suiro.clock import monotonic_s
+from suiro.connect.postgres.changes import Changes
 from suiro.connect.postgres.delivery import Delivery
 from suiro.connect.postgres.encoding.avro_rows import RowEncoder
+from suiro.connect.postgres.encoding.blocks import Block
 from suiro.connect.postgres.encoding.encoded_rows import EncodedRows
 from suiro.connect.postgres.server import stream
 from suiro.connect.postgres.snapshot import ranges, topic_state
@@ -113,6 +115,32 @@ def test_no_time_limit_of_the_database_ends_a_first_snapshot(
         running.reaches(running.is_ready, "ready")
         assert running.capture.status.restarts == 0
     assert len(records(scene)) == 5_000
+
+
+@pytest.mark.skipif(VERSION < 17, reason="Postgres 17 has transaction_timeout first")
+def test_no_time_limit_of_the_database_ends_the_reading_of_a_transaction(
+    within: Within, scene: CaptureScene, connection: Connection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The server decodes it within a transaction, and waits there until the capture takes what it sends."""
+    connection.execute("create table t (k int primary key, v text)")
+    connection.execute(f"alter database {scene.prefix} set transaction_timeout = '500ms'".encode())
+    process = Changes.process
+    served = "select pid from pg_stat_replication where application_name = 'suiro capture'"
+
+    def lasting(self: Changes, block: Block) -> None:
+        """Three times as long as the limit, unless the server has ended the connection."""
+        found, ends = connection.execute(served.encode()).fetchall(), monotonic_s() + 1.5
+        while len(block) > 50 and monotonic_s() < ends:
+            if connection.execute(served.encode()).fetchall() != found:
+                break
+        process(self, block)
+
+    with within(heartbeat_s=30) as running:
+        running.reaches(running.is_ready, "ready")
+        monkeypatch.setattr(Changes, "process", lasting)
+        connection.execute("insert into t select g, repeat(g::text, 20000) from generate_series(1, 300) g")
+        running.reaches(lambda: len(records(scene)) == 300 or running.capture.status.restarts, "the rows")
+        assert running.capture.status.restarts == 0
 
 
 def test_last_values_of_all_tables_share_their_memory(

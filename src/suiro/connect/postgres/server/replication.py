@@ -15,7 +15,7 @@ from psycopg import pq
 from psycopg.conninfo import make_conninfo
 
 from suiro.clock import Clock
-from suiro.connect.postgres.server.database import parameters, refused
+from suiro.connect.postgres.server.database import lifted_limits, parameters, refused
 from suiro.errors import BrokenConnectionError
 
 _WAL = struct.Struct(">cqqq")
@@ -43,6 +43,8 @@ class Replication:
             self._connection = pq.PGconn.connect(info.encode())
         if self._connection.status != pq.ConnStatus.OK:
             raise self._error("connect for replication", None)
+        # The server decodes a transaction within one of its own, and waits in it until what it has sent is read.
+        self._connection.exec_(lifted_limits(self._connection.server_version).encode())
         result = self._connection.exec_(command.encode())
         if result.status != pq.ExecStatus.COPY_BOTH:
             error = self._error(what, result)
