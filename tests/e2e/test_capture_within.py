@@ -143,6 +143,28 @@ def test_no_time_limit_of_the_database_ends_the_reading_of_a_transaction(
         assert running.capture.status.restarts == 0
 
 
+def test_a_composite_type_gets_an_attribute_in_a_first_snapshot(
+    within: Within, scene: CaptureScene, connection: Connection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The snapshot shows the rows of before, with the attributes of now."""
+    connection.execute("create type pair as (x int, y int); create table t (k int primary key, p pair)")
+    connection.execute("insert into t select g, row(g, g)::pair from generate_series(1, 2000) g")
+    emit = Snapshots._emit
+
+    def alters(self: Snapshots, *arguments: Any, **options: Any) -> None:
+        emit(self, *arguments, **options)
+        monkeypatch.setattr(Snapshots, "_emit", emit)
+        connection.execute("alter type pair add attribute z int")
+
+    monkeypatch.setattr(Snapshots, "_emit", alters)
+    with within(chunk_rows=100) as running:
+        running.reaches(running.is_ready, "ready")
+        assert running.capture.status.restarts == 0
+    rows = [scene.topics.decoded(record["value"]) for record in records(scene)]
+    assert sorted(row["k"] for row in rows) == list(range(1, 2_001))
+    assert [row["p"] for row in rows if row["k"] == 2_000] == [{"x": 2_000, "y": 2_000, "z": None}]
+
+
 def test_last_values_of_all_tables_share_their_memory(
     within: Within, scene: CaptureScene, connection: Connection
 ) -> None:

@@ -28,7 +28,7 @@ from suiro.connect.postgres.changes import MESSAGE_PREFIX, Changes
 from suiro.connect.postgres.delivery import Delivery
 from suiro.connect.postgres.encoding import engine
 from suiro.connect.postgres.encoding.blocks import Int64s
-from suiro.connect.postgres.encoding.encoded_rows import EncodedRows
+from suiro.connect.postgres.encoding.encoded_rows import EncodedRows, UnsupportedValueError
 from suiro.connect.postgres.encoding.headers import snapshot_headers
 from suiro.connect.postgres.encoding.names import quoted
 from suiro.connect.postgres.encoding.schemas import Relation
@@ -339,7 +339,10 @@ class Snapshots:
                             return
             except UsageError as error:
                 self._tables.look()
-                if self._tables.published.get(name) == table:
+                is_another = self._tables.published.get(name) != table
+                if not is_another and isinstance(error, UnsupportedValueError):  # a composite type, perhaps
+                    is_another = self._tables.schema_of(table).relation != schema.relation
+                if not is_another:
                     raise
                 logger.info("%s. The rest is read while changes flow", error)
             finally:
