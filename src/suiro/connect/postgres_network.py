@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from typing import Any
 
@@ -16,5 +17,6 @@ NETWORK: dict[str, int] = {
 
 
 def network_parameters(given: Mapping[str, object]) -> dict[str, Any]:
-    """Parameters of libpq. What the user gives (`given`: the parts of a DSN) stays as it is."""
-    return {name: value for name, value in NETWORK.items() if name not in given}
+    """Parameters of libpq. What the user gives (`given`: the parts of a DSN; the environment) stays as it is."""
+    in_environment = {"connect_timeout"} if "PGCONNECT_TIMEOUT" in os.environ else set()
+    return {name: value for name, value in NETWORK.items() if name not in in_environment | given.keys()}

@@ -12,7 +12,7 @@ import pytest
 from suiro.clock import SystemClock
 from suiro.connect.postgres.server.database import Database, connect_replication, parameters
 from suiro.connect.postgres.server.replication import Replication
-from suiro.connect.postgres_network import NETWORK
+from suiro.connect.postgres_network import NETWORK, network_parameters
 from suiro.errors import BrokenConnectionError
 
 LEAST_S = 2
@@ -51,3 +51,9 @@ def test_a_server_that_is_too_old_takes_a_connection_to_be_told_so() -> None:
     """Postgres 13 and earlier refuse one that names a setting they do not have, which looked like a server that is
     away: the capture tried again for ever."""
     assert "idle_session_timeout" not in parameters("")["options"]
+
+
+def test_what_the_user_gives_comes_first(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert network_parameters({"keepalives_idle": 5}).keys() == NETWORK.keys() - {"keepalives_idle"}
+    monkeypatch.setenv("PGCONNECT_TIMEOUT", "300")
+    assert "connect_timeout" not in network_parameters({})
