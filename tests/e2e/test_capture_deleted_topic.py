@@ -8,7 +8,7 @@ from support.capturing import DOCS, ROWS, CaptureScene, Connection, dsn_of, make
 from support.postgres import Postgres
 from support.waiting import wait_until
 
-from suiro.client import NewTopic
+from suiro.client import LATEST, NewTopic
 from suiro.connect import request_snapshot
 
 
@@ -38,12 +38,14 @@ def test_a_topic_is_deleted_while_its_table_is_read_again(
     """At the end, keys that were last written before go. In the new topic these offsets are those of what was read."""
     connection.execute(DOCS.encode())
     make_slot(connection, scene)
-    capture = scene.start(tables="t", chunk_rows=100)
+    capture = scene.start(tables="t", chunk_rows=40)
     capture.ready()
     scene.wait_same(connection, "t", "t", ["k"])
     topic, client = f"{scene.prefix}.public.t", scene.topics.client
+    end = {(topic, 0): LATEST}
+    before = client.list_offsets(end)[topic, 0].offset
     request_snapshot(dsn_of(postgres, scene.prefix), topic_prefix=scene.prefix, table="t")
-    wait_until(lambda: len(records(scene)) > ROWS, 60, "the first rows again")
+    wait_until(lambda: client.list_offsets(end)[topic, 0].offset > before, 60, "the first rows again")
     with psycopg.connect(postgres.dsn, dbname=scene.prefix) as other:
         other.execute("lock table t in access exclusive mode")
         assert len(records(scene)) < 2 * ROWS, "too late: the table was read"

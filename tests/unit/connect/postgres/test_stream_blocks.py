@@ -27,6 +27,9 @@ class Slow:
         message = next(self._messages, None) if self._is_there else None
         return None if message is None else (1, message)
 
+    def send_status(self) -> None:
+        pass
+
     def close(self) -> None:
         pass
 
