@@ -425,11 +425,13 @@ def test_functions_of_others_are_not_called(
     functions = (
         "pg_advisory_xact_lock(int) returns void",
         f"jsonb_populate_recordset({table}, jsonb) returns setof {table}",
+        "same(oid, regclass) returns bool",
     )
     for one in functions:
         database.execute(
             f"create function {one} language plpgsql as $$begin raise exception 'called'; end$$".encode()
         )
+    database.execute("create operator = (leftarg = oid, rightarg = regclass, function = same)")
     try:
         values = [{"id": 1, "name": "a"}, None, {"id": 2}, {"id": 3, "name": "c"}]
         send(client, topic, values, keys=["1", "1", "2", "3"])
@@ -437,7 +439,7 @@ def test_functions_of_others_are_not_called(
             reaches(runtime, topic, lambda at: at["records"] == 4, "four records")
     finally:
         for one in functions:
-            database.execute(f"drop function {one.partition(' returns')[0]}".encode())
+            database.execute(f"drop function {one.partition(' returns')[0]} cascade".encode())
     assert [row[0] for row in rows(database, table)] == [2, 3]
 
 

@@ -329,7 +329,7 @@ class PostgresSink:
 
     def _read_columns(self, connection: psycopg.Connection[Any]) -> frozenset[str]:
         rows = connection.execute(
-            "SELECT attname FROM pg_attribute WHERE attrelid = pg_catalog.to_regclass(%s) AND attnum > 0 "
+            "SELECT attname FROM pg_attribute WHERE attrelid = pg_catalog.to_regclass(%s)::oid AND attnum > 0 "
             "AND NOT attisdropped AND attgenerated = ''",
             (self._table.as_string(connection).replace("%%", "%"),),
         ).fetchall()
