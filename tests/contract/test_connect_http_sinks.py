@@ -388,18 +388,43 @@ def test_a_document_at_which_the_index_fails_for_long_is_put_aside(tmp_path: Pat
         assert rejected == [1]
 
 
-def batch_of(keys: list[str], reject: Callable[[SinkRecord, str], None]) -> SinkBatch:
+def test_a_document_is_put_aside_though_batches_of_other_partitions_are_taken(tmp_path: Path) -> None:
+    """They come before its own after each restart, where their partition is a busy one."""
+    clock = ManualClock()
+    rejected: list[str] = []
+
+    def answer(asked: Asked) -> Answer:
+        ids = [json.loads(line)["index"]["_id"] for line in asked.body.splitlines()[::2]]
+        items = [{"index": {"status": 500 if id_ == "bad" else 201}} for id_ in ids]
+        return Answer(body={"errors": True, "items": items})
+
+    with HttpPeer(answer) as peer:
+        sink = SearchSink(
+            {"url": peer.url, "attempts": 1, "retry_ms": 0}, About(name="s", folder=tmp_path, clock=clock)
+        )
+        sink.open()
+        for _ in range(4):
+            sink.put(batch_of(["c"], lambda record, reason: rejected.append(record.place), partition=1))
+            try:
+                sink.put(batch_of(["a", "bad"], lambda record, reason: rejected.append(record.place)))
+            except TransientError:
+                clock.advance(300_000)
+        sink.close()
+    assert rejected[:1] == ["t-0@1"]
+
+
+def batch_of(keys: list[str], reject: Callable[[SinkRecord, str], None], *, partition: int = 0) -> SinkBatch:
     records = [
         SinkRecord(
-            topic="t", partition=0, offset=at, timestamp_ms=0, key=key, value={}, headers=(),
+            topic="t", partition=partition, offset=at, timestamp_ms=0, key=key, value={}, headers=(),
             raw_key=key.encode(), raw_value=b"{}",
         )
         for at, key in enumerate(keys)
     ]  # fmt: skip
     return SinkBatch(
         records=records,
-        first_offsets={("t", 0): 0},
-        next_offsets={("t", 0): len(keys)},
+        first_offsets={("t", partition): 0},
+        next_offsets={("t", partition): len(keys)},
         reject=reject,
         settle=lambda: None,
     )

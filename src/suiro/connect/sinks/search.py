@@ -87,7 +87,7 @@ class SearchSink:
         # What is said of it goes into logs and the status. The URL may hold a password.
         self._server = http_dataset(self._settings.url).namespace
         self._http: httpx.Client | None = None
-        # Documents at which the index fails, and since when: also over restarts, which begin with the same batch.
+        # Documents at which the index fails, and since when: also over restarts, which begin before the same batch.
         self._failing_since_ms: dict[str, int] = {}
 
     def datasets(self) -> Sequence[Dataset]:
@@ -114,7 +114,9 @@ class SearchSink:
             if item is not None:
                 items.append(item)
         self._send_all(batch, items)
-        self._failing_since_ms.clear()
+        if self._failing_since_ms:  # others may be of a partition whose batches come later
+            for record in batch.records:
+                self._failing_since_ms.pop(record.place, None)
 
     def _item(self, record: SinkRecord) -> _Item | None:
         """None for a deletion of what is never overwritten."""
