@@ -7,6 +7,7 @@ import decimal
 import json
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pyarrow as pa
@@ -21,7 +22,8 @@ from support.waiting import wait_until
 
 from suiro.client import Client, NewTopic
 from suiro.clock import SystemClock
-from suiro.connect import About, SettingError, SinkBatch
+from suiro.connect import About, SettingError, SinkBatch, SinkRecord
+from suiro.connect.sinks import delta
 from suiro.connect.sinks.delta import DeltaSink
 from suiro.connect.sinks.iceberg import IcebergSink
 from suiro.connect.sinks.parquet import ParquetSink
@@ -340,6 +342,59 @@ def test_a_partition_whose_name_no_folder_can_have_is_put_aside(
         told = reaches(runtime, topic, lambda at: at["records"] == 4, "four records")
     assert (told["rejected"], told["restarts"]) == (2, 0)
     assert [row["name"] for row in read(kind, tmp_path / "lake")] == ["a", "b" * 200]
+
+
+@pytest.mark.parametrize("kind", ["delta", "iceberg"])
+@pytest.mark.parametrize("is_partitioned", [True, False])
+def test_what_folders_are_named_by_is_told_by_the_table(
+    tmp_path: Path, bootstrap: str, client: Client, topic: str, kind: str, is_partitioned: bool
+) -> None:
+    """`partition_by` is of a table that the sink makes; somebody else may have made it."""
+
+    def text(by: bool) -> str:
+        more = f'dead_letter_topic = "dead-{topic}"\n' + ('partition_by = ["name"]' if by else "")
+        return section(kind, topic, 'name = "string"', more)
+
+    with running(tmp_path, bootstrap, text(is_partitioned)) as runtime:
+        send(client, topic, [{"name": "a"}])
+        reaches(runtime, topic, lambda at: at["records"] == 1, "a record")
+    with running(tmp_path, bootstrap, text(not is_partitioned)) as runtime:
+        send(client, topic, [{"name": "x" * 300}])
+        told = reaches(runtime, topic, lambda at: at["records"] == 1, "another record")
+    assert (told["rejected"], told["restarts"]) == (int(is_partitioned), 0)
+    assert len(read(kind, tmp_path / "lake")) == 2 - is_partitioned
+
+
+def test_a_bucket_has_folders_of_any_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    long = "x" * 300
+    schema = pa.schema([("name", pa.string())])
+    table = SimpleNamespace(
+        metadata=lambda: SimpleNamespace(configuration={}, partition_columns=["name"]),
+        schema=lambda: SimpleNamespace(fields=list(schema), to_arrow=lambda: schema),
+        update_incremental=lambda: None,
+        transaction_version=lambda identifier: None,
+    )
+    written: list[pa.Table] = []
+    monkeypatch.setattr(delta, "DeltaTable", lambda *_, **__: table)
+    monkeypatch.setattr(delta, "write_deltalake", lambda table, rows, **_: written.append(rows))
+    settings = {
+        "table": "s3://lake/t", "partition_by": ["name"], "columns": {"name": "string"}, "metadata": False,
+    }  # fmt: skip
+    sink = DeltaSink(settings, About(name="s", folder=tmp_path, clock=SystemClock()))
+    sink.open()
+    rejected: list[str] = []
+    record = SinkRecord(
+        topic="t", partition=0, offset=0, timestamp_ms=0, key=None, value={"name": long}, headers=(),
+        raw_key=None, raw_value=b"",
+    )  # fmt: skip
+    sink.put(
+        SinkBatch(
+            records=[record], first_offsets={("t", 0): 0}, next_offsets={("t", 0): 1},
+            reject=lambda record, reason: rejected.append(reason), settle=lambda: None,
+        )
+    )  # fmt: skip
+    assert rejected == []
+    assert written[0].to_pylist() == [{"name": long}]
 
 
 def test_many_small_batches_do_not_write_the_manifest_anew_each_time(

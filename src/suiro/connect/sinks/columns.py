@@ -27,7 +27,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any, ClassVar, TypeVar
-from urllib.parse import quote_plus
+from urllib.parse import quote_plus, urlsplit
 
 import pyarrow as pa
 
@@ -41,7 +41,9 @@ MAX_COLUMNS = 1_000
 """With added ones: whoever writes to the topic could add columns without end."""
 
 MAX_FOLDER_BYTES = 255
-"""Of a folder's name, NAME=VALUE, in which a table keeps the rows of one partition."""
+"""Of a folder's name on a disk, NAME=VALUE, in which a table keeps the rows of one partition."""
+_BUCKETS = ("s3", "s3a", "gs", "gcs")
+"""Schemes of stores without folders."""
 
 _NO_FIELDS: Mapping[str, str] = MappingProxyType({})
 _UTC = datetime.UTC
@@ -92,8 +94,7 @@ class Columns:
             raise SettingError("unknown_fields", f"expected {expected}, got {settings.unknown_fields!r}")
         self._settings = settings
         self.may_add = settings.unknown_fields == "add"
-        self.folders: tuple[str, ...] = ()
-        """Columns whose values name folders."""
+        self._folders: tuple[str, ...] = ()  # columns whose values name folders
         self._types = dict(settings.columns)
         self._of_table: dict[str, str] = {}
         self._last_fields = _NO_FIELDS
@@ -115,6 +116,10 @@ class Columns:
         self._of_table = {
             item.name: _NAMES[found] for item in schema if (found := _plain(item.type)) in _NAMES
         }
+
+    def partitioned_by(self, names: Iterable[str], place: str) -> None:
+        """The columns whose values name folders of the table, which lies at `place`."""
+        self._folders = () if urlsplit(place).scheme in _BUCKETS else tuple(names)
 
     def table(self, batch: SinkBatch) -> pa.Table:
         """Rejects the records that do not fit. `schema` may have more columns afterwards."""
@@ -159,7 +164,7 @@ class Columns:
                     row[name] = convert(item)
                 except (ValueError, TypeError, ArithmeticError, RecursionError) as error:
                     raise ValueError(f"field {name!r} is {item!r}, not of type {type_} ({error})") from None
-        for name in self.folders:
+        for name in self._folders:
             text = row.get(name)
             if isinstance(text, str) and len(quote_plus(f"{name}={text}")) > MAX_FOLDER_BYTES:
                 raise ValueError(f"field {name!r} is too long for the name of a partition")

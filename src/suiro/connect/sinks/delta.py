@@ -57,7 +57,6 @@ class DeltaSink:
         for name in self._settings.partition_by:
             if name not in self._columns.schema.names:
                 raise SettingError("partition_by", f"there is no column {name!r}")
-        self._columns.folders = self._settings.partition_by
         self._name = about.name
         self._uri = self._settings.table
         if "://" not in self._uri:
@@ -93,6 +92,7 @@ class DeltaSink:
                 'from columns and metadata, or set unknown_fields = "add"'
             )
         self._columns.adopt(pa.schema(table.schema().to_arrow()))
+        self._columns.partitioned_by(table.metadata().partition_columns, self._uri)
         self._table = table
 
     def datasets(self) -> Sequence[Dataset]:

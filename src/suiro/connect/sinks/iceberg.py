@@ -109,9 +109,6 @@ class IcebergSink:
     def __init__(self, settings: Mapping[str, Any], about: About) -> None:
         self._settings, self._columns = settings_and_columns(IcebergSettings, settings)
         self._partition_by = [self._partition(text) for text in self._settings.partition_by]
-        self._columns.folders = tuple(
-            name for transform, name in self._partition_by if transform == "identity"
-        )
         self._name = about.name
         self._catalog_settings = dict(self._settings.catalog)
         self._catalog_name = self._catalog_settings.pop("name", "default")
@@ -165,6 +162,14 @@ class IcebergSink:
                 'remove it from columns and metadata, or set unknown_fields = "add"'
             )
         self._columns.adopt(table.schema().as_arrow())
+        self._columns.partitioned_by(
+            [
+                str(table.schema().find_column_name(field.source_id))
+                for field in table.spec().fields
+                if isinstance(field.transform, IdentityTransform)
+            ],
+            table.location(),
+        )
         self._table = table
 
     def _created(self, catalog: Catalog) -> Table:
