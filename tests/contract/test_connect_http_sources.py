@@ -137,6 +137,22 @@ def test_another_window_keeps_the_newest_ids(
     assert values(client, unique) == list(range(11))
 
 
+def test_ids_of_a_larger_window_before_the_last_one_do_not_push_out_newer_ones(tmp_path: Path) -> None:
+    """An earlier release left them among the parts when its window was made smaller, and wrote no window."""
+    settings: dict[str, Any] = {"path": "/in", "secret": SECRET, "id_header": "X-Id", "dedup_window": 4}
+    about = About(name="hook", folder=tmp_path, clock=SystemClock())
+    source = WebhookSource({**settings, "listen": "127.0.0.1:0"}, about)
+    newest = {str(number % 4): f"n{number}" for number in range(14, 18)}
+    source.open_parts({**{str(slot): f"old{slot}" for slot in range(8)}, **newest})
+    source.open({"next": 18})
+    try:
+        for number in range(14, 18):
+            answer = post(source.port, b"{}", id_=f"n{number}")
+            assert answer.json() == {"message": "committed before"}
+    finally:
+        source.close()
+
+
 def test_deeply_nested_posts_are_refused_and_the_next_one_is_taken(
     tmp_path: Path, bootstrap: str, client: Client, unique: str, ports: Callable[[], int]
 ) -> None:

@@ -148,17 +148,20 @@ class WebhookSource:
 
     def _resize(self, before: int | None) -> None:
         """The ring had another size until now: its newest ids stay, each where this size has it. `before`: None where
-        an earlier release has written the position."""
+        an earlier release has written the position: slots that this size does not have may then hold the newest ids
+        or very old ones, and all are known until the next start."""
         window = self._settings.dedup_window
+        self._seen = set(self._slots.values())
         if before is None:
-            before = max(window, max(self._slots, default=0) + 1)
-        if before != window:
+            self._moved = {str(slot): None for slot in self._slots if slot >= window}
+            self._slots = {slot: id_ for slot, id_ in self._slots.items() if slot < window}
+        elif before != window:
             last = self._next - 1
             numbers = {last - (last - slot) % before: id_ for slot, id_ in self._slots.items()}
             kept = {number % window: numbers[number] for number in sorted(numbers)[-window:]}
             self._moved = {str(slot): kept.get(slot) for slot in self._slots.keys() | kept.keys()}
             self._slots = kept
-        self._seen = set(self._slots.values())
+            self._seen = set(kept.values())
 
     def poll(self) -> Polled | None:
         posts: list[_Post] = []
