@@ -8,7 +8,7 @@ import math
 import os
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -17,7 +17,7 @@ import pytest
 from suiro.clock import ManualClock
 from suiro.connect import About, SettingError
 from suiro.connect.positions import part_record
-from suiro.connect.sources import files
+from suiro.connect.sources import file_identity, files
 from suiro.connect.sources.file_formats import Typed
 from suiro.connect.sources.file_identity import FileState, fingerprints
 from suiro.connect.sources.files import FilesSource
@@ -255,6 +255,32 @@ def test_a_whole_file_that_was_copied_or_touched_is_not_read_again(tmp_path: Pat
             folder.restart()
         folder.settle()
         assert folder.values() == []
+
+
+def test_a_parquet_file_that_is_still_copied_is_not_hashed_at_each_look(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It may be large, and other files of the folder would wait for it."""
+    hashed = 0
+    hash_ = file_identity._hash
+
+    def counted(file: BinaryIO, start: int, end: int) -> str:
+        nonlocal hashed
+        hashed += end - start
+        return hash_(file, start, end)
+
+    monkeypatch.setattr(file_identity, "_hash", counted)
+    whole = tmp_path / "whole"
+    pq.write_table(pa.table({"n": range(100_000)}), whole, compression="none")
+    data = whole.read_bytes()
+    folder = Folder(tmp_path, format_of_files="parquet")
+    path = folder.write("a", "")
+    for size in range(0, len(data), len(data) // 10):
+        path.write_bytes(data[:size])
+        assert folder.values() == []
+    assert hashed < len(data)
+    path.write_bytes(data)
+    assert len(folder.values()) == 100_000
 
 
 def test_what_an_earlier_release_has_read_of_a_whole_file_is_not_read_again(tmp_path: Path) -> None:

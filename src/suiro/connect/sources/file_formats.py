@@ -330,6 +330,14 @@ def _add(fields: dict[str, Any], name: str, value: Any) -> None:
         fields[name] = [fields[name], value]
 
 
+def check_parquet(file: BinaryIO) -> None:
+    """Raises what pyarrow raises where the file is not whole."""
+    import pyarrow.parquet as pq
+
+    pq.read_metadata(file)
+    file.seek(0)
+
+
 def read_parquet(file: BinaryIO, rows: int) -> Iterator[Item]:
     """Every row as a dict. Raises what pyarrow raises where the file is not whole. Closes the file."""
     import pyarrow.parquet as pq

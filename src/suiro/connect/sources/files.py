@@ -36,6 +36,7 @@ from suiro.connect.sources.file_formats import (
     Malformed,
     Parsed,
     Typed,
+    check_parquet,
     read_csv,
     read_lines,
     read_parquet,
@@ -364,6 +365,8 @@ class FilesSource:
                     file = unread.enter_context(opened(info))
                     if not is_same(file, info):
                         return state, []
+                    if not settled:
+                        check_parquet(file)  # of what is not whole yet, no hash is made at each look
                     # Of what is about to be read: if it is written anew meanwhile, it does not fit any more.
                     state = fingerprints_of_all(file, state, info)
                     unread.pop_all()
