@@ -10,6 +10,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from support.waiting import wait_until
 
 from suiro.clock import SystemClock
 from suiro.errors import DeadlineExceededError, SuiroError, UsageError
@@ -67,11 +68,13 @@ def test_consumers_are_not_moved_to_what_is_being_built() -> None:
 class Deploys:
     """A journal that asks for the decision several times, and may refuse it in the end, or fail behind it."""
 
-    topic_id = None
+    topic_id = host = None
 
     def __init__(self, failure: Exception | None, *, folder: Path) -> None:
         self.known: dict[str, View] = {}
         self.decided: list[list[Path]] = []
+        self.opened: list[str] = []
+        self.changed: Callable[[], None] = lambda: None
         self._failure = failure
         self._folder = folder
 
@@ -101,15 +104,17 @@ def deploy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[Deploys
     monkeypatch.setattr(host_module, "check_names", lambda *_: None)
 
     def deployed(journal: Deploys) -> list[str]:
-        opened: list[str] = []
+        opened = journal.opened
         host: Any = object.__new__(Host)
         host.config = HostConfig(bootstrap_servers="127.0.0.1:1", data=tmp_path)
+        host.ended, host._is_ours, host._opens_late = threading.Event(), True, False
         host._clock, host._stopping = SystemClock(), threading.Event()
         host._environment = SimpleNamespace(
             folder=lambda _: tmp_path / "delays" / "v1", require_own=lambda _: None
         )
         host._journal, host._reconcilers = journal, {}
         host._open_reconcilers = lambda: opened.extend(journal.known)
+        journal.changed = host._on_change
         host.status = lambda _: {}
         try:
             host.deploy(b"code", "app:view", who="ada", throttle=7)
@@ -147,6 +152,17 @@ def test_a_view_is_opened_though_its_deploy_failed_once_it_was_decided(
 
     monkeypatch.setattr(host_module, "ask_throttle", full)
     assert deploy(Deploys(None, folder=folder)) == ["delays", "OSError"]
+
+
+def test_a_view_is_opened_though_its_deploy_is_read_after_it_failed(
+    tmp_path: Path, deploy: Callable[[Deploys], list[str]]
+) -> None:
+    """The brokers took the decision and went away: it is read once they are there again."""
+    journal = Deploys(ConcurrentChangeError("no answer"), folder=tmp_path)
+    assert deploy(journal) == ["ConcurrentChangeError"]
+    journal.known = {"delays": View(name="delays")}
+    journal.changed()
+    wait_until(lambda: journal.opened == ["delays"], what="the view")
 
 
 def test_a_throttle_that_is_none_is_refused_before_anything_is_done() -> None:

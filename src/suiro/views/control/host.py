@@ -121,6 +121,7 @@ class Host:
         self._reconcilers_lock = threading.Lock()
         self._stopping = threading.Event()
         self._is_ours = False
+        self._opens_late = False  # a deploy failed that may have been decided, and may be read later
         self.comparing = Comparing(
             self._journal, self._environment, served=self.version, clock=self._clock, stopping=self._stopping
         )
@@ -172,6 +173,8 @@ class Host:
             self.ended.set()
         for reconciler in list(self._reconcilers.values()):
             reconciler.wake()
+        if self._opens_late and not self.ended.is_set():
+            threading.Thread(target=self._open_reconcilers, name="views-open", daemon=True).start()
 
     def _open_reconcilers(self) -> None:
         for name in self._journal.views():
@@ -296,6 +299,9 @@ class Host:
             # After the decision: a refused deploy of the same version number must not change this file. A host that is
             # killed here builds the version without a limit, until `throttle` is called.
             ask_throttle(self._environment.folder(spec), throttle)
+        except BaseException:
+            self._opens_late = True
+            raise
         finally:  # it may have been decided all the same
             self._open_reconcilers()
         return self.status(spec.view) | {"deployed": spec.version}
