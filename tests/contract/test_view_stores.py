@@ -315,6 +315,18 @@ def test_a_row_with_the_character_nul_is_searched_as_others_are(
     assert [row.key[0] for row in store.rows(where=[where]).rows] == found
 
 
+@pytest.mark.parametrize("where", ["n:eq:1", "text:prefix:a", "pair:eq:\U0001f600"])
+@pytest.mark.parametrize("codes", [[0xD800], [0xDC00], [0xD800, 0xD800], [0xDC00, 0xD800]])
+def test_a_row_with_half_of_a_surrogate_pair_is_searched_as_others_are(
+    open_one: Open, where: str, codes: list[int]
+) -> None:
+    half = "".join(map(chr, codes))
+    store = open_one(key=("name",))
+    values = [value(n=1, text=f"a{half}b", pair="\U0001f600"), value(n=2, text=half)]
+    store.apply(cut(0), [("one",), ("other",)], values)
+    assert [row.key[0] for row in store.rows(where=[where]).rows] == ["one"]
+
+
 def test_conditions_are_joined_and_wrong_ones_refused(filled: Store) -> None:
     assert filled.rows(where=["number:eq:10", "low:eq:apple"]).rows
     assert not filled.rows(where=["number:eq:10", "low:eq:pear"]).rows

@@ -309,7 +309,7 @@ class PostgresStore(TableStore):
 
     def _holds(self, condition: Condition, text: str, path: tuple[str | int, ...]) -> tuple[str, list[Any]]:
         steps = [str(step) for step in path]
-        json = f"{_WITHOUT_NUL.format(text)}::json"
+        json = f"{_READABLE.replace('TEXT', text)}::json"
         kind, item = f"json_typeof({json} #> ?)", f"({json} #>> ?)"
         value, operator = condition.value, condition.operator
         if value is None:
@@ -345,12 +345,18 @@ class PostgresStore(TableStore):
         ]
 
 
-_WITHOUT_NUL = (
-    r"(CASE WHEN strpos({0}, E'\\u0000') = 0 THEN {0} ELSE "
-    r"replace(replace(replace({0}, E'\\\\', E'\x01'), E'\\u0000', E'\\u0001'), E'\x01', E'\\\\') END)"
+_HEX = "[0-9a-fA-F]"
+_PAIRS = rf"\\u([dD][89abAB]{_HEX}{_HEX})\\u([dD][c-fC-F]{_HEX}{_HEX})"
+_HALF = rf"\\u[dD][89a-fA-F]{_HEX}{_HEX}"
+_READABLE = (
+    r"(CASE WHEN strpos(TEXT, E'\\u') = 0 THEN TEXT WHEN TEXT !~ E'\\\\u(0000|[dD][89a-fA-F])' THEN TEXT ELSE "
+    r"replace(replace(regexp_replace(regexp_replace("
+    r"replace(replace(TEXT, E'\\\\', E'\x01'), E'\\u0000', E'\\u0001'), "
+    rf"'{_PAIRS}', E'\x02\\1\x02\\2', 'g'), '{_HALF}', E'\\\\ufffd', 'g'), "
+    r"E'\x02', E'\\u'), E'\x01', E'\\\\') END)"
 )
-"""Postgres does not look into JSON in which any text has the character NUL. Two backslashes are one that is meant; and
-no control character stands in JSON as it is."""
+"""Postgres does not look into JSON in which any text has the character NUL or half of a surrogate pair. Two backslashes
+are one that is meant; and no control character stands in JSON as it is."""
 _SIGNS = {"eq": "=", "ne": "=", "lt": "<", "le": "<=", "gt": ">", "ge": ">="}
 
 
