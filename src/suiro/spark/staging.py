@@ -194,7 +194,7 @@ class StagingArea:
 
     def keep(self) -> None:
         """It is not abandoned, however long its driver waits for the log."""
-        with suppress(FileNotFoundError):
+        with suppress(OSError):  # it may be away as the log is, and the wait goes on
             os.utime(self.directory)
 
     def remove_abandoned(self, now_ms: int) -> None:

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import errno
 import os
 import stat
 import tempfile
@@ -88,6 +89,18 @@ def test_what_a_driver_waits_with_for_days_is_not_removed(tmp_path: Path) -> Non
     sink._waiting.failed("commit", TransientError("no broker answers"))
     mine.remove_abandoned(SystemClock().wall_ms())
     assert sorted(path.name for path in tmp_path.iterdir()) == ["mine", "waiting"]
+
+
+def test_a_driver_waits_on_though_its_staged_files_cannot_be_reached(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What takes the log away may take the shared file system away, too."""
+
+    def refuse(*_: object, **__: object) -> None:
+        raise OSError(errno.ESTALE, "Stale file handle")
+
+    monkeypatch.setattr(os, "utime", refuse)
+    StagingArea(tmp_path / "waiting").keep()
 
 
 def test_what_is_abandoned_beside_it_and_not_its_own_stays(tmp_path: Path) -> None:
