@@ -303,6 +303,25 @@ def test_what_an_earlier_release_has_read_of_a_whole_file_is_not_read_again(tmp_
     assert len(folder.values()) == 401
 
 
+def test_large_whole_files_are_looked_at_one_after_another(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """After a restore of a folder, say. What was looked at is committed, and a connector that is stopped ends."""
+    monkeypatch.setattr(files, "SCAN_BYTES", 1)
+    folder = Folder(tmp_path, format_of_files="xml", record="r")
+    for name in "abc":
+        folder.write(name, exported(1))
+    folder.settle()
+    assert len(folder.values()) == 3 * 401
+    for name in "abc":
+        os.utime(tmp_path / "in" / name, ns=(1, 1))
+    folder.write("d", exported(1))
+    looks = [folder._source.poll() for _ in range(4)]
+    assert [None if look is None else len(look.parts) for look in looks] == [1, 1, 1, None]
+    folder.settle()
+    assert len(folder.values()) == 401
+
+
 def test_a_restart_repeats_nothing_and_knows_files_that_were_gone_for_a_while(lines: Folder) -> None:
     path = lines.write("a", "one\n")
     assert lines.values() == [b"one"]

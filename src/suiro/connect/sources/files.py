@@ -61,6 +61,7 @@ FORMATS = ("csv", "jsonl", "lines", "xml", "parquet")
 WHOLE = ("xml", "parquet")
 CHUNK_BYTES = 1024 * 1024
 POLL_BYTES = 16 * 1024 * 1024  # of several files
+SCAN_BYTES = 1 << 30  # of whole files that are compared with what was read of them, in one look at the folder
 RAW_BYTES = 10_000  # of a line that is too long, in its dead letter
 
 
@@ -181,8 +182,10 @@ class FilesSource:
         return Polled(records=records, rejected=rejected, parts=changed)
 
     def _scan(self) -> dict[str, Any]:
-        """Looks at every file; returns the parts of the position that this changes."""
+        """Looks at every file; returns the parts of the position that this changes. Where whole files have changed, as
+        after a restore of the folder, some wait for the next look."""
         changed: dict[str, Any] = {}
+        compared, later = 0, set()
         found = {
             info.key: info for info in sorted(self._found(), key=lambda info: (info.changed_ns, info.path))
         }
@@ -192,6 +195,11 @@ class FilesSource:
                 continue
             name = self._name(info.path)
             state = self._states.get(key)
+            if self._whole and (name in by_path if state is None else not self._is_unchanged(info, state)):
+                if compared >= SCAN_BYTES:
+                    later.add(key)
+                    continue
+                compared += info.size
             if state is not None and not (
                 self._is_unchanged(info, state) or fits(info, state, whole=self._whole)
             ):
@@ -211,7 +219,9 @@ class FilesSource:
                 if renamed != self._states.get(key):
                     self._states[key] = renamed
                     changed[key] = renamed.to_json()
-        self._known_files = found
+        self._known_files = {key: info for key, info in found.items() if key not in later}
+        if later:
+            self._next_scan_ms = 0
         self._open = {key: reading for key, reading in self._open.items() if key in found}
         self._forget_deleted(changed)
         return changed
