@@ -344,6 +344,18 @@ def test_a_partition_whose_name_no_folder_can_have_is_put_aside(
     assert [row["name"] for row in read(kind, tmp_path / "lake")] == ["a", "b" * 200]
 
 
+@pytest.mark.parametrize(("kind", "rejected"), [("delta", 1), ("iceberg", 0)])
+def test_a_partition_is_put_aside_only_if_no_folder_can_have_its_name(
+    tmp_path: Path, bootstrap: str, client: Client, topic: str, kind: str, rejected: int
+) -> None:
+    """Delta writes a space as three characters."""
+    send(client, topic, [{"name": name} for name in ("x" * 250, " " * 84)])
+    more = f'partition_by = ["name"]\ndead_letter_topic = "dead-{topic}"'
+    with running(tmp_path, bootstrap, section(kind, topic, 'name = "string"', more)) as runtime:
+        told = reaches(runtime, topic, lambda at: at["records"] == 2, "two records")
+    assert (told["rejected"], told["restarts"]) == (rejected, 0)
+
+
 @pytest.mark.parametrize("kind", ["delta", "iceberg"])
 @pytest.mark.parametrize("is_partitioned", [True, False])
 def test_what_folders_are_named_by_is_told_by_the_table(

@@ -27,7 +27,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any, ClassVar, TypeVar
-from urllib.parse import quote_plus, urlsplit
+from urllib.parse import urlsplit
 
 import pyarrow as pa
 
@@ -95,6 +95,7 @@ class Columns:
         self._settings = settings
         self.may_add = settings.unknown_fields == "add"
         self._folders: tuple[str, ...] = ()  # columns whose values name folders
+        self._folder_of: Callable[[str, str], str] = "{}={}".format
         self._types = dict(settings.columns)
         self._of_table: dict[str, str] = {}
         self._last_fields = _NO_FIELDS
@@ -117,9 +118,11 @@ class Columns:
             item.name: _NAMES[found] for item in schema if (found := _plain(item.type)) in _NAMES
         }
 
-    def partitioned_by(self, names: Iterable[str], place: str) -> None:
-        """The columns whose values name folders of the table, which lies at `place`."""
+    def partitioned_by(self, names: Iterable[str], place: str, folder_of: Callable[[str, str], str]) -> None:
+        """The columns whose values name folders of the table, which lies at `place`. `folder_of`: the name for a column
+        and its value."""
         self._folders = () if urlsplit(place).scheme in _BUCKETS else tuple(names)
+        self._folder_of = folder_of
 
     def table(self, batch: SinkBatch) -> pa.Table:
         """Rejects the records that do not fit. `schema` may have more columns afterwards."""
@@ -166,7 +169,7 @@ class Columns:
                     raise ValueError(f"field {name!r} is {item!r}, not of type {type_} ({error})") from None
         for name in self._folders:
             text = row.get(name)
-            if isinstance(text, str) and len(quote_plus(f"{name}={text}")) > MAX_FOLDER_BYTES:
+            if isinstance(text, str) and len(self._folder_of(name, text).encode()) > MAX_FOLDER_BYTES:
                 raise ValueError(f"field {name!r} is too long for the name of a partition")
         for name, type_ in added.items():  # only now: a record that is rejected adds nothing
             kind, self._converters[name] = _type(name, type_)

@@ -19,6 +19,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
+from urllib.parse import quote
 
 import pyarrow as pa
 from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
@@ -92,7 +93,11 @@ class DeltaSink:
                 'from columns and metadata, or set unknown_fields = "add"'
             )
         self._columns.adopt(pa.schema(table.schema().to_arrow()))
-        self._columns.partitioned_by(table.metadata().partition_columns, self._uri)
+        self._columns.partitioned_by(
+            table.metadata().partition_columns,
+            self._uri,
+            lambda name, text: f"{name}={quote(text, safe='')}",
+        )
         self._table = table
 
     def datasets(self) -> Sequence[Dataset]:

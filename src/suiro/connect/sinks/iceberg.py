@@ -26,6 +26,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
+from urllib.parse import quote_plus
 
 import requests
 from pydantic import ValidationError
@@ -169,6 +170,7 @@ class IcebergSink:
                 if isinstance(field.transform, IdentityTransform)
             ],
             table.location(),
+            lambda name, text: f"{quote_plus(name)}={quote_plus(text)}",
         )
         self._table = table
 
