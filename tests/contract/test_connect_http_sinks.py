@@ -295,6 +295,7 @@ def test_what_the_index_refuses_is_put_aside(
         (403, "security_exception"),
         (404, "index_not_found_exception"),
         (400, "index_closed_exception"),
+        (400, "validation_exception"),
     ],
 )
 def test_an_index_that_takes_no_document_makes_no_dead_letters(

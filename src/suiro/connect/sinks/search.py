@@ -46,7 +46,8 @@ _FAILED = 500  # and above: of the index, not of the document
 _OLDER = 409
 _ABSENT = 404
 _OF_THE_INDEX = (401, 403, _ABSENT)
-_ERRORS_OF_THE_INDEX = ("index_closed_exception", "invalid_index_name_exception")  # both have the status 400
+# With the status 400. The last one: the cluster has no room for the shards of an index that is not there yet.
+_ERRORS_OF_THE_INDEX = ("index_closed_exception", "invalid_index_name_exception", "validation_exception")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
