@@ -130,6 +130,18 @@ def test_more_records_than_memory_holds_are_not_explained(
         explain([("AA",)], *sides, client, ends)
 
 
+def test_headers_count_among_what_memory_holds(flights: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("suiro.views.analysis.explain.replay.KEPT_BYTES_MAX", 10_000)
+    client, topic = flights
+    value = json.dumps({"carrier": "AA", "delay": 1}).encode()
+    large = Record(offset=0, timestamp=60, key=b"g", value=value, headers=(("h", bytes(10_000)),))
+    client.produce({(topic, 0): encode_batch([large])})
+    sides = version(1, topic, keeps_all=True), version(2, topic, keeps_all=False)
+    ends = {(topic, 0): 3, (topic, 1): 3, (f"{topic}.names", 0): 1}
+    with pytest.raises(UsageError, match="records may belong to these rows of version 1"):
+        explain([("AA",)], *sides, client, ends)
+
+
 def test_what_retention_has_taken_cannot_be_explained(suiro_node: Any) -> None:
     topic = f"explain.{uuid4().hex[:8]}"
     with Client(suiro_node.bootstrap_servers) as client:

@@ -38,7 +38,7 @@ OUTPUT = "view-output"
 
 KNOWN_MAX = 500_000
 KEPT_BYTES_MAX, RECORD_BYTES = 1 << 30, 500
-"""Of records that are kept; of one beside its key and value. The interpreter's own state comes on top."""
+"""Of records that are kept; of one beside its key, value and headers. The interpreter's own state comes on top."""
 
 Key = tuple[Any, ...]
 
@@ -201,7 +201,8 @@ def replay(
 
 
 def _size(record: InputRecord) -> int:
-    return RECORD_BYTES + len(record.key or b"") + len(record.value or b"")
+    headers = sum(len(name) + len(value or b"") for name, value in record.headers)
+    return RECORD_BYTES + len(record.key or b"") + len(record.value or b"") + headers
 
 
 def _too_much(side: Side, count: int) -> UsageError:
