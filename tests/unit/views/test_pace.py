@@ -60,6 +60,13 @@ def test_what_was_asked_for_is_written_whole(tmp_path: Path) -> None:
     assert [path.name for path in tmp_path.iterdir() if path.name.startswith(FILE)] == [FILE]
 
 
+def test_an_empty_file_of_an_earlier_release_asks_for_nothing(tmp_path: Path) -> None:
+    """Its host was killed while it wrote the file."""
+    (tmp_path / FILE).touch()
+    Pace(tmp_path)
+    assert read_throttle(tmp_path) is None
+
+
 def test_what_was_asked_for_comes_back(tmp_path: Path) -> None:
     ask_throttle(tmp_path, 500)
     pace = Pace(tmp_path)

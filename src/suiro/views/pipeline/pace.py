@@ -84,4 +84,5 @@ class Pace:
             return
         asked = self._folder / FILE
         with _files:
-            write_throttle(self._folder, int(asked.read_text()) if asked.exists() else None)
+            text = asked.read_text() if asked.exists() else ""  # earlier releases, killed, left it empty
+            write_throttle(self._folder, int(text) if text else None)
