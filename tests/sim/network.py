@@ -8,6 +8,7 @@ order. `Troubles` says how often.
 
 from __future__ import annotations
 
+import os
 import socket
 import struct
 from collections.abc import Callable
@@ -176,6 +177,11 @@ class Link:
         self.world.after(at - self.world.now, self.client.hang_up)
 
 
+_OPEN, _WRITER = os.pipe()
+_LEFT, _other_writer = os.pipe()
+os.close(_other_writer)
+
+
 class ClientSocket:
     """What `suiro.client.connection.Connection` uses of a blocking socket."""
 
@@ -190,6 +196,10 @@ class ClientSocket:
         if option == socket.SO_RCVTIMEO:
             seconds, micros = struct.unpack("ll", value)
             self._timeout_ms = seconds * 1000 + micros // 1000
+
+    def fileno(self) -> int:
+        """Is only asked whether the other side is gone: a pipe that it stands at tells."""
+        return _LEFT if self._over else _OPEN
 
     def getsockname(self) -> tuple[str, int]:
         return "client", 1
