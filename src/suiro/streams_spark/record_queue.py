@@ -82,9 +82,8 @@ class RecordQueue:
         self._block = self._row = 0  # of what comes next
         self._walking: Iterator[ReadRow | None] | None = None
         self._head: ReadRow | None = None
-        self._in_hand: ReadColumns | None = (
-            None  # rows that were read together, and the place of the next one
-        )
+        # Rows that were read together, and the place of the next one.
+        self._in_hand: ReadColumns | None = None
         self._place = 0
         self.reached_in_hand: NDArray[np.int64] = _NOTHING
         """The latest timestamp up to each of the rows in hand."""

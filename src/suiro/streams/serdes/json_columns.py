@@ -68,7 +68,6 @@ def read_objects(column: pa.Array) -> pa.Array | None:
 
 
 def _parse(text: bytes) -> pa.StructArray | None:
-
     # Arrow takes strings that look like times for timestamps; JSON has none. The first rows mostly tell which
     # fields these are, so that the whole text is read once. They also tell where names are data, as ids are: of the
     # whole text each would be a column.
