@@ -2,7 +2,15 @@
 
 from __future__ import annotations
 
+import socket
+from collections.abc import Iterator
+
 import pytest
+from conftest import LogUnderTest
+from support.tcp_proxy import TcpProxy
+
+from suiro.client import Client
+from suiro.client import connection as connection_module
 
 EVERY = 4
 """Of the questions to Apache Kafka about itself, which it answers as ever, CI asks each so many-th: it tells that the
@@ -23,3 +31,19 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             if number % EVERY:
                 item.add_marker(pytest.mark.soak)
             number += 1
+
+
+@pytest.fixture
+def proxy(log_under_test: LogUnderTest, monkeypatch: pytest.MonkeyPatch) -> Iterator[TcpProxy]:
+    made = TcpProxy(log_under_test.bootstrap_servers)
+    redirected = made.redirect(socket.create_connection)
+    monkeypatch.setattr(connection_module.socket, "create_connection", redirected)
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def far(proxy: TcpProxy, log_under_test: LogUnderTest) -> Iterator[Client]:
+    """A client whose every byte passes the proxy."""
+    with Client(log_under_test.bootstrap_servers, settings={"retry.backoff.ms": 5}) as made:
+        yield made

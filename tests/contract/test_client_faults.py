@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import socket
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 import pytest
 from conftest import LogUnderTest
@@ -17,22 +16,6 @@ from suiro.client import connection as connection_module
 from suiro.errors import DeadlineExceededError, RefusedError
 
 NewTopicFixture = Callable[..., str]
-
-
-@pytest.fixture
-def proxy(log_under_test: LogUnderTest, monkeypatch: pytest.MonkeyPatch) -> Iterator[TcpProxy]:
-    made = TcpProxy(log_under_test.bootstrap_servers)
-    redirected = made.redirect(socket.create_connection)
-    monkeypatch.setattr(connection_module.socket, "create_connection", redirected)
-    yield made
-    made.close()
-
-
-@pytest.fixture
-def far(proxy: TcpProxy, log_under_test: LogUnderTest) -> Iterator[Client]:
-    """A client whose every byte passes the proxy."""
-    with Client(log_under_test.bootstrap_servers, settings={"retry.backoff.ms": 5}) as made:
-        yield made
 
 
 @pytest.mark.parametrize("action", ["refuse", "lose", "cut"])

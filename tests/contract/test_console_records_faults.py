@@ -2,38 +2,19 @@
 
 from __future__ import annotations
 
-import socket
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 import pytest
-from conftest import LogUnderTest
 from support.batches import read_all
 from support.scripted_broker import VERSIONS, ScriptedBroker, metadata_script, produce_answer
 from support.tcp_proxy import Action, TcpProxy
 
 from suiro.client import Client
-from suiro.client import connection as connection_module
 from suiro.console.records import OutgoingRecord, produce, produce_one
 from suiro.protocol.messages import ErrorCode
 from suiro.protocol.record_batch import read_header
 
 NewTopicFixture = Callable[..., str]
-
-
-@pytest.fixture
-def proxy(log_under_test: LogUnderTest, monkeypatch: pytest.MonkeyPatch) -> Iterator[TcpProxy]:
-    made = TcpProxy(log_under_test.bootstrap_servers)
-    monkeypatch.setattr(
-        connection_module.socket, "create_connection", made.redirect(socket.create_connection)
-    )
-    yield made
-    made.close()
-
-
-@pytest.fixture
-def far(proxy: TcpProxy, log_under_test: LogUnderTest) -> Iterator[Client]:
-    with Client(log_under_test.bootstrap_servers, settings={"retry.backoff.ms": 5}) as made:
-        yield made
 
 
 def outgoing(number: int, partition: int) -> OutgoingRecord:
