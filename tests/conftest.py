@@ -87,7 +87,7 @@ def spark() -> Iterator[Any]:
     takes it from the tests that come later."""
     import suiro.spark
 
-    session = suiro.spark.spark_session("suiro tests", master="local[2]")
+    session = suiro.spark.spark_session("suiro tests", master="local[2]", topologies_only=True)
     yield session
     session.stop()
 

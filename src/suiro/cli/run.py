@@ -151,7 +151,7 @@ def run_(
             sys.exit(0)
         from suiro.spark import java_started_early
 
-        with java_started_early():
+        with java_started_early(topologies_only=True):
             module, topology = load_topology(app)
             from suiro.streams import KafkaStreams
             from suiro.streams_spark import lineage_report

@@ -25,10 +25,10 @@ from suiro.streams_spark import ApplicationServer
 def main() -> int:
     """Returns 0 once standard input has closed, or 1 if the pipeline failed, with its error on standard error."""
     lines = lines_of_stdin()
-    with java_started_early():
+    with java_started_early(topologies_only=True):
         builder = StreamsBuilder()
         build(builder)
-        spark = spark_session("suiro demo")
+        spark = spark_session("suiro demo", topologies_only=True)
     failure = None
     if (line := next(lines, None)) is not None:
         failure = _run(builder, json.loads(line), lines)

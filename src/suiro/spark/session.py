@@ -30,6 +30,16 @@ _CHECKPOINT_FILES = (
 )
 
 _JAVA_OPTIONS = "spark.driver.extraJavaOptions"
+# The second compiler is for what runs often. With Java's own limits (a fifth of these) it takes a third of all
+# processor time of a start, for methods of which most are hardly used again.
+_SECOND_COMPILER_LATE = (
+    "-XX:Tier4InvocationThreshold=25000 -XX:Tier4MinInvocationThreshold=3000 "
+    "-XX:Tier4CompileThreshold=75000 -XX:Tier4BackEdgeThreshold=200000"
+)
+# In a topology, Java plans micro-batches and moves bytes. Without the second compiler, and the counting that it needs,
+# a start takes half of the processor time in Java, and a micro-batch takes no more after minutes either. The room for
+# compiled code is that of both compilers: Java would have a fifth of it, which several views in one Java can fill.
+_FIRST_COMPILER = "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=240m"
 
 LOCAL_SETTINGS: Mapping[str, str] = {
     "spark.ui.enabled": "false",
@@ -60,10 +70,17 @@ def register(spark: SparkSession) -> None:
 
 
 def spark_session(
-    app_name: str, *, master: str = "local[2]", settings: Mapping[str, str] | None = None
+    app_name: str,
+    *,
+    master: str = "local[2]",
+    settings: Mapping[str, str] | None = None,
+    topologies_only: bool = False,
 ) -> SparkSession:
     """A session with format "suiro" registered. `settings` override `LOCAL_SETTINGS`; they are Spark's names.
     `spark.driver.extraJavaOptions` among them are added behind ours (the last one of a kind counts for Java).
+
+    `topologies_only`: the session runs topologies and nothing else. Java then compiles with its first compiler only,
+    which takes seconds off the start. Queries of Spark's own do their work in Java, and run slower in such a session.
 
     Only for a `local` master. An existing session of this process is returned, with `settings` applied.
     """
@@ -74,7 +91,7 @@ def spark_session(
         )
     from pyspark.sql import SparkSession
 
-    with _launch_settings(master, settings) as chosen, python_for_spark():
+    with _launch_settings(master, settings, topologies_only) as chosen, python_for_spark():
         early_java.take(chosen, os.environ)
         builder = SparkSession.builder.appName(app_name)
         for name, value in chosen.items():
@@ -94,7 +111,11 @@ def quiet() -> None:
 
 @contextmanager
 def java_started_early(
-    *, master: str = "local[2]", settings: Mapping[str, str] | None = None, pass_fds: Sequence[int] = ()
+    *,
+    master: str = "local[2]",
+    settings: Mapping[str, str] | None = None,
+    topologies_only: bool = False,
+    pass_fds: Sequence[int] = (),
 ) -> Iterator[None]:
     """Java starts now, for a `spark_session` inside that says the same; what is imported until then costs no time.
     Where none is made, Java ends with this block. `pass_fds`: files that it holds open until then."""
@@ -102,13 +123,15 @@ def java_started_early(
         if not master.startswith("local"):  # `spark_session` refuses it
             yield
             return
-        with _launch_settings(master, settings) as chosen, python_for_spark():
+        with _launch_settings(master, settings, topologies_only) as chosen, python_for_spark():
             stack.enter_context(early_java.started_early(chosen, os.environ, pass_fds=pass_fds))
         yield
 
 
 @contextmanager
-def _launch_settings(master: str, settings: Mapping[str, str] | None) -> Iterator[Mapping[str, str]]:
+def _launch_settings(
+    master: str, settings: Mapping[str, str] | None, topologies_only: bool
+) -> Iterator[Mapping[str, str]]:
     """All that Spark is told but the application's name. Sets what of this process's environment Java has to find."""
     java = use_java()
     os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
@@ -116,7 +139,9 @@ def _launch_settings(master: str, settings: Mapping[str, str] | None) -> Iterato
         chosen = {"spark.master": master, **LOCAL_SETTINGS, **(settings or {})}
         added = chosen.get(_JAVA_OPTIONS, "")
         archive = "" if RECORDING in added else archive_options(java, os.environ)
-        chosen[_JAVA_OPTIONS] = " ".join(filter(None, (_java_options(str(log_settings)), archive, added)))
+        compiler = _FIRST_COMPILER if topologies_only else _SECOND_COMPILER_LATE
+        options = (_java_options(str(log_settings)), compiler, archive, added)
+        chosen[_JAVA_OPTIONS] = " ".join(filter(None, options))
         with launching(java, os.environ):
             yield chosen
 
@@ -137,10 +162,6 @@ def _java_options(log_settings: str) -> str:
     return (
         "-Djdk.lang.Process.launchMechanism=VFORK "  # fork() of a large JVM is slow
         "-XX:+UseSerialGC "
-        # The second compiler is for what runs often. With Java's own limits (a fifth of these) it takes a third of all
-        # processor time of a start, for methods of which most are hardly used again.
-        "-XX:Tier4InvocationThreshold=25000 -XX:Tier4MinInvocationThreshold=3000 "
-        "-XX:Tier4CompileThreshold=75000 -XX:Tier4BackEdgeThreshold=200000 "
         # When a query is stopped, Spark looks through what foreachBatch raised with a regular expression that goes some
         # frames deeper with each character. Only what is used of a stack takes memory.
         "-Xss32m "

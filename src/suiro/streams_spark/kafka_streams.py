@@ -178,7 +178,7 @@ class KafkaStreams:
         if plan.levels == 0:
             # This process works itself on small micro-batches (`driver_task`): with what, is loaded while Java starts.
             import suiro.streams_spark.source_task  # noqa: F401
-        spark = self._spark or spark_session(self.application_id)
+        spark = self._spark or spark_session(self.application_id, topologies_only=True)
 
         def start(boundary: Boundary | None, *, follows: bool) -> None:
             self._query = start_query(

@@ -71,7 +71,7 @@ class RunSettings:
     def session(self, name: str) -> SparkSession:
         from suiro.spark import spark_session
 
-        return spark_session(name, master=self.master, settings=self.spark)
+        return spark_session(name, master=self.master, settings=self.spark, topologies_only=True)
 
 
 def _number(name: str, text: str) -> int:

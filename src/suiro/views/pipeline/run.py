@@ -80,7 +80,7 @@ def main(folder: Path) -> int:
                 say("ended")
                 return 0
             settings = RunSettings.parse(spec.settings)
-            early = java_started_early(master=settings.master, settings=settings.spark)
+            early = java_started_early(master=settings.master, settings=settings.spark, topologies_only=True)
             with early if jvm is None else contextlib.nullcontext():
                 _run(spec, settings, folder, where, stopping, say, jvm)
     except Exception as error:  # noqa: BLE001 - a user's code raises anything; the host gets it
