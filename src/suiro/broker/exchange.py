@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
+_NO_THROTTLE = timedelta(0)
+
 
 class Exchange:
     """One request and the way back to whoever sent it."""
@@ -92,8 +94,9 @@ class Exchange:
         return build(messages.nested(self.response_class, name), **fields)
 
     def response(self, **fields: Any) -> ResponsePayload:
-        """This version's response; fields that the version does not have are left out."""
-        response: ResponsePayload = build(self.response_class, **fields)
+        """This version's response; fields that the version does not have are left out. `encode` sets the throttle time
+        of a client that went over a quota."""
+        response: ResponsePayload = build(self.response_class, throttle_time=_NO_THROTTLE, **fields)
         return response
 
     def may(self, operation: Operation, kind: ResourceType, name: str) -> bool:

@@ -1,14 +1,13 @@
 """One Kafka API, one module, one function `handle(broker, exchange, request)`: allowed? known? valid? do it; answer.
 
 A response is made with every field of its newest version; what the asked version lacks is left out
-(`dispatch.build`). Nothing here keeps state: that is the log's, the registry's or a coordinator's.
+(`exchange.build`). Nothing here keeps state: that is the log's, the registry's or a coordinator's.
 """
 
 from __future__ import annotations
 
 from datetime import timedelta
 
-NO_THROTTLE = timedelta(0)
 _ONE_MS = timedelta(milliseconds=1)
 
 

@@ -8,7 +8,6 @@ from suiro.broker.answers import Answer
 from suiro.broker.context import BrokerContext
 from suiro.broker.coordination.transactions.state import V1
 from suiro.broker.exchange import Exchange
-from suiro.broker.handlers import NO_THROTTLE
 from suiro.broker.security import Operation, ResourceType
 from suiro.protocol.messages import ErrorCode
 
@@ -32,4 +31,4 @@ def handle(broker: BrokerContext, exchange: Exchange, request: AddOffsetsToTxnRe
         )
     if code is ErrorCode.producer_fenced and exchange.version < 2:
         code = ErrorCode.invalid_producer_epoch
-    return exchange.response(throttle_time=NO_THROTTLE, error_code=code)
+    return exchange.response(error_code=code)

@@ -13,7 +13,6 @@ from suiro.broker.answers import Answer
 from suiro.broker.context import BrokerContext
 from suiro.broker.coordination.transactions.state import V1, V2
 from suiro.broker.exchange import Exchange
-from suiro.broker.handlers import NO_THROTTLE
 from suiro.broker.security import CLUSTER_NAME, Operation, ResourceType
 from suiro.foundation.types import TopicPartition
 from suiro.protocol.messages import ErrorCode
@@ -28,15 +27,13 @@ def handle(broker: BrokerContext, exchange: Exchange, request: AddPartitionsToTx
         own = cast("OwnRequest", request)
         codes = _add_own(broker, exchange, own)
         results = _results(exchange, own.v3_and_below_topics, codes)
-        return exchange.response(throttle_time=NO_THROTTLE, results_by_topic_v3_and_below=results)
+        return exchange.response(results_by_topic_v3_and_below=results)
     if not exchange.may(Operation.CLUSTER_ACTION, ResourceType.CLUSTER, CLUSTER_NAME):
         return exchange.response(
-            throttle_time=NO_THROTTLE,
             error_code=ErrorCode.cluster_authorization_failed,
             results_by_transaction=(),
         )
     return exchange.response(
-        throttle_time=NO_THROTTLE,
         error_code=ErrorCode.none,
         results_by_transaction=tuple(
             exchange.make(

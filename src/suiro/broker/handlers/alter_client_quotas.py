@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 from suiro.broker.answers import Answer
 from suiro.broker.context import BrokerContext
 from suiro.broker.exchange import Exchange
-from suiro.broker.handlers import NO_THROTTLE
 from suiro.broker.quotas import Alteration, QuotaEntity
 from suiro.broker.security import CLUSTER_NAME, Operation, ResourceType
 from suiro.log import StorageError
@@ -35,7 +34,6 @@ def handle(broker: BrokerContext, exchange: Exchange, request: AlterClientQuotas
         refusal = ErrorCode.cluster_authorization_failed, "Cluster authorization failed."
         results = {alteration.entity: refusal for alteration in alterations}
     return exchange.response(
-        throttle_time=NO_THROTTLE,
         entries=tuple(
             exchange.make(
                 "EntryData",

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 from suiro.broker.answers import Answer
 from suiro.broker.context import BrokerContext
 from suiro.broker.exchange import Exchange
-from suiro.broker.handlers import NO_THROTTLE
 from suiro.broker.handlers.shared.assignments import InvalidAssignmentError, check_replicas
 from suiro.broker.security import CLUSTER_NAME, Operation, ResourceType
 from suiro.protocol.messages import ErrorCode
@@ -40,7 +39,6 @@ def handle(broker: BrokerContext, exchange: Exchange, request: AlterPartitionRea
             exchange.make("ReassignableTopicResponse", name=topic.name, partitions=tuple(outcomes))
         )
     return exchange.response(
-        throttle_time=NO_THROTTLE,
         allow_replication_factor_change=getattr(request, "allow_replication_factor_change", True),
         error_code=code,
         error_message=message,

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 from suiro.broker.answers import Answer
 from suiro.broker.context import BrokerContext
 from suiro.broker.exchange import Exchange
-from suiro.broker.handlers import NO_THROTTLE
 from suiro.broker.security import CLUSTER_NAME, Operation, ResourceType
 from suiro.protocol.messages import ErrorCode
 
@@ -24,7 +23,6 @@ def handle(broker: BrokerContext, exchange: Exchange, request: AlterReplicaLogDi
         for topic in directory.topics:
             wishes.setdefault(topic.name, {}).update(dict.fromkeys(topic.partitions, directory.path))
     return exchange.response(
-        throttle_time=NO_THROTTLE,
         results=tuple(
             exchange.make(
                 "AlterReplicaLogDirTopicResult",

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 from suiro.broker.answers import Answer, Response
 from suiro.broker.context import BrokerContext
 from suiro.broker.exchange import Exchange
-from suiro.broker.handlers import NO_THROTTLE
 from suiro.broker.security import CLUSTER_NAME, Operation, ResourceType
 from suiro.broker.security.scram import (
     HASHES,
@@ -104,7 +103,6 @@ def _problem_of_upsertion(item: Any) -> tuple[ErrorCode, str] | None:
 
 def _response(exchange: Exchange, results: dict[str, tuple[ErrorCode, str | None]]) -> Response:
     return exchange.response(
-        throttle_time=NO_THROTTLE,
         results=tuple(
             exchange.make(
                 "AlterUserScramCredentialsResult", user=name, error_code=code, error_message=message

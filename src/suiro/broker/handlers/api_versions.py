@@ -9,7 +9,6 @@ from suiro.broker.answers import Answer
 from suiro.broker.apis import API_VERSIONS_KEY, APIS
 from suiro.broker.context import BrokerContext
 from suiro.broker.exchange import Exchange, build
-from suiro.broker.handlers import NO_THROTTLE
 from suiro.broker.settings.features import SUPPORTED
 from suiro.protocol import messages
 from suiro.protocol.messages import ErrorCode
@@ -27,9 +26,7 @@ def handle(broker: BrokerContext, exchange: Exchange, request: ApiVersionsReques
     if exchange.version >= 3:
         names = (request.client_software_name, request.client_software_version)
         if not all(_LEGAL_SOFTWARE.fullmatch(name) for name in names):
-            return exchange.response(
-                error_code=ErrorCode.invalid_request, api_keys=(), throttle_time=NO_THROTTLE
-            )
+            return exchange.response(error_code=ErrorCode.invalid_request, api_keys=())
         exchange.connection.client_software = " ".join(names)
     return exchange.response(
         error_code=ErrorCode.none,
@@ -42,7 +39,6 @@ def handle(broker: BrokerContext, exchange: Exchange, request: ApiVersionsReques
             )
             for api in APIS.values()
         ),
-        throttle_time=NO_THROTTLE,
         **(_features(broker, exchange) if exchange.version >= 3 else {}),
     )
 

@@ -11,7 +11,6 @@ from suiro.broker.context import BrokerContext
 from suiro.broker.coordination.groups.consumer_group import ConsumerGroup
 from suiro.broker.coordination.groups.consumer_member import ConsumerMember
 from suiro.broker.exchange import Exchange
-from suiro.broker.handlers import NO_THROTTLE
 from suiro.broker.security import Operation, ResourceType, authorized_operations
 from suiro.protocol.messages import ErrorCode
 
@@ -33,7 +32,7 @@ def handle(broker: BrokerContext, exchange: Exchange, request: ConsumerGroupDesc
             refused.append(_refused(exchange, "", ErrorCode.invalid_group_id))
         else:
             described.append(_one(broker, exchange, request, group_id))
-    return exchange.response(throttle_time=NO_THROTTLE, groups=(*refused, *described))
+    return exchange.response(groups=(*refused, *described))
 
 
 def _one(

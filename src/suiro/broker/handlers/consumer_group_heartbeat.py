@@ -16,7 +16,7 @@ from suiro.broker.coordination.groups.consumer_member import (
 from suiro.broker.coordination.groups.consumer_messages import Heartbeat
 from suiro.broker.coordination.groups.refusals import GroupRefusal
 from suiro.broker.exchange import Exchange
-from suiro.broker.handlers import NO_THROTTLE, whole_ms
+from suiro.broker.handlers import whole_ms
 from suiro.broker.security import Operation, ResourceType
 from suiro.protocol.messages import ErrorCode
 
@@ -56,7 +56,6 @@ def handle(broker: BrokerContext, exchange: Exchange, request: ConsumerGroupHear
     leaves = reply.member_epoch < JOINING_EPOCH
     interval_ms = 0 if leaves else broker.groups.consumers.limits(request.group_id).heartbeat_interval_ms
     return exchange.response(
-        throttle_time=NO_THROTTLE,
         error_code=ErrorCode.none,
         member_id=reply.member_id,
         member_epoch=reply.member_epoch,
@@ -67,7 +66,6 @@ def handle(broker: BrokerContext, exchange: Exchange, request: ConsumerGroupHear
 
 def _refused(exchange: Exchange, code: ErrorCode, message: str | None) -> Response:
     return exchange.response(
-        throttle_time=NO_THROTTLE,
         error_code=code,
         error_message=message,
         member_epoch=0,

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 from suiro.broker.answers import Answer, Response
 from suiro.broker.context import BrokerContext
 from suiro.broker.exchange import Exchange
-from suiro.broker.handlers import NO_THROTTLE
 from suiro.broker.handlers.shared.acl_requests import RefusedError, check_known, rules_to_change
 from suiro.broker.security import CLUSTER_NAME, Operation, ResourceType
 from suiro.broker.security.acl import Acl, PatternType, Permission
@@ -58,7 +57,6 @@ def handle(broker: BrokerContext, exchange: Exchange, request: CreateAclsRequest
 
 def _response(exchange: Exchange, results: list[tuple[ErrorCode, str | None]]) -> Response:
     return exchange.response(
-        throttle_time=NO_THROTTLE,
         results=tuple(
             exchange.make("AclCreationResult", error_code=code, error_message=message)
             for code, message in results

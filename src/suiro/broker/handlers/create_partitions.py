@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 from suiro.broker.answers import Answer
 from suiro.broker.context import BrokerContext
 from suiro.broker.exchange import Exchange
-from suiro.broker.handlers import NO_THROTTLE
 from suiro.broker.handlers.shared.assignments import InvalidAssignmentError, check_replicas
 from suiro.broker.quotas import MutationQuota, MutationQuotaExceededError
 from suiro.broker.security import Operation, ResourceType
@@ -50,7 +49,7 @@ def _grow_all(
         )
         yield
     exchange.throttle(quota.throttle_ms)
-    return exchange.response(throttle_time=NO_THROTTLE, results=tuple(results))
+    return exchange.response(results=tuple(results))
 
 
 def _grow(

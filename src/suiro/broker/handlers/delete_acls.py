@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any
 from suiro.broker.answers import Answer, Response
 from suiro.broker.context import BrokerContext
 from suiro.broker.exchange import Exchange
-from suiro.broker.handlers import NO_THROTTLE
 from suiro.broker.handlers.shared.acl_requests import RefusedError, read_filter, rules_to_change
 from suiro.broker.security import Operation, ResourceType
 from suiro.broker.security.acl import Acl, AclFilter, PatternType, Permission
@@ -48,7 +47,7 @@ def _problem(wanted: AclFilter) -> str | None:
 
 
 def _response(exchange: Exchange, results: list[Any]) -> Response:
-    return exchange.response(throttle_time=NO_THROTTLE, filter_results=tuple(results))
+    return exchange.response(filter_results=tuple(results))
 
 
 def _refused(exchange: Exchange, code: ErrorCode, message: str) -> Any:

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any
 from suiro.broker.answers import Answer
 from suiro.broker.context import BrokerContext
 from suiro.broker.exchange import Exchange
-from suiro.broker.handlers import NO_THROTTLE
 from suiro.broker.security import Operation, ResourceType
 from suiro.protocol.messages import ErrorCode
 
@@ -22,7 +21,7 @@ def handle(broker: BrokerContext, exchange: Exchange, request: DeleteGroupsReque
             refused.append(_result(exchange, group_id, ErrorCode.group_authorization_failed))
         else:
             deleted.append(_result(exchange, group_id, broker.groups.delete(group_id)))
-    return exchange.response(throttle_time=NO_THROTTLE, results=(*deleted, *refused))
+    return exchange.response(results=(*deleted, *refused))
 
 
 def _result(exchange: Exchange, group_id: str, code: ErrorCode) -> Any:

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any
 from suiro.broker.answers import Answer
 from suiro.broker.context import BrokerContext
 from suiro.broker.exchange import Exchange
-from suiro.broker.handlers import NO_THROTTLE
 from suiro.broker.security import Operation, ResourceType
 from suiro.log import LogError
 from suiro.protocol.messages import ErrorCode
@@ -32,7 +31,7 @@ def handle(broker: BrokerContext, exchange: Exchange, request: DeleteRecordsRequ
                 ),
             )
         )
-    return exchange.response(throttle_time=NO_THROTTLE, topics=tuple(topics))
+    return exchange.response(topics=tuple(topics))
 
 
 def _one(broker: BrokerContext, exchange: Exchange, topic: str, entry: Any, *, allowed: bool) -> Any:

@@ -10,7 +10,6 @@ from uuid import UUID
 from suiro.broker.answers import Answer
 from suiro.broker.context import BrokerContext
 from suiro.broker.exchange import Exchange
-from suiro.broker.handlers import NO_THROTTLE
 from suiro.broker.quotas import MutationQuota, MutationQuotaExceededError
 from suiro.broker.security import CLUSTER_NAME, Operation, ResourceType
 from suiro.broker.storage.topics import Topic
@@ -52,7 +51,7 @@ def handle(broker: BrokerContext, exchange: Exchange, request: DeleteTopicsReque
             )
             yield
         exchange.throttle(quota.throttle_ms)
-        return exchange.response(throttle_time=NO_THROTTLE, responses=tuple(responses))
+        return exchange.response(responses=tuple(responses))
 
     return exchange.in_steps(steps())
 

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 from suiro.broker.answers import Answer, Response
 from suiro.broker.context import BrokerContext
 from suiro.broker.exchange import Exchange
-from suiro.broker.handlers import NO_THROTTLE
 from suiro.broker.handlers.shared.acl_requests import read_filter
 from suiro.broker.security import CLUSTER_NAME, AclAuthorizer, Operation, ResourceType
 from suiro.broker.security.acl import Acl, PatternType
@@ -45,10 +44,8 @@ def handle(broker: BrokerContext, exchange: Exchange, request: DescribeAclsReque
         )
         for (kind, name, pattern), acls in by_resource.items()
     )
-    return exchange.response(
-        throttle_time=NO_THROTTLE, error_code=ErrorCode.none, error_message="", resources=resources
-    )
+    return exchange.response(error_code=ErrorCode.none, error_message="", resources=resources)
 
 
 def _refusal(exchange: Exchange, code: ErrorCode, message: str) -> Response:
-    return exchange.response(throttle_time=NO_THROTTLE, error_code=code, error_message=message, resources=())
+    return exchange.response(error_code=code, error_message=message, resources=())

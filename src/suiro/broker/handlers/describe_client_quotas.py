@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 from suiro.broker.answers import Answer, Response
 from suiro.broker.context import BrokerContext
 from suiro.broker.exchange import Exchange
-from suiro.broker.handlers import NO_THROTTLE
 from suiro.broker.quotas.store import CLIENT_ID, IP, USER
 from suiro.broker.security import CLUSTER_NAME, Operation, ResourceType
 from suiro.protocol.messages import ErrorCode
@@ -59,9 +58,7 @@ def handle(broker: BrokerContext, exchange: Exchange, request: DescribeClientQuo
         )
         for entity, values in found.items()
     )
-    return exchange.response(
-        throttle_time=NO_THROTTLE, error_code=ErrorCode.none, error_message="", entries=entries
-    )
+    return exchange.response(error_code=ErrorCode.none, error_message="", entries=entries)
 
 
 def _problem(match_type: int, match: str | None) -> str | None:
@@ -79,4 +76,4 @@ def _problem(match_type: int, match: str | None) -> str | None:
 
 
 def _refusal(exchange: Exchange, code: ErrorCode, message: str | None) -> Response:
-    return exchange.response(throttle_time=NO_THROTTLE, error_code=code, error_message=message, entries=None)
+    return exchange.response(error_code=code, error_message=message, entries=None)

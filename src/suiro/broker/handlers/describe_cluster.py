@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 from suiro.broker.answers import Answer, Response
 from suiro.broker.context import BrokerContext
 from suiro.broker.exchange import Exchange
-from suiro.broker.handlers import NO_THROTTLE
 from suiro.broker.security import CLUSTER_NAME, Operation, ResourceType
 from suiro.broker.security.authorizer import authorized_operations
 from suiro.protocol.messages import ErrorCode
@@ -35,7 +34,6 @@ def handle(broker: BrokerContext, exchange: Exchange, request: DescribeClusterRe
         "DescribeClusterBroker", broker_id=broker.node_id, host=host, port=port, rack=None, is_fenced=False
     )
     return exchange.response(
-        throttle_time=NO_THROTTLE,
         error_code=ErrorCode.none,
         error_message=None,
         endpoint_type=_BROKERS,
@@ -57,7 +55,6 @@ def _operations(broker: BrokerContext, exchange: Exchange, request: DescribeClus
 
 def _refusal(exchange: Exchange, code: ErrorCode, message: str) -> Response:
     return exchange.response(
-        throttle_time=NO_THROTTLE,
         error_code=code,
         error_message=message,
         endpoint_type=_BROKERS,

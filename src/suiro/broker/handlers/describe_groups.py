@@ -8,7 +8,6 @@ from suiro.broker.answers import Answer
 from suiro.broker.context import BrokerContext
 from suiro.broker.coordination.groups.group import Group, GroupState
 from suiro.broker.exchange import Exchange
-from suiro.broker.handlers import NO_THROTTLE
 from suiro.broker.security import Operation, ResourceType, authorized_operations
 from suiro.protocol.messages import ErrorCode
 
@@ -28,7 +27,7 @@ def handle(broker: BrokerContext, exchange: Exchange, request: DescribeGroupsReq
             refused.append(_absent(exchange, group_id, "", ErrorCode.group_authorization_failed))
         else:
             described.append(_one(broker, exchange, request, group_id))
-    return exchange.response(throttle_time=NO_THROTTLE, groups=(*refused, *described))
+    return exchange.response(groups=(*refused, *described))
 
 
 def _one(broker: BrokerContext, exchange: Exchange, request: DescribeGroupsRequest, group_id: str) -> Any:

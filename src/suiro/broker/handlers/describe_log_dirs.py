@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 from suiro.broker.answers import Answer
 from suiro.broker.context import BrokerContext
 from suiro.broker.exchange import Exchange
-from suiro.broker.handlers import NO_THROTTLE
 from suiro.broker.security import CLUSTER_NAME, Operation, ResourceType
 from suiro.broker.storage.topics import Partition
 from suiro.protocol.messages import ErrorCode
@@ -20,7 +19,7 @@ if TYPE_CHECKING:
 def handle(broker: BrokerContext, exchange: Exchange, request: DescribeLogDirsRequest) -> Answer:
     if not exchange.may(Operation.DESCRIBE, ResourceType.CLUSTER, CLUSTER_NAME):
         code = ErrorCode.cluster_authorization_failed
-        return exchange.response(throttle_time=NO_THROTTLE, error_code=code, results=())
+        return exchange.response(error_code=code, results=())
     disk = shutil.disk_usage(broker.data)
     topics = tuple(
         exchange.make(
@@ -49,7 +48,7 @@ def handle(broker: BrokerContext, exchange: Exchange, request: DescribeLogDirsRe
         usable_bytes=disk.free,
         is_cordoned=False,
     )
-    return exchange.response(throttle_time=NO_THROTTLE, error_code=ErrorCode.none, results=(directory,))
+    return exchange.response(error_code=ErrorCode.none, results=(directory,))
 
 
 def _wanted(broker: BrokerContext, wanted: Any) -> list[tuple[str, list[Partition]]]:

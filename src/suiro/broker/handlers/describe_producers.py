@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 from suiro.broker.answers import Answer
 from suiro.broker.context import BrokerContext
 from suiro.broker.exchange import Exchange
-from suiro.broker.handlers import NO_THROTTLE
 from suiro.broker.security import Operation, ResourceType
 from suiro.broker.storage.topics import InvalidTopicError, check_topic_name
 from suiro.protocol.messages import ErrorCode
@@ -23,7 +22,6 @@ def handle(broker: BrokerContext, exchange: Exchange, request: DescribeProducers
     for topic in request.topics:
         wanted.setdefault(topic.name, {}).update(dict.fromkeys(topic.partition_indexes))
     return exchange.response(
-        throttle_time=NO_THROTTLE,
         topics=tuple(_topic(broker, exchange, name, indexes) for name, indexes in wanted.items()),
     )
 

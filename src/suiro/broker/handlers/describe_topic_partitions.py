@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any
 from suiro.broker.answers import Answer, Response
 from suiro.broker.context import BrokerContext
 from suiro.broker.exchange import Exchange
-from suiro.broker.handlers import NO_THROTTLE
 from suiro.broker.handlers.metadata import absent_code
 from suiro.broker.security import Operation, ResourceType, authorized_operations
 from suiro.broker.storage.topics import Topic
@@ -51,7 +50,7 @@ def handle(broker: BrokerContext, exchange: Exchange, request: DescribeTopicPart
         _without_partitions(exchange, name, ErrorCode.topic_authorization_failed)
         for name in sorted(wanted - allowed)
     ]
-    return exchange.response(throttle_time=NO_THROTTLE, topics=(*topics, *denied), next_cursor=next_cursor)
+    return exchange.response(topics=(*topics, *denied), next_cursor=next_cursor)
 
 
 def _page(
@@ -118,7 +117,7 @@ def _without_partitions(exchange: Exchange, name: str, code: ErrorCode, *, opera
 def _refused(exchange: Exchange, request: DescribeTopicPartitionsRequest, code: ErrorCode) -> Response:
     """The same error for everything: the request itself is wrong."""
     topics = tuple(_without_partitions(exchange, topic.name, code) for topic in request.topics)
-    return exchange.response(throttle_time=NO_THROTTLE, topics=topics, next_cursor=None)
+    return exchange.response(topics=topics, next_cursor=None)
 
 
 def _operations(broker: BrokerContext, exchange: Exchange, name: str) -> int:

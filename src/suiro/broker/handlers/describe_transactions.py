@@ -10,7 +10,6 @@ from suiro.broker.answers import Answer
 from suiro.broker.context import BrokerContext
 from suiro.broker.coordination.transactions.state import Transaction
 from suiro.broker.exchange import Exchange
-from suiro.broker.handlers import NO_THROTTLE
 from suiro.broker.security import Operation, ResourceType
 from suiro.protocol.messages import ErrorCode
 
@@ -24,7 +23,6 @@ _NEVER = _EPOCH - timedelta(milliseconds=1)  # -1 on the wire
 
 def handle(broker: BrokerContext, exchange: Exchange, request: DescribeTransactionsRequest) -> Answer:
     return exchange.response(
-        throttle_time=NO_THROTTLE,
         transaction_states=tuple(
             _describe(broker, exchange, transactional_id)
             # Each once: a large transaction named thousands of times would fill the node's memory.

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any
 from suiro.broker.answers import Answer
 from suiro.broker.context import BrokerContext
 from suiro.broker.exchange import Exchange
-from suiro.broker.handlers import NO_THROTTLE
 from suiro.broker.security import CLUSTER_NAME, Operation, ResourceType
 from suiro.broker.security.scram import MECHANISM_NUMBERS
 from suiro.protocol.messages import ErrorCode
@@ -27,14 +26,10 @@ def handle(broker: BrokerContext, exchange: Exchange, request: DescribeUserScram
             credential_infos=(),
         )
         results = (refused,) * len(request.users or ())
-        return exchange.response(
-            throttle_time=NO_THROTTLE, error_code=code, error_message=None, results=results
-        )
+        return exchange.response(error_code=code, error_message=None, results=results)
     names = [user.name for user in request.users] if request.users else list(broker.scram.users)
     results = tuple(_describe(broker, exchange, name, names.count(name)) for name in dict.fromkeys(names))
-    return exchange.response(
-        throttle_time=NO_THROTTLE, error_code=ErrorCode.none, error_message="", results=results
-    )
+    return exchange.response(error_code=ErrorCode.none, error_message="", results=results)
 
 
 def _describe(broker: BrokerContext, exchange: Exchange, name: str, times: int) -> Any:

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 from suiro.broker.answers import Answer
 from suiro.broker.context import BrokerContext
 from suiro.broker.exchange import Exchange
-from suiro.broker.handlers import NO_THROTTLE
 from suiro.broker.security import CLUSTER_NAME, Operation, ResourceType
 from suiro.protocol.messages import ErrorCode
 
@@ -44,9 +43,7 @@ def handle(broker: BrokerContext, exchange: Exchange, request: ElectLeadersReque
                 ),
             )
         )
-    return exchange.response(
-        throttle_time=NO_THROTTLE, error_code=code, replica_election_results=tuple(results)
-    )
+    return exchange.response(error_code=code, replica_election_results=tuple(results))
 
 
 def _outcome(

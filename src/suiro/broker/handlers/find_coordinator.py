@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, cast
 from suiro.broker.answers import Answer
 from suiro.broker.context import BrokerContext
 from suiro.broker.exchange import Exchange
-from suiro.broker.handlers import NO_THROTTLE
 from suiro.broker.security import Operation, ResourceType
 from suiro.broker.storage.topics import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
 from suiro.log import StorageError
@@ -43,13 +42,13 @@ def handle(broker: BrokerContext, exchange: Exchange, request: FindCoordinatorRe
         one = cast("OneCoordinatorRequest", request)
         code, message = _check(exchange, kind, one.key)
         place = here if code is ErrorCode.none else _NOWHERE
-        return exchange.response(throttle_time=NO_THROTTLE, error_code=code, error_message=message, **place)
+        return exchange.response(error_code=code, error_message=message, **place)
     coordinators = []
     for key in request.coordinator_keys:
         code, _ = _check(exchange, kind, key)
         place = here if code is ErrorCode.none else _NOWHERE
         coordinators.append(exchange.make("Coordinator", key=key, error_code=code, error_message="", **place))
-    return exchange.response(throttle_time=NO_THROTTLE, coordinators=tuple(coordinators))
+    return exchange.response(coordinators=tuple(coordinators))
 
 
 def _check(exchange: Exchange, kind: int, key: str) -> tuple[ErrorCode, str]:

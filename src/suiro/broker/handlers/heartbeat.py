@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 from suiro.broker.answers import Answer
 from suiro.broker.context import BrokerContext
 from suiro.broker.exchange import Exchange
-from suiro.broker.handlers import NO_THROTTLE
 from suiro.broker.security import Operation, ResourceType
 from suiro.protocol.messages import ErrorCode
 
@@ -26,4 +25,4 @@ def handle(broker: BrokerContext, exchange: Exchange, request: HeartbeatRequest)
             instance_id=getattr(request, "group_instance_id", None),
             generation=request.generation_id,
         )
-    return exchange.response(throttle_time=NO_THROTTLE, error_code=code)
+    return exchange.response(error_code=code)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from suiro.broker.answers import Answer
 from suiro.broker.context import BrokerContext
 from suiro.broker.exchange import Exchange
-from suiro.broker.handlers import NO_THROTTLE, whole_ms
+from suiro.broker.handlers import whole_ms
 from suiro.broker.security import CLUSTER_NAME, Operation, ResourceType
 from suiro.protocol.messages import ErrorCode
 
@@ -19,9 +19,7 @@ def handle(broker: BrokerContext, exchange: Exchange, request: InitProducerIdReq
     code, producer_id, producer_epoch = _answer(broker, exchange, request)
     if code is ErrorCode.producer_fenced and exchange.version < 4:
         code = ErrorCode.invalid_producer_epoch
-    return exchange.response(
-        throttle_time=NO_THROTTLE, error_code=code, producer_id=producer_id, producer_epoch=producer_epoch
-    )
+    return exchange.response(error_code=code, producer_id=producer_id, producer_epoch=producer_epoch)
 
 
 def _answer(

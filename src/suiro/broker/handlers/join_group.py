@@ -8,7 +8,7 @@ from suiro.broker.answers import Answer, Later, Response
 from suiro.broker.context import BrokerContext
 from suiro.broker.coordination.groups.group_messages import JoinReply, JoinRequest
 from suiro.broker.exchange import Exchange
-from suiro.broker.handlers import NO_THROTTLE, whole_ms
+from suiro.broker.handlers import whole_ms
 from suiro.broker.security import Operation, ResourceType
 from suiro.protocol.messages import ErrorCode
 
@@ -45,7 +45,6 @@ def handle(broker: BrokerContext, exchange: Exchange, request: JoinGroupRequest)
 
 def _response(exchange: Exchange, reply: JoinReply) -> Response:
     return exchange.response(
-        throttle_time=NO_THROTTLE,
         error_code=reply.code,
         generation_id=reply.generation,
         protocol_type=reply.protocol_type,

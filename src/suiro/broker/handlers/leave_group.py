@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, cast
 from suiro.broker.answers import Answer
 from suiro.broker.context import BrokerContext
 from suiro.broker.exchange import Exchange
-from suiro.broker.handlers import NO_THROTTLE
 from suiro.broker.security import Operation, ResourceType
 from suiro.protocol.messages import ErrorCode
 
@@ -23,11 +22,11 @@ def handle(broker: BrokerContext, exchange: Exchange, request: LeaveGroupRequest
     elif not request.group_id:
         code = ErrorCode.invalid_group_id
     if code is not ErrorCode.none:
-        return exchange.response(throttle_time=NO_THROTTLE, error_code=code, members=())
+        return exchange.response(error_code=code, members=())
     if exchange.version < 3:
         one = cast("OneMemberRequest", request)
         code = broker.groups.leave(one.group_id, member_id=one.member_id, instance_id=None)
-        return exchange.response(throttle_time=NO_THROTTLE, error_code=code)
+        return exchange.response(error_code=code)
     members = tuple(
         exchange.make(
             "MemberResponse",
@@ -39,4 +38,4 @@ def handle(broker: BrokerContext, exchange: Exchange, request: LeaveGroupRequest
         )
         for member in request.members
     )
-    return exchange.response(throttle_time=NO_THROTTLE, error_code=ErrorCode.none, members=members)
+    return exchange.response(error_code=ErrorCode.none, members=members)

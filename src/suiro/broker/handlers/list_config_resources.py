@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any
 from suiro.broker.answers import Answer, Response
 from suiro.broker.context import BrokerContext
 from suiro.broker.exchange import Exchange
-from suiro.broker.handlers import NO_THROTTLE
 from suiro.broker.security import CLUSTER_NAME, Operation, ResourceType
 from suiro.broker.settings.configs import ResourceKind
 from suiro.protocol.messages import ErrorCode
@@ -40,4 +39,4 @@ def handle(broker: BrokerContext, exchange: Exchange, request: ListConfigResourc
 
 
 def _answer(exchange: Exchange, code: ErrorCode, found: tuple[Any, ...] = ()) -> Response:
-    return exchange.response(throttle_time=NO_THROTTLE, error_code=code, config_resources=found)
+    return exchange.response(error_code=code, config_resources=found)

@@ -9,7 +9,6 @@ from suiro.broker.context import BrokerContext
 from suiro.broker.coordination.groups.consumer_group import ConsumerGroup
 from suiro.broker.coordination.groups.group import CONSUMER_PROTOCOL
 from suiro.broker.exchange import Exchange
-from suiro.broker.handlers import NO_THROTTLE
 from suiro.broker.security import CLUSTER_NAME, Operation, ResourceType
 from suiro.protocol.messages import ErrorCode
 
@@ -43,4 +42,4 @@ def handle(broker: BrokerContext, exchange: Exchange, request: ListGroupsRequest
                 group_type=kind,
             )
         )
-    return exchange.response(throttle_time=NO_THROTTLE, error_code=ErrorCode.none, groups=tuple(listed))
+    return exchange.response(error_code=ErrorCode.none, groups=tuple(listed))

@@ -20,7 +20,6 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 from suiro.broker.answers import Answer, Response
 from suiro.broker.context import BrokerContext
 from suiro.broker.exchange import Exchange
-from suiro.broker.handlers import NO_THROTTLE
 from suiro.broker.security import Operation, ResourceType
 from suiro.broker.storage.topics import Partition
 from suiro.errors import TransientError
@@ -220,7 +219,7 @@ def _answer(
             topics.append(
                 exchange.make("ListOffsetsTopicResponse", name=topic.name, partitions=tuple(partitions))
             )
-    return exchange.response(throttle_time=NO_THROTTLE, topics=tuple(topics))
+    return exchange.response(topics=tuple(topics))
 
 
 def _epoch(broker: BrokerContext, topic: str, index: int, timestamp: int, offset: int) -> int:

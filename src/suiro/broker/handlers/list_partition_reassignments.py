@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any
 from suiro.broker.answers import Answer
 from suiro.broker.context import BrokerContext
 from suiro.broker.exchange import Exchange
-from suiro.broker.handlers import NO_THROTTLE
 from suiro.broker.security import CLUSTER_NAME, Operation, ResourceType
 from suiro.protocol.messages import ErrorCode
 
@@ -20,7 +19,7 @@ def handle(broker: BrokerContext, exchange: Exchange, request: ListPartitionReas
     if not exchange.may(Operation.DESCRIBE, ResourceType.CLUSTER, CLUSTER_NAME):
         code, message = ErrorCode.cluster_authorization_failed, "Cluster authorization failed."
         topics = tuple(_asked(exchange, topic) for topic in request.topics or ())
-    return exchange.response(throttle_time=NO_THROTTLE, error_code=code, error_message=message, topics=topics)
+    return exchange.response(error_code=code, error_message=message, topics=topics)
 
 
 def _asked(exchange: Exchange, topic: Any) -> Any:

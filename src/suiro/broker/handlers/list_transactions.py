@@ -10,7 +10,6 @@ from suiro.broker.answers import Answer, Response
 from suiro.broker.context import BrokerContext
 from suiro.broker.coordination.transactions.state import Transaction, TransactionState
 from suiro.broker.exchange import Exchange
-from suiro.broker.handlers import NO_THROTTLE
 from suiro.broker.security import Operation, ResourceType
 from suiro.protocol.messages import ErrorCode
 
@@ -57,7 +56,6 @@ async def _answer_matching(
         check_regex(pattern)
     except GroupRefusal:
         return exchange.response(
-            throttle_time=NO_THROTTLE,
             error_code=ErrorCode.invalid_regular_expression,
             unknown_state_filters=(),
             transaction_states=(),
@@ -71,7 +69,6 @@ def _answer(
     exchange: Exchange, request: ListTransactionsRequest, transactions: Iterable[Transaction]
 ) -> Response:
     return exchange.response(
-        throttle_time=NO_THROTTLE,
         error_code=ErrorCode.none,
         unknown_state_filters=tuple(name for name in request.state_filters if name not in _STATES),
         transaction_states=tuple(

@@ -17,7 +17,6 @@ from uuid import UUID
 from suiro.broker.answers import Answer, RawResponse, Response
 from suiro.broker.context import BrokerContext
 from suiro.broker.exchange import Exchange
-from suiro.broker.handlers import NO_THROTTLE
 from suiro.broker.security import CLUSTER_NAME, Operation, ResourceType, authorized_operations
 from suiro.broker.storage.topics import InvalidTopicError, Partition, Topic, check_topic_name
 from suiro.log import StorageError
@@ -221,7 +220,6 @@ def _found(broker: BrokerContext, exchange: Exchange, request: MetadataRequest, 
 def _refused(exchange: Exchange, wanted: Iterable[Any], code: ErrorCode) -> Response:
     """The same error for everything: the request itself is wrong."""
     return exchange.response(
-        throttle_time=NO_THROTTLE,
         brokers=(),
         cluster_id=None,
         controller_id=-1,

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from suiro.broker.answers import Answer
 from suiro.broker.context import BrokerContext
 from suiro.broker.exchange import Exchange
-from suiro.broker.handlers import NO_THROTTLE, whole_ms
+from suiro.broker.handlers import whole_ms
 from suiro.broker.handlers.shared.offset_commits import commit_known, topic_id_of
 from suiro.broker.security import Operation, ResourceType
 from suiro.foundation.types import TopicPartition
@@ -28,7 +28,7 @@ def handle(broker: BrokerContext, exchange: Exchange, request: OffsetCommitReque
             )
             for topic in request.topics
         ]
-        return exchange.response(throttle_time=NO_THROTTLE, topics=tuple(refused))
+        return exchange.response(topics=tuple(refused))
     failed: list[Any] = []
     valid: list[tuple[Any, str, list[Any]]] = []
     for topic in request.topics:
@@ -54,7 +54,7 @@ def handle(broker: BrokerContext, exchange: Exchange, request: OffsetCommitReque
         _, entries = answers.setdefault(id(topic), (topic, []))
         entries += [(entry, codes[name, entry.partition_index]) for entry in known]
     topics = tuple(_answer(exchange, topic, entries) for topic, entries in answers.values())
-    return exchange.response(throttle_time=NO_THROTTLE, topics=topics)
+    return exchange.response(topics=topics)
 
 
 def _name(broker: BrokerContext, exchange: Exchange, topic: Any) -> tuple[str, ErrorCode]:

@@ -8,7 +8,6 @@ from suiro.broker.answers import Answer, Response
 from suiro.broker.context import BrokerContext
 from suiro.broker.coordination.groups.refusals import GroupRefusal
 from suiro.broker.exchange import Exchange
-from suiro.broker.handlers import NO_THROTTLE
 from suiro.broker.security import Operation, ResourceType
 from suiro.foundation.types import TopicPartition
 from suiro.protocol.messages import ErrorCode
@@ -47,8 +46,8 @@ def handle(broker: BrokerContext, exchange: Exchange, request: OffsetDeleteReque
         exchange.make("OffsetDeleteResponseTopic", name=name, partitions=tuple(partitions))
         for name, partitions in by_topic.items()
     )
-    return exchange.response(throttle_time=NO_THROTTLE, error_code=ErrorCode.none, topics=topics)
+    return exchange.response(error_code=ErrorCode.none, topics=topics)
 
 
 def _refused(exchange: Exchange, code: ErrorCode) -> Response:
-    return exchange.response(throttle_time=NO_THROTTLE, error_code=code, topics=())
+    return exchange.response(error_code=code, topics=())

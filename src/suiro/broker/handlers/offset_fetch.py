@@ -9,7 +9,6 @@ from suiro.broker.answers import Answer
 from suiro.broker.context import BrokerContext
 from suiro.broker.coordination.groups import CommittedOffset
 from suiro.broker.exchange import Exchange
-from suiro.broker.handlers import NO_THROTTLE
 from suiro.broker.security import Operation, ResourceType
 from suiro.foundation.types import TopicPartition
 from suiro.protocol.messages import ErrorCode
@@ -30,7 +29,7 @@ def handle(broker: BrokerContext, exchange: Exchange, request: OffsetFetchReques
         if code is not ErrorCode.none and exchange.version < 2:
             asked = cast("OneGroupRequest", request).topics
             topics = tuple(_refused(exchange, topic, topic.name, code) for topic in asked)
-        return exchange.response(throttle_time=NO_THROTTLE, topics=topics, error_code=code)
+        return exchange.response(topics=topics, error_code=code)
     groups = []
     told: set[str] = set()
     for group in request.groups:
@@ -43,7 +42,7 @@ def handle(broker: BrokerContext, exchange: Exchange, request: OffsetFetchReques
         groups.append(
             exchange.make("OffsetFetchResponseGroup", group_id=group.group_id, topics=topics, error_code=code)
         )
-    return exchange.response(throttle_time=NO_THROTTLE, groups=tuple(groups))
+    return exchange.response(groups=tuple(groups))
 
 
 def _group(

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from suiro.broker.answers import Answer
-from suiro.broker.handlers import NO_THROTTLE
 from suiro.broker.security import CLUSTER_NAME, Operation, ResourceType
 from suiro.protocol.messages import ErrorCode
 
@@ -32,7 +31,7 @@ def handle(broker: BrokerContext, exchange: Exchange, request: OffsetForLeaderEp
         for topic in request.topics
         for allowed in (is_replica or exchange.may(Operation.DESCRIBE, ResourceType.TOPIC, topic.topic),)
     )
-    return exchange.response(throttle_time=NO_THROTTLE, topics=topics)
+    return exchange.response(topics=topics)
 
 
 def _one(broker: BrokerContext, exchange: Exchange, topic: str, entry: Any, *, allowed: bool) -> Any:

@@ -8,7 +8,6 @@ from suiro.broker.answers import Answer, Later, Response
 from suiro.broker.context import BrokerContext
 from suiro.broker.coordination.groups.group_messages import SyncReply, SyncRequest
 from suiro.broker.exchange import Exchange
-from suiro.broker.handlers import NO_THROTTLE
 from suiro.broker.security import Operation, ResourceType
 from suiro.protocol.messages import ErrorCode
 
@@ -42,7 +41,6 @@ def handle(broker: BrokerContext, exchange: Exchange, request: SyncGroupRequest)
 
 def _response(exchange: Exchange, reply: SyncReply) -> Response:
     return exchange.response(
-        throttle_time=NO_THROTTLE,
         error_code=reply.code,
         protocol_type=reply.protocol_type,
         protocol_name=reply.protocol,

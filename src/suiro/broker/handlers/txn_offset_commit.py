@@ -14,7 +14,6 @@ from suiro.broker.context import BrokerContext
 from suiro.broker.coordination.transactions.admission import admit_writes, is_open_in
 from suiro.broker.coordination.transactions.state import V1, V2
 from suiro.broker.exchange import Exchange
-from suiro.broker.handlers import NO_THROTTLE
 from suiro.broker.handlers.shared.offset_commits import commit_offsets, refuse_all, topic_id_of
 from suiro.broker.security import Operation, ResourceType
 from suiro.foundation.types import TopicPartition
@@ -49,7 +48,7 @@ def handle(broker: BrokerContext, exchange: Exchange, request: TxnOffsetCommitRe
         )
         for topic in request.topics
     )
-    return exchange.response(throttle_time=NO_THROTTLE, topics=topics)
+    return exchange.response(topics=topics)
 
 
 def _commit(

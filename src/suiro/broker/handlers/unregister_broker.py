@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 from suiro.broker.answers import Answer
 from suiro.broker.context import BrokerContext
 from suiro.broker.exchange import Exchange
-from suiro.broker.handlers import NO_THROTTLE
 from suiro.broker.security import CLUSTER_NAME, Operation, ResourceType
 from suiro.protocol.messages import ErrorCode
 
@@ -23,4 +22,4 @@ def handle(broker: BrokerContext, exchange: Exchange, request: UnregisterBrokerR
     else:
         code = ErrorCode.broker_id_not_registered
         message = f"Broker ID {request.broker_id} is not currently registered"
-    return exchange.response(throttle_time=NO_THROTTLE, error_code=code, error_message=message)
+    return exchange.response(error_code=code, error_message=message)

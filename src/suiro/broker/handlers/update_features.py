@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 from suiro.broker.answers import Answer, Response
 from suiro.broker.context import BrokerContext
 from suiro.broker.exchange import Exchange
-from suiro.broker.handlers import NO_THROTTLE
 from suiro.broker.security import CLUSTER_NAME, Operation, ResourceType
 from suiro.broker.settings.features import FeatureUpdate, InvalidUpdateError, UpdateType
 from suiro.log import StorageError
@@ -53,6 +52,4 @@ def _answer(
             )
             for update in updates or ()
         )
-    return exchange.response(
-        throttle_time=NO_THROTTLE, error_code=code, error_message=message, results=results
-    )
+    return exchange.response(error_code=code, error_message=message, results=results)

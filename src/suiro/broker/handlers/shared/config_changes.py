@@ -12,7 +12,6 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from suiro.broker.answers import Response
-from suiro.broker.handlers import NO_THROTTLE
 from suiro.broker.security import CLUSTER_NAME, Operation, ResourceType
 from suiro.broker.settings.configs import GROUP_SETTINGS, ResourceKind, check_group_configs, text_of
 from suiro.broker.settings.dynamic_settings import Layer
@@ -69,7 +68,7 @@ def answer_each(
             )
         )
         yield
-    return exchange.response(throttle_time=NO_THROTTLE, responses=tuple(results))
+    return exchange.response(responses=tuple(results))
 
 
 def refuse_nulls(names: Iterable[str]) -> None:
