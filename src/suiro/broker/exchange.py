@@ -13,7 +13,7 @@ from suiro.broker.answers import NOTHING, Answer, Later, Nothing, RawResponse, R
 from suiro.broker.metrics.request_metrics import RequestMetrics
 from suiro.broker.net.connection import Connection, Piece
 from suiro.broker.net.turns import Steps
-from suiro.broker.security import Denials
+from suiro.broker.security import CLUSTER_NAME, Denials, Operation, ResourceType, authorized_operations
 from suiro.clock import stopwatch_ns
 from suiro.protocol import messages
 from suiro.protocol.messages import ErrorCode
@@ -22,11 +22,12 @@ if TYPE_CHECKING:
     from kio.static.protocol import ResponsePayload
 
     from suiro.broker.context import BrokerContext, QuotaKind
-    from suiro.broker.security import Operation, ResourceType
 
 logger = logging.getLogger(__name__)
 
 _NO_THROTTLE = timedelta(0)
+OPERATIONS_NOT_ASKED = -(2**31)
+"""The authorized operations in an answer to a request that does not ask for them."""
 
 
 class Exchange:
@@ -109,6 +110,26 @@ class Exchange:
             self._denials = Denials(session)
         self._denials.add(operation, kind, name, rule)
         return False
+
+    def may_on_cluster(self, operation: Operation) -> bool:
+        """The same for the cluster as a whole."""
+        return self.may(operation, ResourceType.CLUSTER, CLUSTER_NAME)
+
+    def permits(self, operation: Operation, kind: ResourceType, name: str) -> bool:
+        """The same without the audit log: for what the answer leaves out, or what another permission allows too."""
+        return self.broker.authorizer.permits(self.connection.session, operation, kind, name)
+
+    def operations(self, kind: ResourceType, name: str, *, asked: bool) -> int:
+        """The operations that the client may do on a resource (KIP-430), if the request asks for them."""
+        if not asked:
+            return OPERATIONS_NOT_ASKED
+        return authorized_operations(self.broker.authorizer, self.connection.session, kind, name)
+
+    def cluster_operations(self, *, asked: bool) -> int:
+        """The same for the cluster. A client that may not describe it gets none."""
+        if asked and not self.may_on_cluster(Operation.DESCRIBE):
+            return 0
+        return self.operations(ResourceType.CLUSTER, CLUSTER_NAME, asked=asked)
 
     def throttle(self, ms: int) -> None:
         """The client went over a quota: the answer says so, and after it the connection rests for so long.

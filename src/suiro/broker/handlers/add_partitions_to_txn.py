@@ -13,7 +13,7 @@ from suiro.broker.answers import Answer
 from suiro.broker.context import BrokerContext
 from suiro.broker.coordination.transactions.state import V1, V2
 from suiro.broker.exchange import Exchange
-from suiro.broker.security import CLUSTER_NAME, Operation, ResourceType
+from suiro.broker.security import Operation, ResourceType
 from suiro.foundation.types import TopicPartition
 from suiro.protocol.messages import ErrorCode
 
@@ -28,7 +28,7 @@ def handle(broker: BrokerContext, exchange: Exchange, request: AddPartitionsToTx
         codes = _add_own(broker, exchange, own)
         results = _results(exchange, own.v3_and_below_topics, codes)
         return exchange.response(results_by_topic_v3_and_below=results)
-    if not exchange.may(Operation.CLUSTER_ACTION, ResourceType.CLUSTER, CLUSTER_NAME):
+    if not exchange.may_on_cluster(Operation.CLUSTER_ACTION):
         return exchange.response(
             error_code=ErrorCode.cluster_authorization_failed,
             results_by_transaction=(),

@@ -8,7 +8,7 @@ from suiro.broker.answers import Answer
 from suiro.broker.context import BrokerContext
 from suiro.broker.exchange import Exchange
 from suiro.broker.quotas import Alteration, QuotaEntity
-from suiro.broker.security import CLUSTER_NAME, Operation, ResourceType
+from suiro.broker.security import Operation
 from suiro.log import StorageError
 from suiro.protocol.messages import ErrorCode
 
@@ -25,7 +25,7 @@ def handle(broker: BrokerContext, exchange: Exchange, request: AlterClientQuotas
         for entry in request.entries
     ]
     results: dict[QuotaEntity, tuple[ErrorCode, str] | None]
-    if exchange.may(Operation.ALTER_CONFIGS, ResourceType.CLUSTER, CLUSTER_NAME):
+    if exchange.may_on_cluster(Operation.ALTER_CONFIGS):
         try:
             results = broker.client_quotas.store.alter(alterations, validate_only=request.validate_only)
         except StorageError as error:

@@ -9,7 +9,7 @@ from suiro.broker.answers import Answer
 from suiro.broker.context import BrokerContext
 from suiro.broker.exchange import Exchange
 from suiro.broker.handlers.shared.assignments import InvalidAssignmentError, check_replicas
-from suiro.broker.security import CLUSTER_NAME, Operation, ResourceType
+from suiro.broker.security import Operation
 from suiro.protocol.messages import ErrorCode
 
 if TYPE_CHECKING:
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 def handle(broker: BrokerContext, exchange: Exchange, request: AlterPartitionReassignmentsRequest) -> Answer:
     code, message = ErrorCode.none, None
-    if not exchange.may(Operation.ALTER, ResourceType.CLUSTER, CLUSTER_NAME):
+    if not exchange.may_on_cluster(Operation.ALTER):
         code, message = ErrorCode.cluster_authorization_failed, "Cluster authorization failed."
     responses = []
     for topic in request.topics:

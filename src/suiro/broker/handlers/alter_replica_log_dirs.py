@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from suiro.broker.answers import Answer
 from suiro.broker.context import BrokerContext
 from suiro.broker.exchange import Exchange
-from suiro.broker.security import CLUSTER_NAME, Operation, ResourceType
+from suiro.broker.security import Operation
 from suiro.protocol.messages import ErrorCode
 
 if TYPE_CHECKING:
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def handle(broker: BrokerContext, exchange: Exchange, request: AlterReplicaLogDirsRequest) -> Answer:
-    allowed = exchange.may(Operation.ALTER, ResourceType.CLUSTER, CLUSTER_NAME)
+    allowed = exchange.may_on_cluster(Operation.ALTER)
     # A partition that is named under two directories goes by the last, as in Kafka.
     wishes: dict[str, dict[int, str]] = {}
     for directory in request.dirs:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from suiro.broker.answers import Answer, Response
 from suiro.broker.context import BrokerContext
 from suiro.broker.exchange import Exchange
-from suiro.broker.security import CLUSTER_NAME, Operation, ResourceType
+from suiro.broker.security import Operation
 from suiro.broker.security.scram import (
     HASHES,
     MAX_ITERATIONS,
@@ -30,7 +30,7 @@ _TWICE = (ErrorCode.duplicate_resource, "A user credential cannot be altered twi
 
 
 def handle(broker: BrokerContext, exchange: Exchange, request: AlterUserScramCredentialsRequest) -> Answer:
-    if not exchange.may(Operation.ALTER, ResourceType.CLUSTER, CLUSTER_NAME):
+    if not exchange.may_on_cluster(Operation.ALTER):
         refusal = (ErrorCode.cluster_authorization_failed, "Cluster authorization failed.")
         named: tuple[Any, ...] = (*request.deletions, *request.upsertions)
         names = dict.fromkeys(item.name for item in named)

@@ -10,8 +10,8 @@ from suiro.broker.answers import Answer
 from suiro.broker.context import BrokerContext
 from suiro.broker.coordination.groups.consumer_group import ConsumerGroup
 from suiro.broker.coordination.groups.consumer_member import ConsumerMember
-from suiro.broker.exchange import Exchange
-from suiro.broker.security import Operation, ResourceType, authorized_operations
+from suiro.broker.exchange import OPERATIONS_NOT_ASKED, Exchange
+from suiro.broker.security import Operation, ResourceType
 from suiro.protocol.messages import ErrorCode
 
 if TYPE_CHECKING:
@@ -19,7 +19,6 @@ if TYPE_CHECKING:
 
 
 _CLASSIC, _CONSUMER = 0, 1
-_NOT_ASKED = -(2**31)
 
 
 def handle(broker: BrokerContext, exchange: Exchange, request: ConsumerGroupDescribeRequest) -> Answer:
@@ -56,11 +55,6 @@ def _one(
             ErrorCode.topic_authorization_failed,
             "The group has described topic(s) that the client is not authorized to describe.",
         )
-    operations = _NOT_ASKED
-    if request.include_authorized_operations:
-        operations = authorized_operations(
-            broker.authorizer, exchange.connection.session, ResourceType.GROUP, group_id
-        )
     limits = broker.groups.consumers.limits(group_id)
     return exchange.make(
         "DescribedGroup",
@@ -71,7 +65,9 @@ def _one(
         assignment_epoch=group.assignment_epoch,
         assignor_name=group.assignor or limits.assignors[0],
         members=tuple(_member(broker, exchange, group, member) for member in group.members.values()),
-        authorized_operations=operations,
+        authorized_operations=exchange.operations(
+            ResourceType.GROUP, group_id, asked=request.include_authorized_operations
+        ),
     )
 
 
@@ -124,5 +120,5 @@ def _refused(exchange: Exchange, group_id: str, code: ErrorCode, message: str | 
         assignment_epoch=0,
         assignor_name="",
         members=(),
-        authorized_operations=_NOT_ASKED,
+        authorized_operations=OPERATIONS_NOT_ASKED,
     )

@@ -38,9 +38,7 @@ def handle(broker: BrokerContext, exchange: Exchange, request: ConsumerGroupHear
         reply = broker.groups.consumers.heartbeat(
             request.group_id,
             _heartbeat(exchange, request),
-            may_describe=lambda name: broker.authorizer.permits(
-                exchange.connection.session, Operation.DESCRIBE, ResourceType.TOPIC, name
-            ),
+            may_describe=lambda name: exchange.permits(Operation.DESCRIBE, ResourceType.TOPIC, name),
         )
     except GroupRefusal as refusal:
         return _refused(exchange, refusal.code, refusal.message)

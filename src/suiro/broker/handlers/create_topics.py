@@ -44,7 +44,7 @@ def handle(broker: BrokerContext, exchange: Exchange, request: CreateTopicsReque
     refused: dict[str, _RefusedError] = {}
     wanted = []
     session = exchange.connection.session
-    create_any = broker.authorizer.permits(session, Operation.CREATE, ResourceType.CLUSTER, CLUSTER_NAME)
+    create_any = exchange.permits(Operation.CREATE, ResourceType.CLUSTER, CLUSTER_NAME)
     quota = broker.client_quotas.mutations(session, exchange.client_id, strict=exchange.version >= 6)
     for entry in request.topics:
         name = entry.name
@@ -280,8 +280,7 @@ def _created(
     }
     if exchange.version < 5:
         return exchange.make("CreatableTopicResult", **made)
-    session = exchange.connection.session
-    if not broker.authorizer.permits(session, Operation.DESCRIBE_CONFIGS, ResourceType.TOPIC, name):
+    if not exchange.permits(Operation.DESCRIBE_CONFIGS, ResourceType.TOPIC, name):
         hidden = ErrorCode.topic_authorization_failed.value
         return exchange.make("CreatableTopicResult", **made, topic_config_error_code=hidden)
     made["configs"] = tuple(

@@ -104,9 +104,7 @@ def _deletable(
         if topic is None:
             raise _RefusedError(*_NO_SUCH_ID)
         name = topic.name
-    of_all = broker.authorizer.permits(
-        exchange.connection.session, Operation.DELETE, ResourceType.CLUSTER, CLUSTER_NAME
-    )
+    of_all = exchange.permits(Operation.DELETE, ResourceType.CLUSTER, CLUSTER_NAME)
     if not of_all and not exchange.may(Operation.DESCRIBE, ResourceType.TOPIC, name):
         raise _RefusedError(*_DENIED)
     topic = broker.topics.topic(name)

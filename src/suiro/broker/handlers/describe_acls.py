@@ -8,7 +8,7 @@ from suiro.broker.answers import Answer, Response
 from suiro.broker.context import BrokerContext
 from suiro.broker.exchange import Exchange
 from suiro.broker.handlers.shared.acl_requests import read_filter
-from suiro.broker.security import CLUSTER_NAME, AclAuthorizer, Operation, ResourceType
+from suiro.broker.security import AclAuthorizer, Operation, ResourceType
 from suiro.broker.security.acl import Acl, PatternType
 from suiro.protocol.messages import ErrorCode
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 def handle(broker: BrokerContext, exchange: Exchange, request: DescribeAclsRequest) -> Answer:
     wanted = read_filter(request)
-    if not exchange.may(Operation.DESCRIBE, ResourceType.CLUSTER, CLUSTER_NAME):
+    if not exchange.may_on_cluster(Operation.DESCRIBE):
         return _refusal(exchange, ErrorCode.cluster_authorization_failed, "Cluster authorization failed.")
     if not isinstance(broker.authorizer, AclAuthorizer):
         return _refusal(exchange, ErrorCode.security_disabled, "No Authorizer is configured on the broker")

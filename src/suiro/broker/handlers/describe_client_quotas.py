@@ -8,7 +8,7 @@ from suiro.broker.answers import Answer, Response
 from suiro.broker.context import BrokerContext
 from suiro.broker.exchange import Exchange
 from suiro.broker.quotas.store import CLIENT_ID, IP, USER
-from suiro.broker.security import CLUSTER_NAME, Operation, ResourceType
+from suiro.broker.security import Operation
 from suiro.protocol.messages import ErrorCode
 
 if TYPE_CHECKING:
@@ -20,7 +20,7 @@ _WORDS = {_EXACT: "MATCH_TYPE_EXACT", _DEFAULT: "MATCH_TYPE_DEFAULT", _ANY_NAME:
 
 
 def handle(broker: BrokerContext, exchange: Exchange, request: DescribeClientQuotasRequest) -> Answer:
-    if not exchange.may(Operation.DESCRIBE_CONFIGS, ResourceType.CLUSTER, CLUSTER_NAME):
+    if not exchange.may_on_cluster(Operation.DESCRIBE_CONFIGS):
         return _refusal(exchange, ErrorCode.cluster_authorization_failed, None)
     exact: dict[str, str | None] = {}
     of_type: set[str] = set()

@@ -6,9 +6,7 @@ from typing import TYPE_CHECKING
 
 from suiro.broker.answers import Answer, Response
 from suiro.broker.context import BrokerContext
-from suiro.broker.exchange import Exchange
-from suiro.broker.security import CLUSTER_NAME, Operation, ResourceType
-from suiro.broker.security.authorizer import authorized_operations
+from suiro.broker.exchange import OPERATIONS_NOT_ASKED, Exchange
 from suiro.protocol.messages import ErrorCode
 
 if TYPE_CHECKING:
@@ -16,7 +14,6 @@ if TYPE_CHECKING:
 
 
 _BROKERS, _CONTROLLERS = 1, 2  # the types of endpoint that a client may mean
-_NO_OPERATIONS = -(2**31)
 
 
 def handle(broker: BrokerContext, exchange: Exchange, request: DescribeClusterRequest) -> Answer:
@@ -40,17 +37,10 @@ def handle(broker: BrokerContext, exchange: Exchange, request: DescribeClusterRe
         cluster_id=broker.cluster_id,
         controller_id=broker.node_id,
         brokers=(me,),
-        cluster_authorized_operations=_operations(broker, exchange, request),
+        cluster_authorized_operations=exchange.cluster_operations(
+            asked=request.include_cluster_authorized_operations
+        ),
     )
-
-
-def _operations(broker: BrokerContext, exchange: Exchange, request: DescribeClusterRequest) -> int:
-    if not request.include_cluster_authorized_operations:
-        return _NO_OPERATIONS
-    if not exchange.may(Operation.DESCRIBE, ResourceType.CLUSTER, CLUSTER_NAME):
-        return 0
-    session = exchange.connection.session
-    return authorized_operations(broker.authorizer, session, ResourceType.CLUSTER, CLUSTER_NAME)
 
 
 def _refusal(exchange: Exchange, code: ErrorCode, message: str) -> Response:
@@ -61,5 +51,5 @@ def _refusal(exchange: Exchange, code: ErrorCode, message: str) -> Response:
         cluster_id="",
         controller_id=-1,
         brokers=(),
-        cluster_authorized_operations=_NO_OPERATIONS,
+        cluster_authorized_operations=OPERATIONS_NOT_ASKED,
     )

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 from suiro.broker.answers import Answer
 from suiro.broker.context import BrokerContext
 from suiro.broker.coordination.groups.group import Group, GroupState
-from suiro.broker.exchange import Exchange
-from suiro.broker.security import Operation, ResourceType, authorized_operations
+from suiro.broker.exchange import OPERATIONS_NOT_ASKED, Exchange
+from suiro.broker.security import Operation, ResourceType
 from suiro.protocol.messages import ErrorCode
 
 if TYPE_CHECKING:
@@ -16,7 +16,6 @@ if TYPE_CHECKING:
 
 
 _FIRST_VERSION_WITH_NOT_FOUND = 6
-_NOT_ASKED = -(2**31)
 
 
 def handle(broker: BrokerContext, exchange: Exchange, request: DescribeGroupsRequest) -> Answer:
@@ -31,11 +30,9 @@ def handle(broker: BrokerContext, exchange: Exchange, request: DescribeGroupsReq
 
 
 def _one(broker: BrokerContext, exchange: Exchange, request: DescribeGroupsRequest, group_id: str) -> Any:
-    operations = _NOT_ASKED
-    if getattr(request, "include_authorized_operations", False):
-        operations = authorized_operations(
-            broker.authorizer, exchange.connection.session, ResourceType.GROUP, group_id
-        )
+    operations = exchange.operations(
+        ResourceType.GROUP, group_id, asked=getattr(request, "include_authorized_operations", False)
+    )
     group = broker.groups.current(group_id)
     if not isinstance(group, Group):
         why = "not found" if group is None else "is not a classic group"
@@ -79,7 +76,7 @@ def _absent(
     code: ErrorCode,
     *,
     message: str | None = None,
-    operations: int = _NOT_ASKED,
+    operations: int = OPERATIONS_NOT_ASKED,
 ) -> Any:
     return exchange.make(
         "DescribedGroup",

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from suiro.broker.answers import Answer
 from suiro.broker.context import BrokerContext
 from suiro.broker.exchange import Exchange
-from suiro.broker.security import CLUSTER_NAME, Operation, ResourceType
+from suiro.broker.security import Operation
 from suiro.broker.storage.topics import Partition
 from suiro.protocol.messages import ErrorCode
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 def handle(broker: BrokerContext, exchange: Exchange, request: DescribeLogDirsRequest) -> Answer:
-    if not exchange.may(Operation.DESCRIBE, ResourceType.CLUSTER, CLUSTER_NAME):
+    if not exchange.may_on_cluster(Operation.DESCRIBE):
         code = ErrorCode.cluster_authorization_failed
         return exchange.response(error_code=code, results=())
     disk = shutil.disk_usage(broker.data)

@@ -13,7 +13,7 @@ from uuid import UUID
 from suiro.broker.answers import Answer
 from suiro.broker.context import BrokerContext
 from suiro.broker.exchange import Exchange
-from suiro.broker.security import CLUSTER_NAME, Operation, ResourceType
+from suiro.broker.security import Operation
 from suiro.broker.storage.topics import METADATA_TOPIC
 from suiro.protocol.messages import ErrorCode
 
@@ -24,7 +24,7 @@ _CONTROLLER = "CONTROLLER"
 
 
 def handle(broker: BrokerContext, exchange: Exchange, request: DescribeQuorumRequest) -> Answer:
-    if not exchange.may(Operation.DESCRIBE, ResourceType.CLUSTER, CLUSTER_NAME):
+    if not exchange.may_on_cluster(Operation.DESCRIBE):
         code, message = ErrorCode.cluster_authorization_failed, "Cluster authorization failed."
         return exchange.response(error_code=code, error_message=message, topics=(), nodes=())
     wanted = [

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any
 
 from suiro.broker.answers import Answer, Response
 from suiro.broker.context import BrokerContext
-from suiro.broker.exchange import Exchange
+from suiro.broker.exchange import OPERATIONS_NOT_ASKED, Exchange
 from suiro.broker.handlers.metadata import absent_code
-from suiro.broker.security import Operation, ResourceType, authorized_operations
+from suiro.broker.security import Operation, ResourceType
 from suiro.broker.storage.topics import Topic
 from suiro.protocol.messages import ErrorCode
 
@@ -34,11 +34,10 @@ def handle(broker: BrokerContext, exchange: Exchange, request: DescribeTopicPart
             return _refused(exchange, request, ErrorCode.invalid_request)
         allowed = {name for name in wanted if exchange.may(Operation.DESCRIBE, ResourceType.TOPIC, name)}
     else:
-        session, permits = exchange.connection.session, broker.authorizer.permits
         wanted = allowed = {
             topic.name
             for topic in broker.topics
-            if topic.name >= start and permits(session, Operation.DESCRIBE, ResourceType.TOPIC, topic.name)
+            if topic.name >= start and exchange.permits(Operation.DESCRIBE, ResourceType.TOPIC, topic.name)
         }
     if cursor is not None and start in allowed and cursor.partition_index < 0:
         return _refused(exchange, request, ErrorCode.invalid_request)
@@ -61,7 +60,7 @@ def _page(
     for name in names:
         topic = broker.topics.topic(name)
         if topic is None:
-            operations = _operations(broker, exchange, name)
+            operations = exchange.operations(ResourceType.TOPIC, name, asked=True)
             topics.append(_without_partitions(exchange, name, absent_code(name), operations=operations))
             continue
         first = start_index if name == start else 0
@@ -98,11 +97,13 @@ def _described(broker: BrokerContext, exchange: Exchange, topic: Topic, first: i
             )
             for index in range(first, last)
         ),
-        topic_authorized_operations=_operations(broker, exchange, topic.name),
+        topic_authorized_operations=exchange.operations(ResourceType.TOPIC, topic.name, asked=True),
     )
 
 
-def _without_partitions(exchange: Exchange, name: str, code: ErrorCode, *, operations: int = -(2**31)) -> Any:
+def _without_partitions(
+    exchange: Exchange, name: str, code: ErrorCode, *, operations: int = OPERATIONS_NOT_ASKED
+) -> Any:
     return exchange.make(
         "DescribeTopicPartitionsResponseTopic",
         error_code=code,
@@ -118,7 +119,3 @@ def _refused(exchange: Exchange, request: DescribeTopicPartitionsRequest, code: 
     """The same error for everything: the request itself is wrong."""
     topics = tuple(_without_partitions(exchange, topic.name, code) for topic in request.topics)
     return exchange.response(topics=topics, next_cursor=None)
-
-
-def _operations(broker: BrokerContext, exchange: Exchange, name: str) -> int:
-    return authorized_operations(broker.authorizer, exchange.connection.session, ResourceType.TOPIC, name)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from suiro.broker.answers import Answer
 from suiro.broker.context import BrokerContext
 from suiro.broker.exchange import Exchange
-from suiro.broker.security import CLUSTER_NAME, Operation, ResourceType
+from suiro.broker.security import Operation
 from suiro.broker.security.scram import MECHANISM_NUMBERS
 from suiro.protocol.messages import ErrorCode
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def handle(broker: BrokerContext, exchange: Exchange, request: DescribeUserScramCredentialsRequest) -> Answer:
-    if not exchange.may(Operation.DESCRIBE, ResourceType.CLUSTER, CLUSTER_NAME):
+    if not exchange.may_on_cluster(Operation.DESCRIBE):
         code = ErrorCode.cluster_authorization_failed
         refused = exchange.make(  # Kafka's, once for each name that was asked for
             "DescribeUserScramCredentialsResult",

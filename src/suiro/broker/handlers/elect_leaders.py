@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from suiro.broker.answers import Answer
 from suiro.broker.context import BrokerContext
 from suiro.broker.exchange import Exchange
-from suiro.broker.security import CLUSTER_NAME, Operation, ResourceType
+from suiro.broker.security import Operation
 from suiro.protocol.messages import ErrorCode
 
 if TYPE_CHECKING:
@@ -20,7 +20,7 @@ _PREFERRED, _UNCLEAN = 0, 1
 def handle(broker: BrokerContext, exchange: Exchange, request: ElectLeadersRequest) -> Answer:
     kind = getattr(request, "election_type", _PREFERRED)
     code, message = ErrorCode.none, None
-    if not exchange.may(Operation.ALTER, ResourceType.CLUSTER, CLUSTER_NAME):
+    if not exchange.may_on_cluster(Operation.ALTER):
         code, message = ErrorCode.cluster_authorization_failed, "Cluster authorization failed."
     elif kind not in (_PREFERRED, _UNCLEAN):
         code, message = ErrorCode.invalid_request, f"Unknown election type {kind}"

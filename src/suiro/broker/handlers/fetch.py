@@ -35,7 +35,7 @@ from suiro.broker.exchange import Exchange
 from suiro.broker.handlers import whole_ms
 from suiro.broker.handlers.shared.purgatory import Delayed
 from suiro.broker.net.connection import Piece
-from suiro.broker.security import CLUSTER_NAME, Operation, ResourceType
+from suiro.broker.security import Operation, ResourceType
 from suiro.log import InRemoteTierError, LogError, OffsetOutOfRangeError, PartitionLog, ReadResult
 from suiro.protocol.fields import array_length, string, uvarint
 from suiro.protocol.file_regions import LEAST_BYTES, MOST_FILES, FileRegion
@@ -218,7 +218,7 @@ class _Fetch:
         allowed = self._may_read.get(topic)
         if allowed is None:
             if self._from_replica:
-                allowed = self._exchange.may(Operation.CLUSTER_ACTION, ResourceType.CLUSTER, CLUSTER_NAME)
+                allowed = self._exchange.may_on_cluster(Operation.CLUSTER_ACTION)
             else:
                 allowed = self._exchange.may(Operation.READ, ResourceType.TOPIC, topic)
             self._may_read[topic] = allowed

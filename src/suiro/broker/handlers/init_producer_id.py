@@ -43,7 +43,6 @@ def _answer(
 
 def _may_be_idempotent(broker: BrokerContext, exchange: Exchange) -> bool:
     """Who may write to any topic may do so without duplicates too (KIP-679)."""
-    session = exchange.connection.session
-    return broker.authorizer.permits(
-        session, Operation.IDEMPOTENT_WRITE, ResourceType.CLUSTER, CLUSTER_NAME
-    ) or broker.authorizer.allows_any(session, Operation.WRITE, ResourceType.TOPIC)
+    if exchange.permits(Operation.IDEMPOTENT_WRITE, ResourceType.CLUSTER, CLUSTER_NAME):
+        return True
+    return broker.authorizer.allows_any(exchange.connection.session, Operation.WRITE, ResourceType.TOPIC)

@@ -20,8 +20,7 @@ _CLASSIC, _CONSUMER = "classic", "consumer"
 
 
 def handle(broker: BrokerContext, exchange: Exchange, request: ListGroupsRequest) -> Answer:
-    session, permits = exchange.connection.session, broker.authorizer.permits
-    sees_all = permits(session, Operation.DESCRIBE, ResourceType.CLUSTER, CLUSTER_NAME)
+    sees_all = exchange.permits(Operation.DESCRIBE, ResourceType.CLUSTER, CLUSTER_NAME)
     states = {state.strip().lower() for state in getattr(request, "states_filter", ())}
     types = {kind.lower() for kind in getattr(request, "types_filter", ())}
     listed = []
@@ -30,7 +29,7 @@ def handle(broker: BrokerContext, exchange: Exchange, request: ListGroupsRequest
         state = group.state.value
         if (states and state.lower() not in states) or (types and kind not in types):
             continue
-        if not sees_all and not permits(session, Operation.DESCRIBE, ResourceType.GROUP, group_id):
+        if not sees_all and not exchange.permits(Operation.DESCRIBE, ResourceType.GROUP, group_id):
             continue
         protocol_type = CONSUMER_PROTOCOL if isinstance(group, ConsumerGroup) else group.protocol_type or ""
         listed.append(

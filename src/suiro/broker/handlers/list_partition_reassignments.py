@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from suiro.broker.answers import Answer
 from suiro.broker.context import BrokerContext
 from suiro.broker.exchange import Exchange
-from suiro.broker.security import CLUSTER_NAME, Operation, ResourceType
+from suiro.broker.security import Operation
 from suiro.protocol.messages import ErrorCode
 
 if TYPE_CHECKING:
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 def handle(broker: BrokerContext, exchange: Exchange, request: ListPartitionReassignmentsRequest) -> Answer:
     code, message, topics = ErrorCode.none, None, ()
-    if not exchange.may(Operation.DESCRIBE, ResourceType.CLUSTER, CLUSTER_NAME):
+    if not exchange.may_on_cluster(Operation.DESCRIBE):
         code, message = ErrorCode.cluster_authorization_failed, "Cluster authorization failed."
         topics = tuple(_asked(exchange, topic) for topic in request.topics or ())
     return exchange.response(error_code=code, error_message=message, topics=topics)

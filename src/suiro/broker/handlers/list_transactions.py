@@ -24,15 +24,14 @@ def handle(broker: BrokerContext, exchange: Exchange, request: ListTransactionsR
     states = {_STATES[name] for name in request.state_filters if name in _STATES}
     duration_ms = getattr(request, "duration_filter", -1)
     now = broker.clock.wall_ms()
-    session = exchange.connection.session
     found = [
         transaction
         for transaction in broker.transactions
         if (not request.producer_id_filters or transaction.producer_id in request.producer_id_filters)
         and (not request.state_filters or transaction.state in states)
         and (duration_ms < 0 or now - transaction.start_ms > duration_ms)
-        and broker.authorizer.permits(
-            session, Operation.DESCRIBE, ResourceType.TRANSACTIONAL_ID, transaction.transactional_id
+        and exchange.permits(
+            Operation.DESCRIBE, ResourceType.TRANSACTIONAL_ID, transaction.transactional_id
         )
     ]
     pattern = getattr(request, "transactional_id_pattern", None)

@@ -16,8 +16,8 @@ from uuid import UUID
 
 from suiro.broker.answers import Answer, RawResponse, Response
 from suiro.broker.context import BrokerContext
-from suiro.broker.exchange import Exchange
-from suiro.broker.security import CLUSTER_NAME, Operation, ResourceType, authorized_operations
+from suiro.broker.exchange import OPERATIONS_NOT_ASKED, Exchange
+from suiro.broker.security import CLUSTER_NAME, Operation, ResourceType
 from suiro.broker.storage.topics import InvalidTopicError, Partition, Topic, check_topic_name
 from suiro.log import StorageError
 from suiro.protocol.fields import array_length, string
@@ -33,8 +33,6 @@ _TOPIC_IDS_SINCE = 12
 MAX_PARTITIONS_CREATED = 100
 """Of all topics that one request creates by naming them, and at least one topic. To the other names the answer is what
 Kafka answers while a topic is being created, and clients ask again."""
-_NO_OPERATIONS = -(2**31)
-"""Nobody asked which operations are allowed."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,7 +44,7 @@ class _Described:
     topic_id: UUID | None = None
     is_internal: bool = False
     partitions: Sequence[Partition] = ()
-    operations: int = _NO_OPERATIONS
+    operations: int = OPERATIONS_NOT_ASKED
 
 
 def handle(broker: BrokerContext, exchange: Exchange, request: MetadataRequest) -> Answer:
@@ -77,17 +75,18 @@ def handle(broker: BrokerContext, exchange: Exchange, request: MetadataRequest) 
         topics,
         node=(broker.node_id, host, port),
         cluster_id=broker.cluster_id,
-        cluster_operations=_cluster_operations(broker, exchange, request),
+        cluster_operations=exchange.cluster_operations(
+            asked=getattr(request, "include_cluster_authorized_operations", False)
+        ),
     )
 
 
 def _all(broker: BrokerContext, exchange: Exchange, request: MetadataRequest) -> list[_Described]:
     """Every topic that the client may know of. That there are others is not said, nor written down as a denial."""
-    session, permits = exchange.connection.session, broker.authorizer.permits
     return [
-        _found(broker, exchange, request, topic)
+        _found(exchange, request, topic)
         for topic in broker.topics
-        if permits(session, Operation.DESCRIBE, ResourceType.TOPIC, topic.name)
+        if exchange.permits(Operation.DESCRIBE, ResourceType.TOPIC, topic.name)
     ]
 
 
@@ -100,7 +99,7 @@ def _by_id(
         if topic is None:
             unknown.append(_Described(code=ErrorCode.unknown_topic_id, topic_id=topic_id))
         elif exchange.may(Operation.DESCRIBE, ResourceType.TOPIC, topic.name):
-            found.append(_found(broker, exchange, request, topic))
+            found.append(_found(exchange, request, topic))
         else:  # An id is no secret, the name is.
             denied.append(_Described(code=ErrorCode.topic_authorization_failed, topic_id=topic_id))
     return [*unknown, *found, *denied]
@@ -136,7 +135,7 @@ def _named(
             denied.append(_Described(code=ErrorCode.topic_authorization_failed, name=name))
             continue
         topic, code = broker.topics.topic(name), ErrorCode.unknown_topic_or_partition
-        if topic is None and made is not None and not _may_create(broker, exchange, name):
+        if topic is None and made is not None and not _may_create(exchange, name):
             code = ErrorCode.topic_authorization_failed
             internal = broker.is_internal(name)
             not_created.append(_Described(code=code, name=name, is_internal=internal))
@@ -144,23 +143,21 @@ def _named(
         if topic is None:
             topic, code = (None, absent_code(name)) if made is None else made.create(name)
         if topic is not None:
-            found.append(_found(broker, exchange, request, topic))
+            found.append(_found(exchange, request, topic))
         else:
             absent.append(
                 _Described(
                     code=code,
                     name=name,
                     is_internal=broker.is_internal(name),
-                    operations=_topic_operations(broker, exchange, request, name),
+                    operations=_topic_operations(exchange, request, name),
                 )
             )
     return [*found, *absent, *not_created, *denied]
 
 
-def _may_create(broker: BrokerContext, exchange: Exchange, name: str) -> bool:
-    on_cluster = broker.authorizer.permits(
-        exchange.connection.session, Operation.CREATE, ResourceType.CLUSTER, CLUSTER_NAME
-    )
+def _may_create(exchange: Exchange, name: str) -> bool:
+    on_cluster = exchange.permits(Operation.CREATE, ResourceType.CLUSTER, CLUSTER_NAME)
     return on_cluster or exchange.may(Operation.CREATE, ResourceType.TOPIC, name)
 
 
@@ -206,14 +203,14 @@ class _Made:
                 self._broker.delete_topic(topic)
 
 
-def _found(broker: BrokerContext, exchange: Exchange, request: MetadataRequest, topic: Topic) -> _Described:
+def _found(exchange: Exchange, request: MetadataRequest, topic: Topic) -> _Described:
     return _Described(
         code=ErrorCode.none,
         name=topic.name,
         topic_id=topic.topic_id,
         is_internal=topic.is_internal,
         partitions=topic.partitions,
-        operations=_topic_operations(broker, exchange, request, topic.name),
+        operations=_topic_operations(exchange, request, topic.name),
     )
 
 
@@ -231,7 +228,7 @@ def _refused(exchange: Exchange, wanted: Iterable[Any], code: ErrorCode) -> Resp
                 topic_id=entry.topic_id,
                 is_internal=False,
                 partitions=(),
-                topic_authorized_operations=_NO_OPERATIONS,
+                topic_authorized_operations=OPERATIONS_NOT_ASKED,
             )
             for entry in wanted
         ),
@@ -239,19 +236,9 @@ def _refused(exchange: Exchange, wanted: Iterable[Any], code: ErrorCode) -> Resp
     )
 
 
-def _topic_operations(broker: BrokerContext, exchange: Exchange, request: MetadataRequest, name: str) -> int:
-    if not getattr(request, "include_topic_authorized_operations", False):
-        return _NO_OPERATIONS
-    return authorized_operations(broker.authorizer, exchange.connection.session, ResourceType.TOPIC, name)
-
-
-def _cluster_operations(broker: BrokerContext, exchange: Exchange, request: MetadataRequest) -> int:
-    if not getattr(request, "include_cluster_authorized_operations", False):
-        return _NO_OPERATIONS
-    if not exchange.may(Operation.DESCRIBE, ResourceType.CLUSTER, CLUSTER_NAME):
-        return 0
-    session = exchange.connection.session
-    return authorized_operations(broker.authorizer, session, ResourceType.CLUSTER, CLUSTER_NAME)
+def _topic_operations(exchange: Exchange, request: MetadataRequest, name: str) -> int:
+    asked = getattr(request, "include_topic_authorized_operations", False)
+    return exchange.operations(ResourceType.TOPIC, name, asked=asked)
 
 
 # MetadataResponse by hand. Flexible versions (9 and up) have compact lengths, and a tag section (empty) after every

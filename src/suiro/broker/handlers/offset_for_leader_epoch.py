@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from suiro.broker.answers import Answer
-from suiro.broker.security import CLUSTER_NAME, Operation, ResourceType
+from suiro.broker.security import Operation, ResourceType
 from suiro.protocol.messages import ErrorCode
 
 if TYPE_CHECKING:
@@ -19,7 +19,7 @@ _UNKNOWN = (-1, -1)
 
 def handle(broker: BrokerContext, exchange: Exchange, request: OffsetForLeaderEpochRequest) -> Answer:
     # A replica asks with a cluster operation for every topic; a consumer needs each topic's DESCRIBE.
-    is_replica = exchange.may(Operation.CLUSTER_ACTION, ResourceType.CLUSTER, CLUSTER_NAME)
+    is_replica = exchange.may_on_cluster(Operation.CLUSTER_ACTION)
     topics = tuple(
         exchange.make(
             "OffsetForLeaderTopicResult",

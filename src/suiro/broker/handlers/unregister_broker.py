@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from suiro.broker.answers import Answer
 from suiro.broker.context import BrokerContext
 from suiro.broker.exchange import Exchange
-from suiro.broker.security import CLUSTER_NAME, Operation, ResourceType
+from suiro.broker.security import Operation
 from suiro.protocol.messages import ErrorCode
 
 if TYPE_CHECKING:
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 def handle(broker: BrokerContext, exchange: Exchange, request: UnregisterBrokerRequest) -> Answer:
-    if not exchange.may(Operation.ALTER, ResourceType.CLUSTER, CLUSTER_NAME):
+    if not exchange.may_on_cluster(Operation.ALTER):
         code, message = ErrorCode.cluster_authorization_failed, "Cluster authorization failed."
     elif request.broker_id == broker.node_id:
         code, message = ErrorCode.invalid_request, f"Node {broker.node_id} is this cluster's only one."

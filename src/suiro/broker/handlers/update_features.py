@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from suiro.broker.answers import Answer, Response
 from suiro.broker.context import BrokerContext
 from suiro.broker.exchange import Exchange
-from suiro.broker.security import CLUSTER_NAME, Operation, ResourceType
+from suiro.broker.security import Operation
 from suiro.broker.settings.features import FeatureUpdate, InvalidUpdateError, UpdateType
 from suiro.log import StorageError
 from suiro.protocol.messages import ErrorCode
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 def handle(broker: BrokerContext, exchange: Exchange, request: UpdateFeaturesRequest) -> Answer:
-    if not exchange.may(Operation.ALTER, ResourceType.CLUSTER, CLUSTER_NAME):
+    if not exchange.may_on_cluster(Operation.ALTER):
         return _answer(exchange, ErrorCode.cluster_authorization_failed, "Cluster authorization failed.")
     updates = [
         FeatureUpdate(

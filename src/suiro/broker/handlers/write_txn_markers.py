@@ -19,10 +19,8 @@ if TYPE_CHECKING:
 
 
 def handle(broker: BrokerContext, exchange: Exchange, request: WriteTxnMarkersRequest) -> Answer:
-    session = exchange.connection.session
-    allowed = broker.authorizer.permits(
-        session, Operation.ALTER, ResourceType.CLUSTER, CLUSTER_NAME
-    ) or exchange.may(Operation.CLUSTER_ACTION, ResourceType.CLUSTER, CLUSTER_NAME)
+    may_alter = exchange.permits(Operation.ALTER, ResourceType.CLUSTER, CLUSTER_NAME)
+    allowed = may_alter or exchange.may_on_cluster(Operation.CLUSTER_ACTION)
     return exchange.response(
         markers=tuple(
             exchange.make(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from suiro.broker.net.connection import BadFrameError
-from suiro.broker.security import CLUSTER_NAME, AclAuthorizer, AclStore, Operation, ResourceType
+from suiro.broker.security import AclAuthorizer, AclStore, Operation, ResourceType
 from suiro.broker.security.acl import AclFilter, PatternType, Permission
 from suiro.protocol.messages import ErrorCode
 
@@ -52,7 +52,7 @@ def read_filter(message: Any) -> AclFilter:
 
 def rules_to_change(broker: BrokerContext, exchange: Exchange) -> AclStore:
     """The node's rules, if this client may change them and there are any to change. Raises `RefusedError`."""
-    if not exchange.may(Operation.ALTER, ResourceType.CLUSTER, CLUSTER_NAME):
+    if not exchange.may_on_cluster(Operation.ALTER):
         raise RefusedError(ErrorCode.cluster_authorization_failed, "Cluster authorization failed.")
     if not isinstance(broker.authorizer, AclAuthorizer):
         raise RefusedError(ErrorCode.security_disabled, "No Authorizer is configured.")
