@@ -8,13 +8,14 @@ from suiro.broker.answers import Answer
 from suiro.broker.context import BrokerContext
 from suiro.broker.exchange import Exchange
 from suiro.broker.handlers.shared.config_changes import (
-    RefusedError,
     alter_settings,
     answer_each,
-    check_may_alter,
+    check_may,
     kind_of,
     refuse_nulls,
 )
+from suiro.broker.refusals import RefusedError
+from suiro.broker.security import Operation
 from suiro.broker.settings.configs import ResourceKind
 from suiro.protocol.messages import ErrorCode
 
@@ -28,7 +29,7 @@ def handle(broker: BrokerContext, exchange: Exchange, request: AlterConfigsReque
         kind = kind_of(resource.resource_type)
         if kind is ResourceKind.BROKER_LOGGER:
             raise RefusedError(ErrorCode.invalid_request, f"Unknown resource type {kind.value}")
-        check_may_alter(exchange, kind, resource.resource_name)
+        check_may(exchange, Operation.ALTER_CONFIGS, kind, resource.resource_name)
         content = {config.name: config.value for config in resource.configs}
         alter_settings(
             broker, kind, resource.resource_name, lambda _: content, validate_only=request.validate_only

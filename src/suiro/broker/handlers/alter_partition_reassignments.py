@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 from suiro.broker.answers import Answer
 from suiro.broker.context import BrokerContext
 from suiro.broker.exchange import Exchange
-from suiro.broker.handlers.shared.assignments import InvalidAssignmentError, check_replicas
+from suiro.broker.handlers.shared.assignments import check_replicas
+from suiro.broker.refusals import RefusedError
 from suiro.broker.security import Operation
 from suiro.protocol.messages import ErrorCode
 
@@ -57,6 +58,6 @@ def _reassign(
         return ErrorCode.no_reassignment_in_progress, None
     try:
         check_replicas(replicas, node_id=broker.node_id)
-    except InvalidAssignmentError as error:
-        return ErrorCode.invalid_replica_assignment, str(error)
+    except RefusedError as error:
+        return error.code, str(error)
     return ErrorCode.none, None

@@ -41,7 +41,7 @@ def handle(broker: BrokerContext, exchange: Exchange, request: ConsumerGroupHear
             may_describe=lambda name: exchange.permits(Operation.DESCRIBE, ResourceType.TOPIC, name),
         )
     except GroupRefusal as refusal:
-        return _refused(exchange, refusal.code, refusal.message)
+        return _refused(exchange, refusal.code, str(refusal))
     assignment = None
     if reply.assignment is not None:
         assignment = exchange.make(

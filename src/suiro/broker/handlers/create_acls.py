@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 from suiro.broker.answers import Answer, Response
 from suiro.broker.context import BrokerContext
 from suiro.broker.exchange import Exchange
-from suiro.broker.handlers.shared.acl_requests import RefusedError, check_known, rules_to_change
+from suiro.broker.handlers.shared.acl_requests import check_known, rules_to_change
+from suiro.broker.refusals import RefusedError
 from suiro.broker.security import CLUSTER_NAME, Operation, ResourceType
 from suiro.broker.security.acl import Acl, PatternType, Permission
 from suiro.log import StorageError
@@ -40,14 +41,11 @@ def handle(broker: BrokerContext, exchange: Exchange, request: CreateAclsRequest
     ]
     try:
         rules = rules_to_change(broker, exchange)
-    except RefusedError as refusal:
-        return _response(exchange, [(refusal.code, str(refusal))] * len(acls))
-    if any(_is_a_filters(acl) for acl in acls):  # where one is, Kafka fails with all of them
-        return _response(exchange, [(ErrorCode.unknown_server_error, None)] * len(acls))
-    problems = [_problem(acl) for acl in acls]
-    try:
+        if any(_is_a_filters(acl) for acl in acls):  # where one is, Kafka fails with all of them
+            return _response(exchange, [(ErrorCode.unknown_server_error, None)] * len(acls))
+        problems = [_problem(acl) for acl in acls]
         rules.add(acl for acl, problem in zip(acls, problems, strict=True) if problem is None)
-    except StorageError as error:
+    except (RefusedError, StorageError) as error:
         return _response(exchange, [(error.code, str(error))] * len(acls))
     return _response(
         exchange,

@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Any
 from suiro.broker.answers import Answer
 from suiro.broker.context import BrokerContext
 from suiro.broker.exchange import Exchange
-from suiro.broker.handlers.shared.assignments import InvalidAssignmentError, check_replicas
-from suiro.broker.quotas import MutationQuota, MutationQuotaExceededError
+from suiro.broker.handlers.shared.assignments import check_replicas
+from suiro.broker.quotas import MutationQuota
+from suiro.broker.refusals import RefusedError
 from suiro.broker.security import Operation, ResourceType
 from suiro.log import StorageError
 from suiro.protocol.messages import ErrorCode
@@ -34,14 +35,15 @@ def _grow_all(
     quota = broker.client_quotas.mutations(session, exchange.client_id, strict=exchange.version >= 3)
     results = []
     for entry in {entry.name: entry for entry in request.topics}.values():
-        code: ErrorCode
-        message: str | None
-        if times[entry.name] > 1:
-            code, message = ErrorCode.invalid_request, "Duplicate topic name."
-        elif not exchange.may(Operation.ALTER, ResourceType.TOPIC, entry.name):
-            code, message = ErrorCode.topic_authorization_failed, None
-        else:
-            code, message = yield from _grow(broker, entry, quota, validate_only=request.validate_only)
+        code, message = ErrorCode.none, None
+        try:
+            if times[entry.name] > 1:
+                raise RefusedError(ErrorCode.invalid_request, "Duplicate topic name.")
+            if not exchange.may(Operation.ALTER, ResourceType.TOPIC, entry.name):
+                raise RefusedError(ErrorCode.topic_authorization_failed)
+            yield from _grow(broker, entry, quota, validate_only=request.validate_only)
+        except (RefusedError, StorageError) as error:
+            code, message = error.code, str(error) or None
         results.append(
             exchange.make(
                 "CreatePartitionsTopicResult", name=entry.name, error_code=code, error_message=message
@@ -54,45 +56,36 @@ def _grow_all(
 
 def _grow(
     broker: BrokerContext, entry: Any, quota: MutationQuota, *, validate_only: bool
-) -> Generator[None, None, tuple[ErrorCode, str | None]]:
+) -> Generator[None, None, None]:
     while broker.topics.is_changing(entry.name):
         yield
     name, count = entry.name, entry.count
     topic = broker.topics.topic(name)
     if topic is None:
-        return ErrorCode.unknown_topic_or_partition, None
+        raise RefusedError(ErrorCode.unknown_topic_or_partition)
     have = len(topic.partitions)
     if count == have:
-        return ErrorCode.invalid_partitions, f"Topic already has {have} partition(s)."
+        raise RefusedError(ErrorCode.invalid_partitions, f"Topic already has {have} partition(s).")
     if count < have:
-        return (
+        raise RefusedError(
             ErrorCode.invalid_partitions,
             f"The topic {name} currently has {have} partition(s); {count} would not be an increase.",
         )
     if topic.is_internal:
-        return ErrorCode.invalid_request, f"{name} keeps the partitions it was made with."
+        raise RefusedError(ErrorCode.invalid_request, f"{name} keeps the partitions it was made with.")
     new = count - have
     if new > MAX_NEW_PARTITIONS:
-        return ErrorCode.policy_violation, "Excessively large number of partitions per request."
+        message = "Excessively large number of partitions per request."
+        raise RefusedError(ErrorCode.policy_violation, message)
     if entry.assignments is not None:
         if len(entry.assignments) != new:
-            return (
+            raise RefusedError(
                 ErrorCode.invalid_replica_assignment,
                 f"Attempted to add {new} additional partition(s), but only {len(entry.assignments)} "
                 "assignment(s) were specified.",
             )
-        try:
-            for assignment in entry.assignments:
-                check_replicas(assignment.broker_ids, node_id=broker.node_id)
-        except InvalidAssignmentError as error:
-            return ErrorCode.invalid_replica_assignment, str(error)
-    try:
-        quota.record(new)
-    except MutationQuotaExceededError as error:
-        return ErrorCode.throttling_quota_exceeded, str(error)
+        for assignment in entry.assignments:
+            check_replicas(assignment.broker_ids, node_id=broker.node_id)
+    quota.record(new)
     if not validate_only:
-        try:
-            yield from broker.topics.growing(topic, count)
-        except StorageError as error:
-            return error.code, str(error)
-    return ErrorCode.none, None
+        yield from broker.topics.growing(topic, count)

@@ -11,11 +11,12 @@ from uuid import UUID, uuid4
 from suiro.broker.answers import Answer, RawResponse
 from suiro.broker.context import BrokerContext
 from suiro.broker.exchange import Exchange
-from suiro.broker.handlers.shared.assignments import InvalidAssignmentError, check_new_topic
-from suiro.broker.quotas import MutationQuota, MutationQuotaExceededError
+from suiro.broker.handlers.shared.assignments import check_new_topic
+from suiro.broker.quotas import MutationQuota
+from suiro.broker.refusals import RefusedError
 from suiro.broker.security import CLUSTER_NAME, Operation, ResourceType
 from suiro.broker.settings.configs import describe_topic_configs
-from suiro.broker.storage.topics import METADATA_TOPIC, InvalidTopicError
+from suiro.broker.storage.topics import METADATA_TOPIC
 from suiro.errors import ConfigError
 from suiro.log import StorageError
 from suiro.protocol.fields import array_length
@@ -32,16 +33,9 @@ itself, a partition in each step."""
 _FLEXIBLE_SINCE = 5
 
 
-class _RefusedError(Exception):
-    def __init__(self, code: ErrorCode, message: str | None = None) -> None:
-        super().__init__(message)
-        self.code = code
-        self.message = message
-
-
 def handle(broker: BrokerContext, exchange: Exchange, request: CreateTopicsRequest) -> Answer:
     named = Counter(entry.name for entry in request.topics)
-    refused: dict[str, _RefusedError] = {}
+    refused: dict[str, RefusedError] = {}
     wanted = []
     session = exchange.connection.session
     create_any = exchange.permits(Operation.CREATE, ResourceType.CLUSTER, CLUSTER_NAME)
@@ -49,23 +43,23 @@ def handle(broker: BrokerContext, exchange: Exchange, request: CreateTopicsReque
     for entry in request.topics:
         name = entry.name
         if named[name] > 1:
-            refused[name] = _RefusedError(ErrorCode.invalid_request, "Duplicate topic name.")
+            refused[name] = RefusedError(ErrorCode.invalid_request, "Duplicate topic name.")
         elif name == METADATA_TOPIC:
             message = f"Creation of internal topic {METADATA_TOPIC} is prohibited."
-            refused[name] = _RefusedError(ErrorCode.invalid_request, message)
+            refused[name] = RefusedError(ErrorCode.invalid_request, message)
         elif not create_any and not exchange.may(Operation.CREATE, ResourceType.TOPIC, name):
-            refused[name] = _RefusedError(ErrorCode.topic_authorization_failed, "Authorization failed.")
+            refused[name] = RefusedError(ErrorCode.topic_authorization_failed, "Authorization failed.")
         else:
             wanted.append(entry)
     if sum(_partitions_asked(broker, entry) for entry in wanted) > MAX_PARTITIONS_A_REQUEST:
         message = "Excessively large number of partitions per request."
-        refused |= {entry.name: _RefusedError(ErrorCode.policy_violation, message) for entry in wanted}
+        refused |= {entry.name: RefusedError(ErrorCode.policy_violation, message) for entry in wanted}
         wanted = []
     # All names are looked at before a topic is made: two of one request may collide, in Kafka too.
     for entry in wanted:
         try:
             _check_name(broker, entry.name)
-        except _RefusedError as refusal:
+        except RefusedError as refusal:
             refused[entry.name] = refusal
     results = [write_value(_refusal(exchange, name, refusal)) for name, refusal in refused.items()]
     left = [entry for entry in wanted if entry.name not in refused]
@@ -127,8 +121,8 @@ def _create_together(
             for entry in wanted:
                 try:
                     made.append(_create(broker, exchange, entry, quota, validate_only=validate_only))
-                except _RefusedError as refusal:
-                    made.append(_refusal(exchange, entry.name, refusal))
+                except (RefusedError, StorageError) as error:
+                    made.append(_refusal(exchange, entry.name, error))
     except StorageError as error:  # none of them is surely on the disk
         made = [_take_back(broker, exchange, result, error) for result in made]
     return made
@@ -140,17 +134,14 @@ def _partitions_asked(broker: BrokerContext, entry: Any) -> int:
     return broker.settings.num_partitions if entry.num_partitions == -1 else max(entry.num_partitions, 0)
 
 
-def _already_exists(name: str) -> _RefusedError:
-    return _RefusedError(ErrorCode.topic_already_exists, f"Topic '{name}' already exists.")
+def _already_exists(name: str) -> RefusedError:
+    return RefusedError(ErrorCode.topic_already_exists, f"Topic '{name}' already exists.")
 
 
 def _check_name(broker: BrokerContext, name: str) -> None:
     if name in broker.topics:
         raise _already_exists(name)
-    try:
-        broker.topics.check_new_name(name)
-    except InvalidTopicError as error:
-        raise _RefusedError(ErrorCode.invalid_topic_exception, str(error)) from None
+    broker.topics.check_new_name(name)
 
 
 def _create_large(
@@ -161,10 +152,8 @@ def _create_large(
         if validate_only:
             return _created(broker, exchange, entry.name, uuid4(), partitions, configs)
         topic = yield from broker.creating_topic(entry.name, partitions=partitions, configs=configs)
-    except StorageError as error:
-        return _refusal(exchange, entry.name, _RefusedError(error.code, str(error)))
-    except _RefusedError as refusal:
-        return _refusal(exchange, entry.name, refusal)
+    except (RefusedError, StorageError) as error:
+        return _refusal(exchange, entry.name, error)
     return _created(broker, exchange, topic.name, topic.topic_id, len(topic.partitions), topic.configs)
 
 
@@ -174,32 +163,26 @@ def _create(
     partitions, configs = _checked(broker, entry, quota)
     topic_id = uuid4()
     if not validate_only:
-        try:
-            topic = broker.create_topic(entry.name, partitions=partitions, configs=configs)
-        except StorageError as error:
-            raise _RefusedError(error.code, str(error)) from None
+        topic = broker.create_topic(entry.name, partitions=partitions, configs=configs)
         topic_id, partitions, configs = topic.topic_id, len(topic.partitions), topic.configs
     return _created(broker, exchange, entry.name, topic_id, partitions, configs)
 
 
 def _checked(broker: BrokerContext, entry: Any, quota: MutationQuota) -> tuple[int, dict[str, str]]:
-    """How many partitions, and settings. Raises `_RefusedError`."""
+    """How many partitions, and settings. Raises `RefusedError`."""
     if entry.name in broker.topics:  # another client was faster
         raise _already_exists(entry.name)
     nulls = [config.name for config in entry.configs if config.value is None]
     if nulls:
         message = f"Null value not supported for topic configs: {','.join(nulls)}"
-        raise _RefusedError(ErrorCode.invalid_config, message)
+        raise RefusedError(ErrorCode.invalid_config, message)
     configs = {config.name: config.value for config in entry.configs}
     try:
         broker.topics.check_configs(configs)
     except ConfigError as error:
-        raise _RefusedError(ErrorCode.invalid_config, str(error)) from None
+        raise RefusedError(ErrorCode.invalid_config, str(error)) from None
     partitions = _checked_partitions(broker, entry)
-    try:
-        quota.record(partitions)
-    except MutationQuotaExceededError as error:
-        raise _RefusedError(ErrorCode.throttling_quota_exceeded, str(error)) from None
+    quota.record(partitions)
     return partitions, configs
 
 
@@ -210,7 +193,7 @@ def _take_back(broker: BrokerContext, exchange: Exchange, result: Any, error: St
         return result
     with contextlib.suppress(StorageError):
         broker.delete_topic(topic)
-    return _refusal(exchange, result.name, _RefusedError(error.code, str(error)))
+    return _refusal(exchange, result.name, error)
 
 
 def _checked_partitions(broker: BrokerContext, entry: Any) -> int:
@@ -218,16 +201,16 @@ def _checked_partitions(broker: BrokerContext, entry: Any) -> int:
         return _assigned_partitions(broker, entry)
     factor, partitions = entry.replication_factor, entry.num_partitions
     if factor < -1 or factor == 0:
-        raise _RefusedError(
+        raise RefusedError(
             ErrorCode.invalid_replication_factor,
             "Replication factor must be larger than 0, or -1 to use the default value.",
         )
     if partitions < -1 or partitions == 0:
-        raise _RefusedError(
+        raise RefusedError(
             ErrorCode.invalid_partitions, "Number of partitions was set to an invalid non-positive value."
         )
     if factor > 1:
-        raise _RefusedError(
+        raise RefusedError(
             ErrorCode.invalid_replication_factor,
             f"Unable to replicate the partition {factor} time(s): The target replication factor of {factor} "
             "cannot be reached because only 1 broker(s) are registered: a suiro node is one.",
@@ -241,24 +224,21 @@ def _assigned_partitions(broker: BrokerContext, entry: Any) -> int:
         (entry.num_partitions, "numPartitions"),
     ):
         if value != -1:
-            raise _RefusedError(
+            raise RefusedError(
                 ErrorCode.invalid_request,
                 f"A manual partition assignment was specified, but {words} was not set to -1.",
             )
     assignments = [(assignment.partition_index, assignment.broker_ids) for assignment in entry.assignments]
-    try:
-        return check_new_topic(assignments, node_id=broker.node_id)
-    except InvalidAssignmentError as error:
-        raise _RefusedError(ErrorCode.invalid_replica_assignment, str(error)) from None
+    return check_new_topic(assignments, node_id=broker.node_id)
 
 
-def _refusal(exchange: Exchange, name: str, refusal: _RefusedError) -> Any:
+def _refusal(exchange: Exchange, name: str, refusal: RefusedError | StorageError) -> Any:
     return exchange.make(
         "CreatableTopicResult",
         name=name,
         topic_id=None,
         error_code=refusal.code,
-        error_message=refusal.message,
+        error_message=str(refusal),
         configs=(),
     )
 

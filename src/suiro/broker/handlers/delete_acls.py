@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any
 from suiro.broker.answers import Answer, Response
 from suiro.broker.context import BrokerContext
 from suiro.broker.exchange import Exchange
-from suiro.broker.handlers.shared.acl_requests import RefusedError, read_filter, rules_to_change
+from suiro.broker.handlers.shared.acl_requests import read_filter, rules_to_change
+from suiro.broker.refusals import RefusedError
 from suiro.broker.security import Operation, ResourceType
 from suiro.broker.security.acl import Acl, AclFilter, PatternType, Permission
 from suiro.log import StorageError
@@ -21,12 +22,9 @@ def handle(broker: BrokerContext, exchange: Exchange, request: DeleteAclsRequest
     filters = [read_filter(item) for item in request.filters]
     try:
         rules = rules_to_change(broker, exchange)
-    except RefusedError as refusal:
-        return _response(exchange, [_refused(exchange, refusal.code, str(refusal)) for _ in filters])
-    found = [rules.matching(wanted) for wanted in filters]  # nothing, where a word is not known
-    try:
+        found = [rules.matching(wanted) for wanted in filters]  # nothing, where a word is not known
         rules.remove(acl for acls in found for acl in acls)
-    except StorageError as error:
+    except (RefusedError, StorageError) as error:
         return _response(exchange, [_refused(exchange, error.code, str(error)) for _ in filters])
     results = []
     for wanted, acls in zip(filters, found, strict=True):

@@ -10,7 +10,8 @@ from uuid import UUID
 from suiro.broker.answers import Answer
 from suiro.broker.context import BrokerContext
 from suiro.broker.exchange import Exchange
-from suiro.broker.quotas import MutationQuota, MutationQuotaExceededError
+from suiro.broker.quotas import MutationQuota
+from suiro.broker.refusals import RefusedError
 from suiro.broker.security import CLUSTER_NAME, Operation, ResourceType
 from suiro.broker.storage.topics import Topic
 from suiro.log import StorageError
@@ -21,10 +22,11 @@ if TYPE_CHECKING:
     from kio.schema.delete_topics.v6.request import DeleteTopicsRequest
 
 
-class _RefusedError(Exception):
+class _RefusedError(RefusedError):
+    """`name`: of a topic that was asked for by its id, and that the client may see."""
+
     def __init__(self, code: ErrorCode, message: str, *, name: str | None = None) -> None:
-        super().__init__(message)
-        self.code = code
+        super().__init__(code, message)
         self.name = name
 
 
@@ -73,14 +75,10 @@ def _answer(
         name, topic_id = topic.name, topic.topic_id
         quota.record(len(topic.partitions))
         yield from broker.deleting_topic(topic)
-    except MutationQuotaExceededError as error:
-        code, message = ErrorCode.throttling_quota_exceeded, str(error)
-    except StorageError as error:
+    except (RefusedError, StorageError) as error:
         code, message = error.code, str(error)
-    except _RefusedError as refusal:
-        code, message = refusal.code, str(refusal)
-        if name is None:
-            name = refusal.name
+        if name is None and isinstance(error, _RefusedError):
+            name = error.name
     return exchange.make(
         "DeletableTopicResult", name=name, topic_id=topic_id, error_code=code, error_message=message
     )
@@ -111,7 +109,7 @@ def _deletable(
     if topic is None:
         raise _RefusedError(*_NO_SUCH_TOPIC)
     if not of_all and not exchange.may(Operation.DELETE, ResourceType.TOPIC, name):
-        raise _RefusedError(*_DENIED, name=name)  # who asked by id may know the name: the topic may be seen
+        raise _RefusedError(*_DENIED, name=name)
     if topic.is_internal:
         message = f"{name} is this node's own and cannot be deleted."
         raise _RefusedError(ErrorCode.invalid_request, message, name=name)

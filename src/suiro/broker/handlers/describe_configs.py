@@ -8,7 +8,9 @@ from typing import TYPE_CHECKING, Any
 from suiro.broker.answers import Answer, RawResponse
 from suiro.broker.context import BrokerContext
 from suiro.broker.exchange import Exchange
-from suiro.broker.security import CLUSTER_NAME, Operation, ResourceType
+from suiro.broker.handlers.shared.config_changes import DENIALS, check_may
+from suiro.broker.refusals import RefusedError
+from suiro.broker.security import Operation
 from suiro.broker.settings import loggers
 from suiro.broker.settings.configs import (
     TYPE_NUMBERS,
@@ -20,7 +22,7 @@ from suiro.broker.settings.configs import (
     describe_node_configs,
     describe_topic_configs,
 )
-from suiro.broker.storage.topics import InvalidTopicError, check_topic_name
+from suiro.broker.storage.topics import check_topic_name
 from suiro.protocol.fields import array_length
 from suiro.protocol.messages import ErrorCode, write_value
 
@@ -30,12 +32,6 @@ if TYPE_CHECKING:
 
 _FLEXIBLE_SINCE = 4
 _KINDS = frozenset(kind.value for kind in ResourceKind)
-
-
-class _RefusedError(Exception):
-    def __init__(self, code: ErrorCode, message: str = "") -> None:
-        super().__init__(message)
-        self.code = code
 
 
 def handle(broker: BrokerContext, exchange: Exchange, request: DescribeConfigsRequest) -> Answer:
@@ -56,12 +52,13 @@ def _describe_all(
         try:
             if not known:
                 # One resource of a kind that Kafka has not refuses them all, there too.
-                raise _RefusedError(
+                raise RefusedError(
                     ErrorCode.invalid_request, "the request asks for an unknown kind of resource"
                 )
-            check_may_describe(exchange, ResourceKind(resource.resource_type), resource.resource_name)
-            configs = _describe(broker, ResourceKind(resource.resource_type), resource.resource_name)
-        except _RefusedError as refusal:
+            kind = ResourceKind(resource.resource_type)
+            check_may(exchange, Operation.DESCRIBE_CONFIGS, kind, resource.resource_name)
+            configs = _describe(broker, kind, resource.resource_name)
+        except RefusedError as refusal:
             code, message = refusal.code, str(refusal)
         wanted = resource.configuration_keys
         result = exchange.make(
@@ -76,31 +73,12 @@ def _describe_all(
                 if not wanted or config.name in wanted
             ),
         )
-        (refused if code in _DENIALS.values() else allowed).append(write_value(result))
+        (refused if code in DENIALS.values() else allowed).append(write_value(result))
         yield
     flexible = exchange.version >= _FLEXIBLE_SINCE
     results = (*allowed, *refused)
     body = b"".join((bytes(4), array_length(len(results), flexible=flexible), *results))
     return RawResponse([body + b"\0" if flexible else body], flexible)
-
-
-_DENIALS = {
-    ResourceType.TOPIC: ErrorCode.topic_authorization_failed,
-    ResourceType.GROUP: ErrorCode.group_authorization_failed,
-    ResourceType.CLUSTER: ErrorCode.cluster_authorization_failed,
-}
-
-
-def check_may_describe(exchange: Exchange, kind: ResourceKind, name: str) -> None:
-    match kind:
-        case ResourceKind.TOPIC:
-            guarded, named = ResourceType.TOPIC, name
-        case ResourceKind.GROUP:
-            guarded, named = ResourceType.GROUP, name
-        case _:
-            guarded, named = ResourceType.CLUSTER, CLUSTER_NAME
-    if not exchange.may(Operation.DESCRIBE_CONFIGS, guarded, named):
-        raise _RefusedError(_DENIALS[guarded], f"{guarded.name.capitalize()} authorization failed.")
 
 
 def _describe(broker: BrokerContext, kind: ResourceKind, name: str) -> list[DescribedConfig]:
@@ -111,18 +89,15 @@ def _describe(broker: BrokerContext, kind: ResourceKind, name: str) -> list[Desc
         ResourceKind.GROUP: _of_group,
     }
     if kind not in described:
-        raise _RefusedError(ErrorCode.invalid_request, "this node has no client metrics")
+        raise RefusedError(ErrorCode.invalid_request, "this node has no client metrics")
     return described[kind](broker, name)
 
 
 def _of_topic(broker: BrokerContext, name: str) -> list[DescribedConfig]:
-    try:
-        check_topic_name(name)
-    except InvalidTopicError as error:
-        raise _RefusedError(ErrorCode.invalid_topic_exception, str(error)) from None
+    check_topic_name(name)
     topic = broker.topics.topic(name)
     if topic is None:
-        raise _RefusedError(ErrorCode.unknown_topic_or_partition)
+        raise RefusedError(ErrorCode.unknown_topic_or_partition)
     return describe_topic_configs(topic.configs, broker.dynamic_settings)
 
 
@@ -150,14 +125,14 @@ def _address(name: str, host: str, port: int) -> str:
 
 def _of_loggers(broker: BrokerContext, name: str) -> list[DescribedConfig]:
     if not name:
-        raise _RefusedError(ErrorCode.invalid_request, "Broker id must not be empty")
+        raise RefusedError(ErrorCode.invalid_request, "Broker id must not be empty")
     _check_id(broker, name, or_empty="")
     return loggers.describe_levels()
 
 
 def _of_group(broker: BrokerContext, name: str) -> list[DescribedConfig]:
     if not name:
-        raise _RefusedError(ErrorCode.invalid_request, "Group name must not be empty")
+        raise RefusedError(ErrorCode.invalid_request, "Group name must not be empty")
     return describe_group_configs(broker.group_configs(name), broker.dynamic_settings)
 
 
@@ -165,11 +140,10 @@ def _check_id(broker: BrokerContext, name: str, *, or_empty: str) -> None:
     try:
         node_id = int(name)
     except ValueError:
-        raise _RefusedError(
-            ErrorCode.invalid_request, f"Broker id must be an integer, but it is: {name}"
-        ) from None
+        message = f"Broker id must be an integer, but it is: {name}"
+        raise RefusedError(ErrorCode.invalid_request, message) from None
     if node_id != broker.node_id:
-        raise _RefusedError(
+        raise RefusedError(
             ErrorCode.invalid_request,
             f"Unexpected broker id, expected {broker.node_id}{or_empty} but received {name}",
         )

@@ -31,7 +31,7 @@ def _topic(broker: BrokerContext, exchange: Exchange, name: str, indexes: Iterab
     try:
         check_topic_name(name)
     except InvalidTopicError as error:
-        code, message = ErrorCode.invalid_topic_exception, str(error)
+        code, message = error.code, str(error)
     else:
         if not exchange.may(Operation.READ, ResourceType.TOPIC, name):
             code = ErrorCode.topic_authorization_failed

@@ -10,15 +10,16 @@ from suiro.broker.answers import Answer
 from suiro.broker.context import BrokerContext
 from suiro.broker.exchange import Exchange
 from suiro.broker.handlers.shared.config_changes import (
-    RefusedError,
     alter_settings,
     answer_each,
-    check_may_alter,
+    check_may,
     check_node_id,
     kind_of,
     list_default,
     refuse_nulls,
 )
+from suiro.broker.refusals import RefusedError
+from suiro.broker.security import Operation
 from suiro.broker.settings import loggers
 from suiro.broker.settings.configs import ResourceKind
 from suiro.errors import ConfigError
@@ -45,7 +46,7 @@ def handle(broker: BrokerContext, exchange: Exchange, request: IncrementalAlterC
                 raise RefusedError(
                     ErrorCode.invalid_request, f"Unknown operations type {change.config_operation}"
                 )
-        check_may_alter(exchange, kind, resource.resource_name)
+        check_may(exchange, Operation.ALTER_CONFIGS, kind, resource.resource_name)
         if kind is ResourceKind.BROKER_LOGGER:
             _alter_levels(broker, resource.resource_name, changes, validate_only=request.validate_only)
             return

@@ -29,6 +29,7 @@ from suiro.broker.handlers.shared.produced_records import (
     refusal_of,
 )
 from suiro.broker.handlers.shared.recompression import UnreadableBatchError, recompressed
+from suiro.broker.refusals import RefusedError
 from suiro.broker.security import Operation, ResourceType
 from suiro.broker.storage.topics import Partition, Topic
 from suiro.foundation.types import TopicPartition
@@ -70,7 +71,7 @@ _TOO_LARGE = (ErrorCode.message_too_large, ErrorCode.record_list_too_large)
 _WITHOUT_LOG_START = (ErrorCode.corrupt_message, *_TOO_LARGE, ErrorCode.kafka_storage_error)
 
 
-class _RefusedError(Exception):
+class _RefusedError(RefusedError):
     """`records` names the records that were refused, by their place in the batch (KIP-467)."""
 
     def __init__(
@@ -81,8 +82,7 @@ class _RefusedError(Exception):
         log_start_offset: int = -1,
         records: Mapping[int, str] | None = None,
     ) -> None:
-        super().__init__(message)
-        self.code = code
+        super().__init__(code, message)
         self.log_start_offset = log_start_offset
         self.records = records or {}
 

@@ -14,10 +14,12 @@ from typing import Literal, TypeAlias, TypeVar
 
 from suiro.broker.quotas.rates import SampledRate, TokenBucket
 from suiro.broker.quotas.store import CLIENT_ID, IP, USER, QuotaEntity, QuotaStore
+from suiro.broker.refusals import RefusedError
 from suiro.broker.security import Session
 from suiro.broker.security.session import one_text_of
 from suiro.clock import Clock
 from suiro.config import NodeSettings
+from suiro.protocol.messages import ErrorCode
 
 QuotaKind: TypeAlias = Literal["produce", "fetch", "request"]
 
@@ -46,11 +48,11 @@ class _Quota:
     measured: Measured
 
 
-class MutationQuotaExceededError(Exception):
+class MutationQuotaExceededError(RefusedError):
     """Topics are changed faster than the client may; it must wait `throttle_ms`."""
 
     def __init__(self, throttle_ms: int) -> None:
-        super().__init__("The throttling quota has been exceeded.")
+        super().__init__(ErrorCode.throttling_quota_exceeded, "The throttling quota has been exceeded.")
         self.throttle_ms = throttle_ms
 
 

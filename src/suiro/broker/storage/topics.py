@@ -23,6 +23,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 from uuid import UUID, uuid4
 
+from suiro.broker.refusals import RefusedError
 from suiro.broker.settings.cluster_state import written_down
 from suiro.broker.settings.configs import log_config
 from suiro.broker.storage.topic_list import LIST_FILE, TopicEntry, TopicList
@@ -51,8 +52,11 @@ _KEEPS_ALL = {"retention.ms": "-1", "retention.bytes": "-1"}
 """Settings of a topic of which nobody knows any: nothing of it goes until somebody gives it others."""
 
 
-class InvalidTopicError(Exception):
+class InvalidTopicError(RefusedError):
     """A topic name that Kafka would refuse too."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(ErrorCode.invalid_topic_exception, message)
 
 
 @dataclass(slots=True, eq=False)

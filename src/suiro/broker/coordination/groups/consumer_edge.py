@@ -289,7 +289,7 @@ class ConsumerGroups:
                 if self._coordinator.groups.get(group.group_id) is group:
                     self._fence(group, [member_id])
         except GroupRefusal as refusal:
-            logger.error("group %s cannot be written down: %s", group.group_id, refusal.message)
+            logger.error("group %s cannot be written down: %s", group.group_id, refusal)
             group.timers.put_off(self._coordinator.now() + self.limits(group.group_id).session_timeout_ms)
 
     def _fence(self, group: ConsumerGroup, member_ids: Sequence[str]) -> None:
@@ -390,4 +390,4 @@ class ConsumerGroups:
         try:
             self._commit(group, group.regexes_resolved(found, image=self.image))
         except GroupRefusal as refusal:
-            logger.error("group %s cannot be written down: %s", group.group_id, refusal.message)
+            logger.error("group %s cannot be written down: %s", group.group_id, refusal)

@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
+from suiro.broker.refusals import RefusedError
 from suiro.log import LogError
 from suiro.protocol.messages import ErrorCode
 
 
-class GroupRefusal(Exception):
-    """The request is refused; nothing has changed."""
-
-    def __init__(self, code: ErrorCode, message: str) -> None:
-        super().__init__(message)
-        self.code = code
-        self.message = message
+class GroupRefusal(RefusedError):
+    """A group's rules refuse the request."""
 
 
 def code_of(error: LogError) -> ErrorCode:

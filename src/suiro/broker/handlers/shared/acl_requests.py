@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from suiro.broker.net.connection import BadFrameError
+from suiro.broker.refusals import RefusedError
 from suiro.broker.security import AclAuthorizer, AclStore, Operation, ResourceType
 from suiro.broker.security.acl import AclFilter, PatternType, Permission
 from suiro.protocol.messages import ErrorCode
@@ -14,14 +15,6 @@ if TYPE_CHECKING:
     from suiro.broker.exchange import Exchange
 
 _UNKNOWN = 0
-
-
-class RefusedError(Exception):
-    """Why this client may change no rule."""
-
-    def __init__(self, code: ErrorCode, message: str) -> None:
-        super().__init__(message)
-        self.code = code
 
 
 def check_known(message: Any, *words: int) -> None:

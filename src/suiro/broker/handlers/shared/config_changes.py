@@ -1,4 +1,5 @@
 """What AlterConfigs and IncrementalAlterConfigs have in common: a resource's settings get a new content, or a refusal.
+`check_may` is DescribeConfigs' too.
 
 The two differ in how they say what the new content is; checking, keeping and applying it is the same. All that one
 request says about one resource holds or nothing of it.
@@ -7,17 +8,17 @@ request says about one resource holds or nothing of it.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Generator, Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from suiro.broker.answers import Response
+from suiro.broker.refusals import RefusedError
 from suiro.broker.security import CLUSTER_NAME, Operation, ResourceType
 from suiro.broker.settings.configs import GROUP_SETTINGS, ResourceKind, check_group_configs, text_of
 from suiro.broker.settings.dynamic_settings import Layer
 from suiro.broker.settings.features import ELIGIBLE_LEADERS
 from suiro.broker.settings.kafka_settings import ALTERABLE
-from suiro.broker.storage.topics import InvalidTopicError, check_topic_name
+from suiro.broker.storage.topics import check_topic_name
 from suiro.config import kind as kind_of_setting
 from suiro.config import node_setting_names, topic_settings
 from suiro.errors import ConfigError
@@ -30,21 +31,18 @@ if TYPE_CHECKING:
 
 MakeContent = Callable[[Mapping[str, str]], dict[str, str]]
 _DURABILITY = "min.insync.replicas"
-
-
-class RefusedError(Exception):
-    """Why a resource's settings stay as they are."""
-
-    def __init__(self, code: ErrorCode, message: str) -> None:
-        super().__init__(message)
-        self.code = code
+DENIALS = {
+    ResourceType.TOPIC: ErrorCode.topic_authorization_failed,
+    ResourceType.GROUP: ErrorCode.group_authorization_failed,
+    ResourceType.CLUSTER: ErrorCode.cluster_authorization_failed,
+}
 
 
 def answer_each(
     exchange: Exchange, resources: Iterable[Any], alter: Callable[[Any], None]
 ) -> Generator[None, None, Response]:
-    """One result for each resource of a request: `alter` raises `RefusedError` for those that stay as they are. Each is
-    synced to disk by itself, in a step of its own."""
+    """One result for each resource of a request: `alter` raises `RefusedError` or `StorageError` for those that stay as
+    they are. Each is synced to disk by itself, in a step of its own."""
     resources = tuple(resources)
     named = Counter((resource.resource_type, resource.resource_name) for resource in resources)
     results = []
@@ -56,8 +54,8 @@ def answer_each(
             if max(Counter(config.name for config in resource.configs).values(), default=0) > 1:
                 raise RefusedError(ErrorCode.invalid_request, "Error due to duplicate config keys")
             alter(resource)
-        except RefusedError as refusal:
-            code, message = refusal.code, str(refusal)
+        except (RefusedError, StorageError) as error:
+            code, message = error.code, str(error)
         results.append(
             exchange.make(
                 "AlterConfigsResourceResponse",
@@ -88,16 +86,17 @@ def kind_of(number: int) -> ResourceKind:
     return ResourceKind(number)
 
 
-def check_may_alter(exchange: Exchange, kind: ResourceKind, name: str) -> None:
+def check_may(exchange: Exchange, operation: Operation, kind: ResourceKind, name: str) -> None:
+    """Whether the client may do this to a resource's settings. Raises `RefusedError` with one of `DENIALS`."""
     match kind:
         case ResourceKind.TOPIC:
-            guarded, named, code = ResourceType.TOPIC, name, ErrorCode.topic_authorization_failed
+            guarded, named = ResourceType.TOPIC, name
         case ResourceKind.GROUP:
-            guarded, named, code = ResourceType.GROUP, name, ErrorCode.group_authorization_failed
+            guarded, named = ResourceType.GROUP, name
         case _:
-            guarded, named, code = ResourceType.CLUSTER, CLUSTER_NAME, ErrorCode.cluster_authorization_failed
-    if not exchange.may(Operation.ALTER_CONFIGS, guarded, named):
-        raise RefusedError(code, f"{guarded.name.capitalize()} authorization failed.")
+            guarded, named = ResourceType.CLUSTER, CLUSTER_NAME
+    if not exchange.may(operation, guarded, named):
+        raise RefusedError(DENIALS[guarded], f"{guarded.name.capitalize()} authorization failed.")
 
 
 def check_node_id(broker: BrokerContext, name: str) -> None:
@@ -117,7 +116,7 @@ def alter_settings(
     broker: BrokerContext, kind: ResourceKind, name: str, make_content: MakeContent, *, validate_only: bool
 ) -> None:
     """Give a topic, the node, the cluster's default or a group the content that `make_content` makes of the one it
-    has. Raises `RefusedError`."""
+    has. Raises `RefusedError` and `StorageError`, and then nothing has changed."""
     match kind:
         case ResourceKind.TOPIC:
             _alter_topic(broker, name, make_content, validate_only=validate_only)
@@ -148,10 +147,7 @@ def list_default(broker: BrokerContext, kind: ResourceKind, name: str) -> str | 
 def _alter_topic(broker: BrokerContext, name: str, make_content: MakeContent, *, validate_only: bool) -> None:
     if not name:
         raise RefusedError(ErrorCode.invalid_request, "Default topic resources are not allowed.")
-    try:
-        check_topic_name(name)
-    except InvalidTopicError as error:
-        raise RefusedError(ErrorCode.invalid_topic_exception, str(error)) from None
+    check_topic_name(name)
     topic = broker.topics.topic(name)
     content = make_content(topic.configs if topic else {})
     try:
@@ -161,8 +157,7 @@ def _alter_topic(broker: BrokerContext, name: str, make_content: MakeContent, *,
     if topic is None:
         raise RefusedError(ErrorCode.unknown_topic_or_partition, f"The topic '{name}' does not exist.")
     if not validate_only:
-        with _storage_error_refused():
-            broker.topics.alter_configs(topic, content)
+        broker.topics.alter_configs(topic, content)
 
 
 def _alter_node(broker: BrokerContext, name: str, make_content: MakeContent, *, validate_only: bool) -> None:
@@ -179,8 +174,7 @@ def _alter_node(broker: BrokerContext, name: str, make_content: MakeContent, *, 
     if broker.features.finalized[ELIGIBLE_LEADERS] > 0:
         _check_durability(layer, before, content)
     if not validate_only:
-        with _storage_error_refused():
-            broker.replace_settings(content, layer=layer)
+        broker.replace_settings(content, layer=layer)
 
 
 def _check_durability(layer: Layer, before: Mapping[str, str], content: Mapping[str, str]) -> None:
@@ -204,15 +198,4 @@ def _alter_group(broker: BrokerContext, name: str, make_content: MakeContent, *,
     except ConfigError as error:
         raise RefusedError(ErrorCode.invalid_config, str(error)) from None
     if not validate_only:
-        with _storage_error_refused():
-            broker.replace_group_configs(
-                name, {key: content[key] for key in GROUP_SETTINGS if key in content}
-            )
-
-
-@contextmanager
-def _storage_error_refused() -> Iterator[None]:
-    try:
-        yield
-    except StorageError as error:
-        raise RefusedError(error.code, str(error)) from None
+        broker.replace_group_configs(name, {key: content[key] for key in GROUP_SETTINGS if key in content})
