@@ -237,12 +237,7 @@ FAMILIES: dict[str, Family] = _table(
         "protocol",
         "Groups, classic ones and those of KIP-848.",
     ),
-    (
-        "kafka_coordinator_group_groupmetadatamanager_numoffsets",
-        "gauge",
-        "",
-        "Committed offsets.",
-    ),
+    ("kafka_coordinator_group_groupmetadatamanager_numoffsets", "gauge", "", "Committed offsets."),
     ("kafka_server_replicamanager_produceridcount", "gauge", "", "Producers that partitions remember."),
     (
         "kafka_log_logcleanermanager_uncleanable_partitions_count",
@@ -257,12 +252,7 @@ FAMILIES: dict[str, Family] = _table(
         "",
         "Clients whose fetches name only what changed.",
     ),
-    (
-        _FETCH_SESSIONS + "numincrementalfetchpartitionscached",
-        "gauge",
-        "",
-        "Partitions of their sessions.",
-    ),
+    (_FETCH_SESSIONS + "numincrementalfetchpartitionscached", "gauge", "", "Partitions of their sessions."),
     (
         _FETCH_SESSIONS + "incrementalfetchsessionevictions_total",
         "counter",
