@@ -19,7 +19,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import Enum
 
 from suiro.broker.coordination.groups.group_member import Member
@@ -254,24 +254,13 @@ class Group:
             late = [m.member_id for m in self.members.values() if m.sync_token is None]
             for member_id in late:
                 self._drop(member_id)
-            effects += self._prepare_rebalance(now)
+            effects += self.rebalance(now)
         return effects
-
-    def rebalance(self, now: int) -> list[Effect]:
-        """Everybody joins again."""
-        return self._prepare_rebalance(now)
 
     def dismissed(self) -> list[Effect]:
         """The group goes over to another protocol: whoever waits joins again, there."""
-        effects: list[Effect] = []
         code = ErrorCode.rebalance_in_progress
-        for member in self.members.values():
-            if member.join_token is not None:
-                effects.append(JoinReply(token=member.join_token, code=code, member_id=member.member_id))
-            if member.sync_token is not None:
-                effects.append(SyncReply(token=member.sync_token, code=code))
-            member.join_token = member.sync_token = None
-        return effects
+        return [effect for member in self.members.values() for effect in _refuse_waiting(member, code)]
 
     def assignment_lost(self, now: int) -> list[Effect]:
         """What was to be written down could not be: nobody has an assignment, and all start over."""
@@ -279,7 +268,7 @@ class Group:
             member.assignment = b""
         if self.state is not GroupState.STABLE:
             return []
-        return self._prepare_rebalance(now)
+        return self.rebalance(now)
 
     def restore(self, members: Iterable[Member], *, now: int) -> None:
         """Put back what was persisted; members get a whole session to come back."""
@@ -322,17 +311,16 @@ class Group:
         member = self.members.get(member_id)
         if member is None:
             return [JoinReply(token=token, code=ErrorCode.unknown_member_id, member_id=member_id)]
-        unchanged = member.protocols == request.protocols
-        if self.state is GroupState.COMPLETING_REBALANCE and unchanged:
+        is_follower = self.state is GroupState.STABLE and member_id != self.leader
+        if member.protocols == request.protocols and (
+            is_follower or self.state is GroupState.COMPLETING_REBALANCE
+        ):
             # Its first answer was lost: the same answer again.
-            self._keep_alive(member, now)
-            return [self._joined(member, token)]
-        if self.state is GroupState.STABLE and unchanged and member_id != self.leader:
             self._keep_alive(member, now)
             return [self._joined(member, token)]
         effects = self._update(member, request, token)
         if self.state is not GroupState.PREPARING_REBALANCE:
-            effects += self._prepare_rebalance(now)
+            effects += self.rebalance(now)
         return effects + self._complete_join_if_all_joined(now)
 
     def _add(self, request: JoinRequest, token: Token, now: int, member_id: str) -> list[Effect]:
@@ -357,7 +345,7 @@ class Group:
         self._joined_meanwhile = True
         if self.state is GroupState.PREPARING_REBALANCE:
             return self._complete_join_if_all_joined(now)
-        return self._prepare_rebalance(now)
+        return self.rebalance(now)
 
     def _update(self, member: Member, request: JoinRequest, token: Token) -> list[Effect]:
         effects: list[Effect] = []
@@ -380,14 +368,7 @@ class Group:
         assert request.instance_id is not None
         old_id = self.static_ids[request.instance_id]
         member = self.members.pop(old_id)
-        effects: list[Effect] = []
-        if member.join_token is not None:
-            effects.append(
-                JoinReply(token=member.join_token, code=ErrorCode.fenced_instance_id, member_id=old_id)
-            )
-        if member.sync_token is not None:
-            effects.append(SyncReply(token=member.sync_token, code=ErrorCode.fenced_instance_id))
-        member.join_token = member.sync_token = None
+        effects = _refuse_waiting(member, ErrorCode.fenced_instance_id)
         old_leader = self.leader
         member.member_id = member_id
         self.members[member_id] = member
@@ -404,26 +385,13 @@ class Group:
             # and takes the assignment that exists.
             reply = self._joined(member, token, with_members=skip)
             leader = self.leader if skip else old_leader
-            effects.append(Persist())
-            effects.append(
-                JoinReply(
-                    token=token,
-                    code=ErrorCode.none,
-                    member_id=member_id,
-                    generation=reply.generation,
-                    protocol_type=reply.protocol_type,
-                    protocol=reply.protocol,
-                    leader=leader or "",
-                    members=reply.members,
-                    skip_assignment=skip,
-                )
-            )
-            return effects
+            return [*effects, Persist(), replace(reply, leader=leader or "", skip_assignment=skip)]
         if self.state is not GroupState.PREPARING_REBALANCE:
-            return effects + self._prepare_rebalance(now)
+            return effects + self.rebalance(now)
         return effects + self._complete_join_if_all_joined(now)
 
-    def _prepare_rebalance(self, now: int) -> list[Effect]:
+    def rebalance(self, now: int) -> list[Effect]:
+        """Everybody joins again."""
         effects: list[Effect] = []
         for member in self.members.values():
             if member.sync_token is not None:
@@ -488,9 +456,8 @@ class Group:
         return effects
 
     def _joined(self, member: Member, token: Token, *, with_members: bool | None = None) -> JoinReply:
-        show = member.member_id == self.leader if with_members is None else with_members
-        if self.state is GroupState.STABLE and with_members is None:
-            show = False
+        if with_members is None:
+            with_members = member.member_id == self.leader and self.state is not GroupState.STABLE
         return JoinReply(
             token=token,
             code=ErrorCode.none,
@@ -502,7 +469,7 @@ class Group:
             members=tuple(
                 (m.member_id, m.instance_id, m.metadata(self.protocol)) for m in self.members.values()
             )
-            if show
+            if with_members
             else (),
         )
 
@@ -518,17 +485,10 @@ class Group:
     # Leaving
 
     def _remove(self, member_id: str, now: int) -> list[Effect]:
-        member = self._drop(member_id)
-        effects: list[Effect] = []
-        if member.join_token is not None:
-            effects.append(
-                JoinReply(token=member.join_token, code=ErrorCode.unknown_member_id, member_id=member_id)
-            )
-        if member.sync_token is not None:
-            effects.append(SyncReply(token=member.sync_token, code=ErrorCode.unknown_member_id))
+        effects = _refuse_waiting(self._drop(member_id), ErrorCode.unknown_member_id)
         if self.state is GroupState.PREPARING_REBALANCE:
             return effects + self._complete_join_if_all_joined(now)
-        return effects + self._prepare_rebalance(now)
+        return effects + self.rebalance(now)
 
     def _drop(self, member_id: str) -> Member:
         member = self.members.pop(member_id)
@@ -569,6 +529,17 @@ class Group:
         common = self._common_protocols(self.members.values())
         votes = Counter(next(n for n, _ in m.protocols if n in common) for m in self.members.values())
         return votes.most_common(1)[0][0]
+
+
+def _refuse_waiting(member: Member, code: ErrorCode) -> list[Effect]:
+    """The answers to the requests of this member that wait."""
+    effects: list[Effect] = []
+    if member.join_token is not None:
+        effects.append(JoinReply(token=member.join_token, code=code, member_id=member.member_id))
+    if member.sync_token is not None:
+        effects.append(SyncReply(token=member.sync_token, code=code))
+    member.join_token = member.sync_token = None
+    return effects
 
 
 def topics_of(subscription: bytes) -> frozenset[str]:
