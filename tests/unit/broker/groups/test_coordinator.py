@@ -23,6 +23,7 @@ from suiro.broker.coordination.groups.records import OffsetValue
 from suiro.broker.coordination.groups.refusals import GroupRefusal
 from suiro.broker.coordination.groups.regexes import check_regex, matching_topics
 from suiro.broker.coordination.transactions.state import V1
+from suiro.broker.storage import system_log
 from suiro.clock import ManualClock
 from suiro.config import NodeSettings
 from suiro.log import StorageError
@@ -202,7 +203,7 @@ def test_what_cannot_be_written_down_did_not_happen(
         joined, sync = join_classic(broker, "t")
         assert joined.code is ErrorCode.none
         with monkeypatch.context() as patch:
-            patch.setattr(broker.groups, "write", full)
+            patch.setattr(system_log, "append", full)
             answer = sync()
             assert (answer.code, answer.assignment) == (ErrorCode.not_coordinator, b"")
             with pytest.raises(GroupRefusal) as caught:
@@ -233,7 +234,7 @@ def test_who_does_not_give_back_in_time_is_tried_again_later_where_it_cannot_be_
         assert told.assignment is not None, "it has a partition to give back"
         clock.advance(1001)
         with monkeypatch.context() as patch:
-            patch.setattr(broker.groups, "write", full)
+            patch.setattr(system_log, "append", full)
             broker.groups.look_again()
         assert list(group.members) == ["a", "b"]
         again = group.next_deadline()
@@ -252,7 +253,7 @@ def test_a_group_that_cannot_be_written_down_does_not_keep_the_offsets_of_others
 
         def full(group_id: str, *args: Any, **fields: Any) -> int:
             if group_id == "full":
-                raise StorageError("no space left")
+                raise GroupRefusal(ErrorCode.not_coordinator, "no space left")
             return write(group_id, *args, **fields)
 
         for topic in ("t", "old"):

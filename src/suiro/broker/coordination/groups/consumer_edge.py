@@ -25,10 +25,9 @@ from suiro.broker.coordination.groups.group_memory import classic_size, subscrip
 from suiro.broker.coordination.groups.group_messages import JoinReply, JoinRequest, SyncReply, SyncRequest
 from suiro.broker.coordination.groups.migration import check_upgrade, downgraded, goes_down, upgraded
 from suiro.broker.coordination.groups.records import encode_group_key, encode_group_value
-from suiro.broker.coordination.groups.refusals import GroupRefusal, code_of
+from suiro.broker.coordination.groups.refusals import GroupRefusal
 from suiro.broker.coordination.groups.regexes import ResolvedRegex, matching_topics
 from suiro.broker.storage.topics import TopicRegistry
-from suiro.log import LogError
 from suiro.protocol.messages import ErrorCode
 
 if TYPE_CHECKING:
@@ -180,29 +179,23 @@ class ConsumerGroups:
             request.topic_regex,
         )
         after = classic_size((), *names) + subscription_size(request.topic_names or ())
-        why = self._coordinator.refuses(group.group_id, before=group.sizes.of(known), after=after)
-        if why is not None:
-            raise GroupRefusal(ErrorCode.group_max_size_reached, why)
+        self._coordinator.check_memory(group.group_id, before=group.sizes.of(known), after=after)
 
     # Members of the classic protocol
 
     def join_classic(
         self, group: ConsumerGroup, request: JoinRequest, waiter: Callable[[JoinReply], None]
     ) -> None:
-        """JoinGroup in a group of the new protocol that has members."""
+        """JoinGroup in a group of the new protocol that has members. Raises `GroupRefusal`."""
         member_id = request.member_id or new_member_id()
-        try:
-            if self._host.settings.group_consumer_migration_policy == "disabled":
-                raise GroupRefusal(ErrorCode.inconsistent_group_protocol, "migration is disabled")
-            if request.needs_known_member_id and not request.member_id:
-                waiter(JoinReply(token=waiter, code=ErrorCode.member_id_required, member_id=member_id))
-                return
-            at = self._moment(group.group_id)
-            records, member = classic_members.join(group, request, member_id=member_id, at=at)
-            self._commit(group, records)
-        except GroupRefusal as refusal:
-            waiter(JoinReply(token=waiter, code=refusal.code, member_id=request.member_id))
+        if self._host.settings.group_consumer_migration_policy == "disabled":
+            raise GroupRefusal(ErrorCode.inconsistent_group_protocol, "migration is disabled")
+        if request.needs_known_member_id and not request.member_id:
+            waiter(JoinReply(token=waiter, code=ErrorCode.member_id_required, member_id=member_id))
             return
+        at = self._moment(group.group_id)
+        records, member = classic_members.join(group, request, member_id=member_id, at=at)
+        self._commit(group, records)
         now = self._coordinator.now()
         group.keep_alive(member_id, image=self.image, limits=at.limits, now=now)
         group.timers.joined(member, now=now)
@@ -303,10 +296,7 @@ class ConsumerGroups:
         classic = downgraded(group, member_ids, limits=limits, image=self.image, now=now)
         classic.changed_ms = self._host.clock.wall_ms()
         record = (encode_group_key(group.group_id), encode_group_value(classic))
-        try:
-            self._coordinator.write(group.group_id, [*self._coordinator.tombstones(group), record])
-        except LogError as error:
-            raise GroupRefusal(code_of(error), str(error)) from error
+        self._coordinator.write(group.group_id, [*self._coordinator.tombstones(group), record])
         logger.info("group %s is of the classic protocol again", group.group_id)
         self._coordinator.groups[group.group_id] = classic
         self._coordinator.carry_out(classic, classic.rebalance(now))
@@ -357,10 +347,7 @@ class ConsumerGroups:
         if not records:
             return
         keyed = [consumer_records.encode(group.group_id, record) for record in records]
-        try:
-            self._coordinator.write(group.group_id, [*before, *keyed])
-        except LogError as error:
-            raise GroupRefusal(code_of(error), str(error)) from error
+        self._coordinator.write(group.group_id, [*before, *keyed])
         predecessor = self._coordinator.groups.get(group.group_id)
         self._coordinator.groups[group.group_id] = group
         for record in records:

@@ -31,7 +31,7 @@ from suiro.broker.coordination.groups.offset_edge import GroupOffsets
 from suiro.broker.coordination.groups.offsets import CommittedOffset
 from suiro.broker.coordination.groups.owner import AnyGroup, KeyedRecord
 from suiro.broker.coordination.groups.records import GroupKey, OffsetKey
-from suiro.broker.coordination.groups.refusals import code_of
+from suiro.broker.coordination.groups.refusals import GroupRefusal, code_of
 from suiro.broker.storage import system_log
 from suiro.broker.storage.topics import OFFSETS_TOPIC, Partition
 from suiro.foundation.types import TopicPartition
@@ -134,19 +134,14 @@ class GroupCoordinator:
         """Make a written record of the new protocol true."""
         group = self.groups.get(group_id)
         if not isinstance(group, ConsumerGroup):
-            if not self._makes_group(record):
-                return
+            if consumer_records.encode("", record)[1] is None:
+                return  # a tombstone makes no group
             # A classic group without a record of its own only stands for offsets; it gives way.
             group = self.groups[group_id] = ConsumerGroup(group_id=group_id)
         group.apply(record)
         if record == GroupEpoch(None):
             self.groups.pop(group_id, None)
             self.measure(group_id)
-
-    def _makes_group(self, record: ConsumerRecord) -> bool:
-        """A tombstone makes none."""
-        key, value = consumer_records.encode("", record)
-        return bool(key) and value is not None
 
     def compact(self) -> None:
         """After every coordinator has loaded, since a transaction may have been finished by another."""
@@ -220,15 +215,18 @@ class GroupCoordinator:
     def write(
         self, group_id: str, keyed: Sequence[KeyedRecord], *, producer: tuple[int, int] | None = None
     ) -> int:
-        """Append records as one batch. Returns the offset of the first. Raises LogError."""
+        """Append records as one batch. Returns the offset of the first. Raises `GroupRefusal`."""
         producer_id, producer_epoch = producer or (-1, -1)
-        return system_log.append(
-            self.partition_of(group_id),
-            keyed,
-            timestamp=self._host.clock.wall_ms(),
-            producer_id=producer_id,
-            producer_epoch=producer_epoch,
-        )
+        try:
+            return system_log.append(
+                self.partition_of(group_id),
+                keyed,
+                timestamp=self._host.clock.wall_ms(),
+                producer_id=producer_id,
+                producer_epoch=producer_epoch,
+            )
+        except LogError as error:
+            raise GroupRefusal(code_of(error), str(error)) from error
 
     def tombstones(self, group: AnyGroup) -> list[KeyedRecord]:
         """What ends the group."""
@@ -246,17 +244,14 @@ class GroupCoordinator:
         places = set(self.offsets.store.committed(group_id)) | self.offsets.store.undecided(group_id)
         try:
             self.remove(group, places)
-        except LogError as error:
-            return code_of(error)
+        except GroupRefusal as refusal:
+            return refusal.code
         return ErrorCode.none
 
     def remove(self, group: AnyGroup, places: set[TopicPartition]) -> None:
-        """The group is over, with these offsets of it. Raises LogError."""
+        """The group is over, with these offsets of it. Raises `GroupRefusal`."""
         group_id = group.group_id
-        gone: list[KeyedRecord] = [
-            (records.encode_offset_key(group_id, *place), None) for place in sorted(places)
-        ]
-        self.write(group_id, gone + self.tombstones(group))
+        self.write(group_id, records.offset_tombstones(group_id, places) + self.tombstones(group))
         self.offsets.store.remove(group_id, places)
         self.groups.pop(group_id, None)
         self.measure(group_id)
@@ -272,9 +267,11 @@ class GroupCoordinator:
             case None:
                 self.memory.hold(group_id, 0)
 
-    def refuses(self, group_id: str, *, before: int, after: int) -> str | None:
-        """Why a member of `before` bytes cannot have `after`; None: it can."""
-        return self._told(group_id, "member", self.memory.refusal(group_id, before=before, after=after))
+    def check_memory(self, group_id: str, *, before: int, after: int) -> None:
+        """Raises `GroupRefusal` if a member of `before` bytes cannot have `after`."""
+        why = self._told(group_id, "member", self.memory.refusal(group_id, before=before, after=after))
+        if why is not None:
+            raise GroupRefusal(ErrorCode.group_max_size_reached, why)
 
     def _told(self, group_id: str, what: str, why: str | None) -> str | None:
         """The log tells of the first refusal in a second, with the number of those since it last did."""
@@ -291,34 +288,32 @@ class GroupCoordinator:
     # Membership of the classic protocol
 
     def join(self, group_id: str, request: JoinRequest, waiter: JoinWaiter) -> None:
+        try:
+            self._join(group_id, request, waiter)
+        except GroupRefusal as refusal:
+            waiter(JoinReply(token=waiter, code=refusal.code, member_id=request.member_id))
+
+    def _join(self, group_id: str, request: JoinRequest, waiter: JoinWaiter) -> None:
+        """Raises `GroupRefusal`, and then nobody has an answer yet."""
         if not request.fits_records:
-            waiter(JoinReply(token=waiter, code=ErrorCode.invalid_request, member_id=request.member_id))
-            return
-        group = self.current(group_id)
-        before = group.held_for(request) if isinstance(group, Group) else 0
-        if isinstance(group, ConsumerGroup):
+            raise GroupRefusal(ErrorCode.invalid_request)
+        group, before = self.current(group_id), 0
+        if isinstance(group, Group):
+            before = group.held_for(request)
+        elif group is not None:
             before = group.sizes.of(request.member_id)
-        if self.refuses(group_id, before=before, after=request.size):
-            code = ErrorCode.group_max_size_reached
-            waiter(JoinReply(token=waiter, code=code, member_id=request.member_id))
-            return
+        self.check_memory(group_id, before=before, after=request.size)
         if isinstance(group, ConsumerGroup):
             if group.members:
                 self.consumers.join_classic(group, request, waiter)
                 return
-            try:
-                self.write(group_id, self.tombstones(group))
-            except LogError as error:
-                waiter(JoinReply(token=waiter, code=code_of(error), member_id=request.member_id))
-                return
+            self.write(group_id, self.tombstones(group))
             group = self.groups[group_id] = Group(group_id=group_id, limits=self.limits)
         if group is None:
             if len(group_id.encode()) > MAX_STRING_BYTES:  # nothing of it could ever be written down
-                waiter(JoinReply(token=waiter, code=ErrorCode.invalid_group_id, member_id=request.member_id))
-                return
+                raise GroupRefusal(ErrorCode.invalid_group_id)
             if request.member_id:
-                waiter(JoinReply(token=waiter, code=ErrorCode.unknown_member_id, member_id=request.member_id))
-                return
+                raise GroupRefusal(ErrorCode.unknown_member_id)
             group = self.groups[group_id] = Group(group_id=group_id, limits=self.limits)
         effects = group.join(
             request, waiter, now=self.now(), new_member_id=lambda: f"{request.prefix}-{uuid.uuid4()}"
@@ -399,9 +394,9 @@ class GroupCoordinator:
         try:
             value = records.encode_group_value(group)
             self.write(group.group_id, [(records.encode_group_key(group.group_id), value)])
-        except (LogError, ValueError) as error:  # a member's name may be too long for a record
+        except (GroupRefusal, ValueError) as error:  # a member's name may be too long for a record
             logger.error("cannot write down group %s: %s", group.group_id, error)
-            return code_of(error) if isinstance(error, LogError) else ErrorCode.unknown_server_error
+            return error.code if isinstance(error, GroupRefusal) else ErrorCode.unknown_server_error
         return ErrorCode.none
 
     # Time

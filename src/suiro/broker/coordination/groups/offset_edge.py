@@ -13,9 +13,8 @@ from suiro.broker.coordination.groups.consumer_group import ConsumerGroup
 from suiro.broker.coordination.groups.group import Group, GroupState
 from suiro.broker.coordination.groups.offsets import CommittedOffset, OffsetStore
 from suiro.broker.coordination.groups.records import OffsetValue
-from suiro.broker.coordination.groups.refusals import GroupRefusal, code_of
+from suiro.broker.coordination.groups.refusals import GroupRefusal
 from suiro.foundation.types import TopicPartition
-from suiro.log import LogError
 from suiro.protocol.messages import ErrorCode
 
 if TYPE_CHECKING:
@@ -98,7 +97,7 @@ class GroupOffsets:
     ) -> None:
         """Write offsets down; with a (producer id, epoch) they count when its transaction commits.
 
-        Raises LogError; then nothing is committed.
+        Raises `GroupRefusal`; then nothing is committed.
         """
         if not offsets:
             return
@@ -118,7 +117,7 @@ class GroupOffsets:
                 self.store.hold(group_id, place, entry, index=partition, producer_id=producer[0])
 
     def delete(self, group_id: str, places: Iterable[TopicPartition]) -> dict[TopicPartition, ErrorCode]:
-        """OffsetDelete. Raises `GroupRefusal` where the group as a whole refuses."""
+        """OffsetDelete. Raises `GroupRefusal` where the group as a whole refuses, or its log."""
         group = self._coordinator.current(group_id)
         if group is None:
             raise GroupRefusal(ErrorCode.group_id_not_found, f"Group {group_id} not found.")
@@ -132,10 +131,7 @@ class GroupOffsets:
         }
         known = self.store.committed(group_id).keys() | self.store.undecided(group_id)
         free = {place for place, code in codes.items() if code is ErrorCode.none}
-        try:
-            self._remove(group_id, free & known)
-        except LogError as error:
-            raise GroupRefusal(code_of(error), str(error)) from error
+        self._remove(group_id, free & known)
         return codes
 
     def forget_topic(self, topic: str) -> None:
@@ -167,21 +163,16 @@ class GroupOffsets:
             self._settle(group_id)
 
     def _settle(self, group_id: str) -> None:
-        """Write down what the group has lost, before anything else of it. Raises LogError."""
+        """Write down what the group has lost, before anything else of it. Raises `GroupRefusal`."""
         owed = self._owed.get(group_id)
         if owed:
-            gone = [(records.encode_offset_key(group_id, *place), None) for place in sorted(owed)]
-            self._coordinator.write(group_id, gone)
+            self._coordinator.write(group_id, records.offset_tombstones(group_id, owed))
             del self._owed[group_id]
 
-    def _remove(self, group_id: str, places: Iterable[TopicPartition]) -> None:
-        gone = sorted(places)
-        if not gone:
-            return
-        self._coordinator.write(
-            group_id, [(records.encode_offset_key(group_id, *place), None) for place in gone]
-        )
-        self.store.remove(group_id, gone)
+    def _remove(self, group_id: str, places: set[TopicPartition]) -> None:
+        if places:
+            self._coordinator.write(group_id, records.offset_tombstones(group_id, places))
+            self.store.remove(group_id, places)
 
     def expire(self) -> None:
         """Drop offsets that were kept for long enough, and groups that have neither members nor offsets."""
@@ -230,7 +221,7 @@ def _for_itself(group_id: str) -> Iterator[None]:
     """One group's log may be offline; the others are not to wait for it."""
     try:
         yield
-    except LogError as error:
+    except GroupRefusal as error:
         logger.error("that offsets of group %s are over cannot be written down now: %s", group_id, error)
 
 

@@ -7,11 +7,13 @@ consumer protocol are in `consumer_records`.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from uuid import UUID
 
 from suiro.broker.coordination.groups.group import Group
 from suiro.broker.coordination.groups.group_member import Member
+from suiro.foundation.types import TopicPartition
 from suiro.protocol.fields import FieldReader, FieldWriter
 
 _OFFSET_KEY = 1
@@ -55,6 +57,11 @@ class GroupValue:
 
 def encode_offset_key(group: str, topic: str, partition: int) -> bytes:
     return FieldWriter().int16(_OFFSET_KEY).string(group).string(topic).int32(partition).done()
+
+
+def offset_tombstones(group: str, places: Iterable[TopicPartition]) -> list[tuple[bytes, bytes | None]]:
+    """The records that end the offsets of these partitions."""
+    return [(encode_offset_key(group, *place), None) for place in sorted(places)]
 
 
 def encode_offset_value(value: OffsetValue) -> bytes:

@@ -7,9 +7,8 @@ from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
 from suiro.broker.coordination.groups.records import OffsetValue
-from suiro.broker.coordination.groups.refusals import code_of
+from suiro.broker.coordination.groups.refusals import GroupRefusal
 from suiro.foundation.types import TopicPartition
-from suiro.log import LogError
 from suiro.protocol.messages import ErrorCode
 
 if TYPE_CHECKING:
@@ -61,8 +60,8 @@ def commit_known(
         )
     try:
         broker.groups.offsets.commit(group_id, accepted, producer=producer)
-    except LogError as error:
-        codes.update(dict.fromkeys(accepted, code_of(error)))
+    except GroupRefusal as refusal:
+        codes.update(dict.fromkeys(accepted, refusal.code))
     return codes
 
 
