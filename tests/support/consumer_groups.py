@@ -8,7 +8,13 @@ from dataclasses import dataclass, field
 from uuid import UUID
 
 from suiro.broker.coordination.groups.consumer_group import ConsumerGroup
-from suiro.broker.coordination.groups.consumer_messages import ConsumerGroupLimits, Heartbeat, HeartbeatReply
+from suiro.broker.coordination.groups.consumer_member import STATIC_LEAVING_EPOCH
+from suiro.broker.coordination.groups.consumer_messages import (
+    ConsumerGroupLimits,
+    Heartbeat,
+    HeartbeatReply,
+    Moment,
+)
 from suiro.broker.coordination.groups.consumer_records import ConsumerRecord, decode, encode
 from suiro.broker.coordination.groups.regexes import ResolvedRegex, matching_topics
 
@@ -72,18 +78,16 @@ class GroupWorld:
 
     def send(self, request: Heartbeat) -> HeartbeatReply:
         if request.member_epoch < 0:
-            left = self.group.leave(request, image=self.topics)
-            self.write(left.records)
-            return left.reply
-        outcome = self.group.heartbeat(
-            request,
-            image=self.topics,
-            limits=self.limits,
-            now_ms=self.now,
-            topics_version=self.topics.version,
-        )
+            reply, member_id = self.group.leaving(request)
+            if request.member_epoch == STATIC_LEAVING_EPOCH:
+                self.write(self.group.away(member_id))
+            else:
+                self.write(self.group.fence([member_id], image=self.topics))
+            return reply
+        at = Moment(image=self.topics, limits=self.limits, now_ms=self.now)
+        outcome = self.group.heartbeat(request, at=at)
         self.write(outcome.records)
-        self.group.keep_alive(outcome.reply.member_id, image=self.topics, limits=self.limits, now=self.now)
+        self.group.keep_alive(outcome.reply.member_id, at=at, now=self.now)
         if outcome.resolve:
             found = {
                 regex: ResolvedRegex(

@@ -12,7 +12,7 @@ from uuid import UUID, uuid4
 
 from suiro.broker.coordination.groups import classic_members, consumer_records
 from suiro.broker.coordination.groups.consumer_group import ConsumerGroup
-from suiro.broker.coordination.groups.consumer_member import JOINING_EPOCH, LEAVING_EPOCH, ConsumerMember
+from suiro.broker.coordination.groups.consumer_member import JOINING_EPOCH, STATIC_LEAVING_EPOCH, ConsumerMember
 from suiro.broker.coordination.groups.consumer_messages import (
     ConsumerGroupLimits,
     Heartbeat,
@@ -136,27 +136,18 @@ class ConsumerGroups:
         """ConsumerGroupHeartbeat. Raises `GroupRefusal`."""
         if request.member_epoch < 0:
             group = self._existing(group_id)
-            if request.member_epoch == LEAVING_EPOCH:
-                reply, member_id = group.leaving(request)
+            reply, member_id = group.leaving(request)
+            if request.member_epoch == STATIC_LEAVING_EPOCH:
+                self._commit(group, group.away(member_id))
+            else:
                 self._fence(group, [member_id])
-                return reply
-            left = group.leave(request, image=self.image)
-            self._commit(group, left.records)
-            return left.reply
+            return reply
         group, before = self._found_or_new(group_id, joins=request.member_epoch == JOINING_EPOCH)
         self._check_memory(group, request)
-        limits = self.limits(group_id)
-        outcome = group.heartbeat(
-            request,
-            image=self.image,
-            limits=limits,
-            now_ms=self._host.clock.wall_ms(),
-            topics_version=self.image.version,
-        )
+        at = self._moment(group_id)
+        outcome = group.heartbeat(request, at=at)
         self._commit(group, outcome.records, before=before)
-        group.keep_alive(
-            outcome.reply.member_id, image=self.image, limits=limits, now=self._coordinator.now()
-        )
+        group.keep_alive(outcome.reply.member_id, at=at, now=self._coordinator.now())
         self._coordinator.schedule(group)
         if outcome.resolve:
             group.is_resolving = True
@@ -197,7 +188,7 @@ class ConsumerGroups:
         records, member = classic_members.join(group, request, member_id=member_id, at=at)
         self._commit(group, records)
         now = self._coordinator.now()
-        group.keep_alive(member_id, image=self.image, limits=at.limits, now=now)
+        group.keep_alive(member_id, at=at, now=now)
         group.timers.joined(member, now=now)
         self._coordinator.schedule(group)
         waiter(
@@ -302,12 +293,7 @@ class ConsumerGroups:
         self._coordinator.carry_out(classic, classic.rebalance(now))
 
     def _moment(self, group_id: str) -> Moment:
-        return Moment(
-            image=self.image,
-            limits=self.limits(group_id),
-            now_ms=self._host.clock.wall_ms(),
-            topics_version=self.image.version,
-        )
+        return Moment(image=self.image, limits=self.limits(group_id), now_ms=self._host.clock.wall_ms())
 
     def _existing(self, group_id: str) -> ConsumerGroup:
         group = self._coordinator.current(group_id)

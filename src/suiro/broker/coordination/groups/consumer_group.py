@@ -166,25 +166,16 @@ class ConsumerGroup:
 
     # Requests
 
-    def heartbeat(
-        self,
-        request: Heartbeat,
-        *,
-        image: TopicImage,
-        limits: ConsumerGroupLimits,
-        now_ms: int,
-        topics_version: int,
-    ) -> Outcome:
-        """Join (epoch 0), or go on. `now_ms` is the wall clock. Raises `GroupRefusal`."""
-        if len(self.members) >= limits.max_size and request.member_id not in self.members:
+    def heartbeat(self, request: Heartbeat, *, at: Moment) -> Outcome:
+        """Join (epoch 0), or go on. Raises `GroupRefusal`."""
+        if len(self.members) >= at.limits.max_size and request.member_id not in self.members:
             raise GroupRefusal(
                 ErrorCode.group_max_size_reached,
-                f"The consumer group has reached its maximum capacity of {limits.max_size} members.",
+                f"The consumer group has reached its maximum capacity of {at.limits.max_size} members.",
             )
         records: list[ConsumerRecord] = []
         member = self._find_or_make(request, records)
         updated = _updated(member, request)
-        at = Moment(image=image, limits=limits, now_ms=now_ms, topics_version=topics_version)
         reconciled, resolve = self.advance(member, updated, records, reported=request.owned, at=at)
         is_sent = (
             request.member_epoch == JOINING_EPOCH
@@ -259,11 +250,8 @@ class ConsumerGroup:
         reply = HeartbeatReply(member_id=request.member_id, member_epoch=request.member_epoch)
         return reply, member.member_id
 
-    def leave(self, request: Heartbeat, *, image: TopicImage) -> Outcome:
-        """Epoch -1: for good; epoch -2: a static member that will be back. Raises `GroupRefusal`."""
-        reply, member_id = self.leaving(request)
-        if request.member_epoch != STATIC_LEAVING_EPOCH:
-            return Outcome(records=self.fence([member_id], image=image), reply=reply)
+    def away(self, member_id: str) -> tuple[ConsumerRecord, ...]:
+        """A static member leaves and will be back (epoch -2): it keeps what it has."""
         member = self.members[member_id]
         away = replace(
             member,
@@ -271,7 +259,7 @@ class ConsumerGroup:
             pending_revocation={},
             assigned={topic: dict.fromkeys(epochs, 0) for topic, epochs in member.assigned.items()},
         )
-        return Outcome(records=(Ownership(member_id, away),), reply=reply)
+        return (Ownership(member_id, away),)
 
     def fence(self, member_ids: Iterable[str], *, image: TopicImage) -> tuple[ConsumerRecord, ...]:
         """Without these members, which are of the group, from the next epoch on."""
@@ -335,11 +323,11 @@ class ConsumerGroup:
 
     # Time
 
-    def keep_alive(self, member_id: str, *, image: TopicImage, limits: ConsumerGroupLimits, now: int) -> None:
+    def keep_alive(self, member_id: str, *, at: Moment, now: int) -> None:
         """After a heartbeat was answered. `now` is monotonic."""
-        self._seen = self._see(image)
+        self._seen = self._see(at.image)
         if member_id in self.members:
-            self.timers.start(self.members[member_id], limits=limits, now=now)
+            self.timers.start(self.members[member_id], limits=at.limits, now=now)
 
     def next_deadline(self) -> int | None:
         return self.timers.next_deadline()

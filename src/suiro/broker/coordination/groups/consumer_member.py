@@ -76,7 +76,10 @@ class ConsumerMember:
 
 
 class TopicImage(Protocol):
-    """The topics as a group's rules see them."""
+    """The topics as a group's rules see them. `version` rises when a topic is made."""
+
+    @property
+    def version(self) -> int: ...
 
     def describe(self, name: str) -> tuple[UUID, int] | None:
         """(topic id, number of partitions) of a topic."""

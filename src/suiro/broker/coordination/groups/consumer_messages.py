@@ -64,4 +64,3 @@ class Moment:
     image: TopicImage
     limits: ConsumerGroupLimits
     now_ms: int
-    topics_version: int

@@ -61,7 +61,7 @@ def regexes_to_resolve(
         is_new
         or len(wanted) != len(resolved)
         or any_known is None
-        or any_known.version < at.topics_version
+        or any_known.version < at.image.version
         or at.now_ms > any_known.timestamp_ms + at.limits.regex_refresh_ms
     )
     return wanted if is_due else frozenset()
