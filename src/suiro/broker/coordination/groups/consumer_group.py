@@ -229,14 +229,17 @@ class ConsumerGroup:
             records += changes
             target_epoch, target = group_epoch, assignment.get(updated.member_id, {})
 
-        reconciled = self._reconcile(
-            updated,
-            target_epoch=target_epoch,
-            target=target,
-            image=at.image,
-            subscription_changed=names_changed or regex_changed,
-            reported=reported,
-        )
+        reconciled = updated
+        if names_changed or regex_changed or not updated.is_reconciled_to(target_epoch):
+            reconciled = reconcile(
+                updated,
+                target_epoch=target_epoch,
+                target=target,
+                subscribed=frozenset(topic_ids(updated, self.regexes, at.image).values()),
+                subscription_changed=names_changed or regex_changed,
+                is_owned=self.is_owned,
+                reported=reported,
+            )
         if reconciled != updated:
             records.append(Ownership(reconciled.member_id, reconciled))
         return reconciled, resolve
@@ -537,28 +540,6 @@ class ConsumerGroup:
         ]
         changes.append(TargetEpoch(group_epoch, at.now_ms))
         return target, changes
-
-    def _reconcile(
-        self,
-        member: ConsumerMember,
-        *,
-        target_epoch: int,
-        target: Partitions,
-        image: TopicImage,
-        subscription_changed: bool,
-        reported: Partitions | None,
-    ) -> ConsumerMember:
-        if not subscription_changed and member.is_reconciled_to(target_epoch):
-            return member
-        return reconcile(
-            member,
-            target_epoch=target_epoch,
-            target=target,
-            subscribed=frozenset(topic_ids(member, self.regexes, image).values()),
-            subscription_changed=subscription_changed,
-            is_owned=self.is_owned,
-            reported=reported,
-        )
 
 
 def _removal(member_id: str) -> list[ConsumerRecord]:

@@ -32,12 +32,8 @@ def reconcile(
     is_owned: Callable[[UUID, int], bool],
     reported: Partitions | None,
 ) -> ConsumerMember:
-    """The member's next state, or the same member. `reported` is what it says it owns; None if it did not say.
-
-    `is_owned` tells whether any member owns a partition.
-    """
-    if not subscription_changed and member.is_reconciled_to(target_epoch):
-        return member
+    """The next state of a member that has not all of its target, or whose subscription changed; or the same member.
+    `reported` is what it says it owns; None if it did not say. `is_owned` tells whether any member owns a partition."""
     match member.state:
         case MemberState.STABLE if member.member_epoch == target_epoch:
             return _drop_unsubscribed(member, subscribed, reported)
