@@ -5,7 +5,7 @@ Everything is read-only here: a handler changes state by asking its owner (a top
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Literal, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
     from asyncio import AbstractEventLoop
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from suiro.broker.net.connection import Connection
     from suiro.broker.net.server import Server
     from suiro.broker.quotas import ClientQuotas
-    from suiro.broker.security import Authorizer, Session
+    from suiro.broker.security import Authorizer
     from suiro.broker.security.logins import Logins
     from suiro.broker.security.scram_store import ScramStore
     from suiro.broker.settings.dynamic_settings import DynamicSettings, Layer
@@ -29,19 +29,6 @@ if TYPE_CHECKING:
     from suiro.broker.storage.workers import Workers
     from suiro.clock import Clock
     from suiro.config import NodeSettings
-
-QuotaKind: TypeAlias = Literal["produce", "fetch", "request"]
-
-
-class Quotas(Protocol):
-    """`BrokerContext.quotas` while clients have quotas."""
-
-    def record(self, session: Session, client_id: str, kind: QuotaKind, amount: int) -> int:
-        """Count bytes ("produce", "fetch") or nanoseconds of handler time ("request").
-
-        Returns for how many milliseconds the client must be held back. A negative amount takes bytes back.
-        """
-        ...
 
 
 class BrokerContext(Protocol):
@@ -88,7 +75,10 @@ class BrokerContext(Protocol):
     @property
     def logins(self) -> Logins: ...
     @property
-    def quotas(self) -> Quotas | None: ...
+    def quotas(self) -> ClientQuotas | None:
+        """`client_quotas` while one is set, so that without any a request does not even ask."""
+        ...
+
     @property
     def client_quotas(self) -> ClientQuotas: ...
 

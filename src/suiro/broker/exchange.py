@@ -21,7 +21,8 @@ from suiro.protocol.messages import ErrorCode
 if TYPE_CHECKING:
     from kio.static.protocol import ResponsePayload
 
-    from suiro.broker.context import BrokerContext, QuotaKind
+    from suiro.broker.context import BrokerContext
+    from suiro.broker.quotas.client_quotas import QuotaKind
 
 logger = logging.getLogger(__name__)
 

@@ -48,7 +48,6 @@ from suiro.foundation.settings import host_and_port
 from suiro.log import DataDirectory, LogError
 
 if TYPE_CHECKING:
-    from suiro.broker.context import Quotas
     from suiro.broker.coordination.groups import GroupCoordinator
     from suiro.broker.faults import Faults
     from suiro.broker.net.metrics_endpoint import MetricsEndpoint
@@ -106,7 +105,7 @@ class Broker:
             None  # set before the start to have another than the settings'
         )
         self.authorizer: Authorizer = AllowAll()
-        self.quotas: Quotas | None = None
+        self.quotas: ClientQuotas | None = None
         self._groups: GroupCoordinator | None = None
         self.metrics = Metrics()
         self.fetch_sessions = FetchSessions(

@@ -86,14 +86,7 @@ class ClientQuotas:
         if quota is None:
             return 0
         now_ms = self._clock.monotonic_ms()
-        rate = self._rates.get(quota.measured)
-        if rate is None:
-            _make_room(self._rates)
-            settings = self._settings()
-            rate = SampledRate(
-                samples=settings.quota_window_num, sample_ms=settings.quota_window_size_seconds * 1000
-            )
-            self._rates[quota.measured] = rate
+        rate = self._rate(self._rates, quota.measured)
         if kind != "request":
             rate.record(amount, now_ms)
             return rate.throttle_ms(quota.bound, now_ms) if amount > 0 else 0
@@ -138,19 +131,22 @@ class ClientQuotas:
         if bound is None:
             return 0
         now_ms = self._clock.monotonic_ms()
-        rate = self._connections.get(host)
-        if rate is None:
-            _make_room(self._connections)
-            settings = self._settings()
-            rate = SampledRate(
-                samples=settings.quota_window_num, sample_ms=settings.quota_window_size_seconds * 1000
-            )
-            self._connections[host] = rate
+        rate = self._rate(self._connections, host)
         rate.record(1, now_ms)
         throttle_ms = rate.throttle_ms(bound, now_ms)
         if throttle_ms:
             rate.record(-1, now_ms)
         return min(throttle_ms, self._settings().quota_window_size_seconds * 1000)
+
+    def _rate(self, rates: dict[_Key, SampledRate], key: _Key) -> SampledRate:
+        rate = rates.get(key)
+        if rate is None:
+            _make_room(rates)
+            settings = self._settings()
+            rate = rates[key] = SampledRate(
+                samples=settings.quota_window_num, sample_ms=settings.quota_window_size_seconds * 1000
+            )
+        return rate
 
     def _quota(self, session: Session, client_id: str, kind: str) -> _Quota | None:
         key = (kind, session.principal, client_id)

@@ -14,7 +14,6 @@ from typing import Self
 from suiro.broker.settings.cluster_state import QUOTAS, ClusterState
 from suiro.protocol.messages import ErrorCode
 
-"""In the cluster's state."""
 USER, CLIENT_ID, IP = "user", "client-id", "ip"
 
 _LONG, _INT = (2**63 - 1, "a LONG"), (2**31 - 1, "an INT")
