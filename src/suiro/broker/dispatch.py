@@ -19,7 +19,7 @@ from suiro.broker.answers import Answer
 from suiro.broker.apis import API_VERSIONS_KEY, APIS, Api
 from suiro.broker.context import BrokerContext
 from suiro.broker.exchange import Exchange, encode
-from suiro.broker.metrics.request_metrics import RequestMetrics, StageMetrics
+from suiro.broker.metrics.request_metrics import StageMetrics
 from suiro.broker.net.connection import BadFrameError, Connection
 from suiro.broker.security import ANONYMOUS
 from suiro.protocol import messages
@@ -56,7 +56,6 @@ class Dispatcher:
         self._broker = broker
         self._handlers: dict[int, Handler] = {}
         self._stages = StageMetrics(broker.metrics)
-        self._metrics: dict[int, RequestMetrics] = {}
 
     def handle(self, connection: Connection, frame: memoryview) -> bool:
         connection.last_active_ms = self._broker.clock.monotonic_ms()
@@ -100,7 +99,7 @@ class Dispatcher:
             version=version,
             correlation_id=header.correlation_id,
             client_id=getattr(header, "client_id", None),
-            metrics=self._metrics_of(api),
+            metrics=self._stages.of(api.name),
             takes_files=takes_files,
         )
         return self._run(exchange, request, len(frame))
@@ -128,7 +127,7 @@ class Dispatcher:
         finally:
             exchange.write_denials()
         self._stages.busy_ns += exchange.handler_ns
-        self._metrics[api.key].count(exchange.version, size)
+        exchange.metrics.count(exchange.version, size)
         return done
 
     def _check_login(self, connection: Connection, frame: memoryview) -> tuple[Exchange, Any] | None:
@@ -144,7 +143,7 @@ class Dispatcher:
                 version=0,
                 correlation_id=0,
                 client_id=None,
-                metrics=self._metrics_of(APIS[SASL_AUTHENTICATE_KEY]),
+                metrics=self._stages.of(APIS[SASL_AUTHENTICATE_KEY].name),
                 bare=True,
             )
             return exchange, messages.request_class(SASL_AUTHENTICATE_KEY, 0)(auth_bytes=bytes(frame))
@@ -158,15 +157,8 @@ class Dispatcher:
             raise BadFrameError("its login is over, and it goes on without a new one")
         return None
 
-    def _metrics_of(self, api: Api) -> RequestMetrics:
-        found = self._metrics.get(api.key)
-        if found is None:
-            found = self._metrics[api.key] = self._stages.of(api.name)
-        return found
-
     def _handler(self, api: Api) -> Handler:
-        handler: Handler
-        handler = import_module(f"suiro.broker.handlers.{api.name}").handle
+        handler: Handler = import_module(f"suiro.broker.handlers.{api.name}").handle
         self._handlers[api.key] = handler
         return handler
 

@@ -41,7 +41,6 @@ class Exchange:
         "_began_ns",
         "_denials",
         "_ended_ns",
-        "_metrics",
         "_request_recorded",
         "_throttle_ms",
         "_waited",
@@ -50,6 +49,7 @@ class Exchange:
         "client_id",
         "connection",
         "correlation_id",
+        "metrics",
         "takes_files",
         "version",
     )
@@ -77,7 +77,7 @@ class Exchange:
         self.client_id = client_id or ""
         self._bare = bare
         self.takes_files = takes_files
-        self._metrics = metrics
+        self.metrics = metrics
         self._arrived_ns = connection.arrived_ns
         self._began_ns = stopwatch_ns()
         self._ended_ns = 0  # the handler is still running
@@ -198,7 +198,7 @@ class Exchange:
             code = getattr(response, "error_code", ErrorCode.none)
         if named or self.connection.named_files:
             self.connection.name_files(named, self.broker.clock.monotonic_ms())
-        self._metrics.answered(code)
+        self.metrics.answered(code)
         if self._bare:
             return [] if code is not ErrorCode.none else [_bare_token(response.auth_bytes)]  # type: ignore[union-attr]
         if self.broker.quotas is not None:
@@ -215,7 +215,7 @@ class Exchange:
         self.write_denials()
         if self._waited:
             self._waited = False
-            self._metrics.waiting -= 1
+            self.metrics.waiting -= 1
         connection = self.connection
         self._answered_ns = stopwatch_ns()
         if self._throttle_ms:
@@ -225,7 +225,7 @@ class Exchange:
             connection.when_sent(self._sent)
 
     def _sent(self) -> None:
-        self._metrics.sent(
+        self.metrics.sent(
             self._arrived_ns, self._began_ns, self._ended_ns, self._answered_ns, self._throttle_ms
         )
 
@@ -234,12 +234,12 @@ class Exchange:
 
         def abandoned() -> None:
             self._waited = False
-            self._metrics.waiting -= 1
+            self.metrics.waiting -= 1
             self.write_denials()
             answer.abandon()
 
         self._waited = True
-        self._metrics.waiting += 1
+        self.metrics.waiting += 1
         self.connection.on_abandoned = abandoned
 
     def write_denials(self) -> None:
