@@ -165,7 +165,7 @@ class Connection:
         self.sasl: object | None = None
         """What the SASL handlers remember between two requests of one authentication."""
         if tls is None:
-            self._resume_reading()
+            self.read_again()
         else:
             self._reading = True
             self._loop.add_reader(self._fd, self._on_handshake, tls)
@@ -189,7 +189,7 @@ class Connection:
             self._loop.remove_writer(self._fd)
         self._pause_reading()
         self._owner.secured(self, tls.peer_certificate())
-        self._resume_reading()
+        self.read_again()
 
     # Input
 
@@ -225,10 +225,6 @@ class Connection:
             self._end - self._start >= INPUT_LIMIT or not self._requests.may_read_ahead
         )
 
-    def read_again(self) -> None:
-        """There is memory for requests again."""
-        self._resume_reading()
-
     def _receive(self) -> None:
         if self._buffer is None:
             size = self._recv_into(self._scratch)
@@ -240,9 +236,10 @@ class Connection:
             if self.is_open and used < size:
                 self._keep(self._scratch[used:size])
         else:
-            self._make_room()
-            if not self.is_open:
-                return
+            if self._end == len(self._buffer):
+                self._keep(memoryview(self._buffer)[self._start : self._end])
+                if not self.is_open:  # it held the most of what all logins may hold
+                    return
             size = self._recv_into(memoryview(self._buffer)[self._end :])
             if size == 0:
                 self.close()
@@ -289,11 +286,6 @@ class Connection:
             raise BadFrameError(f"a frame of {size} bytes cannot be a Kafka request")
         raise BadFrameError(f"a frame of {size} bytes is over {setting} = {limit}")
 
-    def _make_room(self) -> None:
-        assert self._buffer is not None
-        if self._end == len(self._buffer):
-            self._keep(memoryview(self._buffer)[self._start : self._end])
-
     def _keep(self, rest: memoryview) -> None:
         """Move what is not handled yet into a buffer of our own, with room for more.
 
@@ -330,7 +322,7 @@ class Connection:
             return
         self._count_held()
         if not self._reading and not self._is_full():
-            self._resume_reading()
+            self.read_again()
 
     # Output
 
@@ -398,7 +390,7 @@ class Connection:
             if self._buffer is not None:
                 self._pump()
             elif not self._reading:
-                self._resume_reading()
+                self.read_again()
         except BadFrameError as error:
             self._close_bad(error)
 
@@ -473,19 +465,18 @@ class Connection:
 
     def admit(self) -> None:
         """The client is known from now on: what it sends counts with what other clients send."""
-        held, self._held = self._held, 0
         self._requests.forget(self)
         self._requests = self._context.requests
-        if held:
-            self._held = held
-            self._requests.hold(self, held)
+        if self._held:
+            self._requests.hold(self, self._held)
 
     def _pause_reading(self) -> None:
         if self._reading:
             self._reading = False
             self._loop.remove_reader(self._fd)
 
-    def _resume_reading(self) -> None:
+    def read_again(self) -> None:
+        """Read what the peer sends, unless that is so already."""
         if not self._reading and self.is_open:
             self._reading = True
             self._loop.add_reader(self._fd, self._on_readable)

@@ -54,7 +54,6 @@ class Server:
         settings: Callable[[], NodeSettings],
     ) -> None:
         self._loop = loop
-        self._sink = sink
         self._clock = clock
         self._metrics = metrics
         self._settings = settings

@@ -66,7 +66,7 @@ class ListenerTls:
 
 def make_context(listener: Listener, settings: NodeSettings) -> ssl.SSLContext:
     """The server's side of TLS as the settings say it. Raises `ConfigError` naming the listener and the setting."""
-    own = _own(listener, settings)
+    own = settings.for_listener(listener.name)
     where = f"listener {listener.name}"
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.options |= ssl.OP_NO_RENEGOTIATION | ssl.OP_CIPHER_SERVER_PREFERENCE
@@ -123,13 +123,9 @@ def asks_who(listener: Listener, settings: NodeSettings) -> bool:
     return listener.protocol.tls and _CLIENT_AUTH[_client_auth(listener, settings)] is ssl.CERT_REQUIRED
 
 
-def _own(listener: Listener, settings: NodeSettings) -> NodeSettings:
-    return settings.for_listener(listener.name)
-
-
 def _client_auth(listener: Listener, settings: NodeSettings) -> str:
     """With SASL the client's name comes from SASL; as in Kafka (KIP-684) only the listener's own setting asks."""
-    own = _own(listener, settings).ssl_client_auth
+    own = settings.for_listener(listener.name).ssl_client_auth
     if listener.protocol is SecurityProtocol.SASL_SSL:
         name = f"listener.name.{listener.name.lower()}.ssl.client.auth"
         return own if any(known == name for known, _ in settings.listener_settings) else "none"
@@ -138,7 +134,7 @@ def _client_auth(listener: Listener, settings: NodeSettings) -> str:
 
 def _made_of(listener: Listener, settings: NodeSettings) -> tuple[object, ...]:
     """All that a context depends on."""
-    own = _own(listener, settings)
+    own = settings.for_listener(listener.name)
     set_here = tuple(getattr(own, field.name) for field in fields(own) if field.name.startswith("ssl_"))
     return (*set_here, _client_auth(listener, settings), *_stamps(own))
 

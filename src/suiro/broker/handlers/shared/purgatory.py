@@ -47,8 +47,11 @@ class Delayed:
         self._timer = loop.call_later(wait_ms / 1000, self._try, True)
 
     def cancel(self) -> None:
-        """The one who asked is gone."""
-        self._end()
+        """It is over: answered, failed, or the one who asked is gone."""
+        if not self._over:
+            self._over = True
+            self._timer.cancel()
+            self._growth.stop_waiting(self._mark)
 
     def _mark(self) -> None:
         if not self._marked:
@@ -65,15 +68,9 @@ class Delayed:
             return
         try:
             if self._is_ready() or is_last:
-                self._end()
+                self.cancel()
                 self._finish()
         except Exception:
             logger.exception("a request that waited failed; closing its connection")
-            self._end()
+            self.cancel()
             self._fail()
-
-    def _end(self) -> None:
-        if not self._over:
-            self._over = True
-            self._timer.cancel()
-            self._growth.stop_waiting(self._mark)
