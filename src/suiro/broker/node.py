@@ -165,8 +165,7 @@ class Broker:
             offer_gauges(self, self.cleaner)
             self._start_metrics()
         except BaseException:
-            self.server.close()
-            self._stop_metrics()
+            self._close_network()
             directory.abandon()
             self._directory = None
             raise
@@ -236,16 +235,8 @@ class Broker:
     def abandon(self) -> None:
         """Let go of everything as a killed process does: nothing more is written, nobody is told."""
         self._end_own_work()
-        if self.tier is not None:
-            self.tier.close()
-        if self._directory is not None:
-            if self._groups is not None:
-                self._groups.close()
-            self.topics.close()
-            self._directory.abandon()
-            self._directory = None
-        self.server.close()
-        self._stop_metrics()
+        self._close_data(DataDirectory.abandon)
+        self._close_network()
 
     def look_again(self) -> None:
         """Do now what waits for a time: the clock was moved (by a test)."""
@@ -257,15 +248,24 @@ class Broker:
     def stop(self) -> None:
         """Close every connection and log; the next start needs no recovery."""
         self._end_own_work()
+        self._close_network()
+        self._close_data(DataDirectory.close)
+
+    def _close_network(self) -> None:
         self.server.close()
-        self._stop_metrics()
+        if self.metrics_endpoint is not None:
+            self.metrics_endpoint.stop()
+        if self.metrics_push is not None:
+            self.metrics_push.stop(once_more=False)
+
+    def _close_data(self, end: Callable[[DataDirectory], None]) -> None:
         if self.tier is not None:
             self.tier.close()
         if self._directory is not None:
             if self._groups is not None:
                 self._groups.close()
             self.topics.close()
-            self._directory.close()
+            end(self._directory)
             self._directory = None
 
     def _end_own_work(self) -> None:
@@ -308,12 +308,6 @@ class Broker:
             self.metrics, loop=self.loop, host=found[0] or "0.0.0.0", port=found[1]
         )
         self.metrics_endpoint.start()
-
-    def _stop_metrics(self) -> None:
-        if self.metrics_endpoint is not None:
-            self.metrics_endpoint.stop()
-        if self.metrics_push is not None:
-            self.metrics_push.stop(once_more=False)
 
     @property
     def metrics_url(self) -> str | None:
@@ -385,9 +379,6 @@ class Broker:
         """Give a group these settings, which the caller has checked, instead of those it has."""
         groups = {**self.cluster_state.read(GROUP_CONFIGS, {}), group_id: dict(configs)}
         self.cluster_state.write(GROUP_CONFIGS, {name: found for name, found in groups.items() if found})
-
-    def is_internal(self, topic: str) -> bool:
-        return topic in INTERNAL_TOPICS
 
     def create_topic(
         self, name: str, *, partitions: int | None = None, configs: Mapping[str, str] | None = None

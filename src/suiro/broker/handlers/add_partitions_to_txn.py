@@ -14,6 +14,7 @@ from suiro.broker.context import BrokerContext
 from suiro.broker.coordination.transactions.state import V1, V2
 from suiro.broker.exchange import Exchange
 from suiro.broker.security import Operation, ResourceType
+from suiro.broker.storage.topics import INTERNAL_TOPICS
 from suiro.foundation.types import TopicPartition
 from suiro.protocol.messages import ErrorCode
 
@@ -56,7 +57,7 @@ def _add_own(
     forbidden = {
         topic
         for topic in {topic for topic, _ in wanted}
-        if broker.is_internal(topic) or not exchange.may(Operation.WRITE, ResourceType.TOPIC, topic)
+        if topic in INTERNAL_TOPICS or not exchange.may(Operation.WRITE, ResourceType.TOPIC, topic)
     }
     refused = _refused(broker, wanted, forbidden)
     if refused:

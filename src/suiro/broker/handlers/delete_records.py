@@ -8,6 +8,7 @@ from suiro.broker.answers import Answer
 from suiro.broker.context import BrokerContext
 from suiro.broker.exchange import Exchange
 from suiro.broker.security import Operation, ResourceType
+from suiro.broker.storage.topics import INTERNAL_TOPICS
 from suiro.log import LogError
 from suiro.protocol.messages import ErrorCode
 
@@ -51,7 +52,7 @@ def _delete(broker: BrokerContext, topic: str, index: int, offset: int) -> tuple
     partition = broker.topics.partition(topic, index)
     if partition is None:
         return ErrorCode.unknown_topic_or_partition, -1
-    if broker.is_internal(topic):
+    if topic in INTERNAL_TOPICS:
         return ErrorCode.invalid_topic_exception, -1
     log = partition.log
     if log.config.compacted and not log.config.deletes_old_segments:

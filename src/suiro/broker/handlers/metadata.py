@@ -18,7 +18,7 @@ from suiro.broker.answers import Answer, RawResponse, Response
 from suiro.broker.context import BrokerContext
 from suiro.broker.exchange import OPERATIONS_NOT_ASKED, Exchange
 from suiro.broker.security import CLUSTER_NAME, Operation, ResourceType
-from suiro.broker.storage.topics import InvalidTopicError, Partition, Topic, check_topic_name
+from suiro.broker.storage.topics import INTERNAL_TOPICS, InvalidTopicError, Partition, Topic, check_topic_name
 from suiro.log import StorageError
 from suiro.protocol.fields import array_length, string
 from suiro.protocol.messages import ErrorCode
@@ -137,8 +137,7 @@ def _named(
         topic, code = broker.topics.topic(name), ErrorCode.unknown_topic_or_partition
         if topic is None and made is not None and not _may_create(exchange, name):
             code = ErrorCode.topic_authorization_failed
-            internal = broker.is_internal(name)
-            not_created.append(_Described(code=code, name=name, is_internal=internal))
+            not_created.append(_Described(code=code, name=name, is_internal=name in INTERNAL_TOPICS))
             continue
         if topic is None:
             topic, code = (None, absent_code(name)) if made is None else made.create(name)
@@ -149,7 +148,7 @@ def _named(
                 _Described(
                     code=code,
                     name=name,
-                    is_internal=broker.is_internal(name),
+                    is_internal=name in INTERNAL_TOPICS,
                     operations=_topic_operations(exchange, request, name),
                 )
             )

@@ -31,7 +31,7 @@ from suiro.broker.handlers.shared.produced_records import (
 from suiro.broker.handlers.shared.recompression import UnreadableBatchError, recompressed
 from suiro.broker.refusals import RefusedError
 from suiro.broker.security import Operation, ResourceType
-from suiro.broker.storage.topics import Partition, Topic
+from suiro.broker.storage.topics import INTERNAL_TOPICS, Partition, Topic
 from suiro.foundation.types import TopicPartition
 from suiro.log import Appended, LogConfig, LogError
 from suiro.log.errors import InvalidTimestampError
@@ -315,7 +315,7 @@ def _write(broker: BrokerContext, exchange: Exchange, request: ProduceRequest, w
 
 def _append(broker: BrokerContext, write: _Write) -> Appended:
     partition = write.partition
-    if partition.topic.startswith("__") and broker.is_internal(partition.topic):
+    if partition.topic in INTERNAL_TOPICS:
         raise _RefusedError(
             ErrorCode.invalid_topic_exception,
             f"{partition.topic} is written by the node only",
