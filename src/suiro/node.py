@@ -98,40 +98,33 @@ def serve(
 
             at = listen_on(*parse_address(address, option=f"--{name}"), name=f"the {name}")
             beside.append((name, at, options))
+    from suiro.broker import BrokerConfig
+
     temporary = Path(tempfile.mkdtemp(prefix="suiro-node-")) if data is None else None
     try:
-        _serve(
-            data or temporary or Path(),
-            host,
-            port,
-            settings,
-            add_scram,
-            while_stdin_is_open,
-            beside,
-            insecure=insecure,
+        config = BrokerConfig(
+            data=data or temporary or Path(),
+            host=host,
+            port=port,
+            settings=settings,
+            scram_users=_scram_users(add_scram),
         )
+        _serve(config, beside, while_stdin_is_open=while_stdin_is_open, insecure=insecure)
     finally:
-        if temporary is not None:
-            shutil.rmtree(temporary, ignore_errors=True)
+        _remove(temporary)
 
 
 def _serve(
-    data: Path,
-    host: str,
-    port: int,
-    settings: NodeSettings,
-    add_scram: Sequence[str],
-    while_stdin_is_open: bool,
+    config: BrokerConfig,
     listening: Sequence[tuple[str, socket.socket, Sequence[str]]],
     *,
+    while_stdin_is_open: bool,
     insecure: bool,
 ) -> None:
-    loop = _new_loop()
-    from suiro.broker import Broker, BrokerConfig
+    """`listening` are the services beside the node: name, socket and options of each."""
+    from suiro.broker import Broker
 
-    config = BrokerConfig(
-        data=data, host=host, port=port, settings=settings, scram_users=_scram_users(add_scram)
-    )
+    loop = _new_loop()
     broker = Broker(config, loop=loop)
     failure: list[BaseException] = []
     children: list[Beside] = []
@@ -222,6 +215,11 @@ def _scram_users(texts: Sequence[str]) -> tuple[ScramUser, ...]:
     return tuple(ScramUser.parse(text) for text in texts)
 
 
+def _remove(temporary: Path | None) -> None:
+    if temporary is not None:
+        shutil.rmtree(temporary, ignore_errors=True)
+
+
 def _new_loop() -> AbstractEventLoop:
     from suiro.foundation.loops import new_event_loop
 
@@ -281,8 +279,7 @@ class NodeProcess:
             ready = _read_ready_line(process, log_path, timeout_s)
         except BaseException:
             kill(process)
-            if temporary is not None:
-                shutil.rmtree(temporary, ignore_errors=True)
+            _remove(temporary)
             raise
         return cls(process, ready, log_path, temporary)
 
@@ -301,8 +298,7 @@ class NodeProcess:
     def stop(self) -> int:
         """Stop cleanly and return the exit code. A node that does not stop in time is killed; the code shows it."""
         code = stop(self._process, STOP_TIMEOUT_S * 2)
-        if self._temporary is not None:
-            shutil.rmtree(self._temporary, ignore_errors=True)
+        _remove(self._temporary)
         return code
 
     def __enter__(self) -> Self:
@@ -363,8 +359,7 @@ class InProcessNode:
         try:
             return cls(config, clock=clock or SystemClock(), temporary=temporary)
         except BaseException:
-            if temporary is not None:
-                shutil.rmtree(temporary, ignore_errors=True)
+            _remove(temporary)
             raise
 
     def _launch(self) -> None:
@@ -440,8 +435,7 @@ class InProcessNode:
     def stop(self) -> None:
         """Stop cleanly. Safe to call again."""
         self._end()
-        if self._temporary is not None:
-            shutil.rmtree(self._temporary, ignore_errors=True)
+        _remove(self._temporary)
 
     def _end(self) -> None:
         if self.is_running:
