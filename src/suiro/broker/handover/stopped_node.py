@@ -21,7 +21,13 @@ from suiro.broker.handover.coordinator_topics import Targets, distribute, distri
 from suiro.broker.handover.metadata_records import BrokerIdentity
 from suiro.broker.settings.cluster_state import ClusterState
 from suiro.broker.settings.dynamic_settings import DynamicSettings
-from suiro.broker.storage.topics import METADATA_TOPIC, OFFSETS_TOPIC, TRANSACTIONS_TOPIC, TopicRegistry
+from suiro.broker.storage.topics import (
+    METADATA_TOPIC,
+    OFFSETS_TOPIC,
+    TIER_TOPIC,
+    TRANSACTIONS_TOPIC,
+    TopicRegistry,
+)
 from suiro.clock import Clock
 from suiro.config import NodeSettings
 from suiro.errors import ConfigError
@@ -36,7 +42,6 @@ from suiro.log import (
     replace_file,
 )
 
-_REMOTE_LOG_METADATA = "__remote_log_metadata"
 _BROKER_EPOCH = 1
 _COORDINATORS = {
     # As Kafka makes them; what was altered on the node is on top.
@@ -197,7 +202,7 @@ def _read(
             for entry in log.producer_states()
             if entry.transaction_first_offset >= 0
         }
-        left_out = tuple(topic.name for topic in registry if topic.name == _REMOTE_LOG_METADATA)
+        left_out = tuple(topic.name for topic in registry if topic.name == TIER_TOPIC)
         for log in (*directory.logs.values(), *made):
             log.close()
     finally:
@@ -263,7 +268,7 @@ def _lay_out(
     going = []
     offsets_partitions = None
     for topic in sorted(registry, key=lambda topic: topic.name):  # offsets come before transactions
-        if topic.name == _REMOTE_LOG_METADATA:
+        if topic.name == TIER_TOPIC:
             continue
         logs = tuple(partition.log for partition in topic.partitions)
         go = _TopicToGo(

@@ -19,12 +19,11 @@ from uuid import UUID
 
 from suiro.broker.coordination.transactions.producer_ids import ProducerIds
 from suiro.broker.storage.topic_list import TopicEntry, TopicList
-from suiro.broker.storage.topics import INTERNAL_TOPICS
+from suiro.broker.storage.topics import INTERNAL_TOPICS, METADATA_TOPIC
 from suiro.clock import Clock
 from suiro.errors import ConfigError
 from suiro.log import DataDirectory, LogConfig, PartitionPlace, partition_place
 
-_METADATA_TOPIC = "__cluster_metadata"
 _SEGMENT = re.compile(r"\d{20}\.log")
 
 
@@ -70,7 +69,7 @@ def _place(folder: Path) -> PartitionPlace:
         raise ConfigError(f"{folder} is no partition's folder: expected a directory named TOPIC-NUMBER")
     if place.topic_id is None:
         raise ConfigError(f"{folder} has no partition.metadata, so the topic's id is not known")
-    if place.topic in INTERNAL_TOPICS or place.topic == _METADATA_TOPIC:
+    if place.topic in INTERNAL_TOPICS or place.topic == METADATA_TOPIC:
         raise ConfigError(f"{folder}: {place.topic} belongs to Apache Kafka itself; leave it out")
     if not any(_SEGMENT.fullmatch(path.name) for path in folder.iterdir()):
         raise ConfigError(f"{folder} holds no segment (no file named like {0:020d}.log)")

@@ -47,7 +47,8 @@ MAX_NAME_LENGTH = 249
 _LEGAL_NAME = re.compile(r"[a-zA-Z0-9._-]+")
 METADATA_TOPIC = "__cluster_metadata"
 """Kafka's own record of a cluster. A node has none, and no topic may bear its name."""
-_TIER_TOPIC = "__remote_log_metadata"
+TIER_TOPIC = "__remote_log_metadata"
+"""Where the remote tier remembers its segments."""
 _KEEPS_ALL = {"retention.ms": "-1", "retention.bytes": "-1"}
 """Settings of a topic of which nobody knows any: nothing of it goes until somebody gives it others."""
 
@@ -436,7 +437,7 @@ class TopicRegistry:
         """Raises `ConfigError` where there is a remote tier: taken for topics without one, they would lose it."""
         found: dict[str, TopicEntry] = {}
         for place in self._directory.partitions():
-            if place.topic == _TIER_TOPIC:
+            if place.topic == TIER_TOPIC:
                 raise ConfigError(
                     f"{place.directory}: topics of this node have records in a remote store, and {LIST_FILE}, which "
                     "says which topics, is not there; restore it, or move this folder away to give up what is in the "

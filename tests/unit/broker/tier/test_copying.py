@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from support.tiering import SEGMENT_BYTES, TOPIC, TieredNode, expected
 
-from suiro.broker.storage.tier import METADATA_TOPIC
+from suiro.broker.storage.topics import TIER_TOPIC
 from suiro.errors import ConfigError
 from suiro.log import InRemoteTierError
 from suiro.log.tier import open_store
@@ -243,7 +243,7 @@ def test_the_metadata_topic_is_compacted_and_written_again_when_deleted(node: Ti
     node.create()
     node.produce(20)
     node.until_copied()
-    topic = node.broker.topics.topic(METADATA_TOPIC)
+    topic = node.broker.topics.topic(TIER_TOPIC)
     assert topic is not None
     assert topic.partitions[0].log.config.compacted
     node.broker.delete_topic(topic)

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 
 from suiro.broker.storage import system_log
 from suiro.broker.storage.tier.workers import sync
-from suiro.broker.storage.topics import Partition, TopicRegistry
+from suiro.broker.storage.topics import TIER_TOPIC, Partition, TopicRegistry
 from suiro.broker.storage.workers import Workers
 from suiro.clock import Clock
 from suiro.log import LogError
@@ -19,7 +19,6 @@ from suiro.log.tier import RemoteSegment, SegmentState, decode, encode
 
 logger = logging.getLogger(__name__)
 
-METADATA_TOPIC = "__remote_log_metadata"
 _CONFIGS = {"cleanup.policy": "compact", "remote.storage.enable": "false"}
 
 
@@ -33,7 +32,7 @@ class MetadataTopic:
 
     def replay(self) -> Iterator[RemoteSegment]:
         """Every record, oldest first; a segment's last one counts."""
-        partition = self._topics.partition(METADATA_TOPIC, 0)
+        partition = self._topics.partition(TIER_TOPIC, 0)
         if partition is None:
             return
         for header, records in system_log.replay(partition.log):
@@ -43,10 +42,10 @@ class MetadataTopic:
                 try:
                     yield decode(record.value)
                 except LogError as error:
-                    logger.error("%s at offset %d: %s", METADATA_TOPIC, record.offset, error)
+                    logger.error("%s at offset %d: %s", TIER_TOPIC, record.offset, error)
 
     def exists(self) -> bool:
-        return METADATA_TOPIC in self._topics
+        return TIER_TOPIC in self._topics
 
     def append(self, *segments: RemoteSegment) -> None:
         """Write new states down, in one batch. Raises LogError."""
@@ -62,7 +61,7 @@ class MetadataTopic:
         await sync(self._partition().log, self._workers)
 
     def _partition(self) -> Partition:
-        partition = self._topics.partition(METADATA_TOPIC, 0)
+        partition = self._topics.partition(TIER_TOPIC, 0)
         if partition is None:
-            partition = self._topics.create(METADATA_TOPIC, partitions=1, configs=_CONFIGS).partitions[0]
+            partition = self._topics.create(TIER_TOPIC, partitions=1, configs=_CONFIGS).partitions[0]
         return partition
