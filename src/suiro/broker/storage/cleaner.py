@@ -69,6 +69,15 @@ class CleanerHost(Protocol):
     def write_cleaner_offsets(self) -> None: ...
 
 
+def cleaner_settings(settings: NodeSettings) -> CleanerSettings:
+    return CleanerSettings(
+        dedupe_buffer_bytes=settings.log_cleaner_dedupe_buffer_size,
+        io_buffer_bytes=settings.log_cleaner_io_buffer_size,
+        load_factor=settings.log_cleaner_io_buffer_load_factor,
+        max_bytes_per_second=settings.log_cleaner_io_max_bytes_per_second,
+    )
+
+
 class Cleaner:
     """Call `check` now and then; it works by itself. All methods are called on the event loop's thread."""
 
@@ -143,17 +152,8 @@ class Cleaner:
 
     async def _clean(self, log: PartitionLog, found: Dirtiness) -> bool:
         """Clean one log; False where it failed and is to be tried again."""
-        settings = self._host.settings
         try:
-            job = log.cleaning.begin(
-                found,
-                CleanerSettings(
-                    dedupe_buffer_bytes=settings.log_cleaner_dedupe_buffer_size,
-                    io_buffer_bytes=settings.log_cleaner_io_buffer_size,
-                    load_factor=settings.log_cleaner_io_buffer_load_factor,
-                    max_bytes_per_second=settings.log_cleaner_io_max_bytes_per_second,
-                ),
-            )
+            job = log.cleaning.begin(found, cleaner_settings(self._host.settings))
         except LogError as error:
             logger.warning("cannot clean %s now: %s", log.directory.name, error)
             return False

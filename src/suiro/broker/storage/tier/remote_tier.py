@@ -27,6 +27,7 @@ from uuid import UUID, uuid4
 
 from suiro.broker.metrics.metrics import Metrics
 from suiro.broker.settings.cluster_state import ClusterState
+from suiro.broker.storage.cleaner import cleaner_settings
 from suiro.broker.storage.tier.local_segment import LocalSegment, next_to_copy
 from suiro.broker.storage.tier.metadata_topic import MetadataTopic
 from suiro.broker.storage.tier.recleaning import (
@@ -42,11 +43,7 @@ from suiro.broker.storage.topics import Partition, TopicRegistry
 from suiro.broker.storage.workers import Workers
 from suiro.clock import Clock, SystemClock
 from suiro.config import NodeSettings
-from suiro.log import (
-    CleanerSettings,
-    LogError,
-    PartitionLog,
-)
+from suiro.log import LogError, PartitionLog
 from suiro.log.tier import (
     RemoteLog,
     RemoteReader,
@@ -285,52 +282,55 @@ class RemoteTier:
         partition, remote, key = self._partition(tiered), tiered.remote, tiered.key
         if partition is None or not self._needs_cleaning(tiered, partition.log):
             return
-        log, run = partition.log, self._copiers.run
+        log = partition.log
         # Where it is not known what the older ones were cleaned with, it was with nothing.
         begin, end = self._cleaned.get(key, log.log_start_offset), remote.next_offset
         older = [segment for segment in remote.readable if segment.start_offset < begin]
         if key not in self._cleaned:
             older = list(remote.readable)
         if older:
-            settings = self._host.settings
-            work = Recleaning(
-                self._store,
-                log,
-                directory=self._host.data / SCRATCH / f"{log.topic_id}-{log.partition}",
-                settings=CleanerSettings(
-                    dedupe_buffer_bytes=settings.log_cleaner_dedupe_buffer_size,
-                    io_buffer_bytes=settings.log_cleaner_io_buffer_size,
-                    load_factor=settings.log_cleaner_io_buffer_load_factor,
-                    max_bytes_per_second=settings.log_cleaner_io_max_bytes_per_second,
-                ),
-                now_ms=self._host.clock.wall_ms(),
-                proceed=self._copying,
-                run=self.run_cleaning,
-            )
-            try:
-                newer = [segment for segment in remote.readable if segment.next_offset > begin]
-                await run(partial(work.fetch_newer, newer))
-                reached = end
-                for window in windows(older):
-                    clean = partial(work.clean, window, first_dirty_offset=begin, end_offset=end)
-                    reached = min(reached, await run(clean))
-                    for segment in window:
-                        sources = await run(partial(work.cleaned_sources, segment))
-                        if sources is not None:
-                            new = replace(
-                                segment,
-                                segment_id=uuid4(),
-                                size=sources[0].size,
-                                state=SegmentState.COPY_STARTED,
-                                transaction_index_empty=all(source.kind != "txnindex" for source in sources),
-                                objects=(),
-                            )
-                            await self._store_segment(tiered, new, sources)
-                    await run(partial(work.drop, window))
-                end = reached
-            finally:
-                work.close()
+            end = await self._clean_again(tiered, log, older, begin=begin, end=end)
         self._set_cleaned(key, min(end, log.cleaned_offset or 0))
+
+    async def _clean_again(
+        self, tiered: _Tiered, log: PartitionLog, older: Sequence[RemoteSegment], *, begin: int, end: int
+    ) -> int:
+        """Clean these segments with the keys from `begin` to `end`, and store what is left of each anew.
+
+        Returns the offset up to which the keys counted.
+        """
+        run, reached = self._copiers.run, end
+        work = Recleaning(
+            self._store,
+            log,
+            directory=self._host.data / SCRATCH / f"{log.topic_id}-{log.partition}",
+            settings=cleaner_settings(self._host.settings),
+            now_ms=self._host.clock.wall_ms(),
+            proceed=self._copying,
+            run=self.run_cleaning,
+        )
+        try:
+            newer = [segment for segment in tiered.remote.readable if segment.next_offset > begin]
+            await run(partial(work.fetch_newer, newer))
+            for window in windows(older):
+                clean = partial(work.clean, window, first_dirty_offset=begin, end_offset=end)
+                reached = min(reached, await run(clean))
+                for segment in window:
+                    sources = await run(partial(work.cleaned_sources, segment))
+                    if sources is not None:
+                        new = replace(
+                            segment,
+                            segment_id=uuid4(),
+                            size=sources[0].size,
+                            state=SegmentState.COPY_STARTED,
+                            transaction_index_empty=all(source.kind != "txnindex" for source in sources),
+                            objects=(),
+                        )
+                        await self._store_segment(tiered, new, sources)
+                await run(partial(work.drop, window))
+        finally:
+            work.close()
+        return reached
 
     def _needs_cleaning(self, tiered: _Tiered, log: PartitionLog) -> bool:
         if not log.config.compacted or not log.config.copies_to_remote or not tiered.remote.readable:
