@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import IntEnum
+from typing import Self
 
 from suiro.broker.security.session import one_text_of
 
@@ -19,7 +20,17 @@ WILDCARD = "*"
 WILDCARD_PRINCIPAL = "User:*"
 
 
-class Operation(IntEnum):
+class _Word(IntEnum):
+    """A word by its number on the wire. The members are those of the classes below, UNKNOWN among them."""
+
+    __hash__ = int.__hash__  # Enum's own is Python code, and these are in the key of every decision
+
+    @classmethod
+    def _missing_(cls, value: object) -> Self:
+        return cls["UNKNOWN"]
+
+
+class Operation(_Word):
     UNKNOWN = 0
     ANY = 1
     ALL = 2
@@ -37,14 +48,8 @@ class Operation(IntEnum):
     DESCRIBE_TOKENS = 14
     TWO_PHASE_COMMIT = 15
 
-    __hash__ = int.__hash__  # Enum's own is Python code, and these are in the key of every decision
 
-    @classmethod
-    def _missing_(cls, value: object) -> Operation:
-        return cls.UNKNOWN
-
-
-class ResourceType(IntEnum):
+class ResourceType(_Word):
     UNKNOWN = 0
     ANY = 1
     TOPIC = 2
@@ -54,14 +59,8 @@ class ResourceType(IntEnum):
     DELEGATION_TOKEN = 6
     USER = 7
 
-    __hash__ = int.__hash__
 
-    @classmethod
-    def _missing_(cls, value: object) -> ResourceType:
-        return cls.UNKNOWN
-
-
-class PatternType(IntEnum):
+class PatternType(_Word):
     """ANY and MATCH are for filters: every pattern of that name, and every pattern that covers that name."""
 
     UNKNOWN = 0
@@ -70,20 +69,12 @@ class PatternType(IntEnum):
     LITERAL = 3
     PREFIXED = 4
 
-    @classmethod
-    def _missing_(cls, value: object) -> PatternType:
-        return cls.UNKNOWN
 
-
-class Permission(IntEnum):
+class Permission(_Word):
     UNKNOWN = 0
     ANY = 1
     DENY = 2
     ALLOW = 3
-
-    @classmethod
-    def _missing_(cls, value: object) -> Permission:
-        return cls.UNKNOWN
 
 
 OPERATIONS_OF: dict[ResourceType, tuple[Operation, ...]] = {
