@@ -12,6 +12,7 @@ import logging
 import sys
 import typing
 from collections.abc import Callable
+from datetime import timedelta
 from functools import cache
 from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
@@ -108,11 +109,9 @@ class Faults:
 
         def handle(broker: BrokerContext, exchange: Exchange, request: Any) -> Answer:
             rule = self._take(api, broker, request)
-            return (
-                handler(broker, exchange, request)
-                if rule is None
-                else self._act(rule, handler, broker, exchange, request)
-            )
+            if rule is None:
+                return handler(broker, exchange, request)
+            return self._act(rule, handler, broker, exchange, request)
 
         return handle
 
@@ -182,14 +181,13 @@ def _named(broker: BrokerContext, request: Any) -> set[tuple[str | None, int | N
     found: set[tuple[str | None, int | None]] = set()
     for topic in _entries(request):
         name = _topic_of(broker, topic)
-        partitions = _entries(topic) if dataclasses.is_dataclass(topic) else []
-        found |= {(name, _partition_of(entry)) for entry in partitions} or {(name, None)}
+        found |= {(name, _partition_of(entry)) for entry in _entries(topic)} or {(name, None)}
     return found
 
 
 def _entries(message: Any) -> list[Any]:
-    """The elements of a message's first array: its topics, or a topic's partitions."""
-    for field in dataclasses.fields(message):
+    """The elements of a message's first array: its topics, or a topic's partitions. A name or a number has none."""
+    for field in dataclasses.fields(message) if dataclasses.is_dataclass(message) else ():
         value = getattr(message, field.name)
         if isinstance(value, tuple):
             return list(value)
@@ -274,7 +272,7 @@ def _mirror(response_class: Any, request: Any, code: ErrorCode) -> Any:
             fields[field.name] = code
         elif many and nested is not None and not mirrored:
             mirrored = True
-            fields[field.name] = tuple(_mirror(nested, entry, code) for entry in _entries_or_none(request))
+            fields[field.name] = tuple(_mirror(nested, entry, code) for entry in _entries(request))
         elif many:
             fields[field.name] = ()
         else:
@@ -284,10 +282,6 @@ def _mirror(response_class: Any, request: Any, code: ErrorCode) -> Any:
             elif field.default is dataclasses.MISSING:
                 fields[field.name] = None if optional else _empty(field)
     return build(response_class, **fields)
-
-
-def _entries_or_none(request: Any) -> list[Any]:
-    return _entries(request) if dataclasses.is_dataclass(request) else []
 
 
 def _same_field(name: str, entry: Any) -> Any:
@@ -302,8 +296,6 @@ def _same_field(name: str, entry: Any) -> Any:
 
 
 def _empty(field: Any) -> Any:
-    from datetime import timedelta
-
     kind = field.metadata.get("kafka_type", "")
     if kind.startswith("timedelta"):
         return timedelta(0)
