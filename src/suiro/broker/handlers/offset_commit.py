@@ -8,16 +8,13 @@ from suiro.broker.answers import Answer
 from suiro.broker.context import BrokerContext
 from suiro.broker.exchange import Exchange
 from suiro.broker.handlers import whole_ms
-from suiro.broker.handlers.shared.offset_commits import commit_known, topic_id_of
+from suiro.broker.handlers.shared.offset_requests import commit_known, topic_id_of, topic_named
 from suiro.broker.security import Operation, ResourceType
 from suiro.foundation.types import TopicPartition
 from suiro.protocol.messages import ErrorCode
 
 if TYPE_CHECKING:
     from kio.schema.offset_commit.v10.request import OffsetCommitRequest
-
-
-_FIRST_VERSION_WITH_TOPIC_IDS = 10
 
 
 def handle(broker: BrokerContext, exchange: Exchange, request: OffsetCommitRequest) -> Answer:
@@ -32,7 +29,7 @@ def handle(broker: BrokerContext, exchange: Exchange, request: OffsetCommitReque
     failed: list[Any] = []
     valid: list[tuple[Any, str, list[Any]]] = []
     for topic in request.topics:
-        name, code = _name(broker, exchange, topic)
+        name, code = topic_named(broker, exchange, topic, Operation.READ)
         known: list[Any] = []
         unknown: list[Any] = []
         for entry in topic.partitions:
@@ -55,19 +52,6 @@ def handle(broker: BrokerContext, exchange: Exchange, request: OffsetCommitReque
         entries += [(entry, codes[name, entry.partition_index]) for entry in known]
     topics = tuple(_answer(exchange, topic, entries) for topic, entries in answers.values())
     return exchange.response(topics=topics)
-
-
-def _name(broker: BrokerContext, exchange: Exchange, topic: Any) -> tuple[str, ErrorCode]:
-    if exchange.version >= _FIRST_VERSION_WITH_TOPIC_IDS:
-        found = broker.topics.topic_by_id(topic.topic_id)
-        if found is None:
-            return "", ErrorCode.unknown_topic_id
-        name = found.name
-    else:
-        name = topic.name
-    if not exchange.may(Operation.READ, ResourceType.TOPIC, name):
-        return name, ErrorCode.topic_authorization_failed
-    return name, ErrorCode.none
 
 
 def _commit(

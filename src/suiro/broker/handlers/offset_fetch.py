@@ -9,6 +9,7 @@ from suiro.broker.answers import Answer
 from suiro.broker.context import BrokerContext
 from suiro.broker.coordination.groups import CommittedOffset
 from suiro.broker.exchange import Exchange
+from suiro.broker.handlers.shared.offset_requests import topic_named
 from suiro.broker.security import Operation, ResourceType
 from suiro.foundation.types import TopicPartition
 from suiro.protocol.messages import ErrorCode
@@ -61,7 +62,7 @@ def _group(
         return ErrorCode.none, _all(broker, exchange, group_id, undecided)
     found, refused = [], []
     for topic in group.topics:
-        name, code = _name(broker, exchange, topic)
+        name, code = topic_named(broker, exchange, topic, Operation.DESCRIBE)
         if code is ErrorCode.none:
             found.append(_topic(broker, exchange, group_id, name, topic, undecided))
         else:
@@ -73,11 +74,11 @@ def _all(
     broker: BrokerContext, exchange: Exchange, group_id: str, undecided: Container[TopicPartition]
 ) -> tuple[Any, ...]:
     """Every topic that the client may see; those without an id cannot be told in the versions that go by ids."""
+    committed = broker.groups.offsets.store.committed(group_id)
     places: dict[str, list[int]] = {}
-    for topic, index in sorted(broker.groups.offsets.store.committed(group_id)):
+    for topic, index in sorted(committed):
         places.setdefault(topic, []).append(index)
     answers = []
-    committed = broker.groups.offsets.store.committed(group_id)
     for name, indexes in places.items():
         if not exchange.may(Operation.DESCRIBE, ResourceType.TOPIC, name):
             continue
@@ -90,19 +91,6 @@ def _all(
         ]
         answers.append(_made(exchange, name, known.topic_id if known else None, partitions))
     return tuple(answers)
-
-
-def _name(broker: BrokerContext, exchange: Exchange, topic: Any) -> tuple[str, ErrorCode]:
-    if exchange.version >= _FIRST_VERSION_WITH_TOPIC_IDS:
-        known = broker.topics.topic_by_id(topic.topic_id)
-        if known is None:
-            return "", ErrorCode.unknown_topic_id
-        name = known.name
-    else:
-        name = topic.name
-    if not exchange.may(Operation.DESCRIBE, ResourceType.TOPIC, name):
-        return name, ErrorCode.topic_authorization_failed
-    return name, ErrorCode.none
 
 
 def _topic(

@@ -14,7 +14,7 @@ from suiro.broker.context import BrokerContext
 from suiro.broker.coordination.transactions.admission import admit_writes, is_open_in
 from suiro.broker.coordination.transactions.state import V1, V2
 from suiro.broker.exchange import Exchange
-from suiro.broker.handlers.shared.offset_commits import commit_offsets, refuse_all, topic_id_of
+from suiro.broker.handlers.shared.offset_requests import commit_offsets, refuse_all, topic_id_of
 from suiro.broker.security import Operation, ResourceType
 from suiro.foundation.types import TopicPartition
 from suiro.protocol.messages import ErrorCode

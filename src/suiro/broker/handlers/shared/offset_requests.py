@@ -1,4 +1,4 @@
-"""What OffsetCommit and TxnOffsetCommit share: which offsets of a request may be committed, and committing them."""
+"""Parts of the requests about offsets: the topics that they name, which offsets may be committed, committing them."""
 
 from __future__ import annotations
 
@@ -8,11 +8,13 @@ from uuid import UUID
 
 from suiro.broker.coordination.groups.records import OffsetValue
 from suiro.broker.coordination.groups.refusals import GroupRefusal
+from suiro.broker.security import Operation, ResourceType
 from suiro.foundation.types import TopicPartition
 from suiro.protocol.messages import ErrorCode
 
 if TYPE_CHECKING:
     from suiro.broker.context import BrokerContext
+    from suiro.broker.exchange import Exchange
 
 
 def commit_offsets(
@@ -63,6 +65,22 @@ def commit_known(
     except GroupRefusal as refusal:
         codes.update(dict.fromkeys(accepted, refusal.code))
     return codes
+
+
+def topic_named(
+    broker: BrokerContext, exchange: Exchange, topic: Any, operation: Operation
+) -> tuple[str, ErrorCode]:
+    """The name of a topic of OffsetCommit or OffsetFetch, and whether the client may do this with it. Newer versions
+    name topics by id."""
+    name = getattr(topic, "name", None)
+    if name is None:
+        found = broker.topics.topic_by_id(topic.topic_id)
+        if found is None:
+            return "", ErrorCode.unknown_topic_id
+        name = found.name
+    if not exchange.may(operation, ResourceType.TOPIC, name):
+        return name, ErrorCode.topic_authorization_failed
+    return name, ErrorCode.none
 
 
 def topic_id_of(broker: BrokerContext, name: str) -> UUID:
