@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from enum import Enum
 from typing import Final, Literal, TypeAlias
@@ -10,6 +10,7 @@ from typing import Final, Literal, TypeAlias
 from kio.static.protocol import ResponsePayload
 
 from suiro.broker.net.connection import Piece
+from suiro.protocol.fields import array_length
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,6 +25,12 @@ class RawResponse:
     flexible: bool
     throttle_at: int | None = 0
     named: tuple[int, ...] = ()
+
+    @classmethod
+    def of_results(cls, results: Collection[bytes], *, flexible: bool) -> RawResponse:
+        """A response that is its throttle time and an array, of which the elements are laid out already."""
+        body = b"".join((bytes(4), array_length(len(results), flexible=flexible), *results))
+        return cls([body + b"\0" if flexible else body], flexible)
 
 
 Response: TypeAlias = ResponsePayload | RawResponse

@@ -19,7 +19,6 @@ from suiro.broker.settings.configs import describe_topic_configs
 from suiro.broker.storage.topics import METADATA_TOPIC
 from suiro.errors import ConfigError
 from suiro.log import StorageError
-from suiro.protocol.fields import array_length
 from suiro.protocol.messages import ErrorCode, write_value
 
 if TYPE_CHECKING:
@@ -85,9 +84,7 @@ def _create_all(
         results += [write_value(result) for result in made]
         yield
     exchange.throttle(quota.throttle_ms)
-    flexible = exchange.version >= _FLEXIBLE_SINCE
-    body = b"".join((bytes(4), array_length(len(results), flexible=flexible), *results))
-    return RawResponse([body + b"\0" if flexible else body], flexible)
+    return RawResponse.of_results(results, flexible=exchange.version >= _FLEXIBLE_SINCE)
 
 
 def _shares(broker: BrokerContext, wanted: Sequence[Any]) -> Iterator[list[Any]]:

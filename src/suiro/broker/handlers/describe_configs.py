@@ -23,7 +23,6 @@ from suiro.broker.settings.configs import (
     describe_topic_configs,
 )
 from suiro.broker.storage.topics import check_topic_name
-from suiro.protocol.fields import array_length
 from suiro.protocol.messages import ErrorCode, write_value
 
 if TYPE_CHECKING:
@@ -75,10 +74,7 @@ def _describe_all(
         )
         (refused if code in DENIALS.values() else allowed).append(write_value(result))
         yield
-    flexible = exchange.version >= _FLEXIBLE_SINCE
-    results = (*allowed, *refused)
-    body = b"".join((bytes(4), array_length(len(results), flexible=flexible), *results))
-    return RawResponse([body + b"\0" if flexible else body], flexible)
+    return RawResponse.of_results([*allowed, *refused], flexible=exchange.version >= _FLEXIBLE_SINCE)
 
 
 def _describe(broker: BrokerContext, kind: ResourceKind, name: str) -> list[DescribedConfig]:
