@@ -18,6 +18,7 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Iterable, Sized
 from dataclasses import dataclass
+from operator import attrgetter
 from typing import TypeAlias
 from uuid import UUID
 
@@ -126,10 +127,6 @@ class Wanted:
             self.partition.waiters.pop(self, None)
 
 
-def _place(wanted: Wanted) -> int:
-    return wanted.place
-
-
 class FetchSession:
     """One client's partitions. Made by `FetchSessions.begin`."""
 
@@ -181,7 +178,7 @@ class FetchSession:
         """The partitions that may have something to say, in the order to read them."""
         if len(self.stirred) < 2:
             return list(self.stirred)
-        return sorted(self.stirred, key=_place)
+        return sorted(self.stirred, key=attrgetter("place"))
 
     def has(self, wanted: Wanted) -> bool:
         """Whether this very partition is still one of the session's: it may be forgotten while a fetch waits."""

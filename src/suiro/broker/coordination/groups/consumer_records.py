@@ -29,15 +29,8 @@ from suiro.broker.coordination.groups.consumer_member import (
 from suiro.broker.coordination.groups.regexes import ResolvedRegex
 from suiro.protocol.fields import FieldReader, FieldWriter
 
-_GROUP_EPOCH, _TOPIC_METADATA, _SUBSCRIPTION, _TARGET_EPOCH, _TARGET, _OWNERSHIP, _REGEX = (
-    3,
-    4,
-    5,
-    6,
-    7,
-    8,
-    16,
-)
+_KINDS = (3, 4, 5, 6, 7, 8, 16)
+_GROUP_EPOCH, _TOPIC_METADATA, _SUBSCRIPTION, _TARGET_EPOCH, _TARGET, _OWNERSHIP, _REGEX = _KINDS
 _VERSION = 0
 _NULL, _PRESENT = b"\0", 1  # of a structure in a tagged field
 
@@ -92,22 +85,14 @@ def encode(group_id: str, record: ConsumerRecord) -> tuple[bytes, bytes | None]:
     """(key, value)."""
     match record:
         case GroupEpoch(epoch, metadata_hash):
-            key = _key(_GROUP_EPOCH, group_id)
-            if epoch is None:
-                return key, None
-            tagged = {} if metadata_hash == 0 else {0: FieldWriter().int64(metadata_hash).done()}
-            return key, _value().int32(epoch).tags(tagged).done()
+            return _key(_GROUP_EPOCH, group_id), _encode_number(epoch, metadata_hash)
         case TopicMetadata():
             return _key(_TOPIC_METADATA, group_id), None
         case Subscription(member_id, member):
             key = _key(_SUBSCRIPTION, group_id, member_id)
             return key, None if member is None else _encode_subscription(member)
         case TargetEpoch(epoch, timestamp_ms):
-            key = _key(_TARGET_EPOCH, group_id)
-            if epoch is None:
-                return key, None
-            tagged = {} if timestamp_ms == 0 else {0: FieldWriter().int64(timestamp_ms).done()}
-            return key, _value().int32(epoch).tags(tagged).done()
+            return _key(_TARGET_EPOCH, group_id), _encode_number(epoch, timestamp_ms)
         case Target(member_id, partitions):
             key = _key(_TARGET, group_id, member_id)
             return key, None if partitions is None else _encode_target(partitions)
@@ -123,7 +108,7 @@ def decode(key: bytes, value: bytes | None) -> tuple[str, ConsumerRecord] | None
     """(group id, record); None if the key is of another kind of record."""
     reader = FieldReader(key)
     kind = reader.int16()
-    if kind not in (_GROUP_EPOCH, _TOPIC_METADATA, _SUBSCRIPTION, _TARGET_EPOCH, _TARGET, _OWNERSHIP, _REGEX):
+    if kind not in _KINDS:
         return None
     group_id = reader.string()
     if kind == _TOPIC_METADATA:
@@ -154,6 +139,12 @@ def _key(kind: int, *names: str) -> bytes:
 
 def _value() -> FieldWriter:
     return FieldWriter().int16(_VERSION)
+
+
+def _encode_number(number: int | None, tagged: int) -> bytes | None:
+    if number is None:
+        return None
+    return _value().int32(number).tags({0: FieldWriter().int64(tagged).done()} if tagged else {}).done()
 
 
 def _number_and_tagged(fields: FieldReader) -> tuple[int, int]:

@@ -75,8 +75,9 @@ class TransactionCoordinator:
                 "finishing transaction of %s: %s", transaction.transactional_id, transaction.state.name
             )
             self._complete(transaction)
-        for partition in topic.partitions if topic else ():
-            self._compact(partition, len(topic.partitions) if topic else 1)
+        if topic is not None:
+            for partition in topic.partitions:
+                self._compact(partition, len(topic.partitions))
 
     def _compact(self, partition: Partition, count: int) -> None:
         live = [
