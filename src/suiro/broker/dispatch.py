@@ -3,7 +3,7 @@
 The table in `apis` has the APIs and their versions. A handler module is imported, and its messages'
 schema is loaded, when the first request needs it: that keeps the start short.
 
-A handler is a function `handle(broker, exchange, request)`. It returns an `answers.Answer`: the response (a kio
+A handler is a function `handle(exchange, request)`. It returns an `answers.Answer`: the response (a kio
 message, or pieces with file regions), one that comes `Later`, or `NOTHING`.
 """
 
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-Handler: TypeAlias = Callable[[BrokerContext, Exchange, Any], Answer]
+Handler: TypeAlias = Callable[[Exchange, Any], Answer]
 
 FETCH_KEY = 1
 SASL_HANDSHAKE_KEY = 17
@@ -110,7 +110,7 @@ class Dispatcher:
             handler = self._handlers.get(api.key) or self._handler(api)
             if self._broker.faults is not None:
                 handler = self._broker.faults.around(api.name, handler)
-            answer = handler(self._broker, exchange, request)
+            answer = handler(exchange, request)
             exchange.write_denials()  # before the client knows of them
             done = exchange.finish(answer)
         except BadFrameError:  # what the handler found makes no sense: the connection says so and closes

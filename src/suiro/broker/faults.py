@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-Handler: TypeAlias = "Callable[[BrokerContext, Exchange, Any], Any]"
+Handler: TypeAlias = "Callable[[Exchange, Any], Any]"
 
 _TOPIC_FIELDS = ("topic", "name", "topic_name")
 _PARTITION_FIELDS = ("partition_index", "index", "partition")
@@ -107,11 +107,11 @@ class Faults:
         if not any(rule.api == api for rule in self._rules):
             return handler
 
-        def handle(broker: BrokerContext, exchange: Exchange, request: Any) -> Answer:
-            rule = self._take(api, broker, request)
+        def handle(exchange: Exchange, request: Any) -> Answer:
+            rule = self._take(api, exchange.broker, request)
             if rule is None:
-                return handler(broker, exchange, request)
-            return self._act(rule, handler, broker, exchange, request)
+                return handler(exchange, request)
+            return self._act(rule, handler, exchange, request)
 
         return handle
 
@@ -129,45 +129,41 @@ class Faults:
             return rule
         return None
 
-    def _act(
-        self, rule: Rule, handler: Handler, broker: BrokerContext, exchange: Exchange, request: Any
-    ) -> Answer:
+    def _act(self, rule: Rule, handler: Handler, exchange: Exchange, request: Any) -> Answer:
         match rule.fault:
             case Error(code=code):
-                return _refuse(rule, code, handler, broker, exchange, request)
+                return _refuse(rule, code, handler, exchange, request)
             case Delay(ms=ms):
                 later = Later()
-                broker.loop.call_later(ms / 1000, _late, later, handler, broker, exchange, request)
+                exchange.broker.loop.call_later(ms / 1000, _late, later, handler, exchange, request)
                 return later
             case Drop(handled=handled) | Crash(handled=handled):
-                answer = handler(broker, exchange, request) if handled else NOTHING
+                answer = handler(exchange, request) if handled else NOTHING
                 if isinstance(rule.fault, Crash):
                     self._crash()
                 exchange.connection.close()
                 return answer if isinstance(answer, Later) else Later()
 
 
-def _late(later: Later, handler: Handler, broker: BrokerContext, exchange: Exchange, request: Any) -> None:
+def _late(later: Later, handler: Handler, exchange: Exchange, request: Any) -> None:
     if not exchange.connection.is_open:
         return
     try:
-        later.follow(handler(broker, exchange, request))
+        later.follow(handler(exchange, request))
     except Exception:
         logger.exception("a delayed request failed; closing its connection")
         exchange.connection.close()
 
 
-def _refuse(
-    rule: Rule, code: ErrorCode, handler: Handler, broker: BrokerContext, exchange: Exchange, request: Any
-) -> Answer:
+def _refuse(rule: Rule, code: ErrorCode, handler: Handler, exchange: Exchange, request: Any) -> Answer:
     """The error for what the rule names. What it does not name is handled, where the answer can take both."""
-    refused, rest = _split(broker, request, rule)
+    refused, rest = _split(exchange.broker, request, rule)
     answer: Response = _mirror(exchange.response_class, refused, code)
     if rule.topic is None or rest is None:
         if rule.topic is not None and exchange.api_key == messages.API_KEYS["metadata"]:
-            answer = _with_error(handler(broker, exchange, request), rule, code)
+            answer = _with_error(handler(exchange, request), rule, code)
         return answer
-    answered = handler(broker, exchange, rest)
+    answered = handler(exchange, rest)
     if isinstance(answered, Later) or answered is NOTHING or exchange.api_key == messages.API_KEYS["fetch"]:
         return answer  # a long poll is not waited for: the client asks again for the others
     if isinstance(answered, RawResponse):

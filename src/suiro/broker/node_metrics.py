@@ -51,10 +51,7 @@ def offer_gauges(broker: BrokerContext, cleaner: Cleaner) -> None:
     gauge(_CONTROLLER + "offlinepartitionscount", offline)
     gauge("kafka_server_kafkaserver_brokerstate", lambda: _RUNNING)
     gauge(_REPLICAS + "produceridcount", lambda: _producers(broker))
-    gauge(
-        "kafka_log_logcleanermanager_uncleanable_partitions_count",
-        lambda: cleaner.uncleanable_partitions,
-    )
+    gauge("kafka_log_logcleanermanager_uncleanable_partitions_count", lambda: cleaner.uncleanable_partitions)
     gauge("kafka_coordinator_group_groupmetadatamanager_numoffsets", lambda: _offsets(broker))
     gauges("kafka_server_group_coordinator_metrics_group_count", lambda: _groups(broker))
     gauges(

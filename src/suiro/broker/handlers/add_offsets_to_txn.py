@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from suiro.broker.answers import Answer
-from suiro.broker.context import BrokerContext
 from suiro.broker.coordination.transactions.state import V1
 from suiro.broker.exchange import Exchange
 from suiro.broker.security import Operation, ResourceType
@@ -15,14 +14,14 @@ if TYPE_CHECKING:
     from kio.schema.add_offsets_to_txn.v4.request import AddOffsetsToTxnRequest
 
 
-def handle(broker: BrokerContext, exchange: Exchange, request: AddOffsetsToTxnRequest) -> Answer:
+def handle(exchange: Exchange, request: AddOffsetsToTxnRequest) -> Answer:
     if not exchange.may(Operation.WRITE, ResourceType.TRANSACTIONAL_ID, request.transactional_id):
         code = ErrorCode.transactional_id_authorization_failed
     elif not exchange.may(Operation.READ, ResourceType.GROUP, request.group_id):
         code = ErrorCode.group_authorization_failed
     else:
-        offsets = broker.groups.partition_of(request.group_id)
-        code = broker.transactions.add_partitions(
+        offsets = exchange.broker.groups.partition_of(request.group_id)
+        code = exchange.broker.transactions.add_partitions(
             request.transactional_id,
             producer_id=request.producer_id,
             producer_epoch=request.producer_epoch,

@@ -23,33 +23,28 @@ if TYPE_CHECKING:
     from kio.schema.add_partitions_to_txn.v5.request import AddPartitionsToTxnRequest
 
 
-def handle(broker: BrokerContext, exchange: Exchange, request: AddPartitionsToTxnRequest) -> Answer:
+def handle(exchange: Exchange, request: AddPartitionsToTxnRequest) -> Answer:
     if exchange.version < 4:
         own = cast("OwnRequest", request)
-        codes = _add_own(broker, exchange, own)
+        codes = _add_own(exchange, own)
         results = _results(exchange, own.v3_and_below_topics, codes)
         return exchange.response(results_by_topic_v3_and_below=results)
     if not exchange.may_on_cluster(Operation.CLUSTER_ACTION):
-        return exchange.response(
-            error_code=ErrorCode.cluster_authorization_failed,
-            results_by_transaction=(),
-        )
+        return exchange.response(error_code=ErrorCode.cluster_authorization_failed, results_by_transaction=())
     return exchange.response(
         error_code=ErrorCode.none,
         results_by_transaction=tuple(
             exchange.make(
                 "AddPartitionsToTxnResult",
                 transactional_id=transaction.transactional_id,
-                topic_results=_results(exchange, transaction.topics, _add_or_verify(broker, transaction)),
+                topic_results=_results(exchange, transaction.topics, _add_or_verify(exchange.broker, transaction)),
             )
             for transaction in request.transactions
         ),
     )
 
 
-def _add_own(
-    broker: BrokerContext, exchange: Exchange, request: OwnRequest
-) -> Mapping[TopicPartition, ErrorCode]:
+def _add_own(exchange: Exchange, request: OwnRequest) -> Mapping[TopicPartition, ErrorCode]:
     wanted = _places(request.v3_and_below_topics)
     transactional_id = request.v3_and_below_transactional_id
     if not exchange.may(Operation.WRITE, ResourceType.TRANSACTIONAL_ID, transactional_id):
@@ -59,10 +54,10 @@ def _add_own(
         for topic in {topic for topic, _ in wanted}
         if topic in INTERNAL_TOPICS or not exchange.may(Operation.WRITE, ResourceType.TOPIC, topic)
     }
-    refused = _refused(broker, wanted, forbidden)
+    refused = _refused(exchange.broker, wanted, forbidden)
     if refused:
         return refused
-    code = broker.transactions.add_partitions(
+    code = exchange.broker.transactions.add_partitions(
         transactional_id,
         producer_id=request.v3_and_below_producer_id,
         producer_epoch=request.v3_and_below_producer_epoch,

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from suiro.broker.answers import Answer
-from suiro.broker.context import BrokerContext
 from suiro.broker.exchange import Exchange
 from suiro.broker.quotas import Alteration, QuotaEntity
 from suiro.broker.security import Operation
@@ -16,7 +15,7 @@ if TYPE_CHECKING:
     from kio.schema.alter_client_quotas.v1.request import AlterClientQuotasRequest
 
 
-def handle(broker: BrokerContext, exchange: Exchange, request: AlterClientQuotasRequest) -> Answer:
+def handle(exchange: Exchange, request: AlterClientQuotasRequest) -> Answer:
     alterations = [
         Alteration(
             entity=QuotaEntity.of({part.entity_type: part.entity_name for part in entry.entity}),
@@ -27,7 +26,7 @@ def handle(broker: BrokerContext, exchange: Exchange, request: AlterClientQuotas
     results: dict[QuotaEntity, tuple[ErrorCode, str] | None]
     if exchange.may_on_cluster(Operation.ALTER_CONFIGS):
         try:
-            results = broker.client_quotas.store.alter(alterations, validate_only=request.validate_only)
+            results = exchange.broker.client_quotas.store.alter(alterations, validate_only=request.validate_only)
         except StorageError as error:
             results = {alteration.entity: (error.code, str(error)) for alteration in alterations}
     else:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from suiro.broker.answers import Answer
-from suiro.broker.context import BrokerContext
 from suiro.broker.exchange import Exchange
 from suiro.broker.handlers.shared.config_changes import (
     alter_settings,
@@ -23,7 +22,7 @@ if TYPE_CHECKING:
     from kio.schema.alter_configs.v2.request import AlterConfigsRequest
 
 
-def handle(broker: BrokerContext, exchange: Exchange, request: AlterConfigsRequest) -> Answer:
+def handle(exchange: Exchange, request: AlterConfigsRequest) -> Answer:
     def alter(resource: Any) -> None:
         refuse_nulls(config.name for config in resource.configs if config.value is None)
         kind = kind_of(resource.resource_type)
@@ -32,7 +31,7 @@ def handle(broker: BrokerContext, exchange: Exchange, request: AlterConfigsReque
         check_may(exchange, Operation.ALTER_CONFIGS, kind, resource.resource_name)
         content = {config.name: config.value for config in resource.configs}
         alter_settings(
-            broker, kind, resource.resource_name, lambda _: content, validate_only=request.validate_only
+            exchange.broker, kind, resource.resource_name, lambda _: content, validate_only=request.validate_only
         )
 
     return exchange.in_steps(answer_each(exchange, request.resources, alter))

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from kio.schema.alter_partition_reassignments.v1.request import AlterPartitionReassignmentsRequest
 
 
-def handle(broker: BrokerContext, exchange: Exchange, request: AlterPartitionReassignmentsRequest) -> Answer:
+def handle(exchange: Exchange, request: AlterPartitionReassignmentsRequest) -> Answer:
     code, message = ErrorCode.none, None
     if not exchange.may_on_cluster(Operation.ALTER):
         code, message = ErrorCode.cluster_authorization_failed, "Cluster authorization failed."
@@ -27,7 +27,7 @@ def handle(broker: BrokerContext, exchange: Exchange, request: AlterPartitionRea
         for partition in topic.partitions:
             outcome: tuple[ErrorCode, str | None] = (code, message)
             if code is ErrorCode.none:
-                outcome = _reassign(broker, topic.name, partition.partition_index, partition.replicas)
+                outcome = _reassign(exchange.broker, topic.name, partition.partition_index, partition.replicas)
             outcomes.append(
                 exchange.make(
                     "ReassignablePartitionResponse",

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from kio.schema.alter_replica_log_dirs.v2.request import AlterReplicaLogDirsRequest
 
 
-def handle(broker: BrokerContext, exchange: Exchange, request: AlterReplicaLogDirsRequest) -> Answer:
+def handle(exchange: Exchange, request: AlterReplicaLogDirsRequest) -> Answer:
     allowed = exchange.may_on_cluster(Operation.ALTER)
     # A partition that is named under two directories goes by the last, as in Kafka.
     wishes: dict[str, dict[int, str]] = {}
@@ -31,7 +31,7 @@ def handle(broker: BrokerContext, exchange: Exchange, request: AlterReplicaLogDi
                     exchange.make(
                         "AlterReplicaLogDirPartitionResult",
                         partition_index=index,
-                        error_code=_code(broker, name, index, path)
+                        error_code=_code(exchange.broker, name, index, path)
                         if allowed
                         else ErrorCode.cluster_authorization_failed,
                     )

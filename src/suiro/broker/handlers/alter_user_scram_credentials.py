@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 _TWICE = (ErrorCode.duplicate_resource, "A user credential cannot be altered twice in the same request")
 
 
-def handle(broker: BrokerContext, exchange: Exchange, request: AlterUserScramCredentialsRequest) -> Answer:
+def handle(exchange: Exchange, request: AlterUserScramCredentialsRequest) -> Answer:
     if not exchange.may_on_cluster(Operation.ALTER):
         refusal = (ErrorCode.cluster_authorization_failed, "Cluster authorization failed.")
         named: tuple[Any, ...] = (*request.deletions, *request.upsertions)
@@ -51,11 +51,11 @@ def handle(broker: BrokerContext, exchange: Exchange, request: AlterUserScramCre
             else:
                 into[name] = item
 
-    sort(request.deletions, deletions, lambda item: _problem_of_deletion(broker, item))
+    sort(request.deletions, deletions, lambda item: _problem_of_deletion(exchange.broker, item))
     sort(request.upsertions, upsertions, _problem_of_upsertion)
     outcome: tuple[ErrorCode, str | None] = (ErrorCode.none, None)
     try:
-        broker.scram.change(
+        exchange.broker.scram.change(
             remove=[(item.name, MECHANISM_NUMBERS[item.mechanism]) for item in deletions.values()],
             put={
                 (item.name, MECHANISM_NUMBERS[item.mechanism]): _credential(item)

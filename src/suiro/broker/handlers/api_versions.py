@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any
 
 from suiro.broker.answers import Answer
 from suiro.broker.apis import API_VERSIONS_KEY, APIS
-from suiro.broker.context import BrokerContext
 from suiro.broker.exchange import Exchange, build
 from suiro.broker.settings.features import SUPPORTED
 from suiro.protocol import messages
@@ -22,7 +21,7 @@ _TOLD_FROM = {0: 0}
 """Produce is told from version 0 on although it is served from 3: librdkafka asks for it (KIP-896)."""
 
 
-def handle(broker: BrokerContext, exchange: Exchange, request: ApiVersionsRequest) -> Answer:
+def handle(exchange: Exchange, request: ApiVersionsRequest) -> Answer:
     if exchange.version >= 3:
         names = (request.client_software_name, request.client_software_version)
         if not all(_LEGAL_SOFTWARE.fullmatch(name) for name in names):
@@ -39,21 +38,21 @@ def handle(broker: BrokerContext, exchange: Exchange, request: ApiVersionsReques
             )
             for api in APIS.values()
         ),
-        **(_features(broker, exchange) if exchange.version >= 3 else {}),
+        **(_features(exchange) if exchange.version >= 3 else {}),
     )
 
 
-def _features(broker: BrokerContext, exchange: Exchange) -> dict[str, Any]:
+def _features(exchange: Exchange) -> dict[str, Any]:
     return {
         "supported_features": tuple(
             exchange.make("SupportedFeatureKey", name=name, min_version=low, max_version=high)
             for name, (low, high) in SUPPORTED.items()
             if low > 0 or exchange.version >= 4  # older clients fail at a lowest level of 0 (KAFKA-17011)
         ),
-        "finalized_features_epoch": broker.features.epoch,
+        "finalized_features_epoch": exchange.broker.features.epoch,
         "finalized_features": tuple(
             exchange.make("FinalizedFeatureKey", name=name, max_version_level=level, min_version_level=level)
-            for name, level in broker.features.finalized.items()
+            for name, level in exchange.broker.features.finalized.items()
             if level > 0
         ),
     }

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
 from suiro.broker.answers import Answer
-from suiro.broker.context import BrokerContext
 from suiro.broker.coordination.groups.consumer_group import ConsumerGroup
 from suiro.broker.coordination.groups.consumer_member import ConsumerMember
 from suiro.broker.exchange import OPERATIONS_NOT_ASKED, Exchange
@@ -21,7 +20,7 @@ if TYPE_CHECKING:
 _CLASSIC, _CONSUMER = 0, 1
 
 
-def handle(broker: BrokerContext, exchange: Exchange, request: ConsumerGroupDescribeRequest) -> Answer:
+def handle(exchange: Exchange, request: ConsumerGroupDescribeRequest) -> Answer:
     refused, described = [], []
     # Each once: a large group named thousands of times would fill the node's memory.
     for group_id in dict.fromkeys(request.group_ids):
@@ -30,13 +29,12 @@ def handle(broker: BrokerContext, exchange: Exchange, request: ConsumerGroupDesc
         elif not group_id:
             refused.append(_refused(exchange, "", ErrorCode.invalid_group_id))
         else:
-            described.append(_one(broker, exchange, request, group_id))
+            described.append(_one(exchange, request, group_id))
     return exchange.response(groups=(*refused, *described))
 
 
-def _one(
-    broker: BrokerContext, exchange: Exchange, request: ConsumerGroupDescribeRequest, group_id: str
-) -> Any:
+def _one(exchange: Exchange, request: ConsumerGroupDescribeRequest, group_id: str) -> Any:
+    broker = exchange.broker
     group = broker.groups.current(group_id)
     if not isinstance(group, ConsumerGroup):
         why = "not found" if group is None else "is not a consumer group"
@@ -64,14 +62,14 @@ def _one(
         group_epoch=group.group_epoch,
         assignment_epoch=group.assignment_epoch,
         assignor_name=group.assignor or limits.assignors[0],
-        members=tuple(_member(broker, exchange, group, member) for member in group.members.values()),
+        members=tuple(_member(exchange, group, member) for member in group.members.values()),
         authorized_operations=exchange.operations(
             ResourceType.GROUP, group_id, asked=request.include_authorized_operations
         ),
     )
 
 
-def _member(broker: BrokerContext, exchange: Exchange, group: ConsumerGroup, member: ConsumerMember) -> Any:
+def _member(exchange: Exchange, group: ConsumerGroup, member: ConsumerMember) -> Any:
     owned: dict[UUID, list[int]] = {}
     for part in (member.assigned, member.pending_revocation):
         for topic_id, epochs in part.items():
@@ -86,17 +84,17 @@ def _member(broker: BrokerContext, exchange: Exchange, group: ConsumerGroup, mem
         client_host=member.client_host,
         subscribed_topic_names=tuple(sorted(member.topic_names)),
         subscribed_topic_regex=member.topic_regex,
-        assignment=_assignment(broker, exchange, owned),
-        target_assignment=_assignment(broker, exchange, group.target.get(member.member_id, {})),
+        assignment=_assignment(exchange, owned),
+        target_assignment=_assignment(exchange, group.target.get(member.member_id, {})),
         member_type=_CONSUMER if member.classic is None else _CLASSIC,
     )
 
 
-def _assignment(broker: BrokerContext, exchange: Exchange, partitions: Mapping[UUID, Iterable[int]]) -> Any:
+def _assignment(exchange: Exchange, partitions: Mapping[UUID, Iterable[int]]) -> Any:
     """Topics that were deleted meanwhile are left out."""
     made = []
     for topic_id, some in partitions.items():
-        topic = broker.topics.topic_by_id(topic_id)
+        topic = exchange.broker.topics.topic_by_id(topic_id)
         if topic is not None:
             made.append(
                 exchange.make(

@@ -6,7 +6,6 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 from suiro.broker.answers import Answer, Response
-from suiro.broker.context import BrokerContext
 from suiro.broker.coordination.groups.consumer_edge import new_member_id
 from suiro.broker.coordination.groups.consumer_member import (
     JOINING_EPOCH,
@@ -27,15 +26,15 @@ if TYPE_CHECKING:
 _NOT_NOW = timedelta(0)
 
 
-def handle(broker: BrokerContext, exchange: Exchange, request: ConsumerGroupHeartbeatRequest) -> Answer:
+def handle(exchange: Exchange, request: ConsumerGroupHeartbeatRequest) -> Answer:
     if not exchange.may(Operation.READ, ResourceType.GROUP, request.group_id):
         return _refused(exchange, ErrorCode.group_authorization_failed, None)
     names = request.subscribed_topic_names or ()
     if not all(exchange.may(Operation.DESCRIBE, ResourceType.TOPIC, name) for name in set(names)):
         return _refused(exchange, ErrorCode.topic_authorization_failed, None)
     try:
-        _check_form(broker, exchange, request)
-        reply = broker.groups.consumers.heartbeat(
+        _check_form(exchange, request)
+        reply = exchange.broker.groups.consumers.heartbeat(
             request.group_id,
             _heartbeat(exchange, request),
             may_describe=lambda name: exchange.permits(Operation.DESCRIBE, ResourceType.TOPIC, name),
@@ -52,7 +51,7 @@ def handle(broker: BrokerContext, exchange: Exchange, request: ConsumerGroupHear
             ),
         )
     leaves = reply.member_epoch < JOINING_EPOCH
-    interval_ms = 0 if leaves else broker.groups.consumers.limits(request.group_id).heartbeat_interval_ms
+    interval_ms = 0 if leaves else exchange.broker.groups.consumers.limits(request.group_id).heartbeat_interval_ms
     return exchange.response(
         error_code=ErrorCode.none,
         member_id=reply.member_id,
@@ -88,7 +87,7 @@ def _heartbeat(exchange: Exchange, request: ConsumerGroupHeartbeatRequest) -> He
     )
 
 
-def _check_form(broker: BrokerContext, exchange: Exchange, request: ConsumerGroupHeartbeatRequest) -> None:
+def _check_form(exchange: Exchange, request: ConsumerGroupHeartbeatRequest) -> None:
     """Raises `GroupRefusal`."""
     epoch = request.member_epoch
     regex = getattr(request, "subscribed_topic_regex", None)
@@ -111,7 +110,7 @@ def _check_form(broker: BrokerContext, exchange: Exchange, request: ConsumerGrou
             raise _invalid("InstanceId can't be null.")
     elif epoch < STATIC_LEAVING_EPOCH:
         raise _invalid("MemberEpoch is invalid.")
-    known = broker.groups.consumers.limits(request.group_id).assignors
+    known = exchange.broker.groups.consumers.limits(request.group_id).assignors
     if request.server_assignor is not None and request.server_assignor not in known:
         raise GroupRefusal(
             ErrorCode.unsupported_assignor,

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from suiro.broker.answers import Answer, Response
-from suiro.broker.context import BrokerContext
 from suiro.broker.exchange import Exchange
 from suiro.broker.handlers.shared.acl_requests import check_known, rules_to_change
 from suiro.broker.refusals import RefusedError
@@ -18,7 +17,7 @@ if TYPE_CHECKING:
     from kio.schema.create_acls.v3.request import CreateAclsRequest
 
 
-def handle(broker: BrokerContext, exchange: Exchange, request: CreateAclsRequest) -> Answer:
+def handle(exchange: Exchange, request: CreateAclsRequest) -> Answer:
     for creation in request.creations:
         check_known(
             creation,
@@ -40,7 +39,7 @@ def handle(broker: BrokerContext, exchange: Exchange, request: CreateAclsRequest
         for creation in request.creations
     ]
     try:
-        rules = rules_to_change(broker, exchange)
+        rules = rules_to_change(exchange)
         if any(_is_a_filters(acl) for acl in acls):  # where one is, Kafka fails with all of them
             return _response(exchange, [(ErrorCode.unknown_server_error, None)] * len(acls))
         problems = [_problem(acl) for acl in acls]

@@ -23,16 +23,14 @@ if TYPE_CHECKING:
 MAX_NEW_PARTITIONS = 10_000
 
 
-def handle(broker: BrokerContext, exchange: Exchange, request: CreatePartitionsRequest) -> Answer:
-    return exchange.in_steps(_grow_all(broker, exchange, request))
+def handle(exchange: Exchange, request: CreatePartitionsRequest) -> Answer:
+    return exchange.in_steps(_grow_all(exchange, request))
 
 
-def _grow_all(
-    broker: BrokerContext, exchange: Exchange, request: CreatePartitionsRequest
-) -> Generator[None, None, Any]:
+def _grow_all(exchange: Exchange, request: CreatePartitionsRequest) -> Generator[None, None, Any]:
     times = Counter(entry.name for entry in request.topics)
     session = exchange.connection.session
-    quota = broker.client_quotas.mutations(session, exchange.client_id, strict=exchange.version >= 3)
+    quota = exchange.broker.client_quotas.mutations(session, exchange.client_id, strict=exchange.version >= 3)
     results = []
     for entry in {entry.name: entry for entry in request.topics}.values():
         code, message = ErrorCode.none, None
@@ -41,7 +39,7 @@ def _grow_all(
                 raise RefusedError(ErrorCode.invalid_request, "Duplicate topic name.")
             if not exchange.may(Operation.ALTER, ResourceType.TOPIC, entry.name):
                 raise RefusedError(ErrorCode.topic_authorization_failed)
-            yield from _grow(broker, entry, quota, validate_only=request.validate_only)
+            yield from _grow(exchange.broker, entry, quota, validate_only=request.validate_only)
         except (RefusedError, StorageError) as error:
             code, message = error.code, str(error) or None
         results.append(

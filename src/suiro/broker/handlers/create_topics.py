@@ -32,7 +32,8 @@ itself, a partition in each step."""
 _FLEXIBLE_SINCE = 5
 
 
-def handle(broker: BrokerContext, exchange: Exchange, request: CreateTopicsRequest) -> Answer:
+def handle(exchange: Exchange, request: CreateTopicsRequest) -> Answer:
+    broker = exchange.broker
     named = Counter(entry.name for entry in request.topics)
     refused: dict[str, RefusedError] = {}
     wanted = []
@@ -62,11 +63,10 @@ def handle(broker: BrokerContext, exchange: Exchange, request: CreateTopicsReque
             refused[entry.name] = refusal
     results = [write_value(_refusal(exchange, name, refusal)) for name, refusal in refused.items()]
     left = [entry for entry in wanted if entry.name not in refused]
-    return exchange.in_steps(_create_all(broker, exchange, request, left, quota, results))
+    return exchange.in_steps(_create_all(exchange, request, left, quota, results))
 
 
 def _create_all(
-    broker: BrokerContext,
     exchange: Exchange,
     request: CreateTopicsRequest,
     wanted: Sequence[Any],
@@ -74,13 +74,14 @@ def _create_all(
     results: list[bytes],
 ) -> Generator[None, None, RawResponse]:
     """A share of the topics in each step. What becomes of each is laid out at once: with its settings it is long."""
+    broker = exchange.broker
     for some in _shares(broker, wanted):
         while any(broker.topics.is_changing(entry.name) for entry in some):
             yield
         if len(some) == 1 and _partitions_asked(broker, some[0]) > PARTITIONS_A_STEP:
-            made = [(yield from _create_large(broker, exchange, some[0], quota, request.validate_only))]
+            made = [(yield from _create_large(exchange, some[0], quota, request.validate_only))]
         else:
-            made = _create_together(broker, exchange, some, quota, validate_only=request.validate_only)
+            made = _create_together(exchange, some, quota, validate_only=request.validate_only)
         results += [write_value(result) for result in made]
         yield
     exchange.throttle(quota.throttle_ms)
@@ -105,7 +106,6 @@ def _shares(broker: BrokerContext, wanted: Sequence[Any]) -> Iterator[list[Any]]
 
 
 def _create_together(
-    broker: BrokerContext,
     exchange: Exchange,
     wanted: Iterable[Any],
     quota: MutationQuota,
@@ -114,14 +114,14 @@ def _create_together(
 ) -> list[Any]:
     made: list[Any] = []
     try:
-        with broker.topics.together():
+        with exchange.broker.topics.together():
             for entry in wanted:
                 try:
-                    made.append(_create(broker, exchange, entry, quota, validate_only=validate_only))
+                    made.append(_create(exchange, entry, quota, validate_only=validate_only))
                 except (RefusedError, StorageError) as error:
                     made.append(_refusal(exchange, entry.name, error))
     except StorageError as error:  # none of them is surely on the disk
-        made = [_take_back(broker, exchange, result, error) for result in made]
+        made = [_take_back(exchange, result, error) for result in made]
     return made
 
 
@@ -142,27 +142,25 @@ def _check_name(broker: BrokerContext, name: str) -> None:
 
 
 def _create_large(
-    broker: BrokerContext, exchange: Exchange, entry: Any, quota: MutationQuota, validate_only: bool
+    exchange: Exchange, entry: Any, quota: MutationQuota, validate_only: bool
 ) -> Generator[None, None, Any]:
     try:
-        partitions, configs = _checked(broker, entry, quota)
+        partitions, configs = _checked(exchange.broker, entry, quota)
         if validate_only:
-            return _created(broker, exchange, entry.name, uuid4(), partitions, configs)
-        topic = yield from broker.creating_topic(entry.name, partitions=partitions, configs=configs)
+            return _created(exchange, entry.name, uuid4(), partitions, configs)
+        topic = yield from exchange.broker.creating_topic(entry.name, partitions=partitions, configs=configs)
     except (RefusedError, StorageError) as error:
         return _refusal(exchange, entry.name, error)
-    return _created(broker, exchange, topic.name, topic.topic_id, len(topic.partitions), topic.configs)
+    return _created(exchange, topic.name, topic.topic_id, len(topic.partitions), topic.configs)
 
 
-def _create(
-    broker: BrokerContext, exchange: Exchange, entry: Any, quota: MutationQuota, *, validate_only: bool
-) -> Any:
-    partitions, configs = _checked(broker, entry, quota)
+def _create(exchange: Exchange, entry: Any, quota: MutationQuota, *, validate_only: bool) -> Any:
+    partitions, configs = _checked(exchange.broker, entry, quota)
     topic_id = uuid4()
     if not validate_only:
-        topic = broker.create_topic(entry.name, partitions=partitions, configs=configs)
+        topic = exchange.broker.create_topic(entry.name, partitions=partitions, configs=configs)
         topic_id, partitions, configs = topic.topic_id, len(topic.partitions), topic.configs
-    return _created(broker, exchange, entry.name, topic_id, partitions, configs)
+    return _created(exchange, entry.name, topic_id, partitions, configs)
 
 
 def _checked(broker: BrokerContext, entry: Any, quota: MutationQuota) -> tuple[int, dict[str, str]]:
@@ -183,13 +181,13 @@ def _checked(broker: BrokerContext, entry: Any, quota: MutationQuota) -> tuple[i
     return partitions, configs
 
 
-def _take_back(broker: BrokerContext, exchange: Exchange, result: Any, error: StorageError) -> Any:
+def _take_back(exchange: Exchange, result: Any, error: StorageError) -> Any:
     """A topic that was made for this request goes again."""
-    topic = broker.topics.topic(result.name)
+    topic = exchange.broker.topics.topic(result.name)
     if result.error_code is not ErrorCode.none or topic is None or topic.topic_id != result.topic_id:
         return result
     with contextlib.suppress(StorageError):
-        broker.delete_topic(topic)
+        exchange.broker.delete_topic(topic)
     return _refusal(exchange, result.name, error)
 
 
@@ -240,14 +238,7 @@ def _refusal(exchange: Exchange, name: str, refusal: RefusedError | StorageError
     )
 
 
-def _created(
-    broker: BrokerContext,
-    exchange: Exchange,
-    name: str,
-    topic_id: UUID,
-    partitions: int,
-    configs: dict[str, str],
-) -> Any:
+def _created(exchange: Exchange, name: str, topic_id: UUID, partitions: int, configs: dict[str, str]) -> Any:
     made: dict[str, Any] = {
         "name": name,
         "topic_id": topic_id,
@@ -269,6 +260,6 @@ def _created(
             config_source=config.source,
             is_sensitive=config.sensitive,
         )
-        for config in describe_topic_configs(configs, broker.dynamic_settings)
+        for config in describe_topic_configs(configs, exchange.broker.dynamic_settings)
     )
     return exchange.make("CreatableTopicResult", **made, num_partitions=partitions, replication_factor=1)

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from suiro.broker.answers import Answer, Response
-from suiro.broker.context import BrokerContext
 from suiro.broker.exchange import Exchange
 from suiro.broker.handlers.shared.acl_requests import read_filter, rules_to_change
 from suiro.broker.refusals import RefusedError
@@ -18,10 +17,10 @@ if TYPE_CHECKING:
     from kio.schema.delete_acls.v3.request import DeleteAclsRequest
 
 
-def handle(broker: BrokerContext, exchange: Exchange, request: DeleteAclsRequest) -> Answer:
+def handle(exchange: Exchange, request: DeleteAclsRequest) -> Answer:
     filters = [read_filter(item) for item in request.filters]
     try:
-        rules = rules_to_change(broker, exchange)
+        rules = rules_to_change(exchange)
         found = [rules.matching(wanted) for wanted in filters]  # nothing, where a word is not known
         rules.remove(acl for acls in found for acl in acls)
     except (RefusedError, StorageError) as error:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from suiro.broker.answers import Answer
-from suiro.broker.context import BrokerContext
 from suiro.broker.exchange import Exchange
 from suiro.broker.security import Operation, ResourceType
 from suiro.protocol.messages import ErrorCode
@@ -14,13 +13,13 @@ if TYPE_CHECKING:
     from kio.schema.delete_groups.v2.request import DeleteGroupsRequest
 
 
-def handle(broker: BrokerContext, exchange: Exchange, request: DeleteGroupsRequest) -> Answer:
+def handle(exchange: Exchange, request: DeleteGroupsRequest) -> Answer:
     deleted, refused = [], []
     for group_id in dict.fromkeys(request.groups_names):
         if not exchange.may(Operation.DELETE, ResourceType.GROUP, group_id):
             refused.append(_result(exchange, group_id, ErrorCode.group_authorization_failed))
         else:
-            deleted.append(_result(exchange, group_id, broker.groups.delete(group_id)))
+            deleted.append(_result(exchange, group_id, exchange.broker.groups.delete(group_id)))
     return exchange.response(results=(*deleted, *refused))
 
 

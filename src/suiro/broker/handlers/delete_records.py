@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 HIGH_WATERMARK = -1
 
 
-def handle(broker: BrokerContext, exchange: Exchange, request: DeleteRecordsRequest) -> Answer:
+def handle(exchange: Exchange, request: DeleteRecordsRequest) -> Answer:
     topics = []
     for topic in request.topics:
         allowed = exchange.may(Operation.DELETE, ResourceType.TOPIC, topic.name)
@@ -28,17 +28,17 @@ def handle(broker: BrokerContext, exchange: Exchange, request: DeleteRecordsRequ
                 "DeleteRecordsTopicResult",
                 name=topic.name,
                 partitions=tuple(
-                    _one(broker, exchange, topic.name, entry, allowed=allowed) for entry in topic.partitions
+                    _one(exchange, topic.name, entry, allowed=allowed) for entry in topic.partitions
                 ),
             )
         )
     return exchange.response(topics=tuple(topics))
 
 
-def _one(broker: BrokerContext, exchange: Exchange, topic: str, entry: Any, *, allowed: bool) -> Any:
+def _one(exchange: Exchange, topic: str, entry: Any, *, allowed: bool) -> Any:
     code, start = ErrorCode.topic_authorization_failed, -1
     if allowed:
-        code, start = _delete(broker, topic, entry.partition_index, entry.offset)
+        code, start = _delete(exchange.broker, topic, entry.partition_index, entry.offset)
     return exchange.make(
         "DeleteRecordsPartitionResult",
         partition_index=entry.partition_index,

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any, cast
 from uuid import UUID
 
 from suiro.broker.answers import Answer
-from suiro.broker.context import BrokerContext
 from suiro.broker.exchange import Exchange
 from suiro.broker.quotas import MutationQuota
 from suiro.broker.refusals import RefusedError
@@ -35,7 +34,7 @@ _NO_SUCH_ID = (ErrorCode.unknown_topic_id, "This server does not host this topic
 _DENIED = (ErrorCode.topic_authorization_failed, "Topic authorization failed.")
 
 
-def handle(broker: BrokerContext, exchange: Exchange, request: DeleteTopicsRequest) -> Answer:
+def handle(exchange: Exchange, request: DeleteTopicsRequest) -> Answer:
     wanted: list[tuple[str | None, UUID | None]]
     if exchange.version >= 6:
         wanted = [(state.name, state.topic_id) for state in request.topics]
@@ -43,14 +42,12 @@ def handle(broker: BrokerContext, exchange: Exchange, request: DeleteTopicsReque
         wanted = [(name, None) for name in cast("ByNameRequest", request).topic_names]
     times = Counter(wanted)
     session = exchange.connection.session
-    quota = broker.client_quotas.mutations(session, exchange.client_id, strict=exchange.version >= 5)
+    quota = exchange.broker.client_quotas.mutations(session, exchange.client_id, strict=exchange.version >= 5)
 
     def steps() -> Generator[None, None, Any]:
         responses = []
         for name, topic_id in dict.fromkeys(wanted):
-            responses.append(
-                (yield from _answer(broker, exchange, name, topic_id, times[name, topic_id], quota))
-            )
+            responses.append((yield from _answer(exchange, name, topic_id, times[name, topic_id], quota)))
             yield
         exchange.throttle(quota.throttle_ms)
         return exchange.response(responses=tuple(responses))
@@ -59,7 +56,6 @@ def handle(broker: BrokerContext, exchange: Exchange, request: DeleteTopicsReque
 
 
 def _answer(
-    broker: BrokerContext,
     exchange: Exchange,
     name: str | None,
     topic_id: UUID | None,
@@ -68,13 +64,13 @@ def _answer(
 ) -> Generator[None, None, Any]:
     code, message = ErrorCode.none, None
     try:
-        topic = _deletable(broker, exchange, name, topic_id, times)
-        while broker.topics.is_changing(topic.name):
+        topic = _deletable(exchange, name, topic_id, times)
+        while exchange.broker.topics.is_changing(topic.name):
             yield
-        topic = _deletable(broker, exchange, name, topic_id, times)  # it may be gone by now
+        topic = _deletable(exchange, name, topic_id, times)  # it may be gone by now
         name, topic_id = topic.name, topic.topic_id
         quota.record(len(topic.partitions))
-        yield from broker.deleting_topic(topic)
+        yield from exchange.broker.deleting_topic(topic)
     except (RefusedError, StorageError) as error:
         code, message = error.code, str(error)
         if name is None and isinstance(error, _RefusedError):
@@ -84,9 +80,8 @@ def _answer(
     )
 
 
-def _deletable(
-    broker: BrokerContext, exchange: Exchange, name: str | None, topic_id: UUID | None, times: int
-) -> Topic:
+def _deletable(exchange: Exchange, name: str | None, topic_id: UUID | None, times: int) -> Topic:
+    broker = exchange.broker
     if not broker.settings.delete_topic_enable:
         code = ErrorCode.topic_deletion_disabled if exchange.version >= 3 else ErrorCode.invalid_request
         raise _RefusedError(code, "Topic deletion is disabled.")

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from suiro.broker.answers import Answer, Response
-from suiro.broker.context import BrokerContext
 from suiro.broker.exchange import Exchange
 from suiro.broker.handlers.shared.acl_requests import read_filter
 from suiro.broker.security import AclAuthorizer, Operation, ResourceType
@@ -16,14 +15,14 @@ if TYPE_CHECKING:
     from kio.schema.describe_acls.v3.request import DescribeAclsRequest
 
 
-def handle(broker: BrokerContext, exchange: Exchange, request: DescribeAclsRequest) -> Answer:
+def handle(exchange: Exchange, request: DescribeAclsRequest) -> Answer:
     wanted = read_filter(request)
     if not exchange.may_on_cluster(Operation.DESCRIBE):
         return _refusal(exchange, ErrorCode.cluster_authorization_failed, "Cluster authorization failed.")
-    if not isinstance(broker.authorizer, AclAuthorizer):
+    if not isinstance(exchange.broker.authorizer, AclAuthorizer):
         return _refusal(exchange, ErrorCode.security_disabled, "No Authorizer is configured on the broker")
     by_resource: dict[tuple[ResourceType, str, PatternType], list[Acl]] = {}
-    for acl in broker.authorizer.acls.matching(wanted):
+    for acl in exchange.broker.authorizer.acls.matching(wanted):
         by_resource.setdefault((acl.kind, acl.name, acl.pattern), []).append(acl)
     resources = tuple(
         exchange.make(

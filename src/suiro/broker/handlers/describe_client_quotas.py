@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from suiro.broker.answers import Answer, Response
-from suiro.broker.context import BrokerContext
 from suiro.broker.exchange import Exchange
 from suiro.broker.quotas.store import CLIENT_ID, IP, USER
 from suiro.broker.security import Operation
@@ -19,7 +18,7 @@ _EXACT, _DEFAULT, _ANY_NAME = 0, 1, 2
 _WORDS = {_EXACT: "MATCH_TYPE_EXACT", _DEFAULT: "MATCH_TYPE_DEFAULT", _ANY_NAME: "MATCH_TYPE_SPECIFIED"}
 
 
-def handle(broker: BrokerContext, exchange: Exchange, request: DescribeClientQuotasRequest) -> Answer:
+def handle(exchange: Exchange, request: DescribeClientQuotasRequest) -> Answer:
     if not exchange.may_on_cluster(Operation.DESCRIBE_CONFIGS):
         return _refusal(exchange, ErrorCode.cluster_authorization_failed, None)
     exact: dict[str, str | None] = {}
@@ -47,7 +46,7 @@ def handle(broker: BrokerContext, exchange: Exchange, request: DescribeClientQuo
             "clientId filter component."
         )
         return _refusal(exchange, ErrorCode.invalid_request, message)
-    found = broker.client_quotas.store.matching(exact, of_type, strict=request.strict)
+    found = exchange.broker.client_quotas.store.matching(exact, of_type, strict=request.strict)
     entries = tuple(
         exchange.make(
             "EntryData",

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from suiro.broker.answers import Answer, Response
-from suiro.broker.context import BrokerContext
 from suiro.broker.exchange import OPERATIONS_NOT_ASKED, Exchange
 from suiro.protocol.messages import ErrorCode
 
@@ -16,7 +15,8 @@ if TYPE_CHECKING:
 _BROKERS, _CONTROLLERS = 1, 2  # the types of endpoint that a client may mean
 
 
-def handle(broker: BrokerContext, exchange: Exchange, request: DescribeClusterRequest) -> Answer:
+def handle(exchange: Exchange, request: DescribeClusterRequest) -> Answer:
+    broker = exchange.broker
     wanted = getattr(request, "endpoint_type", _BROKERS)
     if wanted == _CONTROLLERS:
         return _refusal(

@@ -33,13 +33,11 @@ _FLEXIBLE_SINCE = 4
 _KINDS = frozenset(kind.value for kind in ResourceKind)
 
 
-def handle(broker: BrokerContext, exchange: Exchange, request: DescribeConfigsRequest) -> Answer:
-    return exchange.in_steps(_describe_all(broker, exchange, request))
+def handle(exchange: Exchange, request: DescribeConfigsRequest) -> Answer:
+    return exchange.in_steps(_describe_all(exchange, request))
 
 
-def _describe_all(
-    broker: BrokerContext, exchange: Exchange, request: DescribeConfigsRequest
-) -> Generator[None, None, RawResponse]:
+def _describe_all(exchange: Exchange, request: DescribeConfigsRequest) -> Generator[None, None, RawResponse]:
     """A resource in each step, laid out at once: of the names of groups a request may have tens of thousands."""
     known = all(resource.resource_type in _KINDS for resource in request.resources)
     allowed: list[bytes] = []
@@ -56,7 +54,7 @@ def _describe_all(
                 )
             kind = ResourceKind(resource.resource_type)
             check_may(exchange, Operation.DESCRIBE_CONFIGS, kind, resource.resource_name)
-            configs = _describe(broker, kind, resource.resource_name)
+            configs = _describe(exchange.broker, kind, resource.resource_name)
         except RefusedError as refusal:
             code, message = refusal.code, str(refusal)
         wanted = resource.configuration_keys

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from suiro.broker.answers import Answer
-from suiro.broker.context import BrokerContext
 from suiro.broker.coordination.groups.group import Group, GroupState
 from suiro.broker.exchange import OPERATIONS_NOT_ASKED, Exchange
 from suiro.broker.security import Operation, ResourceType
@@ -18,22 +17,22 @@ if TYPE_CHECKING:
 _FIRST_VERSION_WITH_NOT_FOUND = 6
 
 
-def handle(broker: BrokerContext, exchange: Exchange, request: DescribeGroupsRequest) -> Answer:
+def handle(exchange: Exchange, request: DescribeGroupsRequest) -> Answer:
     refused, described = [], []
     # Each once: a large group named thousands of times would fill the node's memory.
     for group_id in dict.fromkeys(request.groups):
         if not exchange.may(Operation.DESCRIBE, ResourceType.GROUP, group_id):
             refused.append(_absent(exchange, group_id, "", ErrorCode.group_authorization_failed))
         else:
-            described.append(_one(broker, exchange, request, group_id))
+            described.append(_one(exchange, request, group_id))
     return exchange.response(groups=(*refused, *described))
 
 
-def _one(broker: BrokerContext, exchange: Exchange, request: DescribeGroupsRequest, group_id: str) -> Any:
+def _one(exchange: Exchange, request: DescribeGroupsRequest, group_id: str) -> Any:
     operations = exchange.operations(
         ResourceType.GROUP, group_id, asked=getattr(request, "include_authorized_operations", False)
     )
-    group = broker.groups.current(group_id)
+    group = exchange.broker.groups.current(group_id)
     if not isinstance(group, Group):
         why = "not found" if group is None else "is not a classic group"
         if exchange.version >= _FIRST_VERSION_WITH_NOT_FOUND:

@@ -16,7 +16,8 @@ if TYPE_CHECKING:
     from kio.schema.describe_log_dirs.v5.request import DescribeLogDirsRequest
 
 
-def handle(broker: BrokerContext, exchange: Exchange, request: DescribeLogDirsRequest) -> Answer:
+def handle(exchange: Exchange, request: DescribeLogDirsRequest) -> Answer:
+    broker = exchange.broker
     if not exchange.may_on_cluster(Operation.DESCRIBE):
         code = ErrorCode.cluster_authorization_failed
         return exchange.response(error_code=code, results=())

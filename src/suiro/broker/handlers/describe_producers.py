@@ -6,7 +6,6 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 from suiro.broker.answers import Answer
-from suiro.broker.context import BrokerContext
 from suiro.broker.exchange import Exchange
 from suiro.broker.security import Operation, ResourceType
 from suiro.broker.storage.topics import InvalidTopicError, check_topic_name
@@ -16,17 +15,17 @@ if TYPE_CHECKING:
     from kio.schema.describe_producers.v0.request import DescribeProducersRequest
 
 
-def handle(broker: BrokerContext, exchange: Exchange, request: DescribeProducersRequest) -> Answer:
+def handle(exchange: Exchange, request: DescribeProducersRequest) -> Answer:
     # Each partition once: one with many producers, named thousands of times, would fill the node's memory.
     wanted: dict[str, dict[int, None]] = {}
     for topic in request.topics:
         wanted.setdefault(topic.name, {}).update(dict.fromkeys(topic.partition_indexes))
     return exchange.response(
-        topics=tuple(_topic(broker, exchange, name, indexes) for name, indexes in wanted.items()),
+        topics=tuple(_topic(exchange, name, indexes) for name, indexes in wanted.items()),
     )
 
 
-def _topic(broker: BrokerContext, exchange: Exchange, name: str, indexes: Iterable[int]) -> Any:
+def _topic(exchange: Exchange, name: str, indexes: Iterable[int]) -> Any:
     code, message = ErrorCode.none, None
     try:
         check_topic_name(name)
@@ -37,7 +36,7 @@ def _topic(broker: BrokerContext, exchange: Exchange, name: str, indexes: Iterab
             code = ErrorCode.topic_authorization_failed
     partitions = []
     for index in indexes:
-        partition = broker.topics.partition(name, index) if code is ErrorCode.none else None
+        partition = exchange.broker.topics.partition(name, index) if code is ErrorCode.none else None
         if partition is None:
             refused = ErrorCode.unknown_topic_or_partition if code is ErrorCode.none else code
             partitions.append(_partition(exchange, index, refused, message, ()))

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 _CONTROLLER = "CONTROLLER"
 
 
-def handle(broker: BrokerContext, exchange: Exchange, request: DescribeQuorumRequest) -> Answer:
+def handle(exchange: Exchange, request: DescribeQuorumRequest) -> Answer:
     if not exchange.may_on_cluster(Operation.DESCRIBE):
         code, message = ErrorCode.cluster_authorization_failed, "Cluster authorization failed."
         return exchange.response(error_code=code, error_message=message, topics=(), nodes=())
@@ -37,7 +37,7 @@ def handle(broker: BrokerContext, exchange: Exchange, request: DescribeQuorumReq
         exchange.make(
             "TopicData",
             topic_name=name,
-            partitions=tuple(make_partition(broker, exchange, index) for index in partitions),
+            partitions=tuple(make_partition(exchange, index) for index in partitions),
         )
         for name, partitions in wanted
     )
@@ -45,11 +45,12 @@ def handle(broker: BrokerContext, exchange: Exchange, request: DescribeQuorumReq
         error_code=ErrorCode.none,
         error_message="",
         topics=topics,
-        nodes=(_node(broker, exchange),) if known and exchange.version >= 2 else (),
+        nodes=(_node(exchange),) if known and exchange.version >= 2 else (),
     )
 
 
-def _quorum(broker: BrokerContext, exchange: Exchange, index: int) -> Any:
+def _quorum(exchange: Exchange, index: int) -> Any:
+    broker = exchange.broker
     now, end = broker.clock.wall_ms(), broker.features.epoch
     me = exchange.make(
         "ReplicaState",
@@ -79,7 +80,7 @@ def _directory_id(broker: BrokerContext) -> UUID:
     return UUID(bytes=urlsafe_b64decode(found.partition("=")[2] + "=="))
 
 
-def _unknown(broker: BrokerContext, exchange: Exchange, index: int) -> Any:
+def _unknown(exchange: Exchange, index: int) -> Any:
     return exchange.make(
         "PartitionData",
         partition_index=index,
@@ -93,7 +94,7 @@ def _unknown(broker: BrokerContext, exchange: Exchange, index: int) -> Any:
     )
 
 
-def _node(broker: BrokerContext, exchange: Exchange) -> Any:
-    host, port = broker.advertised(exchange.connection)
+def _node(exchange: Exchange) -> Any:
+    host, port = exchange.broker.advertised(exchange.connection)
     listener = exchange.make("Listener", name=_CONTROLLER, host=host, port=port)
-    return exchange.make("Node", node_id=broker.node_id, listeners=(listener,))
+    return exchange.make("Node", node_id=exchange.broker.node_id, listeners=(listener,))

@@ -10,7 +10,6 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 from suiro.broker.answers import Answer, Response
-from suiro.broker.context import BrokerContext
 from suiro.broker.exchange import OPERATIONS_NOT_ASKED, Exchange
 from suiro.broker.handlers.metadata import absent_code
 from suiro.broker.security import Operation, ResourceType
@@ -21,7 +20,7 @@ if TYPE_CHECKING:
     from kio.schema.describe_topic_partitions.v0.request import DescribeTopicPartitionsRequest
 
 
-def handle(broker: BrokerContext, exchange: Exchange, request: DescribeTopicPartitionsRequest) -> Answer:
+def handle(exchange: Exchange, request: DescribeTopicPartitionsRequest) -> Answer:
     cursor = request.cursor
     start = "" if cursor is None else cursor.topic_name
     wanted: set[str]
@@ -36,14 +35,14 @@ def handle(broker: BrokerContext, exchange: Exchange, request: DescribeTopicPart
     else:
         wanted = allowed = {
             topic.name
-            for topic in broker.topics
+            for topic in exchange.broker.topics
             if topic.name >= start and exchange.permits(Operation.DESCRIBE, ResourceType.TOPIC, topic.name)
         }
     if cursor is not None and start in allowed and cursor.partition_index < 0:
         return _refused(exchange, request, ErrorCode.invalid_request)
-    limit = min(broker.settings.max_request_partition_size_limit, max(1, request.response_partition_limit))
+    limit = min(exchange.broker.settings.max_request_partition_size_limit, max(1, request.response_partition_limit))
     topics, next_cursor = _page(
-        broker, exchange, sorted(allowed), start, 0 if cursor is None else cursor.partition_index, limit
+        exchange, sorted(allowed), start, 0 if cursor is None else cursor.partition_index, limit
     )
     denied = [
         _without_partitions(exchange, name, ErrorCode.topic_authorization_failed)
@@ -53,12 +52,12 @@ def handle(broker: BrokerContext, exchange: Exchange, request: DescribeTopicPart
 
 
 def _page(
-    broker: BrokerContext, exchange: Exchange, names: Iterable[str], start: str, start_index: int, left: int
+    exchange: Exchange, names: Iterable[str], start: str, start_index: int, left: int
 ) -> tuple[list[Any], Any]:
     """(topics with at most `left` partitions, cursor of the next page or None)."""
     topics: list[Any] = []
     for name in names:
-        topic = broker.topics.topic(name)
+        topic = exchange.broker.topics.topic(name)
         if topic is None:
             operations = exchange.operations(ResourceType.TOPIC, name, asked=True)
             topics.append(_without_partitions(exchange, name, absent_code(name), operations=operations))
@@ -67,15 +66,15 @@ def _page(
         if left == 0:
             return topics, exchange.make("Cursor", topic_name=name, partition_index=first)
         last = min(first + left, len(topic.partitions))
-        topics.append(_described(broker, exchange, topic, first, last))
+        topics.append(_described(exchange, topic, first, last))
         if last < len(topic.partitions):
             return topics, exchange.make("Cursor", topic_name=name, partition_index=last)
         left -= max(0, last - first)
     return topics, None
 
 
-def _described(broker: BrokerContext, exchange: Exchange, topic: Topic, first: int, last: int) -> Any:
-    me = (broker.node_id,)
+def _described(exchange: Exchange, topic: Topic, first: int, last: int) -> Any:
+    me = (exchange.broker.node_id,)
     return exchange.make(
         "DescribeTopicPartitionsResponseTopic",
         error_code=ErrorCode.none,
@@ -87,7 +86,7 @@ def _described(broker: BrokerContext, exchange: Exchange, topic: Topic, first: i
                 "DescribeTopicPartitionsResponsePartition",
                 error_code=ErrorCode.none,
                 partition_index=index,
-                leader_id=broker.node_id,
+                leader_id=exchange.broker.node_id,
                 leader_epoch=topic.partitions[index].log.leader_epoch,
                 replica_nodes=me,
                 isr_nodes=me,

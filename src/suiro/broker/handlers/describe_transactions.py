@@ -7,7 +7,6 @@ from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
 from suiro.broker.answers import Answer
-from suiro.broker.context import BrokerContext
 from suiro.broker.coordination.transactions.state import Transaction
 from suiro.broker.exchange import Exchange
 from suiro.broker.security import Operation, ResourceType
@@ -21,24 +20,24 @@ _EPOCH = datetime.fromtimestamp(0, UTC)
 _NEVER = _EPOCH - timedelta(milliseconds=1)  # -1 on the wire
 
 
-def handle(broker: BrokerContext, exchange: Exchange, request: DescribeTransactionsRequest) -> Answer:
+def handle(exchange: Exchange, request: DescribeTransactionsRequest) -> Answer:
     return exchange.response(
         transaction_states=tuple(
-            _describe(broker, exchange, transactional_id)
+            _describe(exchange, transactional_id)
             # Each once: a large transaction named thousands of times would fill the node's memory.
             for transactional_id in dict.fromkeys(request.transactional_ids)
         ),
     )
 
 
-def _describe(broker: BrokerContext, exchange: Exchange, transactional_id: str) -> Any:
+def _describe(exchange: Exchange, transactional_id: str) -> Any:
     transaction = None
     if not exchange.may(Operation.DESCRIBE, ResourceType.TRANSACTIONAL_ID, transactional_id):
         code = ErrorCode.transactional_id_authorization_failed
     elif not transactional_id:
         code = ErrorCode.invalid_request
     else:
-        transaction = broker.transactions.find(transactional_id)
+        transaction = exchange.broker.transactions.find(transactional_id)
         code = ErrorCode.transactional_id_not_found if transaction is None else ErrorCode.none
     if transaction is None:
         return exchange.make(

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from suiro.broker.answers import Answer
-from suiro.broker.context import BrokerContext
 from suiro.broker.exchange import Exchange
 from suiro.broker.security import Operation
 from suiro.broker.security.scram import MECHANISM_NUMBERS
@@ -15,7 +14,7 @@ if TYPE_CHECKING:
     from kio.schema.describe_user_scram_credentials.v0.request import DescribeUserScramCredentialsRequest
 
 
-def handle(broker: BrokerContext, exchange: Exchange, request: DescribeUserScramCredentialsRequest) -> Answer:
+def handle(exchange: Exchange, request: DescribeUserScramCredentialsRequest) -> Answer:
     if not exchange.may_on_cluster(Operation.DESCRIBE):
         code = ErrorCode.cluster_authorization_failed
         refused = exchange.make(  # Kafka's, once for each name that was asked for
@@ -27,14 +26,14 @@ def handle(broker: BrokerContext, exchange: Exchange, request: DescribeUserScram
         )
         results = (refused,) * len(request.users or ())
         return exchange.response(error_code=code, error_message=None, results=results)
-    names = [user.name for user in request.users] if request.users else list(broker.scram.users)
-    results = tuple(_describe(broker, exchange, name, names.count(name)) for name in dict.fromkeys(names))
+    names = [user.name for user in request.users] if request.users else list(exchange.broker.scram.users)
+    results = tuple(_describe(exchange, name, names.count(name)) for name in dict.fromkeys(names))
     return exchange.response(error_code=ErrorCode.none, error_message="", results=results)
 
 
-def _describe(broker: BrokerContext, exchange: Exchange, name: str, times: int) -> Any:
+def _describe(exchange: Exchange, name: str, times: int) -> Any:
     code, message = ErrorCode.none, ""
-    credentials = broker.scram.users.get(name, {})
+    credentials = exchange.broker.scram.users.get(name, {})
     if times > 1:
         code, credentials = ErrorCode.duplicate_resource, {}
         message = f"Cannot describe SCRAM credentials for the same user twice in a single request: {name}"

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 _PREFERRED, _UNCLEAN = 0, 1
 
 
-def handle(broker: BrokerContext, exchange: Exchange, request: ElectLeadersRequest) -> Answer:
+def handle(exchange: Exchange, request: ElectLeadersRequest) -> Answer:
     kind = getattr(request, "election_type", _PREFERRED)
     code, message = ErrorCode.none, None
     if not exchange.may_on_cluster(Operation.ALTER):
@@ -29,10 +29,10 @@ def handle(broker: BrokerContext, exchange: Exchange, request: ElectLeadersReque
         wanted = [(entry.topic, entry.partitions) for entry in request.topic_partitions]
     elif code is ErrorCode.none:
         # Asked to elect wherever that is needed, Kafka names the topics it looked at, each without partitions.
-        wanted = [(topic.name, ()) for topic in broker.topics]
+        wanted = [(topic.name, ()) for topic in exchange.broker.topics]
     results = []
     for topic, partitions in wanted:
-        found = [(index, *_outcome(broker, topic, index, code, message)) for index in partitions]
+        found = [(index, *_outcome(exchange.broker, topic, index, code, message)) for index in partitions]
         results.append(
             exchange.make(
                 "ReplicaElectionResult",

@@ -8,7 +8,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from suiro.broker.answers import Answer
-from suiro.broker.context import BrokerContext
 from suiro.broker.coordination.transactions.state import V1, V2
 from suiro.broker.exchange import Exchange
 from suiro.broker.security import Operation, ResourceType
@@ -18,10 +17,10 @@ if TYPE_CHECKING:
     from kio.schema.end_txn.v5.request import EndTxnRequest
 
 
-def handle(broker: BrokerContext, exchange: Exchange, request: EndTxnRequest) -> Answer:
+def handle(exchange: Exchange, request: EndTxnRequest) -> Answer:
     code, producer_id, producer_epoch = ErrorCode.transactional_id_authorization_failed, -1, -1
     if exchange.may(Operation.WRITE, ResourceType.TRANSACTIONAL_ID, request.transactional_id):
-        code, producer_id, producer_epoch = broker.transactions.end(
+        code, producer_id, producer_epoch = exchange.broker.transactions.end(
             request.transactional_id,
             producer_id=request.producer_id,
             producer_epoch=request.producer_epoch,

@@ -21,7 +21,6 @@ from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
 from suiro.broker.answers import Answer, Later, RawResponse
-from suiro.broker.context import BrokerContext
 from suiro.broker.coordination.fetch_sessions import (
     FINAL_EPOCH,
     INITIAL_EPOCH,
@@ -52,7 +51,8 @@ _EXPECTED = (ErrorCode.offset_out_of_range, ErrorCode.kafka_storage_error)
 """What a log may say to a fetch without the fetch counting as a failed one."""
 
 
-def handle(broker: BrokerContext, exchange: Exchange, request: FetchRequest) -> Answer:
+def handle(exchange: Exchange, request: FetchRequest) -> Answer:
+    broker = exchange.broker
     version = exchange.version
     wanted = _wanted(request, version)
     epoch = getattr(request, "session_epoch", FINAL_EPOCH)
@@ -68,7 +68,6 @@ def handle(broker: BrokerContext, exchange: Exchange, request: FetchRequest) -> 
     except FetchSessionError as error:
         return _layout(version, (), error=error.code)
     fetch = _Fetch(
-        broker,
         exchange,
         request,
         wanted=list(wanted.values()),
@@ -126,7 +125,6 @@ class _Fetch:
 
     def __init__(
         self,
-        broker: BrokerContext,
         exchange: Exchange,
         request: FetchRequest,
         *,
@@ -134,6 +132,7 @@ class _Fetch:
         session: FetchSession | None,
         begins_session: bool,
     ) -> None:
+        broker = exchange.broker
         self._broker = broker
         self._exchange = exchange
         self._version = exchange.version

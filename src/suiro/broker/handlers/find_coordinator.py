@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, cast
 
 from suiro.broker.answers import Answer
-from suiro.broker.context import BrokerContext
 from suiro.broker.exchange import Exchange
 from suiro.broker.security import Operation, ResourceType
 from suiro.broker.storage.topics import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
@@ -34,10 +33,10 @@ _NOWHERE = {"node_id": -1, "host": "", "port": -1}
 _FIRST_VERSION_WITH_BATCHES = 4
 
 
-def handle(broker: BrokerContext, exchange: Exchange, request: FindCoordinatorRequest) -> Answer:
+def handle(exchange: Exchange, request: FindCoordinatorRequest) -> Answer:
     kind = getattr(request, "key_type", GROUP)
-    host, port = broker.advertised(exchange.connection)
-    here = {"node_id": broker.node_id, "host": host, "port": port}
+    host, port = exchange.broker.advertised(exchange.connection)
+    here = {"node_id": exchange.broker.node_id, "host": host, "port": port}
     if exchange.version < _FIRST_VERSION_WITH_BATCHES:
         one = cast("OneCoordinatorRequest", request)
         code, message = _check(exchange, kind, one.key)

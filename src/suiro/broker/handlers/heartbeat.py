@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from suiro.broker.answers import Answer
-from suiro.broker.context import BrokerContext
 from suiro.broker.exchange import Exchange
 from suiro.broker.security import Operation, ResourceType
 from suiro.protocol.messages import ErrorCode
@@ -14,12 +13,12 @@ if TYPE_CHECKING:
     from kio.schema.heartbeat.v4.request import HeartbeatRequest
 
 
-def handle(broker: BrokerContext, exchange: Exchange, request: HeartbeatRequest) -> Answer:
+def handle(exchange: Exchange, request: HeartbeatRequest) -> Answer:
     code = ErrorCode.invalid_group_id
     if not exchange.may(Operation.READ, ResourceType.GROUP, request.group_id):
         code = ErrorCode.group_authorization_failed
     elif request.group_id:
-        code = broker.groups.heartbeat(
+        code = exchange.broker.groups.heartbeat(
             request.group_id,
             member_id=request.member_id,
             instance_id=getattr(request, "group_instance_id", None),

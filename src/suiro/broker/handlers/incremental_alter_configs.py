@@ -36,7 +36,8 @@ class _Op(IntEnum):
     SUBTRACT = 3
 
 
-def handle(broker: BrokerContext, exchange: Exchange, request: IncrementalAlterConfigsRequest) -> Answer:
+def handle(exchange: Exchange, request: IncrementalAlterConfigsRequest) -> Answer:
+    broker = exchange.broker
     def alter(resource: Any) -> None:
         changes = resource.configs
         refuse_nulls(c.name for c in changes if c.config_operation != _Op.DELETE and c.value is None)

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from suiro.broker.answers import Answer, Later, Response
-from suiro.broker.context import BrokerContext
 from suiro.broker.coordination.groups.group_messages import JoinReply, JoinRequest
 from suiro.broker.exchange import Exchange
 from suiro.broker.handlers import whole_ms
@@ -16,7 +15,7 @@ if TYPE_CHECKING:
     from kio.schema.join_group.v9.request import JoinGroupRequest
 
 
-def handle(broker: BrokerContext, exchange: Exchange, request: JoinGroupRequest) -> Answer:
+def handle(exchange: Exchange, request: JoinGroupRequest) -> Answer:
     if not exchange.may(Operation.READ, ResourceType.GROUP, request.group_id):
         return _response(exchange, JoinReply(token=None, code=ErrorCode.group_authorization_failed))
     if not request.group_id:
@@ -39,7 +38,7 @@ def handle(broker: BrokerContext, exchange: Exchange, request: JoinGroupRequest)
         may_skip_assignment=exchange.version >= 9,
     )
     later = Later()
-    broker.groups.join(request.group_id, join, lambda reply: later.give(_response(exchange, reply)))
+    exchange.broker.groups.join(request.group_id, join, lambda reply: later.give(_response(exchange, reply)))
     return later
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, cast
 
 from suiro.broker.answers import Answer
-from suiro.broker.context import BrokerContext
 from suiro.broker.exchange import Exchange
 from suiro.broker.security import Operation, ResourceType
 from suiro.protocol.messages import ErrorCode
@@ -15,7 +14,7 @@ if TYPE_CHECKING:
     from kio.schema.leave_group.v5.request import LeaveGroupRequest
 
 
-def handle(broker: BrokerContext, exchange: Exchange, request: LeaveGroupRequest) -> Answer:
+def handle(exchange: Exchange, request: LeaveGroupRequest) -> Answer:
     code = ErrorCode.none
     if not exchange.may(Operation.READ, ResourceType.GROUP, request.group_id):
         code = ErrorCode.group_authorization_failed
@@ -25,14 +24,14 @@ def handle(broker: BrokerContext, exchange: Exchange, request: LeaveGroupRequest
         return exchange.response(error_code=code, members=())
     if exchange.version < 3:
         one = cast("OneMemberRequest", request)
-        code = broker.groups.leave(one.group_id, member_id=one.member_id, instance_id=None)
+        code = exchange.broker.groups.leave(one.group_id, member_id=one.member_id, instance_id=None)
         return exchange.response(error_code=code)
     members = tuple(
         exchange.make(
             "MemberResponse",
             member_id=member.member_id,
             group_instance_id=member.group_instance_id,
-            error_code=broker.groups.leave(
+            error_code=exchange.broker.groups.leave(
                 request.group_id, member_id=member.member_id, instance_id=member.group_instance_id
             ),
         )

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from suiro.broker.answers import Answer, Response
-from suiro.broker.context import BrokerContext
 from suiro.broker.exchange import Exchange
 from suiro.broker.security import Operation
 from suiro.broker.settings.configs import ResourceKind
@@ -15,7 +14,8 @@ if TYPE_CHECKING:
     from kio.schema.list_config_resources.v1.request import ListConfigResourcesRequest
 
 
-def handle(broker: BrokerContext, exchange: Exchange, request: ListConfigResourcesRequest) -> Answer:
+def handle(exchange: Exchange, request: ListConfigResourcesRequest) -> Answer:
+    broker = exchange.broker
     if not exchange.may_on_cluster(Operation.DESCRIBE_CONFIGS):
         return _answer(exchange, ErrorCode.cluster_authorization_failed)
     wanted = set(request.resource_types) if exchange.version >= 1 else {ResourceKind.CLIENT_METRICS}

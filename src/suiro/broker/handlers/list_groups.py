@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from suiro.broker.answers import Answer
-from suiro.broker.context import BrokerContext
 from suiro.broker.coordination.groups.consumer_group import ConsumerGroup
 from suiro.broker.coordination.groups.group import CONSUMER_PROTOCOL
 from suiro.broker.exchange import Exchange
@@ -19,12 +18,12 @@ if TYPE_CHECKING:
 _CLASSIC, _CONSUMER = "classic", "consumer"
 
 
-def handle(broker: BrokerContext, exchange: Exchange, request: ListGroupsRequest) -> Answer:
+def handle(exchange: Exchange, request: ListGroupsRequest) -> Answer:
     sees_all = exchange.permits(Operation.DESCRIBE, ResourceType.CLUSTER, CLUSTER_NAME)
     states = {state.strip().lower() for state in getattr(request, "states_filter", ())}
     types = {kind.lower() for kind in getattr(request, "types_filter", ())}
     listed = []
-    for group_id, group in sorted(broker.groups.all_current().items()):
+    for group_id, group in sorted(exchange.broker.groups.all_current().items()):
         kind = _CONSUMER if isinstance(group, ConsumerGroup) else _CLASSIC
         state = group.state.value
         if (states and state.lower() not in states) or (types and kind not in types):

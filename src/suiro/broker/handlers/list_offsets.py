@@ -57,15 +57,15 @@ _Result: TypeAlias = tuple[int, int] | ErrorCode | None
 """(offset, timestamp) of what was found by its time, None, or why the look-up failed."""
 
 
-def handle(broker: BrokerContext, exchange: Exchange, request: ListOffsetsRequest) -> Answer:
-    asked = _asked_by_time(broker, exchange, request)
+def handle(exchange: Exchange, request: ListOffsetsRequest) -> Answer:
+    asked = _asked_by_time(exchange, request)
     if not asked:
-        return _answer(broker, exchange, request, {})
-    return exchange.in_task(_answer_by_time(broker, exchange, request, asked))
+        return _answer(exchange, request, {})
+    return exchange.in_task(_answer_by_time(exchange, request, asked))
 
 
 def _asked_by_time(
-    broker: BrokerContext, exchange: Exchange, request: ListOffsetsRequest
+    exchange: Exchange, request: ListOffsetsRequest
 ) -> dict[TopicPartition, tuple[Partition, int]]:
     """The partitions whose records must be looked at, and for which time."""
     found: dict[TopicPartition, tuple[Partition, int]] = {}
@@ -73,7 +73,7 @@ def _asked_by_time(
         for entry in topic.partitions:
             if entry.timestamp < 0 and entry.timestamp != MAX_TIMESTAMP:
                 continue
-            partition = broker.topics.partition(topic.name, entry.partition_index)
+            partition = exchange.broker.topics.partition(topic.name, entry.partition_index)
             if (
                 partition is not None
                 and _is_known(exchange, entry.timestamp)
@@ -88,11 +88,11 @@ def _is_known(exchange: Exchange, timestamp: int) -> bool:
 
 
 async def _answer_by_time(
-    broker: BrokerContext,
     exchange: Exchange,
     request: ListOffsetsRequest,
     asked: Mapping[TopicPartition, tuple[Partition, int]],
 ) -> Response:
+    broker = exchange.broker
     in_tier = {place: one for place, one in asked.items() if _is_in_tier(broker, *one)}
     here = [(place, *one) for place, one in asked.items() if place not in in_tier]
     looking = {place: broker.loop.create_task(_in_tier(broker, *one)) for place, one in in_tier.items()}
@@ -105,7 +105,7 @@ async def _answer_by_time(
         for task in looking.values():
             task.cancel()
     found |= {place: task.result() for place, task in looking.items()}
-    return _answer(broker, exchange, request, found)
+    return _answer(exchange, request, found)
 
 
 def _is_in_tier(broker: BrokerContext, partition: Partition, timestamp: int) -> bool:
@@ -178,7 +178,6 @@ async def _in_tier(broker: BrokerContext, partition: Partition, timestamp: int) 
 
 
 def _answer(
-    broker: BrokerContext,
     exchange: Exchange,
     request: ListOffsetsRequest,
     by_time: Mapping[TopicPartition, _Result],
@@ -203,7 +202,7 @@ def _answer(
                 code = ErrorCode.invalid_request
             elif allowed:
                 code, (offset, timestamp) = _one(
-                    broker, exchange, *key, entry, read_committed=read_committed, by_time=by_time
+                    exchange, *key, entry, read_committed=read_committed, by_time=by_time
                 )
             partitions.append(
                 exchange.make(
@@ -212,7 +211,7 @@ def _answer(
                     error_code=code,
                     timestamp=timestamp,
                     offset=offset,
-                    leader_epoch=_epoch(broker, *key, entry.timestamp, offset),
+                    leader_epoch=_epoch(exchange.broker, *key, entry.timestamp, offset),
                 )
             )
         if partitions:
@@ -231,7 +230,6 @@ def _epoch(broker: BrokerContext, topic: str, index: int, timestamp: int, offset
 
 
 def _one(
-    broker: BrokerContext,
     exchange: Exchange,
     topic: str,
     index: int,
@@ -243,7 +241,7 @@ def _one(
     """(error, (offset, timestamp))."""
     if not _is_known(exchange, entry.timestamp):
         return ErrorCode.unsupported_version, _NOWHERE
-    partition = broker.topics.partition(topic, index)
+    partition = exchange.broker.topics.partition(topic, index)
     if partition is None:
         return ErrorCode.unknown_topic_or_partition, _NOWHERE
     code = partition.check_leader_epoch(getattr(entry, "current_leader_epoch", -1))
@@ -255,7 +253,7 @@ def _one(
         if isinstance(found, ErrorCode):
             return found, _NOWHERE
         return code, _NOWHERE if found is None or found[0] >= end else found
-    return code, _place(broker, partition, entry.timestamp, end)
+    return code, _place(exchange.broker, partition, entry.timestamp, end)
 
 
 def _place(broker: BrokerContext, partition: Partition, timestamp: int, end: int) -> tuple[int, int]:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from suiro.broker.answers import Answer
-from suiro.broker.context import BrokerContext
 from suiro.broker.exchange import Exchange
 from suiro.broker.security import Operation
 from suiro.protocol.messages import ErrorCode
@@ -14,7 +13,7 @@ if TYPE_CHECKING:
     from kio.schema.list_partition_reassignments.v0.request import ListPartitionReassignmentsRequest
 
 
-def handle(broker: BrokerContext, exchange: Exchange, request: ListPartitionReassignmentsRequest) -> Answer:
+def handle(exchange: Exchange, request: ListPartitionReassignmentsRequest) -> Answer:
     code, message, topics = ErrorCode.none, None, ()
     if not exchange.may_on_cluster(Operation.DESCRIBE):
         code, message = ErrorCode.cluster_authorization_failed, "Cluster authorization failed."

@@ -7,7 +7,6 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from suiro.broker.answers import Answer, Response
-from suiro.broker.context import BrokerContext
 from suiro.broker.coordination.transactions.state import Transaction, TransactionState
 from suiro.broker.exchange import Exchange
 from suiro.broker.security import Operation, ResourceType
@@ -20,28 +19,25 @@ if TYPE_CHECKING:
 _STATES = {state.title: state for state in TransactionState}
 
 
-def handle(broker: BrokerContext, exchange: Exchange, request: ListTransactionsRequest) -> Answer:
+def handle(exchange: Exchange, request: ListTransactionsRequest) -> Answer:
     states = {_STATES[name] for name in request.state_filters if name in _STATES}
     duration_ms = getattr(request, "duration_filter", -1)
-    now = broker.clock.wall_ms()
+    now = exchange.broker.clock.wall_ms()
     found = [
         transaction
-        for transaction in broker.transactions
+        for transaction in exchange.broker.transactions
         if (not request.producer_id_filters or transaction.producer_id in request.producer_id_filters)
         and (not request.state_filters or transaction.state in states)
         and (duration_ms < 0 or now - transaction.start_ms > duration_ms)
-        and exchange.permits(
-            Operation.DESCRIBE, ResourceType.TRANSACTIONAL_ID, transaction.transactional_id
-        )
+        and exchange.permits(Operation.DESCRIBE, ResourceType.TRANSACTIONAL_ID, transaction.transactional_id)
     ]
     pattern = getattr(request, "transactional_id_pattern", None)
     if not pattern:
         return _answer(exchange, request, found)
-    return exchange.in_task(_answer_matching(broker, exchange, request, pattern, found))
+    return exchange.in_task(_answer_matching(exchange, request, pattern, found))
 
 
 async def _answer_matching(
-    broker: BrokerContext,
     exchange: Exchange,
     request: ListTransactionsRequest,
     pattern: str,
@@ -60,7 +56,7 @@ async def _answer_matching(
             transaction_states=(),
         )
     by_id = {transaction.transactional_id: transaction for transaction in transactions}
-    names = await broker.matchers.run(partial(matching_topics, pattern, list(by_id)))
+    names = await exchange.broker.matchers.run(partial(matching_topics, pattern, list(by_id)))
     return _answer(exchange, request, [found for name, found in by_id.items() if name in names])
 
 

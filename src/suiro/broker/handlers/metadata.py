@@ -47,10 +47,11 @@ class _Described:
     operations: int = OPERATIONS_NOT_ASKED
 
 
-def handle(broker: BrokerContext, exchange: Exchange, request: MetadataRequest) -> Answer:
+def handle(exchange: Exchange, request: MetadataRequest) -> Answer:
+    broker = exchange.broker
     wanted = request.topics
     if wanted is None or (exchange.version == 0 and not wanted):
-        topics = _all(broker, exchange, request)
+        topics = _all(exchange, request)
     elif exchange.version < _TOPIC_IDS_SINCE and any(
         entry.name is None or getattr(entry, "topic_id", None) for entry in wanted
     ):
@@ -61,10 +62,9 @@ def handle(broker: BrokerContext, exchange: Exchange, request: MetadataRequest) 
         if not ids and any(entry.name is None for entry in wanted):
             return _refused(exchange, wanted, ErrorCode.unknown_server_error)  # Kafka trips over this, too.
         if ids:
-            topics = _by_id(broker, exchange, request, ids)
+            topics = _by_id(exchange, request, ids)
         else:
             topics = _by_name(
-                broker,
                 exchange,
                 request,
                 dict.fromkeys(entry.name for entry in wanted if entry.name is not None),
@@ -81,21 +81,19 @@ def handle(broker: BrokerContext, exchange: Exchange, request: MetadataRequest) 
     )
 
 
-def _all(broker: BrokerContext, exchange: Exchange, request: MetadataRequest) -> list[_Described]:
+def _all(exchange: Exchange, request: MetadataRequest) -> list[_Described]:
     """Every topic that the client may know of. That there are others is not said, nor written down as a denial."""
     return [
         _found(exchange, request, topic)
-        for topic in broker.topics
+        for topic in exchange.broker.topics
         if exchange.permits(Operation.DESCRIBE, ResourceType.TOPIC, topic.name)
     ]
 
 
-def _by_id(
-    broker: BrokerContext, exchange: Exchange, request: MetadataRequest, ids: Iterable[UUID]
-) -> list[_Described]:
+def _by_id(exchange: Exchange, request: MetadataRequest, ids: Iterable[UUID]) -> list[_Described]:
     unknown, found, denied = [], [], []
     for topic_id in ids:
-        topic = broker.topics.topic_by_id(topic_id)
+        topic = exchange.broker.topics.topic_by_id(topic_id)
         if topic is None:
             unknown.append(_Described(code=ErrorCode.unknown_topic_id, topic_id=topic_id))
         elif exchange.may(Operation.DESCRIBE, ResourceType.TOPIC, topic.name):
@@ -105,24 +103,22 @@ def _by_id(
     return [*unknown, *found, *denied]
 
 
-def _by_name(
-    broker: BrokerContext, exchange: Exchange, request: MetadataRequest, names: Iterable[str]
-) -> list[_Described]:
+def _by_name(exchange: Exchange, request: MetadataRequest, names: Iterable[str]) -> list[_Described]:
+    broker = exchange.broker
     creates = (
         getattr(request, "allow_auto_topic_creation", True) and broker.settings.auto_create_topics_enable
     )
     made = _Made(broker)
     try:
         with broker.topics.together():
-            return _named(broker, exchange, request, names, made if creates else None)
+            return _named(exchange, request, names, made if creates else None)
     except StorageError as error:  # none of the new ones is surely on the disk
         logger.error("cannot create %d topics, which a client asked for: %s", len(made.topics), error)
         made.take_back()
-        return _named(broker, exchange, request, names, None)
+        return _named(exchange, request, names, None)
 
 
 def _named(
-    broker: BrokerContext,
     exchange: Exchange,
     request: MetadataRequest,
     names: Iterable[str],
@@ -134,7 +130,7 @@ def _named(
         if not exchange.may(Operation.DESCRIBE, ResourceType.TOPIC, name):
             denied.append(_Described(code=ErrorCode.topic_authorization_failed, name=name))
             continue
-        topic, code = broker.topics.topic(name), ErrorCode.unknown_topic_or_partition
+        topic, code = exchange.broker.topics.topic(name), ErrorCode.unknown_topic_or_partition
         if topic is None and made is not None and not _may_create(exchange, name):
             code = ErrorCode.topic_authorization_failed
             not_created.append(_Described(code=code, name=name, is_internal=name in INTERNAL_TOPICS))

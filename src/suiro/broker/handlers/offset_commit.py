@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from suiro.broker.answers import Answer
-from suiro.broker.context import BrokerContext
 from suiro.broker.exchange import Exchange
 from suiro.broker.handlers import whole_ms
 from suiro.broker.handlers.shared.offset_requests import commit_known, topic_id_of, topic_named
@@ -17,7 +16,7 @@ if TYPE_CHECKING:
     from kio.schema.offset_commit.v10.request import OffsetCommitRequest
 
 
-def handle(broker: BrokerContext, exchange: Exchange, request: OffsetCommitRequest) -> Answer:
+def handle(exchange: Exchange, request: OffsetCommitRequest) -> Answer:
     if not exchange.may(Operation.READ, ResourceType.GROUP, request.group_id):
         refused = [
             _answer(
@@ -29,12 +28,12 @@ def handle(broker: BrokerContext, exchange: Exchange, request: OffsetCommitReque
     failed: list[Any] = []
     valid: list[tuple[Any, str, list[Any]]] = []
     for topic in request.topics:
-        name, code = topic_named(broker, exchange, topic, Operation.READ)
+        name, code = topic_named(exchange, topic, Operation.READ)
         known: list[Any] = []
         unknown: list[Any] = []
         for entry in topic.partitions:
             exists = (
-                code is ErrorCode.none and broker.topics.partition(name, entry.partition_index) is not None
+                code is ErrorCode.none and exchange.broker.topics.partition(name, entry.partition_index) is not None
             )
             (known if exists else unknown).append(entry)
         if code is ErrorCode.none:
@@ -44,7 +43,7 @@ def handle(broker: BrokerContext, exchange: Exchange, request: OffsetCommitReque
         if unknown:
             failed.append((topic, [(entry, code) for entry in unknown]))
     places = {(name, int(entry.partition_index)): entry for _, name, known in valid for entry in known}
-    codes = _commit(broker, exchange, request, places)
+    codes = _commit(exchange, request, places)
     # As in Kafka: what was refused before the group was asked comes first, each topic once.
     answers = {id(topic): (topic, entries) for topic, entries in failed}
     for topic, name, known in valid:
@@ -55,11 +54,11 @@ def handle(broker: BrokerContext, exchange: Exchange, request: OffsetCommitReque
 
 
 def _commit(
-    broker: BrokerContext,
     exchange: Exchange,
     request: OffsetCommitRequest,
     entries: dict[TopicPartition, Any],
 ) -> dict[TopicPartition, ErrorCode]:
+    broker = exchange.broker
     if not entries:
         return {}
     code = broker.groups.offsets.check_commit(

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from suiro.broker.answers import Answer, Response
-from suiro.broker.context import BrokerContext
 from suiro.broker.coordination.groups.refusals import GroupRefusal
 from suiro.broker.exchange import Exchange
 from suiro.broker.security import Operation, ResourceType
@@ -16,7 +15,7 @@ if TYPE_CHECKING:
     from kio.schema.offset_delete.v0.request import OffsetDeleteRequest
 
 
-def handle(broker: BrokerContext, exchange: Exchange, request: OffsetDeleteRequest) -> Answer:
+def handle(exchange: Exchange, request: OffsetDeleteRequest) -> Answer:
     if not exchange.may(Operation.DELETE, ResourceType.GROUP, request.group_id):
         return _refused(exchange, ErrorCode.group_authorization_failed)
     codes: dict[TopicPartition, ErrorCode] = {}
@@ -27,14 +26,14 @@ def handle(broker: BrokerContext, exchange: Exchange, request: OffsetDeleteReque
             place = (topic.name, entry.partition_index)
             if not may:
                 codes[place] = ErrorCode.topic_authorization_failed
-            elif broker.topics.partition(*place) is None:
+            elif exchange.broker.topics.partition(*place) is None:
                 codes[place] = ErrorCode.unknown_topic_or_partition
             else:
                 places.append(place)
     if not request.group_id:
         return _refused(exchange, ErrorCode.invalid_group_id)
     try:
-        done = broker.groups.offsets.delete(request.group_id, places)
+        done = exchange.broker.groups.offsets.delete(request.group_id, places)
     except GroupRefusal as refusal:
         return _refused(exchange, refusal.code)
     by_topic: dict[str, list[Any]] = {}

@@ -6,7 +6,6 @@ from collections.abc import Container
 from typing import TYPE_CHECKING, Any, cast
 
 from suiro.broker.answers import Answer
-from suiro.broker.context import BrokerContext
 from suiro.broker.coordination.groups import CommittedOffset
 from suiro.broker.exchange import Exchange
 from suiro.broker.handlers.shared.offset_requests import topic_named
@@ -23,10 +22,10 @@ _FIRST_VERSION_WITH_GROUPS = 8
 _FIRST_VERSION_WITH_TOPIC_IDS = 10
 
 
-def handle(broker: BrokerContext, exchange: Exchange, request: OffsetFetchRequest) -> Answer:
+def handle(exchange: Exchange, request: OffsetFetchRequest) -> Answer:
     stable = getattr(request, "require_stable", False)
     if exchange.version < _FIRST_VERSION_WITH_GROUPS:
-        code, topics = _group(broker, exchange, request, stable=stable)
+        code, topics = _group(exchange, request, stable=stable)
         if code is not ErrorCode.none and exchange.version < 2:
             asked = cast("OneGroupRequest", request).topics
             topics = tuple(_refused(exchange, topic, topic.name, code) for topic in asked)
@@ -39,42 +38,38 @@ def handle(broker: BrokerContext, exchange: Exchange, request: OffsetFetchReques
             if group.group_id in told:
                 continue
             told.add(group.group_id)
-        code, topics = _group(broker, exchange, group, stable=stable)
+        code, topics = _group(exchange, group, stable=stable)
         groups.append(
             exchange.make("OffsetFetchResponseGroup", group_id=group.group_id, topics=topics, error_code=code)
         )
     return exchange.response(groups=tuple(groups))
 
 
-def _group(
-    broker: BrokerContext, exchange: Exchange, group: Any, *, stable: bool
-) -> tuple[ErrorCode, tuple[Any, ...]]:
+def _group(exchange: Exchange, group: Any, *, stable: bool) -> tuple[ErrorCode, tuple[Any, ...]]:
     group_id = group.group_id
     if not exchange.may(Operation.DESCRIBE, ResourceType.GROUP, group_id):
         return ErrorCode.group_authorization_failed, ()
-    code = broker.groups.offsets.check_fetch(
+    code = exchange.broker.groups.offsets.check_fetch(
         group_id, member_id=getattr(group, "member_id", None), member_epoch=getattr(group, "member_epoch", -1)
     )
     if code is not ErrorCode.none:
         return code, ()
-    undecided = broker.groups.offsets.store.undecided(group_id) if stable else frozenset()
+    undecided = exchange.broker.groups.offsets.store.undecided(group_id) if stable else frozenset()
     if group.topics is None:
-        return ErrorCode.none, _all(broker, exchange, group_id, undecided)
+        return ErrorCode.none, _all(exchange, group_id, undecided)
     found, refused = [], []
     for topic in group.topics:
-        name, code = topic_named(broker, exchange, topic, Operation.DESCRIBE)
+        name, code = topic_named(exchange, topic, Operation.DESCRIBE)
         if code is ErrorCode.none:
-            found.append(_topic(broker, exchange, group_id, name, topic, undecided))
+            found.append(_topic(exchange, group_id, name, topic, undecided))
         else:
             refused.append(_refused(exchange, topic, name, code))
     return ErrorCode.none, (*found, *refused)
 
 
-def _all(
-    broker: BrokerContext, exchange: Exchange, group_id: str, undecided: Container[TopicPartition]
-) -> tuple[Any, ...]:
+def _all(exchange: Exchange, group_id: str, undecided: Container[TopicPartition]) -> tuple[Any, ...]:
     """Every topic that the client may see; those without an id cannot be told in the versions that go by ids."""
-    committed = broker.groups.offsets.store.committed(group_id)
+    committed = exchange.broker.groups.offsets.store.committed(group_id)
     places: dict[str, list[int]] = {}
     for topic, index in sorted(committed):
         places.setdefault(topic, []).append(index)
@@ -82,7 +77,7 @@ def _all(
     for name, indexes in places.items():
         if not exchange.may(Operation.DESCRIBE, ResourceType.TOPIC, name):
             continue
-        known = broker.topics.topic(name)
+        known = exchange.broker.topics.topic(name)
         if exchange.version >= _FIRST_VERSION_WITH_TOPIC_IDS and known is None:
             continue
         partitions = [
@@ -94,14 +89,13 @@ def _all(
 
 
 def _topic(
-    broker: BrokerContext,
     exchange: Exchange,
     group_id: str,
     name: str,
     topic: Any,
     undecided: Container[TopicPartition],
 ) -> Any:
-    committed = broker.groups.offsets.store.committed(group_id)
+    committed = exchange.broker.groups.offsets.store.committed(group_id)
     topic_id = getattr(topic, "topic_id", None)
     partitions = []
     for index in topic.partition_indexes:

@@ -11,13 +11,12 @@ from suiro.protocol.messages import ErrorCode
 if TYPE_CHECKING:
     from kio.schema.offset_for_leader_epoch.v4.request import OffsetForLeaderEpochRequest
 
-    from suiro.broker.context import BrokerContext
     from suiro.broker.exchange import Exchange
 
 _UNKNOWN = (-1, -1)
 
 
-def handle(broker: BrokerContext, exchange: Exchange, request: OffsetForLeaderEpochRequest) -> Answer:
+def handle(exchange: Exchange, request: OffsetForLeaderEpochRequest) -> Answer:
     # A replica asks with a cluster operation for every topic; a consumer needs each topic's DESCRIBE.
     is_replica = exchange.may_on_cluster(Operation.CLUSTER_ACTION)
     topics = tuple(
@@ -25,7 +24,7 @@ def handle(broker: BrokerContext, exchange: Exchange, request: OffsetForLeaderEp
             "OffsetForLeaderTopicResult",
             topic=topic.topic,
             partitions=tuple(
-                _one(broker, exchange, topic.topic, entry, allowed=allowed) for entry in topic.partitions
+                _one(exchange, topic.topic, entry, allowed=allowed) for entry in topic.partitions
             ),
         )
         for topic in request.topics
@@ -34,9 +33,9 @@ def handle(broker: BrokerContext, exchange: Exchange, request: OffsetForLeaderEp
     return exchange.response(topics=topics)
 
 
-def _one(broker: BrokerContext, exchange: Exchange, topic: str, entry: Any, *, allowed: bool) -> Any:
+def _one(exchange: Exchange, topic: str, entry: Any, *, allowed: bool) -> Any:
     code, found = ErrorCode.none, _UNKNOWN
-    partition = broker.topics.partition(topic, entry.partition) if allowed else None
+    partition = exchange.broker.topics.partition(topic, entry.partition) if allowed else None
     if not allowed:
         code = ErrorCode.topic_authorization_failed
     elif partition is None:

@@ -109,37 +109,36 @@ class _Write:
 _Answers = dict[Any, dict[int, _Write | _RefusedError]]
 
 
-def handle(broker: BrokerContext, exchange: Exchange, request: ProduceRequest) -> Answer:
+def handle(exchange: Exchange, request: ProduceRequest) -> Answer:
     if _has_transactional(request) and not (
         request.transactional_id is not None
         and exchange.may(Operation.WRITE, ResourceType.TRANSACTIONAL_ID, request.transactional_id)
     ):
-        return _answer(broker, exchange, request, _refuse_all(exchange, request))
-    answers = _plan(broker, exchange, request)
-    now_ms = broker.clock.wall_ms()
-    costly = [w for w in _writes(answers) if _costs_much(broker, w, now_ms)]
+        return _answer(exchange, request, _refuse_all(exchange, request))
+    answers = _plan(exchange, request)
+    now_ms = exchange.broker.clock.wall_ms()
+    costly = [w for w in _writes(answers) if _costs_much(exchange.broker, w, now_ms)]
     if not costly:
-        _write(broker, exchange, request, _writes(answers))
-        return _answer(broker, exchange, request, answers)
+        _write(exchange, request, _writes(answers))
+        return _answer(exchange, request, answers)
     exchange.connection.hold_request(sum(len(write.records) for write in costly))
-    work = _look_into_and_write(broker, exchange, request, answers, costly)
+    work = _look_into_and_write(exchange, request, answers, costly)
     # With acks=0 the producer may be gone already, and its records count all the same.
     return exchange.in_task(work, until_abandoned=request.acks != 0)
 
 
 async def _look_into_and_write(
-    broker: BrokerContext,
     exchange: Exchange,
     request: ProduceRequest,
     answers: _Answers,
     costly: Sequence[_Write],
 ) -> RawResponse | Nothing:
-    now_ms = broker.clock.wall_ms()
+    now_ms = exchange.broker.clock.wall_ms()
     for write in costly:
         config = write.partition.log.config
-        write.inspected = await broker.workers.run(partial(_look_into, write.records, config, now_ms))
-    _write(broker, exchange, request, _writes(answers))
-    return _answer(broker, exchange, request, answers)
+        write.inspected = await exchange.broker.workers.run(partial(_look_into, write.records, config, now_ms))
+    _write(exchange, request, _writes(answers))
+    return _answer(exchange, request, answers)
 
 
 def _costs_much(broker: BrokerContext, write: _Write, now_ms: int) -> bool:
@@ -168,10 +167,8 @@ def _writes(answers: _Answers) -> list[_Write]:
     return [write for of in answers.values() for write in of.values() if isinstance(write, _Write)]
 
 
-def _answer(
-    broker: BrokerContext, exchange: Exchange, request: ProduceRequest, answers: _Answers
-) -> RawResponse | Nothing:
-    if broker.quotas is not None:
+def _answer(exchange: Exchange, request: ProduceRequest, answers: _Answers) -> RawResponse | Nothing:
+    if exchange.broker.quotas is not None:
         exchange.record_bytes("produce", sum(_sizes(request)))
     if request.acks == 0:
         # The producer hears nothing; a broken connection is how Kafka tells it that something is wrong.
@@ -214,13 +211,13 @@ def _refuse_all(exchange: Exchange, request: ProduceRequest) -> _Answers:
     return answers
 
 
-def _plan(broker: BrokerContext, exchange: Exchange, request: ProduceRequest) -> _Answers:
+def _plan(exchange: Exchange, request: ProduceRequest) -> _Answers:
     """What will be written, and what is refused before anything is looked at."""
     by_id = exchange.version >= _TOPIC_IDS_SINCE
     answers: _Answers = {}
     data: Any  # has a name or an id, by version
     for data in request.topic_data:
-        topic = broker.topics.topic_by_id(data.topic_id) if by_id else broker.topics.topic(data.name)
+        topic = exchange.broker.topics.topic_by_id(data.topic_id) if by_id else exchange.broker.topics.topic(data.name)
         refusal = None
         if by_id and topic is None:
             refusal = _RefusedError(ErrorCode.unknown_topic_id, f"no topic has the id {data.topic_id}")
@@ -276,25 +273,25 @@ def _one_batch(version: int, records: bytes) -> bytes:
     return records[:size]
 
 
-def _write(broker: BrokerContext, exchange: Exchange, request: ProduceRequest, writes: list[_Write]) -> None:
+def _write(exchange: Exchange, request: ProduceRequest, writes: list[_Write]) -> None:
     """Append each; the outcome is in the write itself."""
     if request.acks not in (-1, 0, 1):
         refusal = _RefusedError(ErrorCode.invalid_required_acks, f"acks = {request.acks}: use 0, 1 or -1")
         for write in writes:
             write.outcome = refusal
         return
-    refused = _refused_by_transaction(broker, exchange, request, writes)
+    refused = _refused_by_transaction(exchange, request, writes)
     grown = []
     for write in writes:
         partition = write.partition
-        counts = broker.metrics.topic(partition.topic)
+        counts = exchange.broker.metrics.topic(partition.topic)
         counts.produce_requests += 1
         code = refused.get((partition.topic, partition.index))
         if code is not None:
             write.outcome = _RefusedError(code, f"not in an open transaction of {request.transactional_id}")
             continue
         try:
-            write.outcome = appended = _append(broker, write)
+            write.outcome = appended = _append(exchange.broker, write)
         except _RefusedError as refusal:
             write.outcome = refusal
             counts.failed_produce_requests += 1
@@ -347,7 +344,7 @@ def _readable(partition: Partition, batch: bytes | UnreadableBatchError) -> byte
 
 
 def _refused_by_transaction(
-    broker: BrokerContext, exchange: Exchange, request: ProduceRequest, writes: list[_Write]
+    exchange: Exchange, request: ProduceRequest, writes: list[_Write]
 ) -> Mapping[TopicPartition, ErrorCode]:
     """Which of the transactional batches are not in an open transaction of their producer, and why."""
     producers = set()
@@ -372,7 +369,7 @@ def _refused_by_transaction(
     version = V2 if exchange.version >= 12 else V1
     assert request.transactional_id is not None, "a transactional batch without an id was refused before"
     codes = admit_writes(
-        broker.transactions,
+        exchange.broker.transactions,
         request.transactional_id,
         producer_id=producer_id,
         producer_epoch=epoch,

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 audit = logging.getLogger("suiro.audit")
 
 
-def handle(broker: BrokerContext, exchange: Exchange, request: SaslAuthenticateRequest) -> Answer:
+def handle(exchange: Exchange, request: SaslAuthenticateRequest) -> Answer:
     connection = exchange.connection
     if connection.authenticated:
         message = "SaslAuthenticate request received after successful authentication"
@@ -39,7 +39,7 @@ def handle(broker: BrokerContext, exchange: Exchange, request: SaslAuthenticateR
         raise BadFrameError(f"a login by {login.renews[0]} cannot be renewed by {login.mechanism}")
     try:
         token = login.server.evaluate(bytes(request.auth_bytes))
-        lifetime_ms = _finish(broker, connection, login)
+        lifetime_ms = _finish(exchange.broker, connection, login)
     except LoginRefusedError as refusal:
         which = "re-authentication" if login.renews is not None else "authentication"
         told = refusal.told or (
@@ -47,7 +47,7 @@ def handle(broker: BrokerContext, exchange: Exchange, request: SaslAuthenticateR
             f"{login.mechanism}"
         )
         response = _response(exchange, code=ErrorCode.sasl_authentication_failed, message=told)
-        return refuse(broker, exchange, response, f"{login.mechanism}: {refusal}")
+        return refuse(exchange, response, f"{login.mechanism}: {refusal}")
     return _response(exchange, token=token, lifetime_ms=lifetime_ms or 0)
 
 
@@ -90,8 +90,9 @@ def _end_later(broker: BrokerContext, connection: Connection, login: Login, life
     broker.loop.call_later(lifetime_ms / 1000, end)
 
 
-def refuse(broker: BrokerContext, exchange: Exchange, response: Any, reason: str) -> Later:
+def refuse(exchange: Exchange, response: Any, reason: str) -> Later:
     """Answer a login that failed, after the delay, and close."""
+    broker = exchange.broker
     later = Later()
     connection = exchange.connection
     audit.info("Failed authentication with %s (%s)", connection.peer, reason)

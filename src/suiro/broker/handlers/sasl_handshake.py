@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from suiro.broker.answers import Answer
-from suiro.broker.context import BrokerContext
 from suiro.broker.exchange import Exchange
 from suiro.broker.handlers.sasl_authenticate import refuse
 from suiro.broker.security.logins import Login
@@ -19,22 +18,22 @@ _SHORTEST_RENEWAL_MS = 1000
 """As Kafka: a client does not log in again sooner than that."""
 
 
-def handle(broker: BrokerContext, exchange: Exchange, request: SaslHandshakeRequest) -> Answer:
+def handle(exchange: Exchange, request: SaslHandshakeRequest) -> Answer:
     connection = exchange.connection
     login = connection.sasl
     assert login is None or isinstance(login, Login)
-    now_ms = broker.clock.monotonic_ms()
+    now_ms = exchange.broker.clock.monotonic_ms()
     if connection.authenticated and not (login is not None and _may_renew(login, now_ms)):
         return exchange.response(error_code=ErrorCode.illegal_sasl_state, mechanisms=())
     if login is not None and login.server is not None:
         response = exchange.response(error_code=ErrorCode.illegal_sasl_state, mechanisms=())
-        return refuse(broker, exchange, response, "it chose a mechanism twice")
-    logins = broker.logins.of(connection.session.listener)
+        return refuse(exchange, response, "it chose a mechanism twice")
+    logins = exchange.broker.logins.of(connection.session.listener)
     mechanisms = logins.mechanisms
     if request.mechanism not in mechanisms:
         code = ErrorCode.unsupported_sasl_mechanism
         response = exchange.response(error_code=code, mechanisms=mechanisms)
-        return refuse(broker, exchange, response, f"there is no SASL mechanism {request.mechanism!r} here")
+        return refuse(exchange, response, f"there is no SASL mechanism {request.mechanism!r} here")
     connection.authenticated = False
     connection.sasl = Login(
         mechanism=request.mechanism,

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from suiro.broker.answers import Answer, Later, Response
-from suiro.broker.context import BrokerContext
 from suiro.broker.coordination.groups.group_messages import SyncReply, SyncRequest
 from suiro.broker.exchange import Exchange
 from suiro.broker.security import Operation, ResourceType
@@ -18,7 +17,7 @@ if TYPE_CHECKING:
 _FIRST_VERSION_WITH_PROTOCOL = 5
 
 
-def handle(broker: BrokerContext, exchange: Exchange, request: SyncGroupRequest) -> Answer:
+def handle(exchange: Exchange, request: SyncGroupRequest) -> Answer:
     protocol_type, protocol = (getattr(request, name, None) for name in ("protocol_type", "protocol_name"))
     if exchange.version >= _FIRST_VERSION_WITH_PROTOCOL and None in (protocol_type, protocol):
         return _response(exchange, SyncReply(token=None, code=ErrorCode.inconsistent_group_protocol))
@@ -35,7 +34,7 @@ def handle(broker: BrokerContext, exchange: Exchange, request: SyncGroupRequest)
         assignments={entry.member_id: entry.assignment for entry in request.assignments},
     )
     later = Later()
-    broker.groups.sync(request.group_id, sync, lambda reply: later.give(_response(exchange, reply)))
+    exchange.broker.groups.sync(request.group_id, sync, lambda reply: later.give(_response(exchange, reply)))
     return later
 
 

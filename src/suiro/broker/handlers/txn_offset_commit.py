@@ -10,7 +10,6 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 from suiro.broker.answers import Answer
-from suiro.broker.context import BrokerContext
 from suiro.broker.coordination.transactions.admission import admit_writes, is_open_in
 from suiro.broker.coordination.transactions.state import V1, V2
 from suiro.broker.exchange import Exchange
@@ -23,8 +22,8 @@ if TYPE_CHECKING:
     from kio.schema.txn_offset_commit.v5.request import TxnOffsetCommitRequest
 
 
-def handle(broker: BrokerContext, exchange: Exchange, request: TxnOffsetCommitRequest) -> Answer:
-    codes = _commit(broker, exchange, request)
+def handle(exchange: Exchange, request: TxnOffsetCommitRequest) -> Answer:
+    codes = _commit(exchange, request)
     if exchange.version < 2:
         # Producers older than that take LOAD_IN_PROGRESS for the end of everything.
         codes = {
@@ -51,9 +50,7 @@ def handle(broker: BrokerContext, exchange: Exchange, request: TxnOffsetCommitRe
     return exchange.response(topics=topics)
 
 
-def _commit(
-    broker: BrokerContext, exchange: Exchange, request: TxnOffsetCommitRequest
-) -> dict[TopicPartition, ErrorCode]:
+def _commit(exchange: Exchange, request: TxnOffsetCommitRequest) -> dict[TopicPartition, ErrorCode]:
     if not exchange.may(Operation.WRITE, ResourceType.TRANSACTIONAL_ID, request.transactional_id):
         return refuse_all(request.topics, ErrorCode.transactional_id_authorization_failed)
     if not exchange.may(Operation.READ, ResourceType.GROUP, request.group_id):
@@ -64,29 +61,25 @@ def _commit(
         may = exchange.may(Operation.READ, ResourceType.TOPIC, topic.name)
         (permitted if may else forbidden).append(topic)
     codes = refuse_all(forbidden, ErrorCode.topic_authorization_failed)
-    known = {
-        (topic.name, entry.partition_index): broker.topics.partition(topic.name, entry.partition_index)
-        is not None
-        for topic in permitted
-        for entry in topic.partitions
-    }
+    places = [(topic.name, entry.partition_index) for topic in permitted for entry in topic.partitions]
+    known = {place: exchange.broker.topics.partition(*place) is not None for place in places}
     existing = [place for place, exists in known.items() if exists]
-    refusal = _check(broker, exchange, request, existing) if existing else ErrorCode.none
+    refusal = _check(exchange, request, existing) if existing else ErrorCode.none
     if refusal is ErrorCode.none:
         producer = (request.producer_id, request.producer_epoch)
-        return codes | commit_offsets(broker, request.group_id, permitted, producer=producer)
+        return codes | commit_offsets(exchange.broker, request.group_id, permitted, producer=producer)
     return codes | {
         place: refusal if exists else ErrorCode.unknown_topic_or_partition for place, exists in known.items()
     }
 
 
 def _check(
-    broker: BrokerContext,
     exchange: Exchange,
     request: TxnOffsetCommitRequest,
     places: Iterable[TopicPartition],
 ) -> ErrorCode:
     """What refuses the whole commit, which is for these partitions."""
+    broker = exchange.broker
     if not request.group_id:
         return ErrorCode.invalid_group_id
     offsets = broker.groups.partition_of(request.group_id)

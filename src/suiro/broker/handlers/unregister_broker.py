@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from suiro.broker.answers import Answer
-from suiro.broker.context import BrokerContext
 from suiro.broker.exchange import Exchange
 from suiro.broker.security import Operation
 from suiro.protocol.messages import ErrorCode
@@ -14,11 +13,11 @@ if TYPE_CHECKING:
     from kio.schema.unregister_broker.v0.request import UnregisterBrokerRequest
 
 
-def handle(broker: BrokerContext, exchange: Exchange, request: UnregisterBrokerRequest) -> Answer:
+def handle(exchange: Exchange, request: UnregisterBrokerRequest) -> Answer:
     if not exchange.may_on_cluster(Operation.ALTER):
         code, message = ErrorCode.cluster_authorization_failed, "Cluster authorization failed."
-    elif request.broker_id == broker.node_id:
-        code, message = ErrorCode.invalid_request, f"Node {broker.node_id} is this cluster's only one."
+    elif request.broker_id == exchange.broker.node_id:
+        code, message = ErrorCode.invalid_request, f"Node {exchange.broker.node_id} is this cluster's only one."
     else:
         code = ErrorCode.broker_id_not_registered
         message = f"Broker ID {request.broker_id} is not currently registered"

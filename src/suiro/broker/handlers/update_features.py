@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from suiro.broker.answers import Answer, Response
-from suiro.broker.context import BrokerContext
 from suiro.broker.exchange import Exchange
 from suiro.broker.security import Operation
 from suiro.broker.settings.features import FeatureUpdate, InvalidUpdateError, UpdateType
@@ -16,7 +15,7 @@ if TYPE_CHECKING:
     from kio.schema.update_features.v2.request import UpdateFeaturesRequest
 
 
-def handle(broker: BrokerContext, exchange: Exchange, request: UpdateFeaturesRequest) -> Answer:
+def handle(exchange: Exchange, request: UpdateFeaturesRequest) -> Answer:
     if not exchange.may_on_cluster(Operation.ALTER):
         return _answer(exchange, ErrorCode.cluster_authorization_failed, "Cluster authorization failed.")
     updates = [
@@ -29,7 +28,7 @@ def handle(broker: BrokerContext, exchange: Exchange, request: UpdateFeaturesReq
         for update in request.feature_updates
     ]
     try:
-        broker.features.update(updates, validate_only=getattr(request, "validate_only", False))
+        exchange.broker.features.update(updates, validate_only=getattr(request, "validate_only", False))
     except InvalidUpdateError as error:
         message = f"The update failed for all features since the following feature had an error: {error}"
         return _answer(exchange, ErrorCode.invalid_update_version, message)

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from kio.schema.write_txn_markers.v2.request import WriteTxnMarkersRequest
 
 
-def handle(broker: BrokerContext, exchange: Exchange, request: WriteTxnMarkersRequest) -> Answer:
+def handle(exchange: Exchange, request: WriteTxnMarkersRequest) -> Answer:
     may_alter = exchange.permits(Operation.ALTER, ResourceType.CLUSTER, CLUSTER_NAME)
     allowed = may_alter or exchange.may_on_cluster(Operation.CLUSTER_ACTION)
     return exchange.response(
@@ -26,19 +26,19 @@ def handle(broker: BrokerContext, exchange: Exchange, request: WriteTxnMarkersRe
             exchange.make(
                 "WritableTxnMarkerResult",
                 producer_id=marker.producer_id,
-                topics=tuple(_topic(broker, exchange, marker, topic, allowed) for topic in marker.topics),
+                topics=tuple(_topic(exchange, marker, topic, allowed) for topic in marker.topics),
             )
             for marker in request.markers
         )
     )
 
 
-def _topic(broker: BrokerContext, exchange: Exchange, marker: Any, topic: Any, allowed: bool) -> Any:
+def _topic(exchange: Exchange, marker: Any, topic: Any, allowed: bool) -> Any:
     def partitions() -> Iterator[Any]:
         for index in topic.partition_indexes:
             code = ErrorCode.cluster_authorization_failed
             if allowed:
-                code = _write(broker, marker, topic.name, index)
+                code = _write(exchange.broker, marker, topic.name, index)
             yield exchange.make("WritableTxnMarkerPartitionResult", partition_index=index, error_code=code)
 
     return exchange.make("WritableTxnMarkerTopicResult", name=topic.name, partitions=tuple(partitions()))

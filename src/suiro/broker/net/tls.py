@@ -26,11 +26,7 @@ logger = logging.getLogger(__name__)
 _CHUNK = 64 << 10  # what is read from a log file and encrypted at once
 _PEM_BLOCK = re.compile(r"-----BEGIN ([A-Z0-9 ]+)-----(.*?)-----END \1-----", re.DOTALL)
 _VERSIONS = {"TLSv1.2": ssl.TLSVersion.TLSv1_2, "TLSv1.3": ssl.TLSVersion.TLSv1_3}
-_CLIENT_AUTH = {
-    "none": ssl.CERT_NONE,
-    "requested": ssl.CERT_OPTIONAL,
-    "required": ssl.CERT_REQUIRED,
-}
+_CLIENT_AUTH = {"none": ssl.CERT_NONE, "requested": ssl.CERT_OPTIONAL, "required": ssl.CERT_REQUIRED}
 _CONVERT = (
     "Convert it: `keytool -importkeystore -srckeystore STORE -destkeystore STORE.p12 -deststoretype PKCS12`, then "
     "`openssl pkcs12 -in STORE.p12 -nodes -out STORE.pem`"

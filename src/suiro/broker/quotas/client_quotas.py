@@ -180,9 +180,7 @@ class ClientQuotas:
         return None
 
 
-def _of_addresses(
-    quotas: Mapping[QuotaEntity, Mapping[str, float]],
-) -> dict[str, Mapping[str, float]]:
+def _of_addresses(quotas: Mapping[QuotaEntity, Mapping[str, float]]) -> dict[str, Mapping[str, float]]:
     named = ((dict(entity.parts).get(IP), values) for entity, values in quotas.items())
     return {one_text_of(_ADDRESSES.get(name, name)): values for name, values in named if name is not None}
 

@@ -166,11 +166,7 @@ class GroupCoordinator:
                 for place, entry in offsets.items()
             ]
         for partition in topic.partitions:
-            system_log.compact(
-                partition,
-                live[partition.index],
-                timestamp=self._host.clock.wall_ms(),
-            )
+            system_log.compact(partition, live[partition.index], timestamp=self._host.clock.wall_ms())
 
     def close(self) -> None:
         for timer in self._timers.values():

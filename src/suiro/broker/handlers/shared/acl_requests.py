@@ -11,7 +11,6 @@ from suiro.broker.security.acl import AclFilter, PatternType, Permission
 from suiro.protocol.messages import ErrorCode
 
 if TYPE_CHECKING:
-    from suiro.broker.context import BrokerContext
     from suiro.broker.exchange import Exchange
 
 _UNKNOWN = 0
@@ -43,10 +42,10 @@ def read_filter(message: Any) -> AclFilter:
     )
 
 
-def rules_to_change(broker: BrokerContext, exchange: Exchange) -> AclStore:
+def rules_to_change(exchange: Exchange) -> AclStore:
     """The node's rules, if this client may change them and there are any to change. Raises `RefusedError`."""
     if not exchange.may_on_cluster(Operation.ALTER):
         raise RefusedError(ErrorCode.cluster_authorization_failed, "Cluster authorization failed.")
-    if not isinstance(broker.authorizer, AclAuthorizer):
+    if not isinstance(exchange.broker.authorizer, AclAuthorizer):
         raise RefusedError(ErrorCode.security_disabled, "No Authorizer is configured.")
-    return broker.authorizer.acls
+    return exchange.broker.authorizer.acls

@@ -67,14 +67,12 @@ def commit_known(
     return codes
 
 
-def topic_named(
-    broker: BrokerContext, exchange: Exchange, topic: Any, operation: Operation
-) -> tuple[str, ErrorCode]:
+def topic_named(exchange: Exchange, topic: Any, operation: Operation) -> tuple[str, ErrorCode]:
     """The name of a topic of OffsetCommit or OffsetFetch, and whether the client may do this with it. Newer versions
     name topics by id."""
     name = getattr(topic, "name", None)
     if name is None:
-        found = broker.topics.topic_by_id(topic.topic_id)
+        found = exchange.broker.topics.topic_by_id(topic.topic_id)
         if found is None:
             return "", ErrorCode.unknown_topic_id
         name = found.name
