@@ -348,16 +348,7 @@ class ConsumerGroup:
                 self._remove(member_id)
             case Subscription(member_id, ConsumerMember() as wants):
                 old = self.members.get(member_id) or ConsumerMember(member_id=member_id)
-                self._put(
-                    replace(
-                        wants,
-                        member_epoch=old.member_epoch,
-                        previous_member_epoch=old.previous_member_epoch,
-                        state=old.state,
-                        assigned=old.assigned,
-                        pending_revocation=old.pending_revocation,
-                    )
-                )
+                self._put(wants.with_ownership_of(old))
             case TargetEpoch(epoch, timestamp_ms):
                 self.assignment_epoch = NO_EPOCH if epoch is None else epoch
                 self.assignment_ms = timestamp_ms
@@ -378,16 +369,7 @@ class ConsumerGroup:
                     )
             case Ownership(member_id, ConsumerMember() as has):
                 old = self.members.get(member_id) or ConsumerMember(member_id=member_id)
-                self._put(
-                    replace(
-                        old,
-                        member_epoch=has.member_epoch,
-                        previous_member_epoch=has.previous_member_epoch,
-                        state=has.state,
-                        assigned=has.assigned,
-                        pending_revocation=has.pending_revocation,
-                    )
-                )
+                self._put(old.with_ownership_of(has))
             case Regex(regex, None):
                 self.regexes.pop(regex, None)
             case Regex(regex, ResolvedRegex() as resolved):

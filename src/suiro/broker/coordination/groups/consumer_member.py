@@ -71,6 +71,17 @@ class ConsumerMember:
         epoch = self.assigned.get(topic_id, {}).get(partition)
         return self.pending_revocation.get(topic_id, {}).get(partition) if epoch is None else epoch
 
+    def with_ownership_of(self, other: ConsumerMember) -> ConsumerMember:
+        """This member with the epochs, the state and the partitions of the other: what an Ownership record says."""
+        return replace(
+            self,
+            member_epoch=other.member_epoch,
+            previous_member_epoch=other.previous_member_epoch,
+            state=other.state,
+            assigned=other.assigned,
+            pending_revocation=other.pending_revocation,
+        )
+
     def at_epoch(self, epoch: int) -> ConsumerMember:
         return replace(self, member_epoch=epoch, previous_member_epoch=self.member_epoch)
 
