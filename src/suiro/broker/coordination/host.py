@@ -1,11 +1,13 @@
-"""The services of the node that the coordinators use."""
+"""The services of the node that the coordinators use, each as a protocol of its own."""
 
 from __future__ import annotations
 
 from asyncio import AbstractEventLoop
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Protocol
 
+from suiro.broker.settings.features import Features
 from suiro.broker.storage.topics import Topic, TopicRegistry
 from suiro.broker.storage.workers import Workers
 from suiro.clock import Clock
@@ -38,3 +40,27 @@ class GroupHost(CoordinatorHost, Protocol):
     def group_configs(self, group_id: str) -> Mapping[str, str]:
         """The group's own settings."""
         ...
+
+
+class OffsetOwner(Protocol):
+    """The group coordinator, which keeps the offsets of open transactions back."""
+
+    def complete_transaction(self, index: int, producer_id: int, *, commit: bool) -> None: ...
+
+
+class MarkerHost(Protocol):
+    """The services that writing a marker uses."""
+
+    @property
+    def clock(self) -> Clock: ...
+    @property
+    def groups(self) -> OffsetOwner: ...
+
+
+class TransactionHost(CoordinatorHost, MarkerHost, Protocol):
+    """The services that the transaction coordinator uses."""
+
+    @property
+    def data(self) -> Path: ...
+    @property
+    def features(self) -> Features: ...

@@ -26,7 +26,7 @@ from suiro.log import LogError
 from suiro.protocol.messages import ErrorCode
 
 if TYPE_CHECKING:
-    from suiro.broker.coordination.transactions.host import TransactionHost
+    from suiro.broker.coordination.host import TransactionHost
 
 logger = logging.getLogger(__name__)
 

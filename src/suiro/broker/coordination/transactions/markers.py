@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from suiro.broker.storage.topics import OFFSETS_TOPIC, Partition
 
 if TYPE_CHECKING:
-    from suiro.broker.coordination.transactions.host import MarkerHost
+    from suiro.broker.coordination.host import MarkerHost
 
 
 def write_marker(
