@@ -38,6 +38,7 @@ from suiro.broker.storage.topics import (
     Partition,
     Topic,
     TopicRegistry,
+    at_once,
     internal_configs,
 )
 from suiro.broker.storage.workers import Workers
@@ -383,12 +384,9 @@ class Broker:
     def create_topic(
         self, name: str, *, partitions: int | None = None, configs: Mapping[str, str] | None = None
     ) -> Topic:
-        """Create a topic with a checked name. An internal topic gets its own settings, whoever asks for it."""
-        if name in INTERNAL_TOPICS:
-            return self.internal_topic(name)
-        return self.topics.create(
-            name, partitions=partitions or self.settings.num_partitions, configs=configs or {}
-        )
+        """All of `creating_topic` at once: for a few partitions, by default the node's number."""
+        partitions = partitions or self.settings.num_partitions
+        return at_once(self.creating_topic(name, partitions=partitions, configs=configs or {}))
 
     def internal_topic(self, name: str) -> Topic:
         """The topic of the coordinators, made when first needed."""
@@ -406,21 +404,17 @@ class Broker:
     def creating_topic(
         self, name: str, *, partitions: int, configs: Mapping[str, str]
     ) -> Generator[None, None, Topic]:
-        """The same in steps, for a topic of any number of partitions."""
+        """Create a topic with a checked name, in steps. An internal topic gets its own settings, whoever asks for it."""
         if name in INTERNAL_TOPICS:
             return self.internal_topic(name)
         return (yield from self.topics.creating(name, partitions=partitions, configs=configs))
 
     def delete_topic(self, topic: Topic) -> None:
-        """At once: for a few partitions."""
-        self.topics.delete(topic)
-        self._forget_topic(topic)
+        """All of `deleting_topic` at once: for a few partitions."""
+        at_once(self.deleting_topic(topic))
 
     def deleting_topic(self, topic: Topic) -> Generator[None, None, None]:
         yield from self.topics.deleting(topic)
-        self._forget_topic(topic)
-
-    def _forget_topic(self, topic: Topic) -> None:
         self.metrics.forget_topic(topic.name)
         if self._groups is not None:
             self._groups.forget_topic(topic.name)

@@ -21,24 +21,6 @@ _PURGATORIES = {"JoinGroup": "Rebalance", "SyncGroup": "Rebalance"}
 class RequestMetrics:
     """Of one API."""
 
-    __slots__ = (
-        "_by_error",
-        "_by_version",
-        "_local",
-        "_metrics",
-        "_queue",
-        "_remote",
-        "_response_queue",
-        "_send",
-        "_size",
-        "_throttle",
-        "_times",
-        "_total",
-        "_without_error",
-        "name",
-        "waiting",
-    )
-
     def __init__(self, metrics: Metrics, api: str) -> None:
         self.name = name = "".join(part.capitalize() for part in api.split("_"))
         self.waiting = 0

@@ -152,7 +152,7 @@ class TopicRegistry:
             for entry in known.topics.values():
                 topic = Topic(entry.name, entry.topic_id, dict(entry.configs), [])
                 self._add(topic)
-                _at_once(self._opening(topic, topic.partitions, entry.partitions, is_known=True))
+                at_once(self._opening(topic, topic.partitions, entry.partitions, is_known=True))
         self._directory.all_are_open()
         try:
             known.fold()
@@ -212,7 +212,7 @@ class TopicRegistry:
 
     def create(self, name: str, *, partitions: int, configs: Mapping[str, str]) -> Topic:
         """All of `creating` at once: for a few partitions."""
-        return _at_once(self.creating(name, partitions=partitions, configs=configs))
+        return at_once(self.creating(name, partitions=partitions, configs=configs))
 
     def creating(
         self, name: str, *, partitions: int, configs: Mapping[str, str]
@@ -225,23 +225,14 @@ class TopicRegistry:
         assert name not in self._by_name
         topic = Topic(name, uuid4(), dict(configs), [])
         with written_down(f"topic {name}"), self._change(name):
-            self._set_strays_aside(name, range(partitions))
-            self._list.put(_entry(topic, partitions))
-            try:
+            with self._making(topic, 0, partitions):
                 yield from self._opening(topic, topic.partitions, partitions)
-            except GeneratorExit:  # the node stops: the next start makes the rest
-                raise
-            except BaseException:  # a part of a topic would pass for all of it
-                self._remove_folders(topic, range(partitions))
-                with contextlib.suppress(OSError):  # else the next start makes the topic, empty
-                    self._list.take_back(_entry(topic, partitions), before=None)
-                raise
             self._add(topic)
         return topic
 
     def grow(self, topic: Topic, partitions: int) -> None:
         """All of `growing` at once: for a few partitions."""
-        _at_once(self.growing(topic, partitions))
+        at_once(self.growing(topic, partitions))
 
     def growing(self, topic: Topic, partitions: int) -> Generator[None, None, None]:
         """Add partitions up to the given number, one in each step; they are there for others when all are. Raises
@@ -249,25 +240,33 @@ class TopicRegistry:
         have, configs = len(topic.partitions), topic.configs
         made: list[Partition] = []
         with written_down(f"new partitions of {topic.name}"), self._change(topic.name):
-            self._set_strays_aside(topic.name, range(have, partitions))
-            self._list.put(_entry(topic, partitions))
-            try:
+            with self._making(topic, have, partitions):
                 yield from self._opening(topic, made, partitions - have, first=have)
                 # Whoever altered them wrote down as many partitions as there were.
                 if topic.configs is not configs:
                     self._list.put(_entry(topic, partitions))
-            except GeneratorExit:
-                raise
-            except BaseException:
-                self._remove_folders(topic, range(have, partitions))
-                with contextlib.suppress(OSError):  # else the next start makes the partitions, empty
-                    self._list.take_back(_entry(topic, partitions), before=_entry(topic, have))
-                raise
             topic.partitions += made
+
+    @contextlib.contextmanager
+    def _making(self, topic: Topic, have: int, partitions: int) -> Iterator[None]:
+        """The partitions from `have` on are made within. The list names them first; what fails is taken back."""
+        new = range(have, partitions)
+        self._set_strays_aside(topic.name, new)
+        self._list.put(_entry(topic, partitions))
+        try:
+            yield
+        except GeneratorExit:  # the node stops: the next start makes the rest
+            raise
+        except BaseException:  # a part of a topic would pass for all of it
+            self._remove_folders(topic, new)
+            with contextlib.suppress(OSError):  # else the next start makes them, empty
+                before = _entry(topic, have) if have else None
+                self._list.take_back(_entry(topic, partitions), before=before)
+            raise
 
     def delete(self, topic: Topic) -> None:
         """All of `deleting` at once: for a few partitions."""
-        _at_once(self.deleting(topic))
+        at_once(self.deleting(topic))
 
     def deleting(self, topic: Topic) -> Generator[None, None, None]:
         """Forget the topic, and remove its data, a partition in each step. Waiting fetches see it gone at once. Until
@@ -480,7 +479,8 @@ def _renamed(folder: Path, suffix: str) -> Path:
     return new
 
 
-def _at_once(steps: Generator[None, None, T]) -> T:
+def at_once(steps: Generator[None, None, T]) -> T:
+    """Go through all steps of a change. Returns what they return."""
     try:
         while True:
             next(steps)
