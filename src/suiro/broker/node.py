@@ -404,7 +404,7 @@ class Broker:
     def creating_topic(
         self, name: str, *, partitions: int, configs: Mapping[str, str]
     ) -> Generator[None, None, Topic]:
-        """Create a topic with a checked name, in steps. An internal topic gets its own settings, whoever asks for it."""
+        """Create a topic with a checked name, in steps. An internal one gets its own settings, whoever asks for it."""
         if name in INTERNAL_TOPICS:
             return self.internal_topic(name)
         return (yield from self.topics.creating(name, partitions=partitions, configs=configs))

@@ -11,7 +11,13 @@ from pathlib import Path
 
 import pytest
 
-from suiro.broker.storage.topics import INTERNAL_TOPICS, InvalidTopicError, TopicRegistry, internal_configs
+from suiro.broker.storage.topics import (
+    INTERNAL_TOPICS,
+    InvalidTopicError,
+    TopicRegistry,
+    at_once,
+    internal_configs,
+)
 from suiro.clock import ManualClock
 from suiro.config import NodeSettings
 from suiro.errors import ConfigError
@@ -34,7 +40,7 @@ def registry(path: Path, settings: NodeSettings | None = None) -> Iterator[Topic
 def test_topics_come_back(tmp_path: Path) -> None:
     with registry(tmp_path) as topics:
         made = topics.create("t", partitions=2, configs={"retention.ms": "5"})
-        topics.grow(made, 3)
+        at_once(topics.growing(made, 3))
         topics.alter_configs(made, {"flush.ms": "7"})
         assert all(partition.log.config.flush_ms == 7 for partition in made.partitions)
     with registry(tmp_path) as topics:
@@ -51,7 +57,7 @@ def test_names_that_differ_in_dots_and_underscores_alone(tmp_path: Path) -> None
         with pytest.raises(InvalidTopicError, match=r"collides with existing topic: a\.b_c"):
             topics.check_new_name("a_b.c")
         topics.check_new_name("a.b.d")
-        topics.delete(made)
+        at_once(topics.deleting(made))
         topics.check_new_name("a_b.c")
 
 
@@ -89,7 +95,7 @@ def test_a_deletion_that_a_crash_cut_short_is_finished(tmp_path: Path) -> None:
     with registry(tmp_path) as topics:
         topic = topics.topic("t")
         assert topic is not None
-        topics.delete(topic)
+        at_once(topics.deleting(topic))
     # As it was in the middle: the list says `deleting`, one folder is gone, one has an emptied file, one none.
     journal = tmp_path / "topics.journal"
     journal.write_bytes(b"".join(journal.read_bytes().splitlines(keepends=True)[:1]))
@@ -151,7 +157,7 @@ def test_a_creation_that_fails_leaves_nothing(tmp_path: Path, monkeypatch: pytes
         with monkeypatch.context() as patch:
             patch.setattr(DataDirectory, "open_partition", full)
             with pytest.raises(StorageError, match="cannot write down new partitions of kept: no space"):
-                topics.grow(kept, 2)
+                at_once(topics.growing(kept, 2))
         assert len(kept.partitions) == 1
     with registry(tmp_path) as topics:
         assert [(topic.name, len(topic.partitions)) for topic in topics] == [("kept", 1)]
@@ -174,7 +180,7 @@ def test_a_disk_without_room_for_a_line_keeps_no_part_of_what_failed(
 
         for change in (
             lambda: topics.create("t", partitions=1, configs={}),
-            lambda: topics.grow(kept, 2),
+            lambda: at_once(topics.growing(kept, 2)),
         ):
             with monkeypatch.context() as patch:
                 patch.setattr(DataDirectory, "open_partition", full)
@@ -197,7 +203,7 @@ def test_a_topic_whose_files_stay_is_deleted_all_the_same(
 
         with monkeypatch.context() as patch:
             patch.setattr(DataDirectory, "delete_partition", full)
-            topics.delete(topic)
+            at_once(topics.deleting(topic))
         assert topics.topic("t") is None
         assert "t-1 goes at the next start" in caplog.text
     with registry(tmp_path) as topics:
@@ -305,7 +311,7 @@ def test_a_creation_in_steps_that_fails_takes_nothing_else_back(
             with pytest.raises(StorageError):
                 list(steps)
         topics.create("after", partitions=1, configs={})
-        topics.grow(grown, 2)
+        at_once(topics.growing(grown, 2))
     with registry(tmp_path) as topics:
         found = {topic.name: len(topic.partitions) for topic in topics}
         assert found == {"first-grown": 2, "meanwhile": 1, "altered": 1, "after": 1}

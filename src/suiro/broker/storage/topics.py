@@ -230,10 +230,6 @@ class TopicRegistry:
             self._add(topic)
         return topic
 
-    def grow(self, topic: Topic, partitions: int) -> None:
-        """All of `growing` at once: for a few partitions."""
-        at_once(self.growing(topic, partitions))
-
     def growing(self, topic: Topic, partitions: int) -> Generator[None, None, None]:
         """Add partitions up to the given number, one in each step; they are there for others when all are. Raises
         `StorageError`, and then there are as many as before."""
@@ -263,10 +259,6 @@ class TopicRegistry:
                 before = _entry(topic, have) if have else None
                 self._list.take_back(_entry(topic, partitions), before=before)
             raise
-
-    def delete(self, topic: Topic) -> None:
-        """All of `deleting` at once: for a few partitions."""
-        at_once(self.deleting(topic))
 
     def deleting(self, topic: Topic) -> Generator[None, None, None]:
         """Forget the topic, and remove its data, a partition in each step. Waiting fetches see it gone at once. Until
