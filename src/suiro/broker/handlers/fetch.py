@@ -438,6 +438,7 @@ def _layout(
 ) -> RawResponse:
     """`takes_files`: of a client on this machine, which may have records by file (`file_regions`)."""
     flexible = version >= 12
+    no_tags = _NO_TAGS if flexible else b""
     pieces: list[Piece] = []
     named: list[int] = []
     head = bytearray(_HEAD.pack(0, error, session_id) if version >= 7 else 4)
@@ -453,7 +454,9 @@ def _layout(
         for part in parts:
             _partition_head(head, part, version, read_committed=read_committed)
             result = part.result
-            tags = _NO_TAGS if part.diverging is None else _diverging_tag(*part.diverging)
+            tags = no_tags
+            if flexible and part.diverging is not None:
+                tags = _diverging_tag(*part.diverging)
             size = result.size if result is not None else 0
             if takes_files and result is not None and size >= LEAST_BYTES and len(named) < MOST_FILES:
                 (region,) = result.regions
@@ -464,12 +467,9 @@ def _layout(
                 pieces.append(bytes(head))
                 pieces.extend(result.regions)
                 head = bytearray()
-            if flexible:
-                head += tags
-        if flexible:
-            head += _NO_TAGS
-    if flexible:
-        head += _NO_TAGS
+            head += tags
+        head += no_tags
+    head += no_tags
     if head:
         pieces.append(bytes(head))
     return RawResponse(pieces, flexible, named=tuple(named))

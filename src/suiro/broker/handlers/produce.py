@@ -430,16 +430,16 @@ def _refusal(answer: _Write | _RefusedError) -> _RefusedError | None:
 
 def _layout(version: int, answers: _Answers) -> RawResponse:
     flexible = version >= _FLEXIBLE_SINCE
+    tags = _NO_TAGS if flexible else b""
     body = bytearray(array_length(len(answers), flexible=flexible))
     for topic, of in answers.items():
         body += topic.bytes if version >= _TOPIC_IDS_SINCE else string(topic, flexible=flexible)
         body += array_length(len(of), flexible=flexible)
         for index, answer in of.items():
             _lay_out_partition(body, version, index, answer)
-        if flexible:
-            body += _NO_TAGS
+        body += tags
     throttle_at = len(body)
-    body += b"\0\0\0\0" + _NO_TAGS if flexible else b"\0\0\0\0"
+    body += bytes(4) + tags
     return RawResponse([bytes(body)], flexible, throttle_at)
 
 
@@ -460,12 +460,9 @@ def _lay_out_partition(body: bytearray, version: int, index: int, answer: _Write
     if version < _MESSAGES_SINCE:
         return
     flexible = version >= _FLEXIBLE_SINCE
+    tags = _NO_TAGS if flexible else b""
     records: Mapping[int, str] = {} if refusal is None else refusal.records
     body += array_length(len(records), flexible=flexible)
     for place, message in records.items():
-        body += place.to_bytes(4, "big") + string(message, flexible=flexible)
-        if flexible:
-            body += _NO_TAGS
-    body += string(None if refusal is None else str(refusal), flexible=flexible)
-    if flexible:
-        body += _NO_TAGS
+        body += place.to_bytes(4, "big") + string(message, flexible=flexible) + tags
+    body += string(None if refusal is None else str(refusal), flexible=flexible) + tags
