@@ -1,4 +1,4 @@
-"""What a node keeps beside its partitions, as Kafka's metadata records: features, settings, users, rules, quotas."""
+"""A node's state outside of its partitions as Kafka's metadata records: features, settings, users, rules, quotas."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from suiro.broker.settings.dynamic_settings import DynamicSettings
 from suiro.broker.settings.features import METADATA_VERSION, SUPPORTED, Features
 from suiro.broker.storage.topics import TRANSACTIONS_TOPIC, TopicRegistry
 
-_OF_THE_QUORUM = "kraft.version"  # not among the features: it says how the quorum's members are told
+_OF_THE_QUORUM = "kraft.version"  # the quorum has a record of its own for it
 _NEWER_FEATURES = ("share.version", "streams.version")
-"""What a new Apache Kafka of the node's own level has and the node does not."""
+"""Features of a new Apache Kafka of the node's own level that the node does not have."""
 MIN_INSYNC = "min.insync.replicas"
 ALL_BROKERS = ""
 
@@ -59,7 +59,7 @@ def cluster_records(
 
 
 def producer_ids_from(data: Path, registry: TopicRegistry) -> int:
-    """The first producer id that nobody has had: reserved by the node, seen in a log, or of a transactional id."""
+    """The first producer id that was never given: above those that the node has reserved, and those in its logs."""
     topic = registry.topic(TRANSACTIONS_TOPIC)
     logs = [partition.log for partition in topic.partitions] if topic else []
     ids = ProducerIds(data)

@@ -1,9 +1,8 @@
-"""`__consumer_offsets` and `__transaction_state` laid out anew over another number of partitions.
+"""Writes `__consumer_offsets` and `__transaction_state` again, over another number of partitions.
 
-A node has few of them, an Apache Kafka many, and their number can never change later: a group's partition, and a
-transactional id's, follows from it. What holds is written anew in Kafka's own records: the last value of every key;
-of a transaction that is still open the offsets it has committed so far, as a part of it. What was aborted or deleted
-is left out.
+A node has few partitions of them, Apache Kafka many, and the number can never change later: the partition of a group or
+of a transactional id depends on it. The last value of every key is written in Kafka's own records. The offsets that an
+open transaction has committed so far are written as a part of it. Aborted and deleted ones are left out.
 """
 
 from __future__ import annotations
@@ -45,7 +44,7 @@ class Targets:
 
 @dataclass(frozen=True, slots=True)
 class _Entry:
-    """`producer`: the id and epoch of the one whose transaction it is a part of, as yet."""
+    """`producer`: id and epoch of the producer whose open transaction the record is a part of."""
 
     key: bytes
     kept: _Kept
@@ -54,7 +53,7 @@ class _Entry:
 
 @dataclass(slots=True)
 class _Content:
-    """What holds in one partition; `pending` by producer (id, epoch)."""
+    """The current records of one partition; `pending` ones by producer (id, epoch)."""
 
     kept: dict[bytes, _Kept] = field(default_factory=dict)
     pending: dict[tuple[int, int], dict[bytes, _Kept]] = field(default_factory=dict)
@@ -75,7 +74,7 @@ def owner_of(key: bytes) -> str:
 
 
 def distribute(sources: Sequence[PartitionLog], targets: Targets) -> None:
-    """Write what holds in the sources into the targets, which are empty. Raises LogError, ValueError."""
+    """Write the current records of the sources into the targets, which are empty. Raises LogError, ValueError."""
     for source in sources:
         content = _content(source)
         entries = [_Entry(key, kept, None) for key, kept in content.kept.items()]
@@ -87,8 +86,8 @@ def distribute(sources: Sequence[PartitionLog], targets: Targets) -> None:
 def distribute_transactions(
     sources: Sequence[PartitionLog], targets: Targets, *, offsets_partitions: int | None
 ) -> None:
-    """The same for `__transaction_state`. `offsets_partitions`: `__consumer_offsets` has that many now, and
-    transactions with offsets in it end in every one. Raises LogError, ValueError."""
+    """The same for `__transaction_state`. `offsets_partitions`: the new number of partitions of `__consumer_offsets`; a
+    transaction with offsets in it has a marker in each. Raises LogError, ValueError."""
     for source in sources:
         kept = _content(source).kept
         if offsets_partitions is not None:
@@ -144,7 +143,7 @@ def _content(log: PartitionLog) -> _Content:
 
 
 def _write(entries: Iterable[_Entry], targets: Targets) -> None:
-    """In the order of their offsets: of a key's offsets the later one wins, whenever its transaction ends."""
+    """In the order of their offsets: the later of two records of a key wins, whenever its transaction ends."""
     by_target: dict[int, list[_Entry]] = {}
     for entry in sorted(entries, key=lambda entry: entry.kept.offset):
         if entry.kept.value is not None or entry.producer is not None:

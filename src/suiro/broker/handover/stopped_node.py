@@ -1,9 +1,9 @@
-"""A stopped node's data folder on its way to Apache Kafka: held, looked through, copied. It is only read.
+"""Reads the data folder of a stopped node and copies it for Apache Kafka. The folder is locked and only read.
 
-What opening does to it is what the node's next start would do: a log that was not closed cleanly is recovered. Every
-partition's folder goes over as it is, since the files are Kafka's; only the coordinators' topics are laid out anew
-where Kafka is to have another number of partitions of them. What is in no partition (which topics there are, settings,
-rules, users, quotas) becomes metadata records. One thing cannot go over, segments in a remote store, and is refused.
+Opening it does what the next start of the node would do: a log that was not closed cleanly is recovered. The folder of
+each partition is copied as it is, since the files are Kafka's. Only the coordinators' topics are written again, where
+Kafka is to have another number of partitions of them. The rest (topics, settings, access rules, users, quotas) becomes
+metadata records. Segments in a remote store cannot be handed over: they are refused.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ _COORDINATORS = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HandedOver:
-    """What Apache Kafka has got."""
+    """The result of a handover."""
 
     cluster_id: str
     topics: int
@@ -79,13 +79,13 @@ class _TopicToGo:
     configs: Mapping[str, str]
     partitions: int
     logs: tuple[PartitionLog, ...]
-    """Of the partitions that there is anything of."""
+    """The logs of the partitions that have one."""
     leader_epoch: int
-    """The least that its partitions go on from."""
+    """The least leader epoch that its partitions continue from."""
 
 
 def node_id_of(data: Path) -> int:
-    """Whose folder it is. Raises `ConfigError` where it is no node's."""
+    """The id of the node that the folder belongs to. Raises `ConfigError` if it belongs to none."""
     if not (data / "topics.json").exists():
         raise ConfigError(
             f"{data} is not the data folder of a node (it has no topics.json); name the one that the node was "
@@ -158,7 +158,7 @@ def handing_over(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _NodeRead:
-    """What Apache Kafka is to get: `records` of the cluster's metadata, and the closed logs of `topics`."""
+    """The content for Apache Kafka: `records` of the cluster's metadata, and the closed logs of `topics`."""
 
     topics: tuple[_TopicToGo, ...]
     brokers: tuple[BrokerIdentity, ...]
@@ -313,7 +313,7 @@ def _as_kafka_makes_it(go: _TopicToGo, registry: TopicRegistry, min_insync_repli
 
 
 def _new_logs(name: str, topic_id: UUID, scratch: Path, clock: Clock) -> Callable[[int], PartitionLog]:
-    """Makes the log of a partition of a coordinators' topic. One that nothing is written to is left to Kafka."""
+    """Creates the log of a partition of a coordinators' topic. Kafka creates those that nothing is written to."""
     config = LogConfig.from_settings(_COORDINATORS[name])
     return lambda index: PartitionLog.open(
         scratch / f"{name}-{index}",

@@ -1,10 +1,10 @@
-"""Topic folders that Apache Kafka wrote become topics of a node that is not running: all of them, or none.
+"""Imports topic folders of Apache Kafka into a node that is not running: all of them, or none.
 
-The folders are copied beside the node's own, opened there as after a crash (every batch is read and held against
-its CRC, indexes and producer state are built anew), renamed to their places, and only then does the list of topics
-name them: a death before that leaves folders that the next start puts aside. Kafka's checkpoints beside the folders
-are honoured where they are there: where a log begins, and how far it is compacted. The node goes on in each log's
-latest leader epoch, and gives no producer an id that one of the logs' producers has.
+The folders are copied next to the node's own and opened there as after a crash: every batch is read and compared with
+its CRC, indexes and producer state are rebuilt. Then they are renamed to their places, and only then does the list of
+topics name them. A crash before that leaves folders that the next start puts aside. Kafka's checkpoints beside the
+folders, if any, say where a log begins and how far it is compacted. The node continues in the latest leader epoch of
+each log, and gives no producer an id that a producer of the logs has.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _SEGMENT = re.compile(r"\d{20}\.log")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ImportedTopic:
-    """What was taken in. `records` counts offsets from start to end."""
+    """An imported topic. `records` counts offsets from start to end."""
 
     name: str
     topic_id: UUID
@@ -37,13 +37,13 @@ class ImportedTopic:
     size: int
     records: int
     open_transactions: tuple[tuple[int, int, int], ...]
-    """(partition, producer id, first offset) of those that nobody here will ever end."""
+    """(partition, producer id, first offset) of the transactions that no producer of this node will end."""
 
 
 def import_topics(
     data: Path, folders: Sequence[Path], *, configs: Mapping[str, str], clock: Clock
 ) -> list[ImportedTopic]:
-    """Take the partitions in `folders` (named `topic-0` and so on) into the node's data directory.
+    """Import the partitions in `folders` (named `topic-0` and so on) into the node's data directory.
 
     Raises `ConfigError`, with nothing changed, where one is no partition, is damaged, or exists already.
     """

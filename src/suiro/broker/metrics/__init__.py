@@ -1,1 +1,1 @@
-"""What a node counts and times, and `/metrics`."""
+"""The counters and timers of a node."""

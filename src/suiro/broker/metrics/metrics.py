@@ -1,8 +1,8 @@
-"""What the node counts and times. `metric_families.FAMILIES` is the list of everything that may be measured.
+"""The counters and histograms of a node. `families.FAMILIES` lists everything that may be measured.
 
-The hot path changes plain integers (`Counter.add`, `Histogram.record`, the fields of `TopicCounts`); whoever
-measures keeps hold of its counter and looks nothing up. Only when somebody asks are the numbers put together:
-`Metrics.snapshot` is quick and runs on the event loop's thread, making text of it may happen in any other.
+The hot path changes plain integers (`Counter.add`, `Histogram.record`, the fields of `TopicCounts`), in counters that
+it holds on to. The numbers are put together when they are requested: `Metrics.snapshot` is quick and runs on the event
+loop's thread; any other thread may format it.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ Samples: TypeAlias = Iterable[tuple[tuple[str, ...], float]]
 """(label values, value) of one family."""
 
 QUANTILES = (0.5, 0.75, 0.95, 0.98, 0.99, 0.999)
-"""Those that Kafka's histograms give."""
+"""The quantiles of Kafka's histograms."""
 _SUB_BITS = 4
 _SUB = 1 << _SUB_BITS  # buckets per power of two: a quantile is within 3 % of the truth
 _BUCKETS = _SUB * 38  # up to 2**41 microseconds, which is 25 days
@@ -131,7 +131,7 @@ def _middle(bucket: int) -> float:
 
 @dataclass(slots=True)
 class TopicCounts:
-    """What clients did with one topic (Kafka's BrokerTopicMetrics). Handlers add to the fields."""
+    """The counts of one topic (Kafka's BrokerTopicMetrics). Handlers add to the fields."""
 
     messages_in: int = 0
     bytes_in: int = 0
@@ -179,18 +179,18 @@ class Metrics:
         return found
 
     def gauge(self, name: str, read: Callable[[], float], **labels: str) -> None:
-        """A number that is looked at when somebody asks."""
+        """A number that is read when the metrics are requested."""
         values = _label_values(name, "gauge", labels)
         self._gauges.setdefault(name, []).append(lambda: ((values, read()),))
 
     def gauges(self, name: str, read: Callable[[], Samples]) -> None:
-        """Numbers whose label values are only known when somebody asks: of partitions, of groups."""
+        """Numbers whose label values are only known when the metrics are requested: of partitions, of groups."""
         if FAMILIES[name].kind == "histogram":
             raise ValueError(f"{name} is a histogram")
         self._gauges.setdefault(name, []).append(read)
 
     def before_looks(self, count: Callable[[], None]) -> None:
-        """Call this before numbers are looked at: it counts what was put by to be counted many at once."""
+        """Register a function that counts what is still uncounted. It is called before the numbers are read."""
         self._before_looks.append(count)
 
     def topic(self, name: str) -> TopicCounts:
@@ -201,7 +201,7 @@ class Metrics:
         return found
 
     def forget_topic(self, name: str) -> None:
-        """A deleted topic is no longer told by name; what it counted stays in the sums."""
+        """A deleted topic is no longer shown by name; its counts stay in the sums."""
         found = self._topics.pop(name, None)
         if found is not None:
             self._all_topics.take_over(found)
@@ -215,7 +215,7 @@ class Metrics:
                 histogram.rotate()
 
     def snapshot(self) -> list[FamilySnapshot]:
-        """Every number now, family by family; families without any are left out."""
+        """The current numbers of every family that has any."""
         for count in self._before_looks:
             count()
         shown = []

@@ -1,4 +1,4 @@
-"""Where a request's time goes, stage by stage, per API; and how many wait in purgatory.
+"""The time of requests by stage and API, and the number that wait in purgatory.
 
     read -> (queue) -> handler -> (purgatory) -> answer -> (queue) -> sent
 
@@ -15,11 +15,11 @@ from suiro.protocol.messages import ErrorCode
 _PREFIX = "kafka_network_requestmetrics_"
 _COUNTED_AT_ONCE = 256
 _PURGATORIES = {"JoinGroup": "Rebalance", "SyncGroup": "Rebalance"}
-"""What Kafka calls the place where these requests wait; the others wait where their own name says."""
+"""Kafka's names of the purgatories of these requests; those of the others have the API's name."""
 
 
 class RequestMetrics:
-    """Of one API."""
+    """The metrics of one API."""
 
     def __init__(self, metrics: Metrics, api: str) -> None:
         self.name = name = "".join(part.capitalize() for part in api.split("_"))
@@ -35,14 +35,14 @@ class RequestMetrics:
         self._total = metrics.histogram(_PREFIX + "totaltimems", request=name)
         self._size = metrics.histogram(_PREFIX + "requestbytes", request=name)
         self._times: list[tuple[int, int, int, int, int, int]] = []
-        """Of answers that are out and not counted yet: a loop counts many in half the time."""
+        """The times of answers that are not counted yet: to count many at once takes half the time."""
         metrics.before_looks(self._count_times)
         self._by_version: dict[int, Counter] = {}
         self._by_error: dict[ErrorCode, Counter] = {}
         self._without_error = metrics.counter(_PREFIX + "errors_total", request=name, error="NONE")
 
     def count(self, version: int, size: int) -> None:
-        """A request came."""
+        """Count a request."""
         counter = self._by_version.get(version)
         if counter is None:
             counter = self._by_version[version] = self._metrics.counter(
@@ -52,7 +52,7 @@ class RequestMetrics:
         self._size.record(size)
 
     def answered(self, code: ErrorCode) -> None:
-        """What its answer says."""
+        """Count an answer by its error code."""
         if code is ErrorCode.none:
             self._without_error.value += 1
             return
@@ -64,7 +64,7 @@ class RequestMetrics:
         counter.value += 1
 
     def sent(self, arrived_ns: int, began_ns: int, ended_ns: int, answered_ns: int, throttle_ms: int) -> None:
-        """Its answer is with the peer; each time is of the stage's end, by `stopwatch_ns`."""
+        """The peer has the answer; each time is the end of a stage, by `stopwatch_ns`."""
         times = self._times
         times.append((arrived_ns, began_ns, ended_ns, answered_ns, stopwatch_ns(), throttle_ms))
         if len(times) >= _COUNTED_AT_ONCE:
@@ -84,7 +84,7 @@ class RequestMetrics:
 
 
 class StageMetrics:
-    """Of all APIs. Gives the gauges of the stages to `metrics`."""
+    """The metrics of all APIs, and the gauges of the stages."""
 
     def __init__(self, metrics: Metrics) -> None:
         self._metrics = metrics
@@ -92,13 +92,13 @@ class StageMetrics:
         self._looked_ns = stopwatch_ns()
         self._looked_busy_ns = 0
         self.busy_ns = 0
-        """What handlers took, all together."""
+        """Time of all handlers together."""
         metrics.gauges("kafka_server_delayedoperationpurgatory_purgatorysize", self._purgatories)
         metrics.gauges("kafka_server_delayedoperationpurgatory_numdelayedoperations", self._purgatories)
         metrics.gauge("kafka_server_kafkarequesthandlerpool_requesthandleravgidle_percent", self._idle)
 
     def of(self, api: str) -> RequestMetrics:
-        """Made when first asked for: keep it."""
+        """The metrics of an API, created on first use."""
         found = self._apis.get(api)
         if found is None:
             found = self._apis[api] = RequestMetrics(self._metrics, api)
@@ -113,7 +113,7 @@ class StageMetrics:
         return [((name,), count) for name, count in waiting.items()]
 
     def _idle(self) -> float:
-        """The share of time in which no handler ran, since the last time that somebody asked."""
+        """The share of time in which no handler ran since the last call."""
         now, busy = stopwatch_ns(), self.busy_ns
         passed = max(1, now - self._looked_ns)
         idle = 1 - (busy - self._looked_busy_ns) / passed

@@ -44,11 +44,11 @@ Region: TypeAlias = tuple[int, int, int]
 Piece: TypeAlias = bytes | Region
 
 INPUT_LIMIT = 1 << 20
-"""Bytes of further requests that are kept while one is being answered. A single larger frame is read whole."""
+"""Bytes of further requests that are kept while one is being answered. A larger single frame is read whole."""
 SCRATCH_BYTES = 512 << 10
 _SENDFILE_CHUNK = 1 << 30
 _SMALLEST_BUFFER = 1024
-"""What a few bytes of a request cost. It doubles as more comes."""
+"""Size of the buffer for the first bytes of a request. It doubles as more arrive."""
 
 
 class BadFrameError(Exception):
@@ -56,7 +56,7 @@ class BadFrameError(Exception):
 
 
 class RequestSink(Protocol):
-    """What the connection hands frames to: `dispatch.Dispatcher`."""
+    """Handles the frames of connections: `dispatch.Dispatcher`."""
 
     def handle(self, connection: Connection, frame: memoryview) -> bool:
         """Take one request frame. False: its answer comes later through `Connection.answer`."""
@@ -67,7 +67,7 @@ class Owner(Protocol):
     """Who accepted the connection: `server.Server`."""
 
     def closed(self, connection: Connection) -> None:
-        """It ended, however it did. Called once."""
+        """The connection has ended. Called once."""
         ...
 
     def secured(self, connection: Connection, certificate: bytes | None) -> None:
@@ -87,7 +87,7 @@ class Owner(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConnectionContext:
-    """What all connections of a node share. `scratch` is where each receives first."""
+    """The objects that all connections of a node share. Each receives into `scratch` first."""
 
     loop: AbstractEventLoop
     clock: Clock
@@ -163,7 +163,7 @@ class Connection:
         self.authenticated = not listener.protocol.sasl
         """Whether requests are answered; not so before a login, during another one and after it has expired."""
         self.sasl: object | None = None
-        """What the SASL handlers remember between two requests of one authentication."""
+        """The state of the SASL handlers between two requests of one authentication."""
         if tls is None:
             self.read_again()
         else:
@@ -484,7 +484,7 @@ class Connection:
                 self._loop.call_soon(self._read_pending)
 
     def _read_pending(self) -> None:
-        """What TLS has decrypted already; the socket does not tell of it."""
+        """Read the bytes that TLS has decrypted already: the socket does not report them."""
         if self._reading:
             self._on_readable()
 

@@ -1,20 +1,18 @@
-"""Memory that connections hold for their peers: requests that came and wait, answers that a slow peer has not taken.
+"""Memory that connections hold for their peers: requests that wait, and answers that a slow peer has not taken.
 
-All is bounded over all connections. It costs nothing while requests are handled as they come and answers leave at
-once, which is nearly always: only what stays is counted.
+Each kind is limited over all connections. Only what stays is counted: nearly always requests are handled as they arrive
+and answers leave at once, and then nothing is.
 
-Requests. A connection takes memory when a request is not whole yet, for what has come of it, and when requests come
-behind one that is being answered. What a peer only claims to send does not count: a few of them that claim much and
-send nothing would shut out all others. Once the limit is reached nobody who holds none is read. Those who hold some
-go on, or they could never give it back; and requests behind others get half of the limit at most, because they wait
-for what others have yet to send. When others have waited for `LONGEST_WAIT_NS`, those whose requests are not whole
-are closed, the largest first: they send too slowly, or not at all.
+Requests. A connection holds the received bytes of a request that is not whole, and the requests behind one that is
+being answered. Bytes that a peer only claims to send do not count: a few peers that claim much and send nothing would
+shut out all others. At the limit, connections that hold nothing are not read. Those that hold some are read on, or they
+could never release it; and requests behind others get half of the limit at most. When a connection has waited for
+`LONGEST_WAIT_NS`, those whose requests are not whole are closed, the largest first: they send too slowly, or nothing.
 
-Logins. Whoever has not logged in has no part in that memory but a small one that all such connections share. Once
-that is used up, the one that holds the most is closed: a login is short, and a client that sends it whole holds
-nothing.
+Logins. Connections that have not logged in share a small memory of their own. Once it is used up, the one that holds
+the most is closed: a login is short, and a client that sends it whole holds nothing.
 
-Answers. Once the limit is passed, the connection whose peer has taken nothing for the longest is closed.
+Answers. Over the limit, the connection whose peer has taken nothing for the longest time is closed.
 """
 
 from __future__ import annotations
@@ -24,7 +22,7 @@ from typing import Protocol
 
 _RESUMED_AT_ONCE = 32
 LONGEST_WAIT_NS = 10_000_000_000
-"""A connection that was not read for so long, because the memory is used up, gets some of it."""
+"""A connection that is not read for so long, because the memory is used up, gets some of it."""
 
 
 class Reader(Protocol):
@@ -37,7 +35,7 @@ class Reader(Protocol):
         ...
 
     def close_holder(self) -> None:
-        """Memory is short, and this is the one to go."""
+        """Close this connection: the memory is used up."""
         ...
 
 
@@ -81,12 +79,12 @@ class RequestMemory:
         self._waiting.setdefault(reader, now_ns)
 
     def forget(self, reader: Reader) -> None:
-        """It is closed, or counts elsewhere from now on: it holds nothing and waits for nothing."""
+        """The connection is closed, or counts elsewhere from now on: it holds nothing and waits for nothing here."""
         self._waiting.pop(reader, None)
         self.hold(reader, 0)
 
     def end_standstill(self, now_ns: int) -> None:
-        """If somebody has waited for too long, close holders until there is memory. To be called from time to time."""
+        """Close holders until there is memory, if a connection has waited for too long. Call it periodically."""
         first_ns = next(iter(self._waiting.values()), now_ns)
         if not self.exhausted or now_ns - first_ns < LONGEST_WAIT_NS:
             return

@@ -1,4 +1,4 @@
-"""Where a node listens and what it tells clients, as Kafka's settings say it. Pure: nothing is bound here.
+"""The addresses that a node listens on and those that clients are told, from Kafka's settings. Nothing is bound here.
 
 `listeners` names the addresses, `listener.security.protocol.map` what is spoken there, `advertised.listeners` what
 clients are told. The command's `--listen HOST:PORT` is the short form of one PLAINTEXT listener.
@@ -43,21 +43,21 @@ class Listener:
     advertised: tuple[str, int] | None = None
 
     def bound(self, host: str, port: int) -> Listener:
-        """The listener with the address that it got."""
+        """This listener with the address that it is bound to."""
         advertised = self.advertised
         if advertised is not None and advertised[1] == 0:
             advertised = (advertised[0], port)
         return replace(self, host=host, port=port, advertised=advertised)
 
     def address_for(self, local_address: tuple[str, int]) -> tuple[str, int]:
-        """What to tell a client that reached us at `local_address`: that, if we listen on all of them."""
+        """The address for a client that connected to `local_address`: that one, if the node listens on all."""
         if self.advertised is not None:
             return self.advertised
         return local_address if self.host in WILDCARDS else (self.host, self.port)
 
     @property
     def bootstrap_servers(self) -> str:
-        """How a client on this machine reaches it."""
+        """The address for a client on this machine."""
         host = "127.0.0.1" if self.host in WILDCARDS else self.host
         return f"[{host}]:{self.port}" if ":" in host else f"{host}:{self.port}"
 

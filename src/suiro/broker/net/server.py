@@ -33,7 +33,7 @@ logger = logging.getLogger(__name__)
 
 _ACCEPTS_PER_WAKEUP = 64
 ACCEPT_PAUSE_S = 1.0
-"""How long clients wait in the backlog after the node could not accept one."""
+"""Time that clients wait in the backlog after the node could not accept a connection."""
 NAMED_FOR_MS = 5_000
 _FULL_TOLD_EVERY_MS = 60_000
 _MOST_HELD_BACK = 1000
@@ -182,7 +182,7 @@ class Server:
         return True
 
     def _make_room(self, acceptor: Acceptor, now_ms: int) -> bool:
-        """Who has not logged in gives way to who comes. If nobody may yet, the listener is shut until then."""
+        """Close a connection that has not logged in for the next one. If none may go yet, shut the listener until then."""
         if acceptor.unauthenticated:
             wait_ms = acceptor.unauthenticated.wait_ms(now_ms)
             if not wait_ms:
@@ -262,7 +262,7 @@ class Server:
         sock.close()
         self._has_space()
 
-    # What connections tell
+    # Called by connections
 
     def closed(self, connection: Connection) -> None:
         self.connections.pop(connection, None)
@@ -321,7 +321,7 @@ class Server:
         )
 
     def login_ended(self, connection: Connection, *, again: bool, failed: bool) -> None:
-        """Of SASL; `again`: of a connection that was logged in."""
+        """A SASL login has ended; `again`: on a connection that was logged in."""
         if not failed:
             self._admit(connection)
         acceptor = self._acceptors[connection.listener.name]
@@ -333,7 +333,7 @@ class Server:
     # From time to time
 
     def refresh_certificates(self) -> None:
-        """Take up certificates that changed on disk or in the settings."""
+        """Use the certificates that changed on disk or in the settings."""
         for acceptor in self._acceptors.values():
             if acceptor.tls is not None:
                 acceptor.tls.refresh(self._settings())
@@ -348,7 +348,7 @@ class Server:
                 check_rules(settings.for_listener(acceptor.listener.name).ssl_principal_mapping_rules)
 
     def settings_changed(self, settings: NodeSettings) -> None:
-        """Limits may have been raised, certificates replaced."""
+        """Apply the new limits and certificates."""
         self.refresh_certificates()
         for acceptor in self._acceptors.values():
             acceptor.own = settings.for_listener(acceptor.listener.name)
@@ -362,7 +362,7 @@ class Server:
                 connection.close()
 
     def close_late(self) -> None:
-        """Close who does not log in in time, and whose requests others have waited for too long to be whole."""
+        """Close connections that do not log in in time, or whose incomplete requests make others wait for too long."""
         now_ms = self._clock.monotonic_ms()
         for acceptor in self._acceptors.values():
             acceptor.unauthenticated.expire(
@@ -371,7 +371,7 @@ class Server:
         self._context.requests.end_standstill(stopwatch_ns())
 
     def let_go_of_named_files(self) -> None:
-        """Whoever was told of files has opened them by now, or will find that it is too late."""
+        """Release the files of answers that are `NAMED_FOR_MS` old: their clients have opened them by now."""
         oldest = self._clock.monotonic_ms() - NAMED_FOR_MS
         for connection in self.connections:
             if connection.named_files and connection.named_ms < oldest:

@@ -1,8 +1,7 @@
-"""TLS of one listener: its context made from the settings and made anew when they or their files change; and the
-stream of one connection, which encrypts what a `Connection` sends.
+"""The TLS context of a listener, which follows its settings and their files, and the TLS stream of a connection.
 
-Keys and certificates are PEM, in files or in the settings themselves. Python's `ssl` has no JKS and no PKCS#12; who
-has those gets told how to convert them.
+Keys and certificates are PEM, in files or in the settings themselves. Python's `ssl` reads neither JKS nor PKCS#12; the
+error says how to convert them.
 """
 
 from __future__ import annotations
@@ -47,7 +46,7 @@ class ListenerTls:
             make_context(self._listener, settings)
 
     def refresh(self, settings: NodeSettings) -> None:
-        """Take up what changed in the settings or in their files. What does not work is logged and not taken."""
+        """Apply a change of the settings or of their files. A change that does not work is logged and not applied."""
         made_of = _made_of(self._listener, settings)
         if made_of == self._made_of:
             return
@@ -136,7 +135,7 @@ def _made_of(listener: Listener, settings: NodeSettings) -> tuple[object, ...]:
 
 
 def _stamps(own: NodeSettings) -> tuple[tuple[str, int, int], ...]:
-    """What tells whether a file is another than before."""
+    """The time and the size of each file, by which a new one is seen."""
     stamps = []
     for path in (own.ssl_keystore_location, own.ssl_truststore_location):
         with contextlib.suppress(OSError):
@@ -168,7 +167,7 @@ def _pem(inline: str, location: str, kind: str, where: str, setting: str) -> str
 
 
 def _block(label: str, content: str) -> str:
-    """A setting may have its lines joined, or `\\n` in them; OpenSSL wants lines of 64."""
+    """One block as OpenSSL wants it, in lines of 64. A setting may have its lines joined, or `\\n` in them."""
     if ":" in content:  # an old encrypted key, with headers
         return f"-----BEGIN {label}-----{content}-----END {label}-----\n"
     text = re.sub(r"\\n|\s", "", content)
@@ -177,7 +176,7 @@ def _block(label: str, content: str) -> str:
 
 
 def _load_chain(context: ssl.SSLContext, pem: str, password: str, where: str) -> None:
-    """Python takes key and chain from a file only; this one is for our eyes, and gone at once."""
+    """Python reads key and chain from a file only. This one is readable by this user only, and removed at once."""
     with tempfile.NamedTemporaryFile("w", suffix=".pem") as file:
         file.write(pem)
         file.flush()

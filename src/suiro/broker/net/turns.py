@@ -1,11 +1,10 @@
-"""Whose turn it is: connections that have more to do than one turn allows go on one after another.
+"""Turns of connections: one that has more to do than a turn allows continues after the others.
 
-One thread serves everybody, and what a request costs is not to be seen from outside. So a connection that has sent
-several requests handles them until `REQUESTS_A_TURN` or `TURN_NS` are used up, whichever comes first, and then rests.
-A request that may take long by itself is handled in `Steps`, and rests like a connection. All that rest share one turn
-of the event loop's, however many they are: each goes on in the order in which it came to rest, until together they have
-used `TURN_NS`. Then the loop looks at the sockets, so that a client with one small request waits for one such turn and
-not for all that others have sent.
+One thread serves all clients, and the cost of a request cannot be seen beforehand. A connection that has sent several
+requests handles them until `REQUESTS_A_TURN` or `TURN_NS` is used up, and then rests. A request that may take long by
+itself is handled in `Steps`, and rests like a connection. All that rest share one turn of the event loop: they continue
+in the order in which they came to rest, until together they have used `TURN_NS`. Then the loop looks at the sockets. So
+a client with one small request waits for one such turn, and not for all requests of others.
 """
 
 from __future__ import annotations
@@ -30,7 +29,7 @@ class Resting(Protocol):
 
 
 class Turn:
-    """What one connection has used of its turn."""
+    """The requests and the time that one connection has used of its turn."""
 
     __slots__ = ("_began_ns", "_handled", "_now_ns")
 

@@ -1,9 +1,9 @@
 """The connections of one listener that have not authenticated yet, or not finished their TLS handshake.
 
-Anybody can open one. So these connections have small limits of their own: a number, bytes
-(`held_memory.LoginMemory`) and time. At the limit, one connection is closed for the next: the oldest of the address
-that has the most, once it has had `FAIR_CHANCE_MS`. A stranger who opens thousands of connections loses his own, and
-a client that authenticates at once is let in. Authenticated connections are not affected.
+Anybody can open such a connection, so they have small limits of their own: a number, bytes (`held_memory.LoginMemory`)
+and time. At the limit a new connection takes the place of the oldest one of the address that has the most, once that
+one has had `FAIR_CHANCE_MS`. A stranger who opens thousands of connections loses his own, and a client that authenticates
+at once is let in. Authenticated connections are not affected.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class UnauthenticatedConnection(Protocol):
 
 
 class UnauthenticatedConnections:
-    """`add` and `remove` keep the list; `wait_ms` and `let_one_go` make room; `expire` ends what takes too long."""
+    """`add` and `remove` keep the list; `wait_ms` and `let_one_go` make room; `expire` closes those that are late."""
 
     def __init__(self, listener: str) -> None:
         self._listener = listener
@@ -57,7 +57,7 @@ class UnauthenticatedConnections:
         return True
 
     def wait_ms(self, now_ms: int) -> int:
-        """How long until `let_one_go` may be called; 0: now. There must be one."""
+        """How long until `let_one_go` may be called; 0: now. The list must not be empty."""
         return max(0, self._next()[1] + FAIR_CHANCE_MS - now_ms)
 
     def let_one_go(self) -> None:
