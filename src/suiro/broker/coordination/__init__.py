@@ -1,1 +1,1 @@
-"""What Kafka's coordinators do: groups with their members and offsets, transactions, and the topics that keep both."""
+"""Kafka's coordinators: groups with their members and offsets, transactions, fetch sessions."""

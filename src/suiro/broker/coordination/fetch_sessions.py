@@ -1,16 +1,16 @@
-"""Incremental fetch sessions (KIP-227): a client names its partitions once, and hears only of those that changed.
+"""Incremental fetch sessions (KIP-227): a client names its partitions once, and is told only of those that changed.
 
 What is always true:
-- A session holds its partitions in the order they are read in. One that gave records goes to the end, so that a
-  response's size limit cannot starve those behind it.
-- `stirred` holds every partition that may have something to say: named by the request, grown since it was last
-  looked at, failed, or with records left. All others are at the end of what their reader may see, were told so, and
-  wait in their `Partition` for it to grow. A fetch of a thousand quiet partitions looks at none of them.
-- Which answer the client has last had is known by the session's epoch, which rises by one with each request.
+- A session reads its partitions in order. One that gave records goes to the end, so that the size limit of a response
+  cannot starve those behind it.
+- `stirred` holds every partition that may have news: named by the request, grown since the last look, failed, or with
+  records left. All others are at the end of what their reader may see, the client knows it, and they wait in their
+  `Partition` for it to grow. A fetch of a thousand quiet partitions looks at none of them.
+- The epoch of a session, which rises by one with each request, says which answer the client has had last.
 
-A session ends when a client says so, when its last partition is forgotten, or when its place is needed: the longest
-unused for two minutes goes first, else one that is smaller than the new one and older than two minutes. Replicas'
-sessions are privileged: consumers' make room for them. A session that grows beyond what all may hold together ends.
+A session ends when a client says so, when its last partition is forgotten, or when its place is needed: first the
+longest unused, if that is two minutes, else one that is smaller than the new one and older than two minutes. Sessions
+of consumers make room for those of replicas. A session that grows beyond the limit for all together ends.
 """
 
 from __future__ import annotations
@@ -32,8 +32,8 @@ INITIAL_EPOCH = 0
 FINAL_EPOCH = -1
 EVICTION_MS = 120_000
 MAX_PARTITIONS = 500_000
-"""Of all sessions together, also those that are unknown or not for their client: a few hundred bytes each, which stay
-when the client is gone. Whoever finds no room fetches without a session."""
+"""Of all sessions together, with those that do not exist or are not for their client: a few hundred bytes each, which
+stay when the client is gone. A client that finds no room fetches without a session."""
 _MAX_INT = 2**31 - 1
 
 Key: TypeAlias = tuple[str | UUID | None, int]
@@ -41,7 +41,7 @@ Key: TypeAlias = tuple[str | UUID | None, int]
 
 
 class FetchSessionError(Exception):
-    """The request does not fit the session that it names; the client begins anew with a full request."""
+    """The request does not fit the session that it names; the client starts again with a full request."""
 
     def __init__(self, code: ErrorCode) -> None:
         super().__init__(code.name)
@@ -50,7 +50,7 @@ class FetchSessionError(Exception):
 
 @dataclass(slots=True, kw_only=True, eq=False)
 class Wanted:
-    """One partition as a client wants it, what reading it gave, and what the client was told last."""
+    """One partition as a client wants it, with the result of reading it, and what the client was told last."""
 
     key: Key
     offset: int
@@ -87,7 +87,7 @@ class Wanted:
     def is_exhausted(self, *, read_committed: bool) -> bool:
         """Whether there is nothing more for this reader until the partition grows.
 
-        The log itself is asked: it may have grown since the look, while another partition's records came from afar.
+        Asks the log itself, which may have grown since the look while another partition was read in the remote tier.
         """
         if self.partition is None or self.partition.deleted or self.result is None:
             return False
@@ -108,7 +108,7 @@ class Wanted:
         self.told_log_start = -1 if result is None else result.log_start_offset
 
     def grew(self) -> None:
-        """The partition calls this. Once nobody waits for more, one call is enough until it is looked at."""
+        """Called by the partition. If no fetch waits, one call is enough until the next look."""
         session = self.session
         assert session is not None
         session.stirred.add(self)
@@ -152,7 +152,7 @@ class FetchSession:
         self._to_the_end(wanted)
 
     def update(self, wanted: Iterable[Wanted], forgotten: Iterable[Key]) -> None:
-        """What an incremental request says: new partitions, new offsets of known ones, and those to forget."""
+        """Apply an incremental request: new partitions, new offsets of known ones, and those to forget."""
         for item in wanted:
             known = self.partitions.get(item.key)
             if known is None:
@@ -216,7 +216,7 @@ class FetchSession:
             self.close()
 
     def close(self) -> None:
-        """Let go of the partitions, now or when the last fetch that waits in this session has its answer."""
+        """Stop watching the partitions, now or when the last fetch that waits in this session has its answer."""
         self._open = False
         if not self.waiting:
             for wanted in self.partitions.values():
@@ -251,7 +251,7 @@ class FetchSessions:
         return sum(session.size for session in self._sessions.values())
 
     def stir_all(self) -> None:
-        """Access rules changed: every client hears at once which of its partitions it may no longer read."""
+        """Access rules changed: each client is told at once which of its partitions it may no longer read."""
         for session in self._sessions.values():
             session.stir_all()
 
@@ -268,7 +268,7 @@ class FetchSessions:
         forgotten: Iterable[Key],
         now_ms: int,
     ) -> FetchSession | None:
-        """The session of a request, brought up to date; None where the request stands alone.
+        """The session of a request, updated by it; None for a request without one.
 
         A request with the initial epoch (which may begin a session) or the final one (which may not) names all its
         partitions and ends the session it names. Raises `FetchSessionError`.
@@ -305,7 +305,8 @@ class FetchSessions:
         read_committed: bool,
         now_ms: int,
     ) -> int:
-        """Make a session of what a full request was just answered; its id, or `NO_SESSION` if there is no place."""
+        """Make a session of the partitions in the answer to a full request. Returns its id, or `NO_SESSION` if it has
+        no place."""
         partitions = list(told)
         if len(partitions) > self._most_partitions or any(map(_is_no_topics, partitions)):
             return NO_SESSION
@@ -334,7 +335,7 @@ class FetchSessions:
         self._sessions[session.id] = self._sessions.pop(session.id)
 
     def _evict(self, privileged: bool, size: int, now_ms: int) -> bool:
-        """Make room for a session of this kind and size, if one is worth less."""
+        """End a session that is worth less than one of this kind and size, if there is one."""
         oldest = next(iter(self._sessions.values()), None)
         if oldest is None:
             return False
@@ -364,7 +365,7 @@ class FetchSessions:
 
 
 def _is_no_topics(wanted: Wanted) -> bool:
-    """Whether no topic can have this name. A request may bring megabytes of such ones, which must not stay."""
+    """Whether no topic can have this name. A request may have megabytes of such names, which must not stay."""
     name = wanted.key[0]
     return isinstance(name, str) and len(name) > MAX_NAME_LENGTH
 

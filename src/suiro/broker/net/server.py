@@ -182,7 +182,7 @@ class Server:
         return True
 
     def _make_room(self, acceptor: Acceptor, now_ms: int) -> bool:
-        """Close a connection that has not logged in for the next one. If none may go yet, shut the listener until then."""
+        """Close a connection that has not logged in for the next one. Shut the listener if none may go yet."""
         if acceptor.unauthenticated:
             wait_ms = acceptor.unauthenticated.wait_ms(now_ms)
             if not wait_ms:

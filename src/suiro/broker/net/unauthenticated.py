@@ -2,8 +2,8 @@
 
 Anybody can open such a connection, so they have small limits of their own: a number, bytes (`held_memory.LoginMemory`)
 and time. At the limit a new connection takes the place of the oldest one of the address that has the most, once that
-one has had `FAIR_CHANCE_MS`. A stranger who opens thousands of connections loses his own, and a client that authenticates
-at once is let in. Authenticated connections are not affected.
+one has had `FAIR_CHANCE_MS`. A stranger who opens thousands of connections loses his own, and a client that
+authenticates at once is let in. Authenticated connections are not affected.
 """
 
 from __future__ import annotations

@@ -24,7 +24,7 @@ Assignment: TypeAlias = dict[str, Partitions]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AssigningMember:
-    """What an assignor knows of a member: the topics it wants that exist, and its target so far."""
+    """A member as an assignor sees it: the topics it wants that exist, and its target so far."""
 
     instance_id: str | None
     topics: frozenset[UUID]

@@ -1,8 +1,8 @@
 """Members of the classic protocol in a group of the new one, while it migrates: JoinGroup, SyncGroup, Heartbeat.
 
-They are assigned by the server like everybody else. Their generation is their member epoch; what a heartbeat of the
-new protocol does in one step is for them: a heartbeat that says REBALANCE_IN_PROGRESS, a JoinGroup that reports what
-they own, and a SyncGroup that gives them the assignment.
+The server assigns their partitions, as those of all members. Their generation is their member epoch. One heartbeat of
+the new protocol takes three requests here: a heartbeat that is answered by REBALANCE_IN_PROGRESS, a JoinGroup that
+reports the owned partitions, and a SyncGroup that returns the assignment.
 """
 
 from __future__ import annotations

@@ -103,7 +103,7 @@ class ConsumerGroup:
 
     @property
     def assignor(self) -> str | None:
-        """The one that most members ask for."""
+        """The assignor that most members ask for."""
         return preferred_assignor(self.members.values())
 
     def is_subscribed_to(self, topic: str) -> bool:
@@ -198,9 +198,9 @@ class ConsumerGroup:
         reported: Partitions | None,
         at: Moment,
     ) -> tuple[ConsumerMember, frozenset[str]]:
-        """A member said something: the group's epoch, its target and the member go on as far as they can.
+        """Advance the group's epoch, its target and the member after a request as far as possible.
 
-        Returns the member as it is then, and the regular expressions to look for topics for.
+        Returns the new state of the member, and the regular expressions whose topics are to be found.
         """
         names_changed = updated.topic_names != member.topic_names
         if updated != member:
@@ -265,7 +265,7 @@ class ConsumerGroup:
         return (Ownership(member_id, away),)
 
     def fence(self, member_ids: Iterable[str], *, image: TopicImage) -> tuple[ConsumerRecord, ...]:
-        """Without these members, which are of the group, from the next epoch on."""
+        """Remove these members of the group, with a new epoch."""
         gone = [self.members[member_id] for member_id in member_ids]
         records: list[ConsumerRecord] = []
         for member in gone:
@@ -286,7 +286,7 @@ class ConsumerGroup:
     def regexes_resolved(
         self, found: Mapping[str, ResolvedRegex], *, image: TopicImage
     ) -> tuple[ConsumerRecord, ...]:
-        """Regular expressions were looked up among the topics."""
+        """The topics of these regular expressions were found."""
         records: list[ConsumerRecord] = []
         changed = False
         known = dict(self.regexes)
@@ -338,7 +338,7 @@ class ConsumerGroup:
     # Records
 
     def apply(self, record: ConsumerRecord) -> None:
-        """Make a written record true."""
+        """Apply a record that is written."""
         match record:
             case GroupEpoch(epoch, metadata_hash):
                 self.group_epoch, self.metadata_hash = epoch or 0, metadata_hash
@@ -432,7 +432,7 @@ class ConsumerGroup:
         return self.replace_static(old_id, request.member_id, records)
 
     def replace_static(self, old_id: str, member_id: str, records: list[ConsumerRecord]) -> ConsumerMember:
-        """A static member is back under another member id, with all that it had."""
+        """A static member is back under another member id: it keeps its partitions and its target."""
         returned = replace(self.members[old_id], member_id=member_id, member_epoch=0, previous_member_epoch=0)
         records += _removal(old_id)
         records.append(Subscription(returned.member_id, returned))
@@ -529,7 +529,7 @@ def _removal(member_id: str) -> list[ConsumerRecord]:
 
 
 def _updated(member: ConsumerMember, request: Heartbeat) -> ConsumerMember:
-    """What the request does not say stays."""
+    """The member with the fields that the request sets."""
     names = request.topic_names
     return replace(
         member,

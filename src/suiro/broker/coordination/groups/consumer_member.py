@@ -1,8 +1,8 @@
-"""A member of a consumer group of the new protocol (KIP-848), and the words for partitions and epochs around it.
+"""A member of a consumer group of the new protocol (KIP-848), and the types of partitions and epochs around it.
 
-A member is a value: rules make a new one, and a group replaces the old by it. What a member owns is in two parts:
-`assigned` it may use, `pending_revocation` it must still give back; each partition has the epoch at which it was
-assigned, so that a late commit of a former owner is recognised.
+A member is a value: rules make a new one, which replaces the old one in the group. A member may use its `assigned`
+partitions and must still give back those in `pending_revocation`. Each partition has the epoch at which it was
+assigned, by which a late commit of a former owner is recognized.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class MemberState(IntEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClassicMember:
-    """What a member that still speaks the classic protocol brought with its JoinGroup."""
+    """The session timeout and the protocols in the JoinGroup of a member that still uses the classic protocol."""
 
     session_timeout_ms: int
     protocols: tuple[tuple[str, bytes], ...]

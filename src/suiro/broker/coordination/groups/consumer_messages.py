@@ -1,4 +1,4 @@
-"""What goes into the rules of a consumer group and what comes out: requests, answers, limits, and the moment."""
+"""The input and the output of the rules of a consumer group: requests, answers, limits, and the moment."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class Heartbeat:
 
     @property
     def is_full(self) -> bool:
-        """Everything said again: the member may have missed an answer."""
+        """Whether the member repeats everything: it may have missed an answer."""
         subscribes = self.topic_names is not None or self.topic_regex is not None
         return self.rebalance_timeout_ms != -1 and subscribes and self.owned is not None
 
@@ -50,7 +50,7 @@ class HeartbeatReply:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outcome:
-    """Write `records` down, `apply` them, answer. `resolve`: regular expressions to look for topics for."""
+    """Write `records`, `apply` them, answer. `resolve`: regular expressions whose topics are to be found."""
 
     records: tuple[ConsumerRecord, ...]
     reply: HeartbeatReply
@@ -59,7 +59,7 @@ class Outcome:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Moment:
-    """What the rules see of the world while they decide. `now_ms` is the wall clock."""
+    """The topics, limits and time (wall clock) that the rules decide by."""
 
     image: TopicImage
     limits: ConsumerGroupLimits

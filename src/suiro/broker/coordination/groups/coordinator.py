@@ -1,8 +1,8 @@
 """The group coordinator: every group by its id, what is written about them, and their timers.
 
-Everything it knows is in `__consumer_offsets`: a start replays the topic. A group is of one of two protocols. The
-classic one is carried out here (`group`'s effects), the new one in `consumer_edge`, offsets in `offset_edge`. Each
-writes before anybody hears of it, through `write`.
+Its state is in `__consumer_offsets`, which a start replays. A group has one of two protocols. The effects of the
+classic one (`group`) are carried out here, the new one in `consumer_edge`, offsets in `offset_edge`. All write through
+`write` before a client gets an answer.
 """
 
 from __future__ import annotations
@@ -144,7 +144,8 @@ class GroupCoordinator:
             self.measure(group_id)
 
     def compact(self) -> None:
-        """After every coordinator has loaded, since a transaction may have been finished by another."""
+        """Compact the topic. Call it after all coordinators have loaded: another one may have finished a
+        transaction."""
         topic = self._host.topics.topic(OFFSETS_TOPIC)
         if topic is None:
             return
@@ -179,7 +180,7 @@ class GroupCoordinator:
 
     def current(self, group_id: str) -> AnyGroup | None:
         """The group as it is now, for a request about it. Its timer may be late: the event loop serves sockets first,
-        and its time has whole milliseconds that begin elsewhere than those of the clock."""
+        and counts milliseconds from another start than the clock."""
         due_ms = self._due.get(group_id)
         if due_ms is not None and due_ms <= self.now():
             self._cancel(group_id)
@@ -199,7 +200,7 @@ class GroupCoordinator:
         return topic.partitions[system_log.partition_for(group_id, len(topic.partitions))]
 
     def make_simple(self, group_id: str) -> None:
-        """Offsets alone make a group too: a classic one without members, and without a record of its own."""
+        """Offsets alone make a group too: a classic one without members and without a record of its own."""
         if group_id not in self.groups:
             self.groups[group_id] = Group(group_id=group_id, limits=self.limits)
 
@@ -225,7 +226,7 @@ class GroupCoordinator:
             raise GroupRefusal(code_of(error), str(error)) from error
 
     def tombstones(self, group: AnyGroup) -> list[KeyedRecord]:
-        """What ends the group."""
+        """The records that end the group."""
         if isinstance(group, Group):
             return [(records.encode_group_key(group.group_id), None)]
         return [consumer_records.encode(group.group_id, record) for record in group.tombstones()]
@@ -270,7 +271,7 @@ class GroupCoordinator:
             raise GroupRefusal(ErrorCode.group_max_size_reached, why)
 
     def _told(self, group_id: str, what: str, why: str | None) -> str | None:
-        """The log tells of the first refusal in a second, with the number of those since it last did."""
+        """Logs the first refusal in a second, with the number of those since the last line."""
         if why is not None:
             self._refusals += 1
             now = self.now()
@@ -373,8 +374,8 @@ class GroupCoordinator:
         self._drop_unused(group)
 
     def _drop_unused(self, group: Group) -> None:
-        """A group that nobody has joined, after all, and that stands for no offsets: a client that goes through names
-        must not leave one for each."""
+        """Remove a group that nobody has joined and that has no offsets: a client that tries many names must not leave
+        one for each."""
         group_id = group.group_id
         if (
             group.is_simple
@@ -398,7 +399,7 @@ class GroupCoordinator:
     # Time
 
     def schedule(self, group: AnyGroup) -> None:
-        """Wake up no later than the group's next deadline. (Earlier does no harm: heartbeats move it on.)"""
+        """Wake up no later than the group's next deadline. Earlier does no harm: heartbeats move it."""
         group_id, deadline = group.group_id, group.next_deadline()
         if deadline is None or self._due.get(group_id, deadline + 1) <= deadline:
             return

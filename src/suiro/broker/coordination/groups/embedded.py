@@ -1,7 +1,6 @@
-"""What consumers of the classic protocol put into their groups' metadata: the subscription and the assignment.
+"""The consumer protocol inside the metadata of classic groups: subscription and assignment.
 
-The broker does not look into it as long as a group is classic. A group that goes from one protocol to the other
-(KIP-848) has its members' words translated.
+The broker does not read it as long as a group is classic. It is translated when a group changes its protocol (KIP-848).
 """
 
 from __future__ import annotations
@@ -16,7 +15,7 @@ _HIGHEST_VERSION = 3
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Subscription:
-    """A member's wishes, and what it owns by name."""
+    """The topics that a member wants, and the partitions that it owns by name."""
 
     version: int
     topics: tuple[str, ...]
@@ -47,7 +46,7 @@ def encode_assignment(version: int, partitions: Mapping[str, frozenset[int]]) ->
 
 
 def decode_assignment(data: bytes) -> tuple[Mapping[str, frozenset[int]], bytes]:
-    """(partitions, what an assignor of the user's own has added). Raises ValueError."""
+    """(partitions, data of a custom assignor). Raises ValueError."""
     reader = FieldReader(data)
     reader.int16()
     partitions = _read_partitions(reader)

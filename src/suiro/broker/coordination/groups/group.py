@@ -81,14 +81,14 @@ class Group:
 
     @property
     def held_bytes(self) -> int:
-        """What its members keep in memory."""
+        """Memory of its members in bytes."""
         if not self.members and not self.pending:
             return 0
         of_members = sum(member.size + len(member.assignment) for member in self.members.values())
         return len(self.group_id) + of_members + self.pending.size
 
     def held_for(self, request: JoinRequest) -> int:
-        """What the member that joins with this request keeps already."""
+        """Bytes that the member of this request holds already."""
         known = request.member_id or self.static_ids.get(request.instance_id or "", "")
         member = self.members.get(known)
         if member is not None:
@@ -106,17 +106,17 @@ class Group:
 
     @property
     def is_simple(self) -> bool:
-        """It only stands for offsets of consumers that manage their partitions themselves."""
+        """Whether it only has the offsets of consumers that manage their partitions themselves."""
         is_unused = self.protocol_type is None and not self.pending
         return is_unused and self.state is GroupState.EMPTY
 
     @property
     def is_of_consumers(self) -> bool:
-        """Members are consumers (not, say, Connect workers), so that their metadata can be read."""
+        """Whether members are consumers (not, say, Connect workers), so that their metadata can be read."""
         return self.protocol_type == CONSUMER_PROTOCOL
 
     def subscribed_topics(self) -> frozenset[str] | None:
-        """The topics of all members; None where that cannot be told."""
+        """The topics of all members; None if they are not known."""
         if not self.is_of_consumers or (self.members and self.protocol is None):
             return None
         try:
@@ -238,7 +238,7 @@ class Group:
         return min(deadlines, default=None)
 
     def tick(self, now: int) -> list[Effect]:
-        """Everything whose time has come."""
+        """Do everything that is due."""
         effects: list[Effect] = []
         if self.pending.expire(now):
             effects += self._complete_join_if_all_joined(now)
@@ -258,12 +258,12 @@ class Group:
         return effects
 
     def dismissed(self) -> list[Effect]:
-        """The group goes over to another protocol: whoever waits joins again, there."""
+        """The group changes its protocol: members that wait join again, in the new one."""
         code = ErrorCode.rebalance_in_progress
         return [effect for member in self.members.values() for effect in _refuse_waiting(member, code)]
 
     def assignment_lost(self, now: int) -> list[Effect]:
-        """What was to be written down could not be: nobody has an assignment, and all start over."""
+        """The assignment could not be written: no member has one, and all start over."""
         for member in self.members.values():
             member.assignment = b""
         if self.state is not GroupState.STABLE:
@@ -271,7 +271,7 @@ class Group:
         return self.rebalance(now)
 
     def restore(self, members: Iterable[Member], *, now: int) -> None:
-        """Put back what was persisted; members get a whole session to come back."""
+        """Restore the stored members, with a whole session to come back."""
         self.members = {member.member_id: member for member in members}
         self.static_ids = {
             m.instance_id: m.member_id for m in self.members.values() if m.instance_id is not None

@@ -1,8 +1,8 @@
-"""Memory that groups keep for their members: what a member brought with its join stays for its whole session, which may
-last half an hour, also when its connection is gone. So it is bounded for a member, a group, and all groups together.
+"""Limits on the memory of groups: for a member, a group, and all groups together.
 
-Bytes are those of ids, names and metadata, with a flat rate for the objects around them. Members of the classic
-protocol that were only given an id count too.
+The data of a member's join stays for its whole session, which may last half an hour, even when its connection is gone.
+Counted are the bytes of ids, names and metadata, with a flat rate for the objects around them. Members of the classic
+protocol that have only an id count too.
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ from typing import Protocol
 from suiro.broker.coordination.groups.consumer_member import ConsumerMember
 
 A_MEMBER = 1024
-"""What any member is counted with, for its objects."""
+"""Bytes that any member counts for its objects."""
 A_NAME = 100
-"""The same for a protocol or a topic that it names."""
+"""The same for each protocol or topic that it names."""
 
 
 class MemoryLimits(Protocol):
@@ -30,7 +30,7 @@ class MemoryLimits(Protocol):
 
 
 class GroupMemory:
-    """Who asks to keep something is refused, or has it counted by `hold` once it is kept."""
+    """`refusal` says whether a group may keep more; `hold` counts what it keeps."""
 
     def __init__(self, limits: Callable[[], MemoryLimits]) -> None:
         self._limits = limits
@@ -51,7 +51,7 @@ class GroupMemory:
         return self.refusal_together(group_id, grown)
 
     def refusal_together(self, group_id: str, grown: int) -> str | None:
-        """The same of bytes that are shared out to the group's members, as its assignment is."""
+        """The same for bytes that are spread over the members of the group, such as its assignment."""
         if grown <= 0:
             return None
         limits, of_group = self._limits(), self._of.get(group_id, 0) + grown
@@ -66,13 +66,13 @@ class GroupMemory:
 
 
 def classic_size(protocols: Iterable[tuple[str, bytes]], *names: str | None) -> int:
-    """Of a member of the classic protocol."""
+    """The size of a member of the classic protocol."""
     size = A_MEMBER + sum(len(name or "") for name in names)
     return size + sum(A_NAME + len(name) + len(metadata) for name, metadata in protocols)
 
 
 class ConsumerSizes:
-    """Of the members of one group of the new protocol. A member is a value: it is measured again when it is another."""
+    """The sizes of the members of one group of the new protocol. A member is a value: only a new one is measured."""
 
     def __init__(self) -> None:
         self._known: dict[str, tuple[ConsumerMember, int]] = {}

@@ -14,7 +14,7 @@ Token: TypeAlias = object
 """A request that waits for its answer."""
 NO_GENERATION = -1
 _MEMBER_ID_BYTES = 37
-"""What an id has behind its prefix: a hyphen and a UUID."""
+"""Length of an id behind its prefix: a hyphen and a UUID."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,12 +40,12 @@ class JoinRequest:
 
     @property
     def prefix(self) -> str:
-        """Of the id that the member gets."""
+        """The prefix of the id that the member gets."""
         return self.instance_id or self.client_id
 
     @property
     def size(self) -> int:
-        """Of the member that it makes."""
+        """The size of the member that it makes, in bytes."""
         return classic_size(self.protocols, self.member_id, self.instance_id, self.client_id)
 
 

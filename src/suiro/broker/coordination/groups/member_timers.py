@@ -1,6 +1,6 @@
-"""How long the members of a consumer group may be silent, and take to do what they were told.
+"""The deadlines of the members of a consumer group: for heartbeats, revocations, joins and syncs.
 
-Soft state: a start of the node gives every member its whole time again. All times are monotonic milliseconds.
+They are not stored: a start of the node gives every member its whole time again. Times are monotonic milliseconds.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ class MemberTimers:
     _revoked: dict[str, PartitionEpochs] = field(default_factory=dict)  # what a member must give back in time
 
     def start(self, member: ConsumerMember, *, limits: ConsumerGroupLimits, now: int) -> None:
-        """A whole session from here; and a new limit for giving back, or none."""
+        """Start a new session, and a new deadline for the revocation if there is one."""
         member_id, classic = member.member_id, member.classic
         timeout_ms = limits.session_timeout_ms if classic is None else classic.session_timeout_ms
         self._deadlines[_SESSION, member_id] = now + timeout_ms
@@ -47,7 +47,7 @@ class MemberTimers:
         self._revoked.pop(member_id, None)
 
     def put_off(self, until: int) -> None:
-        """What is due before then is due then: it could not be done."""
+        """Move earlier deadlines to this time: the actions that were due have failed."""
         for key, deadline in self._deadlines.items():
             self._deadlines[key] = max(deadline, until)
 
@@ -55,7 +55,7 @@ class MemberTimers:
         return min(self._deadlines.values(), default=None)
 
     def late(self, now: int) -> tuple[str, ...]:
-        """Members that have not been heard of, have not given back, joined again or synced in time."""
+        """Members that sent no heartbeat, or did not revoke, join again or sync in time."""
         late = {member_id for (_, member_id), deadline in self._deadlines.items() if deadline <= now}
         return tuple(sorted(late))
 

@@ -107,7 +107,7 @@ def goes_down(group: ConsumerGroup, leaving: Iterable[str], *, policy: str, max_
 def downgraded(
     group: ConsumerGroup, leaving: Iterable[str], *, limits: GroupLimits, image: TopicImage, now: int
 ) -> Group:
-    """The classic group that is left: stable, until it is told to rebalance."""
+    """The classic group that is left: stable until it rebalances."""
     gone = set(leaving)
     members = [
         Member(

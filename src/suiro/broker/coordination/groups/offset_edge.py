@@ -34,7 +34,7 @@ class GroupOffsets:
         self._coordinator = coordinator
         self.store = OffsetStore()
         self._owed: dict[str, set[TopicPartition]] = {}
-        """Of each group the offsets that went with their topic, where that could not be written down yet."""
+        """The offsets of each group that went with their topic, and whose tombstones could not be written yet."""
 
     def check_commit(
         self,
@@ -140,8 +140,8 @@ class GroupOffsets:
             self._forget(group_id, places)
 
     def forget_lost_topics(self) -> None:
-        """At a start: the same for topics that are gone, or that others of their names have taken the places of. The
-        node died before it was written down, or its disk was full to the end."""
+        """At a start: the same for topics that are gone or were made again. The node died, or its disk was full, before
+        the offsets could be written off."""
         for group_id, places in self.store.places().items():
             lost = {place for place in places if self._is_lost(group_id, place)}
             if lost:
@@ -156,14 +156,14 @@ class GroupOffsets:
         return known is not None and known.value.topic_id not in (None, topic.topic_id)
 
     def _forget(self, group_id: str, places: Iterable[TopicPartition]) -> None:
-        """At once, whatever the disk says: a new topic of the name must not be read from the old one's offsets on."""
+        """At once, even if the disk refuses it: a new topic of the name must not be read from the old one's offsets."""
         self.store.remove(group_id, places)
         self._owed.setdefault(group_id, set()).update(places)
         with _for_itself(group_id):
             self._settle(group_id)
 
     def _settle(self, group_id: str) -> None:
-        """Write down what the group has lost, before anything else of it. Raises `GroupRefusal`."""
+        """Write the tombstones that are still missing, before anything else of the group. Raises `GroupRefusal`."""
         owed = self._owed.get(group_id)
         if owed:
             self._coordinator.write(group_id, records.offset_tombstones(group_id, owed))
@@ -175,7 +175,7 @@ class GroupOffsets:
             self.store.remove(group_id, places)
 
     def expire(self) -> None:
-        """Drop offsets that were kept for long enough, and groups that have neither members nor offsets."""
+        """Remove offsets whose retention time is over, and groups that have neither members nor offsets."""
         now = self._host.clock.wall_ms()
         for group_id in list(self._owed):
             with _for_itself(group_id):
@@ -199,7 +199,7 @@ class GroupOffsets:
                     self._remove(group_id, expired)
 
     def _expiry(self, group: Group | ConsumerGroup, now: int) -> Callable[[OffsetValue], bool] | None:
-        """What is expired in this group; None: nothing is, whatever its age."""
+        """Tells which offsets of this group are expired; None: none is, whatever its age."""
         retention_ms = self._host.settings.offsets_retention_minutes * 60_000
         since: int | None = None
         if isinstance(group, Group) and group.protocol_type is not None:
@@ -218,7 +218,7 @@ class GroupOffsets:
 
 @contextmanager
 def _for_itself(group_id: str) -> Iterator[None]:
-    """One group's log may be offline; the others are not to wait for it."""
+    """Logs the refusal of one group's log, which may be offline: the other groups must not wait for it."""
     try:
         yield
     except GroupRefusal as error:
@@ -226,8 +226,8 @@ def _for_itself(group_id: str) -> Iterator[None]:
 
 
 def _subscribed(group: Group | ConsumerGroup, places: Iterable[TopicPartition]) -> set[str]:
-    """The topics of these partitions that the group reads. Each is asked for once: a classic group decodes the
-    subscriptions of all its members to tell."""
+    """The topics of these partitions that the group reads. Asks once for each: a classic group decodes the
+    subscriptions of all its members."""
     return {topic for topic in {topic for topic, _ in places} if group.is_subscribed_to(topic)}
 
 

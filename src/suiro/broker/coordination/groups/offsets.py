@@ -1,8 +1,8 @@
 """Committed offsets, and those that a transaction has yet to decide.
 
 Offsets of a transaction are written at once, as transactional batches, and kept aside until the marker of their
-producer decides them. Whatever is removed is removed from both, so that a decision never brings back the offset of
-a topic or group that was deleted meanwhile.
+producer. Removal takes offsets from both places, so that a marker never brings back the offset of a topic or group that
+was deleted meanwhile.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Members of a classic group that were given an id and have not joined with it yet (KIP-394).
 
-A client that only asks for ids makes many of them, each of which stays for a session: what they take, and when the next
-one is due, is known without going over all.
+A client that only asks for ids makes many of them, each of which stays for a session. So their size and the next
+deadline are known without a loop over all.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ class PendingMembers:
         self.size = 0
         """Bytes, as `group_memory` counts them."""
         self.deadline: int | None = None
-        """No member is due before it; `expire` when it has come."""
+        """No member is due before this time. Call `expire` then."""
 
     def __len__(self) -> int:
         return len(self._deadlines)
@@ -31,7 +31,7 @@ class PendingMembers:
         self.deadline = deadline if self.deadline is None else min(self.deadline, deadline)
 
     def remove(self, member_id: str) -> bool:
-        """Whether it was there."""
+        """Returns whether it was there."""
         if self._deadlines.pop(member_id, None) is None:
             return False
         self.size -= size_of(member_id)
@@ -40,7 +40,7 @@ class PendingMembers:
         return True
 
     def expire(self, now: int) -> int:
-        """Forget those whose time has come. Returns how many they are."""
+        """Forget the members that are due. Returns their number."""
         if self.deadline is None or self.deadline > now:
             return 0
         late = [member_id for member_id, deadline in self._deadlines.items() if deadline <= now]

@@ -1,4 +1,4 @@
-"""What a group's rules raise, and what a client hears of a log that fails: Kafka's code, and words for the client."""
+"""The refusal that a group's rules raise, and the error codes for a log that fails."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ class GroupRefusal(RefusedError):
 
 
 def code_of(error: LogError) -> ErrorCode:
-    """What a client hears when a coordinator's record cannot be written: Kafka names no storage error there."""
+    """The code for a client when a coordinator's record cannot be written: Kafka has no storage error there."""
     match error.code:
         case ErrorCode.not_leader_or_follower | ErrorCode.kafka_storage_error:
             return ErrorCode.not_coordinator

@@ -1,11 +1,11 @@
 """Subscriptions by regular expression: checking one, and finding the topics that it matches.
 
-Kafka uses RE2J, which is a translation of RE2: the same dialect (no look-around, no references back) and the same
-promise, time in proportion to the text, so no member's pattern can hold up the node. What RE2 knows and RE2J does not
-is `\\C`, any single byte.
+Kafka uses RE2J, a translation of RE2: the same dialect (no look-around, no back references) and time in proportion to
+the text, so that no member's pattern can hold up the node. RE2 also has `\\C`, any single byte, which RE2J does not
+have.
 
-In proportion to the pattern, too, and a short one may stand for a large program: a match of all topics is made in a
-thread, and what compiling one may take is limited.
+The time is in proportion to the size of the compiled pattern too, and a short one may be large. So all topics are
+matched in a thread, and the memory of compiling a pattern is limited.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ def check_regex(regex: str) -> None:
 
 
 def matching_topics(regex: str, names: Iterable[str], *, most_bytes: int = _RE2S_OWN) -> frozenset[str]:
-    """Those names that a valid regular expression matches from the first character to the last."""
+    """The names that a valid regular expression matches from the first character to the last."""
     import re2
 
     listed = list(names)

@@ -1,4 +1,4 @@
-"""What members shall have: the assignor that most of them ask for, asked with the topics that exist."""
+"""The target assignment of a group, computed by the assignor that most members ask for from the topics that exist."""
 
 from __future__ import annotations
 
@@ -24,7 +24,8 @@ def new_target(
 ) -> Mapping[str, Partitions]:
     """The target of every member. `before` is their target so far, `assigned` all targets of the group so far.
 
-    (They differ where a static member has just been replaced: its target is assigned, and is that of its new id.)
+    The two differ where a static member has just been replaced: its old target counts as assigned, and is that of its
+    new id.
     """
     wants = {member_id: topic_ids(member, regexes, image) for member_id, member in members.items()}
     counts: dict[UUID, int] = {}

@@ -48,7 +48,7 @@ class TransactionCoordinator:
 
     @property
     def verifies(self) -> bool:
-        """Whether writes of clients before KIP-890 are checked too."""
+        """Whether writes of clients older than KIP-890 are checked too."""
         return self._host.settings.transaction_partition_verification_enable
 
     def load(self) -> None:
@@ -236,7 +236,7 @@ class TransactionCoordinator:
         return ErrorCode.coordinator_load_in_progress, *NO_IDENTITY
 
     def _apply(self, decision: Decision) -> ErrorCode:
-        """Write the next state down, and the markers of a decision. The code to answer with."""
+        """Write the next state, and the markers of a decision. Returns the code for the answer."""
         if decision.next is None:
             return decision.code
         try:
@@ -251,7 +251,7 @@ class TransactionCoordinator:
         return decision.code
 
     def _store(self, transaction: Transaction) -> None:
-        """Down first, then true."""
+        """Write the state, then apply it."""
         self._append(transaction.transactional_id, self._value(transaction))
         self._transactions[transaction.transactional_id] = transaction
 

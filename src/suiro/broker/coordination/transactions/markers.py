@@ -1,4 +1,4 @@
-"""The end of one producer's transaction in one partition: the marker, and what hangs on it."""
+"""The marker that ends a transaction of one producer in one partition, and the offsets that depend on it."""
 
 from __future__ import annotations
 
@@ -34,6 +34,6 @@ def write_marker(
 
 
 def end_offsets(host: MarkerHost, partition: Partition, producer_id: int, *, commit: bool) -> None:
-    """The group coordinator hears what became of the offsets that waited in this partition."""
+    """Tell the group coordinator the end of the transaction whose offsets wait in this partition."""
     if partition.topic == OFFSETS_TOPIC:
         host.groups.complete_transaction(partition.index, producer_id, commit=commit)

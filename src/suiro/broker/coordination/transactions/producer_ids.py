@@ -15,11 +15,11 @@ if TYPE_CHECKING:
 FILE_NAME = "producer-ids"
 _BLOCK = 1000
 _FAR_BEYOND = 1 << 62
-"""No broker gives such ids. A producer that made one up must not use up all that there are."""
+"""No broker gives such ids. A producer with a made-up id must not use up all others."""
 
 
 class NoProducerIdError(Exception):
-    """The disk takes no reservation. What asked for an id changes nothing and may be asked again."""
+    """The disk refuses the reservation. The request changes nothing and can be repeated."""
 
 
 class ProducerIds:
@@ -40,7 +40,7 @@ class ProducerIds:
 
     @property
     def reserved(self) -> int:
-        """None from here on was given away."""
+        """The first id that was not given yet."""
         return self._reserved
 
     def take(self) -> int:
@@ -56,15 +56,15 @@ class ProducerIds:
         return self._next - 1
 
     def keep_off(self, logs: Iterable[PartitionLog]) -> None:
-        """Never give a producer of these logs' away again: they were written elsewhere, by producers whose ids this
-        file does not know, and the batches of another one would be taken for theirs. Raises OSError."""
+        """Never give the ids of these logs' producers to others. The logs were written elsewhere, by producers whose
+        ids this file does not know, and the batches of another producer would be taken for theirs. Raises OSError."""
         highest = highest_in(logs)
         if highest >= self._reserved:
             replace_file(self._path, str(highest + 1).encode())
             self._next = self._reserved = highest + 1
 
     def skip_to(self, producer_id: int) -> None:
-        """Ids below were seen in use: a directory that comes from elsewhere has no file of ours."""
+        """The ids below were seen in use: a directory from elsewhere has no file of ours."""
         if producer_id > self._reserved:
             self._next = self._reserved = producer_id
 

@@ -77,7 +77,7 @@ ALLOWED_PREVIOUS: dict[TransactionState, frozenset[TransactionState]] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Transaction:
-    """What the coordinator knows of one transactional id. `start_ms` is -1 until its first transaction.
+    """The state of one transactional id. `start_ms` is -1 until its first transaction.
 
     `previous_producer_id` is the id before the last change of state, `next_producer_id` the one that takes over
     when the open decision is complete, `version` that of the client which made the last change.
