@@ -55,7 +55,7 @@ _OTHER_DEFAULTS = {
     "ssl.truststore.type": "PEM",
     "sasl.enabled.mechanisms": "PLAIN",
 }
-"""What a node takes where nothing is said, and Kafka takes otherwise."""
+"""The node's defaults that differ from Kafka's."""
 
 
 def hand_over(

@@ -56,7 +56,7 @@ _IS_OPEN = (
 
 
 def _listen_address(listen: str | None, settings: NodeSettings, *, otherwise: str) -> tuple[str, int]:
-    """Of the one listener there is when the settings name none."""
+    """The address of the listener if the settings name none."""
     if listen is not None and settings.listeners:
         raise ConfigError(
             f"--listen {listen} and listeners = {settings.listeners} both say where to listen; leave one out"
@@ -178,7 +178,7 @@ def _serve(
 
 
 def _ready(broker: Broker) -> dict[str, Any]:
-    """What the ready line says of the node; the addresses of the services beside it are added."""
+    """The content of the ready line, without the addresses of the services beside the node."""
     ready: dict[str, Any] = {"bootstrap": broker.bootstrap_servers, "registry": None, "pid": os.getpid()}
     if broker.settings.listeners:
         ready["listeners"] = {one.name: one.bootstrap_servers for one in broker.server.listeners}

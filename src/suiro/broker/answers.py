@@ -1,4 +1,4 @@
-"""What a handler returns: the response, one that comes `Later`, or `NOTHING`."""
+"""The answers of handlers: the response, one that comes `Later`, or `NOTHING`."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from suiro.protocol.fields import array_length
 class RawResponse:
     """A response body encoded by its handler, in pieces; `flexible` tells which response header it gets.
 
-    The first piece is bytes; `throttle_at` is where in it throttle_time_ms stands, which `encode` fills in; None: the
-    version has none. `named` are the files that it names to the client.
+    The first piece is bytes; `throttle_at` is the position of throttle_time_ms in it, which `encode` fills in; None:
+    the version has none. `named` are the files that the response names to the client.
     """
 
     pieces: list[Piece]
@@ -53,7 +53,7 @@ class Later:
     def __init__(self, abandoned: Callable[[], object] | None = None) -> None:
         self.abandoned = abandoned
         self.given: Response | Nothing | None = None
-        """What was given before anybody asked for it: while the handler was still running."""
+        """A response that was given while the handler was still running."""
         self._deliver: Callable[[Response | Nothing], None] | None = None
 
     def give(self, response: Response | Nothing) -> None:

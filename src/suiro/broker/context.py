@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 
 class BrokerContext(Protocol):
-    """The owners of a node's state, and the few operations that concern several of them."""
+    """The owners of a node's state, and the operations that concern several of them."""
 
     @property
     def node_id(self) -> int: ...

@@ -32,7 +32,7 @@ OPERATIONS_NOT_ASKED = -(2**31)
 
 
 class Exchange:
-    """One request and the way back to whoever sent it."""
+    """One request, and the way to its response."""
 
     __slots__ = (
         "_answered_ns",
@@ -102,7 +102,7 @@ class Exchange:
         return response
 
     def may(self, operation: Operation, kind: ResourceType, name: str) -> bool:
-        """Whether who is at the other end of the connection may do this; a denial is written to the audit log."""
+        """Whether the client may do this; a denial is written to the audit log."""
         session = self.connection.session
         rule = self.broker.authorizer.denied_by(session, operation, kind, name)
         if rule is None:
@@ -133,7 +133,7 @@ class Exchange:
         return self.operations(ResourceType.CLUSTER, CLUSTER_NAME, asked=asked)
 
     def throttle(self, ms: int) -> None:
-        """The client went over a quota: the answer says so, and after it the connection rests for so long.
+        """The client exceeded a quota: the answer says so, and then the connection is muted for so long.
 
         The largest of several calls counts.
         """
@@ -162,7 +162,7 @@ class Exchange:
         self.throttle(quotas.record(self.connection.session, self.client_id, "request", spent))
 
     def in_steps(self, steps: Generator[None, None, Response]) -> Response | Later:
-        """Handle the request by a generator: others have their turns where it yields, and it returns the response."""
+        """Handle the request by a generator that returns the response. Other clients have their turn when it yields."""
         later = Later()
         first = Steps(self.connection.turns, steps, answer=later.give, fail=self._fail).run()
         return later if first is None else first
@@ -206,7 +206,7 @@ class Exchange:
         return encode(response, self.correlation_id, self._throttle_ms)
 
     def _deliver(self, response: Response | Nothing) -> None:
-        """Send what comes after the handler has returned. Whoever gives it answers others, too, and goes on."""
+        """Send a response that was given after the handler returned. The caller answers other requests too."""
         try:
             pieces = self._encode(response)
         except Exception:  # noqa: BLE001 - `_fail` logs it and closes the connection
@@ -243,12 +243,12 @@ class Exchange:
         self.connection.on_abandoned = abandoned
 
     def write_denials(self) -> None:
-        """To the audit log, once for all of what was asked for."""
+        """Write the denials of the request to the audit log, together."""
         if self._denials is not None:
             self._denials.write()
 
     def finish(self, answer: Answer) -> bool:
-        """After the handler: send what is there. False: the answer is still to come."""
+        """After the handler: send the answer. False: it comes later."""
         self._ended_ns = self._answered_ns = stopwatch_ns()
         connection = self.connection
         if isinstance(answer, Later):
@@ -274,7 +274,7 @@ class Exchange:
 
     @property
     def handler_ns(self) -> int:
-        """How long the handler ran."""
+        """The run time of the handler."""
         return self._ended_ns - self._began_ns
 
 

@@ -68,12 +68,12 @@ _METRICS_WINDOW_MS = 150_000
 _DELETED_FILES_CHECK_MS = 1000
 _OTLP_VARIABLES = frozenset({"OTEL_EXPORTER_OTLP_ENDPOINT", "OTEL_EXPORTER_OTLP_METRICS_ENDPOINT"})
 _WORKERS = 2
-"""Threads that look into clients' records. What they do runs without the GIL, or is short."""
+"""Threads that look into clients' records. Their work runs without the GIL, or is short."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BrokerConfig:
-    """What a broker is started with. `host` and `port` (0 takes a free one) unless the settings name listeners."""
+    """The configuration of a broker. `host` and `port` (0: a free one) are for settings that name no listeners."""
 
     data: Path
     host: str = "127.0.0.1"
@@ -203,12 +203,12 @@ class Broker:
 
     @cached_property
     def workers(self) -> Workers:
-        """For what clients' records make of themselves when they are decompressed."""
+        """Threads that decompress clients' records."""
         return Workers(self.loop, name="suiro-records", count=_WORKERS)
 
     @cached_property
     def matchers(self) -> Workers:
-        """For clients' regular expressions, which take as long as their senders want. Records do not wait for them."""
+        """A thread for clients' regular expressions, which may take long. Records do not wait for them."""
         return Workers(self.loop, name="suiro-patterns", count=1)
 
     @cached_property
@@ -234,13 +234,13 @@ class Broker:
         return ClientQuotas(store, lambda: self.settings, clock=self.clock)
 
     def abandon(self) -> None:
-        """Let go of everything as a killed process does: nothing more is written, nobody is told."""
+        """Close everything as if the process were killed: nothing more is written, and no client is told."""
         self._end_own_work()
         self._close_data(DataDirectory.abandon)
         self._close_network()
 
     def look_again(self) -> None:
-        """Do now what waits for a time: the clock was moved (by a test)."""
+        """Run the periodic actions now: the clock was moved (by a test)."""
         for action in self._periodic:
             action()
         if self._groups is not None:
@@ -278,7 +278,7 @@ class Broker:
         self._end_workers()
 
     def _end_syncing(self) -> None:
-        """A sync that is under way in its thread is none of ours any more: closing a log syncs it."""
+        """Stop waiting for a sync that runs in its thread: closing a log syncs it."""
         syncing = self._syncing
         if syncing is None or syncing.done():
             return
@@ -312,12 +312,12 @@ class Broker:
 
     @property
     def metrics_url(self) -> str | None:
-        """Where `/metrics` is, if it is anywhere."""
+        """The URL of `/metrics`, if it is served."""
         return None if self.metrics_endpoint is None else self.metrics_endpoint.url
 
     @property
     def open_listeners(self) -> list[Listener]:
-        """Beyond this machine, where nobody is asked who he is and everybody may do everything."""
+        """Listeners that other machines can reach, without a login or access control."""
         from suiro.broker.net.tls import asks_who
         from suiro.foundation.http import is_loopback
 
@@ -331,21 +331,21 @@ class Broker:
 
     @property
     def bootstrap_servers(self) -> str:
-        """Of the first listener."""
+        """The address of the first listener."""
         return self.server.listeners[0].bootstrap_servers
 
     def advertised(self, connection: Connection) -> tuple[str, int]:
-        """The address to tell a client: that of the listener it came in by."""
+        """The address for a client: that of its listener."""
         return connection.listener.address_for(connection.local_address)
 
     def _quotas_changed(self) -> None:
-        """While no quota is set, requests and new connections do not even ask."""
+        """Requests and new connections ask for quotas only while one is set."""
         quotas = self.client_quotas
         self.quotas = quotas if quotas.active else None
         self.server.connection_quota = quotas.record_connection if quotas.active else None
 
     def on_settings(self, callback: Callable[[NodeSettings], None]) -> None:
-        """Be called with the new settings after each change."""
+        """Register a function that is called with the new settings after each change."""
         self._settings_listeners.append(callback)
 
     def change_settings(self, changes: Mapping[str, str | None], *, layer: Layer = "broker") -> None:
@@ -446,8 +446,8 @@ class Broker:
         self.every(self.settings.remote_log_manager_task_interval_ms, self.tier.work)
 
     def every(self, interval_ms: int | Callable[[], int], action: Callable[[], None]) -> None:
-        """Run an action again and again; a failure is logged, not the end of it. An interval that may be altered is
-        asked for each time."""
+        """Run an action periodically; a failure is logged, and the action runs again. An interval that may be altered
+        is called each time."""
         self._periodic.append(action)
         self._schedule(interval_ms, action)
 
@@ -468,7 +468,7 @@ class Broker:
         self._timers.add(handle)
 
     def _reschedule(self, _: NodeSettings) -> None:
-        """A shorter interval holds at once, not after the longer one is over."""
+        """Apply a shorter interval at once, not after the longer one is over."""
         for action, (interval_ms, wait_ms, handle) in list(self._alterable.items()):
             if interval_ms() != wait_ms:
                 handle.cancel()
@@ -515,7 +515,7 @@ class Broker:
                 pass
 
     async def _sync_some(self, partition: Partition) -> bool:
-        """Whether it makes sense to go on."""
+        """Returns whether to go on with this log."""
         log = partition.log
         if partition.deleted or not log.is_open or log.offline is not None:
             return False

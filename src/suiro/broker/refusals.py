@@ -1,4 +1,4 @@
-"""What a rule of the node raises to refuse a request: Kafka's error code, and words for the client."""
+"""The exception that refuses a request: Kafka's error code, and a message for the client."""
 
 from __future__ import annotations
 

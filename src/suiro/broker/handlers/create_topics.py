@@ -27,8 +27,8 @@ if TYPE_CHECKING:
 
 MAX_PARTITIONS_A_REQUEST = 10_000
 PARTITIONS_A_STEP = 20
-"""Of topics that are made before it is the turn of other clients, and synced together. A topic with more is made by
-itself, a partition in each step."""
+"""Partitions of topics that are created and synced together before other clients have their turn. A topic with more is
+created by itself, a partition in each step."""
 _FLEXIBLE_SINCE = 5
 
 
@@ -73,7 +73,7 @@ def _create_all(
     quota: MutationQuota,
     results: list[bytes],
 ) -> Generator[None, None, RawResponse]:
-    """A share of the topics in each step. What becomes of each is laid out at once: with its settings it is long."""
+    """Create a share of the topics in each step. Each result is encoded at once: with its settings it is long."""
     broker = exchange.broker
     for some in _shares(broker, wanted):
         while any(broker.topics.is_changing(entry.name) for entry in some):
@@ -164,7 +164,7 @@ def _create(exchange: Exchange, entry: Any, quota: MutationQuota, *, validate_on
 
 
 def _checked(broker: BrokerContext, entry: Any, quota: MutationQuota) -> tuple[int, dict[str, str]]:
-    """How many partitions, and settings. Raises `RefusedError`."""
+    """The number of partitions, and the settings. Raises `RefusedError`."""
     if entry.name in broker.topics:  # another client was faster
         raise _already_exists(entry.name)
     nulls = [config.name for config in entry.configs if config.value is None]
@@ -182,7 +182,7 @@ def _checked(broker: BrokerContext, entry: Any, quota: MutationQuota) -> tuple[i
 
 
 def _take_back(exchange: Exchange, result: Any, error: StorageError) -> Any:
-    """A topic that was made for this request goes again."""
+    """Delete the topic again if this request created it."""
     topic = exchange.broker.topics.topic(result.name)
     if result.error_code is not ErrorCode.none or topic is None or topic.topic_id != result.topic_id:
         return result

@@ -48,7 +48,7 @@ logger = logging.getLogger(__name__)
 
 _TOPIC_IDS_SINCE = 13
 _EXPECTED = (ErrorCode.offset_out_of_range, ErrorCode.kafka_storage_error)
-"""What a log may say to a fetch without the fetch counting as a failed one."""
+"""Errors of a log that do not count as failed fetches."""
 
 
 def handle(exchange: Exchange, request: FetchRequest) -> Answer:
@@ -121,7 +121,7 @@ def _forgotten(request: FetchRequest, version: int) -> Iterable[Key]:
 
 
 class _Fetch:
-    """One fetch under way: `look` as often as something grew, then `answer`."""
+    """One fetch: `look` each time a partition grew, then `answer`."""
 
     def __init__(
         self,
@@ -154,15 +154,15 @@ class _Fetch:
         self._resolved: set[Wanted] = set()
         self._looked_at: list[Wanted] = []
         self.in_tier: dict[Wanted, tuple[int, bool]] = {}
-        """What the last look found to be in the remote tier, with its `max_bytes` and `min_one_batch`."""
+        """The partitions that the last look found in the remote tier, with `max_bytes` and `min_one_batch`."""
         if session is not None and session.read_committed != self._read_committed:
             session.read_committed = self._read_committed
             session.stir_all()
 
     def look(self) -> bool:
-        """Read what may have something, up to the response's limit. True: it is worth answering now.
+        """Read the partitions that may have news, up to the limit of the response. Returns whether to answer now.
 
-        The first partition that has anything gives at least one batch, whatever the limits.
+        The first partition that has records gives at least one batch, whatever the limits.
         """
         batch = self._wanted if self._session is None else self._session.in_order()
         left, size, worth = self._max_bytes, 0, False
@@ -191,7 +191,7 @@ class _Fetch:
         return worth or size >= self._min_bytes or len(refused) == total
 
     def _resolve(self, wanted: Wanted) -> None:
-        """Find the partition, and whether this client may read it, once a request."""
+        """Find the partition, and whether this client may read it. Called once for each request."""
         self._resolved.add(wanted)
         name, code, partition = wanted.name, ErrorCode.none, None
         topics = self._broker.topics
@@ -255,7 +255,7 @@ class _Fetch:
                 wanted.code = ErrorCode.not_leader_or_follower  # what clients of that time repeat after
 
     def _refusal(self, wanted: Wanted) -> ErrorCode:
-        """Why the log is not even asked."""
+        """The code that refuses the read before the log is asked."""
         partition = wanted.partition
         assert partition is not None
         if partition.deleted:
@@ -273,7 +273,7 @@ class _Fetch:
         return code
 
     def _divergence(self, wanted: Wanted) -> tuple[int, int] | None:
-        """(epoch, end offset) where the client's log left ours, going by the epoch of what it read last."""
+        """(epoch, end offset) where the client's log diverges from ours, by the epoch of its last record."""
         assert wanted.partition is not None
         log = wanted.partition.log
         found = log.end_offset_for_epoch(wanted.last_fetched_epoch)
@@ -343,7 +343,7 @@ class _Fetch:
                 wanted.partition.waiters.pop(self, None)
 
     def answer(self) -> RawResponse:
-        """The response with what the last look found. An incremental one names only what is new."""
+        """The response with the results of the last look. An incremental one names only the news."""
         session, looked_at = self._session, self._looked_at
         session_id, news = NO_SESSION, looked_at
         if session is not None:
@@ -388,7 +388,7 @@ class _Fetch:
         )
 
     def _is_throttled(self, response: RawResponse, news: Sequence[Wanted]) -> bool:
-        """Whether the answer would go over the client's quota: then it is not sent, and does not count."""
+        """Whether the answer would exceed the client's quota: then it is not sent, and does not count."""
         if self._broker.quotas is None or self._from_replica:
             return False
         size = sum(len(piece) for piece in response.pieces if isinstance(piece, bytes))
@@ -400,7 +400,7 @@ class _Fetch:
 
 
 def _let_go(looked_at: Iterable[Wanted]) -> None:
-    """Of what was read: a session would keep the files open."""
+    """Drop the results: a session would keep their files open."""
     for wanted in looked_at:
         wanted.result = None
 
@@ -476,7 +476,7 @@ def _layout(
 
 
 def _partition_head(head: bytearray, part: Wanted, version: int, *, read_committed: bool) -> None:
-    """Everything of a partition in front of its records' length."""
+    """The fields of a partition up to the length of its records."""
     flexible, result, code = version >= 12, part.result, part.code
     if result is None:
         high_watermark = stable = start = -1

@@ -51,7 +51,7 @@ _SINCE_VERSION = {
 _NOWHERE = (-1, -1)
 
 _TOGETHER = 64
-"""Partitions that are looked up in one call of a thread."""
+"""Partitions for one call of a thread."""
 
 _Result: TypeAlias = tuple[int, int] | ErrorCode | None
 """(offset, timestamp) of what was found by its time, None, or why the look-up failed."""
@@ -116,7 +116,7 @@ def _is_in_tier(broker: BrokerContext, partition: Partition, timestamp: int) -> 
 async def _look_up_here(
     broker: BrokerContext, asked: Sequence[tuple[TopicPartition, Partition, int]]
 ) -> dict[TopicPartition, _Result]:
-    """All of them a step at a time: a step is a segment of each that has not found its record yet."""
+    """Look up all, a step at a time: a step is a segment of each partition that has not found its record yet."""
     found: dict[TopicPartition, _Result] = {}
     left = {place: (partition, _lookups(partition, timestamp)) for place, partition, timestamp in asked}
     while left:
@@ -222,7 +222,7 @@ def _answer(
 
 
 def _epoch(broker: BrokerContext, topic: str, index: int, timestamp: int, offset: int) -> int:
-    """Of the record that was found; the end is where the next one comes, in the current epoch."""
+    """The leader epoch of the record; at the end that of the next one, the current epoch."""
     partition = broker.topics.partition(topic, index) if offset >= 0 else None
     if partition is None:
         return -1
@@ -257,7 +257,7 @@ def _one(
 
 
 def _place(broker: BrokerContext, partition: Partition, timestamp: int, end: int) -> tuple[int, int]:
-    """(offset, timestamp) of one of the places with a number; the second is -1 for each of them."""
+    """(offset, -1) of one of the places with negative numbers."""
     log, tier = partition.log, broker.tier
     match timestamp:
         case -1:

@@ -37,7 +37,7 @@ Kafka answers while a topic is being created, and clients ask again."""
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Described:
-    """What is said of one topic."""
+    """One topic in the answer."""
 
     code: ErrorCode
     name: str | None = None
@@ -82,7 +82,7 @@ def handle(exchange: Exchange, request: MetadataRequest) -> Answer:
 
 
 def _all(exchange: Exchange, request: MetadataRequest) -> list[_Described]:
-    """Every topic that the client may know of. That there are others is not said, nor written down as a denial."""
+    """Every topic that the client may know of. The others are not mentioned, and are no denials."""
     return [
         _found(exchange, request, topic)
         for topic in exchange.broker.topics
@@ -124,7 +124,7 @@ def _named(
     names: Iterable[str],
     made: _Made | None,
 ) -> list[_Described]:
-    """`made` creates the topics that do not exist; None: nobody does."""
+    """`made` creates the topics that do not exist; None: they are not created."""
     found, absent, not_created, denied = [], [], [], []
     for name in names:
         if not exchange.may(Operation.DESCRIBE, ResourceType.TOPIC, name):
@@ -157,7 +157,7 @@ def _may_create(exchange: Exchange, name: str) -> bool:
 
 
 def absent_code(name: str) -> ErrorCode:
-    """What a client hears of a topic that does not exist."""
+    """The code for a topic that does not exist."""
     try:
         check_topic_name(name)
     except InvalidTopicError:

@@ -89,7 +89,7 @@ class _RefusedError(RefusedError):
 
 @dataclass(frozen=True, slots=True)
 class _Inspected:
-    """The result of a thread: the refused records; the batch as its topic wants it, or why it cannot be."""
+    """The result of a thread: the refused records; the batch in the codec of its topic, or why there is none."""
 
     refused: RefusedBatch | None
     batch: bytes | UnreadableBatchError
@@ -97,7 +97,7 @@ class _Inspected:
 
 @dataclass(slots=True)
 class _Write:
-    """One partition of the request, and what became of it."""
+    """One partition of the request, and the outcome of the write."""
 
     partition: Partition
     records: bytes
@@ -212,7 +212,7 @@ def _refuse_all(exchange: Exchange, request: ProduceRequest) -> _Answers:
 
 
 def _plan(exchange: Exchange, request: ProduceRequest) -> _Answers:
-    """What will be written, and what is refused before anything is looked at."""
+    """The partitions to write, and those that are refused before their records are looked at."""
     by_id = exchange.version >= _TOPIC_IDS_SINCE
     answers: _Answers = {}
     data: Any  # has a name or an id, by version
@@ -247,7 +247,7 @@ def _plan_one(version: int, topic: Topic | None, entry: Any) -> _Write | _Refuse
 
 
 def _one_batch(version: int, records: bytes) -> bytes:
-    """The request's batch for one partition, without what may hang behind it. Raises where there is not one."""
+    """The request's batch for one partition, without bytes behind it. Raises `_RefusedError` if it is not one batch."""
     length = int.from_bytes(records[_LENGTH], "big", signed=True)
     size = _PREFIX_SIZE + length
     if len(records) >= _PREFIX_SIZE and length < _LEAST_LENGTH:
@@ -346,7 +346,7 @@ def _readable(partition: Partition, batch: bytes | UnreadableBatchError) -> byte
 def _refused_by_transaction(
     exchange: Exchange, request: ProduceRequest, writes: list[_Write]
 ) -> Mapping[TopicPartition, ErrorCode]:
-    """Which of the transactional batches are not in an open transaction of their producer, and why."""
+    """The codes of transactional batches that are not in an open transaction of their producer."""
     producers = set()
     asking = []
     for write in writes:

@@ -78,7 +78,7 @@ def _check(
     request: TxnOffsetCommitRequest,
     places: Iterable[TopicPartition],
 ) -> ErrorCode:
-    """What refuses the whole commit, which is for these partitions."""
+    """The code that refuses the whole commit, which is for these partitions."""
     broker = exchange.broker
     if not request.group_id:
         return ErrorCode.invalid_group_id

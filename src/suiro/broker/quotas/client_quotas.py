@@ -1,6 +1,6 @@
-"""For how long a client that was too fast is held back.
+"""Throttle times of clients by their quotas.
 
-Which quota is a client's: the first that is set, in Kafka's order, of (user, client id), (user, any client id), user,
+The quota of a client is the first one that is set, in Kafka's order, of (user, client id), (user, any client id), user,
 (any user, client id), (any user, any client id), any user, client id, any client id. Clients of one quota that names
 only the user share one measurement, likewise by client id; otherwise each pair has its own.
 """
@@ -34,7 +34,7 @@ _KEYS: Mapping[str, str] = MappingProxyType(
 _PERCENT_OF_A_NANOSECOND = 100 / 1e9
 _MOST_MEASURED = 20_000
 _ADDRESSES = {"localhost": "127.0.0.1"}
-"""Of the names that a quota may be for."""
+"""The addresses of names that a quota may be for."""
 _Key = TypeVar("_Key")
 _Measurement = TypeVar("_Measurement", SampledRate, TokenBucket)
 
@@ -57,7 +57,7 @@ class MutationQuotaExceededError(RefusedError):
 
 
 class ClientQuotas:
-    """Measures and tells. `active` is false while no quota is set for clients: then nothing need be asked."""
+    """Measures clients. While no quota is set, `active` is false, and nothing need be measured."""
 
     def __init__(self, store: QuotaStore, settings: Callable[[], NodeSettings], *, clock: Clock) -> None:
         self.store = store
@@ -71,7 +71,7 @@ class ClientQuotas:
         store.on_change(self._forget)
 
     def _forget(self) -> None:
-        """The quotas are others."""
+        """The quotas have changed."""
         self._found.clear()
         self._of_addresses = None
 
@@ -80,8 +80,8 @@ class ClientQuotas:
         return bool(self.store.quotas)
 
     def record(self, session: Session, client_id: str, kind: QuotaKind, amount: int) -> int:
-        """Count bytes ("produce", "fetch") or nanoseconds of handler time ("request"); a negative amount takes
-        back. Returns for how many milliseconds the client must be held back."""
+        """Count bytes ("produce", "fetch") or nanoseconds of handler time ("request"); a negative amount takes them
+        back. Returns the milliseconds for which the client must be throttled."""
         quota = self._quota(session, client_id, kind)
         if quota is None:
             return 0
@@ -106,7 +106,7 @@ class ClientQuotas:
         return int(quota.bound * (settings.quota_window_num - 1) * settings.quota_window_size_seconds)
 
     def mutations(self, session: Session, client_id: str, *, strict: bool) -> MutationQuota:
-        """What a request that changes topics counts its partitions with (KIP-599).
+        """The quota for a request that changes topics (KIP-599).
 
         `strict` is for the versions whose clients know THROTTLING_QUOTA_EXCEEDED.
         """
@@ -122,8 +122,8 @@ class ClientQuotas:
         return MutationQuota(bucket, quota.bound, clock=self._clock, strict=strict)
 
     def record_connection(self, host: str) -> int:
-        """Count a new connection of this address. Returns for how long it must wait, to be closed after that;
-        such a connection is not counted."""
+        """Count a new connection of this address. Returns the milliseconds after which it must be closed; then it is
+        not counted. 0: it is accepted."""
         if self._of_addresses is None:
             self._of_addresses = _of_addresses(self.store.quotas)
         values = self._of_addresses.get(host) or self.store.quotas.get(QuotaEntity.of({IP: None}), {})
@@ -186,8 +186,8 @@ def _of_addresses(quotas: Mapping[QuotaEntity, Mapping[str, float]]) -> dict[str
 
 
 def _make_room(measured: dict[_Key, _Measurement]) -> None:
-    """Before something new is measured: where there is too much, those who were silent for the longest are
-    forgotten, so that a client which goes through names cannot fill us."""
+    """Forget the half that was silent for the longest if too many are measured: a client that uses many names must not
+    fill the memory."""
     if len(measured) < _MOST_MEASURED:
         return
     by_silence = sorted(measured, key=lambda key: measured[key].last_ms)
@@ -204,7 +204,7 @@ class MutationQuota:
         self._clock = clock
         self._strict = strict
         self.throttle_ms = 0
-        """What the answer must tell; grows with `record`."""
+        """The throttle time for the answer; grows with `record`."""
 
     def record(self, partitions: int) -> None:
         """Count partitions to be made or deleted. Raises `MutationQuotaExceededError` where the quota is strict

@@ -1,4 +1,4 @@
-"""How a client's speed is measured, as Apache Kafka measures it: pure arithmetic over times that are given.
+"""Measures the rate of a client as Apache Kafka does: pure arithmetic over given times.
 
 `SampledRate` sums what was recorded in samples of a fixed length and divides by the time they cover; samples that a
 new client does not have yet count as empty ones, so that its first burst is allowed. `TokenBucket` holds tokens that
@@ -13,7 +13,7 @@ MAX_THROTTLE_MS = 2**31 - 1
 
 
 class SampledRate:
-    """Amount a second over the last `samples` samples of `sample_ms` each, the current one included."""
+    """Amount per second over the last `samples` samples of `sample_ms` each, the current one included."""
 
     __slots__ = ("_sample_ms", "_samples", "_total", "_windows", "last_ms")
 
@@ -34,7 +34,7 @@ class SampledRate:
         self.last_ms = now_ms
 
     def throttle_ms(self, quota: float, now_ms: int) -> int:
-        """How long to wait, with nothing recorded meanwhile, until the rate is down to the quota."""
+        """The milliseconds until the rate is down to the quota, if nothing is recorded meanwhile."""
         self._forget(now_ms)
         if not self._windows or self._total <= 0:
             return 0
@@ -74,7 +74,7 @@ class TokenBucket:
         self.last_ms = now_ms
 
     def throttle_ms(self, quota: float, now_ms: int) -> int:
-        """How long until there are no tokens missing."""
+        """The milliseconds until no tokens are missing."""
         tokens = self._filled(quota, now_ms)
         if tokens >= 0:
             return 0

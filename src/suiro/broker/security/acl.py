@@ -21,7 +21,7 @@ WILDCARD_PRINCIPAL = "User:*"
 
 
 class _Word(IntEnum):
-    """A word by its number on the wire. The members are those of the classes below, UNKNOWN among them."""
+    """A word by its number on the wire. Every class below has the member UNKNOWN."""
 
     __hash__ = int.__hash__  # Enum's own is Python code, and these are in the key of every decision
 
@@ -105,7 +105,7 @@ OPERATIONS_OF: dict[ResourceType, tuple[Operation, ...]] = {
         Operation.IDEMPOTENT_WRITE,
     ),
 }
-"""What can be done to a resource: the bits of "authorized operations" in Kafka's answers."""
+"""The operations on a resource: the bits of "authorized operations" in Kafka's answers."""
 
 _IMPLY_DESCRIBE = frozenset(
     (Operation.DESCRIBE, Operation.READ, Operation.WRITE, Operation.DELETE, Operation.ALTER)
@@ -154,7 +154,7 @@ class Acl:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AclFilter:
-    """Which rules to list or delete; None and ANY take everything, UNKNOWN nothing."""
+    """Selects rules to list or delete; None and ANY match everything, UNKNOWN nothing."""
 
     kind: ResourceType = ResourceType.ANY
     name: str | None = None

@@ -1,4 +1,4 @@
-"""What one request was denied, as lines of the audit log: one for each operation and type, however many names it had.
+"""The denials of one request, as lines of the audit log: one for each operation and type, however many names it has.
 
 A request may name hundreds of thousands of topics. A line for each would cost more than all else and fill the disk;
 so a line has the first names and counts the rest.
@@ -16,7 +16,7 @@ audit = logging.getLogger("suiro.audit")
 
 NAMES_SHOWN = 3
 CHARACTERS_SHOWN = 300
-"""Of one name. No topic has a longer one, and a request may bring megabytes."""
+"""The length of a name in the log. No topic has a longer one, and a request may have megabytes."""
 
 
 @dataclass(slots=True)
@@ -28,7 +28,7 @@ class _Denied:
 
 
 class Denials:
-    """Collects while a request is handled; `write` then tells of them, and forgets them."""
+    """Collects the denials of a request; `write` logs and forgets them."""
 
     __slots__ = ("_session", "_where")
 
@@ -61,7 +61,7 @@ class Denials:
 
 
 def _on_one_line(name: str) -> str:
-    """A name as the client sent it may hold line ends, with which it could forge lines of the log."""
+    """The name without line ends, by which a client could forge lines of the log."""
     shown = name[:CHARACTERS_SHOWN]
     text = shown if shown.isprintable() else repr(shown)
     return text if shown == name else f"{text}... ({len(name)} characters)"

@@ -57,7 +57,7 @@ def parse_jaas(text: str, *, source: str) -> tuple[LoginModule, ...]:
 
 
 def _tokens(text: str) -> Iterator[tuple[str, bool]]:
-    """(text, whether it is a word or a quoted string; else it is `;` or `=`)."""
+    """(text, whether it is a word or a quoted string; otherwise it is `;` or `=`)."""
     position, end = 0, len(text)
     while position < end:
         char = text[position]

@@ -100,7 +100,7 @@ class Logins:
                 ListenerLogins(listener, settings, self._scram, clock=self._clock)
 
     def settings_changed(self, settings: NodeSettings) -> None:
-        """They hold for logins that begin from now on."""
+        """Use these settings for new logins."""
         if _of_logins(settings) != _of_logins(self._settings):
             self._by_listener = {
                 listener: ListenerLogins(listener, settings, self._scram, clock=self._clock)
@@ -117,7 +117,7 @@ class Logins:
 
 
 def _of_logins(settings: NodeSettings) -> tuple[object, ...]:
-    """All that logins depend on."""
+    """The settings that logins depend on."""
     names = (name for name in node_setting_names() if name.startswith("sasl."))
     every = tuple(settings.value(name) for name in names)
     return (*every, settings.connections_max_reauth_ms, settings.listener_settings)

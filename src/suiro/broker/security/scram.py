@@ -43,7 +43,7 @@ _ANOTHER_NAME = "Authentication failed: Client requested an authorization id tha
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class ScramCredential:
-    """What is kept of a password."""
+    """The keys that are kept instead of a password."""
 
     salt: bytes
     iterations: int
@@ -71,7 +71,7 @@ class ScramCredential:
         return cls.of_salted_password(salted, salt=salt, iterations=iterations, hash_name=hash_name)
 
     def decoy(self, name: str, *, secret: bytes, hash_name: str) -> ScramCredential:
-        """For a name that is not there: made like this one, the same at each try, and nobody has its password."""
+        """For a name that does not exist: like this credential, the same at each try, and without a password."""
         seed = f"{name}\0{len(self.salt)}\0{self.iterations}".encode()
         stream = hashlib.shake_256(secret + b"salt" + seed)
         if _is_javas(self.salt):

@@ -1,4 +1,4 @@
-"""The SCRAM credentials of a node, kept in the cluster's state: never a password, only what checks one."""
+"""The SCRAM credentials of a node, kept in the cluster's state. They check passwords and do not contain them."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from suiro.log import StorageError
 
 SECTION = "scram"
 _USUAL = ScramCredential(salt=bytes(24), iterations=MIN_ITERATIONS, stored_key=b"", server_key=b"")
-"""What a decoy is made like while there is no user."""
+"""The model of decoys while there is no user."""
 
 _ADD_SCRAM = re.compile(r"\s*(?P<mechanism>SCRAM-SHA-(?:256|512))\s*=\s*\[(?P<fields>.*)\]\s*", re.DOTALL)
 _FIELD = re.compile(r'\s*(?P<name>\w+)\s*=\s*(?:"(?P<quoted>(?:[^"\\]|\\.)*)"|(?P<plain>[^,"]*))\s*(?:,|$)')
@@ -85,7 +85,7 @@ class ScramStore:
         return self._users
 
     def finder(self, mechanism: str) -> Callable[[str], ScramCredential]:
-        """What a login by this mechanism looks a name up with; for one that is not there, a decoy.
+        """Finds the credential of a name for a login by this mechanism; a decoy for a name that does not exist.
 
         A decoy has the iterations and the kind of salt of some user. Which one, the secret decides: names and users
         have places on a circle, and the next user is the one. So of many names that are not there as many have a kind
@@ -136,7 +136,7 @@ class ScramStore:
         self._save({name: kept for name, kept in users.items() if kept}, self._decoy_secret)
 
     def add_missing(self, users: Iterable[ScramUser]) -> None:
-        """The users with which a node begins. One that is there stays as it is: its password may have changed."""
+        """Add the users that a node starts with. An existing user stays: its password may have changed."""
         new = {
             (user.name, user.mechanism): user.credential
             for user in users

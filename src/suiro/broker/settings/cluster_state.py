@@ -1,7 +1,7 @@
-"""What belongs to the node as a whole and outlives it: access control, credentials, quotas, changed settings.
+"""The file of the state that belongs to the node as a whole: access control, credentials, quotas, changed settings.
 
-One JSON file in the data directory, in named sections. Each owner reads its section at the start and writes it
-whole when it changes; the file is replaced at once, so a crash leaves the old content or the new.
+It is one JSON file in the data directory, with named sections. The owner of a section reads it at the start, and writes
+the whole section when it changes. The file is replaced as a whole, so a crash leaves the old content or the new.
 """
 
 from __future__ import annotations
@@ -41,7 +41,8 @@ class ClusterState:
         return self._sections.get(section, default)
 
     def write(self, section: str, value: Any) -> None:
-        """Down first, then true. Raises `StorageError`, and then nothing has changed. The file is its owner's only."""
+        """Write a section, then apply it. Raises `StorageError`; then nothing has changed. Only its owner can read the
+        file."""
         sections = {**self._sections, section: value}
         content = json.dumps({"version": _VERSION, "sections": sections}, indent=1).encode()
         with written_down(f"{FILE_NAME}: {section}"):
@@ -51,7 +52,7 @@ class ClusterState:
 
 @contextmanager
 def written_down(what: str) -> Iterator[None]:
-    """Makes a `StorageError` of what the disk refuses, so that the client who asked for it hears of it."""
+    """Raises an error of the disk as `StorageError`, whose code goes to the client."""
     try:
         yield
     except OSError as error:

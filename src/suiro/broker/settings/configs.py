@@ -1,6 +1,6 @@
-"""Settings as clients see them: a topic's own over the node's, a group's own over the node's, and where each is from.
+"""Settings as clients see them: those of a topic or a group over those of the node, and where each comes from.
 
-`log_config` is what a partition works by; the rest is what DescribeConfigs shows. A value's synonyms are all the
+`log_config` gives the settings of a partition; the rest is for DescribeConfigs. The synonyms of a value are all the
 places that give it one, the one in force first.
 """
 
@@ -45,7 +45,7 @@ TYPE_NUMBERS = {
 
 
 class ResourceKind(IntEnum):
-    """What can have settings, with its number on the wire."""
+    """The kinds of resources that have settings, by their number on the wire."""
 
     TOPIC = 2
     BROKER = 4
@@ -55,7 +55,7 @@ class ResourceKind(IntEnum):
 
 
 class Source(IntEnum):
-    """Where a value is from, with its number on the wire."""
+    """Where a value comes from, by its number on the wire."""
 
     TOPIC = 1
     BROKER = 2
@@ -88,7 +88,7 @@ class DescribedConfig:
 
 
 def log_config(configs: Mapping[str, str], settings: NodeSettings) -> LogConfig:
-    """What a partition's log is opened with. Raises `ConfigError`, naming the setting."""
+    """The settings of a partition's log. Raises `ConfigError`, naming the setting."""
     defaults = {name: text_of(settings.value(node_name)) for name, node_name in topic_settings().items()}
     return LogConfig.from_settings({**defaults, **configs})
 
@@ -133,7 +133,7 @@ def _topic_config(name: str, configs: Mapping[str, str], settings: DynamicSettin
 def describe_facts(
     *, node_id: int, data: str, listeners: str, advertised_listeners: str
 ) -> list[DescribedConfig]:
-    """What Kafka has settings for and a node is started with in other ways, or finds out when it starts."""
+    """Facts that Kafka has settings for, and that a node gets in other ways or finds out when it starts."""
     facts = (
         ("advertised.listeners", advertised_listeners, "LIST", describe("advertised.listeners")),
         ("broker.id", str(node_id), "INT", "The same as node.id."),
@@ -243,7 +243,7 @@ def _stored_config(name: str, synonyms: tuple[Synonym, ...]) -> DescribedConfig:
 
 
 def _behind(name: str, settings: DynamicSettings) -> list[Synonym]:
-    """What holds if the stored setting is taken back: that of all listeners, or Kafka's default."""
+    """The values without the stored setting: those of all listeners, or Kafka's default."""
     of_all = setting_of_one_listener(name)
     if of_all is not None:
         return _synonyms(of_all, settings)
@@ -254,7 +254,7 @@ def _behind(name: str, settings: DynamicSettings) -> list[Synonym]:
 
 
 def _hidden(name: str) -> bool:
-    """Nobody knows what a name that nobody knows is for: it may be a password."""
+    """Whether the value is not shown. An unknown setting may be a password."""
     if name.startswith(LISTENER_PREFIX):
         if kafka_setting(name) is not None:
             return False

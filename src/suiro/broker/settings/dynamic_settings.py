@@ -1,9 +1,9 @@
 """The node's settings in layers: what it was started with, the cluster's default over that, this node's own on top.
 
-The two upper layers are changed while the node runs (AlterConfigs) and kept in the cluster's state. One node is a
-cluster, so the layers differ in little, but tools write to one and read the other. A change is checked whole,
-written down, and then in force; the layers themselves hold texts, as they were given. What Kafka alters and the node
-does not have (`kafka_settings`) is kept too, and the log says that it has no effect.
+AlterConfigs changes the two upper layers while the node runs; they are kept in the cluster's state. One node is a
+cluster, so the layers differ in little, but tools write to one and read the other. A change is checked as a whole,
+written, and then applied. The layers hold the texts as they were given. Settings of Kafka that the node does not have
+(`kafka_settings`) are kept too, and the log says that they have no effect.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ REPLICATION_RATES = frozenset(
 
 
 class DynamicSettings:
-    """`layer` to look, `checked` to try, `replace` to change; `effective` is what the node works by."""
+    """`layer` reads, `checked` tries and `replace` changes a layer; `effective` are the settings in force."""
 
     def __init__(self, static: NodeSettings, state: ClusterState) -> None:
         self.static = static
@@ -67,7 +67,7 @@ class DynamicSettings:
         return self._over_static(self._layers)
 
     def checked(self, layer: Layer, content: Mapping[str, str]) -> NodeSettings:
-        """What the node would work by if the layer had this content. Raises `ConfigError`."""
+        """The effective settings if the layer had this content. Raises `ConfigError`."""
         _refuse("Cannot update these configs dynamically", (n for n in content if _is_fixed(n)))
         _refuse(
             "These security configs can be dynamically updated only per-listener using the listener prefix",
@@ -83,7 +83,7 @@ class DynamicSettings:
         return self._over_static({**self._layers, layer: dict(content)})
 
     def replace(self, layer: Layer, content: Mapping[str, str]) -> NodeSettings:
-        """The layer has this content from now on, and after the next start. Raises `ConfigError`, `StorageError`."""
+        """Give a layer this content, now and after the next start. Raises `ConfigError`, `StorageError`."""
         settings = self.checked(layer, content)
         layers = {**self._layers, layer: dict(content)}
         self._state.write(SECTION, layers)
@@ -103,7 +103,7 @@ class DynamicSettings:
         return settings
 
     def _drop_what_no_longer_fits(self) -> None:
-        """A setting that another version wrote must not keep this one from starting."""
+        """Leave out stored settings that are not valid: one of another version must not prevent the start."""
         for layer, content in self._layers.items():
             for name, text in list(content.items()):
                 try:
@@ -141,7 +141,7 @@ def kafka_setting(name: str) -> KafkaSetting | None:
 
 
 def why_without_effect(name: str) -> str:
-    """What to say of a setting that is kept and changes nothing; empty where it does, or nobody knows it."""
+    """The reason why a setting that is kept has no effect; empty if it has one, or is unknown."""
     known = kafka_setting(name)
     if known is not None:
         return known.doc

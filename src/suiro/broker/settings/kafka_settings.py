@@ -1,9 +1,9 @@
 """Settings of Apache Kafka that may be altered there while a broker runs, and that a node does not have.
 
-Tools set them on every cluster they meet. Most have no effect here, and not having one promises nothing: they are
-taken, kept and shown, and the log says so. Of some, another value than the usual one would promise what the node does
-not do (who is let in, what is encrypted how): that value is refused. What Kafka's own table does not have is a
-plugin's, and is kept as Kafka keeps it (`dynamic_settings`).
+Tools set them on every cluster. Most have no effect here, and without one they promise nothing: they are accepted, kept
+and shown, and the log says so. For some, another value than the usual one would promise something that the node does
+not do (who is let in, how data is encrypted): that value is refused. A setting that Kafka does not know is a plugin's,
+and is kept, as Kafka does (`dynamic_settings`).
 """
 
 from __future__ import annotations
@@ -150,7 +150,7 @@ OF_A_LISTENER_ONLY = frozenset(
         "ssl.truststore.type",
     )
 )
-"""What Kafka alters with a listener's prefix only."""
+"""Settings that Kafka alters only with a listener's prefix."""
 
 _OF_A_BROKER = ("sasl.", "ssl.", "cordoned.log.dirs", "principal.builder.class")
 _OF_ALL_LISTENERS = (
@@ -162,7 +162,7 @@ _OF_ALL_LISTENERS = (
 
 
 def is_of_one_broker(name: str) -> bool:
-    """Whether Kafka takes a setting for a broker, and not as the cluster's default. A name that nobody knows: no."""
+    """Whether Kafka takes a setting only for a broker, not as the cluster's default. False for unknown names."""
     if name.startswith("listener.name."):
         return not name.endswith(_OF_ALL_LISTENERS)
     return name.startswith(_OF_A_BROKER)

@@ -64,5 +64,5 @@ def _logger(name: str) -> logging.Logger:
 
 
 def _word(level: int) -> str:
-    """Kafka's word of a level; one in between counts as the next lower."""
+    """Kafka's name of a level; one in between counts as the next lower."""
     return max((number, word) for word, number in _LEVELS.items() if number <= max(level, 5))[1]

@@ -91,7 +91,7 @@ class Cleaner:
         self.max_dirty_percent = 0
 
     def stop(self) -> None:
-        """Give up what is being cleaned; the next start sweeps it away."""
+        """Stop cleaning; the next start removes the unfinished files."""
         if self._task is not None:
             self._task.cancel()
         self._end_child()
@@ -101,7 +101,7 @@ class Cleaner:
         return len(self._uncleanable)
 
     def check(self) -> None:
-        """Clean every log that is dirty enough, if that is not going on already."""
+        """Clean every log that is dirty enough, unless a round is running already."""
         if self._task is None or self._task.done():
             self._task = self._host.loop.create_task(self._clean_all())
 
@@ -127,7 +127,7 @@ class Cleaner:
             self._end_child()
 
     def _dirtiest(self, passed_over: set[PartitionLog]) -> tuple[PartitionLog, Dirtiness] | None:
-        """Of those that failed least often."""
+        """The dirtiest log that is due, of those that failed least often."""
         now_ms = self._host.clock.wall_ms()
         logs = [
             partition.log for partition in self._host.topics.partitions() if partition.log.config.compacted

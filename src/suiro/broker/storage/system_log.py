@@ -1,4 +1,4 @@
-"""A coordinator's own topic: one record appended, everything read back at the start."""
+"""The topic of a coordinator: records are appended, and all are read back at the start."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ def _records(log: PartitionLog, data: bytes, position: int, header: BatchHeader)
 
 
 def compact(partition: Partition, live: Sequence[tuple[bytes, bytes]], *, timestamp: int) -> None:
-    """At a start, if most of what was replayed is out of date: write what still holds, and begin the log there.
+    """At a start, if most replayed records are out of date: write the current ones, and let the log begin there.
 
     Without it a start would take longer with every commit ever made. A crash between the two steps does no harm:
     the next replay sees the old records and then the same values again. An open transaction keeps its records

@@ -1,12 +1,12 @@
 """The list of a node's topics on disk: which exist, with what id, settings and number of partitions.
 
-It is the truth about which topics exist; a partition's folder alone is not a topic. `topics.json` holds it as it
-once was, `topics.journal` every change since, one line each, so that a change costs one line however many topics
-there are. A start, and a long journal, writes the whole list anew: beside itself, synced, renamed over the old one.
-Lines bear numbers and the list knows its last, so a crash between the two steps repeats nothing. A crash leaves at
-worst a half-written last line, of a change that nobody was told of. What follows a `put` may fail, since a disk gets
-full: then its line is cut off again, which needs no room. Where other changes came meanwhile, a further line takes it
-back; if there is no room for that one, it is written before any other change.
+It decides which topics exist; a partition's folder alone is not a topic. `topics.json` holds an earlier state, and
+`topics.journal` every change since, one line each, so that a change costs one line however many topics there are. A
+start, and a long journal, writes the whole list again: to another file, which is synced and renamed over the old one.
+Lines have numbers and the list knows its last one, so a crash between the two steps repeats nothing. A crash leaves at
+worst a half-written last line, of a change that no client has an answer to. The steps after a `put` may fail, since a
+disk gets full: then its line is cut off again, which needs no room. If there were other changes meanwhile, a further
+line takes it back; if there is no room for that one, it is written before any other change.
 """
 
 from __future__ import annotations
@@ -106,8 +106,8 @@ class TopicList:
             self._write("put", entry)
 
     def take_back(self, entry: TopicEntry, *, before: TopicEntry | None) -> None:
-        """A change, which put this entry, was not made. `before`: what there was in its place. Raises OSError, and then
-        it is written before the next change."""
+        """Undo a `put` of this entry. `before`: the entry in its place until then. Raises OSError; then it is written
+        before the next change."""
         if before is None:
             self.topics.pop(entry.topic_id, None)
         else:
@@ -204,7 +204,7 @@ class TopicList:
                 self.deleting.pop(entry.topic_id, None)
 
     def _replay(self) -> int:
-        """How many bytes the whole lines have. Behind them may be what a crash left of one."""
+        """Apply the journal. Returns the size of its whole lines; a crash may have left a part of one behind them."""
         journal = self._journal_path.read_bytes() if self._journal_path.exists() else b""
         whole = journal.rfind(b"\n") + 1
         for position, line in enumerate(journal[:whole].split(b"\n")[:-1]):

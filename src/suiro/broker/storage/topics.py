@@ -46,11 +46,11 @@ INTERNAL_TOPICS = frozenset((OFFSETS_TOPIC, TRANSACTIONS_TOPIC))
 MAX_NAME_LENGTH = 249
 _LEGAL_NAME = re.compile(r"[a-zA-Z0-9._-]+")
 METADATA_TOPIC = "__cluster_metadata"
-"""Kafka's own record of a cluster. A node has none, and no topic may bear its name."""
+"""Kafka's log of a cluster's metadata. A node has none, and no topic may have its name."""
 TIER_TOPIC = "__remote_log_metadata"
 """Where the remote tier remembers its segments."""
 _KEEPS_ALL = {"retention.ms": "-1", "retention.bytes": "-1"}
-"""Settings of a topic of which nobody knows any: nothing of it goes until somebody gives it others."""
+"""Settings of an adopted topic, whose own are not known: it keeps all records until it is given others."""
 
 
 class InvalidTopicError(RefusedError):
@@ -77,7 +77,7 @@ class Partition:
                 wake()
 
     def check_leader_epoch(self, named: int) -> ErrorCode:
-        """What a request that names the leader epoch it knows (-1: none) must hear."""
+        """The code for a request that names the leader epoch it knows (-1: none)."""
         current = self.log.leader_epoch
         if named in (-1, current):
             return ErrorCode.none
@@ -136,7 +136,7 @@ class TopicRegistry:
         self._by_metric_name: dict[str, set[str]] = {}
         self._changing: set[str] = set()
         self.adopted = False
-        """This is the first start on a directory that this node did not make."""
+        """Whether this is the first start on a directory that this node did not make."""
 
     def load(self) -> None:
         """Open every partition the list names; finish interrupted deletions."""
@@ -207,7 +207,7 @@ class TopicRegistry:
             )
 
     def is_changing(self, name: str) -> bool:
-        """A topic of this name is being made, grown or deleted, in steps: whoever wants to do that, too, waits."""
+        """Whether a topic of this name is being created, grown or deleted, in steps. Another change of it must wait."""
         return name in self._changing
 
     def create(self, name: str, *, partitions: int, configs: Mapping[str, str]) -> Topic:
@@ -331,7 +331,7 @@ class TopicRegistry:
         return config
 
     def settings_changed(self, settings: NodeSettings) -> None:
-        """The node's defaults are others: they hold at once for every topic that does not say otherwise."""
+        """Apply new defaults of the node to every topic without settings of its own."""
         self._settings = settings
         for topic in self._by_name.values():
             self._apply(topic.partitions, self._config_in_force(topic))
@@ -346,7 +346,7 @@ class TopicRegistry:
         return log_config(configs, self._settings)
 
     def _config_in_force(self, topic: Topic) -> LogConfig:
-        """Node and topic may have been given settings that do not go together, each being right by itself."""
+        """The settings in force. Those of node and topic may each be valid, and not go together."""
         try:
             return self.log_config(topic.configs)
         except ConfigError as error:
@@ -401,8 +401,8 @@ class TopicRegistry:
         return self._directory.path / f"{name}-{partition}"
 
     def _set_strays_aside(self, name: str, partitions: Iterable[int]) -> None:
-        """A folder that belongs to no topic (a power cut took its topic from the list) must not become a part of a
-        new one. It is kept under the name that Kafka gives to strays."""
+        """Rename folders that belong to no topic (a power cut took it from the list), as Kafka renames strays: they
+        must not become a part of a new one."""
         for index in partitions:
             folder = self._folder(name, index)
             if folder.exists():
@@ -425,7 +425,7 @@ class TopicRegistry:
                 shutil.rmtree(_renamed(place.directory, "-delete"), ignore_errors=True)
 
     def _found_folders(self) -> list[TopicEntry]:
-        """Raises `ConfigError` where there is a remote tier: taken for topics without one, they would lose it."""
+        """The topics of the folders. Raises `ConfigError` if there is a remote tier: adopted topics would lose it."""
         found: dict[str, TopicEntry] = {}
         for place in self._directory.partitions():
             if place.topic == TIER_TOPIC:
@@ -453,7 +453,7 @@ class TopicRegistry:
 
 @contextlib.contextmanager
 def _without_collecting() -> Iterator[None]:
-    """All that is made here stays. Looking through it for garbage again and again would take a third of a start."""
+    """Turn the garbage collector off: all objects made within stay, and collections would take a third of a start."""
     was_on = gc.isenabled()
     gc.disable()
     try:
@@ -464,7 +464,7 @@ def _without_collecting() -> Iterator[None]:
 
 
 def _renamed(folder: Path, suffix: str) -> Path:
-    """Give a folder a name that no partition has, as Kafka does; one that ends in `-delete` is gone after a start."""
+    """Give a folder a name that no partition has, as Kafka does. A start removes one that ends in `-delete`."""
     suffix = f".{uuid4().hex}{suffix}"
     new = folder.with_name(folder.name[: 255 - len(suffix)] + suffix)
     folder.rename(new)

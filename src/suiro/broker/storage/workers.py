@@ -1,4 +1,4 @@
-"""Threads for what the event loop must not wait for: a remote store, or records that have to be decompressed.
+"""Threads for calls that the event loop must not wait for: to a remote store, or to decompress records.
 
 The threads are daemons: a call that never returns does not keep the process from ending.
 """
@@ -26,14 +26,14 @@ class Workers:
         self._calls: queue.SimpleQueue[tuple[Callable[[], Any], Future[Any]] | None] = queue.SimpleQueue()
 
     def resize(self, count: int) -> None:
-        """So many at a time from now on; threads that are too many end after their calls."""
+        """Change the number of calls at a time. Threads that are too many end after their calls."""
         self._count = count
         while self._threads > count:
             self._threads -= 1
             self._calls.put(None)
 
     async def run(self, call: Callable[[], T]) -> T:
-        """What `call` returns or raises. Who stops waiting does not stop a call that has begun; others are left out."""
+        """Returns the result of `call`, or raises its error. Cancelling stops a call only if it has not begun."""
         future: Future[T] = self._loop.create_future()
         self._calls.put((call, future))
         self._waiting += 1
@@ -46,7 +46,7 @@ class Workers:
             self._waiting -= 1
 
     def close(self) -> None:
-        """The threads end after the calls that they have begun."""
+        """End the threads, after the calls that they have begun."""
         for _ in range(self._threads):
             self._calls.put(None)
 

@@ -1,4 +1,4 @@
-"""What CreateAcls, DeleteAcls and DescribeAcls share: words that nobody knows, filters, and who may change rules."""
+"""Parts of CreateAcls, DeleteAcls and DescribeAcls: unknown words, filters, and the right to change rules."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _UNKNOWN = 0
 
 
 def check_known(message: Any, *words: int) -> None:
-    """Kafka takes no request apart that says of itself that it is about what is unknown."""
+    """Raises `BadFrameError` if a word is UNKNOWN: Kafka does not parse such a request."""
     if _UNKNOWN in words:
         raise BadFrameError(f"a request about access control rules says what is unknown: {message}")
 

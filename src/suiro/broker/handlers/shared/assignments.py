@@ -1,4 +1,4 @@
-"""Which brokers hold a partition, as an administrator may wish it: on one node that is this node, once."""
+"""Checks of the brokers that an administrator assigns a partition to: only this node can be one, once."""
 
 from __future__ import annotations
 

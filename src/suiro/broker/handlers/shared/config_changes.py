@@ -1,8 +1,7 @@
-"""What AlterConfigs and IncrementalAlterConfigs have in common: a resource's settings get a new content, or a refusal.
-`check_may` is DescribeConfigs' too.
+"""The common part of AlterConfigs and IncrementalAlterConfigs: a resource's settings get a new content, or a refusal.
 
-The two differ in how they say what the new content is; checking, keeping and applying it is the same. All that one
-request says about one resource holds or nothing of it.
+The two differ in how a request gives the new content. It is checked, stored and applied in the same way: all changes
+that a request makes to one resource, or none. DescribeConfigs uses `check_may` too.
 """
 
 from __future__ import annotations
@@ -129,7 +128,7 @@ def alter_settings(
 
 
 def list_default(broker: BrokerContext, kind: ResourceKind, name: str) -> str | None:
-    """What an addition to a list adds to where nothing is set. None: this setting is not a list."""
+    """The list that an unset setting adds to. None: this setting is not a list."""
     settings = broker.dynamic_settings.static
     match kind:
         case ResourceKind.TOPIC:
@@ -178,7 +177,7 @@ def _alter_node(broker: BrokerContext, name: str, make_content: MakeContent, *, 
 
 
 def _check_durability(layer: Layer, before: Mapping[str, str], content: Mapping[str, str]) -> None:
-    """KIP-966: the whole cluster has one `min.insync.replicas`, and it always has one."""
+    """KIP-966: `min.insync.replicas` is set for the whole cluster, and always set."""
     if layer == "broker" and content.get(_DURABILITY) != before.get(_DURABILITY):
         raise RefusedError(
             ErrorCode.invalid_config, f"Broker-level {_DURABILITY} cannot be altered while ELR is enabled."

@@ -1,9 +1,8 @@
-"""What a topic may refuse of single records: a missing key where it is compacted, a timestamp out of range.
+"""Checks single records of producers: a missing key in a compacted topic, a timestamp out of range.
 
-The one place of the node that looks into batches of producers: where a topic asks for it, and to say which records
-of a refused batch were refused. The codecs are loaded when the first compressed batch comes here.
-
-What that costs is not to be seen from a batch's size, so `costs_much` says which ones belong into a thread.
+Only here does the node look into batches of producers: if a topic asks for it, and to name the refused records of a
+batch. The codecs are loaded with the first compressed batch. The size of a batch does not tell what that costs, so
+`costs_much` says which ones are checked in a thread.
 """
 
 from __future__ import annotations
@@ -32,12 +31,12 @@ _ATTRIBUTES = 22  # their low byte
 _MAX_TIMESTAMP = slice(35, 43)
 _LEAST_RECORD = 7  # bytes of a record without key, value and headers
 EXPANSION = 16
-"""A compressed batch is looked into up to so many times `max.message.bytes`: a few crafted bytes must not fill the
-node's memory. Nor may it hold more records than an uncompressed one could."""
+"""A compressed batch may expand to so many times `max.message.bytes`: a few crafted bytes must not fill the node's
+memory. Nor may it hold more records than an uncompressed one could."""
 
 
 AT_ONCE_BYTES = 16 << 10
-"""An uncompressed batch up to here is looked into by the event loop itself: it takes a few milliseconds at most."""
+"""The event loop itself looks into uncompressed batches up to this size: it takes a few milliseconds at most."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,7 +54,7 @@ def is_inspected(config: LogConfig) -> bool:
 
 
 def is_misdated(batch: bytes, config: LogConfig, *, now_ms: int) -> bool:
-    """Whether the log will refuse the batch for its time, and somebody will ask which records were refused."""
+    """Whether the log will refuse the batch for its time, so that the refused records must be named."""
     if config.message_timestamp_type == "LogAppendTime":
         return bool(batch[_ATTRIBUTES] & LOG_APPEND_TIME_BIT)
     latest = now_ms + config.message_timestamp_after_max_ms
@@ -63,7 +62,7 @@ def is_misdated(batch: bytes, config: LogConfig, *, now_ms: int) -> bool:
 
 
 def costs_much(batch: bytes, config: LogConfig, *, now_ms: int) -> bool:
-    """Whether this batch is looked into or compressed anew, and the event loop must not wait for it."""
+    """Whether this batch is looked into or compressed again, and the event loop must not wait for it."""
     codec = batch[_ATTRIBUTES] & COMPRESSION_BITS
     if codec == 0 and len(batch) <= AT_ONCE_BYTES:
         return False
@@ -75,7 +74,7 @@ def costs_much(batch: bytes, config: LogConfig, *, now_ms: int) -> bool:
 
 
 def refusal_of(batch: bytes, config: LogConfig, *, now_ms: int) -> RefusedBatch | None:
-    """None where nothing is wrong, or where the log will say better what is (a checksum that does not match)."""
+    """Returns None if nothing is wrong, or if the log has the better error (a checksum that does not match)."""
     try:
         header = read_header(batch)
         between = _times(header, config, now_ms)
@@ -135,8 +134,8 @@ def _refusal(code: ErrorCode, count: int, texts: Mapping[int, str]) -> RefusedBa
 
 
 def _garbled(batch: bytes, error: Exception) -> RefusedBatch | None:
-    """Records that contradict their batch, as the producer made them, which nobody could read or compact; or too
-    many to look at, which a producer sends again in smaller batches when it is told so."""
+    """The producer made records that contradict their batch, which nobody could read or compact; or too many to look
+    at, which it can send in smaller batches."""
     try:
         verify(batch, 0, read_header(batch))
     except CorruptRecordError:

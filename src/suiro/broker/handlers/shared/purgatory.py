@@ -11,7 +11,7 @@ logger = logging.getLogger(__name__)
 
 
 class Growth(Protocol):
-    """What a request waits for: some partitions, or a fetch session that listens to many."""
+    """The partitions, or the fetch session, that a request waits for."""
 
     def wait(self, wake: Callable[[], None]) -> None: ...
 
@@ -35,7 +35,7 @@ class Delayed:
         fail: Callable[[], None],
         wait_ms: int,
     ) -> None:
-        """`fail` is what to do when one of the others raises: nobody else would hear of it, and the client wait."""
+        """`fail` is called when one of the others raises: without it the client would wait."""
         self._loop = loop
         self._growth = growth
         self._is_ready = is_ready
@@ -63,7 +63,7 @@ class Delayed:
         self._try(False)
 
     def _try(self, is_last: bool) -> None:
-        """Look, and finish if it is ready or out of time: also then the answer carries what is there now."""
+        """Finish if it is ready or out of time: then, too, the answer has the current records."""
         if self._over:
             return
         try:

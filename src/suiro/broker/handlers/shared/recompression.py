@@ -1,8 +1,8 @@
-"""A batch in the codec that its topic asks for (`compression.type`), where the producer used another one.
+"""Converts a batch to the codec of its topic (`compression.type`), if the producer used another one.
 
-The records are taken out and put in again as bytes, and it is seen that they are as many as the batch claims. It
-costs what compressing costs, in a thread, so it is for topics that are worth it: producers that compress as the topic
-asks for cost nothing. The codecs are loaded with the first batch that needs one.
+The records are decompressed and compressed again as bytes, after a check that they are as many as the batch claims. The
+compression runs in a thread. Producers that compress as the topic asks cost nothing. The codecs are loaded with the
+first batch that needs one.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ _PREFIX_SIZE = 12  # base offset and length, which the length does not count
 _OF_THE_PRODUCER = "producer"
 _NOT_COMPRESSED = "uncompressed"
 _LZ4_FAST = 9
-"""Kafka's default level, which takes the fast compressor; the others are of the slow one."""
+"""Kafka's default level, which uses the fast compressor; the other levels use the slow one."""
 
 
 class UnreadableBatchError(Exception):
-    """Its checksum is right and its records cannot be taken out, as the producer made it, or are too many."""
+    """The checksum of the batch is right, but its records cannot be read, or are too many."""
 
     def __init__(self, message: str, code: ErrorCode) -> None:
         super().__init__(message)

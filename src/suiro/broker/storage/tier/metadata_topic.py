@@ -23,7 +23,7 @@ _CONFIGS = {"cleanup.policy": "compact", "remote.storage.enable": "false"}
 
 
 class MetadataTopic:
-    """Made with the first append."""
+    """The topic is created with the first append."""
 
     def __init__(self, topics: TopicRegistry, clock: Clock, workers: Workers) -> None:
         self._topics = topics
@@ -48,7 +48,7 @@ class MetadataTopic:
         return TIER_TOPIC in self._topics
 
     def append(self, *segments: RemoteSegment) -> None:
-        """Write new states down, in one batch. Raises LogError."""
+        """Write new states, in one batch. Raises LogError."""
         records: list[tuple[bytes, bytes | None]] = []
         for segment in segments:
             records.append((segment.key, encode(segment)))
@@ -57,7 +57,7 @@ class MetadataTopic:
         system_log.append(self._partition(), records, timestamp=self._clock.wall_ms())
 
     async def sync(self) -> None:
-        """Have what was appended on the disk. Raises OSError."""
+        """Sync the appended records to the disk. Raises OSError."""
         await sync(self._partition().log, self._workers)
 
     def _partition(self) -> Partition:

@@ -108,7 +108,7 @@ class Recleaning:
         return self._run(job)
 
     def cleaned_sources(self, segment: RemoteSegment) -> list[Source] | None:
-        """What to store in the place of a cleaned segment; None where nothing of it went."""
+        """The files to store in the place of a cleaned segment; None if cleaning removed nothing."""
         sources = []
         for kind in ("log", "index", "timeindex", "txnindex"):
             path = self._path(segment, kind + CLEANED_SUFFIX)
@@ -123,7 +123,7 @@ class Recleaning:
         return sources
 
     def drop(self, segments: Sequence[RemoteSegment]) -> None:
-        """A window is done: its files may go. Those with newer keys stay for the next one."""
+        """Remove the files of a window that is done. Those with newer keys stay for the next one."""
         for segment in segments:
             for path in self._directory.glob(f"{segment.start_offset:020d}.*"):
                 if segment not in self._newer or path.suffix == CLEANED_SUFFIX:

@@ -1,11 +1,11 @@
-"""The remote tier of this node: what is copied when, what is removed when, and reads of what is only there.
+"""The remote tier of this node: copies segments, removes them, and reads those that are only there.
 
-Everything here runs on the event loop's thread; the store is called from `Workers`. For every tiered partition at
-most one task is at work: it removes what is garbage, copies closed segments in their order, and lets go of what
-retention does not ask for. A failure of the store ends the task; it is begun again after a growing pause, and
-meanwhile the segments stay on this disk and produce goes on.
+Everything here runs on the event loop's thread; the store is called from `Workers`. A tiered partition has at most one
+task: it removes garbage, copies closed segments in order, and removes those that retention does not keep. A failure of
+the store ends the task. It starts again after a growing pause; meanwhile the segments stay on this disk, and producers
+go on.
 
-The order of steps, so that a crash between any two of them loses nothing:
+The order of steps, in which a crash between any two of them loses nothing:
 
     copy     segment synced here -> COPY_STARTED synced -> objects stored -> COPY_FINISHED synced
              -> only now may the local segment go
@@ -60,7 +60,7 @@ logger = logging.getLogger(__name__)
 
 _Key = tuple[UUID, int]
 _CLEANED = "remote-cleaned-offsets"
-"""Section of the node's state: up to which offset a compacted topic's keys have been applied to its remote segments."""
+"""Section of the node's state: the offset up to which a compacted topic's keys were applied to its remote segments."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -151,7 +151,7 @@ class RemoteTier:
                 partition.log.found_in_tier(remote.start_offset, remote.next_offset, remote.leader_epochs)
 
     def close(self) -> None:
-        """Stop. What was under way is garbage, and the next start removes it."""
+        """Stop. The next start removes the objects of unfinished copies."""
         self._open = False
         self._copying.stop()
         self._fetching.stop()
@@ -164,7 +164,7 @@ class RemoteTier:
             self._host.loop.run_until_complete(_ended(tasks))
 
     def work(self) -> None:
-        """Begin what there is to do. Called every `remote.log.manager.task.interval.ms`."""
+        """Start the tasks that have work. Called every `remote.log.manager.task.interval.ms`."""
         for partition in self._host.topics.partitions():
             if partition.log.config.remote_storage_enable:
                 self._of(partition.log.topic_id, partition.index)
@@ -200,7 +200,7 @@ class RemoteTier:
         return self._of(partition.log.topic_id, partition.index).remote
 
     def holds_cleaning(self, log: PartitionLog) -> bool:
-        """Whether the cleaner has to wait: the tier has not caught up with what it did last."""
+        """Whether the cleaner must wait, until the tier has caught up with its last round."""
         tiered = self._tiered.get((log.topic_id, log.partition))
         if tiered is None or not log.config.remote_storage_enable:
             return False
@@ -278,7 +278,7 @@ class RemoteTier:
             await self._copy_one(tiered, partition, found)
 
     async def _clean(self, tiered: _Tiered) -> None:
-        """Have a compacted topic's older remote segments cleaned with the keys of the newer ones."""
+        """Clean a compacted topic's older remote segments with the keys of the newer ones."""
         partition, remote, key = self._partition(tiered), tiered.remote, tiered.key
         if partition is None or not self._needs_cleaning(tiered, partition.log):
             return
@@ -429,7 +429,7 @@ class RemoteTier:
             self._note(tiered, replace(segment, state=SegmentState.DELETE_FINISHED))
 
     def _note(self, tiered: _Tiered, segment: RemoteSegment) -> None:
-        """Write a new state down, then believe it. Raises LogError."""
+        """Write a new state, then apply it. Raises LogError."""
         segment = replace(segment, event_timestamp=self._host.clock.wall_ms())
         if not self._metadata.exists():
             # Somebody deleted the topic: what is in the tier is still known here.
@@ -442,7 +442,7 @@ class RemoteTier:
 
 
 async def _ended(tasks: Sequence[Task[None]]) -> None:
-    """Let cancelled tasks come to their end, and those of fetches whose connections were closed."""
+    """Wait for cancelled tasks, and those of fetches whose connections were closed."""
     if tasks:
         await asyncio.wait(tasks)
     for _ in range(3):

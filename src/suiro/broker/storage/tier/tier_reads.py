@@ -35,7 +35,7 @@ class TierReads:
         read_committed: bool,
         min_one_batch: bool = True,
     ) -> ReadResult:
-        """What `PartitionLog.read` would answer if the remote segments were here.
+        """Returns the result of `PartitionLog.read` as if the remote segments were here.
 
         Raises OffsetOutOfRangeError and RemoteStoreError.
         """
@@ -87,7 +87,7 @@ class TierReads:
         return None
 
     async def _read(self, partition: Partition, offset: int, max_bytes: int) -> RemoteRead | int:
-        """What the tier has from an offset on; or, if nothing, the offset to go on at behind the tier.
+        """Read the tier from an offset on; if it has nothing, returns the offset to continue at behind the tier.
 
         While it waits, segments are replaced, let go of, and copied anew, so it looks again after each.
         """

@@ -1,7 +1,7 @@
-"""What the tier's work in threads needs besides `suiro.broker.storage.workers`: logs on the disk, and a rate of bytes.
+"""Parts of the tier's work in threads: syncing a log, and limiting the rate of bytes.
 
-A store that never answers does not keep the process from ending. Whatever the threads were doing then is as after a
-crash, and cleaned up at the next start.
+A store that never answers does not keep the process from ending. The next start cleans up after such threads as after a
+crash.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ from suiro.log.tier import RemoteStoreError
 
 
 async def sync(log: PartitionLog, workers: Workers) -> None:
-    """Have what was appended to a log on the disk.
+    """Sync the appended records of a log to the disk.
 
-    Raises OSError; where it was the sync that failed, the log is offline, for the next one might succeed with the
-    bytes gone, and what relies on it here removes the only other copy.
+    Raises OSError. If the sync failed, the log is offline: the next sync might succeed with the bytes gone, and callers
+    remove the only other copy.
     """
     synced, target = -1, log.log_end_offset
     while synced < target:
@@ -44,7 +44,7 @@ class RateLimit:
         self._stopping = threading.Event()
 
     def __call__(self, size: int) -> None:
-        """Wait for the turn of these bytes. Raises RemoteStoreError when the node stops."""
+        """Wait until these bytes may be moved. Raises RemoteStoreError when the node stops."""
         with self._lock:
             now = self._clock.monotonic_ms()
             begin = max(self._free_at_ms, now)
