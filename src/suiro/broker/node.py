@@ -308,7 +308,6 @@ class Broker:
         self.metrics_endpoint = MetricsEndpoint(
             self.metrics, loop=self.loop, host=found[0] or "0.0.0.0", port=found[1]
         )
-        self.metrics_endpoint.start()
 
     @property
     def metrics_url(self) -> str | None:

@@ -23,35 +23,19 @@ SNAPSHOT_S = 10.0
 
 
 class MetricsEndpoint:
-    """`start`, then `stop`. `address` is what it listens on, with the port that it got."""
+    """Serves the page until `stop`. Raises `ConfigError` where the address is taken."""
 
     def __init__(self, metrics: Metrics, *, loop: asyncio.AbstractEventLoop, host: str, port: int) -> None:
-        self._metrics = metrics
-        self._loop = loop
-        self._starting: asyncio.Task[None] | None = None
-        self._page: MetricsPage | None = None
-        self.address = (host, port)
-
-    def start(self) -> None:
-        """Raises `ConfigError` where the address is taken."""
         import prometheus_client.exposition  # noqa: F401 (it is slow to load: now, not at the first scrape)
 
-        sock = bind_socket(*self.address, advice="Choose another address with --metrics")
-        bound = sock.getsockname()
-        self.address = (str(bound[0]), int(bound[1]))
-        self._page = MetricsPage(sock, prepare=self._metrics.snapshot, render=render)
-        self._starting = self._loop.create_task(self._page.listen())
-
-    @property
-    def url(self) -> str:
-        assert self._page is not None
-        return self._page.url
+        sock = bind_socket(host, port, advice="Choose another address with --metrics")
+        self._page = MetricsPage(sock, prepare=metrics.snapshot, render=render)
+        self._starting = loop.create_task(self._page.listen())
+        self.url = self._page.url
 
     def stop(self) -> None:
-        if self._starting is not None:
-            self._starting.cancel()
-        if self._page is not None:
-            self._page.stop()
+        self._starting.cancel()
+        self._page.stop()
 
 
 def pushed(metrics: Metrics, loop: asyncio.AbstractEventLoop, otlp: str | None) -> MetricsPush | None:
