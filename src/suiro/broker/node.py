@@ -133,36 +133,9 @@ class Broker:
         """
         self._directory = directory = DataDirectory.open(self.config.data, node_id=self.node_id)
         try:
-            self.cluster_id = directory.cluster_id
-            self.cluster_state = ClusterState(self.config.data)
-            self.dynamic_settings = DynamicSettings(self.config.settings, self.cluster_state)
-            self.features = Features(self.cluster_state)
-            self.settings = self.dynamic_settings.effective
-            self.authorizer = make_authorizer(self.settings, self.cluster_state)
-            if isinstance(self.authorizer, AclAuthorizer):
-                self.authorizer.acls.on_change(self.fetch_sessions.stir_all)
-            if self.config.scram_users:
-                self.scram.add_missing(self.config.scram_users)
-            if self.cluster_state.read(QUOTAS, None):
-                self._quotas_changed()
-            self.topics = TopicRegistry(directory, settings=self.settings, clock=self.clock)
-            self.topics.load()
-            self._open_tier()
-            if not directory.clean_shutdown:
-                directory.lead_anew()
-            self.transactions = TransactionCoordinator(self)
-            if self.topics.topic(OFFSETS_TOPIC) is not None:
-                self.groups.load()
-            self.transactions.load()
-            if self._groups is not None:
-                self._groups.compact()
-            listeners = read_listeners(self.settings, otherwise=(self.config.host, self.config.port))
-            for listener in listeners:
-                if listener.protocol.sasl:
-                    self.logins.of(listener.name)  # what is set wrong is told now, not to the first client
-            self.server.listen(listeners)
-            first = self.server.listeners[0]
-            self.host, self.port = first.host, first.port
+            self._load_state()
+            self._load_topics(directory)
+            self._listen()
             offer_gauges(self, self.cleaner)
             self._start_metrics()
         except BaseException:
@@ -170,6 +143,46 @@ class Broker:
             directory.abandon()
             self._directory = None
             raise
+        self._begin_periodic_work()
+
+    def _load_state(self) -> None:
+        self.cluster_state = ClusterState(self.config.data)
+        self.dynamic_settings = DynamicSettings(self.config.settings, self.cluster_state)
+        self.features = Features(self.cluster_state)
+        self.settings = self.dynamic_settings.effective
+        self.authorizer = make_authorizer(self.settings, self.cluster_state)
+        if isinstance(self.authorizer, AclAuthorizer):
+            self.authorizer.acls.on_change(self.fetch_sessions.stir_all)
+        if self.config.scram_users:
+            self.scram.add_missing(self.config.scram_users)
+        if self.cluster_state.read(QUOTAS, None):
+            self._quotas_changed()
+
+    def _load_topics(self, directory: DataDirectory) -> None:
+        """Recover the logs, then replay the coordinators' topics."""
+        self.cluster_id = directory.cluster_id
+        self.topics = TopicRegistry(directory, settings=self.settings, clock=self.clock)
+        self.topics.load()
+        self._open_tier()
+        if not directory.clean_shutdown:
+            directory.lead_anew()
+        self.transactions = TransactionCoordinator(self)
+        if self.topics.topic(OFFSETS_TOPIC) is not None:
+            self.groups.load()
+        self.transactions.load()
+        if self._groups is not None:
+            self._groups.compact()
+
+    def _listen(self) -> None:
+        listeners = read_listeners(self.settings, otherwise=(self.config.host, self.config.port))
+        for listener in listeners:
+            if listener.protocol.sasl:
+                self.logins.of(listener.name)  # a wrong setting is an error of the start, not of the first login
+        self.server.listen(listeners)
+        first = self.server.listeners[0]
+        self.host, self.port = first.host, first.port
+
+    def _begin_periodic_work(self) -> None:
         every = self.every
         every(self.settings.log_retention_check_interval_ms, self._apply_retention)
         every(self.settings.log_flush_offset_checkpoint_interval_ms, self._sync)
