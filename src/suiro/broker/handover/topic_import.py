@@ -22,7 +22,7 @@ from suiro.broker.storage.topic_list import TopicEntry, TopicList
 from suiro.broker.storage.topics import INTERNAL_TOPICS, METADATA_TOPIC
 from suiro.clock import Clock
 from suiro.errors import ConfigError
-from suiro.log import DataDirectory, LogConfig, PartitionPlace, partition_place
+from suiro.log import DataDirectory, LogConfig, PartitionLog, PartitionPlace, partition_place
 
 _SEGMENT = re.compile(r"\d{20}\.log")
 
@@ -114,39 +114,20 @@ def _take_in(
     configs: Mapping[str, str],
     clock: Clock,
 ) -> list[ImportedTopic]:
-    staging = (
-        directory.path / f"import.{uuid.uuid4().hex}-delete"
-    )  # a start removes what a death leaves of it
+    # A start removes what a death leaves of a folder with such a name.
+    staging = directory.path / f"import.{uuid.uuid4().hex}-delete"
     staging.mkdir()
     moved: list[Path] = []
     try:
         imported, entries, logs = [], [], []
         for name, places in topics.items():
-            size = records = 0
-            hanging: list[tuple[int, int, int]] = []
-            topic_id = places[0].topic_id
-            assert topic_id is not None
-            for place in places:
-                log = directory.check_copy(place, staging, config=config, clock=clock)
-                logs.append(log)
-                size += log.size
-                records += log.log_end_offset - log.log_start_offset
-                hanging += [
-                    (place.partition, producer.producer_id, producer.transaction_first_offset)
-                    for producer in log.producer_states()
-                    if producer.transaction_first_offset >= 0
-                ]
+            copies = [directory.check_copy(place, staging, config=config, clock=clock) for place in places]
+            topic = _imported(name, copies)
+            logs += copies
+            imported.append(topic)
             entries.append(
-                TopicEntry(name=name, topic_id=topic_id, partitions=len(places), configs=dict(configs))
-            )
-            imported.append(
-                ImportedTopic(
-                    name=name,
-                    topic_id=topic_id,
-                    partitions=len(places),
-                    size=size,
-                    records=records,
-                    open_transactions=tuple(hanging),
+                TopicEntry(
+                    name=name, topic_id=topic.topic_id, partitions=len(copies), configs=dict(configs)
                 )
             )
         for copy in sorted(staging.iterdir()):
@@ -164,3 +145,19 @@ def _take_in(
     finally:
         shutil.rmtree(staging, ignore_errors=True)
     return imported
+
+
+def _imported(name: str, logs: Sequence[PartitionLog]) -> ImportedTopic:
+    return ImportedTopic(
+        name=name,
+        topic_id=logs[0].topic_id,
+        partitions=len(logs),
+        size=sum(log.size for log in logs),
+        records=sum(log.log_end_offset - log.log_start_offset for log in logs),
+        open_transactions=tuple(
+            (log.partition, producer.producer_id, producer.transaction_first_offset)
+            for log in logs
+            for producer in log.producer_states()
+            if producer.transaction_first_offset >= 0
+        ),
+    )
