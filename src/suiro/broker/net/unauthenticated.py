@@ -9,7 +9,10 @@ authenticates at once is let in. Authenticated connections are not affected.
 from __future__ import annotations
 
 import logging
-from typing import Protocol
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from suiro.broker.net.connection import Connection
 
 logger = logging.getLogger(__name__)
 
@@ -18,22 +21,12 @@ FAIR_CHANCE_MS = 1000
 _TELL_EVERY_MS = 60_000
 
 
-class UnauthenticatedConnection(Protocol):
-    """The attributes of a connection that are used here."""
-
-    host: str
-
-    def close(self) -> None: ...
-
-
 class UnauthenticatedConnections:
     """`add` and `remove` keep the list; `wait_ms` and `let_one_go` make room; `expire` closes those that are late."""
 
     def __init__(self, listener: str) -> None:
         self._listener = listener
-        self._by_host: dict[
-            str, dict[UnauthenticatedConnection, int]
-        ] = {}  # since when; the first came first
+        self._by_host: dict[str, dict[Connection, int]] = {}  # since when; the first came first
         self._count = 0
         self._closed = 0
         self._told_ms: int | None = None
@@ -41,11 +34,11 @@ class UnauthenticatedConnections:
     def __len__(self) -> int:
         return self._count
 
-    def add(self, connection: UnauthenticatedConnection, now_ms: int) -> None:
+    def add(self, connection: Connection, now_ms: int) -> None:
         self._by_host.setdefault(connection.host, {})[connection] = now_ms
         self._count += 1
 
-    def remove(self, connection: UnauthenticatedConnection) -> bool:
+    def remove(self, connection: Connection) -> bool:
         """The connection has authenticated, or is closed. Returns whether it was in the list."""
         of_host = self._by_host.get(connection.host, {})
         if connection not in of_host:
@@ -76,13 +69,13 @@ class UnauthenticatedConnections:
         """One was closed for the memory that it held."""
         self._closed += 1
 
-    def _next(self) -> tuple[UnauthenticatedConnection, int]:
+    def _next(self) -> tuple[Connection, int]:
         """The connection to close next, and when it was accepted."""
         firsts = ((of_host, *next(iter(of_host.items()))) for of_host in self._by_host.values())
         _, connection, since_ms = max(firsts, key=lambda first: (len(first[0]), -first[2]))
         return connection, since_ms
 
-    def _close(self, connection: UnauthenticatedConnection) -> None:
+    def _close(self, connection: Connection) -> None:
         self._closed += 1
         connection.close()  # which removes it
 

@@ -8,9 +8,9 @@ protocol that have only an id count too.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import Protocol
 
 from suiro.broker.coordination.groups.consumer_member import ConsumerMember
+from suiro.config import NodeSettings
 
 A_MEMBER = 1024
 """Bytes that any member counts for its objects."""
@@ -18,21 +18,10 @@ A_NAME = 100
 """The same for each protocol or topic that it names."""
 
 
-class MemoryLimits(Protocol):
-    """Of the node's settings."""
-
-    @property
-    def group_max_member_bytes(self) -> int: ...
-    @property
-    def group_max_bytes(self) -> int: ...
-    @property
-    def group_max_total_bytes(self) -> int: ...
-
-
 class GroupMemory:
     """`refusal` says whether a group may keep more; `hold` counts what it keeps."""
 
-    def __init__(self, limits: Callable[[], MemoryLimits]) -> None:
+    def __init__(self, limits: Callable[[], NodeSettings]) -> None:
         self._limits = limits
         self._of: dict[str, int] = {}
         self.used = 0
