@@ -102,9 +102,8 @@ class Broker:
         self._settings_listeners: list[Callable[[NodeSettings], None]] = []
         self._directory: DataDirectory | None = None
         self.tier: RemoteTier | None = None
-        self.remote_store: RemoteStore | None = (
-            None  # set before the start to have another than the settings'
-        )
+        # Set before the start to have another store than the settings'.
+        self.remote_store: RemoteStore | None = None
         self.authorizer: Authorizer = AllowAll()
         self.quotas: ClientQuotas | None = None
         self._groups: GroupCoordinator | None = None

@@ -63,9 +63,8 @@ class Wanted:
     code: ErrorCode = ErrorCode.none
     refused: bool = False  # failed before it was read: unknown, or not for this client
     result: ReadResult | None = None
-    diverging: tuple[int, int] | None = (
-        None  # (epoch, end offset): the client's log is not ours from there on
-    )
+    diverging: tuple[int, int] | None = None
+    """(epoch, end offset) from which on the client's log is not ours."""
 
     session: FetchSession | None = None
     place: int = 0

@@ -105,9 +105,8 @@ def compact(partition: Partition, live: Sequence[tuple[bytes, bytes]], *, timest
         for first in range(0, len(live), _RECORDS_A_BATCH):
             batch = live[first : first + _RECORDS_A_BATCH]
             append(partition, batch, timestamp=timestamp)
-    except (
-        StorageError
-    ) as error:  # A node whose disk is full must start all the same, to be told what may go.
+    except StorageError as error:
+        # A node whose disk is full must start all the same, to be told what may go.
         logger.warning("%s-%d is not compacted at this start: %s", partition.topic, partition.index, error)
         return
     log.flush()

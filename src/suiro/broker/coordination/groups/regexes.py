@@ -43,9 +43,8 @@ def check_regex(regex: str) -> None:
         )
     try:
         _matches(regex, [""], _MOST_BYTES)
-        matching_topics(
-            regex, [""], most_bytes=_MOST_BYTES
-        )  # in its frame too, which may be what makes it too large
+        # In its frame too, which may be what makes it too large.
+        matching_topics(regex, [""], most_bytes=_MOST_BYTES)
     except re2.error as error:
         why = error.args[0].decode(errors="replace")
         raise GroupRefusal(
