@@ -33,7 +33,7 @@ from support.waiting import wait_until
 from support.wire import Wire
 
 from suiro.broker.apis import APIS
-from suiro.broker.security import Operation
+from suiro.broker.security.acl import Operation
 from suiro.client.security import _Scram
 from suiro.protocol import messages
 

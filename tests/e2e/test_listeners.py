@@ -23,8 +23,8 @@ from support.certificates import Authority
 from support.waiting import wait_until
 from support.wire import TIMEOUT_S, Wire
 
-from suiro.broker.security import AclAuthorizer, Operation, ResourceType
-from suiro.broker.security.acl import Acl, PatternType, Permission
+from suiro.broker.security.acl import Acl, Operation, PatternType, Permission, ResourceType
+from suiro.broker.security.authorizer import AclAuthorizer
 from suiro.client import Client, NewTopic
 from suiro.errors import ConfigError, SuiroError
 from suiro.node import InProcessNode

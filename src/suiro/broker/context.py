@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     from suiro.broker.metrics.metrics import Metrics
     from suiro.broker.net.connection import Connection
     from suiro.broker.net.server import Server
-    from suiro.broker.quotas import ClientQuotas
-    from suiro.broker.security import Authorizer
+    from suiro.broker.quotas.client_quotas import ClientQuotas
+    from suiro.broker.security.authorizer import Authorizer
     from suiro.broker.security.logins import Logins
     from suiro.broker.security.scram_store import ScramStore
     from suiro.broker.settings.dynamic_settings import DynamicSettings, Layer

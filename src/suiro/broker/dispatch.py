@@ -11,17 +11,15 @@ from __future__ import annotations
 
 import logging
 import struct
-from collections.abc import Callable
 from importlib import import_module
-from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any, Protocol
 
-from suiro.broker.answers import Answer
 from suiro.broker.apis import API_VERSIONS_KEY, APIS, Api
 from suiro.broker.context import BrokerContext
-from suiro.broker.exchange import Exchange, encode
+from suiro.broker.exchange import Exchange, Handler, encode
 from suiro.broker.metrics.request_metrics import StageMetrics
 from suiro.broker.net.connection import BadFrameError, Connection
-from suiro.broker.security import ANONYMOUS
+from suiro.broker.security.session import ANONYMOUS
 from suiro.protocol import messages
 from suiro.protocol.file_regions import take_question
 from suiro.protocol.frame_check import TooManyElementsError
@@ -30,8 +28,6 @@ if TYPE_CHECKING:
     from suiro.broker.faults import Faults
 
 logger = logging.getLogger(__name__)
-
-Handler: TypeAlias = Callable[[Exchange, Any], Answer]
 
 FETCH_KEY = 1
 SASL_HANDSHAKE_KEY = 17

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Coroutine, Generator
+from collections.abc import Callable, Coroutine, Generator
 from dataclasses import replace
 from datetime import timedelta
 from functools import cache
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from suiro.broker.answers import NOTHING, Answer, Later, Nothing, RawResponse, Response
 from suiro.broker.metrics.request_metrics import RequestMetrics
 from suiro.broker.net.connection import Connection, Piece
 from suiro.broker.net.turns import Steps
-from suiro.broker.security import CLUSTER_NAME, Denials, Operation, ResourceType, authorized_operations
+from suiro.broker.security.acl import CLUSTER_NAME, Operation, ResourceType
+from suiro.broker.security.authorizer import authorized_operations
+from suiro.broker.security.denials import Denials
 from suiro.clock import stopwatch_ns
 from suiro.protocol import messages
 from suiro.protocol.messages import ErrorCode
@@ -276,6 +278,9 @@ class Exchange:
     def handler_ns(self) -> int:
         """The run time of the handler."""
         return self._ended_ns - self._began_ns
+
+
+Handler: TypeAlias = Callable[[Exchange, Any], Answer]
 
 
 def encode(response: Response, correlation_id: int, throttle_ms: int = 0) -> list[Piece]:

@@ -18,18 +18,15 @@ from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
 from suiro.broker.answers import NOTHING, Answer, Later, RawResponse, Response
 from suiro.broker.apis import APIS
-from suiro.broker.exchange import build
+from suiro.broker.exchange import Exchange, Handler, build
 from suiro.errors import UsageError
 from suiro.protocol import messages
 from suiro.protocol.messages import ErrorCode
 
 if TYPE_CHECKING:
     from suiro.broker.context import BrokerContext
-    from suiro.broker.exchange import Exchange
 
 logger = logging.getLogger(__name__)
-
-Handler: TypeAlias = "Callable[[Exchange, Any], Any]"
 
 _TOPIC_FIELDS = ("topic", "name", "topic_name")
 _PARTITION_FIELDS = ("partition_index", "index", "partition")

@@ -26,7 +26,7 @@ from suiro.broker.net.connection import Connection
 from suiro.broker.net.listeners import Listener, read_listeners
 from suiro.broker.net.server import NAMED_FOR_MS, Server
 from suiro.broker.node_metrics import offer_gauges
-from suiro.broker.security import AclAuthorizer, AllowAll, Authorizer, make_authorizer
+from suiro.broker.security.authorizer import AclAuthorizer, AllowAll, Authorizer, make_authorizer
 from suiro.broker.settings.cluster_state import GROUP_CONFIGS, QUOTAS, ClusterState
 from suiro.broker.settings.dynamic_settings import DynamicSettings, Layer
 from suiro.broker.settings.features import Features
@@ -52,7 +52,7 @@ if TYPE_CHECKING:
     from suiro.broker.coordination.groups import GroupCoordinator
     from suiro.broker.faults import Faults
     from suiro.broker.net.metrics_endpoint import MetricsEndpoint
-    from suiro.broker.quotas import ClientQuotas
+    from suiro.broker.quotas.client_quotas import ClientQuotas
     from suiro.broker.security.logins import Logins
     from suiro.broker.security.scram_store import ScramStore, ScramUser
     from suiro.broker.storage.tier import RemoteTier
@@ -176,7 +176,8 @@ class Broker:
         listeners = read_listeners(self.settings, otherwise=(self.config.host, self.config.port))
         for listener in listeners:
             if listener.protocol.sasl:
-                self.logins.of(listener.name)  # a wrong setting is an error of the start, not of the first login
+                # A wrong setting is an error of the start, not of the first login.
+                self.logins.of(listener.name)
         self.server.listen(listeners)
         first = self.server.listeners[0]
         self.host, self.port = first.host, first.port
@@ -239,7 +240,8 @@ class Broker:
 
     @cached_property
     def client_quotas(self) -> ClientQuotas:
-        from suiro.broker.quotas import ClientQuotas, QuotaStore
+        from suiro.broker.quotas.client_quotas import ClientQuotas
+        from suiro.broker.quotas.store import QuotaStore
 
         store = QuotaStore(self.cluster_state)
         store.on_change(self._quotas_changed)

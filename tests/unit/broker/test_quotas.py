@@ -6,15 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from suiro.broker.quotas import (
-    Alteration,
-    ClientQuotas,
-    MutationQuotaExceededError,
-    QuotaEntity,
-    QuotaStore,
-)
+from suiro.broker.quotas.client_quotas import ClientQuotas, MutationQuotaExceededError
 from suiro.broker.quotas.rates import MAX_THROTTLE_MS, SampledRate, TokenBucket
-from suiro.broker.security import Session
+from suiro.broker.quotas.store import Alteration, QuotaEntity, QuotaStore
+from suiro.broker.security.session import Session
 from suiro.broker.settings.cluster_state import ClusterState
 from suiro.clock import ManualClock
 from suiro.config import NodeSettings

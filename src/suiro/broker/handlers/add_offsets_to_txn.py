@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from suiro.broker.answers import Answer
 from suiro.broker.coordination.transactions.state import V1
 from suiro.broker.exchange import Exchange
-from suiro.broker.security import Operation, ResourceType
+from suiro.broker.security.acl import Operation, ResourceType
 from suiro.protocol.messages import ErrorCode
 
 if TYPE_CHECKING:

@@ -13,7 +13,7 @@ from suiro.broker.answers import Answer
 from suiro.broker.context import BrokerContext
 from suiro.broker.coordination.transactions.state import V1, V2
 from suiro.broker.exchange import Exchange
-from suiro.broker.security import Operation, ResourceType
+from suiro.broker.security.acl import Operation, ResourceType
 from suiro.broker.storage.topics import INTERNAL_TOPICS
 from suiro.foundation.types import TopicPartition
 from suiro.protocol.messages import ErrorCode
@@ -37,7 +37,9 @@ def handle(exchange: Exchange, request: AddPartitionsToTxnRequest) -> Answer:
             exchange.make(
                 "AddPartitionsToTxnResult",
                 transactional_id=transaction.transactional_id,
-                topic_results=_results(exchange, transaction.topics, _add_or_verify(exchange.broker, transaction)),
+                topic_results=_results(
+                    exchange, transaction.topics, _add_or_verify(exchange.broker, transaction)
+                ),
             )
             for transaction in request.transactions
         ),

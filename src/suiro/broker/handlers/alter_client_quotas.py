@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 from suiro.broker.answers import Answer
 from suiro.broker.exchange import Exchange
-from suiro.broker.quotas import Alteration, QuotaEntity
-from suiro.broker.security import Operation
+from suiro.broker.quotas.store import Alteration, QuotaEntity
+from suiro.broker.security.acl import Operation
 from suiro.log import StorageError
 from suiro.protocol.messages import ErrorCode
 
@@ -26,7 +26,9 @@ def handle(exchange: Exchange, request: AlterClientQuotasRequest) -> Answer:
     results: dict[QuotaEntity, tuple[ErrorCode, str] | None]
     if exchange.may_on_cluster(Operation.ALTER_CONFIGS):
         try:
-            results = exchange.broker.client_quotas.store.alter(alterations, validate_only=request.validate_only)
+            results = exchange.broker.client_quotas.store.alter(
+                alterations, validate_only=request.validate_only
+            )
         except StorageError as error:
             results = {alteration.entity: (error.code, str(error)) for alteration in alterations}
     else:

@@ -14,7 +14,7 @@ from suiro.broker.handlers.shared.config_changes import (
     refuse_nulls,
 )
 from suiro.broker.refusals import RefusedError
-from suiro.broker.security import Operation
+from suiro.broker.security.acl import Operation
 from suiro.broker.settings.configs import ResourceKind
 from suiro.protocol.messages import ErrorCode
 
@@ -31,7 +31,11 @@ def handle(exchange: Exchange, request: AlterConfigsRequest) -> Answer:
         check_may(exchange, Operation.ALTER_CONFIGS, kind, resource.resource_name)
         content = {config.name: config.value for config in resource.configs}
         alter_settings(
-            exchange.broker, kind, resource.resource_name, lambda _: content, validate_only=request.validate_only
+            exchange.broker,
+            kind,
+            resource.resource_name,
+            lambda _: content,
+            validate_only=request.validate_only,
         )
 
     return exchange.in_steps(answer_each(exchange, request.resources, alter))

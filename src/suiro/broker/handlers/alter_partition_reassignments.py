@@ -10,7 +10,7 @@ from suiro.broker.context import BrokerContext
 from suiro.broker.exchange import Exchange
 from suiro.broker.handlers.shared.assignments import check_replicas
 from suiro.broker.refusals import RefusedError
-from suiro.broker.security import Operation
+from suiro.broker.security.acl import Operation
 from suiro.protocol.messages import ErrorCode
 
 if TYPE_CHECKING:
@@ -27,7 +27,9 @@ def handle(exchange: Exchange, request: AlterPartitionReassignmentsRequest) -> A
         for partition in topic.partitions:
             outcome: tuple[ErrorCode, str | None] = (code, message)
             if code is ErrorCode.none:
-                outcome = _reassign(exchange.broker, topic.name, partition.partition_index, partition.replicas)
+                outcome = _reassign(
+                    exchange.broker, topic.name, partition.partition_index, partition.replicas
+                )
             outcomes.append(
                 exchange.make(
                     "ReassignablePartitionResponse",

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from suiro.broker.answers import Answer
 from suiro.broker.context import BrokerContext
 from suiro.broker.exchange import Exchange
-from suiro.broker.security import Operation
+from suiro.broker.security.acl import Operation
 from suiro.protocol.messages import ErrorCode
 
 if TYPE_CHECKING:

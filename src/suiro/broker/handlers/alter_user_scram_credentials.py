@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from suiro.broker.answers import Answer, Response
 from suiro.broker.context import BrokerContext
 from suiro.broker.exchange import Exchange
-from suiro.broker.security import Operation
+from suiro.broker.security.acl import Operation
 from suiro.broker.security.scram import (
     HASHES,
     MAX_ITERATIONS,

@@ -10,7 +10,7 @@ from suiro.broker.answers import Answer
 from suiro.broker.coordination.groups.consumer_group import ConsumerGroup
 from suiro.broker.coordination.groups.consumer_member import ConsumerMember
 from suiro.broker.exchange import OPERATIONS_NOT_ASKED, Exchange
-from suiro.broker.security import Operation, ResourceType
+from suiro.broker.security.acl import Operation, ResourceType
 from suiro.protocol.messages import ErrorCode
 
 if TYPE_CHECKING:

@@ -16,7 +16,7 @@ from suiro.broker.coordination.groups.consumer_messages import Heartbeat
 from suiro.broker.coordination.groups.refusals import GroupRefusal
 from suiro.broker.exchange import Exchange
 from suiro.broker.handlers import whole_ms
-from suiro.broker.security import Operation, ResourceType
+from suiro.broker.security.acl import Operation, ResourceType
 from suiro.protocol.messages import ErrorCode
 
 if TYPE_CHECKING:
@@ -51,7 +51,9 @@ def handle(exchange: Exchange, request: ConsumerGroupHeartbeatRequest) -> Answer
             ),
         )
     leaves = reply.member_epoch < JOINING_EPOCH
-    interval_ms = 0 if leaves else exchange.broker.groups.consumers.limits(request.group_id).heartbeat_interval_ms
+    interval_ms = (
+        0 if leaves else exchange.broker.groups.consumers.limits(request.group_id).heartbeat_interval_ms
+    )
     return exchange.response(
         error_code=ErrorCode.none,
         member_id=reply.member_id,

@@ -8,8 +8,7 @@ from suiro.broker.answers import Answer, Response
 from suiro.broker.exchange import Exchange
 from suiro.broker.handlers.shared.acl_requests import check_known, rules_to_change
 from suiro.broker.refusals import RefusedError
-from suiro.broker.security import CLUSTER_NAME, Operation, ResourceType
-from suiro.broker.security.acl import Acl, PatternType, Permission
+from suiro.broker.security.acl import CLUSTER_NAME, Acl, Operation, PatternType, Permission, ResourceType
 from suiro.log import StorageError
 from suiro.protocol.messages import ErrorCode
 

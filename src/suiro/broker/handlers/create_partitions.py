@@ -10,9 +10,9 @@ from suiro.broker.answers import Answer
 from suiro.broker.context import BrokerContext
 from suiro.broker.exchange import Exchange
 from suiro.broker.handlers.shared.assignments import check_replicas
-from suiro.broker.quotas import MutationQuota
+from suiro.broker.quotas.client_quotas import MutationQuota
 from suiro.broker.refusals import RefusedError
-from suiro.broker.security import Operation, ResourceType
+from suiro.broker.security.acl import Operation, ResourceType
 from suiro.log import StorageError
 from suiro.protocol.messages import ErrorCode
 

@@ -12,9 +12,9 @@ from suiro.broker.answers import Answer, RawResponse
 from suiro.broker.context import BrokerContext
 from suiro.broker.exchange import Exchange
 from suiro.broker.handlers.shared.assignments import check_new_topic
-from suiro.broker.quotas import MutationQuota
+from suiro.broker.quotas.client_quotas import MutationQuota
 from suiro.broker.refusals import RefusedError
-from suiro.broker.security import CLUSTER_NAME, Operation, ResourceType
+from suiro.broker.security.acl import CLUSTER_NAME, Operation, ResourceType
 from suiro.broker.settings.configs import describe_topic_configs
 from suiro.broker.storage.topics import METADATA_TOPIC
 from suiro.errors import ConfigError

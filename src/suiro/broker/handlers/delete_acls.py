@@ -8,8 +8,7 @@ from suiro.broker.answers import Answer, Response
 from suiro.broker.exchange import Exchange
 from suiro.broker.handlers.shared.acl_requests import read_filter, rules_to_change
 from suiro.broker.refusals import RefusedError
-from suiro.broker.security import Operation, ResourceType
-from suiro.broker.security.acl import Acl, AclFilter, PatternType, Permission
+from suiro.broker.security.acl import Acl, AclFilter, Operation, PatternType, Permission, ResourceType
 from suiro.log import StorageError
 from suiro.protocol.messages import ErrorCode
 

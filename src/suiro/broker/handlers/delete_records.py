@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from suiro.broker.answers import Answer
 from suiro.broker.context import BrokerContext
 from suiro.broker.exchange import Exchange
-from suiro.broker.security import Operation, ResourceType
+from suiro.broker.security.acl import Operation, ResourceType
 from suiro.broker.storage.topics import INTERNAL_TOPICS
 from suiro.log import LogError
 from suiro.protocol.messages import ErrorCode

@@ -9,9 +9,9 @@ from uuid import UUID
 
 from suiro.broker.answers import Answer
 from suiro.broker.exchange import Exchange
-from suiro.broker.quotas import MutationQuota
+from suiro.broker.quotas.client_quotas import MutationQuota
 from suiro.broker.refusals import RefusedError
-from suiro.broker.security import CLUSTER_NAME, Operation, ResourceType
+from suiro.broker.security.acl import CLUSTER_NAME, Operation, ResourceType
 from suiro.broker.storage.topics import Topic
 from suiro.log import StorageError
 from suiro.protocol.messages import ErrorCode

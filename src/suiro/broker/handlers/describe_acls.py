@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 from suiro.broker.answers import Answer, Response
 from suiro.broker.exchange import Exchange
 from suiro.broker.handlers.shared.acl_requests import read_filter
-from suiro.broker.security import AclAuthorizer, Operation, ResourceType
-from suiro.broker.security.acl import Acl, PatternType
+from suiro.broker.security.acl import Acl, Operation, PatternType, ResourceType
+from suiro.broker.security.authorizer import AclAuthorizer
 from suiro.protocol.messages import ErrorCode
 
 if TYPE_CHECKING:

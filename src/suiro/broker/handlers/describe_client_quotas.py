@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from suiro.broker.answers import Answer, Response
 from suiro.broker.exchange import Exchange
 from suiro.broker.quotas.store import CLIENT_ID, IP, USER
-from suiro.broker.security import Operation
+from suiro.broker.security.acl import Operation
 from suiro.protocol.messages import ErrorCode
 
 if TYPE_CHECKING:

@@ -10,7 +10,7 @@ from suiro.broker.context import BrokerContext
 from suiro.broker.exchange import Exchange
 from suiro.broker.handlers.shared.config_changes import DENIALS, check_may
 from suiro.broker.refusals import RefusedError
-from suiro.broker.security import Operation
+from suiro.broker.security.acl import Operation
 from suiro.broker.settings import loggers
 from suiro.broker.settings.configs import (
     TYPE_NUMBERS,

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from suiro.broker.answers import Answer
 from suiro.broker.coordination.groups.group import Group, GroupState
 from suiro.broker.exchange import OPERATIONS_NOT_ASKED, Exchange
-from suiro.broker.security import Operation, ResourceType
+from suiro.broker.security.acl import Operation, ResourceType
 from suiro.protocol.messages import ErrorCode
 
 if TYPE_CHECKING:

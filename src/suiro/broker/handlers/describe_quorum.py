@@ -13,7 +13,7 @@ from uuid import UUID
 from suiro.broker.answers import Answer
 from suiro.broker.context import BrokerContext
 from suiro.broker.exchange import Exchange
-from suiro.broker.security import Operation
+from suiro.broker.security.acl import Operation
 from suiro.broker.storage.topics import METADATA_TOPIC
 from suiro.protocol.messages import ErrorCode
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from suiro.broker.answers import Answer, Response
 from suiro.broker.exchange import OPERATIONS_NOT_ASKED, Exchange
 from suiro.broker.handlers.metadata import absent_code
-from suiro.broker.security import Operation, ResourceType
+from suiro.broker.security.acl import Operation, ResourceType
 from suiro.broker.storage.topics import Topic
 from suiro.protocol.messages import ErrorCode
 
@@ -40,7 +40,9 @@ def handle(exchange: Exchange, request: DescribeTopicPartitionsRequest) -> Answe
         }
     if cursor is not None and start in allowed and cursor.partition_index < 0:
         return _refused(exchange, request, ErrorCode.invalid_request)
-    limit = min(exchange.broker.settings.max_request_partition_size_limit, max(1, request.response_partition_limit))
+    limit = min(
+        exchange.broker.settings.max_request_partition_size_limit, max(1, request.response_partition_limit)
+    )
     topics, next_cursor = _page(
         exchange, sorted(allowed), start, 0 if cursor is None else cursor.partition_index, limit
     )

@@ -34,7 +34,7 @@ from suiro.broker.exchange import Exchange
 from suiro.broker.handlers import whole_ms
 from suiro.broker.handlers.shared.purgatory import Delayed
 from suiro.broker.net.connection import Piece
-from suiro.broker.security import Operation, ResourceType
+from suiro.broker.security.acl import Operation, ResourceType
 from suiro.log import InRemoteTierError, LogError, OffsetOutOfRangeError, PartitionLog, ReadResult
 from suiro.protocol.fields import array_length, string, uvarint
 from suiro.protocol.file_regions import LEAST_BYTES, MOST_FILES, FileRegion

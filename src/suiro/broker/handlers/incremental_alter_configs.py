@@ -19,7 +19,7 @@ from suiro.broker.handlers.shared.config_changes import (
     refuse_nulls,
 )
 from suiro.broker.refusals import RefusedError
-from suiro.broker.security import Operation
+from suiro.broker.security.acl import Operation
 from suiro.broker.settings import loggers
 from suiro.broker.settings.configs import ResourceKind
 from suiro.errors import ConfigError
@@ -38,6 +38,7 @@ class _Op(IntEnum):
 
 def handle(exchange: Exchange, request: IncrementalAlterConfigsRequest) -> Answer:
     broker = exchange.broker
+
     def alter(resource: Any) -> None:
         changes = resource.configs
         refuse_nulls(c.name for c in changes if c.config_operation != _Op.DELETE and c.value is None)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from suiro.broker.answers import Answer
 from suiro.broker.exchange import Exchange
 from suiro.broker.handlers import whole_ms
-from suiro.broker.security import CLUSTER_NAME, Operation, ResourceType
+from suiro.broker.security.acl import CLUSTER_NAME, Operation, ResourceType
 from suiro.protocol.messages import ErrorCode
 
 if TYPE_CHECKING:
@@ -42,4 +42,6 @@ def _may_be_idempotent(exchange: Exchange) -> bool:
     """Who may write to any topic may do so without duplicates too (KIP-679)."""
     if exchange.permits(Operation.IDEMPOTENT_WRITE, ResourceType.CLUSTER, CLUSTER_NAME):
         return True
-    return exchange.broker.authorizer.allows_any(exchange.connection.session, Operation.WRITE, ResourceType.TOPIC)
+    return exchange.broker.authorizer.allows_any(
+        exchange.connection.session, Operation.WRITE, ResourceType.TOPIC
+    )

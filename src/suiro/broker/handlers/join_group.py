@@ -8,7 +8,7 @@ from suiro.broker.answers import Answer, Later, Response
 from suiro.broker.coordination.groups.group_messages import JoinReply, JoinRequest
 from suiro.broker.exchange import Exchange
 from suiro.broker.handlers import whole_ms
-from suiro.broker.security import Operation, ResourceType
+from suiro.broker.security.acl import Operation, ResourceType
 from suiro.protocol.messages import ErrorCode
 
 if TYPE_CHECKING:

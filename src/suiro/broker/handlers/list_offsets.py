@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 from suiro.broker.answers import Answer, Response
 from suiro.broker.context import BrokerContext
 from suiro.broker.exchange import Exchange
-from suiro.broker.security import Operation, ResourceType
+from suiro.broker.security.acl import Operation, ResourceType
 from suiro.broker.storage.topics import Partition
 from suiro.errors import TransientError
 from suiro.foundation.types import TopicPartition

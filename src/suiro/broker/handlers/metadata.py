@@ -17,7 +17,7 @@ from uuid import UUID
 from suiro.broker.answers import Answer, RawResponse, Response
 from suiro.broker.context import BrokerContext
 from suiro.broker.exchange import OPERATIONS_NOT_ASKED, Exchange
-from suiro.broker.security import CLUSTER_NAME, Operation, ResourceType
+from suiro.broker.security.acl import CLUSTER_NAME, Operation, ResourceType
 from suiro.broker.storage.topics import INTERNAL_TOPICS, InvalidTopicError, Partition, Topic, check_topic_name
 from suiro.log import StorageError
 from suiro.protocol.fields import array_length, string

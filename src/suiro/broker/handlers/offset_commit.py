@@ -8,7 +8,7 @@ from suiro.broker.answers import Answer
 from suiro.broker.exchange import Exchange
 from suiro.broker.handlers import whole_ms
 from suiro.broker.handlers.shared.offset_requests import commit_known, topic_id_of, topic_named
-from suiro.broker.security import Operation, ResourceType
+from suiro.broker.security.acl import Operation, ResourceType
 from suiro.foundation.types import TopicPartition
 from suiro.protocol.messages import ErrorCode
 
@@ -33,7 +33,8 @@ def handle(exchange: Exchange, request: OffsetCommitRequest) -> Answer:
         unknown: list[Any] = []
         for entry in topic.partitions:
             exists = (
-                code is ErrorCode.none and exchange.broker.topics.partition(name, entry.partition_index) is not None
+                code is ErrorCode.none
+                and exchange.broker.topics.partition(name, entry.partition_index) is not None
             )
             (known if exists else unknown).append(entry)
         if code is ErrorCode.none:

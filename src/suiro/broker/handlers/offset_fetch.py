@@ -9,7 +9,7 @@ from suiro.broker.answers import Answer
 from suiro.broker.coordination.groups import CommittedOffset
 from suiro.broker.exchange import Exchange
 from suiro.broker.handlers.shared.offset_requests import topic_named
-from suiro.broker.security import Operation, ResourceType
+from suiro.broker.security.acl import Operation, ResourceType
 from suiro.foundation.types import TopicPartition
 from suiro.protocol.messages import ErrorCode
 

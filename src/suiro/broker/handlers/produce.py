@@ -30,7 +30,7 @@ from suiro.broker.handlers.shared.produced_records import (
 )
 from suiro.broker.handlers.shared.recompression import UnreadableBatchError, recompressed
 from suiro.broker.refusals import RefusedError
-from suiro.broker.security import Operation, ResourceType
+from suiro.broker.security.acl import Operation, ResourceType
 from suiro.broker.storage.topics import INTERNAL_TOPICS, Partition, Topic
 from suiro.foundation.types import TopicPartition
 from suiro.log import Appended, LogConfig, LogError
@@ -136,7 +136,9 @@ async def _look_into_and_write(
     now_ms = exchange.broker.clock.wall_ms()
     for write in costly:
         config = write.partition.log.config
-        write.inspected = await exchange.broker.workers.run(partial(_look_into, write.records, config, now_ms))
+        write.inspected = await exchange.broker.workers.run(
+            partial(_look_into, write.records, config, now_ms)
+        )
     _write(exchange, request, _writes(answers))
     return _answer(exchange, request, answers)
 
@@ -214,10 +216,11 @@ def _refuse_all(exchange: Exchange, request: ProduceRequest) -> _Answers:
 def _plan(exchange: Exchange, request: ProduceRequest) -> _Answers:
     """The partitions to write, and those that are refused before their records are looked at."""
     by_id = exchange.version >= _TOPIC_IDS_SINCE
+    topics = exchange.broker.topics
     answers: _Answers = {}
     data: Any  # has a name or an id, by version
     for data in request.topic_data:
-        topic = exchange.broker.topics.topic_by_id(data.topic_id) if by_id else exchange.broker.topics.topic(data.name)
+        topic = topics.topic_by_id(data.topic_id) if by_id else topics.topic(data.name)
         refusal = None
         if by_id and topic is None:
             refusal = _RefusedError(ErrorCode.unknown_topic_id, f"no topic has the id {data.topic_id}")

@@ -15,9 +15,9 @@ from suiro.broker.answers import Answer, Later, Response
 from suiro.broker.context import BrokerContext
 from suiro.broker.exchange import Exchange
 from suiro.broker.net.connection import BadFrameError, Connection
-from suiro.broker.security import Session
 from suiro.broker.security.logins import Login
 from suiro.broker.security.sasl import LoginRefusedError
+from suiro.broker.security.session import Session
 from suiro.protocol.messages import ErrorCode
 
 if TYPE_CHECKING:

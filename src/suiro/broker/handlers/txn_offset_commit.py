@@ -14,7 +14,7 @@ from suiro.broker.coordination.transactions.admission import admit_writes, is_op
 from suiro.broker.coordination.transactions.state import V1, V2
 from suiro.broker.exchange import Exchange
 from suiro.broker.handlers.shared.offset_requests import commit_offsets, refuse_all, topic_id_of
-from suiro.broker.security import Operation, ResourceType
+from suiro.broker.security.acl import Operation, ResourceType
 from suiro.foundation.types import TopicPartition
 from suiro.protocol.messages import ErrorCode
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from suiro.broker.answers import Answer, Response
 from suiro.broker.exchange import Exchange
-from suiro.broker.security import Operation
+from suiro.broker.security.acl import Operation
 from suiro.broker.settings.features import FeatureUpdate, InvalidUpdateError, UpdateType
 from suiro.log import StorageError
 from suiro.protocol.messages import ErrorCode

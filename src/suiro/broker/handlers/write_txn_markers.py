@@ -10,7 +10,7 @@ from suiro.broker.answers import Answer
 from suiro.broker.context import BrokerContext
 from suiro.broker.coordination.transactions.markers import write_marker
 from suiro.broker.exchange import Exchange
-from suiro.broker.security import CLUSTER_NAME, Operation, ResourceType
+from suiro.broker.security.acl import CLUSTER_NAME, Operation, ResourceType
 from suiro.log import LogError
 from suiro.protocol.messages import ErrorCode
 

@@ -126,9 +126,7 @@ def _take_in(
             logs += copies
             imported.append(topic)
             entries.append(
-                TopicEntry(
-                    name=name, topic_id=topic.topic_id, partitions=len(copies), configs=dict(configs)
-                )
+                TopicEntry(name=name, topic_id=topic.topic_id, partitions=len(copies), configs=dict(configs))
             )
         for copy in sorted(staging.iterdir()):
             copy.rename(directory.path / copy.name)

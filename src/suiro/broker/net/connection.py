@@ -31,7 +31,7 @@ from typing import TYPE_CHECKING, Protocol, TypeAlias
 from suiro.broker.net.held_memory import LoginMemory, RequestMemory, ResponseMemory
 from suiro.broker.net.listeners import Listener
 from suiro.broker.net.turns import Turn, Turns
-from suiro.broker.security import ANONYMOUS, Session
+from suiro.broker.security.session import ANONYMOUS, Session
 from suiro.clock import Clock, stopwatch_ns
 
 if TYPE_CHECKING:

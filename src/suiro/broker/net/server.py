@@ -20,8 +20,7 @@ from suiro.broker.net.held_memory import LoginMemory, RequestMemory, ResponseMem
 from suiro.broker.net.listeners import Listener
 from suiro.broker.net.turns import Turns
 from suiro.broker.net.unauthenticated import UnauthenticatedConnections
-from suiro.broker.security import Session
-from suiro.broker.security.session import one_text_of
+from suiro.broker.security.session import Session, one_text_of
 from suiro.clock import Clock, stopwatch_ns
 from suiro.config import MAX_INT, NodeSettings
 from suiro.errors import ConfigError

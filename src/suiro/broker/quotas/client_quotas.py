@@ -15,8 +15,7 @@ from typing import Literal, TypeAlias, TypeVar
 from suiro.broker.quotas.rates import SampledRate, TokenBucket
 from suiro.broker.quotas.store import CLIENT_ID, IP, USER, QuotaEntity, QuotaStore
 from suiro.broker.refusals import RefusedError
-from suiro.broker.security import Session
-from suiro.broker.security.session import one_text_of
+from suiro.broker.security.session import Session, one_text_of
 from suiro.clock import Clock
 from suiro.config import NodeSettings
 from suiro.protocol.messages import ErrorCode

@@ -6,18 +6,18 @@ from pathlib import Path
 
 import pytest
 
-from suiro.broker.security import (
+from suiro.broker.security.acl import (
     CLUSTER_NAME,
-    AclAuthorizer,
-    AclStore,
-    AllowAll,
+    Acl,
+    AclFilter,
     Operation,
+    PatternType,
+    Permission,
     ResourceType,
-    Session,
-    authorized_operations,
-    super_users_of,
 )
-from suiro.broker.security.acl import Acl, AclFilter, PatternType, Permission
+from suiro.broker.security.acl_store import AclStore
+from suiro.broker.security.authorizer import AclAuthorizer, AllowAll, authorized_operations, super_users_of
+from suiro.broker.security.session import Session
 from suiro.broker.settings.cluster_state import ClusterState
 
 TOPIC, GROUP = ResourceType.TOPIC, ResourceType.GROUP

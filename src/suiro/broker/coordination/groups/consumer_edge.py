@@ -12,7 +12,11 @@ from uuid import UUID, uuid4
 
 from suiro.broker.coordination.groups import classic_members, consumer_records
 from suiro.broker.coordination.groups.consumer_group import ConsumerGroup
-from suiro.broker.coordination.groups.consumer_member import JOINING_EPOCH, STATIC_LEAVING_EPOCH, ConsumerMember
+from suiro.broker.coordination.groups.consumer_member import (
+    JOINING_EPOCH,
+    STATIC_LEAVING_EPOCH,
+    ConsumerMember,
+)
 from suiro.broker.coordination.groups.consumer_messages import (
     ConsumerGroupLimits,
     Heartbeat,

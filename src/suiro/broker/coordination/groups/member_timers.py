@@ -10,8 +10,9 @@ from dataclasses import dataclass, field
 from suiro.broker.coordination.groups.consumer_member import ConsumerMember, MemberState, PartitionEpochs
 from suiro.broker.coordination.groups.consumer_messages import ConsumerGroupLimits
 
-
-_SESSION, _REVOCATION, _JOIN, _SYNC = "session", "revocation", "join", "sync"  # the last two: of classic members
+_SESSION, _REVOCATION = "session", "revocation"
+# Of classic members alone.
+_JOIN, _SYNC = "join", "sync"
 
 
 @dataclass(slots=True)

@@ -6,8 +6,9 @@ from typing import TYPE_CHECKING, Any
 
 from suiro.broker.net.connection import BadFrameError
 from suiro.broker.refusals import RefusedError
-from suiro.broker.security import AclAuthorizer, AclStore, Operation, ResourceType
-from suiro.broker.security.acl import AclFilter, PatternType, Permission
+from suiro.broker.security.acl import AclFilter, Operation, PatternType, Permission, ResourceType
+from suiro.broker.security.acl_store import AclStore
+from suiro.broker.security.authorizer import AclAuthorizer
 from suiro.protocol.messages import ErrorCode
 
 if TYPE_CHECKING:

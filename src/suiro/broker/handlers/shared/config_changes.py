@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from suiro.broker.answers import Response
 from suiro.broker.refusals import RefusedError
-from suiro.broker.security import CLUSTER_NAME, Operation, ResourceType
+from suiro.broker.security.acl import CLUSTER_NAME, Operation, ResourceType
 from suiro.broker.settings.configs import GROUP_SETTINGS, ResourceKind, check_group_configs, text_of
 from suiro.broker.settings.dynamic_settings import Layer
 from suiro.broker.settings.features import ELIGIBLE_LEADERS
