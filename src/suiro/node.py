@@ -64,6 +64,26 @@ def _listen_address(listen: str | None, settings: NodeSettings, *, otherwise: st
     return parse_address(listen or otherwise)
 
 
+def _broker_config(
+    data: Path | str | None,
+    listen: str | None,
+    settings: NodeSettings,
+    add_scram: Sequence[str],
+    *,
+    otherwise: str,
+) -> tuple[BrokerConfig, Path | None]:
+    """The configuration of a broker, and the temporary folder that was made for it if no data folder is named."""
+    from suiro.broker import BrokerConfig
+
+    host, port = _listen_address(listen, settings, otherwise=otherwise)
+    users = _scram_users(add_scram)
+    temporary = None
+    if data is None:
+        data = temporary = Path(tempfile.mkdtemp(prefix="suiro-node-"))
+    config = BrokerConfig(data=Path(data), host=host, port=port, settings=settings, scram_users=users)
+    return config, temporary
+
+
 def serve(
     *,
     data: Path | None,
@@ -87,28 +107,18 @@ def serve(
     """
     if registry is not None:
         require("registry")
-    host, port = _listen_address(listen, settings, otherwise=DEFAULT_ADDRESS)
+    config, temporary = _broker_config(data, listen, settings, add_scram, otherwise=DEFAULT_ADDRESS)
     beside = []
-    for name, address, options in (
-        ("registry", registry, registry_options),
-        ("console", console, console_options),
-    ):
-        if address is not None:
-            from suiro.foundation.http import listen_on
-
-            at = listen_on(*parse_address(address, option=f"--{name}"), name=f"the {name}")
-            beside.append((name, at, options))
-    from suiro.broker import BrokerConfig
-
-    temporary = Path(tempfile.mkdtemp(prefix="suiro-node-")) if data is None else None
     try:
-        config = BrokerConfig(
-            data=data or temporary or Path(),
-            host=host,
-            port=port,
-            settings=settings,
-            scram_users=_scram_users(add_scram),
-        )
+        for name, address, options in (
+            ("registry", registry, registry_options),
+            ("console", console, console_options),
+        ):
+            if address is not None:
+                from suiro.foundation.http import listen_on
+
+                at = listen_on(*parse_address(address, option=f"--{name}"), name=f"the {name}")
+                beside.append((name, at, options))
         _serve(config, beside, while_stdin_is_open=while_stdin_is_open, insecure=insecure)
     finally:
         _remove(temporary)
@@ -344,18 +354,8 @@ class InProcessNode:
 
         `add_scram` are users that the node begins with, `SCRAM-SHA-256=[name=...,password=...]`.
         """
-        from suiro.broker import BrokerConfig
-
         made = NodeSettings.from_mapping(settings or {}, source="settings")
-        host, port = _listen_address(listen, made, otherwise=FREE_ADDRESS)
-        temporary = Path(tempfile.mkdtemp(prefix="suiro-node-")) if data is None else None
-        config = BrokerConfig(
-            data=Path(data) if data is not None else temporary or Path(),
-            host=host,
-            port=port,
-            settings=made,
-            scram_users=_scram_users(add_scram),
-        )
+        config, temporary = _broker_config(data, listen, made, add_scram, otherwise=FREE_ADDRESS)
         try:
             return cls(config, clock=clock or SystemClock(), temporary=temporary)
         except BaseException:
