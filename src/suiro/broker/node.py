@@ -16,7 +16,7 @@ from collections.abc import Callable, Generator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from suiro.broker.coordination.fetch_sessions import FetchSessions
 from suiro.broker.coordination.transactions import TransactionCoordinator
@@ -83,6 +83,15 @@ class BrokerConfig:
     """Users that a node begins with; one that is there already stays as it is."""
 
 
+class _Periodic(NamedTuple):
+    """How often an action runs, and its next run."""
+
+    interval_ms: int | Callable[[], int]
+    """Called before each wait if it may be altered."""
+    wait_ms: int
+    timer: TimerHandle
+
+
 class Broker:
     """`start`, serve from the loop, `stop`. Not restartable: make a new one."""
 
@@ -95,9 +104,7 @@ class Broker:
         self.node_id = config.settings.node_id
         self.host = config.host
         self.port = config.port
-        self._timers: set[TimerHandle] = set()
-        self._periodic: list[Callable[[], None]] = []
-        self._alterable: dict[Callable[[], None], tuple[Callable[[], int], int, TimerHandle]] = {}
+        self._periodic: dict[Callable[[], None], _Periodic] = {}
         self.faults: Faults | None = None
         self._settings_listeners: list[Callable[[NodeSettings], None]] = []
         self._directory: DataDirectory | None = None
@@ -255,7 +262,7 @@ class Broker:
 
     def look_again(self) -> None:
         """Run the periodic actions now: the clock was moved (by a test)."""
-        for action in self._periodic:
+        for action in tuple(self._periodic):
             action()
         if self._groups is not None:
             self._groups.look_again()
@@ -284,9 +291,9 @@ class Broker:
             self._directory = None
 
     def _end_own_work(self) -> None:
-        for timer in self._timers:
-            timer.cancel()
-        self._timers.clear()
+        for work in self._periodic.values():
+            work.timer.cancel()
+        self._periodic.clear()
         self.cleaner.stop()
         self._end_syncing()
         self._end_workers()
@@ -459,34 +466,24 @@ class Broker:
         self.every(self.settings.remote_log_manager_task_interval_ms, self.tier.work)
 
     def every(self, interval_ms: int | Callable[[], int], action: Callable[[], None]) -> None:
-        """Run an action periodically; a failure is logged, and the action runs again. An interval that may be altered
-        is called each time."""
-        self._periodic.append(action)
-        self._schedule(interval_ms, action)
-
-    def _schedule(self, interval_ms: int | Callable[[], int], action: Callable[[], None]) -> None:
-        wait_ms = max(1, interval_ms() if callable(interval_ms) else interval_ms)
+        """Run an action periodically; a failure is logged, and the action runs again."""
+        wait_ms = _wait_ms(interval_ms)
 
         def run() -> None:
-            self._timers.discard(handle)
             try:
                 action()
             except Exception:
                 logger.exception("%s failed; it runs again in %d ms", action, wait_ms)
-            self._schedule(interval_ms, action)
+            self.every(interval_ms, action)
 
-        handle = self.loop.call_later(wait_ms / 1000, run)
-        if callable(interval_ms):
-            self._alterable[action] = (interval_ms, wait_ms, handle)
-        self._timers.add(handle)
+        self._periodic[action] = _Periodic(interval_ms, wait_ms, self.loop.call_later(wait_ms / 1000, run))
 
     def _reschedule(self, _: NodeSettings) -> None:
         """Apply a shorter interval at once, not after the longer one is over."""
-        for action, (interval_ms, wait_ms, handle) in list(self._alterable.items()):
-            if interval_ms() != wait_ms:
-                handle.cancel()
-                self._timers.discard(handle)
-                self._schedule(interval_ms, action)
+        for action, (interval_ms, wait_ms, timer) in tuple(self._periodic.items()):
+            if _wait_ms(interval_ms) != wait_ms:
+                timer.cancel()
+                self.every(interval_ms, action)
 
     def _expire_producers(self) -> None:
         oldest = self.clock.wall_ms() - self.settings.producer_id_expiration_ms
@@ -556,3 +553,7 @@ class Broker:
         """After the cleaner has finished a log."""
         if self._directory is not None:
             self._directory.write_cleaner_offsets()
+
+
+def _wait_ms(interval_ms: int | Callable[[], int]) -> int:
+    return max(1, interval_ms() if callable(interval_ms) else interval_ms)
