@@ -152,7 +152,7 @@ def _serve(
             loop.stop()
 
     def begin() -> None:
-        # Within the running loop: uvloop swallows a signal that comes between its handler and its run.
+        # Within the running loop: uvloop loses a signal that comes after the handler is set and before the loop runs.
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, loop.stop)
         if while_stdin_is_open:

@@ -38,7 +38,7 @@ __all__ = [
     "node_id_of",
 ]
 
-# What a node's start does not need.
+# Names that the start of a node does not need.
 __getattr__ = on_first_use(
     __name__,
     {

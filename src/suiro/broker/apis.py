@@ -17,7 +17,7 @@ class Api:
     max_version: int
 
 
-# What Apache Kafka 4.3 answers, without share groups, Streams groups, delegation tokens and client telemetry.
+# The APIs of Apache Kafka 4.3 without share groups, Streams groups, delegation tokens and client telemetry.
 APIS: dict[int, Api] = {
     key: Api(key=key, name=name, min_version=low, max_version=high)
     for key, name, low, high in (

@@ -295,7 +295,7 @@ def encode(response: Response, correlation_id: int, throttle_ms: int = 0) -> lis
         size = len(header) + len(first)
         for piece in rest:
             size += len(piece) if isinstance(piece, bytes) else piece[2]
-        # In one piece what goes out before the first file region: each piece is a call of the system.
+        # All bytes before the first file region make one piece: each piece is a system call.
         return [size.to_bytes(4, "big") + header + first, *rest]
     if throttle_ms and "throttle_time" in _field_names(response.__class__):
         response = replace(response, throttle_time=timedelta(milliseconds=throttle_ms))

@@ -341,7 +341,7 @@ class FetchSessions:
         if now_ms - oldest.last_used_ms > EVICTION_MS:
             victim = oldest
         else:
-            # A session that was young when it was last used is left alone: its client is just beginning.
+            # A session that was young when it was last used stays: its client is just beginning.
             open_to_this = [
                 session
                 for session in self._sessions.values()

@@ -91,7 +91,7 @@ def _add_or_verify(broker: BrokerContext, transaction: Any) -> Mapping[TopicPart
 def _refused(
     broker: BrokerContext, wanted: list[TopicPartition], forbidden: set[str]
 ) -> dict[TopicPartition, ErrorCode]:
-    """Where one partition cannot be added, the code of each; else nothing."""
+    """The code of each partition if one of them cannot be added; otherwise nothing."""
     codes = {}
     for topic, index in wanted:
         if topic in forbidden:

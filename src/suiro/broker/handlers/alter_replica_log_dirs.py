@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 def handle(exchange: Exchange, request: AlterReplicaLogDirsRequest) -> Answer:
     allowed = exchange.may_on_cluster(Operation.ALTER)
-    # A partition that is named under two directories goes by the last, as in Kafka.
+    # The last directory counts for a partition that is named under two, as in Kafka.
     wishes: dict[str, dict[int, str]] = {}
     for directory in request.dirs:
         for topic in directory.topics:

@@ -55,7 +55,7 @@ def handle(exchange: Exchange, request: CreateTopicsRequest) -> Answer:
         message = "Excessively large number of partitions per request."
         refused |= {entry.name: RefusedError(ErrorCode.policy_violation, message) for entry in wanted}
         wanted = []
-    # All names are looked at before a topic is made: two of one request may collide, in Kafka too.
+    # All names are checked before a topic is made: two names of one request may collide, in Kafka too.
     for entry in wanted:
         try:
             _check_name(broker, entry.name)

@@ -48,7 +48,7 @@ def _describe_all(exchange: Exchange, request: DescribeConfigsRequest) -> Genera
         configs: list[DescribedConfig] = []
         try:
             if not known:
-                # One resource of a kind that Kafka has not refuses them all, there too.
+                # In Kafka too, one resource of an unknown kind refuses them all.
                 raise RefusedError(
                     ErrorCode.invalid_request, "the request asks for an unknown kind of resource"
                 )

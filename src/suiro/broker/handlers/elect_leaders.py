@@ -28,7 +28,7 @@ def handle(exchange: Exchange, request: ElectLeadersRequest) -> Answer:
     if request.topic_partitions is not None:
         wanted = [(entry.topic, entry.partitions) for entry in request.topic_partitions]
     elif code is ErrorCode.none:
-        # Asked to elect wherever that is needed, Kafka names the topics it looked at, each without partitions.
+        # For a request that names no partitions, Kafka lists the topics it looked at, each without partitions.
         wanted = [(topic.name, ()) for topic in exchange.broker.topics]
     results = []
     for topic, partitions in wanted:

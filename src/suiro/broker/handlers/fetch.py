@@ -266,7 +266,7 @@ class _Fetch:
         if wanted.leader_epoch >= 0:
             code = partition.check_leader_epoch(wanted.leader_epoch)
         if self._from_replica and code is ErrorCode.none:
-            # Nobody but this node is a replica of anything here.
+            # This node is the only replica of its partitions.
             if wanted.leader_epoch >= 0:
                 return ErrorCode.unknown_leader_epoch
             return ErrorCode.not_leader_or_follower
@@ -355,7 +355,7 @@ class _Fetch:
         response = self._lay_out(news, session_id)
         if self._is_throttled(response, news):
             _let_go(looked_at)
-            # The session does not count it as told, but goes on: without its id the client would begin another.
+            # The session stays as it was, and its id is sent: without the id the client would begin another session.
             return _layout(self._version, (), session_id=session_id)
         if session is not None:
             session.told(looked_at, read_committed=self._read_committed)

@@ -39,7 +39,7 @@ def _answer(exchange: Exchange, request: InitProducerIdRequest) -> tuple[ErrorCo
 
 
 def _may_be_idempotent(exchange: Exchange) -> bool:
-    """Who may write to any topic may do so without duplicates too (KIP-679)."""
+    """A client that may write to any topic may also be an idempotent producer (KIP-679)."""
     if exchange.permits(Operation.IDEMPOTENT_WRITE, ResourceType.CLUSTER, CLUSTER_NAME):
         return True
     return exchange.broker.authorizer.allows_any(

@@ -182,7 +182,7 @@ def _answer(
     request: ListOffsetsRequest,
     by_time: Mapping[TopicPartition, _Result],
 ) -> Response:
-    # Only a consumer's view ends at its isolation level; others see all that is there.
+    # Only a consumer's view ends at its isolation level; replicas see the whole log.
     read_committed = request.replica_id == -1 and getattr(request, "isolation_level", 0) == 1
     asked = Counter(
         (topic.name, part.partition_index) for topic in request.topics for part in topic.partitions

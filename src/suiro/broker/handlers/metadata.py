@@ -55,7 +55,7 @@ def handle(exchange: Exchange, request: MetadataRequest) -> Answer:
     elif exchange.version < _TOPIC_IDS_SINCE and any(
         entry.name is None or getattr(entry, "topic_id", None) for entry in wanted
     ):
-        # Versions 10 and 11 have the field for ids in the schema, but no broker answers by them.
+        # Versions 10 and 11 have a field for ids, but no broker answers by them.
         return _refused(exchange, wanted, ErrorCode.invalid_request)
     else:
         ids = list(dict.fromkeys(id for entry in wanted if (id := getattr(entry, "topic_id", None))))
@@ -178,7 +178,7 @@ class _Made:
         try:
             broker.topics.check_new_name(name)
         except InvalidTopicError:
-            # A name that only collides with another's is no invalid one: it stays unknown.
+            # A name that only collides with another one is valid: it stays unknown.
             return None, absent_code(name)
         if self._is_full or broker.topics.is_changing(name):  # clients ask again
             return None, ErrorCode.unknown_topic_or_partition

@@ -45,7 +45,7 @@ def handle(exchange: Exchange, request: OffsetCommitRequest) -> Answer:
             failed.append((topic, [(entry, code) for entry in unknown]))
     places = {(name, int(entry.partition_index)): entry for _, name, known in valid for entry in known}
     codes = _commit(exchange, request, places)
-    # As in Kafka: what was refused before the group was asked comes first, each topic once.
+    # As in Kafka, the partitions refused before the group was asked come first, each topic once.
     answers = {id(topic): (topic, entries) for topic, entries in failed}
     for topic, name, known in valid:
         _, entries = answers.setdefault(id(topic), (topic, []))

@@ -34,7 +34,7 @@ def handle(exchange: Exchange, request: OffsetFetchRequest) -> Answer:
     told: set[str] = set()
     for group in request.groups:
         if group.topics is None:
-            # All offsets of a group once: named thousands of times, they would fill the node's memory.
+            # All offsets of a group once: a group named thousands of times would fill the node's memory.
             if group.group_id in told:
                 continue
             told.add(group.group_id)

@@ -66,7 +66,7 @@ _PARTITION_3 = struct.Struct(">ihqq")
 _PARTITION_5 = struct.Struct(">ihqqq")
 _NO_TAGS = b"\0"
 
-# After these the log is what it was, and Kafka says where it begins.
+# After these errors the log is unchanged, and Kafka says where it begins.
 _TOO_LARGE = (ErrorCode.message_too_large, ErrorCode.record_list_too_large)
 _WITHOUT_LOG_START = (ErrorCode.corrupt_message, *_TOO_LARGE, ErrorCode.kafka_storage_error)
 
@@ -123,7 +123,7 @@ def handle(exchange: Exchange, request: ProduceRequest) -> Answer:
         return _answer(exchange, request, answers)
     exchange.connection.hold_request(sum(len(write.records) for write in costly))
     work = _look_into_and_write(exchange, request, answers, costly)
-    # With acks=0 the producer may be gone already, and its records count all the same.
+    # With acks=0 the producer may be gone already; its records count all the same.
     return exchange.in_task(work, until_abandoned=request.acks != 0)
 
 
@@ -227,7 +227,7 @@ def _plan(exchange: Exchange, request: ProduceRequest) -> _Answers:
         else:
             name = topic.name if topic is not None else data.name
             if not exchange.may(Operation.WRITE, ResourceType.TOPIC, name):
-                # Who asks by an id is not told the name of what they may not see.
+                # A client that asks by id is not told the name of a topic that it may not see.
                 asked = f"the topic with the id {data.topic_id}" if by_id else name
                 refusal = _RefusedError(
                     ErrorCode.topic_authorization_failed, f"not allowed to write to {asked}"
@@ -427,7 +427,7 @@ def _refusal(answer: _Write | _RefusedError) -> _RefusedError | None:
     return outcome if isinstance(outcome, _RefusedError) else None
 
 
-# ProduceResponse by hand, versions 3 to 13: made of kio's messages it took longer than all the rest of a produce.
+# ProduceResponse by hand, versions 3 to 13: with kio's messages it took longer than the rest of a produce.
 # Flexible versions (9 and up) have compact lengths, and a tag section (empty) after every structure.
 
 

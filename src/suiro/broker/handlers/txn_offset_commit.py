@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 def handle(exchange: Exchange, request: TxnOffsetCommitRequest) -> Answer:
     codes = _commit(exchange, request)
     if exchange.version < 2:
-        # Producers older than that take LOAD_IN_PROGRESS for the end of everything.
+        # Older producers give up at LOAD_IN_PROGRESS.
         codes = {
             place: ErrorCode.coordinator_not_available
             if code is ErrorCode.coordinator_load_in_progress

@@ -22,7 +22,7 @@ def handle(exchange: Exchange, request: UpdateFeaturesRequest) -> Answer:
         FeatureUpdate(
             name=update.feature,
             level=update.max_version_level,
-            # Version 0 has a flag that allows downgrades; Kafka, too, no longer heeds it.
+            # Version 0 has a flag that allows downgrades; Kafka ignores it too.
             update_type=update.upgrade_type if exchange.version >= 1 else UpdateType.UPGRADE,
         )
         for update in request.feature_updates

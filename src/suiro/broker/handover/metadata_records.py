@@ -110,7 +110,7 @@ def client_quotas(entity: Iterable[tuple[str, str | None]], values: Mapping[str,
         writer = _frame(_CLIENT_QUOTA, 0).compact_count(len(parts))
         for kind, name in parts:
             writer.compact_string(kind).compact_string(name).tags()
-        # A double is eight bytes as a long is.
+        # A double has eight bytes, as a long.
         (bits,) = struct.unpack(">q", struct.pack(">d", value))
         records.append(writer.compact_string(key).int64(bits).int8(0).tags().done())
     return records

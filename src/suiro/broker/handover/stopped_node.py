@@ -44,7 +44,7 @@ from suiro.log import (
 
 _BROKER_EPOCH = 1
 _COORDINATORS = {
-    # As Kafka makes them; what was altered on the node is on top.
+    # Kafka's settings of these topics; the node's alterations are applied on top.
     OFFSETS_TOPIC: {
         "cleanup.policy": "compact",
         "compression.type": "producer",
@@ -119,7 +119,7 @@ def handing_over(
     directory = DataDirectory.open(data, node_id=node_id_of(data))
     scratch = staging / "scratch"
     try:
-        # Not before this: while another one hands the same node over, what is there is its.
+        # Only after the lock: another handover of the same node may be writing there.
         shutil.rmtree(staging, ignore_errors=True)
         for folder in (*folders.values(), scratch):
             folder.mkdir(parents=True)
@@ -284,7 +284,7 @@ def _lay_out(
             wanted = coordinator_partitions[topic.name]
             is_other = wanted != len(logs)
             if is_other or (topic.name == TRANSACTIONS_TOPIC and offsets_partitions is not None):
-                # Nobody who knows the old one by its id may take the new one for it: its offsets are others.
+                # A new id: the new topic has other offsets, and a client must not take it for the old one.
                 topic_id = uuid4()
                 targets = Targets(wanted, _new_logs(topic.name, topic_id, scratch, clock))
                 if topic.name == OFFSETS_TOPIC:
@@ -303,7 +303,7 @@ def _as_kafka_makes_it(go: _TopicToGo, registry: TopicRegistry, min_insync_repli
     configs = {**_COORDINATORS[go.name], **go.configs}
     if go.name == TRANSACTIONS_TOPIC:
         configs.setdefault("min.insync.replicas", str(min_insync_replicas))
-    # A coordinator's markers bear the leader epoch of its partition, and none may be below an earlier one's.
+    # A coordinator's markers bear the leader epoch of its partition, which may not be below an earlier one.
     epochs = [
         entry.coordinator_epoch
         for partition in registry.partitions()

@@ -114,7 +114,7 @@ def _take_in(
     configs: Mapping[str, str],
     clock: Clock,
 ) -> list[ImportedTopic]:
-    # A start removes what a death leaves of a folder with such a name.
+    # If the process dies, the next start of the node removes a folder with such a name.
     staging = directory.path / f"import.{uuid.uuid4().hex}-delete"
     staging.mkdir()
     moved: list[Path] = []

@@ -64,7 +64,7 @@ class RequestSink(Protocol):
 
 
 class Owner(Protocol):
-    """Who accepted the connection: `server.Server`."""
+    """The acceptor of the connection: `server.Server`."""
 
     def closed(self, connection: Connection) -> None:
         """The connection has ended. Called once."""

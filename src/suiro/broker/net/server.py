@@ -480,7 +480,7 @@ def bind_socket(host: str, port: int, *, advice: str) -> socket.socket:
     """A listening socket that does not block. Raises `ConfigError` with the advice if it cannot be."""
     try:
         found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
-        # `localhost` is often both; clients try IPv4 first or only.
+        # `localhost` often has both kinds of address; clients try IPv4 first or only.
         family, kind, protocol, _, address = min(found, key=lambda one: one[0] != socket.AF_INET)
         listener = socket.socket(family, kind, protocol)
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)

@@ -47,7 +47,7 @@ class PlainServer:
         if not password:
             raise _refusal("Authentication failed: password not specified")
         expected = self._users.get(name)
-        # A name that is not there is compared too, so that it takes as long as a wrong password.
+        # An unknown name is compared too, so that it takes as long as a wrong password.
         same = hmac.compare_digest((expected or "").encode(), password.encode())
         if expected is None or not same:
             raise _refusal("Authentication failed: Invalid username or password")

@@ -98,7 +98,7 @@ class ScramStore:
             circle = self._circle(mechanism)
             at = bisect.bisect(circle, (self._place(name), ""))
             like = self._users[circle[at % len(circle)][1]][mechanism] if circle else _USUAL
-            # Made for every name: one that is there takes as long.
+            # Made for every name, so that a known name takes as long as an unknown one.
             decoy = like.decoy(name, secret=self._decoy_secret, hash_name=HASHES[mechanism])
             return self._users.get(name, {}).get(mechanism, decoy)
 
@@ -116,7 +116,7 @@ class ScramStore:
         return hmac.digest(self._decoy_secret, b"place" + name.encode(), "sha256")
 
     def _keep_secret(self, secret: bytes) -> None:
-        # A full disk keeps nobody from logging in; the next start has another secret.
+        # A full disk must not prevent logins; the next start makes another secret.
         with contextlib.suppress(StorageError):
             self._save(self._users, secret)
         self._decoy_secret = secret

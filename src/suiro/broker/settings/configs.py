@@ -55,7 +55,7 @@ class ResourceKind(IntEnum):
 
 
 class Source(IntEnum):
-    """Where a value comes from, by its number on the wire."""
+    """The origin of a value, by its number on the wire."""
 
     TOPIC = 1
     BROKER = 2
@@ -196,7 +196,7 @@ def _synonyms(name: str, settings: DynamicSettings) -> list[Synonym]:
     found = list(_stored(name, settings))
     value, default = settings.static.value(name), NodeSettings().value(name)
     if name in _FINE:
-        # Kafka leaves the finer unit empty until somebody sets it, and names the coarser one behind it.
+        # In Kafka the setting in the finer unit is empty until it is set, and the coarser one is its synonym.
         if value != default:
             found.append(Synonym(name=name, value=text_of(value), source=Source.START))
         coarse = _FINE[name]

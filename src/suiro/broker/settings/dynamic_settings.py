@@ -33,10 +33,10 @@ Layer = Literal["default", "broker"]
 SECTION = "broker-configs"
 _SOURCES: dict[Layer, str] = {"default": "the cluster's default", "broker": "this node's own setting"}
 
-# Kafka, too, gives a new cluster this, as eligible leader replicas (KIP-966) need it.
+# Kafka sets this for a new cluster too: eligible leader replicas (KIP-966) need it.
 _KAFKAS_OWN = {"min.insync.replicas": "1"}
 
-# Kafka has them in no file: a reassignment with a throttle sets them and takes them away again.
+# Kafka has these in no file: a reassignment with a throttle sets them and removes them again.
 REPLICATION_RATES = frozenset(
     (
         "follower.replication.throttled.rate",
@@ -176,4 +176,4 @@ def _check(name: str, text: str, *, source: str) -> None:
             raise ConfigError(f"{name} = {text!r} ({source}): expected a whole number")
     elif known is not None:
         known.check(name, text, source=source)
-    # A name that nobody knows is kept, as Kafka keeps it: there it may be a plugin's.
+    # An unknown name is kept, as in Kafka, where it may be a plugin's.

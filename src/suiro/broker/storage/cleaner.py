@@ -161,7 +161,7 @@ class Cleaner:
         try:
             return await self._carry_out(log, job, began)
         except Exception as error:
-            # The child may be in the middle of the job, and its other answers would be taken for those to the next.
+            # The child may be in the middle of the job, and its later answers would be taken for those to the next one.
             self._end_child()
             if not log.is_open:
                 return True  # The topic was deleted under the cleaner.

@@ -106,7 +106,7 @@ def compact(partition: Partition, live: Sequence[tuple[bytes, bytes]], *, timest
             batch = live[first : first + _RECORDS_A_BATCH]
             append(partition, batch, timestamp=timestamp)
     except StorageError as error:
-        # A node whose disk is full must start all the same, to be told what may go.
+        # A node with a full disk must start all the same, so that clients can delete data.
         logger.warning("%s-%d is not compacted at this start: %s", partition.topic, partition.index, error)
         return
     log.flush()

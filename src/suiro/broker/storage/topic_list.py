@@ -120,7 +120,7 @@ class TopicList:
             if not self._together:
                 os.fsync(self._journal)
             return
-        # A topic is made in steps, between which other clients have their turns: the last line is another change's.
+        # Other clients have their turns between the steps of a creation: the last line belongs to another change.
         self._owed += [("delete", entry), ("deleted", entry)] if before is None else [("put", before)]
         self._settle()
 

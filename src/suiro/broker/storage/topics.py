@@ -48,7 +48,7 @@ _LEGAL_NAME = re.compile(r"[a-zA-Z0-9._-]+")
 METADATA_TOPIC = "__cluster_metadata"
 """Kafka's log of a cluster's metadata. A node has none, and no topic may have its name."""
 TIER_TOPIC = "__remote_log_metadata"
-"""Where the remote tier remembers its segments."""
+"""The topic in which the remote tier keeps its list of segments."""
 _KEEPS_ALL = {"retention.ms": "-1", "retention.bytes": "-1"}
 """Settings of an adopted topic, whose own are not known: it keeps all records until it is given others."""
 
@@ -159,7 +159,7 @@ class TopicRegistry:
         except OSError as error:
             if self.adopted:
                 raise  # without the list nothing says that these folders were ever adopted
-            # A node whose disk is full must start all the same, to be told what may go.
+            # A node with a full disk must start all the same, so that clients can delete data.
             logger.warning("cannot write %s anew, its journal goes on: %s", LIST_FILE, error)
 
     def close(self) -> None:
@@ -238,7 +238,7 @@ class TopicRegistry:
         with written_down(f"new partitions of {topic.name}"), self._change(topic.name):
             with self._making(topic, have, partitions):
                 yield from self._opening(topic, made, partitions - have, first=have)
-                # Whoever altered them wrote down as many partitions as there were.
+                # An alteration of the settings meanwhile has written the old number of partitions.
                 if topic.configs is not configs:
                     self._list.put(_entry(topic, partitions))
             topic.partitions += made

@@ -86,7 +86,7 @@ def _assign_even(group: AssigningGroup, order: list[str]) -> Assignment:
             room -= min(room, len(partitions))
         result[member_id] = kept
         if room and has_extra and len(order) - position > extra:
-            # One more than the others is for who has that many already, or else for the last in the order.
+            # The extra partitions go to members that have as many already, or else to the last in the order.
             room, has_extra = room - 1, False
         extra -= has_extra
         if room:

@@ -40,7 +40,7 @@ def join(
             ErrorCode.inconsistent_group_protocol, f"Member {member_id}'s protocols are not supported."
         )
     try:
-        # The others, too: one of them is the group's when it becomes classic again.
+        # All are decoded: one of the others is the group's when it becomes classic again.
         wants, *_ = [decode_subscription(metadata) for _, metadata in request.protocols]
     except ValueError as error:
         raise GroupRefusal(ErrorCode.inconsistent_group_protocol, str(error)) from None

@@ -263,7 +263,7 @@ class ConsumerGroups:
     # Time
 
     def tick(self, group: ConsumerGroup) -> None:
-        """Who is late is out."""
+        """Remove the members whose time is over."""
         late = [
             member_id
             for member_id in group.timers.late(self._coordinator.now())

@@ -86,7 +86,7 @@ class GroupCoordinator:
                     producer_id = header.producer_id if header.is_transactional else None
                     self._replay(partition.index, record, producer_id, now)
         for group_id in self.offsets.store.places():
-            # The tombstone of one protocol may have come, and no record of the other one yet.
+            # The log may hold the tombstone of one protocol and no record of the other one yet.
             self.make_simple(group_id)
         for group in self.groups.values():
             if isinstance(group, ConsumerGroup):
@@ -327,7 +327,7 @@ class GroupCoordinator:
             return
         grown = group.growth_by(request)
         if self._told(group_id, "assignment", self.memory.refusal_together(group_id, grown)):
-            # What Kafka answers where an assignment is too large for its log.
+            # Kafka answers this if an assignment is too large for its log.
             waiter(SyncReply(token=waiter, code=ErrorCode.unknown_server_error))
             return
         self.carry_out(group, group.sync(request, waiter, now=self.now()))
@@ -416,7 +416,7 @@ class GroupCoordinator:
                 self.carry_out(group, group.tick(self.now()))
             case ConsumerGroup() as group:
                 self.consumers.tick(group)
-                # Else it is a classic one now, and waits for other things.
+                # Otherwise it has become a classic group, which has timers of its own.
                 if self.groups.get(group_id) is group:
                     self.schedule(group)
 

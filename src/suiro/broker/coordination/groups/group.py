@@ -315,7 +315,7 @@ class Group:
         if member.protocols == request.protocols and (
             is_follower or self.state is GroupState.COMPLETING_REBALANCE
         ):
-            # Its first answer was lost: the same answer again.
+            # Its first answer was lost: it gets the same answer again.
             self._keep_alive(member, now)
             return [self._joined(member, token)]
         effects = self._update(member, request, token)

@@ -31,7 +31,7 @@ class OffsetStore:
         self._committed: dict[str, dict[TopicPartition, CommittedOffset]] = {}
         # (partition of __consumer_offsets, producer id) -> what its open transaction would commit
         self._undecided: dict[tuple[int, int], dict[tuple[str, TopicPartition], CommittedOffset]] = {}
-        # Of each group: where, and by how many transactions. Who asks for one group is not to go over all.
+        # Group -> partition -> number of transactions: a look-up of one group does not go over all of them.
         self._undecided_of: dict[str, Counter[TopicPartition]] = {}
 
     def __iter__(self) -> Iterator[tuple[str, Mapping[TopicPartition, CommittedOffset]]]:
@@ -41,7 +41,7 @@ class OffsetStore:
         return self._committed.get(group_id, {})
 
     def undecided(self, group_id: str) -> Set[TopicPartition]:
-        """Where an open transaction holds an offset of this group (KIP-447: require_stable)."""
+        """The partitions with an offset of this group in an open transaction (KIP-447: require_stable)."""
         return self._undecided_of.get(group_id, Counter()).keys()
 
     def places(self, *, of_topic: str | None = None) -> dict[str, set[TopicPartition]]:

@@ -86,7 +86,7 @@ def _next(
         if revoke := {partition: epoch for partition, epoch in current.items() if partition not in wanted}:
             revoked[topic] = revoke
         for partition in wanted - current.keys():
-            # What the member itself is about to give back is not another's: it may have it again.
+            # The member may keep a partition that it was itself about to give back.
             if is_owned(topic, partition) and partition not in own:
                 waits = True
             else:

@@ -43,7 +43,7 @@ def check_regex(regex: str) -> None:
         )
     try:
         _matches(regex, [""], _MOST_BYTES)
-        # In its frame too, which may be what makes it too large.
+        # Also in its frame, which may make it too large.
         matching_topics(regex, [""], most_bytes=_MOST_BYTES)
     except re2.error as error:
         why = error.args[0].decode(errors="replace")

@@ -46,7 +46,7 @@ def assign_uneven(
 
 
 class _Work:
-    """Who owns what while it is worked out."""
+    """The owners of the partitions while the assignment is computed."""
 
     def __init__(
         self, subscribers: Mapping[UUID, list[int]], partitions: Mapping[UUID, int], members: int
@@ -149,7 +149,7 @@ class _Scale:
     def next_most_loaded(self) -> int:
         if self._next_most < self._most_start:
             if self._most_end <= self._most_start and self._most_start > 0:
-                # All in the range were excluded; without this it would not grow again.
+                # All in the range were excluded; without this the range would not grow again.
                 self._most_level = self._loads[self._sorted[self._most_start - 1]]
             else:
                 self._most_level -= 1

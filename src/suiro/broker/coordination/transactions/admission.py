@@ -56,7 +56,7 @@ def admit_writes(
             )
             for place in places
         }
-    # A fenced producer hears of it by the name that lets it abort and go on.
+    # With this code a fenced producer can abort and go on.
     return {
         place: ErrorCode.invalid_producer_epoch if code is ErrorCode.producer_fenced else code
         for place, code in codes.items()

@@ -243,7 +243,7 @@ class TransactionCoordinator:
             self._store(decision.next)
         except LogError as error:
             logger.warning("state of transaction %s: %s", decision.next.transactional_id, error)
-            # What Kafka's coordinator answers for a log that it cannot write: the client asks again.
+            # Kafka's coordinator answers this if it cannot write to its log: the client asks again.
             retriable = error.code is ErrorCode.kafka_storage_error
             return ErrorCode.not_coordinator if retriable else ErrorCode.unknown_server_error
         if decision.next.state in PREPARED:
@@ -300,7 +300,7 @@ class TransactionCoordinator:
             self._transactions[transaction.transactional_id] = left
 
     def _write_marker(self, partition: Partition, transaction: Transaction, *, commit: bool) -> None:
-        # There is one coordinator, so it is the newest, whichever epoch one before it (a Kafka's) has left.
+        # The node is the only coordinator, so it is the newest, whatever epoch an earlier one (a Kafka's) has left.
         entry = partition.log.producer(transaction.producer_id)
         seen = COORDINATOR_EPOCH if entry is None else entry.coordinator_epoch
         try:

@@ -55,7 +55,7 @@ def encode_value(transaction: Transaction, *, flexible: bool = True) -> bytes:
 
 
 def _tags(transaction: Transaction) -> dict[int, bytes]:
-    """Those that do not have their default."""
+    """The fields that do not have their default."""
     tags = {}
     if transaction.previous_producer_id != NO_PRODUCER_ID:
         tags[_PREVIOUS_PRODUCER_ID] = FieldWriter().int64(transaction.previous_producer_id).done()

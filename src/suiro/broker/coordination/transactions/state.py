@@ -175,7 +175,7 @@ def init_producer(
         bumped = replace(fresh, producer_epoch=current + 1, last_producer_epoch=last)
         return Decision(code=ErrorCode.none, next=bumped)
     if expected_epoch == transaction.last_producer_epoch and not transaction.is_epoch_exhausted:
-        # The bump was done, its answer was lost: the same answer again.
+        # The bump was done and its answer was lost: the producer gets the same answer again.
         return Decision(code=ErrorCode.none, next=fresh)
     return _refused(ErrorCode.producer_fenced)
 
@@ -351,7 +351,7 @@ def complete(transaction: Transaction, *, now_ms: int) -> Transaction:
     )
     changes: dict[str, Any] = {"partitions": frozenset(), "update_ms": now_ms}
     if transaction.version >= V2 and transaction.next_producer_id != NO_PRODUCER_ID:
-        # The last epoch stays the one before the overflow: it is what a repeated EndTxn will bear.
+        # The last epoch stays the one before the overflow: a repeated EndTxn bears it.
         changes |= {"producer_id": transaction.next_producer_id, "producer_epoch": 0}
     return _to(transaction, done, next_producer_id=NO_PRODUCER_ID, **changes)
 

@@ -1,4 +1,4 @@
-"""Where requests wait for partitions to grow: Kafka's purgatory, for fetches."""
+"""The requests that wait for partitions to grow: Kafka's purgatory, for fetches."""
 
 from __future__ import annotations
 

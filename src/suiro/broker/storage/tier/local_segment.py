@@ -74,8 +74,8 @@ def next_to_copy(log: PartitionLog, remote: RemoteLog) -> LocalSegment | None:
     copied = max(remote.next_offset, log.log_start_offset)
     limit, begin_limit = log.last_stable_offset, log.log_end_offset
     if log.config.compacted:
-        # What the cleaner has not seen yet would have to be fetched again to be cleaned. It may have stopped in the
-        # middle of a segment, and that one's keys count too.
+        # A segment that the cleaner has not seen yet would have to be fetched again to be cleaned. The cleaner may
+        # have stopped in the middle of a segment, and the keys of that one count too.
         begin_limit = 0 if log.cleaning.is_running else log.cleaned_offset or 0
     segments = log.segments
     for segment, following in pairwise(segments):

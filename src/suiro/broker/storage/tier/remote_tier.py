@@ -171,7 +171,7 @@ class RemoteTier:
         for tiered in list(self._tiered.values()):
             self._begin(tiered)
 
-    # What handlers ask
+    # Look-ups of the handlers
 
     def highest_offset(self, partition: Partition) -> int:
         """The last copied offset; -1 where nothing is copied."""
@@ -283,7 +283,7 @@ class RemoteTier:
         if partition is None or not self._needs_cleaning(tiered, partition.log):
             return
         log = partition.log
-        # Where it is not known what the older ones were cleaned with, it was with nothing.
+        # Without an entry the older segments count as never cleaned.
         begin, end = self._cleaned.get(key, log.log_start_offset), remote.next_offset
         older = [segment for segment in remote.readable if segment.start_offset < begin]
         if key not in self._cleaned:
@@ -344,7 +344,7 @@ class RemoteTier:
     async def _copy_one(self, tiered: _Tiered, partition: Partition, local: LocalSegment) -> None:
         log = partition.log
         if log.recovery_point < local.end_offset:
-            # What the tier has must not be lost here: its offsets would be given out again.
+            # Records in the tier must be on disk here first: after a crash their offsets would be given out again.
             await sync(log, self._copiers)
         sources = local.sources()
         segment = RemoteSegment(
@@ -355,7 +355,7 @@ class RemoteTier:
             start_offset=local.start_offset,
             end_offset=local.end_offset - 1,
             broker_id=self._host.node_id,
-            # Without timestamps, when it was written: retention.ms must not take it for older than everything.
+            # The time of writing if the records have none: otherwise retention.ms would take them for very old.
             max_timestamp=local.segment.latest_ms,
             event_timestamp=self._host.clock.wall_ms(),
             leader_epochs=local.leader_epochs,
@@ -393,7 +393,7 @@ class RemoteTier:
         if not expired:
             return
         if partition is not None:
-            # First nobody may ask for these records any more. Where the tier was turned off, those here stay.
+            # First the log gives up these records. If the tier was turned off, the local ones stay.
             log = partition.log
             tiered_still = log.config.remote_storage_enable
             start = expired[-1].next_offset if tiered_still else log.local_log_start_offset
@@ -402,7 +402,7 @@ class RemoteTier:
         for segment in expired:
             self._note(tiered, replace(segment, state=SegmentState.DELETE_STARTED))
         if partition is not None:
-            # Where the tier is turned on again, what it once had is to be copied before it may go here.
+            # If the tier is turned on again, the expired part is copied again before it may be deleted here.
             partition.log.tiered_end_offset = tiered.remote.next_offset
 
     def _expired(self, tiered: _Tiered) -> Sequence[RemoteSegment]:
@@ -432,7 +432,7 @@ class RemoteTier:
         """Write a new state, then apply it. Raises LogError."""
         segment = replace(segment, event_timestamp=self._host.clock.wall_ms())
         if not self._metadata.exists():
-            # Somebody deleted the topic: what is in the tier is still known here.
+            # The metadata topic was deleted: write what is known of the tier again.
             for other in self._tiered.values():
                 known = (*other.remote.readable, *other.remote.garbage)
                 if known:

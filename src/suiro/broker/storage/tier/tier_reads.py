@@ -112,7 +112,7 @@ class TierReads:
         """Aborted transactions that overlap [offset, upper): their markers may lie in later segments, or here."""
         remote, reached = self._remote_of(partition), offset
         found: list[tuple[int, int]] = []
-        # While it waits, segments that were here are copied, so it looks again after each.
+        # During a wait further local segments may be copied, so the list is read again after each.
         while True:
             segments = (one for one in remote.from_offset(reached) if not one.transaction_index_empty)
             segment = next(segments, None)
