@@ -115,7 +115,7 @@ class TokenValidator:
                     algorithms=[algorithm],
                     audience=self._audiences or None,
                     issuer=self._settings.sasl_oauthbearer_expected_issuer or None,
-                    # The times are checked below, by the node's own clock.
+                    # The caller checks the times, by the node's own clock.
                     options={
                         "require": ["exp", "iat"],
                         "verify_exp": False,
