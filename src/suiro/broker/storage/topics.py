@@ -175,6 +175,10 @@ class TopicRegistry:
     def __iter__(self) -> Iterator[Topic]:
         return iter(self._by_name.values())
 
+    def __reversed__(self) -> Iterator[Topic]:
+        """The topics, from the one that was made last."""
+        return reversed(self._by_name.values())
+
     def __contains__(self, name: str) -> bool:
         return name in self._by_name
 

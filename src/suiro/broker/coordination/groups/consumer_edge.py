@@ -82,10 +82,7 @@ class RegistryImage:
         self._version = max(self._version, version)
 
     def _newest_topic(self) -> UUID | None:
-        newest = None
-        for topic in self._registry:  # in the order in which they were made
-            newest = topic
-        return None if newest is None else newest.topic_id
+        return next((topic.topic_id for topic in reversed(self._registry)), None)
 
 
 class ConsumerGroups:
