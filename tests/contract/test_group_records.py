@@ -17,6 +17,7 @@ from support.wire import Wire
 
 from suiro.broker.coordination.groups import consumer_records, records
 from suiro.broker.coordination.groups.consumer_group import ConsumerGroup
+from suiro.broker.coordination.java_hashes import partition_for
 from suiro.broker.storage import system_log
 from suiro.client import LATEST, Client, NewTopic
 from suiro.clock import SystemClock
@@ -96,7 +97,7 @@ def test_kafka_reads_our_records(tmp_path: Path, unique: str) -> None:
 
 def test_we_read_kafkas_records(kafka: Any, tmp_path: Path, unique: str) -> None:
     told = play(kafka.bootstrap_servers, unique)
-    index = system_log.partition_for(unique, 4)
+    index = partition_for(unique, 4)
     folder = tmp_path / f"__consumer_offsets-{index}"
     shutil.copytree(kafka.data_directory / folder.name, folder)
     topic_id = read_partition_metadata(folder)

@@ -17,7 +17,7 @@ from support.transactional import Transactional
 from support.waiting import wait_until
 from support.wire import Wire
 
-from suiro.broker.coordination.groups.java_order import string_hash
+from suiro.broker.coordination.java_hashes import string_hash
 from suiro.client import LATEST, Client, NewTopic
 from suiro.protocol.messages import API_KEYS, nested, request_class
 

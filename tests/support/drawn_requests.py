@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from suiro.broker.coordination.groups.java_order import string_hash
+from suiro.broker.coordination.java_hashes import string_hash
 from suiro.errors import ConfigError
 from suiro.log.checkpoints import read_checkpoint
 from suiro.protocol.record_batch import iter_headers

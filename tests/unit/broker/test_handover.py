@@ -14,6 +14,7 @@ from support.commands import suiro
 from support.logs import NOW_MS, open_log
 
 from suiro.broker.coordination.groups.records import OffsetValue, encode_offset_key, encode_offset_value
+from suiro.broker.coordination.java_hashes import partition_for
 from suiro.broker.coordination.transactions.records import decode_value, encode_key, encode_value
 from suiro.broker.coordination.transactions.state import Transaction, TransactionState
 from suiro.broker.handover.coordinator_topics import Targets, distribute, distribute_transactions
@@ -194,7 +195,7 @@ def test_committed_offsets_find_their_partition(source: PartitionLog, tmp_path: 
     expected: dict[int, list[tuple[int, bytes, bytes | None]]] = {}
     for n, group in enumerate(groups):
         if group != "group-3":
-            expected.setdefault(system_log.partition_for(group, 7), []).append((-1, *commit(group, n)))
+            expected.setdefault(partition_for(group, 7), []).append((-1, *commit(group, n)))
     assert content(targets) == dict(sorted(expected.items()))
 
 

@@ -11,6 +11,7 @@ from typing import Any, cast
 import pytest
 from support.logs import NOW_MS, batch, open_log
 
+from suiro.broker.coordination.java_hashes import partition_for
 from suiro.broker.storage import system_log
 from suiro.broker.storage.topics import Partition
 from suiro.log import DamagedLogError
@@ -30,7 +31,7 @@ from suiro.log import DamagedLogError
     ],
 )
 def test_the_partition_is_kafkas(key: str, partition: int) -> None:
-    assert system_log.partition_for(key, 50) == partition
+    assert partition_for(key, 50) == partition
 
 
 def test_a_changed_bit_is_damage_and_no_other_value(tmp_path: Path) -> None:

@@ -19,17 +19,6 @@ _WORTH_COMPACTING = 10_000
 _RECORDS_A_BATCH = 500
 
 
-def partition_for(key: str, count: int) -> int:
-    """Kafka's choice of a coordinator partition: Java's `String.hashCode`, its absolute value modulo the count."""
-    value = 0
-    encoded = key.encode("utf-16-be", "surrogatepass")
-    for high, low in zip(encoded[::2], encoded[1::2], strict=True):
-        value = (31 * value + (high << 8 | low)) & 0xFFFFFFFF
-    if value == 0x80000000:  # the least of Java's ints, whose absolute value is no int: Kafka takes 0
-        return 0
-    return min(value, 0x1_0000_0000 - value) % count
-
-
 def append(
     partition: Partition,
     records: Sequence[tuple[bytes, bytes | None]],

@@ -14,7 +14,7 @@ from suiro.broker.coordination.groups.assignors import (
     assign_range,
     assign_uniform,
 )
-from suiro.broker.coordination.groups.java_order import (
+from suiro.broker.coordination.java_hashes import (
     copied_hash_order,
     hash_order,
     string_hash,

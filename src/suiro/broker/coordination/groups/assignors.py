@@ -1,7 +1,7 @@
 """The server-side assignors `uniform` and `range`: members and the target that they have -> a new target.
 
 Pure, and the same results as Kafka's own: same quotas, same stickiness, same order of members and topics
-(`java_order`). A member whose entry is missing from a result has nothing.
+(`java_hashes`). A member whose entry is missing from a result has nothing.
 
 - `uniform` gives every member as many partitions as any other, give or take one, and moves as few as possible.
 - `range` gives each member a run of neighbouring partitions of each of its topics, static members first, so that
@@ -16,8 +16,8 @@ from typing import TypeAlias
 from uuid import UUID
 
 from suiro.broker.coordination.groups.consumer_member import Partitions
-from suiro.broker.coordination.groups.java_order import copied_hash_order, hash_order, string_hash, uuid_hash
 from suiro.broker.coordination.groups.uneven import assign_uneven
+from suiro.broker.coordination.java_hashes import copied_hash_order, hash_order, string_hash, uuid_hash
 
 Assignment: TypeAlias = dict[str, Partitions]
 

@@ -49,12 +49,12 @@ from suiro.broker.coordination.groups.consumer_records import (
 )
 from suiro.broker.coordination.groups.consumer_regexes import add_to, change_regex, regexes_to_resolve
 from suiro.broker.coordination.groups.group_memory import ConsumerSizes
-from suiro.broker.coordination.groups.java_order import hash_order, string_hash
 from suiro.broker.coordination.groups.member_timers import MemberTimers
 from suiro.broker.coordination.groups.reconciliation import reconcile
 from suiro.broker.coordination.groups.refusals import GroupRefusal
 from suiro.broker.coordination.groups.regexes import ResolvedRegex
 from suiro.broker.coordination.groups.targets import hash_topics, new_target, preferred_assignor, topic_ids
+from suiro.broker.coordination.java_hashes import hash_order, string_hash
 from suiro.protocol.messages import ErrorCode
 
 NO_EPOCH = -1

@@ -32,6 +32,7 @@ from suiro.broker.coordination.groups.offsets import CommittedOffset
 from suiro.broker.coordination.groups.owner import AnyGroup, KeyedRecord
 from suiro.broker.coordination.groups.records import GroupKey, OffsetKey
 from suiro.broker.coordination.groups.refusals import GroupRefusal, code_of
+from suiro.broker.coordination.java_hashes import partition_for
 from suiro.broker.storage import system_log
 from suiro.broker.storage.topics import OFFSETS_TOPIC, Partition
 from suiro.foundation.types import TopicPartition
@@ -197,7 +198,7 @@ class GroupCoordinator:
     def partition_of(self, group_id: str) -> Partition:
         """The partition of `__consumer_offsets` that holds this group."""
         topic = self._host.internal_topic(OFFSETS_TOPIC)
-        return topic.partitions[system_log.partition_for(group_id, len(topic.partitions))]
+        return topic.partitions[partition_for(group_id, len(topic.partitions))]
 
     def make_simple(self, group_id: str) -> None:
         """Offsets alone make a group too: a classic one without members and without a record of its own."""

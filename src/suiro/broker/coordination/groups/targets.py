@@ -9,8 +9,8 @@ from uuid import UUID
 
 from suiro.broker.coordination.groups.assignors import ASSIGNORS, AssigningGroup, AssigningMember
 from suiro.broker.coordination.groups.consumer_member import ConsumerMember, Partitions, TopicImage
-from suiro.broker.coordination.groups.java_order import hash_order, string_hash
 from suiro.broker.coordination.groups.regexes import ResolvedRegex
+from suiro.broker.coordination.java_hashes import hash_order, string_hash
 
 
 def new_target(

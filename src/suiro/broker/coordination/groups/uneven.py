@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from uuid import UUID
 
 from suiro.broker.coordination.groups.consumer_member import Partitions
-from suiro.broker.coordination.groups.java_order import uuid_order
+from suiro.broker.coordination.java_hashes import uuid_order
 
 _MOST_ROUNDS = 16
 _NOBODY = -1

@@ -15,6 +15,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from suiro.broker.coordination.java_hashes import partition_for
 from suiro.broker.coordination.transactions import records, state
 from suiro.broker.coordination.transactions.markers import end_offsets, write_marker
 from suiro.broker.coordination.transactions.producer_ids import NoProducerIdError, ProducerIds
@@ -83,7 +84,7 @@ class TransactionCoordinator:
         live = [
             (records.encode_key(t.transactional_id), self._value(t))
             for t in self._transactions.values()
-            if system_log.partition_for(t.transactional_id, count) == partition.index
+            if partition_for(t.transactional_id, count) == partition.index
         ]
         system_log.compact(partition, live, timestamp=self._host.clock.wall_ms())
 
@@ -261,7 +262,7 @@ class TransactionCoordinator:
     def _append(self, transactional_id: str, value: bytes | None) -> None:
         topic = self._host.internal_topic(TRANSACTIONS_TOPIC)
         system_log.append(
-            topic.partitions[system_log.partition_for(transactional_id, len(topic.partitions))],
+            topic.partitions[partition_for(transactional_id, len(topic.partitions))],
             [(records.encode_key(transactional_id), value)],
             timestamp=self._host.clock.wall_ms(),
         )

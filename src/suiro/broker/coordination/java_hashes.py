@@ -1,4 +1,4 @@
-"""The order in which Java walks through a hash map.
+"""Java's hash codes: the partition of a coordinator's record, and the order in which Java walks through a hash map.
 
 Kafka's assignors walk through hash maps of member ids and topic ids, so who gets the first partition depends on
 Java's hash codes. An assignment that is equal to Kafka's has to go the same way round.
@@ -23,6 +23,14 @@ def string_hash(text: str) -> int:
     for high, low in zip(encoded[::2], encoded[1::2], strict=True):
         value = (31 * value + (high << 8 | low)) & _MASK
     return value
+
+
+def partition_for(key: str, count: int) -> int:
+    """The coordinator partition that Kafka chooses for a key: the absolute value of its hash code modulo the count."""
+    value = string_hash(key)
+    if value == 0x80000000:  # the least of Java's ints, whose absolute value is no int: Kafka takes 0
+        return 0
+    return min(value, 0x1_0000_0000 - value) % count
 
 
 def uuid_hash(value: UUID) -> int:
