@@ -15,6 +15,7 @@ from suiro.broker.context import BrokerContext
 from suiro.broker.exchange import Exchange
 from suiro.broker.security.acl import Operation
 from suiro.broker.storage.topics import METADATA_TOPIC
+from suiro.config import read_properties
 from suiro.protocol.messages import ErrorCode
 
 if TYPE_CHECKING:
@@ -73,11 +74,10 @@ def _quorum(exchange: Exchange, index: int) -> Any:
     )
 
 
-def _directory_id(broker: BrokerContext) -> UUID:
-    """The data directory's own id, which Kafka gives it too."""
-    properties = (broker.data / "meta.properties").read_text(encoding="utf-8").splitlines()
-    found = next(line for line in properties if line.startswith("directory.id="))
-    return UUID(bytes=urlsafe_b64decode(found.partition("=")[2] + "=="))
+def _directory_id(broker: BrokerContext) -> UUID | None:
+    """The data directory's own id, as in Kafka; None if a Kafka before 3.7 made the directory, without an id."""
+    found = read_properties(broker.data / "meta.properties").get("directory.id")
+    return UUID(bytes=urlsafe_b64decode(found + "==")) if found else None
 
 
 def _unknown(exchange: Exchange, index: int) -> Any:
