@@ -29,7 +29,7 @@ from suiro.broker.storage.topics import (
     TopicRegistry,
 )
 from suiro.clock import Clock
-from suiro.config import NodeSettings
+from suiro.config import NodeSettings, read_properties
 from suiro.errors import ConfigError
 from suiro.log import (
     HANDED_OVER,
@@ -91,10 +91,7 @@ def node_id_of(data: Path) -> int:
             f"{data} is not the data folder of a node (it has no topics.json); name the one that the node was "
             "started with"
         )
-    for line in (data / "meta.properties").read_text().splitlines():
-        if line.startswith("node.id="):
-            return int(line.removeprefix("node.id="))
-    return 1
+    return int(read_properties(data / "meta.properties").get("node.id", 1))
 
 
 @contextmanager
