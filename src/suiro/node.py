@@ -167,9 +167,7 @@ def _serve(
         for name, at, options in listening:
             children.append(_beside(name, at, options, ready, failed=fail_from_thread))
         if not insecure:
-            for open_one in broker.open_listeners:
-                where = f"listener {open_one.name} on {open_one.host}:{open_one.port}"
-                print(f"suiro node: WARNING: {where} {_IS_OPEN}", file=sys.stderr, flush=True)
+            _warn_of_open_listeners(broker)
         say_ready(ready)
 
     loop.call_soon(begin)
@@ -185,6 +183,12 @@ def _serve(
         for child in children:
             child.stop()
         loop.close()
+
+
+def _warn_of_open_listeners(broker: Broker) -> None:
+    for listener in broker.open_listeners:
+        where = f"listener {listener.name} on {listener.host}:{listener.port}"
+        print(f"suiro node: WARNING: {where} {_IS_OPEN}", file=sys.stderr, flush=True)
 
 
 def _ready(broker: Broker) -> dict[str, Any]:
