@@ -15,7 +15,7 @@ from pathlib import Path
 
 from suiro.broker import HandedOver, handing_over, node_id_of
 from suiro.clock import Clock, SystemClock
-from suiro.config import NodeSettings, node_setting_names
+from suiro.config import NodeSettings, describe, node_setting_names
 from suiro.errors import ConfigError
 from suiro.foundation.files import sync_folder
 from suiro.kafka import SIZES, data_directory, write_settings
@@ -28,19 +28,7 @@ _COORDINATOR_PARTITIONS = {
 _KAFKAS_PARTITIONS = "50"
 _MIN_INSYNC = "min.insync.replicas"
 
-_NODE_ONLY = frozenset(
-    (
-        "metrics.listen",
-        "metrics.otlp.endpoint",
-        "queued.max.response.bytes",
-        "remote.log.chunk.cache.total.size.bytes",
-        "remote.log.read.ahead.bytes",
-        "remote.log.storage.access.key",
-        "remote.log.storage.secret.key",
-        "remote.log.storage.uri",
-    )
-)
-"""Settings that Kafka does not have."""
+_NODE_ONLY = frozenset(name for name in node_setting_names() if "Not a Kafka setting" in describe(name))
 _COPIES = frozenset(
     (
         "default.replication.factor",

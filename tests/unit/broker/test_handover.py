@@ -85,6 +85,21 @@ def test_three_brokers_share_no_file(stopped: Path, tmp_path: Path) -> None:
     assert settings["min.insync.replicas"] == "2"
 
 
+def test_settings_that_kafka_does_not_have_stay_behind(stopped: Path, tmp_path: Path) -> None:
+    only_here = {
+        "metrics.listen": "127.0.0.1:0",
+        "max.unauthenticated.connections": "5",
+        "group.max.bytes": "100000000",
+    }
+    hand_over(
+        stopped, tmp_path / "kafka", listen="127.0.0.1:0", settings={**only_here, "fetch.max.bytes": "7000"}
+    )
+    (stopped / "handed-over").unlink()
+    settings = read_properties(tmp_path / "kafka" / "broker-1" / "server.properties")
+    assert settings["fetch.max.bytes"] == "7000"
+    assert not only_here.keys() & settings.keys()
+
+
 def test_a_death_on_the_way_leaves_the_node_whole(stopped: Path, tmp_path: Path) -> None:
     """Killed when all is copied and nothing is in its place; the next try begins anew."""
     code = (
