@@ -122,6 +122,10 @@ class Broker:
         self.metrics_push: MetricsPush | None = None
         self.cleaner = Cleaner(self)
         self._syncing: Task[None] | None = None
+        self.workers = Workers(loop, name="suiro-records", count=_WORKERS)
+        """Threads that decompress clients' records."""
+        self.matchers = Workers(loop, name="suiro-patterns", count=1)
+        """A thread for clients' regular expressions, which may take long. Records do not wait for them."""
         self.server = Server(
             loop=loop,
             sink=Dispatcher(self),
@@ -222,16 +226,6 @@ class Broker:
         return self._groups
 
     @cached_property
-    def workers(self) -> Workers:
-        """Threads that decompress clients' records."""
-        return Workers(self.loop, name="suiro-records", count=_WORKERS)
-
-    @cached_property
-    def matchers(self) -> Workers:
-        """A thread for clients' regular expressions, which may take long. Records do not wait for them."""
-        return Workers(self.loop, name="suiro-patterns", count=1)
-
-    @cached_property
     def scram(self) -> ScramStore:
         from suiro.broker.security.scram_store import ScramStore
 
@@ -296,7 +290,8 @@ class Broker:
         self._periodic.clear()
         self.cleaner.stop()
         self._end_syncing()
-        self._end_workers()
+        self.workers.close()
+        self.matchers.close()
 
     def _end_syncing(self) -> None:
         """Stop waiting for a sync that runs in its thread: closing a log syncs it."""
@@ -306,12 +301,6 @@ class Broker:
         syncing.cancel()
         if not self.loop.is_running():
             self.loop.run_until_complete(asyncio.wait([syncing]))
-
-    def _end_workers(self) -> None:
-        if "workers" in self.__dict__:
-            self.workers.close()
-        if "matchers" in self.__dict__:
-            self.matchers.close()
 
     def _start_metrics(self) -> None:
         address, otlp = self.settings.metrics_listen, self.settings.metrics_otlp_endpoint
