@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import threading
 from collections.abc import Callable
 from datetime import timedelta
@@ -15,7 +16,7 @@ from support.wire import Wire
 
 from suiro.client import LATEST, Client, NewTopic
 from suiro.errors import RefusedError, UsageError
-from suiro.protocol.messages import API_KEYS, ErrorCode, request_class
+from suiro.protocol.messages import API_KEYS, ErrorCode, nested, request_class
 from suiro.testing.node_under_test import NodeUnderTest
 
 
@@ -46,8 +47,6 @@ def test_an_error_is_answered_and_nothing_is_done(node: NodeUnderTest, topic: st
 def test_an_error_of_one_partition_leaves_the_other(node: NodeUnderTest, topic: str, wire: Wire) -> None:
     node.faults.error("produce", "KAFKA_STORAGE_ERROR", topic=topic, partition=1)
     request_type = request_class(API_KEYS["produce"], 9)
-    from suiro.protocol.messages import nested
-
     data = tuple(
         nested(request_type, "PartitionProduceData")(index=index, records=batch_of("x")) for index in (0, 1)
     )
@@ -73,6 +72,24 @@ def test_a_client_gets_over_a_leader_that_is_not_available(node: NodeUnderTest, 
     producer.produce(topic, value="a", partition=0)
     assert producer.flush(30) == 0
     assert records(node, topic) == ["a"]
+
+
+@pytest.mark.parametrize("version", range(13))
+def test_metadata_gives_the_error_of_one_topic(
+    node: NodeUnderTest, topic: str, wire: Wire, version: int
+) -> None:
+    request_type = request_class(API_KEYS["metadata"], version)
+    named = nested(request_type, "MetadataRequestTopic")
+    fields = {"name": topic, "topic_id": None} if version >= 10 else {"name": topic}
+    request = dataclasses.replace(bare(request_type), topics=(named(**fields),))
+    node.faults.leader_not_available(topic)
+    refused = wire.call(request)
+    (entry,) = refused.topics
+    assert (entry.name, entry.error_code) == (topic, ErrorCode.leader_not_available)
+    assert entry.partitions == ()
+    answered = wire.call(request)
+    assert answered.brokers == refused.brokers
+    assert [len(entry.partitions) for entry in answered.topics] == [2]
 
 
 def test_errors_without_a_topic(node: NodeUnderTest, wire: Wire) -> None:

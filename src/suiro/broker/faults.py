@@ -158,15 +158,20 @@ def _refuse(rule: Rule, code: ErrorCode, handler: Handler, exchange: Exchange, r
     answer: Response = _mirror(exchange.response_class, refused, code)
     if rule.topic is None or rest is None:
         if rule.topic is not None and exchange.api_key == messages.API_KEYS["metadata"]:
-            answer = _with_error(handler(exchange, request), rule, code)
+            answer = _with_error(_message(exchange, handler(exchange, request)), rule, code)
         return answer
     answered = handler(exchange, rest)
     if isinstance(answered, Later) or answered is NOTHING or exchange.api_key == messages.API_KEYS["fetch"]:
         return answer  # a long poll is not waited for: the client asks again for the others
-    if isinstance(answered, RawResponse):
-        laid_out = b"".join(piece for piece in answered.pieces if isinstance(piece, bytes))
-        answered, _ = messages.read_body(exchange.response_class, laid_out)
-    return cast("Response", _merged(answered, answer))
+    return cast("Response", _merged(_message(exchange, answered), answer))
+
+
+def _message(exchange: Exchange, answered: Answer) -> Any:
+    if not isinstance(answered, RawResponse):
+        return answered
+    laid_out = b"".join(piece for piece in answered.pieces if isinstance(piece, bytes))
+    message, _ = messages.read_body(exchange.response_class, laid_out)
+    return message
 
 
 def _named(broker: BrokerContext, request: Any) -> set[tuple[str | None, int | None]]:
