@@ -6,14 +6,17 @@ import dataclasses
 import threading
 from collections.abc import Callable
 from datetime import timedelta
+from typing import Any
+from uuid import UUID
 
 import pytest
 from confluent_kafka import Consumer, KafkaException, Producer
 from support.batches import batch_of, read_all
-from support.every_request import bare
+from support.every_request import World, bare, fill
 from support.waiting import wait_until
 from support.wire import Wire
 
+from suiro.broker.apis import APIS, Api
 from suiro.client import LATEST, Client, NewTopic
 from suiro.errors import RefusedError, UsageError
 from suiro.protocol.messages import API_KEYS, ErrorCode, nested, request_class
@@ -99,12 +102,30 @@ def test_errors_without_a_topic(node: NodeUnderTest, wire: Wire) -> None:
     assert wire.call(request).error_code == ErrorCode.none
 
 
+@pytest.mark.parametrize("api", sorted(APIS.values(), key=lambda api: api.name), ids=lambda api: api.name)
+def test_an_error_in_every_version_of_an_api(node: NodeUnderTest, topic: str, api: Api) -> None:
+    topic_id = UUID(int=0)
+    for version in range(api.min_version, api.max_version + 1):
+        request = fill(request_class(api.key, version), World(topic=topic, topic_id=topic_id))
+        node.faults.error(api.name, "KAFKA_STORAGE_ERROR")
+        with Wire(node.bootstrap_servers) as wire:
+            assert ErrorCode.kafka_storage_error in codes_of(wire.call(request))
+
+
+def codes_of(message: Any) -> list[Any]:
+    """The error codes of a message and of the structures in it."""
+    found = []
+    for field in dataclasses.fields(message) if dataclasses.is_dataclass(message) else ():
+        value = getattr(message, field.name)
+        found += [value] if field.name.endswith("error_code") else []
+        found += [code for entry in value for code in codes_of(entry)] if isinstance(value, tuple) else []
+    return found
+
+
 @pytest.mark.parametrize("version", range(4, 19))
 def test_an_error_in_every_version_of_fetch(node: NodeUnderTest, topic: str, version: int) -> None:
     with Wire(node.bootstrap_servers) as wire:
         topics = wire.call(bare(request_class(API_KEYS["metadata"], 12))).topics
-        from support.every_request import World, fill
-
         node.faults.error("fetch", "UNKNOWN_LEADER_EPOCH", topic=topic)
         request = fill(request_class(1, version), World(topic=topic, topic_id=topics[0].topic_id))
         (entry,) = wire.call(request).responses

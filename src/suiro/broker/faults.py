@@ -12,7 +12,7 @@ import logging
 import sys
 import typing
 from collections.abc import Callable
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from functools import cache
 from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
@@ -156,8 +156,8 @@ def _refuse(rule: Rule, code: ErrorCode, handler: Handler, exchange: Exchange, r
     """The error for what the rule names. What it does not name is handled, where the answer can take both."""
     refused, rest = _split(exchange.broker, request, rule)
     answer: Response = _mirror(exchange.response_class, refused, code)
-    if rule.topic is None or rest is None:
-        if rule.topic is not None and exchange.api_key == messages.API_KEYS["metadata"]:
+    if rest is None:
+        if exchange.api_key == messages.API_KEYS["metadata"]:
             answer = _with_error(_message(exchange, handler(exchange, request)), rule, code)
         return answer
     answered = handler(exchange, rest)
@@ -206,6 +206,8 @@ def _topic_of(broker: BrokerContext, entry: Any) -> str | None:
 def _partition_of(entry: Any) -> int | None:
     if isinstance(entry, int):
         return int(entry)
+    if not dataclasses.is_dataclass(entry):
+        return None
     return next((int(getattr(entry, name)) for name in _PARTITION_FIELDS if hasattr(entry, name)), None)
 
 
@@ -249,12 +251,13 @@ def _merged(answered: Any, refused: Any) -> Any:
 
 
 def _with_error(answered: Any, rule: Rule, code: ErrorCode) -> Any:
-    """Metadata that names the topic with an error and without partitions, so that its clients ask again."""
+    """Metadata with the error for each topic that the rule names, without partitions, so that clients ask again."""
     topics = tuple(
-        dataclasses.replace(topic, error_code=code, partitions=()) if topic.name == rule.topic else topic
+        dataclasses.replace(topic, error_code=code, partitions=()) if rule.names(topic.name, None) else topic
         for topic in answered.topics
     )
-    return dataclasses.replace(answered, topics=topics)
+    of_all = {"error_code": code} if rule.topic is None and hasattr(answered, "error_code") else {}
+    return dataclasses.replace(answered, topics=topics, **of_all)
 
 
 def _key(topic: Any) -> Any:
@@ -297,6 +300,8 @@ def _empty(field: Any) -> Any:
     kind = field.metadata.get("kafka_type", "")
     if kind.startswith("timedelta"):
         return timedelta(0)
+    if kind.startswith("datetime"):
+        return datetime.fromtimestamp(0, UTC)
     return {"string": "", "bool": False, "bytes": b"", "records": b""}.get(kind, -1)
 
 
