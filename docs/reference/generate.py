@@ -20,7 +20,6 @@ from suiro.connect.postgres.encoding import types
 from suiro.spark import connector
 from suiro.spark.metrics import HELP as QUERY_HELP
 from suiro.streams_spark.condition import CONDITIONS
-from suiro.streams_spark.condition import TABLE as CONDITION_OF
 from suiro.views.control.lifecycle import TABLE
 from suiro.views.state import POSITIONS
 
@@ -315,9 +314,8 @@ def tasks() -> str:
         "| the task saw | condition | meaning | sent to downstream tasks |",
         "|---|---|---|---|",
     ]
-    for saw, condition in CONDITION_OF.items():
-        meaning = CONDITIONS[condition]
-        lines.append(f"| {saw} | {condition.value} | {meaning.of} | {meaning.below} |")
+    for condition, meaning in CONDITIONS.items():
+        lines.append(f"| {meaning.saw} | {condition.value} | {meaning.of} | {meaning.below} |")
     return "\n".join(lines) + "\n"
 
 

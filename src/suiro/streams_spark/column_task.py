@@ -17,7 +17,7 @@ from suiro.streams.topology.nodes import Source
 from suiro.streams.vectorised.columnar_aggregate import ColumnarAggregate
 from suiro.streams.vectorised.stateless import FALLBACK
 from suiro.streams.vectorised.stream_table_join import ColumnarJoin, InputChunks
-from suiro.streams_spark.condition import seen
+from suiro.streams_spark.condition import Condition, condition_after
 from suiro.streams_spark.outputs import Topics
 from suiro.streams_spark.partition_group import may_be_taken
 from suiro.streams_spark.program import Program
@@ -53,9 +53,11 @@ class ColumnTask(StreamTask):
                 item.sequence,
             )
         )
-        is_at_boundary = any(item.paused is not None for item in messages)
-        is_behind = any(item.behind for item in messages)
-        self._condition.see(seen(is_behind=is_behind, is_at_boundary=is_at_boundary, is_buffered=False))
+        self._condition.now = condition_after(
+            is_behind=any(item.behind for item in messages),
+            is_at_boundary=any(item.paused is not None for item in messages),
+            is_buffered=False,
+        )
         if isinstance(self._columnar, ColumnarAggregate):
             self._aggregate(self._columnar, messages)
         else:
@@ -199,7 +201,7 @@ class ColumnTask(StreamTask):
                 )
             number = self._buffered.add(one.input_partition, one.input, number, columns)
             self._buffered_records[one.input] += columns.num_rows
-            self._condition.see("records wait for an input")
+            self._condition.now = Condition.IDLING
 
 
 class _Waiting:

@@ -1,7 +1,7 @@
 """The condition of a stream task after a micro-batch. Pure.
 
-What a task saw in the micro-batch decides (`TABLE`); what it was in before decides only whether those below are told
-once more. One thing is remembered, with the state: whether those below were told that the task is not running.
+The micro-batch alone decides (`condition_after`). The condition before it decides only whether the tasks below are told
+once more. A task remembers one thing with its state: whether it has told them that it is not running.
 """
 
 from __future__ import annotations
@@ -9,10 +9,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import Enum
-from types import MappingProxyType
-from typing import Literal
-
-Seen = Literal["all was taken", "records wait for an input", "an input is at the restore boundary"]
 
 
 class Condition(Enum):
@@ -23,80 +19,68 @@ class Condition(Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Meaning:
-    """`is_settled`: nothing is on its way to the task, so operators may let go of what waited for others."""
+    """For people. `saw`: what a task saw in the micro-batch. `of`: the condition in words. `below`: what the tasks below
+    are told."""
 
+    saw: str
     of: str
     below: str
-    is_settled: bool
 
 
-CONDITIONS: Mapping[Condition, Meaning] = MappingProxyType(
-    {
-        Condition.RUNNING: Meaning(
-            of="It took every record that there is for it.",
-            below="Nothing, or once that it is running again.",
-            is_settled=True,
-        ),
-        Condition.IDLING: Meaning(
-            of="An input has more records in the log than the micro-batch read, and they may be earlier than those of "
-            "other inputs, which are buffered (Kafka Streams waits for `max.task.idle.ms`).",
-            below="Its time, and that earlier records may follow: they buffer, too.",
-            is_settled=False,
-        ),
-        Condition.RESTORING: Meaning(
-            of="It makes lost state again, and an input stands where the run before stopped reading it. Records from "
-            "topics go on, for they were processed then; those of other tasks wait, as they did then.",
-            below="Its time, and that it stands there.",
-            is_settled=False,
-        ),
-    }
-)
-
-TABLE: Mapping[Seen, Condition] = MappingProxyType(
-    {
-        "all was taken": Condition.RUNNING,
-        "records wait for an input": Condition.IDLING,
-        "an input is at the restore boundary": Condition.RESTORING,
-    }
-)
-"""What a micro-batch makes of a task in any condition."""
+CONDITIONS: Mapping[Condition, Meaning] = {
+    Condition.RUNNING: Meaning(
+        saw="all was taken",
+        of="It took every record that there is for it.",
+        below="Nothing, or once that it is running again.",
+    ),
+    Condition.IDLING: Meaning(
+        saw="records wait for an input",
+        of="An input has more records in the log than the micro-batch read, and they may be earlier than those of "
+        "other inputs, which are buffered (Kafka Streams waits for `max.task.idle.ms`).",
+        below="Its time, and that earlier records may follow: they buffer, too.",
+    ),
+    Condition.RESTORING: Meaning(
+        saw="an input is at the restore boundary",
+        of="It makes lost state again, and an input stands where the run before stopped reading it. Records from "
+        "topics go on, for they were processed then; those of other tasks wait, as they did then.",
+        below="Its time, and that it stands there.",
+    ),
+}
 
 _TOLD = b""
 
 
-def seen(*, is_behind: bool, is_at_boundary: bool, is_buffered: bool) -> Seen:
-    """`is_behind`: an input has more records in the log. `is_buffered`: records are buffered at the end."""
+def condition_after(*, is_behind: bool, is_at_boundary: bool, is_buffered: bool) -> Condition:
+    """`is_behind`: an input has more records in the log. `is_at_boundary`: an input is at the restore boundary.
+    `is_buffered`: records are buffered at the end."""
     if is_behind:
-        return "records wait for an input"
+        return Condition.IDLING
     if is_at_boundary:
-        return "an input is at the restore boundary"
-    return "records wait for an input" if is_buffered else "all was taken"
+        return Condition.RESTORING
+    return Condition.IDLING if is_buffered else Condition.RUNNING
 
 
 class TaskCondition:
-    """`memory`: what `memory` was after the micro-batch before; None: nothing."""
+    """`memory`: the value that `memory` had after the micro-batch before; None: none."""
 
     def __init__(self, memory: bytes | None) -> None:
         self._was_told = memory is not None
         self.now = Condition.RUNNING
 
-    def see(self, what: Seen) -> None:
-        """The last word counts."""
-        self.now = TABLE[what]
-
     @property
     def is_settled(self) -> bool:
-        return CONDITIONS[self.now].is_settled
+        """Nothing is on its way to the task, so operators may let go of what waited for others."""
+        return self.now is Condition.RUNNING
 
     @property
     def tells(self) -> bool:
-        """Whether those below are told, also where no record goes to them."""
-        return self._was_told or self.now is not Condition.RUNNING
+        """Whether the tasks below are told, also where no record goes to them."""
+        return self._was_told or not self.is_settled
 
     @property
     def has_changed(self) -> bool:
-        return self._was_told != (self.now is not Condition.RUNNING)
+        return self._was_told == self.is_settled
 
     @property
     def memory(self) -> bytes | None:
-        return None if self.now is Condition.RUNNING else _TOLD
+        return None if self.is_settled else _TOLD

@@ -32,7 +32,7 @@ from suiro.streams.task import TIMES
 from suiro.streams.topology.nodes import Node, Repartition
 from suiro.streams.vectorised.stateless import FALLBACK
 from suiro.streams_spark.columnar_forms import columnar_forms_of
-from suiro.streams_spark.condition import TABLE, seen
+from suiro.streams_spark.condition import condition_after
 from suiro.streams_spark.outputs import Outputs, Topics
 from suiro.streams_spark.plan import IN_SOURCE_TASKS, SubPlan, may_punctuate
 from suiro.streams_spark.program import Program
@@ -221,8 +221,10 @@ class _Here:
         for reason, count in self._task.dropped.items():
             self._topics.drop(reason, count)
         self._topics.note_rows(self._task.rows)
-        at = seen(is_behind=item.behind, is_at_boundary=item.paused is not None, is_buffered=False)
-        return self._outputs.finish(self._cuts, TABLE[at], tells=item.tells)
+        condition = condition_after(
+            is_behind=item.behind, is_at_boundary=item.paused is not None, is_buffered=False
+        )
+        return self._outputs.finish(self._cuts, condition, tells=item.tells)
 
 
 def _combining(

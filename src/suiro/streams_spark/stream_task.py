@@ -19,7 +19,7 @@ from suiro.streams.task import TIMES
 from suiro.streams.topology.nodes import GlobalTableSource, Node, Repartition, Source
 from suiro.streams_spark.buffered_records import BUFFERED, BufferedRecords
 from suiro.streams_spark.columnar_forms import columnar_forms_of
-from suiro.streams_spark.condition import TaskCondition, seen
+from suiro.streams_spark.condition import TaskCondition, condition_after
 from suiro.streams_spark.global_tables import global_table
 from suiro.streams_spark.notes import INPUT_TIME, NO_TIME, NOTES, PARTITION_TIME, TOLD, note, noted, times_of
 from suiro.streams_spark.outputs import Outputs, Topics
@@ -100,8 +100,8 @@ class StreamTask:
             BufferedFrom(input_partition.group, input_partition.partition, offset, time)
             for input_partition, offset, time in group.buffered_from
         ]
-        self._condition.see(
-            seen(is_behind=group.is_behind, is_at_boundary=group.is_paused, is_buffered=is_buffered)
+        self._condition.now = condition_after(
+            is_behind=group.is_behind, is_at_boundary=group.is_paused, is_buffered=is_buffered
         )
         if clock:
             self._task.advance_wall_clock(clock)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from suiro.streams_spark.condition import CONDITIONS, TABLE, Condition, TaskCondition, seen
+from suiro.streams_spark.condition import CONDITIONS, Condition, TaskCondition, condition_after
 
 
 @pytest.mark.parametrize(
@@ -23,31 +23,30 @@ from suiro.streams_spark.condition import CONDITIONS, TABLE, Condition, TaskCond
 def test_what_it_saw_decides(
     is_behind: bool, is_at_boundary: bool, is_buffered: bool, condition: Condition
 ) -> None:
-    found = seen(is_behind=is_behind, is_at_boundary=is_at_boundary, is_buffered=is_buffered)
-    assert TABLE[found] is condition
+    found = condition_after(is_behind=is_behind, is_at_boundary=is_at_boundary, is_buffered=is_buffered)
+    assert found is condition
 
 
 def test_those_below_are_told_until_they_know_that_it_is_running_again() -> None:
     memory: bytes | None = None
     told = []
-    for what in ("all was taken", "records wait for an input", "an input is at the restore boundary"):
-        for condition in (what, "all was taken", "all was taken"):
+    for first in Condition:
+        for condition in (first, Condition.RUNNING, Condition.RUNNING):
             task = TaskCondition(memory)
-            task.see(condition)  # type: ignore[arg-type]
+            task.now = condition
             told.append(task.tells)
             assert task.has_changed == (task.memory != memory)
             memory = task.memory
     assert told == [False, False, False, True, True, False, True, True, False]
 
 
-def test_the_last_word_counts() -> None:
+def test_only_a_running_task_is_settled() -> None:
     task = TaskCondition(None)
-    task.see("all was taken")
     assert task.is_settled
-    task.see("records wait for an input")
+    task.now = Condition.IDLING
     assert not task.is_settled
     assert task.tells
 
 
-def test_every_condition_has_its_meaning_and_is_reached() -> None:
-    assert set(CONDITIONS) == set(Condition) == set(TABLE.values())
+def test_every_condition_has_its_meaning() -> None:
+    assert set(CONDITIONS) == set(Condition)
