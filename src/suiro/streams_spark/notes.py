@@ -24,6 +24,10 @@ TOLD = b"told\0"
 _INT64 = struct.Struct(">q")
 
 
+def partition_time_key(source: str, topic: str, partition: int | str) -> bytes:
+    return PARTITION_TIME + f"{source}\0{topic}\0{partition}".encode()
+
+
 def noted(notes: OrderedMap, key: bytes) -> int:
     data = notes.get(key)
     return NO_TIME if data is None else int(_INT64.unpack(data)[0])

@@ -17,7 +17,15 @@ from suiro.streams_spark.buffered_records import (
     packed_number,
     queue_of_prefix,
 )
-from suiro.streams_spark.notes import NOTES, PARTITION_TIME, REACHED, TICK, note, noted
+from suiro.streams_spark.notes import (
+    NOTES,
+    PARTITION_TIME,
+    REACHED,
+    TICK,
+    note,
+    noted,
+    partition_time_key,
+)
 from suiro.streams_spark.plan import Plan
 from suiro.streams_spark.state_log import TaskState
 
@@ -67,7 +75,7 @@ def follow_sources(plan: Plan, sub: SubTopology, state: TaskState) -> None:
     for key, _ in notes.prefix(PARTITION_TIME):
         name, topic, partition = key.removeprefix(PARTITION_TIME).decode().split("\0")
         now = (sources | tables).get(topic, name)
-        _move_time(notes, key, PARTITION_TIME + f"{now}\0{topic}\0{partition}".encode())
+        _move_time(notes, key, partition_time_key(now, topic, partition))
 
 
 def _move_time(notes: OrderedMap, key: bytes, to: bytes | None) -> None:

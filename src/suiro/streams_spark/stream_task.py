@@ -21,7 +21,17 @@ from suiro.streams_spark.buffered_records import BUFFERED, BufferedRecords
 from suiro.streams_spark.columnar_forms import columnar_forms_of
 from suiro.streams_spark.condition import TaskCondition, condition_after
 from suiro.streams_spark.global_tables import global_table
-from suiro.streams_spark.notes import INPUT_TIME, NO_TIME, NOTES, PARTITION_TIME, TOLD, note, noted, times_of
+from suiro.streams_spark.notes import (
+    INPUT_TIME,
+    NO_TIME,
+    NOTES,
+    PARTITION_TIME,
+    TOLD,
+    note,
+    noted,
+    partition_time_key,
+    times_of,
+)
 from suiro.streams_spark.outputs import Outputs, Topics
 from suiro.streams_spark.partition_group import PartitionGroup
 from suiro.streams_spark.program import Program
@@ -125,7 +135,7 @@ class StreamTask:
             note(self._notes, INPUT_TIME + name.encode(), time)
         for name, reader in self._readers.items():
             for (topic, partition), time in reader.state().items():
-                note(self._notes, PARTITION_TIME + f"{name}\0{topic}\0{partition}".encode(), time)
+                note(self._notes, partition_time_key(name, topic, partition), time)
         return rows
 
     def report(self) -> TaskReport | None:
@@ -206,9 +216,7 @@ class StreamTask:
         input_partition, columns = message.input_partition, message.columns
         if input_partition is None or columns is None:
             return
-        place = (
-            PARTITION_TIME + f"{message.input}\0{input_partition.group}\0{input_partition.partition}".encode()
-        )
+        place = partition_time_key(message.input, input_partition.group, input_partition.partition)
         found = self._tables[name].read(
             input_partition,
             columns,
