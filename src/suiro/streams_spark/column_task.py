@@ -22,7 +22,7 @@ from suiro.streams_spark.outputs import Topics
 from suiro.streams_spark.partition_group import may_be_taken
 from suiro.streams_spark.program import Program
 from suiro.streams_spark.rebuild import BufferedFrom
-from suiro.streams_spark.shuffle_message import InputPartition, ShuffleMessage
+from suiro.streams_spark.shuffle_message import InputPartition, ShuffleMessage, by_input_partition
 from suiro.streams_spark.state_log import TaskState, pieces_of
 from suiro.streams_spark.stream_task import StreamTask
 
@@ -46,13 +46,6 @@ class ColumnTask(StreamTask):
         self._lent: OrderedMap | None = None  # the rows, while the rules have them
 
     def take(self, messages: list[ShuffleMessage]) -> None:
-        messages.sort(
-            key=lambda item: (
-                item.input_partition is None,
-                item.input_partition or InputPartition("", 0),
-                item.sequence,
-            )
-        )
         self._condition.now = condition_after(
             is_behind=any(item.behind for item in messages),
             is_at_boundary=any(item.paused is not None for item in messages),
@@ -83,13 +76,11 @@ class ColumnTask(StreamTask):
             self._prepared(columnar, input_partition, columns)
             for input_partition, columns in self._take_buffered()
         ]
-        for item in messages:
-            if item.columns is None or item.input_partition is None:
-                continue
+        for input_partition, item in by_input_partition(messages):
             if item.kind == "combined":
                 payloads.append(item.columns)
-            else:
-                payloads.append(self._prepared(columnar, item.input_partition, item.columns))
+            elif item.columns is not None:
+                payloads.append(self._prepared(columnar, input_partition, item.columns))
         for emission in columnar.run(
             payloads,
             self._rows,
@@ -178,12 +169,11 @@ class ColumnTask(StreamTask):
         found: dict[tuple[InputPartition, str], tuple[list[pa.RecordBatch], bool]] = {}
         for input_partition, input_, _, columns in self._buffered.all():
             found.setdefault((input_partition, input_), ([], False))[0].append(columns)
-        for item in messages:
-            if item.input_partition is not None:
-                waited, behind = found.get((item.input_partition, item.input), ([], False))
-                if item.columns is not None:
-                    waited.append(item.columns)
-                found[item.input_partition, item.input] = (waited, behind or item.behind)
+        for input_partition, item in by_input_partition(messages):
+            waited, behind = found.get((input_partition, item.input), ([], False))
+            if item.columns is not None:
+                waited.append(item.columns)
+            found[input_partition, item.input] = (waited, behind or item.behind)
         return found
 
     def _hold(self, one: _Waiting, count: int) -> None:

@@ -16,6 +16,7 @@ An input partition is what keeps its own order and time: a topic partition, or a
 from __future__ import annotations
 
 import struct
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
@@ -166,6 +167,12 @@ def _check_columns(message: ShuffleMessage) -> None:
         wanted = {**wanted, "headers": HEADERS}
     if len(names) != len(wanted) or dict(zip(names, types, strict=True)) != wanted:
         raise ValueError(f"{message.kind} has the columns {', '.join(names)}")
+
+
+def by_input_partition(messages: Iterable[ShuffleMessage]) -> list[tuple[InputPartition, ShuffleMessage]]:
+    """The messages of input partitions, each partition's in the order in which it sent them."""
+    found = [(item.input_partition, item) for item in messages if item.input_partition is not None]
+    return sorted(found, key=lambda pair: (pair[0], pair[1].sequence))
 
 
 def rows_batch(rows: list[Row]) -> pa.RecordBatch:

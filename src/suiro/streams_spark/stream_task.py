@@ -39,7 +39,13 @@ from suiro.streams_spark.rebuild import BufferedFrom
 from suiro.streams_spark.record_queue import RecordQueue
 from suiro.streams_spark.record_readers import CarriedReader, RecordReader, TopicReader
 from suiro.streams_spark.reports import TaskReport, pack_report
-from suiro.streams_spark.shuffle_message import STAGED, InputPartition, Row, ShuffleMessage
+from suiro.streams_spark.shuffle_message import (
+    STAGED,
+    InputPartition,
+    Row,
+    ShuffleMessage,
+    by_input_partition,
+)
 from suiro.streams_spark.source_names import follow_sources
 from suiro.streams_spark.state_log import TaskState
 from suiro.streams_spark.taking import Letters
@@ -97,7 +103,6 @@ class StreamTask:
             opened_stores=self._state.stores,
             caller=Calls(),
         )
-        messages.sort(key=lambda item: item.sequence)
         group = PartitionGroup(self._queues(messages), self._notes)
         for block in group.blocks(self._letters):
             self._task.process_block(block)
@@ -189,20 +194,11 @@ class StreamTask:
             if isinstance(node.operator, GlobalTableSource) and node.operator.store in self._tables
         }
         new: dict[RecordQueue, list[pa.RecordBatch]] = {}
-        for item in sorted(
-            messages,
-            key=lambda item: (
-                item.input_partition is None,
-                item.input_partition or InputPartition("", 0),
-                item.sequence,
-            ),
-        ):
-            if item.input_partition is None:
-                continue
+        for input_partition, item in by_input_partition(messages):
             if item.input in tables:
-                self._fill(tables[item.input], item)
+                self._fill(tables[item.input], input_partition, item)
                 continue
-            queue = queue_of(item.input_partition, item.input)
+            queue = queue_of(input_partition, item.input)
             queue.behind |= item.behind
             queue.paused = queue.paused if item.paused is None else item.paused
             queue.tick = max(queue.tick, item.time)
@@ -212,14 +208,13 @@ class StreamTask:
             queue.add_all(columns)
         return [queues[key] for key in sorted(queues)]
 
-    def _fill(self, name: str, message: ShuffleMessage) -> None:
-        input_partition, columns = message.input_partition, message.columns
-        if input_partition is None or columns is None:
+    def _fill(self, name: str, input_partition: InputPartition, message: ShuffleMessage) -> None:
+        if message.columns is None:
             return
         place = partition_time_key(message.input, input_partition.group, input_partition.partition)
         found = self._tables[name].read(
             input_partition,
-            columns,
+            message.columns,
             noted(self._notes, place),
             self._topology.node(message.input),
             self._program.on_deserialization_error,
