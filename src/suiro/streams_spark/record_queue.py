@@ -26,32 +26,6 @@ _NOTHING: NDArray[np.int64] = np.zeros(0, np.int64)
 class RecordQueue:
     """Ends with `close`, which keeps what was not taken."""
 
-    __slots__ = (
-        "_block",
-        "_blocks",
-        "_buffered",
-        "_head",
-        "_in_hand",
-        "_notes",
-        "_place",
-        "_reached",
-        "_reached_key",
-        "_reader",
-        "_row",
-        "_tick_key",
-        "_walking",
-        "behind",
-        "buffered_from",
-        "input",
-        "input_partition",
-        "is_carried",
-        "left",
-        "paused",
-        "reached_in_hand",
-        "tick",
-        "timestamp",
-    )
-
     def __init__(
         self,
         input_partition: InputPartition,
@@ -66,11 +40,12 @@ class RecordQueue:
         self.behind = False
         self.paused: int | None = None
         self.is_carried = is_carried
-        self.buffered_from: tuple[int, int] | None = (
-            None  # offset and time of a topic's first record that stays
-        )
-        self.left = 0  # records that stay, once it is closed
+        self.buffered_from: tuple[int, int] | None = None
+        """Offset and time of a topic's first record that stays, once it is closed."""
+        self.left = 0
+        """Records that stay, once it is closed."""
         self.timestamp = 0
+        """The time of the head."""
         self._reader = reader
         self._buffered = buffered
         self._notes = notes

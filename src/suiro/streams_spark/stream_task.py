@@ -149,11 +149,10 @@ class StreamTask:
             return None
         sizes: dict[str, tuple[int, int]] = {}
         for name in (*(spec.name for spec in self._sub.stores), *self._tables):
-            columns = self._state.columns.get(name)
-            rows = self._state.map(name) if columns is None else None
-            sizes[name] = (
-                (len(rows), rows.bytes_about) if rows is not None else (len(columns), columns.nbytes)  # type: ignore[arg-type,union-attr]
-            )
+            if (columns := self._state.columns.get(name)) is not None:
+                sizes[name] = len(columns), columns.nbytes
+            else:
+                sizes[name] = len(rows := self._state.map(name)), rows.bytes_about
         return TaskReport(
             sub_topology=self._sub.number,
             partition=self._partition,
