@@ -4,14 +4,14 @@ alone."""
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from functools import lru_cache
 
 from suiro.streams.blocks import BlockPlan, block_plan
 from suiro.streams.operators.context import TaskSettings
 from suiro.streams.topology.topology import Topology
 from suiro.streams.vectorised.plan import ColumnarForm, columnar_form_of
 from suiro.streams.vectorised.stateless import Reason
-
-_known: dict[str, ColumnarForms] = {}
+from suiro.streams_spark.program import Program
 
 
 @dataclass(slots=True)
@@ -23,7 +23,10 @@ class ColumnarForms:
 
     def of(self, number: int) -> ColumnarForm | None:
         """The columnar form of a sub-topology, by its number; None: the rules run it."""
-        found = self.found(number)
+        if number not in self._found:
+            sub = self.topology.sub_topologies[number]
+            self._found[number] = columnar_form_of(self.topology, sub, self.settings)
+        found = self._found[number]
         return None if isinstance(found, Reason) else found
 
     def block_plan(self, number: int) -> BlockPlan:
@@ -32,18 +35,7 @@ class ColumnarForms:
             self._plans[number] = block_plan(self.topology, self.topology.sub_topologies[number])
         return self._plans[number]
 
-    def found(self, number: int) -> ColumnarForm | Reason:
-        if number not in self._found:
-            sub = self.topology.sub_topologies[number]
-            self._found[number] = columnar_form_of(self.topology, sub, self.settings)
-        return self._found[number]
 
-
-def columnar_forms_of(run: str, topology: Topology, settings: TaskSettings) -> ColumnarForms:
-    """Of the program with this `run`."""
-    found = _known.get(run)
-    if found is None:
-        if len(_known) > 8:
-            _known.clear()
-        found = _known[run] = ColumnarForms(topology, settings)
-    return found
+@lru_cache(maxsize=8)
+def columnar_forms_of(program: Program) -> ColumnarForms:
+    return ColumnarForms(program.plan.topology, program.settings)

@@ -8,8 +8,9 @@ micro-batch behind or ahead, its row is decoded anew. So what is known here neve
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Any
 
 import pyarrow as pa
@@ -19,6 +20,7 @@ from suiro.streams.stores import OrderedMap
 from suiro.streams.stores.decoded import Cells, Copy, copier_of
 from suiro.streams.stores.key_value import KeyValueStore
 from suiro.streams.topology.nodes import Node, StoreSpec
+from suiro.streams_spark.program import Program
 from suiro.streams_spark.shuffle_message import InputPartition, headers_list
 
 READ_BYTES_MAX = 64 * 1024 * 1024
@@ -27,21 +29,18 @@ DECODED_BYTES_MAX = 64 * 1024 * 1024
 """Of rows that are kept decoded, for one table in one process. Values take a few times as much."""
 KEYS_MAX = 100_000
 """Keys whose bytes are kept, for one table in one process."""
-RUNS_MAX = 4
+PROGRAMS_MAX = 4
+"""Running topologies whose tables one process keeps."""
 
 _HASHED = frozenset({str, int, bool, bytes, type(None)})
 
-_known: dict[str, dict[str, GlobalTable]] = {}
 
-
-def global_table(run: str, spec: StoreSpec) -> GlobalTable:
-    """This process's, in this run of a program."""
-    if run not in _known and len(_known) >= RUNS_MAX:
-        _known.clear()
-    tables = _known.setdefault(run, {})
-    if spec.name not in tables:
-        tables[spec.name] = GlobalTable(spec)
-    return tables[spec.name]
+@lru_cache(maxsize=PROGRAMS_MAX)
+def global_tables_of(program: Program) -> Mapping[str, GlobalTable]:
+    """This process's tables, by store."""
+    topology = program.plan.topology
+    names = {name for sub in topology.sub_topologies for name in sub.global_tables}
+    return {name: GlobalTable(topology.store(name)) for name in names}
 
 
 @dataclass(slots=True)

@@ -24,10 +24,10 @@ from suiro.streams.records import Headers, Origin, Record
 from suiro.streams.sources import DeadLetter, SourceReader, letter_of
 from suiro.streams.topology.nodes import Node, Repartition, Sink
 from suiro.streams.vectorised.emission import Emission, changelog_columns
-from suiro.streams_spark.columnar_forms import ColumnarForms
+from suiro.streams_spark.columnar_forms import columnar_forms_of
 from suiro.streams_spark.condition import Condition
 from suiro.streams_spark.encoding import Failing, carried_columns, encoded_for, parcel_of
-from suiro.streams_spark.plan import Plan
+from suiro.streams_spark.program import Program
 from suiro.streams_spark.reports import DroppedRecords, NodeRows, pack_report
 from suiro.streams_spark.shuffle_message import (
     STAGED,
@@ -159,14 +159,13 @@ class Outputs:
 
     def __init__(
         self,
-        plan: Plan,
+        program: Program,
         topics: Topics,
         input_partition: InputPartition,
         input_times: Mapping[str, int] | None = None,
-        columnar_forms: ColumnarForms | None = None,
     ) -> None:
-        self._plan = plan
-        self._columnar_forms = columnar_forms
+        self._program = program
+        self._plan = program.plan
         self._topics = topics
         self._input_partition = input_partition
         self._carriers: dict[str, _Carrier] = {}
@@ -294,7 +293,7 @@ class Outputs:
     ) -> ShuffleMessage:
         """What the sub-topology that gets this message wants done with it first. `reader`: of records as they are
         in a topic."""
-        columnar = None if self._columnar_forms is None else self._columnar_forms.of(number)
+        columnar = columnar_forms_of(self._program).of(number)
         if message.columns is None or columnar is None or columnar.kind != "aggregate":
             return message
         self._topics.note_rows({columnar.source.name: message.columns.num_rows})

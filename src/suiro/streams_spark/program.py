@@ -1,8 +1,8 @@
 """A running topology as text, which Spark sends to each worker process.
 
 Functions of the user's main program travel by value (cloudpickle); those of modules are imported by workers, from
-where the driver has them if there is such a folder on the worker's machine. A worker unpacks a program once and keeps
-it until it sees another.
+where the driver has them if there is such a folder on the worker's machine. A worker unpacks a program once, and keeps
+the last few.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ import pickle  # of the user's functions: only cloudpickle, as Spark uses it, ca
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -25,9 +26,9 @@ from suiro.streams_spark.rebuild import Boundary
 from suiro.telemetry import Tracing
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Program:
-    """`run` is new at every start: what a worker cached for another run is not for this one.
+    """`run` is new at every start: the state that a worker cached for another run is not for this one.
 
     `clock_ms`: how often the wall clock must come by; None where nothing waits for it. `boundary`: of a rebuild.
     `follows`: another process of the application, which writes the results (`replacement`).
@@ -70,17 +71,10 @@ def unpacked(text: str) -> Any:
     return pickle.loads(data)
 
 
-_loaded: dict[str, Program] = {}
-
-
+@lru_cache(maxsize=8)
 def load(text: str) -> Program:
-    found = _loaded.get(text)
-    if found is None:
-        found = unpacked(text)
-        assert isinstance(found, Program)
-        if len(_loaded) > 8:
-            _loaded.clear()
-        _loaded[text] = found
+    found = unpacked(text)
+    assert isinstance(found, Program)
     return found
 
 

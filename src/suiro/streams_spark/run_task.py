@@ -19,7 +19,7 @@ def run_task(
     program: Program, number: int, partition: int, messages: Sequence[bytes], log: StateLog, topics: Topics
 ) -> list[Row]:
     """One micro-batch of one task."""
-    columnar = columnar_forms_of(program.run, program.plan.topology, program.settings).of(number)
+    columnar = columnar_forms_of(program).of(number)
     if columnar is None or columnar.kind == "stateless":
         running = StreamTask(program, number, partition, log.load(), topics)
     else:

@@ -175,10 +175,10 @@ class _Here:
         self._input_partition = input_partition
         self._topics = topics
         self._input = node.name
-        columnar_forms = columnar_forms_of(program.run, program.plan.topology, program.settings)
+        columnar_forms = columnar_forms_of(program)
         found = columnar_forms.of(sub.number)
         self._columnar = found if found is not None and found.kind == "stateless" else None
-        self._outputs = Outputs(program.plan, topics, input_partition, columnar_forms=columnar_forms)
+        self._outputs = Outputs(program, topics, input_partition)
         sub_topology = program.plan.topology.sub_topologies[sub.number]
         self._cuts = tuple(item for item in sub_topology.outputs if isinstance(item.operator, Repartition))
         self._task = BlockTask(
@@ -231,8 +231,7 @@ def _combining(
     program: Program, sub: SubPlan, node: Node, input_partition: InputPartition, topics: Topics
 ) -> Callable[[ShuffleMessage], ShuffleMessage]:
     """What a task's columnar form wants to have done before the shuffle."""
-    columnar_forms = columnar_forms_of(program.run, program.plan.topology, program.settings)
-    outputs = Outputs(program.plan, topics, input_partition, columnar_forms=columnar_forms)
+    outputs = Outputs(program, topics, input_partition)
     reader = SourceReader(
         node,
         on_deserialization_error=program.on_deserialization_error,

@@ -20,7 +20,7 @@ from suiro.streams.topology.nodes import GlobalTableSource, Node, Repartition, S
 from suiro.streams_spark.buffered_records import BUFFERED, BufferedRecords
 from suiro.streams_spark.columnar_forms import columnar_forms_of
 from suiro.streams_spark.condition import TaskCondition, condition_after
-from suiro.streams_spark.global_tables import global_table
+from suiro.streams_spark.global_tables import global_tables_of
 from suiro.streams_spark.notes import (
     INPUT_TIME,
     NO_TIME,
@@ -68,13 +68,10 @@ class StreamTask:
         self._state = state
         self._topics = topics
         times = {name.decode(): time for name, time in times_of(self._notes, INPUT_TIME)}
-        columnar_forms = columnar_forms_of(program.run, plan.topology, program.settings)
-        self.outputs = Outputs(plan, topics, InputPartition.of_task(number, partition), times, columnar_forms)
+        self.outputs = Outputs(program, topics, InputPartition.of_task(number, partition), times)
         self.logged = [spec.name for spec in self._sub.stores if spec.logged]
         self._cuts = tuple(node for node in self._sub.outputs if isinstance(node.operator, Repartition))
-        self._tables = {
-            name: global_table(program.run, plan.topology.store(name)) for name in self._sub.global_tables
-        }
+        self._tables = {name: global_tables_of(program)[name] for name in self._sub.global_tables}
         self._readers: dict[str, SourceReader] = {}
         self._letters = Letters()
         self._condition = TaskCondition(self._notes.get(TOLD))
@@ -91,9 +88,7 @@ class StreamTask:
         self._task = BlockTask(
             self._topology,
             self._sub,
-            columnar_forms_of(self._program.run, self._topology, self._program.settings).block_plan(
-                self._sub.number
-            ),
+            columnar_forms_of(self._program).block_plan(self._sub.number),
             partition=self._partition,
             maps={name: self._state.map(name) for name in (*(spec.name for spec in self._sub.stores), TIMES)},
             outputs=self.outputs,

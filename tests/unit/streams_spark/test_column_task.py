@@ -106,7 +106,7 @@ class Engine:
             sink=SinkOptions.parse(KAFKA),
             parallelism=1,
         )
-        self.columnar_forms = columnar_forms_of(run, topology, self.program.settings)
+        self.columnar_forms = columnar_forms_of(self.program)
         self.handles: dict[tuple[int, int], Handle] = defaultdict(Handle)
         self.cache = StateCache()
         self.runs_rules = False
@@ -334,7 +334,7 @@ def test_a_key_that_its_store_cannot_hold_fails_on_its_record(policy: str) -> No
     engine = Engine(builder.build(), run)
     settings = TaskSettings(on_processing_error=policy, coalesces=True)
     engine.program = replace(engine.program, run=f"{run}, columns", settings=settings)
-    assert columnar_forms_of(engine.program.run, engine.plan.topology, settings).of(0) is not None
+    assert columnar_forms_of(engine.program).of(0) is not None
     batch: Batch = {("stream", 0): ([('"a"', 1, 1), ("5", 1, 2), ('"b"', 1, 3)], False)}
     if policy == "fail":
         with pytest.raises(ProcessingError, match="a record of stream-0 offset 1, key 5, timestamp 2"):
@@ -406,7 +406,7 @@ def test_what_is_left_out_behind_an_aggregate_is_counted(policy: str) -> None:
         engine = Engine(builder.build(), f"left out {policy} {rules}")
         run = f"{engine.program.run}, as asked"
         engine.program = replace(engine.program, run=run, settings=settings)
-        engine.columnar_forms = columnar_forms_of(run, engine.plan.topology, settings)
+        engine.columnar_forms = columnar_forms_of(engine.program)
         engine.only_rules(rules)
         batch: Batch = {("stream", 0): ([("a", 1, 1), ("b", 1, 2), ("b", 1, 3)], False)}
         found.append((by_key(engine.batch(batch, 10)), engine.dropped))
