@@ -16,7 +16,7 @@ from suiro.client import Client, NewTopic
 from suiro.errors import UsageError
 from suiro.foundation.types import TopicPartition
 from suiro.spark.checkpoint import PlannedOffsets, newest_in, query_id_of, read_planned
-from suiro.spark.committer import MARKER_TOPIC, Destination
+from suiro.spark.committer import MARKER_TOPIC, Destination, offsets_with_marker, read_marker
 from suiro.spark.decide import Marker
 from suiro.spark.offsets import Positions
 
@@ -78,18 +78,14 @@ def _write_marker(
         client.create_topics([NewTopic(MARKER_TOPIC, 1)], exist_ok=True)
     transaction = client.transaction(destination.transactional_id)
     transaction.init()
-    place = (MARKER_TOPIC, 0)
-    found = client.offset_fetch(destination.group, [place])[place]
-    known = None if found is None else Marker.from_metadata(found.metadata)
+    known = read_marker(client, destination, stable=True)
     if known is not None and (known.lineage, known.batch_id) != (marker.lineage, marker.batch_id):
         raise UsageError(
             f"application id {destination.application_id!r} is used already: Kafka holds micro-batch {known.batch_id} "
             f"of query {known.lineage}, the checkpoint is at {marker.batch_id} of {marker.lineage}; choose another name"
         )
     transaction.add_offsets(destination.group)
-    committed = {each: (offset, "") for each, offset in offsets.items()}
-    committed[place] = (marker.offset, marker.to_metadata())
-    transaction.commit_offsets(destination.group, committed)
+    transaction.commit_offsets(destination.group, offsets_with_marker(marker, offsets, {}))
     transaction.end(commit=True)
 
 

@@ -18,7 +18,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import Enum, auto
-from typing import Any, Protocol, assert_never
+from typing import TYPE_CHECKING, Any, Protocol, assert_never
 
 from suiro.clock import Clock, SystemClock
 from suiro.errors import AbortableError, FatalError, FencedError, ReplacedError, TransientError, UsageError
@@ -36,6 +36,9 @@ from suiro.spark.decide import (
     decide,
 )
 from suiro.spark.waiting import WAITED_FOR, Waiting
+
+if TYPE_CHECKING:
+    from suiro.spark.options import SinkOptions
 
 MARKER_TOPIC = "__txn_markers"
 ATTEMPTS = 5  # of a transaction that the brokers end although they are there, each after a fence
@@ -122,6 +125,19 @@ class Destination:
     missing_checkpoint: MissingCheckpoint = MissingCheckpoint.FAIL
     begins_after: str | None = None
     transaction_timeout_ms: int = 60_000
+
+    @classmethod
+    def of(cls, options: SinkOptions) -> Destination:
+        """Of a stream, which has an application id."""
+        assert options.application_id is not None
+        return cls(
+            application_id=options.application_id,
+            sink_name=options.sink_name,
+            missing_marker=options.missing_marker,
+            missing_checkpoint=options.missing_checkpoint,
+            begins_after=options.begins_after,
+            transaction_timeout_ms=options.transaction_timeout_ms,
+        )
 
     @property
     def transactional_id(self) -> str:

@@ -250,15 +250,7 @@ class _Sink:
     def __init__(self, options: SinkOptions) -> None:
         from suiro.client import Client
 
-        assert options.application_id is not None
-        self.destination = Destination(
-            application_id=options.application_id,
-            sink_name=options.sink_name,
-            missing_marker=options.missing_marker,
-            missing_checkpoint=options.missing_checkpoint,
-            begins_after=options.begins_after,
-            transaction_timeout_ms=options.transaction_timeout_ms,
-        )
+        self.destination = Destination.of(options)
         self.is_given_up = False
         self.staged: set[Path] = set()  # where the micro-batch lies that is being committed
         self._clock = SystemClock()

@@ -112,14 +112,13 @@ def boundary_of(
     Raises `CheckpointError` where the log knows the application and the checkpoint does not, or, asked to rebuild,
     where there is state already. Writes the boundary's file, and nothing else.
     """
-    from suiro.spark import MARKER_TOPIC
+    from suiro.spark import MARKER_TOPIC, Destination
 
     begun = Boundary.load(checkpoint)
     if begun is not None:
         if not has_offsets(checkpoint):
             # Which topics these were is noted with the first plan.
-            assert sink.application_id is not None
-            check_log(client, begun, sink.application_id)
+            check_log(client, begun, sink)
         return begun
     if has_offsets(checkpoint):
         if rebuild:
@@ -128,10 +127,11 @@ def boundary_of(
                 "without rebuild to go on with it, or move this directory away first"
             )
         return None
-    assert sink.application_id is not None
     if rebuild:
         # Whoever still writes with this application id is fenced, and what it left open is over.
-        client.transaction(_transactional_id(sink), timeout_ms=sink.transaction_timeout_ms).init()
+        client.transaction(
+            Destination.of(sink).transactional_id, timeout_ms=sink.transaction_timeout_ms
+        ).init()
     committed = _committed(client, sink, is_stable=rebuild)
     if not committed:
         return None
@@ -140,7 +140,7 @@ def boundary_of(
     # Until the first micro-batch from here is written, another driver may go on: it has to find this very marker.
     marker = committed.get((MARKER_TOPIC, 0))
     boundary = replace(_of_topics(committed, topics), marker="" if marker is None else marker.metadata)
-    check_log(client, boundary, sink.application_id)
+    check_log(client, boundary, sink)
     boundary.save(checkpoint)
     return boundary
 
@@ -191,22 +191,10 @@ def has_offsets(checkpoint: Path) -> bool:
     return places.is_dir() and any(item.name.isdecimal() for item in places.iterdir())
 
 
-def _group(sink: SinkOptions) -> str:
-    from suiro.spark import Destination
-
-    assert sink.application_id is not None
-    return Destination(application_id=sink.application_id, sink_name=sink.sink_name).group
-
-
-def _transactional_id(sink: SinkOptions) -> str:
-    from suiro.spark import Destination
-
-    assert sink.application_id is not None
-    return Destination(application_id=sink.application_id, sink_name=sink.sink_name).transactional_id
-
-
 def _committed(client: Any, sink: SinkOptions, *, is_stable: bool) -> dict[TopicPartition, Any]:
-    found = client.offset_fetch(_group(sink), None, require_stable=is_stable)
+    from suiro.spark import Destination
+
+    found = client.offset_fetch(Destination.of(sink).group, None, require_stable=is_stable)
     return {place: item for place, item in found.items() if item is not None}
 
 
@@ -230,7 +218,7 @@ def _gone(sink: SinkOptions, checkpoint: Path, committed: Mapping[TopicPartition
     )
 
 
-def check_log(client: Any, boundary: Boundary, application_id: str) -> None:
+def check_log(client: Any, boundary: Boundary, sink: SinkOptions) -> None:
     """Raises `CheckpointError` where the log does not have what was read. Warns of what retention has removed."""
     from suiro.client import EARLIEST, LATEST
 
@@ -245,7 +233,7 @@ def check_log(client: Any, boundary: Boundary, application_id: str) -> None:
             for topic, partition in short
         )
         raise CheckpointError(
-            f"the state of {application_id!r} cannot be rebuilt: {listed}. The topic was deleted and made again; take "
+            f"the state of {sink.application_id!r} cannot be rebuilt: {listed}. The topic was deleted and made again; take "
             "a new application id, which reads from the beginning"
         )
     for place in sorted(places):
@@ -254,7 +242,7 @@ def check_log(client: Any, boundary: Boundary, application_id: str) -> None:
             _log.warning(
                 "the rebuilt state of %r misses what retention removed: %s-%d begins at offset %d, and was read up "
                 "to %d",
-                application_id,
+                sink.application_id,
                 *place,
                 first,
                 boundary.offsets[place],

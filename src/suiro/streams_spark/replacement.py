@@ -64,8 +64,7 @@ def begin_to_follow(client: Any, sink: SinkOptions, topics: tuple[str, ...], che
             f"there is nothing to replace: application {sink.application_id!r} has committed no offsets on "
             f"{sink.bootstrap_servers}. Start it without --replace (in Python: replace=True)"
         )
-    assert sink.application_id is not None
-    check_log(client, boundary, sink.application_id)
+    check_log(client, boundary, sink)
     mark(checkpoint)
 
 
@@ -81,7 +80,7 @@ def follows(client: Any, sink: SinkOptions, topics: tuple[str, ...], checkpoint:
         return False
     _check_version(checkpoint)
     # Not the stable one: a transaction that nobody ends would be waited for, and the switch itself looks again.
-    marker = read_marker(client, _destination(sink), stable=False)
+    marker = read_marker(client, Destination.of(sink), stable=False)
     if marker is None or marker.lineage != query_id_of(str(checkpoint)):
         return True
     _save_boundary(client, sink, topics, checkpoint)
@@ -94,10 +93,10 @@ def require_not_replaced(client: Any, sink: SinkOptions, checkpoint: Path) -> No
     lineage = query_id_of(str(checkpoint))
     if lineage is None or newest_in(str(checkpoint), "commits") < 0:
         return
-    assert sink.application_id is not None
-    marker = read_marker(client, _destination(sink), stable=False)
+    destination = Destination.of(sink)
+    marker = read_marker(client, destination, stable=False)
     if marker is not None and marker.lineage != lineage:
-        raise replaced(sink.application_id, marker)
+        raise replaced(destination.application_id, marker)
 
 
 def switch(
@@ -111,7 +110,7 @@ def switch(
     """One attempt to take over; no query of this checkpoint may run. Afterwards the boundary is saved. False: the other
     one fenced in between, and nothing has changed. Raises what the cluster says; then it may be said again."""
     marker = _own_marker(checkpoint)
-    destination = _destination(sink)
+    destination = Destination.of(sink)
     reach("before_switch", marker.batch_id)
     transactions = client.transaction(
         destination.transactional_id, timeout_ms=destination.transaction_timeout_ms
@@ -151,15 +150,6 @@ def _save_boundary(client: Any, sink: SinkOptions, topics: tuple[str, ...], chec
             f"the committed offsets of {sink.application_id!r} are gone; they were there when it was followed"
         )
     boundary.save(checkpoint)
-
-
-def _destination(sink: SinkOptions) -> Destination:
-    assert sink.application_id is not None
-    return Destination(
-        application_id=sink.application_id,
-        sink_name=sink.sink_name,
-        transaction_timeout_ms=sink.transaction_timeout_ms,
-    )
 
 
 def _check_version(checkpoint: Path) -> None:
