@@ -13,7 +13,7 @@ from suiro.client.transaction import ProducerIdentity, TransactionalProducer
 from suiro.errors import KafkaError, TransientError
 from suiro.log.producer_state import ProducerStates
 from suiro.protocol.messages import ErrorCode
-from suiro.spark.committer import MARKER_TOPIC, Committer, Outcome, _Held
+from suiro.spark.committer import MARKER_TOPIC, Committer, Outcome, _Held, read_marker
 from suiro.spark.decide import Plan, Suppress, decide
 from tests.sim.query import Driver, Row
 
@@ -24,7 +24,7 @@ def ask_before_fencing(patch: Patch) -> None:
     """Rule 1."""
 
     def fence(self: Any, plan: Plan) -> _Held:
-        marker = self._read_marker(stable=True)
+        marker = read_marker(self._cluster, self._destination, stable=True)
         identity = self._transactions.init(None)
         self._held = _Held(identity=identity, marker=marker, run_id=plan.run_id, fresh=True)
         return self._held

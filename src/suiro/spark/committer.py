@@ -271,12 +271,9 @@ class Committer:
         self._reach("before_fence", plan.batch_id)
         identity = self._transactions.init(None)
         self._reach("after_fence", plan.batch_id)
-        held = _Held(identity=identity, marker=self._read_marker(stable=True), run_id=plan.run_id, fresh=True)
-        self._held = held
-        return held
-
-    def _read_marker(self, *, stable: bool) -> Marker | None:
-        return read_marker(self._cluster, self._destination, stable=stable)
+        marker = read_marker(self._cluster, self._destination, stable=True)
+        self._held = _Held(identity=identity, marker=marker, run_id=plan.run_id, fresh=True)
+        return self._held
 
     def _transact(self, micro_batch: MicroBatch) -> None:
         held, plan, transactions = self._held, micro_batch.plan, self._transactions
@@ -319,13 +316,8 @@ class Committer:
     def _forget_older_run(self, plan: Plan) -> None:
         held = self._held
         if held is not None:
-            same_run = held.run_id == plan.run_id
             # `fresh` is true only within the call that asked Kafka.
-            self._held = (
-                _Held(identity=held.identity, marker=held.marker, run_id=held.run_id, fresh=False)
-                if same_run
-                else None
-            )
+            self._held = replace(held, fresh=False) if held.run_id == plan.run_id else None
 
     def _yield_or_renew(self, plan: Plan, *, may_renew: bool) -> None:
         """Fenced: by another driver, which is the one to go on, by another worker process of this very run, or by the
@@ -340,7 +332,9 @@ class Committer:
             return
         if held is not None and not held.fresh:
             # A fence instead of waiting for the answer would take the id from a rival, without knowing.
-            marker = self._waiting.run("see who fenced", lambda: self._read_marker(stable=False))
+            marker = self._waiting.run(
+                "see who fenced", lambda: read_marker(self._cluster, self._destination, stable=False)
+            )
             if marker is not None and marker.run_id == plan.run_id:
                 return
             if marker is not None and marker.lineage != plan.lineage:

@@ -17,7 +17,7 @@ The marker travels inside the transaction, as metadata of a committed offset: it
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from enum import StrEnum
 from typing import Literal, assert_never
 
@@ -102,13 +102,8 @@ class Plan:
     end_digest: str
 
     def marker(self) -> Marker:
-        return Marker(
-            lineage=self.lineage,
-            batch_id=self.batch_id,
-            end_digest=self.end_digest,
-            start_digest=self.start_digest,
-            run_id=self.run_id,
-        )
+        """The one that its transaction leaves."""
+        return Marker(**asdict(self))
 
 
 @dataclass(frozen=True, slots=True)
