@@ -31,7 +31,15 @@ class PlannedOffsets:
     @property
     def positions(self) -> list[Positions]:
         """Of those sources that are ours."""
-        return _ours(self)
+        found = []
+        for text in self.sources:
+            try:
+                value: Any = json.loads(text) if text else None
+            except ValueError:
+                continue  # another source's own format
+            if isinstance(value, dict) and "@ids" in value:
+                found.append(Positions.from_json(value))
+        return found
 
     @property
     def digest(self) -> str:
@@ -54,7 +62,7 @@ def read_planned(checkpoint_location: str, batch_id: int) -> PlannedOffsets | No
 def same_cluster_offsets(planned: PlannedOffsets, topic_ids: dict[str, str]) -> dict[TopicPartition, int]:
     """Ends of those sources of ours that read the cluster with these topic ids (random, so: the same cluster)."""
     found: dict[TopicPartition, int] = {}
-    for positions in _ours(planned):
+    for positions in planned.positions:
         for (topic, partition), offset in positions.offsets.items():
             known = positions.topic_ids.get(topic)
             if known is not None and known == topic_ids.get(topic):
@@ -63,19 +71,7 @@ def same_cluster_offsets(planned: PlannedOffsets, topic_ids: dict[str, str]) -> 
 
 
 def source_topics(planned: PlannedOffsets) -> set[str]:
-    return {topic for positions in _ours(planned) for topic in positions.topic_ids}
-
-
-def _ours(planned: PlannedOffsets) -> list[Positions]:
-    found = []
-    for text in planned.sources:
-        try:
-            value: Any = json.loads(text) if text else None
-        except ValueError:
-            continue  # another source's own format
-        if isinstance(value, dict) and "@ids" in value:
-            found.append(Positions.from_json(value))
-    return found
+    return {topic for positions in planned.positions for topic in positions.topic_ids}
 
 
 def read_text(location: str) -> str | None:

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import hashlib
 import os
-import subprocess
 from collections.abc import Callable, Mapping
 from importlib.util import find_spec
 from pathlib import Path
@@ -60,7 +59,8 @@ def recorded(
         finally:
             spark.stop()
             gateway.proc.stdin.close()  # the JVM ends, and writes down what it had loaded
-            _wait(gateway.proc)
+            if not wait_or_kill(gateway.proc, EXIT_TIMEOUT_S):
+                raise FatalError(f"Java did not write its archive within {EXIT_TIMEOUT_S} s; try again")
         if not fresh.is_file():
             raise FatalError(
                 f"the Java in {java.path} wrote no archive of its classes; Spark starts without one"
@@ -74,11 +74,6 @@ def recorded(
     finally:
         fresh.unlink(missing_ok=True)
     return path
-
-
-def _wait(java: subprocess.Popen[bytes]) -> None:
-    if not wait_or_kill(java, EXIT_TIMEOUT_S):
-        raise FatalError(f"Java did not write its archive within {EXIT_TIMEOUT_S} s; try again")
 
 
 def _place(java: JavaHome, environment: Mapping[str, str]) -> tuple[Path, str]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import stat
 import tempfile
+from contextlib import suppress
 from pathlib import Path
 
 from suiro.errors import UsageError
@@ -19,10 +20,8 @@ _PRIVATE = 0o700
 def private_folder(purpose: str) -> Path:
     """`suiro-PURPOSE-UID`, made if need be. Raises UsageError where something else has the name, and OSError."""
     folder = Path(tempfile.gettempdir()) / f"suiro-{purpose}-{os.getuid()}"
-    try:
+    with suppress(FileExistsError):
         folder.mkdir(mode=_PRIVATE, parents=True)
-    except FileExistsError:
-        pass
     found = folder.lstat()
     if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.getuid():
         raise UsageError(

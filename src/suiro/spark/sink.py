@@ -26,7 +26,7 @@ from suiro.errors import FatalError
 from suiro.foundation.types import TopicPartition
 from suiro.spark import faults, staging
 from suiro.spark.barrier import BarrierCommitter, Report
-from suiro.spark.checkpoint import PlannedOffsets, names_in, read_planned, same_cluster_offsets, source_topics
+from suiro.spark.checkpoint import PlannedOffsets, newest_in, read_planned, same_cluster_offsets, source_topics
 from suiro.spark.committer import MARKER_TOPIC, Committer, Destination, MicroBatch, Outcome, TrailingRecord
 from suiro.spark.decide import Plan
 from suiro.spark.metrics import SinkCounts
@@ -234,14 +234,16 @@ def _planned(options: SinkOptions, identity: MicroBatchIdentity) -> tuple[Planne
 
 
 def _without_plan(checkpoint_location: str, batch_id: int) -> str:
-    offsets = f"{checkpoint_location.rstrip('/')}/offsets"
-    newest = max((int(name) for name in names_in(offsets) if name.isdigit()), default=-1)
+    newest = newest_in(checkpoint_location, "offsets")
     if newest > batch_id:  # this driver slept for so long that Spark keeps its micro-batch no more
         return (
             f"another driver took over {checkpoint_location}: it is at micro-batch {newest}, and the plan of "
             f"micro-batch {batch_id}, which this one was about to commit, is removed. This one writes nothing and stops"
         )
-    return f"{offsets}/{batch_id} is not there: is this query's checkpointLocation visible to the driver's Python?"
+    return (
+        f"{checkpoint_location.rstrip('/')}/offsets/{batch_id} is not there: is this query's checkpointLocation "
+        "visible to the driver's Python?"
+    )
 
 
 class _Sink:

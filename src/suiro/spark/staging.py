@@ -236,10 +236,8 @@ def remove(tasks: Sequence[StagedRecords]) -> None:
 
 
 def _remove_if_empty(directory: Path) -> None:
-    try:
+    with suppress(OSError):  # it has a later micro-batch's files, or is gone already
         directory.rmdir()
-    except OSError:
-        pass  # a later micro-batch's files, or gone already
 
 
 def _too_large_inline(size: int) -> str:
