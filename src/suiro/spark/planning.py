@@ -23,21 +23,29 @@ from suiro.spark.offsets import Positions, evenly_limited, limited, split_range
 from suiro.spark.options import EARLIEST, LATEST, Bound, SourceOptions
 
 SETTLE_MS = 10_000  # a new leader's last stable offset may be behind for a moment
-SETTLE_WAIT_S = 0.05
+SETTLE_WAIT_MS = 50
 METADATA_MAX_AGE_MS = 1_000
 SHORT_WAIT_MS = 25
 
 _log = logging.getLogger(__name__)
 
 
-class KafkaOffsets(Protocol):
-    """`suiro.client.Client`, as far as it is used here."""
+class SourceClient(Protocol):
+    """`suiro.client.Client`, as far as a source uses it."""
 
     def metadata(self, topics: Sequence[str] | None = None) -> Mapping[str, Any]: ...
     def list_offsets(
         self, wanted: Mapping[TopicPartition, int], *, read_committed: bool = False
     ) -> Mapping[TopicPartition, Any]: ...
-    def fetch(self, offsets: Mapping[TopicPartition, int], **limits: Any) -> Mapping[TopicPartition, Any]: ...
+    def fetch(
+        self,
+        offsets: Mapping[TopicPartition, int],
+        *,
+        read_committed: bool,
+        max_bytes: int,
+        partition_max_bytes: int,
+        max_wait_ms: int,
+    ) -> Mapping[TopicPartition, Any]: ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,10 +74,6 @@ class Pace(Protocol):
         ...
 
 
-class Pause(Protocol):
-    def __call__(self, seconds: float, /) -> object: ...
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OffsetRange:
     """Records `[start, end)` of a partition: what one task reads."""
@@ -89,11 +93,10 @@ class _Known:
 
 
 class Planner:
-    def __init__(self, client: KafkaOffsets, options: SourceOptions, *, clock: Clock, pause: Pause) -> None:
-        self._client = client
+    def __init__(self, client: SourceClient, options: SourceOptions, *, clock: Clock) -> None:
+        self.client = client
         self._options = options
         self._clock = clock
-        self._pause = pause
         self._known: _Known | None = None
         self._confirmed: Mapping[TopicPartition, int] = {}  # ends that Kafka told this process
         self.newest: Positions | None = None  # what there was to read when `latest` was last asked
@@ -209,7 +212,7 @@ class Planner:
         if wait_ms <= 0 or not offsets:
             return False
         try:
-            found = self._client.fetch(
+            found = self.client.fetch(
                 offsets,
                 read_committed=self._options.read_committed,
                 max_wait_ms=wait_ms,
@@ -288,11 +291,11 @@ class Planner:
         subscription = self._options.subscription
         named = set(subscription.topics) | {topic for topic, _ in subscription.assigned} | set(topics or ())
         if subscription.pattern is not None:
-            infos = self._client.metadata(None)
+            infos = self.client.metadata(None)
             matches = re.compile(subscription.pattern).fullmatch
             infos = {name: info for name, info in infos.items() if matches(name) and not info.internal}
         else:
-            infos = self._client.metadata(sorted(named))
+            infos = self.client.metadata(sorted(named))
             if not missing_ok and topics is None:
                 self._require(named, infos)
         places = {(name, item.partition) for name, info in infos.items() for item in info.partitions}
@@ -323,7 +326,7 @@ class Planner:
     def _list(self, places: Collection[TopicPartition], what: int) -> dict[TopicPartition, int]:
         if not places:
             return {}
-        listed = self._client.list_offsets(
+        listed = self.client.list_offsets(
             dict.fromkeys(places, what), read_committed=self._options.read_committed
         )
         return {place: item.offset for place, item in listed.items()}
@@ -350,7 +353,7 @@ class Planner:
     def _at_time(
         self, times: Mapping[TopicPartition, int], bound: Bound, option: str
     ) -> dict[TopicPartition, int]:
-        listed = self._client.list_offsets(times, read_committed=self._options.read_committed)
+        listed = self.client.list_offsets(times, read_committed=self._options.read_committed)
         later = [place for place, item in listed.items() if item.offset < 0]
         if later and not bound.none_is_latest:
             named = ", ".join(f"{_name(place)} ({times[place]})" for place in sorted(later))
@@ -412,12 +415,12 @@ class Planner:
                     self._lost(f"{_name(place)} ends at {ends[place]}; it was read up to {begins[place]}")
                 return {place: max(end, begins.get(place, 0)) for place, end in ends.items()}
             self._check_topics(known)
-            self._pause(SETTLE_WAIT_S)
+            self._clock.sleep_ms(SETTLE_WAIT_MS)
 
     def _check_topics(self, known: _Known) -> None:
         """A log that became shorter is most often a topic made again: say so at once."""
         topics = sorted({topic for topic, _ in known.partitions})
-        infos = self._client.metadata(topics)
+        infos = self.client.metadata(topics)
         for topic in topics:
             info = infos.get(topic)
             now = info.topic_id.hex if info is not None and info.topic_id is not None else None
@@ -438,7 +441,7 @@ class Planner:
                 return reachable | now
             if self._clock.monotonic_ms() >= deadline:
                 return reachable | now
-            self._pause(SETTLE_WAIT_S)
+            self._clock.sleep_ms(SETTLE_WAIT_MS)
 
     def _lost(self, what: str) -> None:
         if self._options.fail_on_data_loss:

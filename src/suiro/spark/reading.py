@@ -6,11 +6,11 @@ Bytes are fetched and decoded one step ahead of what Spark takes, in a second th
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import cache
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -18,10 +18,9 @@ import pyarrow.compute as pc
 
 from suiro.clock import Clock
 from suiro.errors import CorruptRecordError, DataLossError, DeadlineExceededError, OffsetOutOfRangeError
-from suiro.foundation.types import TopicPartition
 from suiro.protocol import columnar
 from suiro.protocol.record_batch import iter_headers
-from suiro.spark.planning import OffsetRange
+from suiro.spark.planning import OffsetRange, SourceClient
 
 FETCH_WAIT_MS = 500
 STALLED_AFTER_MS = 120_000
@@ -46,20 +45,6 @@ ARROW_SCHEMA = pa.schema(
 ARROW_SCHEMA_WITH_HEADERS = ARROW_SCHEMA.append(pa.field("headers", _HEADERS))
 
 
-class FetchesRecords(Protocol):
-    """`suiro.client.Client`, as far as it is used here."""
-
-    def fetch(
-        self,
-        offsets: Mapping[TopicPartition, int],
-        *,
-        read_committed: bool,
-        max_bytes: int,
-        partition_max_bytes: int,
-        max_wait_ms: int,
-    ) -> Mapping[TopicPartition, Any]: ...
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReadSettings:
     include_headers: bool = False
@@ -70,7 +55,7 @@ class ReadSettings:
 
 
 def read_range(
-    client: FetchesRecords, wanted: OffsetRange, settings: ReadSettings, clock: Clock
+    client: SourceClient, wanted: OffsetRange, settings: ReadSettings, clock: Clock
 ) -> Iterator[pa.RecordBatch]:
     """Every committed record of the range, in order. Raises `DataLossError` where offsets are gone."""
     for rows in _read_ahead(_StepInSchema(client, wanted, settings, clock), wanted):
@@ -79,7 +64,7 @@ def read_range(
 
 
 def read_columns(
-    client: FetchesRecords, wanted: OffsetRange, settings: ReadSettings, clock: Clock
+    client: SourceClient, wanted: OffsetRange, settings: ReadSettings, clock: Clock
 ) -> Iterator[pa.RecordBatch]:
     """The same as the log has them: key, value, offset, timestamp (ms), and headers when asked for. One batch for
     each answer of the broker."""
@@ -109,7 +94,7 @@ def _read_ahead(step: _Step, wanted: OffsetRange) -> Iterator[pa.RecordBatch]:
 class _Step:
     """Fetches and decodes once: position in, (rows, next position) out."""
 
-    def __init__(self, client: FetchesRecords, wanted: OffsetRange, settings: ReadSettings, clock: Clock):
+    def __init__(self, client: SourceClient, wanted: OffsetRange, settings: ReadSettings, clock: Clock):
         self._client = client
         self._wanted = wanted
         self._settings = settings
@@ -198,8 +183,8 @@ class _StepInSchema(_Step):
         columns = [
             rows.column("key"),
             rows.column("value"),
-            _repeated_text(self._wanted.topic, _rounded(count)).slice(0, count),
-            _repeated_number(self._wanted.partition, _rounded(count)).slice(0, count),
+            _repeated(self._wanted.topic, count),
+            _repeated(self._wanted.partition, count),
             offsets,
             micros,
             _timestamp_types(data, offsets),
@@ -214,18 +199,13 @@ class _StepInSchema(_Step):
         return pa.RecordBatch.from_pylist([], schema=schema)
 
 
-def _rounded(count: int) -> int:
-    return 1 << max(10, (count - 1).bit_length())
+def _repeated(value: str | int, count: int) -> pa.Array:
+    return _column_of(value, 1 << max(10, (count - 1).bit_length())).slice(0, count)
 
 
 @cache
-def _repeated_text(text: str, count: int) -> pa.Array:
-    return pa.repeat(pa.scalar(text, pa.string()), count)
-
-
-@cache
-def _repeated_number(number: int, count: int) -> pa.Array:
-    return pa.repeat(pa.scalar(number, pa.int32()), count)
+def _column_of(value: str | int, count: int) -> pa.Array:
+    return pa.repeat(pa.scalar(value, pa.string() if isinstance(value, str) else pa.int32()), count)
 
 
 def _timestamp_types(data: Any, offsets: pa.Array) -> pa.Array:
@@ -239,7 +219,7 @@ def _timestamp_types(data: Any, offsets: pa.Array) -> pa.Array:
             types.append(kind)
     count = len(offsets)
     if len(types) == 1:
-        return _repeated_number(types[0], _rounded(count)).slice(0, count)
+        return _repeated(types[0], count)
     index = np.searchsorted(np.array(firsts, np.int64), offsets.to_numpy(), side="right") - 1
     return pa.array(np.array(types, np.int32)[index])
 

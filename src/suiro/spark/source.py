@@ -8,7 +8,6 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from threading import Event
 from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.datasource import (
@@ -99,7 +98,7 @@ class BatchReader(DataSourceReader):
         from suiro.client import Client
 
         with Client(self._options.bootstrap_servers, settings=self._options.client_settings) as client:
-            ranges = _planner(client, self._options).batch_ranges()
+            ranges = Planner(client, self._options, clock=SystemClock()).batch_ranges()
         return [RangePartition(item) for item in ranges]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
@@ -116,7 +115,6 @@ class PlanningReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._given = given
         self._client: Any = None
         self._plan: Planner | None = None
-        self._patient_client: RetryingClient | None = None
         self._initial: dict[str, Any] | None = None
         self._frozen: Positions | None = None
         self._is_given_up = False
@@ -174,22 +172,16 @@ class PlanningReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     @property
     def _planner(self) -> Planner:
         if self._plan is None:
-            # A wrong address is told at the start of a query; later it is a log that is away.
+            clock = SystemClock()
             waiting = Waiting(
-                clock=SystemClock(),
+                clock=clock,
                 limit_ms=self._options.waiting_limit_ms,
                 is_wanted=lambda: not self._is_given_up,
             )
-            self._patient_client = RetryingClient(self._connected, waiting, waits_at_first=False)
-            self._plan = _planner(self._patient_client, self._options)
+            # A wrong address is told at the start of a query; later it is a log that is away.
+            client = RetryingClient(self._connected, waiting, waits_at_first=False)
+            self._plan = Planner(client, self._options, clock=clock)
         return self._plan
-
-    @property
-    def _patient(self) -> RetryingClient:
-        """The planner's client."""
-        assert self._planner is not None
-        assert self._patient_client is not None
-        return self._patient_client
 
 
 class StreamReader(PlanningReader):
@@ -249,10 +241,6 @@ class StreamReader(PlanningReader):
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         return _read(self._options, partition.value, waits=True)
-
-
-def _planner(client: Any, options: SourceOptions) -> Planner:
-    return Planner(client, options, clock=SystemClock(), pause=Event().wait)
 
 
 def _read(

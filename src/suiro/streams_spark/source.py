@@ -118,7 +118,7 @@ class TopologyReader(PlanningReader):
         program = self._program
         if not program.follows:
             return program.boundary
-        found = committed_boundary(self._patient, program.sink, program.plan.topics, is_stable=False)
+        found = committed_boundary(self._planner.client, program.sink, program.plan.topics, is_stable=False)
         if found is None:
             raise CheckpointError(
                 f"the committed offsets of {program.sink.application_id!r} are gone: there is nothing to replace. "

@@ -94,12 +94,7 @@ class Log:
 def planner(log: Log, **options: str) -> Planner:
     topics = {} if "subscribePattern" in options else {"subscribe": "a"}
     parsed = SourceOptions.parse({"kafka.bootstrap.servers": "h:1"} | topics | options)
-    clock = ManualClock()
-
-    def pause(seconds: float) -> None:
-        clock.advance(max(1, int(seconds * 1000)))
-
-    return Planner(log, parsed, clock=clock, pause=pause)
+    return Planner(log, parsed, clock=ManualClock())
 
 
 def at(offsets: dict[tuple[str, int], int], *, topic_id: UUID = ID) -> Positions:
@@ -172,7 +167,7 @@ def test_a_topic_that_does_not_exist_is_named() -> None:
 def test_a_pattern_matches_whole_names_and_no_internal_topic() -> None:
     log = Log({("ab", 0): (0, 1), ("abc", 0): (0, 1), ("__ab", 0): (0, 1)})
     parsed = SourceOptions.parse({"kafka.bootstrap.servers": "h:1", "subscribePattern": ".*ab"})
-    found = Planner(log, parsed, clock=ManualClock(), pause=lambda _: None).batch_ranges()
+    found = Planner(log, parsed, clock=ManualClock()).batch_ranges()
     assert found == [span(0, 0, 1, "ab")]
 
 

@@ -114,7 +114,7 @@ def reader(
     monkeypatch.setattr(source, "load", lambda _: made)
     monkeypatch.setattr(source, "SystemClock", lambda: log.clock)
     found = TopologyReader("", waits=waits)
-    found._plan = Planner(log, options, clock=log.clock, pause=lambda s: log.clock.advance(int(s * 1000)))
+    found._plan = Planner(log, options, clock=log.clock)
     return found
 
 
@@ -203,7 +203,6 @@ def following(
 ) -> tuple[TopologyReader, list[Boundary]]:
     """What the group has committed, look after look."""
     found = reader(monkeypatch, log, follows=True, sink=SINK)
-    found._patient_client = log  # type: ignore[assignment]
     told = list(committed)
     monkeypatch.setattr(
         source, "committed_boundary", lambda *_, **__: told.pop(0) if len(told) > 1 else told[0]
