@@ -25,6 +25,7 @@ from typing import Any
 
 from suiro.clock import monotonic_s, sleep_s
 from suiro.foundation.process import kill
+from suiro.spark.java import set_in
 
 LOOK_S = 0.01
 START_S = 120.0
@@ -88,18 +89,21 @@ def take(settings: Mapping[str, str], environment: Mapping[str, str]) -> None:
         started.end()
         return
     from pyspark import SparkContext
-    from pyspark.java_gateway import launch_gateway
 
-    named = {"PYSPARK_GATEWAY_PORT": str(reached_by[0]), "PYSPARK_GATEWAY_SECRET": reached_by[1]}
-    os.environ.update(named)
     try:
-        gateway: Any = launch_gateway()  # type: ignore[no-untyped-call]
+        gateway = gateway_at(*reached_by)
     finally:
-        for name in named:
-            del os.environ[name]
         shutil.rmtree(started.folder, ignore_errors=True)
     gateway.proc = started.process
     SparkContext._ensure_initialized(gateway=gateway)
+
+
+def gateway_at(port: int, secret: str) -> Any:
+    """PySpark's gateway to a Java that runs."""
+    from pyspark.java_gateway import launch_gateway
+
+    with set_in(os.environ, PYSPARK_GATEWAY_PORT=str(port), PYSPARK_GATEWAY_SECRET=secret):
+        return launch_gateway()  # type: ignore[no-untyped-call]
 
 
 def _is_first() -> bool:

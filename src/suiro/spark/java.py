@@ -118,15 +118,23 @@ def launching(java: JavaHome, environment: MutableMapping[str, str]) -> Iterator
     except OSError:
         yield
         return
-    before = environment.get("JAVA_HOME")
-    environment["JAVA_HOME"] = str(home)
+    with set_in(environment, JAVA_HOME=str(home)):
+        yield
+
+
+@contextmanager
+def set_in(environment: MutableMapping[str, str], **values: str) -> Iterator[None]:
+    """Inside, these variables are set; afterwards they are as before."""
+    before = {name: environment.get(name) for name in values}
+    environment.update(values)
     try:
         yield
     finally:
-        if before is None:
-            environment.pop("JAVA_HOME", None)
-        else:
-            environment["JAVA_HOME"] = before
+        for name, value in before.items():
+            if value is None:
+                environment.pop(name, None)
+            else:
+                environment[name] = value
 
 
 def _without_vectors(runtime: Path, version: int, environment: Mapping[str, str]) -> Path:

@@ -38,7 +38,7 @@ from pathlib import Path
 
 from suiro.foundation.process import wait_or_kill
 from suiro.spark import python_stub
-from suiro.spark.java import cache_directory, write_script
+from suiro.spark.java import cache_directory, set_in, write_script
 from suiro.spark.python_groups import ProcessGroups
 from suiro.spark.python_stub import ANSWER_S, FOLDER, NUMBER_BYTES, SERVER, asked
 from suiro.spark.worker_daemon import PRELOADED, ends_with_its_task
@@ -83,15 +83,9 @@ def python_for_spark() -> Iterator[None]:
         yield
         return
     address = _Server.address()
-    before = {name: os.environ[name] for name in _VARIABLES}
-    os.environ.update(dict.fromkeys(_VARIABLES, str(quick)))
-    if address is not None:
-        os.environ[SERVER] = address
-    try:
+    values = dict.fromkeys(_VARIABLES, str(quick)) | ({} if address is None else {SERVER: address})
+    with set_in(os.environ, **values):
         yield
-    finally:
-        os.environ.update(before)
-        os.environ.pop(SERVER, None)
 
 
 def launcher(environment: Mapping[str, str]) -> Path | None:

@@ -10,18 +10,16 @@ import os
 import signal
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from pyspark import SparkConf, SparkContext
-from pyspark.java_gateway import launch_gateway
 from pyspark.sql import SparkSession
 
+from suiro.spark.early_java import gateway_at
+from suiro.spark.java import set_in
 from suiro.spark.python_server import launcher
 from suiro.spark.python_stub import FOLDER, LOG
 from suiro.spark.session import quiet, register
-
-if TYPE_CHECKING:
-    from py4j.java_gateway import JavaGateway
 
 
 def session_on_shared_jvm(
@@ -31,8 +29,8 @@ def session_on_shared_jvm(
     for it run in `folder`, and print into `log`. None where `settings` has one that is not a session's own: it is of a
     JVM, which this program must have alone.
     """
-    gateway = _gateway(port, secret)
-    jvm: Any = gateway.jvm
+    gateway = gateway_at(port, secret)
+    jvm = gateway.jvm
     root = jvm.org.apache.spark.sql.classic.SparkSession.getDefaultSession().get()
     if not all(root.conf().isModifiable(name) for name in settings):
         gateway.shutdown()
@@ -58,34 +56,18 @@ def is_jvm_gone() -> bool:
         return True
 
 
-def _gateway(port: int, secret: str) -> JavaGateway:
-    named = {"PYSPARK_GATEWAY_PORT": str(port), "PYSPARK_GATEWAY_SECRET": secret}
-    os.environ.update(named)
-    try:
-        return launch_gateway()  # type: ignore[no-untyped-call]
-    finally:
-        for name in named:
-            del os.environ[name]
-
-
-def _context(gateway: JavaGateway, root: Any) -> SparkContext:
-    jvm: Any = gateway.jvm
-    java_context = root.sparkContext()
-    before = os.environ.get("PYSPARK_PYTHON")
+def _context(gateway: Any, root: Any) -> SparkContext:
+    jvm, java_context = gateway.jvm, root.sparkContext()
     interrupted = signal.getsignal(signal.SIGINT)
-    os.environ["PYSPARK_PYTHON"] = str(launcher(os.environ))
     try:
-        return SparkContext(
-            gateway=gateway,
-            jsc=jvm.JavaSparkContext(java_context),
-            conf=SparkConf(_jvm=jvm, _jconf=java_context.conf()),
-        )
+        with set_in(os.environ, PYSPARK_PYTHON=str(launcher(os.environ))):
+            return SparkContext(
+                gateway=gateway,
+                jsc=jvm.JavaSparkContext(java_context),
+                conf=SparkConf(_jvm=jvm, _jconf=java_context.conf()),
+            )
     finally:
         signal.signal(signal.SIGINT, interrupted)  # PySpark's cancels the jobs of all programs
-        if before is None:
-            del os.environ["PYSPARK_PYTHON"]
-        else:
-            os.environ["PYSPARK_PYTHON"] = before
 
 
 class _OfProgram(SparkSession):
