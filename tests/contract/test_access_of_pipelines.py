@@ -27,8 +27,10 @@ from suiro.client import Client, NewTopic
 from suiro.errors import RefusedError, SuiroError
 from suiro.spark.committer import MARKER_TOPIC
 from suiro.spark.options import SinkOptions, SourceOptions
-from suiro.spark.sink import MicroBatchIdentity, commit_micro_batch, stage
+from suiro.spark.reports import MicroBatchIdentity
+from suiro.spark.sink import commit_micro_batch
 from suiro.spark.source import StreamReader
+from suiro.spark.stage import stage
 
 GUIDE = Path(__file__).parents[2] / "docs" / "guides" / "grow.md"
 SETTINGS = {

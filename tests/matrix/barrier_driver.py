@@ -23,7 +23,8 @@ from suiro.spark.connections import lease, partition_counter
 from suiro.spark.decide import Plan
 from suiro.spark.encoding import encoded_rows
 from suiro.spark.options import SinkOptions
-from suiro.spark.sink import MicroBatchIdentity, commit_sent
+from suiro.spark.reports import MicroBatchIdentity
+from suiro.spark.sink import commit_sent
 from suiro.spark.waiting import Waiting
 from tests.matrix.driver import PARTITIONS, TASK_FAILURES_MAX, Job, Query, Worker, WorkerDied, rows_of_task
 

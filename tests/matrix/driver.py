@@ -32,7 +32,9 @@ from suiro.errors import FatalError, FencedError, TransientError, UsageError
 from suiro.spark import faults
 from suiro.spark.offsets import Positions
 from suiro.spark.options import SinkOptions
-from suiro.spark.sink import CommitMessage, MicroBatchIdentity, StreamWriter, commit_micro_batch, stage
+from suiro.spark.reports import CommitMessage, MicroBatchIdentity
+from suiro.spark.sink import StreamWriter, commit_micro_batch
+from suiro.spark.stage import stage
 from suiro.views.cuts import CutWriter
 
 DONE, STOPPED, FENCED, REFUSED, GAVE_UP, SUPERSEDED = 0, 3, 4, 5, 6, 7

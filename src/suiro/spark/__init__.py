@@ -9,15 +9,14 @@
   `workers`: whether a session's workers run the same Python.
 - `shared_jvm`, `shared_session`, `python_groups`: several programs on one JVM.
 - `options`: what may be said. `offsets`, `planning`: which records a micro-batch reads. `reading`: a task's work.
-- `sink`: what Spark calls. `encoding`, `staging`: a task's records on their way to the driver. `checkpoint`: Spark's
-  own record of source offsets. `committer`, `decide`: one transaction per micro-batch, and whether to write it.
+- `sink`: what Spark calls. `stage`, `encoding`, `staging`: a task's records on their way to the driver. `checkpoint`:
+  Spark's own record of source offsets. `committer`, `decide`: one transaction per micro-batch, and whether to write it.
 - `reports`: what tasks tell the driver, as bytes.
 - `barrier`: the same transaction where the tasks send the records themselves. `barrier_stage`: that, in Spark.
 - `connector`: what becomes of the options of Spark's own connector. `adoption`: takes over its checkpoint.
 - `metrics`: what a query does, in numbers, for Prometheus too.
 - `avro`: `from_avro` and `to_avro` for columns, by a schema registry.
-- `foreach_batch`: the same for `foreachBatch`. `stage`: for tasks that make their own records. `connections`: clients
-  kept between tasks. `faults`: for tests.
+- `foreach_batch`: the same for `foreachBatch`. `connections`: clients kept between tasks. `faults`: for tests.
 
 Spark's workers import this at every start, so it imports nothing by itself.
 """
@@ -53,16 +52,10 @@ if TYPE_CHECKING:
     from suiro.spark.planning import Allowance, OffsetRange, Pace
     from suiro.spark.python_server import can_share_jvm
     from suiro.spark.reading import ReadSettings, read_columns
-    from suiro.spark.reports import PackedReport, commit_of, pack_commit
+    from suiro.spark.reports import CommitMessage, MicroBatchIdentity, PackedReport, commit_of, pack_commit
     from suiro.spark.session import java_started_early, register, require_classic, spark_session
     from suiro.spark.shared_session import is_jvm_gone, session_on_shared_jvm
-    from suiro.spark.sink import (
-        CommitMessage,
-        MicroBatchIdentity,
-        TrailingRecordOf,
-        commit_micro_batch,
-        retries_of,
-    )
+    from suiro.spark.sink import TrailingRecordOf, commit_micro_batch, retries_of
     from suiro.spark.source import PlanningReader
     from suiro.spark.stage import StageOfTask
     from suiro.spark.staging import StagedRecords
@@ -145,10 +138,10 @@ __getattr__ = on_first_use(
         "planning": "Allowance OffsetRange Pace",
         "python_server": "can_share_jvm",
         "reading": "ReadSettings read_columns",
-        "reports": "PackedReport commit_of pack_commit",
+        "reports": "CommitMessage MicroBatchIdentity PackedReport commit_of pack_commit",
         "session": "java_started_early register require_classic spark_session",
         "shared_session": "is_jvm_gone session_on_shared_jvm",
-        "sink": "CommitMessage MicroBatchIdentity TrailingRecordOf commit_micro_batch retries_of",
+        "sink": "TrailingRecordOf commit_micro_batch retries_of",
         "source": "PlanningReader",
         "stage": "StageOfTask",
         "staging": "StagedRecords",

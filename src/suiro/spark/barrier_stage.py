@@ -22,7 +22,9 @@ from suiro.spark.connections import lease, partition_counter
 from suiro.spark.decide import Plan
 from suiro.spark.encoding import encoded_rows
 from suiro.spark.options import SinkOptions
-from suiro.spark.sink import MicroBatchIdentity, commit_sent, task_properties
+from suiro.spark.reports import MicroBatchIdentity
+from suiro.spark.sink import commit_sent
+from suiro.spark.stage import task_properties
 from suiro.spark.waiting import Waiting
 
 if TYPE_CHECKING:

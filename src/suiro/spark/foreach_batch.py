@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import DataFrame
 
+    from suiro.spark.reports import CommitMessage, MicroBatchIdentity
+
 _INSTEAD = (
     'Rows that are only appended are written by writeStream.format("suiro"), exactly once too; a job that needs '
     "foreachBatch connects to a master of its own (SparkSession.builder.master(...))"
@@ -34,67 +36,52 @@ def exactly_once(options: Mapping[str, str]) -> Callable[[DataFrame, int], None]
     require_classic("exactly_once(...)", instead=_INSTEAD)
 
     def write(rows: DataFrame, batch_id: int) -> None:
-        from suiro.spark.reports import unpack_commit
-        from suiro.spark.sink import CommitMessage, MicroBatchIdentity, commit_micro_batch
-        from suiro.spark.sink import _check_schema as check_schema
+        from suiro.spark.reports import MicroBatchIdentity
+        from suiro.spark.sink import check_schema, commit_micro_batch
 
         require_classic("exactly_once(...)", rows, instead=_INSTEAD)
         check_schema(rows.schema, parsed)
-        query_id, run_id = _query(rows)
-        _require_first_call(parsed, (query_id, run_id, batch_id))
-        identity = MicroBatchIdentity(query_id=query_id, run_id=run_id, batch_id=batch_id)
+        identity = MicroBatchIdentity.of_rows(rows, batch_id)
+        if not identity.query_id:
+            raise UsageError(
+                "exactly_once(...) was called outside of foreachBatch: there is no query to be exact for"
+            )
+        destination = parsed.bootstrap_servers, parsed.application_id, parsed.sink_name
+        if _written.get(destination) == identity:
+            # A second transaction of one micro-batch finds the marker of the first and is left out, its rows with it.
+            raise UsageError(
+                f"exactly_once(...) was called twice for micro-batch {batch_id}: the second call's rows would be taken "
+                "for written already. Join what belongs together with unionByName and a topic column, and write it in "
+                "one call"
+            )
         if parsed.producer_tasks is not None:
             from suiro.spark.barrier_stage import send_from_tasks
 
             send_from_tasks(rows, parsed, identity)
-            _written[_destination(parsed)] = (query_id, run_id, batch_id)
-            return
-
-        def stage_task(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-            import pyarrow
-
-            from suiro.spark.reports import pack_commit
-            from suiro.spark.sink import stage, task_properties
-
-            message = stage(batches, parsed, identity, task_properties())
-            yield pyarrow.record_batch([pyarrow.array([pack_commit(message)])], names=["message"])
-
-        collected = rows.mapInArrow(stage_task, "message binary").collect()
-        messages = [unpack_commit(bytes(row.message)) for row in collected]
-        if not messages:
-            from suiro.spark.staging import StagedRecords
-
-            messages = [CommitMessage(StagedRecords(), identity, None)]
-        commit_micro_batch(messages, batch_id, parsed)
-        _written[_destination(parsed)] = (query_id, run_id, batch_id)
+        else:
+            commit_micro_batch(_staged(rows, parsed, identity), batch_id, parsed)
+        _written[destination] = identity
 
     return write
 
 
-_written: dict[tuple[str, str | None, str], tuple[str, str, int]] = {}
-"""What this process wrote last: destination -> (query, run, micro-batch)."""
+def _staged(rows: DataFrame, options: SinkOptions, identity: MicroBatchIdentity) -> list[CommitMessage]:
+    """Has Spark's tasks encode and stage the rows."""
+    from suiro.spark.reports import CommitMessage, pack_commit, unpack_commit
+    from suiro.spark.staging import StagedRecords
+
+    def stage_task(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        import pyarrow
+
+        from suiro.spark.stage import stage, task_properties
+
+        message = stage(batches, options, identity, task_properties())
+        yield pyarrow.record_batch([pyarrow.array([pack_commit(message)])], names=["message"])
+
+    collected = rows.mapInArrow(stage_task, "message binary").collect()
+    messages = [unpack_commit(bytes(row.message)) for row in collected]
+    return messages or [CommitMessage(StagedRecords(), identity, None)]
 
 
-def _require_first_call(options: SinkOptions, micro_batch: tuple[str, str, int]) -> None:
-    """A second transaction of one micro-batch finds the marker of the first and is left out, its rows with it."""
-    if _written.get(_destination(options)) == micro_batch:
-        raise UsageError(
-            f"exactly_once(...) was called twice for micro-batch {micro_batch[2]}: the second call's rows would be "
-            "taken for written already. Join what belongs together with unionByName and a topic column, and write it "
-            "in one call"
-        )
-
-
-def _destination(options: SinkOptions) -> tuple[str, str | None, str]:
-    return options.bootstrap_servers, options.application_id, options.sink_name
-
-
-def _query(rows: DataFrame) -> tuple[str, str]:
-    context = rows.sparkSession.sparkContext
-    query_id = context.getLocalProperty("sql.streaming.queryId")
-    run_id = context.getLocalProperty("spark.jobGroup.id")
-    if not query_id:
-        raise UsageError(
-            "exactly_once(...) was called outside of foreachBatch: there is no query to be exact for"
-        )
-    return query_id, run_id or ""
+_written: dict[tuple[str, str | None, str], MicroBatchIdentity] = {}
+"""The micro-batch that this process wrote last, by destination."""

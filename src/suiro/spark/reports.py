@@ -10,15 +10,56 @@ import json
 import struct
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+from pyspark.sql.datasource import WriterCommitMessage
 
 from suiro.errors import FatalError
-from suiro.spark.sink import CommitMessage, MicroBatchIdentity
 from suiro.spark.staging import StagedRecords
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
 
 FORMAT_VERSION = 1
 _HEAD = struct.Struct(">BI")
 _COMMIT = "commit"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MicroBatchIdentity:
+    """As Spark tells its tasks. `query_id` is kept in the checkpoint, `run_id` is new at every start."""
+
+    query_id: str
+    run_id: str
+    batch_id: int
+
+    @classmethod
+    def of_task(cls, properties: Mapping[str, str]) -> MicroBatchIdentity:
+        """`properties`: of a task (`stage.task_properties`)."""
+        return cls(
+            query_id=properties["sql.streaming.queryId"],
+            run_id=properties.get("spark.jobGroup.id", ""),
+            batch_id=int(properties["streaming.sql.batchId"]),
+        )
+
+    @classmethod
+    def of_rows(cls, rows: DataFrame, batch_id: int) -> MicroBatchIdentity:
+        """In `foreachBatch`. `query_id` is empty outside of it."""
+        context = rows.sparkSession.sparkContext
+        return cls(
+            query_id=context.getLocalProperty("sql.streaming.queryId") or "",
+            run_id=context.getLocalProperty("spark.jobGroup.id") or "",
+            batch_id=batch_id,
+        )
+
+
+@dataclass(frozen=True)
+class CommitMessage(WriterCommitMessage):
+    """A task's result: where its records are, and whose they are."""
+
+    records: StagedRecords
+    identity: MicroBatchIdentity
+    staging_directory: str | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +112,7 @@ def pack_commit(message: CommitMessage) -> bytes:
         "size_bytes": records.size_bytes,
         "path": records.path,
         "is_inline": records.inline is not None,
-        "identity": None if message.identity is None else asdict(message.identity),
+        "identity": asdict(message.identity),
         "staging_directory": message.staging_directory,
     }
     return PackedReport(_COMMIT, fields, (records.digests, records.inline or b"")).pack()
@@ -87,7 +128,6 @@ def commit_of(report: PackedReport) -> CommitMessage:
         if report.kind != _COMMIT:
             raise ValueError(f"it is of kind {report.kind!r}, not {_COMMIT!r}")
         fields, (digests, inline) = report.fields, report.attached
-        identity = fields["identity"]
         return CommitMessage(
             StagedRecords(
                 topics=tuple(fields["topics"]),
@@ -98,7 +138,7 @@ def commit_of(report: PackedReport) -> CommitMessage:
                 digests=digests,
                 inline=inline if fields["is_inline"] else None,
             ),
-            None if identity is None else MicroBatchIdentity(**identity),
+            MicroBatchIdentity(**fields["identity"]),
             fields["staging_directory"],
         )
     except (ValueError, KeyError, TypeError) as error:

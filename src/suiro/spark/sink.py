@@ -1,4 +1,4 @@
-"""Spark's sink: tasks encode and stage records, and the driver commits one Kafka transaction per micro-batch.
+"""Spark's sink: tasks encode and stage records (`stage`), and the driver commits one Kafka transaction per micro-batch.
 
 `write` runs in tasks, any number of times; nothing of it reaches Kafka. `commit` runs once per micro-batch and attempt
 in a worker process of the driver, which Spark usually keeps: what `_committers` remembers is a short cut only, since
@@ -13,7 +13,7 @@ import os
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -31,7 +31,9 @@ from suiro.spark.committer import MARKER_TOPIC, Committer, Destination, MicroBat
 from suiro.spark.decide import Plan
 from suiro.spark.metrics import SinkCounts
 from suiro.spark.options import SinkOptions
-from suiro.spark.staging import StagedRecords, StagedWrites, StagingArea, StagingWriter
+from suiro.spark.reports import CommitMessage, MicroBatchIdentity
+from suiro.spark.stage import stage, task_properties
+from suiro.spark.staging import StagedWrites, StagingArea
 from suiro.spark.stopping import given_up_when_stopped
 from suiro.spark.waiting import Waiting
 
@@ -45,38 +47,15 @@ TrailingRecordOf = Callable[[PlannedOffsets], TrailingRecord | None]
 """What was planned -> the last record of its transaction."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class MicroBatchIdentity:
-    """As Spark tells its tasks. `query_id` is kept in the checkpoint, `run_id` is new at every start."""
-
-    query_id: str
-    run_id: str
-    batch_id: int
-
-
-@dataclass(frozen=True)
-class CommitMessage(WriterCommitMessage):
-    """A task's result: where its records are, and whose they are."""
-
-    records: StagedRecords
-    identity: MicroBatchIdentity | None
-    staging_directory: str | None
-
-
 class StreamWriter(DataSourceStreamArrowWriter):
     def __init__(self, options: SinkOptions, schema: StructType) -> None:
         _spare_garbage_collection()
-        _check_schema(schema, options)
+        check_schema(schema, options)
         self._options = options
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
         properties = task_properties()
-        identity = MicroBatchIdentity(
-            query_id=properties["sql.streaming.queryId"],
-            run_id=properties.get("spark.jobGroup.id", ""),
-            batch_id=int(properties["streaming.sql.batchId"]),
-        )
-        return stage(iterator, self._options, identity, properties)
+        return stage(iterator, self._options, MicroBatchIdentity.of_task(properties), properties)
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
         _spare_garbage_collection()
@@ -93,7 +72,7 @@ class BatchWriter(DataSourceArrowWriter):
     """
 
     def __init__(self, options: SinkOptions, schema: StructType) -> None:
-        _check_schema(schema, options)
+        check_schema(schema, options)
         self._options = options
         self._job = uuid.uuid4().hex
 
@@ -126,40 +105,6 @@ class BatchWriter(DataSourceArrowWriter):
         _drop(messages)
 
 
-def stage(
-    rows: Iterator[pa.RecordBatch],
-    options: SinkOptions,
-    identity: MicroBatchIdentity,
-    properties: dict[str, str],
-    *,
-    waits: bool = True,
-) -> CommitMessage:
-    """In a task: encodes the rows and puts them where the driver finds them. `waits`: for a log that is away."""
-    from suiro.spark.connections import partition_counter
-    from suiro.spark.encoding import (
-        encode_rows,
-    )  # with its kernels, which a driver that only commits does without
-
-    clock = SystemClock()
-    waiting = Waiting(clock=clock, limit_ms=options.waiting_limit_ms if waits else 0)
-    area = staging_area(options, identity, properties)
-    number = identity.batch_id
-    faults.reach("task_start", number)
-    task, index = properties["task"], int(properties["task index"])
-    with StagingWriter(area, f"{number}-{task}") as writer:
-        encode_rows(
-            rows,
-            writer,
-            options,
-            partition_count=partition_counter(options, waiting=waiting, clock=clock),
-            task_index=index,
-            clock=clock,
-        )
-        records = writer.finish()
-    faults.reach("task_staged", number)
-    return CommitMessage(records, identity, None if area is None else str(area.directory))
-
-
 def commit_micro_batch(
     messages: Sequence[CommitMessage],
     batch_id: int,
@@ -169,7 +114,7 @@ def commit_micro_batch(
     trailing_record: TrailingRecordOf | None = None,
 ) -> Outcome:
     """On the driver: one transaction with the records, the marker and the source offsets."""
-    identity = next((item.identity for item in messages if item.identity is not None), None)
+    identity = next((item.identity for item in messages), None)
     if identity is None or identity.batch_id != batch_id:
         raise FatalError(f"tasks wrote micro-batch {identity}, Spark commits {batch_id}")
     planned, plan = _planned(options, identity)
@@ -433,28 +378,6 @@ def _forget(sink: _Sink) -> None:
         del _committers[key]
 
 
-def staging_area(
-    options: SinkOptions, identity: MicroBatchIdentity, properties: Mapping[str, str]
-) -> StagingArea | None:
-    if options.staging_directory is not None:
-        return StagingArea(Path(options.staging_directory) / identity.query_id)
-    if properties.get("spark.master", "").startswith("local"):
-        return StagingArea(staging.default_staging() / identity.query_id)
-    return None
-
-
-def task_properties() -> dict[str, str]:
-    """What Spark says about this task; there is no public way to all of it."""
-    from pyspark import TaskContext
-
-    context = TaskContext.get()
-    assert context is not None
-    properties: dict[str, str] = dict(context._localProperties or {})
-    properties["task"] = str(context.taskAttemptId())
-    properties["task index"] = str(context.partitionId())
-    return properties
-
-
 @cache
 def _spare_garbage_collection() -> None:
     """Spark's workers collect garbage after every call; once per process, what is imported is left out of that."""
@@ -463,7 +386,7 @@ def _spare_garbage_collection() -> None:
     gc.freeze()
 
 
-def _check_schema(schema: StructType, options: SinkOptions) -> None:
+def check_schema(schema: StructType, options: SinkOptions) -> None:
     from suiro.spark.encoding import check_columns
 
     types = {field.name: field.dataType.simpleString() for field in schema.fields}

@@ -1,21 +1,21 @@
-"""Staging for tasks that produce records step by step instead of receiving them from Spark.
+"""The sink's side in a task: encodes records, and stages them for the driver.
 
-Used like the sink's `write`, which it shares everything with: the records are encoded and staged in the task, and the
-commit message goes to the driver, whoever carries it there.
+`stage` takes all rows that Spark gives to a task. `StageOfTask` is for tasks that make their records step by step.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING
 
 from suiro.clock import SystemClock
 from suiro.errors import UnknownTopicError
-from suiro.spark import faults
+from suiro.spark import faults, staging
 from suiro.spark.options import SinkOptions
-from suiro.spark.sink import CommitMessage, MicroBatchIdentity, staging_area, task_properties
-from suiro.spark.staging import StagingWriter
+from suiro.spark.reports import CommitMessage, MicroBatchIdentity
+from suiro.spark.staging import StagingArea, StagingWriter
 from suiro.spark.stopping import is_active
 from suiro.spark.waiting import Waiting
 
@@ -24,12 +24,22 @@ if TYPE_CHECKING:
 
 
 class StageOfTask:
-    """A context manager; an error leaves no file behind. `properties`: as `task_properties` gives them, where what
-    stages is not in a task of Spark."""
+    """A context manager; an error leaves no file behind. `properties`: as `task_properties` gives them, where the
+    records are not made in a task of Spark. `identity`: of the micro-batch, by default the one that the properties name.
+    `waits`: for a log that is away."""
 
-    def __init__(self, options: SinkOptions, properties: Mapping[str, str] | None = None) -> None:
+    def __init__(
+        self,
+        options: SinkOptions,
+        properties: Mapping[str, str] | None = None,
+        *,
+        identity: MicroBatchIdentity | None = None,
+        waits: bool = True,
+    ) -> None:
         self._options = options
         self._properties = properties
+        self._identity = identity
+        self._waits = waits
         self._clock = SystemClock()
         self._writer: StagingWriter | None = None
 
@@ -37,17 +47,13 @@ class StageOfTask:
         from suiro.spark.connections import partition_counter
 
         properties = self._properties or task_properties()
-        self.identity = MicroBatchIdentity(
-            query_id=properties["sql.streaming.queryId"],
-            run_id=properties.get("spark.jobGroup.id", ""),
-            batch_id=int(properties["streaming.sql.batchId"]),
-        )
+        self.identity = self._identity or MicroBatchIdentity.of_task(properties)
         self._task, self._index = properties["task"], int(properties["task index"])
         self._area = staging_area(self._options, self.identity, properties)
         query_id = self.identity.query_id
         waiting = Waiting(
             clock=self._clock,
-            limit_ms=self._options.waiting_limit_ms,
+            limit_ms=self._options.waiting_limit_ms if self._waits else 0,
             is_wanted=lambda: is_active(query_id),
         )
         self._count = partition_counter(self._options, waiting=waiting, clock=self._clock)
@@ -62,12 +68,15 @@ class StageOfTask:
 
     def add(self, rows: pa.RecordBatch) -> None:
         """In the columns of `encoding.COLUMNS`; their topics exist."""
+        self.add_all([rows])
+
+    def add_all(self, rows: Iterable[pa.RecordBatch]) -> None:
         if self._writer is None:
             self._writer = StagingWriter(self._area, f"{self.identity.batch_id}-{self._task}")
         from suiro.spark.encoding import encode_rows  # a driver imports this module, and encodes nothing
 
         encode_rows(
-            [rows],
+            rows,
             self._writer,
             self._options,
             partition_count=self._count,
@@ -93,3 +102,41 @@ class StageOfTask:
                 "UNKNOWN_TOPIC_OR_PARTITION",
             )
         return found
+
+
+def stage(
+    rows: Iterator[pa.RecordBatch],
+    options: SinkOptions,
+    identity: MicroBatchIdentity,
+    properties: Mapping[str, str],
+    *,
+    waits: bool = True,
+) -> CommitMessage:
+    """In a task: encodes the rows and puts them where the driver finds them. `waits`: for a log that is away."""
+    with StageOfTask(options, properties, identity=identity, waits=waits) as stage_:
+        stage_.add_all(rows)
+        message = stage_.finish()
+    assert message is not None
+    return message
+
+
+def staging_area(
+    options: SinkOptions, identity: MicroBatchIdentity, properties: Mapping[str, str]
+) -> StagingArea | None:
+    if options.staging_directory is not None:
+        return StagingArea(Path(options.staging_directory) / identity.query_id)
+    if properties.get("spark.master", "").startswith("local"):
+        return StagingArea(staging.default_staging() / identity.query_id)
+    return None
+
+
+def task_properties() -> dict[str, str]:
+    """What Spark says about this task; there is no public way to all of it."""
+    from pyspark import TaskContext
+
+    context = TaskContext.get()
+    assert context is not None
+    properties: dict[str, str] = dict(context._localProperties or {})
+    properties["task"] = str(context.taskAttemptId())
+    properties["task index"] = str(context.partitionId())
+    return properties

@@ -108,12 +108,7 @@ def _commits(
 
     def commit(rows: DataFrame, batch_id: int) -> None:
         _log.debug("micro-batch %d is planned", batch_id)
-        context = rows.sparkSession.sparkContext
-        identity = MicroBatchIdentity(
-            query_id=context.getLocalProperty("sql.streaming.queryId") or "",
-            run_id=context.getLocalProperty("spark.jobGroup.id") or "",
-            batch_id=batch_id,
-        )
+        identity = MicroBatchIdentity.of_rows(rows, batch_id)
         work = None if small is None else small.work(identity)
         if small is None or work is None:
             told = [row.message for row in rows.collect() if row.sub == STAGED]

@@ -41,7 +41,7 @@ def test_a_second_call_in_one_micro_batch_is_refused_and_not_left_out(
         committed.append(batch_id)
 
     monkeypatch.setattr(sink, "commit_micro_batch", commit)
-    monkeypatch.setattr(sink, "_check_schema", lambda *_: None)
+    monkeypatch.setattr(sink, "check_schema", lambda *_: None)
     options = {"kafka.bootstrap.servers": "b:1", "checkpointLocation": "/c", "topic": "t"}
     write = exactly_once(options | {"application.id": "twice"})
     other = exactly_once(options | {"application.id": "another"})

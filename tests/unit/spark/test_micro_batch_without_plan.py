@@ -8,7 +8,7 @@ import pytest
 
 from suiro.errors import FatalError
 from suiro.spark import CommitMessage, SinkOptions, StagedRecords, commit_micro_batch
-from suiro.spark.sink import MicroBatchIdentity
+from suiro.spark.reports import MicroBatchIdentity
 
 
 def commit(directory: Path, batch_id: int) -> None:

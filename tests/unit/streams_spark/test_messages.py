@@ -121,7 +121,7 @@ STAGED_FILE = StagedRecords(
 REPORTS: dict[str, Report] = {
     "file": CommitMessage(STAGED_FILE, IDENTITY, "/s"),
     "inline": CommitMessage(StagedRecords(topics=("ü",), inline=b"\0\xff" * 9), IDENTITY, None),
-    "nothing": CommitMessage(StagedRecords(), None, None),
+    "nothing": CommitMessage(StagedRecords(), IDENTITY, None),
     "held": BufferedFrom("topic", 3, 17, -1),
     "dropped": DroppedRecords({"null key": 2, "late": 1}),
     "rows": NodeRows({"KSTREAM-SOURCE-0000000000": 3}),
