@@ -58,7 +58,7 @@ class Topics:
         """Records are left out: they are there already, or are written when the rebuild ends (`changelog_rewrite`)."""
         self.clock: int | None = None
         """The wall clock of the micro-batch, for those that get records from here."""
-        self._columns: dict[str, _TopicColumns] = {}
+        self._waiting: dict[str, _Waiting] = {}
         self.dropped: dict[str, int] = {}
         """Records that the task left out, by reason."""
         self.rows: dict[str, int] = {}
@@ -71,50 +71,19 @@ class Topics:
         for node, count in counts.items():
             self.rows[node] = self.rows.get(node, 0) + count
 
-    def add(
-        self,
-        topic: str,
-        key: bytes | None,
-        value: bytes | None,
-        timestamp: int,
-        headers: Headers = (),
-        partition: int | None = None,
-    ) -> None:
-        if self.is_replayed:
-            return
-        columns = self._columns.setdefault(topic, _TopicColumns())
-        columns.keys.append(key)
-        columns.values.append(value)
-        columns.timestamps.append(timestamp)
-        columns.partitions.append(partition)
-        if headers:
-            columns.headers[len(columns.keys) - 1] = headers
-        columns.size += len(key or b"") + len(value or b"")
-        self._stage_if_full(topic)
-
     def add_parcel(self, parcel: Parcel) -> None:
         topic = parcel.topic
         if len(parcel) == 0 or self.is_replayed:
             return
-        columns = self._columns.setdefault(topic, _TopicColumns())
-        first = len(columns.keys)
-        columns.keys += parcel.keys
-        columns.values += parcel.values
-        columns.timestamps += parcel.timestamps
-        columns.partitions += repeat(None, len(parcel)) if parcel.partitions is None else parcel.partitions
-        if parcel.headers is not None:
-            columns.headers.update((first + row, own) for row, own in enumerate(parcel.headers) if own)
-        columns.size += _size(parcel.keys) + _size(parcel.values)
-        self._stage_if_full(topic)
-
-    def _stage_if_full(self, topic: str) -> None:
-        columns = self._columns[topic]
-        if len(columns.keys) >= ROWS_MAX or columns.size >= BYTES_MAX:
+        waiting = self._waiting.setdefault(topic, _Waiting())
+        partitions = parcel.partitions or repeat(None, len(parcel))
+        waiting.add(parcel.keys, parcel.values, parcel.timestamps, partitions, parcel.headers)
+        if waiting.is_full:
             self._stage_all(topic)
 
     def _stage_all(self, topic: str) -> None:
-        for batch in self._columns.pop(topic).batches(topic):
-            self._stage.add(batch)
+        for columns in self._waiting.pop(topic).columns():
+            self._stage.add(_topic_batch(topic, **columns))
 
     def add_columns(
         self,
@@ -129,7 +98,7 @@ class Topics:
         """The same for whole columns: binary, binary, int64 ms, int32 (null: by the key)."""
         if len(keys) == 0 or self.is_replayed:
             return
-        if topic in self._columns:
+        if topic in self._waiting:
             self._stage_all(topic)
         if partitions is None:
             partitions = pa.nulls(len(keys), pa.int32())
@@ -140,7 +109,7 @@ class Topics:
 
     def finish(self) -> Iterator[Row]:
         """What the driver must know of this task."""
-        for topic in list(self._columns):
+        for topic in list(self._waiting):
             self._stage_all(topic)
         message = self._stage.finish()
         if message is not None:
@@ -165,9 +134,9 @@ class Outputs:
         input_times: Mapping[str, int] | None = None,
     ) -> None:
         self._program = program
-        self._plan = program.plan
-        self._topics = topics
-        self._input_partition = input_partition
+        self.plan = program.plan
+        self.topics = topics
+        self.input_partition = input_partition
         self._carriers: dict[str, _Carrier] = {}
         self._rows: list[Row] = []
         self.input_times: dict[str, int] = dict(input_times or {})
@@ -176,20 +145,20 @@ class Outputs:
 
     def sink(self, node: Node, block: Block, failed: Failing) -> list[Parcel]:
         assert isinstance(node.operator, Sink)
-        return encoded_for(node.operator, block, failed, self._topics.partition_count)
+        return encoded_for(node.operator, block, failed, self.topics.partition_count)
 
     def repartition(self, node: Node, block: Block, failed: Failing) -> None:
         self._carrier(node).add(block, failed)
 
     def send(self, parcel: Parcel) -> None:
-        self._topics.add_parcel(parcel)
+        self.topics.add_parcel(parcel)
 
     def emit_columns(self, emission: Emission) -> None:
         """What `emit` is for one record."""
         operator = emission.node.operator
-        self._topics.note_rows({emission.node.name: len(emission)})
+        self.topics.note_rows({emission.node.name: len(emission)})
         if emission.null_keys:
-            self._topics.drop("null key", emission.null_keys)
+            self.topics.drop("null key", emission.null_keys)
         if isinstance(operator, Repartition):
             self._carrier(emission.node).add_columns(emission)
             return
@@ -197,9 +166,9 @@ class Outputs:
         assert isinstance(operator.topic, str)
         partitions = None
         if emission.partition_keys is not None:
-            count = self._topics.partition_count(operator.topic)
+            count = self.topics.partition_count(operator.topic)
             partitions = pa.array(columnar.partitions_of(emission.partition_keys, count))
-        self._topics.add_columns(
+        self.topics.add_columns(
             operator.topic,
             emission.keys,
             emission.values,
@@ -220,14 +189,14 @@ class Outputs:
     def changelog(self, store: str, changes: Changes, now: int) -> None:
         """One record for each changed row, its timestamp the row's. In Kafka Streams' format, but for versioned
         stores: there each version is a row of its own, so that any order and any compaction gives the same store."""
-        topic = self._plan.changelog(store)
+        topic = self.plan.changelog(store)
         if isinstance(changes, tuple):
             for piece in arrays_of(changes):
                 keys, written, stamps = changelog_columns(*piece, now)
-                partitions = pa.array(np.full(len(keys), self._input_partition.partition, np.int32))
-                self._topics.add_columns(topic, keys, written, pa.array(stamps), partitions=partitions)
+                partitions = pa.array(np.full(len(keys), self.input_partition.partition, np.int32))
+                self.topics.add_columns(topic, keys, written, pa.array(stamps), partitions=partitions)
             return
-        kind = self._plan.topology.store(store).kind
+        kind = self.plan.topology.store(store).kind
         all_keys, now = list(changes), max(now, 0)
         for start in range(0, len(all_keys), ROWS_MAX):
             keys = all_keys[start : start + ROWS_MAX]
@@ -245,8 +214,8 @@ class Outputs:
                     now if row is None else max(int.from_bytes(key[place], signed=True), 0)
                     for key, row in zip(keys, rows, strict=True)
                 ]
-            partitions = [self._input_partition.partition] * len(rows)
-            self._topics.add_parcel(
+            partitions = [self.input_partition.partition] * len(rows)
+            self.topics.add_parcel(
                 Parcel(topic=topic, keys=keys, values=values, timestamps=timestamps, partitions=partitions)
             )
 
@@ -258,20 +227,20 @@ class Outputs:
         for carrier in self._carriers.values():
             yield from carrier.take()
         for node in cuts:
-            reader = self._plan.readers.get(node.name)
+            reader = self.plan.readers.get(node.name)
             if reader is None:
                 continue
-            sub = self._plan.subs[reader]
+            sub = self.plan.subs[reader]
             if tells or sub.follows_time:
                 tick = ShuffleMessage(
                     kind="tick",
-                    input_partition=self._input_partition,
+                    input_partition=self.input_partition,
                     input=node.name,
                     sequence=1 << 30,
                     behind=condition is Condition.IDLING,
                     time=self.input_times.get(node.name, -1),
-                    clock=self._topics.clock,
-                    replayed=self._topics.is_replayed,
+                    clock=self.topics.clock,
+                    replayed=self.topics.is_replayed,
                     paused=-1 if condition is Condition.RESTORING else None,
                 ).pack()
                 for partition in range(sub.tasks):
@@ -296,14 +265,14 @@ class Outputs:
         columnar = columnar_forms_of(self._program).of(number)
         if message.columns is None or columnar is None or columnar.kind != "aggregate":
             return message
-        self._topics.note_rows({columnar.source.name: message.columns.num_rows})
+        self.topics.note_rows({columnar.source.name: message.columns.num_rows})
         payload = columnar.prepare(
             message.columns,
             topic=topic,
             partition=partition,
             reader=reader,
             failures=self,
-            dropped=self._topics.dropped,
+            dropped=self.topics.dropped,
         )
         return replace(message, kind="combined", columns=payload)
 
@@ -312,33 +281,63 @@ class Outputs:
     def _carrier(self, node: Node) -> _Carrier:
         found = self._carriers.get(node.name)
         if found is None:
-            found = self._carriers[node.name] = _Carrier(
-                self._plan, self._topics, self._input_partition, node, self.input_times, self
-            )
+            found = self._carriers[node.name] = _Carrier(self, node)
         return found
 
 
-class _TopicColumns:
-    __slots__ = ("headers", "keys", "partitions", "size", "timestamps", "values")
+class _Waiting:
+    """Single records that wait to become columns. `times`: those of their input partition, for carried records."""
+
+    __slots__ = ("headers", "keys", "partitions", "size", "times", "timestamps", "values")
 
     def __init__(self) -> None:
         self.keys: list[bytes | None] = []
         self.values: list[bytes | None] = []
         self.timestamps: list[int] = []
+        self.times: list[int] = []
         self.partitions: list[int | None] = []
         self.headers: dict[int, Headers] = {}
         self.size = 0
 
-    def batches(self, topic: str) -> Iterator[pa.RecordBatch]:
+    def add(
+        self,
+        keys: Sequence[bytes | None],
+        values: Sequence[bytes | None],
+        timestamps: Sequence[int],
+        partitions: Iterable[int | None],
+        headers: Sequence[Headers] | None,
+        times: Sequence[int] = (),
+    ) -> None:
+        first = len(self.keys)
+        self.keys += keys
+        self.values += values
+        self.timestamps += timestamps
+        self.times += times
+        self.partitions += partitions
+        if headers is not None:
+            self.headers.update((first + row, own) for row, own in enumerate(headers) if own)
+        self.size += _size(keys) + _size(values)
+
+    @property
+    def is_full(self) -> bool:
+        return len(self.keys) >= ROWS_MAX or self.size >= BYTES_MAX
+
+    def columns(self) -> Iterator[dict[str, pa.Array]]:
+        """All of them, in pieces that are not too large for a column."""
         for rows in _pieces(self.keys, self.values, self.size):
-            yield _topic_batch(
-                topic,
-                pa.array(self.keys[rows], pa.binary()),
-                pa.array(self.values[rows], pa.binary()),
-                pa.array(self.timestamps[rows], pa.int64()),
-                pa.array(self.partitions[rows], pa.int32()),
-                _headers_of(self.headers, rows),
-            )
+            found = {
+                "key": pa.array(self.keys[rows], pa.binary()),
+                "value": pa.array(self.values[rows], pa.binary()),
+                "timestamp": pa.array(self.timestamps[rows], pa.int64()),
+                "partition": pa.array(self.partitions[rows], pa.int32()),
+            }
+            if self.times:
+                found["time"] = pa.array(self.times[rows], pa.int64())
+            if self.headers:
+                found["headers"] = headers_array(
+                    [self.headers.get(row, ()) for row in range(rows.start, rows.stop)]
+                )
+            yield found
 
 
 def _size(items: Iterable[bytes | None]) -> int:
@@ -358,28 +357,21 @@ def _pieces(keys: Sequence[bytes | None], values: Sequence[bytes | None], size: 
     yield slice(start, len(keys))
 
 
-def _headers_of(headers: Mapping[int, Headers], rows: slice) -> pa.Array | None:
-    if not headers:
-        return None
-    return headers_array([headers.get(row, ()) for row in range(rows.start, rows.stop)])
-
-
 def _topic_batch(
     topic: str,
-    keys: pa.Array,
-    values: pa.Array,
-    timestamps: pa.Array,
-    partitions: pa.Array,
+    key: pa.Array,
+    value: pa.Array,
+    timestamp: pa.Array,
+    partition: pa.Array,
     headers: pa.Array | None = None,
 ) -> pa.RecordBatch:
     """In the columns that `suiro.spark` encodes."""
-    count = len(keys)
     columns = {
-        "key": keys,
-        "value": values,
-        "topic": pa.repeat(pa.scalar(topic, pa.string()), count),
-        "partition": partitions,
-        "timestamp": _stamps(timestamps),
+        "key": key,
+        "value": value,
+        "topic": pa.repeat(pa.scalar(topic, pa.string()), len(key)),
+        "partition": partition,
+        "timestamp": _stamps(timestamp),
     }
     if headers is not None:
         columns["headers"] = headers
@@ -397,51 +389,32 @@ def _stamps(timestamps: pa.Array) -> pa.Array:
 class _Carrier:
     """Records of one input partition on their way through one `Repartition`."""
 
-    def __init__(
-        self,
-        plan: Plan,
-        topics: Topics,
-        input_partition: InputPartition,
-        node: Node,
-        input_times: dict[str, int],
-        outputs: Outputs,
-    ) -> None:
+    def __init__(self, outputs: Outputs, node: Node) -> None:
         assert isinstance(node.operator, Repartition)
+        plan = outputs.plan
         self._outputs = outputs
-        self._ready: list[tuple[pa.RecordBatch, np.ndarray]] = []
+        self._topics = outputs.topics
         self._cut = node.operator
         self._name = node.name
-        self._input_partition = input_partition
-        self._topics = topics
         self._topic = plan.repartition_topic(node.operator)
         reader = plan.readers.get(node.name)
         self._reader = None if reader is None else plan.subs[reader]
         self._tasks = 1 if self._reader is None else self._reader.tasks
-        self._times = input_times
-        self._time = input_times.get(node.name, -1)
+        self._time = outputs.input_times.get(node.name, -1)
         self._sequence = 0
-        self._clear()
-
-    def _clear(self) -> None:
-        self._keys: list[bytes | None] = []
-        self._values: list[bytes | None] = []
-        self._timestamps: list[int] = []
-        self._record_times: list[int] = []
-        self._partitions: list[int] = []
-        self._headers: dict[int, Headers] = {}
-        self._size = 0
+        self._waiting = _Waiting()
+        self._ready: list[tuple[pa.RecordBatch, np.ndarray]] = []
 
     @property
     def is_full(self) -> bool:
-        return len(self._keys) >= ROWS_MAX or bool(self._ready)
+        return len(self._waiting.keys) >= ROWS_MAX or bool(self._ready)
 
     def add_columns(self, emission: Emission) -> None:
         if len(emission) == 0:
             return
         self._gather()
         times = np.maximum(np.maximum.accumulate(emission.timestamps), self._time)
-        if times[-1] > self._time:
-            self._time = self._times[self._name] = int(times[-1])
+        self._reach(int(times[-1]))
         columns = {
             "key": emission.keys,
             "value": emission.values,
@@ -473,21 +446,18 @@ class _Carrier:
         timestamps = block.timestamps if rows is None else [block.timestamps[row] for row in rows]
         if not timestamps:
             return
-        first = len(self._keys)
-        self._keys += keys
-        self._values += values
-        self._timestamps += timestamps
+        headers = block.headers
+        if headers is not None and rows is not None:
+            headers = [headers[row] for row in rows]
         times = list(accumulate(timestamps, max, initial=self._time))
-        self._record_times += times[1:]
-        if times[-1] > self._time:
-            self._time = self._times[self._name] = times[-1]
-        self._partitions += chosen
-        if block.headers is not None:
-            headers = block.headers if rows is None else [block.headers[row] for row in rows]
-            self._headers.update((first + row, own) for row, own in enumerate(headers) if own)
-        self._size += _size(keys) + _size(values)
-        if self._size >= BYTES_MAX:
+        self._waiting.add(keys, values, timestamps, chosen, headers, times[1:])
+        self._reach(times[-1])
+        if self._waiting.size >= BYTES_MAX:
             self._gather()
+
+    def _reach(self, time: int) -> None:
+        if time > self._time:
+            self._time = self._outputs.input_times[self._name] = time
 
     def _chosen(
         self,
@@ -520,28 +490,24 @@ class _Carrier:
         ready, self._ready = self._ready, []
         for records, places in ready:
             if self._cut.asked_for:
-                self._into_topic(records, places)
+                self._topics.add_columns(
+                    self._topic,
+                    *(records.column(name) for name in ("key", "value", "timestamp")),
+                    headers=records.column("headers") if "headers" in records.schema.names else None,
+                    partitions=pa.array(places),
+                )
             if self._reader is not None:
                 yield from self._messages(records, places)
 
     def _gather(self) -> None:
         """Single records become columns."""
-        if not self._keys:
+        if not self._waiting.keys:
             return
-        for rows in _pieces(self._keys, self._values, self._size):
-            keys = pa.array(self._keys[rows], pa.binary())
-            columns = {
-                "key": keys,
-                "value": pa.array(self._values[rows], pa.binary()),
-                "timestamp": pa.array(self._timestamps[rows], pa.int64()),
-                "time": pa.array(self._record_times[rows], pa.int64()),
-            }
-            if (headers := _headers_of(self._headers, rows)) is not None:
-                columns["headers"] = headers
-            chosen = np.array(self._partitions[rows], np.int32)
-            places = np.where(chosen < 0, columnar.partitions_of(keys, self._tasks), chosen)
+        for columns in self._waiting.columns():
+            chosen = columns.pop("partition").to_numpy()
+            places = np.where(chosen < 0, columnar.partitions_of(columns["key"], self._tasks), chosen)
             self._ready.append((pa.RecordBatch.from_pydict(columns), places))
-        self._clear()
+        self._waiting = _Waiting()
 
     def _messages(self, records: pa.RecordBatch, places: np.ndarray) -> Iterator[Row]:
         assert self._reader is not None
@@ -552,7 +518,7 @@ class _Carrier:
                 self._reader.number,
                 ShuffleMessage(
                     kind="carried",
-                    input_partition=self._input_partition,
+                    input_partition=self._outputs.input_partition,
                     input=self._name,
                     sequence=self._sequence,
                     clock=self._topics.clock,
@@ -564,11 +530,6 @@ class _Carrier:
             )
             yield self._reader.number, partition, message.pack()
         self._sequence += 1
-
-    def _into_topic(self, records: pa.RecordBatch, places: np.ndarray) -> None:
-        for row, place in zip(records.to_pylist(), places.tolist(), strict=True):
-            headers = tuple((item["key"], item["value"]) for item in row.get("headers") or ())
-            self._topics.add(self._topic, row["key"], row["value"], row["timestamp"], headers, place)
 
 
 def _anywhere(key: bytes | None, value: bytes | None, count: int) -> int:

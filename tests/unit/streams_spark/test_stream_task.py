@@ -26,7 +26,7 @@ from suiro.streams import (
     record_value,
     serdes,
 )
-from suiro.streams.blocks import BlockTask
+from suiro.streams.blocks import BlockTask, Parcel
 from suiro.streams_spark import outputs, partition_group
 from suiro.streams_spark.buffered_records import BUFFERED, buffered_prefix, number_of, queue_of_prefix
 from suiro.streams_spark.notes import NOTES, PARTITION_TIME, note
@@ -187,7 +187,7 @@ def test_times_beyond_what_spark_can_hold_are_written_as_they_are() -> None:
     topics = Topics(stage)  # type: ignore[arg-type]
     times = [0, 1_700_000_000_000_000_000, (1 << 63) - 1]  # the second one in nanoseconds
     for time in times:
-        topics.add("out", b"k", b"v", time)
+        topics.add_parcel(Parcel(topic="out", keys=[b"k"], values=[b"v"], timestamps=[time]))
     list(topics.finish())
     with StagingWriter(None, "0-0") as writer:
         parsed = SinkOptions.parse({"kafka.bootstrap.servers": "nowhere:1"})
