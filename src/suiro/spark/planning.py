@@ -83,6 +83,10 @@ class OffsetRange:
     start: int
     end: int
 
+    @property
+    def place(self) -> TopicPartition:
+        return self.topic, self.partition
+
 
 @dataclass(frozen=True, slots=True)
 class _Known:

@@ -132,7 +132,7 @@ class _Step:
             raise CorruptRecordError(f"{self._name} is damaged: {error}") from error
 
     def _fetch(self, position: int) -> tuple[Any, int]:
-        place = (self._wanted.topic, self._wanted.partition)
+        place = self._wanted.place
         while True:
             try:
                 found = self._client.fetch(

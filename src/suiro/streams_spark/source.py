@@ -153,26 +153,20 @@ class TopologyReader(PlanningReader):
             paused = boundary.paused(after)
         were_paused = (before.follows or {}).keys()
         told = after.behind | before.behind | paused.keys() | were_paused
+        ranges = self._planner.ranges(before, after)
+        # Also where there is nothing to read any more, as retention may have it: tasks wait for what they were told of.
+        for topic, partition in sorted((told & after.offsets.keys()) - {item.place for item in ranges}):
+            at = after.offsets[topic, partition]
+            ranges.append(OffsetRange(topic=topic, partition=partition, start=at, end=at))
         input_partitions = [
             InputRange(
-                records=item, behind=place in after.behind, tells=place in told, paused=paused.get(place)
+                records=item,
+                behind=item.place in after.behind,
+                tells=item.place in told,
+                paused=paused.get(item.place),
             )
-            for item in self._planner.ranges(before, after)
-            for place in [(item.topic, item.partition)]
+            for item in ranges
         ]
-        read = {(item.input_partition.group, item.input_partition.partition) for item in input_partitions}
-        # Also where there is nothing to read any more, as retention may have it: tasks wait for what they were told of.
-        for topic, partition in sorted((told & after.offsets.keys()) - read):
-            at = after.offsets[topic, partition]
-            place = (topic, partition)
-            input_partitions.append(
-                InputRange(
-                    records=OffsetRange(topic=topic, partition=partition, start=at, end=at),
-                    behind=place in after.behind,
-                    tells=True,
-                    paused=paused.get(place),
-                )
-            )
         ticks = self._program.clock_ms is not None and after.clock is not None
         shares = shared_out(input_partitions, after.clock, self._program.parallelism, ticks=ticks)
         if self._ends_rebuild(before, after):
@@ -191,10 +185,10 @@ class TopologyReader(PlanningReader):
                     yield rows_batch(rows)
 
     def _clock(self, before: Positions) -> int | None:
-        every = self._program.clock_ms
-        if every is None:
-            return None
-        return before.clock if self._until_clock_ms(before) else SystemClock().wall_ms()
+        until_ms = self._until_clock_ms(before)
+        if until_ms == 0:
+            return SystemClock().wall_ms()
+        return None if until_ms is None else before.clock
 
     def _until_clock_ms(self, before: Positions) -> int | None:
         """How long until the clock is to come by; None where nothing waits for it."""

@@ -1,4 +1,4 @@
-"""The source task: reads its input partitions (input partitions) one after another and produces rows with messages.
+"""The source task: reads its input partitions one after another and produces rows with messages.
 
 Sub-topologies of level 0 run right here; of their records only those for a repartition travel on.
 """
@@ -67,7 +67,7 @@ def work_rows(
             yield list(_rewrite_ticks(program, replayed=work.replayed))
         for item in work.input_partitions:
             if item.records.start == item.records.end:
-                yield from input_rows(program, item, (), topics, work.clock, calls)
+                yield from input_rows(program, item, (), topics, calls)
                 continue
             with lease(bootstrap_servers, settings) as client:
                 waiting = Waiting(
@@ -79,7 +79,7 @@ def work_rows(
                     chunks = read_columns(RetryingClient(client, waiting), item.records, reading, clock)
                     if tracer is not None:
                         chunks = tracer.traced(chunks, item.input_partition)
-                    yield from input_rows(program, item, chunks, topics, work.clock, calls)
+                    yield from input_rows(program, item, chunks, topics, calls)
         yield list(topics.finish())
         if tracer is not None:
             yield list(tracer.report())
@@ -99,7 +99,6 @@ def input_rows(
     item: InputRange,
     chunks: Iterable[pa.RecordBatch],
     topics: Topics,
-    clock: int | None = None,
     caller: Caller | None = None,
 ) -> Iterator[list[Row]]:
     """The records of one input partition, as columns, to messages and staged records: all that a source task does."""
@@ -117,44 +116,32 @@ def input_rows(
         for sub, node in inputs
         if sub.level != IN_SOURCE_TASKS
     ]
+    tick = ShuffleMessage(
+        kind="tick",
+        input_partition=input_partition,
+        sequence=1 << 30,
+        behind=item.behind,
+        clock=topics.clock,
+        replayed=topics.is_replayed,
+        paused=item.paused,
+    )
     for sequence, columns in enumerate(chunks):
         columns = _without_empty_headers(columns)
-        message = ShuffleMessage(
-            kind="raw",
-            input_partition=input_partition,
-            sequence=sequence,
-            behind=item.behind,
-            clock=clock,
-            replayed=topics.is_replayed,
-            paused=item.paused,
-            columns=columns,
-        )
+        message = replace(tick, kind="raw", sequence=sequence, columns=columns)
         rows: list[Row] = []
         for sub, node in tables:
             data = replace(message, input=node.name, behind=False, paused=None).pack()
             rows += [(sub.number, partition, data) for partition in range(sub.tasks)]
         for sub, node, combined in away:
-            rows.append(
-                (sub.number, input_partition.partition, combined(replace(message, input=node.name)).pack())
-            )
+            data = combined(replace(message, input=node.name)).pack()
+            rows.append((sub.number, input_partition.partition, data))
         for task in here:
             rows += task.feed(columns)
         yield rows
     rows = []
     if item.tells:
-        tick = ShuffleMessage(
-            kind="tick",
-            input_partition=input_partition,
-            sequence=1 << 30,
-            behind=item.behind,
-            clock=clock,
-            replayed=topics.is_replayed,
-            paused=item.paused,
-        )
-        rows += [
-            (sub.number, input_partition.partition, replace(tick, input=node.name).pack())
-            for sub, node, _ in away
-        ]
+        for sub, node, _ in away:
+            rows.append((sub.number, input_partition.partition, replace(tick, input=node.name).pack()))
     for task in here:
         rows += task.finish(item)
     yield rows
