@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections import Counter, deque
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field
-from typing import Any
+
+import msgspec
 
 from suiro.errors import FatalError
 from suiro.spark import CommitMessage, PackedReport, commit_of, pack_commit
@@ -95,8 +96,7 @@ def pack_report(report: Report) -> bytes:
             fields["held"] = fields.pop("buffered")  # the name in the format
             return PackedReport("task", fields).pack()
         case RecordSpans():
-            fields = {"spans": [list(one) for one in report.spans], "processed_ns": report.processed_ns}
-            return PackedReport("spans", fields).pack()
+            return PackedReport("spans", {"spans": report.spans, "processed_ns": report.processed_ns}).pack()
         case CommitMessage():
             return pack_commit(report)
 
@@ -110,32 +110,22 @@ def _unpack(data: bytes) -> Report:
     report = PackedReport.unpack(data)
     if report.kind not in ("held", "dropped", "rows", "task", "spans"):
         return commit_of(report)
+    fields = report.fields
     try:
-        if report.kind == "held":
-            return BufferedFrom(**report.fields)
-        if report.kind == "task":
-            return _task_report(report.fields)
-        if report.kind == "spans":
-            return RecordSpans(tuple(map(_span, report.fields["spans"])), int(report.fields["processed_ns"]))
-        counts = {name: int(count) for name, count in report.fields.items()}
-        return DroppedRecords(counts) if report.kind == "dropped" else NodeRows(counts)
-    except (TypeError, ValueError, KeyError, AttributeError) as error:
+        match report.kind:
+            case "held":
+                return msgspec.convert(fields, BufferedFrom)
+            case "dropped":
+                return DroppedRecords(msgspec.convert(fields, dict[str, int]))
+            case "rows":
+                return NodeRows(msgspec.convert(fields, dict[str, int]))
+            case "task":
+                Condition(fields["condition"])  # raises for one that there is not
+                return msgspec.convert({**fields, "buffered": fields["held"]}, TaskReport)
+            case _:
+                return msgspec.convert(fields, RecordSpans)
+    except (msgspec.ValidationError, TypeError, ValueError, KeyError) as error:
         raise FatalError(
             f"a task's report of {report.kind} records cannot be read: {error}. Driver and executors must run the same "
             "release of suiro"
         ) from error
-
-
-def _task_report(fields: Mapping[str, Any]) -> TaskReport:
-    return TaskReport(
-        sub_topology=int(fields["sub_topology"]),
-        partition=int(fields["partition"]),
-        stores={name: (int(rows), int(size)) for name, (rows, size) in fields["stores"].items()},
-        buffered={name: int(records) for name, records in fields["held"].items()},
-        condition=Condition(fields["condition"]).value,
-    )
-
-
-def _span(told: Sequence[Any]) -> RecordSpan:
-    trace, span, above, topic, partition, offset, started_ns = told
-    return str(trace), str(span), str(above), str(topic), int(partition), int(offset), int(started_ns)
