@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
 
+    from suiro.client import Client
     from suiro.spark import Pace, TrailingRecordOf
     from suiro.streams.queries.store_reader import ReadOnlyStore
     from suiro.streams_spark.follower import Follower, Replacement
@@ -114,8 +115,12 @@ class KafkaStreams:
                 f"state_dir={str(state_dir)!r} is a URL; it has to be a directory: one that driver and executors see "
                 "under the same name, such as a mounted bucket or NFS"
             )
-        _check_policy("on_processing_error", on_processing_error)
-        _check_policy("on_deserialization_error", on_deserialization_error)
+        for name, policy in (
+            ("on_processing_error", on_processing_error),
+            ("on_deserialization_error", on_deserialization_error),
+        ):
+            if not is_policy(policy):
+                raise ConfigError(f'{name}={policy!r} is none of "fail", "skip" and "dead-letter:<topic>"')
         self.topology = registry_for_run(topology, schema_registry_url)
         self.application_id = application_id
         self.state_dir = Path(state_dir) if state_dir is not None else default_state_dir()
@@ -327,10 +332,9 @@ class KafkaStreams:
                 f"{self.application_id} is closed; open a copy of store {name!r} with "
                 "suiro.streams.queries.store_reader.ReadOnlyStore"
             )
-        found = self._stores.get(name)
-        if found is None:
-            found = self._stores[name] = self.open_store(name)
-        return found
+        if name not in self._stores:
+            self._stores[name] = self.open_store(name)
+        return self._stores[name]
 
     def open_store(self, name: str, *, max_bytes: int | None = None) -> ReadOnlyStore:
         """A copy of its own, which the caller closes. `max_bytes`: of rows that it may hold."""
@@ -375,19 +379,23 @@ class KafkaStreams:
 
     # -- inside ----------------------------------------------------------------------------------------------
 
+    def _client(self) -> Client:
+        from suiro.client import Client
+
+        bootstrap_servers, settings = self.cluster
+        return Client(bootstrap_servers, settings=settings)
+
     def _running(self) -> StreamingQuery:
         if self._query is None:
             raise UsageError(f"{self.application_id} was not started; call start() first")
         return self._query
 
     def _follow(self, plan: Plan, go_on: Callable[[], None]) -> None:
-        from suiro.client import Client
         from suiro.streams_spark.follower import Follower
 
-        bootstrap_servers, settings = self.cluster
         query = self._running()
         self._follower = Follower(
-            connect=lambda: Client(bootstrap_servers, settings=settings),
+            connect=self._client,
             sink=self._sink_options(),
             topics=plan.topics,
             checkpoint=self.checkpoint,
@@ -413,18 +421,14 @@ class KafkaStreams:
 
     def _wait_for_ends(self) -> None:
         """Where the wall clock comes by there is always something new for Spark; so it is asked for the offsets."""
-        from suiro.client import LATEST, Client
+        from suiro.client import LATEST
 
         query = self._running()
-        options = self._source_options(self.topology.source_topics)
-        with Client(options.bootstrap_servers, settings=options.client_settings) as client:
+        with self._client() as client:
             infos = client.metadata(list(self.topology.source_topics))
-            places = {
-                (name, item.partition): LATEST for name, info in infos.items() for item in info.partitions
-            }
-            ends = {
-                place: item.offset for place, item in client.list_offsets(places, read_committed=True).items()
-            }
+            places = [(name, item.partition) for name, info in infos.items() for item in info.partitions]
+            listed = client.list_offsets(dict.fromkeys(places, LATEST), read_committed=True)
+            ends = {place: item.offset for place, item in listed.items()}
         while not _has_reached(query.lastProgress, ends):
             if query.awaitTermination(POLL_S):  # type: ignore[arg-type]
                 return
@@ -432,7 +436,6 @@ class KafkaStreams:
     def _prepared(self) -> tuple[Plan, Boundary | None, bool]:
         """Looks whether everything fits, and only then makes the topics that are the topology's own. Whether it has
         to follow a running process comes with it."""
-        from suiro.client import Client
         from suiro.streams.dsl.checks import check_co_partitioned
         from suiro.streams_spark.description import check_description
         from suiro.streams_spark.plan import plan
@@ -440,8 +443,7 @@ class KafkaStreams:
         from suiro.streams_spark.replacement import begin_to_follow, follows, require_not_replaced
         from suiro.streams_spark.topics import create_internal_topics, require_topics
 
-        options = self._source_options(self.topology.source_topics)
-        with Client(options.bootstrap_servers, settings=options.client_settings) as client:
+        with self._client() as client:
             infos = require_topics(
                 client,
                 read=self.topology.source_topics,
@@ -483,18 +485,17 @@ class KafkaStreams:
         )
 
     def _source_options(self, topics: tuple[str, ...], *, is_rebuild: bool = False) -> SourceOptions:
-        kafka = {name: value for name, value in self._settings.items() if not _is_of_sink(name)}
+        given = {
+            name: value
+            for name, value in self._settings.items()
+            if not _is_of_sink(name) and not (is_rebuild and name.lower().startswith("starting"))
+        }
         options = {
             "startingOffsets": "earliest",
-            **kafka,
+            **given,
             "kafka.bootstrap.servers": self._bootstrap_servers,
             "subscribe": ",".join(topics),
         }
-        if is_rebuild:
-            options = {
-                name: value for name, value in options.items() if not name.lower().startswith("starting")
-            }
-            options["startingOffsets"] = "earliest"
         if self._max_offsets is not None:
             options["maxOffsetsPerTrigger"] = str(self._max_offsets)
         return SourceOptions.parse(options)
@@ -544,8 +545,3 @@ def _is_of_sink(name: str) -> bool:
 def default_state_dir() -> Path:
     data = os.environ.get("XDG_DATA_HOME")
     return (Path(data) if data else home_folder() / ".local" / "share") / "suiro"
-
-
-def _check_policy(name: str, value: str) -> None:
-    if not is_policy(value):
-        raise ConfigError(f'{name}={value!r} is none of "fail", "skip" and "dead-letter:<topic>"')
