@@ -12,13 +12,13 @@ import threading
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
-from urllib.parse import unquote, urlsplit
+from urllib.parse import unquote
 
 import suiro
 from suiro.clock import Clock, SystemClock
 from suiro.errors import ConfigError, MissingExtraError
 from suiro.extras import require
-from suiro.telemetry.sending import QUEUE_MAX, EventSender, HttpTarget
+from suiro.telemetry.sending import QUEUE_MAX, EventSender, HttpTarget, is_http
 
 if TYPE_CHECKING:
     from prometheus_client.core import Metric
@@ -61,7 +61,11 @@ def exporter_to(
     url = f"{base.rstrip('/')}/v1/{signal}" if base else own
     if not url:
         return None
-    _check(url)
+    if not is_http(url):
+        raise ConfigError(
+            f"OTLP endpoint {url.rpartition('@')[2]}: expected http://HOST:PORT or https://HOST:PORT; collectors take "
+            "OTLP over HTTP at port 4318"
+        )
     try:
         require("telemetry")
     except MissingExtraError as error:
@@ -80,19 +84,6 @@ def exporter_to(
         attributes["service.name"] = given["OTEL_SERVICE_NAME"]
     attributes |= {"telemetry.sdk.name": "suiro", "telemetry.sdk.version": suiro.__version__}
     return Exporter(url=url, headers=_pairs("OTEL_EXPORTER_OTLP_HEADERS", pairs), attributes=attributes)
-
-
-def _check(url: str) -> None:
-    try:
-        parts = urlsplit(url)
-        is_valid = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
-    except ValueError:
-        is_valid = False
-    if not is_valid:
-        raise ConfigError(
-            f"OTLP endpoint {url.rpartition('@')[2]}: expected http://HOST:PORT or https://HOST:PORT; collectors take "
-            "OTLP over HTTP at port 4318"
-        )
 
 
 def _pairs(name: str, text: str) -> dict[str, str]:

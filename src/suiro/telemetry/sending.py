@@ -273,13 +273,8 @@ def sender_to(where: str | None, environment: Mapping[str, str] | None = None) -
         if not path.parent.is_dir() or path.is_dir():
             raise ConfigError(f"openlineage {where}: expected a URL, or a file in a folder that exists")
         return EventSender(FileTarget(path))
-    try:
-        parts = urlsplit(where)
-        is_valid = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
-    except ValueError:
-        is_valid = False
-    if not is_valid:
-        shown = where.rpartition("@")[2] if "@" in where else where
+    if not is_http(where):
+        shown = where.rpartition("@")[2]
         raise ConfigError(f"openlineage {shown}: expected http://HOST:PORT, https://HOST:PORT or a file")
     endpoint = given.get("OPENLINEAGE_ENDPOINT", ENDPOINT).strip("/")
     key = given.get("OPENLINEAGE_API_KEY")
@@ -287,3 +282,11 @@ def sender_to(where: str | None, environment: Mapping[str, str] | None = None) -
         raise ConfigError("OPENLINEAGE_API_KEY has characters that an HTTP header cannot have")
     headers = {} if not key else {"Authorization": f"Bearer {key}"}
     return EventSender(HttpTarget(f"{where.rstrip('/')}/{endpoint}", headers=headers))
+
+
+def is_http(url: str) -> bool:
+    try:
+        parts = urlsplit(url)
+        return parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
+    except ValueError:
+        return False

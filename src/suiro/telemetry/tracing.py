@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from hashlib import blake2b
 from typing import NamedTuple
@@ -55,11 +55,16 @@ def parent_of(value: bytes | None) -> Parent | None:
 
 
 def span_id(*facts: object) -> str:
-    return blake2b("\0".join(map(str, facts)).encode("utf-8", "backslashreplace"), digest_size=8).hexdigest()
+    return _hash(8, facts)
 
 
 def trace_id(*facts: object) -> str:
-    return blake2b("\0".join(map(str, facts)).encode("utf-8", "backslashreplace"), digest_size=16).hexdigest()
+    return _hash(16, facts)
+
+
+def _hash(size: int, facts: Iterable[object]) -> str:
+    text = "\0".join(map(str, facts)).encode("utf-8", "backslashreplace")
+    return blake2b(text, digest_size=size).hexdigest()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
