@@ -63,18 +63,13 @@ class RecordTracer:
         begins = self._roots(columns, input_partition, rows) if ratio else ()
         if not found and not len(begins):
             return columns
-        offsets, stamps = columns.column("offset"), columns.column("timestamp")
         written: list[tuple[int, bytes]] = []
-        for row, (place, parent) in found.items():
-            traceparent = self._begin(input_partition, offsets[row].as_py(), stamps[row].as_py(), parent)
-            if traceparent is not None:
-                written.append((place, traceparent))
         added: list[tuple[int, bytes]] = []
+        for row, (place, parent) in found.items():
+            if (traceparent := self._begin(columns, row, input_partition, parent)) is not None:
+                written.append((place, traceparent))
         for row in begins:
-            traceparent = self._begin(
-                input_partition, offsets[int(row)].as_py(), stamps[int(row)].as_py(), None
-            )
-            if traceparent is not None:
+            if (traceparent := self._begin(columns, int(row), input_partition, None)) is not None:
                 added.append((int(row), traceparent))
         changed = _with_headers(headers.type, names, values, lengths, sorted(written), added)
         return columns.set_column(columns.schema.get_field_index("headers"), "headers", changed)
@@ -115,25 +110,19 @@ class RecordTracer:
         return np.flatnonzero(chosen)
 
     def _begin(
-        self, input_partition: InputPartition, offset: int, stamp: int, parent: Parent | None
+        self, columns: pa.RecordBatch, row: int, input_partition: InputPartition, parent: Parent | None
     ) -> bytes | None:
         """The header from here on; None where there are enough spans."""
         if len(self._spans) >= SPANS_MAX:
             return None
-        facts = (
-            self._tracing.application_id,
-            input_partition.group,
-            input_partition.partition,
-            offset,
-            stamp,
-        )
+        offset, stamp = (columns.column(name)[row].as_py() for name in ("offset", "timestamp"))
+        place = input_partition.group, input_partition.partition, offset
+        facts = (self._tracing.application_id, *place, stamp)
         trace = trace_id(*facts) if parent is None else parent.trace_id
         above = "" if parent is None else parent.span_id
         span = span_id(*facts, trace, above)
         started_ns = self._clock.wall_ms() * NS_PER_MS
-        self._spans.append(
-            (trace, span, above, input_partition.group, input_partition.partition, offset, started_ns)
-        )
+        self._spans.append((trace, span, above, *place, started_ns))
         return f"00-{trace}-{span}-{'01' if parent is None else parent.flags}".encode()
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import subprocess
 import sys
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -55,7 +55,7 @@ class RowTracer:
         self._turn = threading.Lock()
         self._process: subprocess.Popen[bytes] | None = None
 
-    def trace(self, store: str, key: str, window: Sequence[int] | None) -> dict[str, Any]:
+    def trace(self, store: str, key: str, window: tuple[int, int] | None) -> dict[str, Any]:
         """`key` and `window` as `ApplicationStatus.rows` gives them. Raises `UsageError`, `TransientError` and
         `FatalError`."""
         if len(key) >= TEXT_CHARS:
@@ -65,7 +65,7 @@ class RowTracer:
         if not self._turn.acquire(blocking=False):
             raise TransientError("the input records of another row are being looked for; try again")
         try:
-            asked = _Asked(of=self._of, store=store, key=key, window=_window(window))
+            asked = _Asked(of=self._of, store=store, key=key, window=window)
             return self._run(packed(asked).encode())
         finally:
             self._turn.release()
@@ -99,10 +99,6 @@ class RowTracer:
             "the application's log says why",
         )
         return ok
-
-
-def _window(window: Sequence[int] | None) -> tuple[int, int] | None:
-    return None if window is None else (window[0], window[1])
 
 
 # -- in the process of its own ---------------------------------------------------------------------------------------

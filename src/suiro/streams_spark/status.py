@@ -258,7 +258,7 @@ class ApplicationStatus:
             "offsets": {str(p): at for p, at in answer.offsets.items()},
         }
 
-    def explain_row(self, name: str, key: str, window: Sequence[int] | None) -> dict[str, Any]:
+    def explain_row(self, name: str, key: str, window: tuple[int, int] | None) -> dict[str, Any]:
         """The input records that a row of a store is made of; `key` and `window` as in `rows`. Raises `UsageError`,
         `UnknownStoreError` and what the cluster says."""
         self._require(name)
