@@ -126,13 +126,10 @@ class ColumnTask(StreamTask):
             # A task of one input partition waits for nothing.
             [index for index, one in enumerate(waiting) if one.behind and len(waiting) > 1],
         )
+        parts = [one.parted(count) for one, count in zip(waiting, cut, strict=True)]
         chunks = [
-            InputChunks(
-                input=one.input,
-                topic=one.input_partition.group,
-                columns=one.first(count),
-            )
-            for one, count in zip(waiting, cut, strict=True)
+            InputChunks(input=one.input, topic=one.input_partition.group, columns=first)
+            for one, (first, _) in zip(waiting, parts, strict=True)
         ]
         try:
             arrived = columnar.arrive(chunks)
@@ -149,9 +146,9 @@ class ColumnTask(StreamTask):
         ):
             self.outputs.emit_columns(emission)
         self._buffered.clear()
-        for one, count in zip(waiting, cut, strict=True):
+        for one, count, (_, others) in zip(waiting, cut, parts, strict=True):
             self._topics.note_rows({one.input: count})
-            self._hold(one, count)
+            self._hold(one, others)
 
     def _lend(self, messages: list[ShuffleMessage]) -> None:
         """The rules take this micro-batch."""
@@ -176,19 +173,13 @@ class ColumnTask(StreamTask):
             found[input_partition, item.input] = (waited, behind or item.behind)
         return found
 
-    def _hold(self, one: _Waiting, count: int) -> None:
+    def _hold(self, one: _Waiting, others: list[pa.RecordBatch]) -> None:
         number = 0
-        for columns in one.after(count):
+        for columns in others:
             if number == 0 and "offset" in columns.schema.names:
-                offset, time = columns.column("offset")[0].as_py(), columns.column("timestamp")[0].as_py()
-                self._waiting.append(
-                    BufferedFrom(
-                        one.input_partition.group,
-                        one.input_partition.partition,
-                        offset,
-                        time,
-                    )
-                )
+                offset, time = (columns.column(name)[0].as_py() for name in ("offset", "timestamp"))
+                place = one.input_partition
+                self._waiting.append(BufferedFrom(place.group, place.partition, offset, time))
             number = self._buffered.add(one.input_partition, one.input, number, columns)
             self._buffered_records[one.input] += columns.num_rows
             self._condition.now = Condition.IDLING
@@ -209,18 +200,13 @@ class _Waiting:
         self.reached = np.maximum.accumulate(whole) if len(whole) else whole
         """The latest timestamp up to each record: what the order of all input partitions goes by."""
 
-    def first(self, count: int) -> list[pa.RecordBatch]:
-        found = []
+    def parted(self, count: int) -> tuple[list[pa.RecordBatch], list[pa.RecordBatch]]:
+        """The first `count` records, and the others."""
+        first, others = [], []
         for each in self._columns:
             if count > 0:
-                found.append(each.slice(0, count))
-            count -= each.num_rows
-        return found
-
-    def after(self, count: int) -> list[pa.RecordBatch]:
-        found = []
-        for each in self._columns:
+                first.append(each.slice(0, count))
             if count < each.num_rows:
-                found.append(each.slice(max(count, 0)))
+                others.append(each.slice(max(count, 0)))
             count -= each.num_rows
-        return found
+        return first, others

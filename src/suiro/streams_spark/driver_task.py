@@ -9,7 +9,6 @@ outcome. All else stays as it is: Spark plans the micro-batch, writes it down be
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 
 from suiro.spark import MicroBatchIdentity, given_up_when_stopped, read_planned
 from suiro.streams_spark.program import Program
@@ -32,24 +31,14 @@ class DriverTask:
         is_here = master.startswith("local") and not master.startswith("local-cluster")
         return cls(program, text, master=master) if is_here and program.plan.levels == 0 else None
 
-    def work(self, identity: MicroBatchIdentity) -> Work | None:
-        """All of this micro-batch; None where there is enough of it for more tasks than one, or where it began is not
-        known here, which is so for the first one."""
-        checkpoint = self._program.sink.checkpoint_location
-        assert checkpoint is not None
-        plans = [read_planned(checkpoint, identity.batch_id + step) for step in (-1, 0)]
-        ends = [json.loads(plan.sources[0]) for plan in plans if plan is not None and plan.sources[0]]
-        if len(ends) < 2:
-            return None
-        start, end = ends
-        with given_up_when_stopped(identity.query_id, self._reader.give_up):
-            partitions = self._reader.partitions(start, end)
-        return partitions[0].value if len(partitions) == 1 else None
-
-    def reports(self, work: Work, identity: MicroBatchIdentity) -> Iterator[bytes]:
-        """The messages of sub `STAGED`: all that the rows of such a micro-batch are."""
+    def reports(self, identity: MicroBatchIdentity) -> list[bytes] | None:
+        """The messages of sub `STAGED`, once the micro-batch is worked on: its rows are no others. None where there is
+        enough of it for more tasks than one, or where its beginning is not known here: so it is for the first one."""
         from suiro.streams_spark.source_task import work_rows
 
+        work = self._work(identity)
+        if work is None:
+            return None
         properties = {
             "spark.master": self._master,
             "sql.streaming.queryId": identity.query_id,
@@ -58,5 +47,16 @@ class DriverTask:
             "task": "driver",
             "task index": "0",
         }
-        for rows in work_rows(self._program, work, in_driver=properties):
-            yield from (message for sub, _, message in rows if sub == STAGED)
+        found = work_rows(self._program, work, in_driver=properties)
+        return [message for rows in found for sub, _, message in rows if sub == STAGED]
+
+    def _work(self, identity: MicroBatchIdentity) -> Work | None:
+        checkpoint = self._program.sink.checkpoint_location
+        assert checkpoint is not None
+        plans = [read_planned(checkpoint, identity.batch_id + step) for step in (-1, 0)]
+        ends = [json.loads(plan.sources[0]) for plan in plans if plan is not None and plan.sources[0]]
+        if len(ends) < 2:
+            return None
+        with given_up_when_stopped(identity.query_id, self._reader.give_up):
+            partitions = self._reader.partitions(*ends)
+        return partitions[0].value if len(partitions) == 1 else None

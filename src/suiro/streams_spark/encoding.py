@@ -49,20 +49,13 @@ def _encoded(
     partitions = _partitions(sink, topic, own_keys, own_values, wrong, partition_count)
     values, wrong_values = encode_rows(sink.value or natural, own_values, topic)
     wrong = wrong_values | wrong  # of a record, the key is written first
-    if not wrong:
-        return Parcel(
-            topic=topic,
-            keys=keys,
-            values=values,
-            timestamps=_at(block.timestamps, rows),
-            headers=None if block.headers is None else _at(block.headers, rows),
-            partitions=partitions,
-            rows=rows,
-        )
-    for row in sorted(wrong):
-        failed(row if rows is None else rows[row], wrong[row])
-    sound = [row for row in range(len(keys)) if row not in wrong]
-    at = sound if rows is None else [rows[row] for row in sound]
+    sound: list[int] | None = None
+    at = rows
+    if wrong:
+        for row in sorted(wrong):
+            failed(row if rows is None else rows[row], wrong[row])
+        sound = [row for row in range(len(keys)) if row not in wrong]
+        at = sound if rows is None else [rows[row] for row in sound]
     return Parcel(
         topic=topic,
         keys=_at(keys, sound),

@@ -7,6 +7,7 @@ encoded records are.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import accumulate, repeat
@@ -59,17 +60,16 @@ class Topics:
         self.clock: int | None = None
         """The wall clock of the micro-batch, for those that get records from here."""
         self._waiting: dict[str, _Waiting] = {}
-        self.dropped: dict[str, int] = {}
+        self.dropped: Counter[str] = Counter()
         """Records that the task left out, by reason."""
-        self.rows: dict[str, int] = {}
+        self.rows: Counter[str] = Counter()
         """Rows that came to nodes, by node."""
 
     def drop(self, reason: str, count: int = 1) -> None:
-        self.dropped[reason] = self.dropped.get(reason, 0) + count
+        self.dropped[reason] += count
 
     def note_rows(self, counts: Mapping[str, int]) -> None:
-        for node, count in counts.items():
-            self.rows[node] = self.rows.get(node, 0) + count
+        self.rows.update(counts)
 
     def add_parcel(self, parcel: Parcel) -> None:
         topic = parcel.topic

@@ -109,11 +109,9 @@ def _commits(
     def commit(rows: DataFrame, batch_id: int) -> None:
         _log.debug("micro-batch %d is planned", batch_id)
         identity = MicroBatchIdentity.of_rows(rows, batch_id)
-        work = None if small is None else small.work(identity)
-        if small is None or work is None:
+        told = None if small is None else small.reports(identity)
+        if told is None:
             told = [row.message for row in rows.collect() if row.sub == STAGED]
-        else:
-            told = list(small.reports(work, identity))
         _log.debug("micro-batch %d is worked on", batch_id)
         reports = unpack_reports(told)
         messages = [item for item in reports if isinstance(item, CommitMessage)]
