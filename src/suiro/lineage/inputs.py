@@ -9,6 +9,7 @@ from __future__ import annotations
 import heapq
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import repeat
+from operator import attrgetter, itemgetter
 from typing import Any, NamedTuple, Protocol, overload
 
 import pyarrow.compute as pc
@@ -72,10 +73,8 @@ class Inputs:
         ends = {
             place: end for place, end in self._ends.items() if place[0] in topology.source_topics and end > 0
         }
-        starts = {
-            place: item.offset
-            for place, item in self._client.list_offsets(dict.fromkeys(ends, EARLIEST)).items()
-        }
+        listed = self._client.list_offsets(dict.fromkeys(ends, EARLIEST))
+        starts = {place: item.offset for place, item in listed.items()}
         compacted = self._compacted(sorted({topic for topic, _ in ends}))
         for (topic, partition), start in starts.items():
             if start > 0 and topic not in compacted:
@@ -88,20 +87,14 @@ class Inputs:
                     "compact it"
                 )
         tables = global_topics(topology)
-        input_partitions = {
-            place: self._input_partition(place, starts[place], ends[place]) for place in sorted(ends)
-        }
-        for place, input_partition in input_partitions.items():
+        others: dict[TopicPartition, Iterator[InputRecord]] = {}
+        for place in sorted(ends):
+            records = self._input_partition(place, starts[place], ends[place])
             if place[0] in tables:
-                yield from input_partition
-        yield from merged(
-            topology,
-            {
-                place: input_partition
-                for place, input_partition in input_partitions.items()
-                if place[0] not in tables
-            },
-        )
+                yield from records
+            else:
+                others[place] = records
+        yield from merged(topology, others)
 
     def _compacted(self, topics: list[str]) -> set[str]:
         configs = self._client.describe_configs(topics) if topics else {}
@@ -121,21 +114,14 @@ def merged(
     if len(input_partitions) == 1:
         yield from next(iter(input_partitions.values()))
         return
-    heap: list[tuple[int, TopicPartition, InputRecord, Iterator[InputRecord]]] = []
     times = {topic: _times(topology, topic) for topic, _ in input_partitions}
-    for place, input_partition in input_partitions.items():
-        for record in input_partition:
-            heap.append((times[record.topic](record), place, record, input_partition))
-            break
-    heapq.heapify(heap)
-    while heap:
-        _, place, record, input_partition = heap[0]
+
+    def timed(place: TopicPartition) -> Iterator[tuple[int, TopicPartition, InputRecord]]:
+        time = times[place[0]]
+        return ((time(record), place, record) for record in input_partitions[place])
+
+    for _, _, record in heapq.merge(*map(timed, input_partitions), key=itemgetter(0, 1)):
         yield record
-        following = next(input_partition, None)
-        if following is None:
-            heapq.heappop(heap)
-        else:
-            heapq.heapreplace(heap, (times[following.topic](following), place, following, input_partition))
 
 
 def global_topics(topology: Topology) -> set[str]:
@@ -162,7 +148,7 @@ def _times(topology: Topology, topic: str) -> Any:
     assert node is not None
     assert isinstance(node.operator, Source)
     if node.operator.timestamp is None:
-        return _timestamp
+        return attrgetter("timestamp")
     reader = SourceReader(node, on_deserialization_error="skip", drop=_ignore, dead_letter=_ignore)
 
     def extracted(record: InputRecord) -> int:
@@ -178,10 +164,6 @@ def _times(topology: Topology, topic: str) -> Any:
         return record.timestamp if found is None else found.timestamp
 
     return extracted
-
-
-def _timestamp(record: InputRecord) -> int:
-    return record.timestamp
 
 
 def _ignore(left_out: object) -> None: ...

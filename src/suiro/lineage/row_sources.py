@@ -98,7 +98,8 @@ def sources_of_row(
 ) -> RowSources:
     """`is_key`: of a record's key; `is_row`: of a key of the store, which has a window in some."""
     above = topology_above(topology, store)
-    replay = _Replay(above, store, log, is_row, bounds, clock, settings, on_deserialization_error)
+    ends_ms = clock.monotonic_ms() + int(bounds.seconds * 1_000)
+    replay = _Replay(above, store, log, is_row, bounds, clock, settings, on_deserialization_error, ends_ms)
     points = _rekey_points(above, store)
     found = replay.run(points, is_key)
     if points.nodes and not found.is_proven and found.stopped is None:
@@ -125,33 +126,19 @@ def _rekey_points(above: Topology, store: str) -> RekeyPoints:
     return RekeyPoints()
 
 
+@dataclass(slots=True)
 class _Replay:
-    def __init__(
-        self,
-        topology: Topology,
-        store: str,
-        log: Log,
-        is_row: Callable[[Any], bool],
-        bounds: Bounds,
-        clock: Clock,
-        settings: TaskSettings | None,
-        on_deserialization_error: str,
-    ) -> None:
-        self._topology = topology
-        self._store = store
-        self._log = log
-        self._is_row = is_row
-        self._bounds = bounds
-        self._clock = clock
-        self._ends_ms = clock.monotonic_ms() + int(bounds.seconds * 1_000)
-        self._settings = settings
-        self._on_deserialization_error = on_deserialization_error
-        self._stopped: str | None = None
-        self._read = 0
-        # Such a table reads its row before, only to see which of both is newer.
-        self._is_of_one_record = all(
-            isinstance(node.operator, TableSource) for node in _writers(topology, store)
-        )
+    topology: Topology
+    store: str
+    log: Log
+    is_row: Callable[[Any], bool]
+    bounds: Bounds
+    clock: Clock
+    settings: TaskSettings | None
+    on_deserialization_error: str
+    ends_ms: int
+    stopped: str | None = None
+    read: int = 0
 
     def run(self, points: RekeyPoints, is_key: Callable[[Any], bool]) -> RowSources:
         records: dict[Place, InputRecord] = {}
@@ -160,17 +147,17 @@ class _Replay:
             return record.key is not None and is_key(record.key)
 
         interpreter = TracingInterpreter(
-            self._topology,
+            self.topology,
             on_result=_nothing,
             kept_at=points.nodes,
             keep=keep,
-            settings=self._settings,
-            on_deserialization_error=self._on_deserialization_error,
+            settings=self.settings,
+            on_deserialization_error=self.on_deserialization_error,
         )
-        read = self._bounded(self._log.read(self._topology))
+        read = self._bounded(self.log.read(self.topology))
         checked: Iterable[Checked] = zip(read, repeat(True), repeat(None))
         if points.nodes:
-            checked = KeyPrefilter(self._topology, points.nodes, is_key).filtered(read)
+            checked = KeyPrefilter(self.topology, points.nodes, is_key).filtered(read)
         for record, passes, decoded in checked:
             if passes:
                 record = record._replace(headers=tuple(record.headers))  # its whole batch is not kept
@@ -184,7 +171,11 @@ class _Replay:
             return self._found(None, ())
         places = sources_of(row[2]) if row[2] is not None else set()
         named = tuple(record for place, record in records.items() if place in places)
-        if self._is_of_one_record and named and self._reproduces(row[1], named[-1:]):
+        # Such a table reads its row before, only to see which of both is newer.
+        is_of_one_record = all(
+            isinstance(node.operator, TableSource) for node in _writers(self.topology, self.store)
+        )
+        if is_of_one_record and named and self._reproduces(row[1], named[-1:]):
             named = named[-1:]
         return self._found(row, named)
 
@@ -195,41 +186,41 @@ class _Replay:
             found=row is not None,
             value=None if row is None else row[1],
             records=records,
-            read=self._read,
-            stopped=self._stopped,
+            read=self.read,
+            stopped=self.stopped,
             is_proven=row is not None and self._reproduces(row[1], records),
         )
 
     def _row_of(self, interpreter: TracingInterpreter) -> tuple[Any, Any, Link | None] | None:
-        return next((row for row in interpreter.rows(self._store) if self._is_row(row[0])), None)
+        return next((row for row in interpreter.rows(self.store) if self.is_row(row[0])), None)
 
     def _reproduces(self, value: Any, records: Iterable[InputRecord]) -> bool:
         interpreter = Interpreter(
-            self._topology, settings=self._settings, on_deserialization_error=self._on_deserialization_error
+            self.topology, settings=self.settings, on_deserialization_error=self.on_deserialization_error
         )
         for record in records:
             _pipe(interpreter, record)
         interpreter.end_of_batch()
-        rows = interpreter.store(self._store).all()
-        found = next((one for key, one in rows if self._is_row(key)), None)
+        rows = interpreter.store(self.store).all()
+        found = next((one for key, one in rows if self.is_row(key)), None)
         interpreter.close()
         return bool(found == value)
 
     def _bounded(self, records: Iterable[InputRecord]) -> Iterator[InputRecord]:
-        self._read = 0
-        bounds = self._bounds
+        self.read = 0
+        bounds = self.bounds
         for number, record in enumerate(records):
             if number >= bounds.records:
-                self._stopped = f"{bounds.records:,} records were read"
+                self.stopped = f"{bounds.records:,} records were read"
                 return
             if number % LOOK_EVERY == 0:
-                if self._clock.monotonic_ms() > self._ends_ms:
-                    self._stopped = f"{bounds.seconds:g} s were over"
+                if self.clock.monotonic_ms() > self.ends_ms:
+                    self.stopped = f"{bounds.seconds:g} s were over"
                     return
                 if _memory() > bounds.bytes:
-                    self._stopped = f"{bounds.bytes // 1024**2:,} MiB of memory were used"
+                    self.stopped = f"{bounds.bytes // 1024**2:,} MiB of memory were used"
                     return
-            self._read = number + 1
+            self.read = number + 1
             yield record
 
 
