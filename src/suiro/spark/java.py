@@ -36,9 +36,9 @@ class JavaHome:
     origin: str
 
 
-def use_java(environment: Mapping[str, str] | None = None) -> JavaHome:
+def use_java() -> JavaHome:
     """Finds a Java and sets this process's JAVA_HOME to it. Raises `UsageError` where there is none."""
-    home = find_java(os.environ if environment is None else environment)
+    home = find_java(os.environ)
     os.environ["JAVA_HOME"] = str(home.path)
     return home
 

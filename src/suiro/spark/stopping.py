@@ -10,6 +10,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from threading import Event, Lock, Thread
 
 CHECK_S = 0.5
@@ -49,11 +50,12 @@ def is_active(query_id: str) -> bool:
         return True
 
 
+@dataclass(slots=True, eq=False)
 class _Watched:
-    def __init__(self, query_id: str, give_up: Callable[[], None]) -> None:
-        self.query_id = query_id
-        self.give_up = give_up
-        self.is_old = False  # there since the last look
+    query_id: str
+    give_up: Callable[[], None]
+    is_old: bool = False
+    """It was there at the last look."""
 
 
 class _Watch:

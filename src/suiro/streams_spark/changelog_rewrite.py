@@ -7,8 +7,6 @@ rebuilt state, never of both: rows may be gone with what retention has removed, 
 
 from __future__ import annotations
 
-import pyarrow as pa
-
 from suiro.clock import SystemClock
 from suiro.spark import OffsetRange, ReadSettings, RetryingClient, Waiting, lease, read_columns
 from suiro.streams_spark.program import Program
@@ -45,12 +43,8 @@ def _keys(program: Program, topic: str, partition: int) -> set[bytes]:
         # Its first records may be compacted away, or removed by retention, while they are read.
         reading = ReadSettings(fail_on_data_loss=False, max_fetch_bytes=program.source.max_fetch_bytes)
         for columns in read_columns(patient, wanted, reading, clock):
-            _apply(columns, found)
+            keys, is_row = columns.column("key").to_pylist(), columns.column("value").is_valid().to_pylist()
+            for key, is_there in zip(keys, is_row, strict=True):
+                if key is not None:
+                    (found.add if is_there else found.discard)(key)
     return found
-
-
-def _apply(columns: pa.RecordBatch, found: set[bytes]) -> None:
-    values = columns.column("value").is_valid().to_pylist()
-    for key, is_row in zip(columns.column("key").to_pylist(), values, strict=True):
-        if key is not None:
-            (found.add if is_row else found.discard)(key)

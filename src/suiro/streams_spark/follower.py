@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from suiro.clock import Clock, SystemClock
+from suiro.clock import SystemClock
 from suiro.spark import Positions, RetryingClient, SinkOptions, Waiting, newest_in, reach, read_planned
 from suiro.streams_spark.rebuild import committed_boundary
 from suiro.streams_spark.replacement import Following, switch
@@ -44,7 +44,6 @@ class Follower:
         is_active: Callable[[], bool],
         stop_query: Callable[[], None],
         go_on: Callable[[], None],
-        clock: Clock | None = None,
     ) -> None:
         self._connect = connect
         self._sink = sink
@@ -53,7 +52,7 @@ class Follower:
         self._is_active = is_active
         self._stop_query = stop_query
         self._go_on = go_on
-        self._clock = clock or SystemClock()
+        self._clock = SystemClock()
         self._stopping = threading.Event()
         self.status = Replacement("following")
         self.failure: BaseException | None = None

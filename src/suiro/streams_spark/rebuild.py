@@ -69,16 +69,10 @@ class Boundary:
 
     @classmethod
     def load(cls, checkpoint: Path) -> Boundary | None:
-        path = checkpoint / FILE
         try:
-            value = json.loads(path.read_text(encoding="utf-8"))
+            value = read_versioned(checkpoint / FILE, FORMAT_VERSION)
         except FileNotFoundError:
             return None
-        if value.get("version") != FORMAT_VERSION:
-            raise CheckpointError(
-                f"{path} has format {value.get('version')}, this version of suiro reads {FORMAT_VERSION}: use the "
-                "version that wrote it"
-            )
         offsets = {
             (topic, int(partition)): int(offset)
             for topic, items in value["offsets"].items()
@@ -86,6 +80,17 @@ class Boundary:
         }
         waiting = {(topic, partition): time for topic, partition, time in value["waiting"]}
         return cls(offsets=offsets, waiting=waiting, marker=value.get("marker"))
+
+
+def read_versioned(path: Path, version: int) -> dict[str, Any]:
+    """The JSON object in a file of ours in the checkpoint. Raises `CheckpointError` for another format."""
+    value: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+    if value.get("version") != version:
+        raise CheckpointError(
+            f"{path} has format {value.get('version')}, this version of suiro reads {version}: use the version that "
+            "wrote it"
+        )
+    return value
 
 
 @dataclass(frozen=True, slots=True)

@@ -34,7 +34,13 @@ from suiro.spark import (
     replaced,
 )
 from suiro.streams.errors import CheckpointError
-from suiro.streams_spark.rebuild import Boundary, begins_anew, check_log, committed_boundary
+from suiro.streams_spark.rebuild import (
+    Boundary,
+    begins_anew,
+    check_log,
+    committed_boundary,
+    read_versioned,
+)
 
 FILE = "suiro-replace.json"
 FORMAT_VERSION = 1
@@ -51,7 +57,7 @@ def begin_to_follow(client: Any, sink: SinkOptions, topics: tuple[str, ...], che
     """Notes that this state directory is to follow, where it is empty. Raises `CheckpointError` where it has the state
     of something else, and where there is nothing to follow."""
     if (checkpoint / FILE).exists():
-        _check_version(checkpoint)
+        read_versioned(checkpoint / FILE, FORMAT_VERSION)
         return
     if not begins_anew(checkpoint):
         raise CheckpointError(
@@ -78,7 +84,7 @@ def follows(client: Any, sink: SinkOptions, topics: tuple[str, ...], checkpoint:
     """Whether this state directory still follows. Ends a switch that was interrupted after its transaction."""
     if not (checkpoint / FILE).exists() or Boundary.load(checkpoint) is not None:
         return False
-    _check_version(checkpoint)
+    read_versioned(checkpoint / FILE, FORMAT_VERSION)
     # Not the stable one: a transaction that nobody ends would be waited for, and the switch itself looks again.
     marker = read_marker(client, Destination.of(sink), stable=False)
     if marker is None or marker.lineage != query_id_of(str(checkpoint)):
@@ -150,15 +156,6 @@ def _save_boundary(client: Any, sink: SinkOptions, topics: tuple[str, ...], chec
             f"the committed offsets of {sink.application_id!r} are gone; they were there when it was followed"
         )
     boundary.save(checkpoint)
-
-
-def _check_version(checkpoint: Path) -> None:
-    path = checkpoint / FILE
-    version = json.loads(path.read_text(encoding="utf-8")).get("version")
-    if version != FORMAT_VERSION:
-        raise CheckpointError(
-            f"{path} has format {version}, this version of suiro reads {FORMAT_VERSION}: use the version that wrote it"
-        )
 
 
 @dataclass(frozen=True, slots=True)
