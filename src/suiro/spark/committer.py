@@ -91,10 +91,11 @@ class TrailingRecord(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MicroBatch:
-    """`source_notes`: metadata of the committed offsets, where there is any."""
+    """`writes`: None for a transaction of marker and source offsets alone. `source_notes`: metadata of the committed
+    offsets, where there is any."""
 
     plan: Plan
-    writes: Writes
+    writes: Writes | None
     source_offsets: Mapping[TopicPartition, int] = field(default_factory=dict)
     source_notes: Mapping[TopicPartition, str] = field(default_factory=dict)
     trailing_record: TrailingRecord | None = None
@@ -168,15 +169,6 @@ class _Held:
     fresh: bool  # read from Kafka during this very call
 
 
-class _Nothing:
-    """No records: a transaction of marker and source offsets alone."""
-
-    partitions: Sequence[TopicPartition] = ()
-
-    def batches(self) -> Iterator[Batch]:
-        return iter(())
-
-
 class Committer:
     """Keeps the producer's identity between micro-batches, so that a commit needs no second look at Kafka."""
 
@@ -243,7 +235,7 @@ class Committer:
             case Suppress():
                 return Outcome.SUPPRESSED
             case Restore():
-                self._transact(replace(micro_batch, writes=_Nothing(), trailing_record=None))
+                self._transact(replace(micro_batch, writes=None, trailing_record=None))
                 return Outcome.SUPPRESSED
             case Produce():
                 self._transact(micro_batch)
@@ -281,14 +273,15 @@ class Committer:
         group = self._destination.group
         number = plan.batch_id
         self._began_ms = self._clock.monotonic_ms()
-        partitions, trailing_record = micro_batch.writes.partitions, micro_batch.trailing_record
+        writes, trailing_record = micro_batch.writes, micro_batch.trailing_record
+        partitions = () if writes is None else writes.partitions
         added = list(partitions) if trailing_record is None else [*partitions, trailing_record.partition]
         if added:
             transactions.add_partitions(added)
         transactions.add_offsets(group)
         self._reach("after_add_partitions", number)
-        if partitions:
-            transactions.produce(self._watched(micro_batch.writes.batches(), number))
+        if writes is not None and partitions:
+            transactions.produce(self._watched(writes.batches(), number))
         self._reach("after_produce", number)
         if trailing_record is not None:
             transactions.produce([trailing_record.batch(is_fresh=held.fresh)])

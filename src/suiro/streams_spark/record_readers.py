@@ -17,10 +17,6 @@ from suiro.streams_spark.changes import read_change, read_changes
 from suiro.streams_spark.notes import NO_TIME
 from suiro.streams_spark.shuffle_message import InputPartition, headers_list
 
-Read = tuple[Record, Origin, int]
-"""A record, where it came from, and its input partition's time; `NO_TIME` where the record's own timestamp is the input
-partition's."""
-
 BLOCK_ROWS = 1024
 """Rows that are read at once. Those of a queue that are not taken then are read again in the next micro-batch."""
 
@@ -38,8 +34,8 @@ class ReadColumns:
     origin: Callable[[int], Origin]
 
     @classmethod
-    def of_one(cls, read: Read) -> ReadColumns:
-        record, origin, carried = read
+    def of_one(cls, record: Record, origin: Origin, carried: int = NO_TIME) -> ReadColumns:
+        """`carried`: the time of its input partition; `NO_TIME`: the record's own."""
         return cls(
             [record.key],
             [record.value],
@@ -55,8 +51,8 @@ ReadRow = tuple[ReadColumns, int]
 
 
 class RecordReader(Protocol):
-    def one(self, item: Any) -> Read | None:
-        """Of an item (`items`). None: the record is left out."""
+    def one(self, item: Any) -> ReadColumns | None:
+        """The record of an item (`items`). None: it is left out."""
 
     def block(self, columns: pa.RecordBatch, *, takes_all: bool) -> ReadColumns | None:
         """What `one` gives for each row. None: they must go one by one; nothing has happened then. `takes_all`: no row
@@ -70,13 +66,13 @@ class TopicReader:
         self._reader = reader
         self._topic, self._partition = input_partition.group, input_partition.partition
 
-    def one(self, item: Any) -> Read | None:
+    def one(self, item: Any) -> ReadColumns | None:
         offset, timestamp, key, value, headers, extracted = item
         topic, partition = self._topic, self._partition
         record = self._reader.read(topic, partition, offset, timestamp, key, value, headers, extracted)
         if record is None:
             return None
-        return record, Origin(topic, partition, offset, timestamp, headers), NO_TIME
+        return ReadColumns.of_one(record, Origin(topic, partition, offset, timestamp, headers))
 
     def block(self, columns: pa.RecordBatch, *, takes_all: bool) -> ReadColumns | None:
         if "extracted" in columns.schema.names and self._reader.has_extractor:
@@ -103,7 +99,7 @@ class CarriedReader:
         self._cut = cut
         self._topic, self._partition = topic, partition
 
-    def one(self, item: Any) -> Read | None:
+    def one(self, item: Any) -> ReadColumns | None:
         timestamp, time, key, value, headers = item
         cut, topic = self._cut, self._topic
         read_key = None if key is None else cut.key.deserialize(topic, key)
@@ -114,7 +110,7 @@ class CarriedReader:
         else:
             read_value = cut.value.deserialize(topic, value)
         record = Record(read_key, read_value, timestamp, headers)
-        return record, Origin(topic, self._partition, -1, timestamp, headers), time
+        return ReadColumns.of_one(record, Origin(topic, self._partition, -1, timestamp, headers), time)
 
     def block(self, columns: pa.RecordBatch, *, takes_all: bool) -> ReadColumns | None:
         cut, topic, partition = self._cut, self._topic, self._partition
@@ -144,8 +140,8 @@ def reads(reader: RecordReader, columns: pa.RecordBatch) -> Iterator[ReadRow | N
         part = columns.slice(start, BLOCK_ROWS)
         found = reader.block(part, takes_all=False)
         if found is None:
-            for read in map(reader.one, items(part)):
-                yield None if read is None else (ReadColumns.of_one(read), 0)
+            for one in map(reader.one, items(part)):
+                yield None if one is None else (one, 0)
         else:
             for row, time in enumerate(found.times):
                 yield None if time is None else (found, row)

@@ -89,9 +89,7 @@ def all_taken(
         if found is not None:
             yield _of_columns(input_, found)
             continue
-        singly = (
-            (input_, ReadColumns.of_one(read), 0) for read in map(reader.one, items(part)) if read is not None
-        )
+        singly = ((input_, one, 0) for one in map(reader.one, items(part)) if one is not None)
         yield from taken(singly, letters)
 
 

@@ -15,7 +15,7 @@ from suiro.streams.stores import OrderedMap
 from suiro.streams_spark.buffered_records import BufferedRecords
 from suiro.streams_spark.partition_group import PartitionGroup
 from suiro.streams_spark.record_queue import RecordQueue
-from suiro.streams_spark.record_readers import Read, ReadColumns
+from suiro.streams_spark.record_readers import ReadColumns
 from suiro.streams_spark.shuffle_message import InputPartition
 from suiro.streams_spark.taking import Letters
 
@@ -32,13 +32,13 @@ class State:
         """None, as a reader whose source has an extractor."""
         return None
 
-    def one(self, item: Any) -> Read | None:
+    def one(self, item: Any) -> ReadColumns | None:
         offset, timestamp, key, value, headers, extracted = item
         if extracted is None:
             self.asked.append(offset)
         if value is None:
             return None
-        return Record(key, value, timestamp), Origin("t", 0, offset, timestamp, headers), -1
+        return ReadColumns.of_one(Record(key, value, timestamp), Origin("t", 0, offset, timestamp, headers))
 
     def queue(
         self,
