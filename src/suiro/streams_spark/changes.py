@@ -34,7 +34,7 @@ def _written(new: bytes | None, old: bytes | None) -> bytes | None:
 
 
 def read_changes(serde: Serde, topic: str, data: Sequence[bytes | None]) -> list[Change | None] | None:
-    """What `read_change` gives for each; None: one of them fails."""
+    """The changes, as `read_change` gives them; None: one of them cannot be read."""
     try:
         sides = [(None, None) if item is None else _sides(item) for item in data]
     except IndexError:  # cut off

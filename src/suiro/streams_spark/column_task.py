@@ -1,7 +1,7 @@
 """Tasks whose sub-topology has columnar operators: they process whole columns instead of blocks of records.
 
-Their state is the rules' own, so a task may go over to the rules and back: it does for a micro-batch whose data the
-columns cannot do.
+The state has the same format as that of the rules. So a task runs a micro-batch by the rules if its columns cannot hold
+the data, and goes back to columns afterwards.
 """
 
 from __future__ import annotations
@@ -106,7 +106,7 @@ class ColumnTask(StreamTask):
         )
 
     def _take_buffered(self) -> list[tuple[InputPartition, pa.RecordBatch]]:
-        """Records that the rules left waiting for others."""
+        """Takes the records that wait for other inputs since a micro-batch that the rules ran."""
         found = [(input_partition, columns) for input_partition, _, _, columns in self._buffered.all()]
         self._buffered.clear()
         return found
@@ -151,7 +151,7 @@ class ColumnTask(StreamTask):
             self._hold(one, others)
 
     def _lend(self, messages: list[ShuffleMessage]) -> None:
-        """The rules take this micro-batch."""
+        """Runs this micro-batch by the rules, on the table's rows as an ordered map."""
         store = self._columnar.store
         keys, rows = self._rows.rows()
         self._lent = OrderedMap(zip(keys.to_pylist(), rows.to_pylist(), strict=True))
@@ -162,7 +162,8 @@ class ColumnTask(StreamTask):
     def _input_partitions(
         self, messages: list[ShuffleMessage]
     ) -> dict[tuple[InputPartition, str], tuple[list[pa.RecordBatch], bool]]:
-        """By input partition and input: what waited and what came, and whether there is more in the log."""
+        """Returns the records that waited and that came, by input partition and input, and whether there are more in the
+        log."""
         found: dict[tuple[InputPartition, str], tuple[list[pa.RecordBatch], bool]] = {}
         for input_partition, input_, _, columns in self._buffered.all():
             found.setdefault((input_partition, input_), ([], False))[0].append(columns)
@@ -186,7 +187,7 @@ class ColumnTask(StreamTask):
 
 
 class _Waiting:
-    """What one input partition has for one input."""
+    """The records that one input partition has for one input."""
 
     def __init__(
         self, input_partition: InputPartition, input_: str, columns: list[pa.RecordBatch], behind: bool
@@ -198,7 +199,7 @@ class _Waiting:
         stamps = [each.column("timestamp").to_numpy() for each in columns]
         whole = np.concatenate(stamps) if stamps else np.zeros(0, np.int64)
         self.reached = np.maximum.accumulate(whole) if len(whole) else whole
-        """The latest timestamp up to each record: what the order of all input partitions goes by."""
+        """The latest timestamp up to each record, which decides the order of all input partitions."""
 
     def parted(self, count: int) -> tuple[list[pa.RecordBatch], list[pa.RecordBatch]]:
         """The first `count` records, and the others."""

@@ -1,9 +1,9 @@
 """Runs a small micro-batch of a stateless topology in the driver's Python instead of in a Spark task.
 
-Planning a Spark job, sending its one task to a worker and collecting what it reports takes longer than the work itself
-where there are some thousand records: half of the time from a record's coming in to its results' going out. So on one
-machine what would be one task's is done right here, by the same code over the same planned offsets, with the same
-outcome. All else stays as it is: Spark plans the micro-batch, writes it down before and notes it afterwards.
+For some thousand records, Spark takes longer to plan a job, send its one task to a worker and collect the report than
+the work itself takes: half of the time from a record's arrival to its results. So on one machine the driver does the
+work of that task, by the same code over the same planned offsets, with the same results. Spark still plans the
+micro-batch, writes it down before and notes it afterwards.
 """
 
 from __future__ import annotations

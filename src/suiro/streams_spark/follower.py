@@ -1,4 +1,4 @@
-"""The thread that watches a topology follow a running application, and has it take over when it has caught up."""
+"""The thread that watches a topology follow a running application, and switches when it has caught up."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Replacement:
-    """How the taking over of a running application stands. `lag_records`: offsets that it has committed and that are
-    not processed here; None before the first micro-batch."""
+    """The progress of a replacement. `lag_records`: offsets that the running application has committed and that are not
+    processed here; None before the first micro-batch."""
 
     phase: Literal["following", "switching", "switched"]
     lag_records: int | None = None
@@ -62,12 +62,12 @@ class Follower:
         self._thread.start()
 
     def stop(self) -> None:
-        """Returns when it does nothing any more. Safe to call again."""
+        """Returns when the thread has ended. Safe to call again."""
         self._stopping.set()
         self.wait()
 
     def wait(self, timeout_s: float | None = None) -> bool:
-        """Until it has switched, or given up. False if it is still at it."""
+        """Waits until it has switched or given up. Returns False if it has done neither."""
         if self._thread.ident is not None and self._thread is not threading.current_thread():
             self._thread.join(timeout_s)
         return not self._thread.is_alive()
@@ -88,7 +88,7 @@ class Follower:
             self.failure = error
 
     def _catch_up(self, client: Any) -> bool:
-        """False where the query ended before."""
+        """Returns False if the query ended before."""
         patient = RetryingClient(client, self._waiting())
         following = Following()
         while not self._stopping.wait(LOOK_S):
@@ -118,7 +118,7 @@ class Follower:
         return False
 
     def _done(self) -> Positions | None:
-        """Where the last micro-batch that is done ended, as Spark wrote it down."""
+        """The end of the last micro-batch that is done, as Spark wrote it down."""
         number = newest_in(str(self._checkpoint), "commits")
         planned = None if number < 0 else read_planned(str(self._checkpoint), number)
         return None if planned is None else planned.positions[0]

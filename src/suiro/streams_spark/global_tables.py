@@ -1,8 +1,8 @@
-"""The global tables of a worker process. Every task has the whole of a table in its state; but a record of the
-table's topic is read once in a process, and a row decoded once, however many tasks of whichever sub-topologies ask.
+"""The global tables of a worker process, decoded once for all of its tasks.
 
-Nothing of this is a task's state. Rows are known by their bytes: where a task has other bytes, as a task has that is a
-micro-batch behind or ahead, its row is decoded anew. So what is known here never decides what a task answers.
+Every task has the whole table in its state. A process reads each record of the table's topic once, and decodes each row
+once, however many tasks ask for it. This cache holds no state of a task: it finds a row by its bytes. A task that is a
+micro-batch behind or ahead has other bytes, so its row is decoded anew. The cache never changes an answer.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ from suiro.streams_spark.program import Program
 from suiro.streams_spark.shuffle_message import InputPartition, headers_list
 
 READ_BYTES_MAX = 64 * 1024 * 1024
-"""Of records as they are in the log that are kept with the rows made of them, for one table in one process."""
+"""Size of the records, as they are in the log, whose rows one process keeps for one table."""
 DECODED_BYTES_MAX = 64 * 1024 * 1024
-"""Of rows that are kept decoded, for one table in one process. Values take a few times as much."""
+"""Size of the encoded rows that one process keeps decoded for one table. Their values take a few times as much."""
 KEYS_MAX = 100_000
-"""Keys whose bytes are kept, for one table in one process."""
+"""Keys whose bytes one process keeps for one table."""
 PROGRAMS_MAX = 4
 """Running topologies whose tables one process keeps."""
 
@@ -45,8 +45,8 @@ def global_tables_of(program: Program) -> Mapping[str, GlobalTable]:
 
 @dataclass(slots=True)
 class RowsRead:
-    """What records of one partition are in a table: the rows in order, None deletes; the partition's time after them;
-    and what was left out, which one task tells."""
+    """Records of one partition as rows of a table, in order; None deletes. `time`: the partition's after them.
+    `dropped`, `dead_letters`: the records that were left out, which one task reports."""
 
     rows: list[tuple[bytes, bytes | None]] = field(default_factory=list)
     time: int = -1

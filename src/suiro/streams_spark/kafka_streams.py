@@ -263,7 +263,7 @@ class KafkaStreams:
 
     @property
     def exception(self) -> BaseException | None:
-        """What ended it: the error of the user's own function where it can be told out of Spark's."""
+        """The error that ended it. It is the error of the user's function if Spark's error tells it."""
         if self._follower is not None and self._follower.failure is not None:
             return self._follower.failure
         failure = None if self._query is None else self._query.exception()
@@ -356,12 +356,12 @@ class KafkaStreams:
 
     @property
     def task_settings(self) -> TaskSettings:
-        """What decides, with the topology, how records go through it."""
+        """The settings that decide, with the topology, how records go through it."""
         return self._task_settings
 
     @property
     def traceable(self) -> Traceable:
-        """What a process needs that looks for the input records of rows."""
+        """The values that a process needs to find the input records of rows."""
         from suiro.streams_spark.row_trace import Traceable
 
         return Traceable(
@@ -406,7 +406,7 @@ class KafkaStreams:
         self._follower.start()
 
     def _wait_for_switch(self, timeout: float | None) -> bool:
-        """Raises what ended it."""
+        """Whether it has taken over. Raises the error that ended it."""
         if self._follower is None:
             return True
         is_over = self._follower.wait(timeout)
@@ -420,7 +420,8 @@ class KafkaStreams:
             raise found
 
     def _wait_for_ends(self) -> None:
-        """Where the wall clock comes by there is always something new for Spark; so it is asked for the offsets."""
+        """Waits until the query has reached the ends that the source topics have now. Spark's own wait never ends while a
+        wall-clock schedule makes micro-batches."""
         from suiro.client import LATEST
 
         query = self._running()
@@ -434,8 +435,8 @@ class KafkaStreams:
                 return
 
     def _prepared(self) -> tuple[Plan, Boundary | None, bool]:
-        """Looks whether everything fits, and only then makes the topics that are the topology's own. Whether it has
-        to follow a running process comes with it."""
+        """Checks that the topology fits the cluster and the state directory, and then creates the internal topics. The
+        last value tells whether it has to follow a running process."""
         from suiro.streams.dsl.checks import check_co_partitioned
         from suiro.streams_spark.description import check_description
         from suiro.streams_spark.plan import plan

@@ -1,4 +1,4 @@
-"""The times that a task keeps between micro-batches in addition to its stores: the map `$notes`.
+"""The times that a task keeps between micro-batches, beside its stores: the map `$notes`.
 
 A key is a kind, a zero byte and names; a value is eight bytes, big-endian. Kinds: `lane` (a repartition's
 name: the time this task reached at it), `tick` and `reached` (a queue, see `record_queue`), `partition` (source, topic,

@@ -95,7 +95,7 @@ class Topics:
         headers: pa.Array | None = None,
         partitions: pa.Array | None = None,
     ) -> None:
-        """The same for whole columns: binary, binary, int64 ms, int32 (null: by the key)."""
+        """Stages whole columns: binary, binary, int64 ms, int32 (null: the key decides)."""
         if len(keys) == 0 or self.is_replayed:
             return
         if topic in self._waiting:
@@ -108,7 +108,7 @@ class Topics:
         return self._stage.partition_count(topic)
 
     def finish(self) -> Iterator[Row]:
-        """What the driver must know of this task."""
+        """Stages the rest, and returns the task's reports to the driver."""
         for topic in list(self._waiting):
             self._stage_all(topic)
         message = self._stage.finish()
@@ -154,7 +154,7 @@ class Outputs:
         self.topics.add_parcel(parcel)
 
     def emit_columns(self, emission: Emission) -> None:
-        """What `emit` is for one record."""
+        """Sends the records of a columnar operator to a topic, or on their way through a repartition."""
         operator = emission.node.operator
         self.topics.note_rows({emission.node.name: len(emission)})
         if emission.null_keys:
@@ -222,8 +222,8 @@ class Outputs:
     # -- what runners call ---------------------------------------------------------------------------------
 
     def finish(self, cuts: tuple[Node, ...], condition: Condition, *, tells: bool) -> Iterator[Row]:
-        """Messages for other tasks. `cuts`: repartitions this input partition feeds. `tells`: the input partition was
-        or is not running, so that also those who get no record must know."""
+        """Messages for other tasks. `cuts`: repartitions that this input partition feeds. `tells`: the input partition was
+        not running or is not running now, so tasks that get no record must know it, too."""
         for carrier in self._carriers.values():
             yield from carrier.take()
         for node in cuts:
@@ -247,7 +247,7 @@ class Outputs:
                     yield reader, partition, tick
 
     def ready_rows(self) -> Iterator[Row]:
-        """ShuffleMessage that is large enough to go at once."""
+        """Messages that are large enough to go at once."""
         for carrier in self._carriers.values():
             if carrier.is_full:
                 yield from carrier.take()
@@ -260,8 +260,8 @@ class Outputs:
         topic: str,
         reader: SourceReader | None = None,
     ) -> ShuffleMessage:
-        """What the sub-topology that gets this message wants done with it first. `reader`: of records as they are
-        in a topic."""
+        """Combines a message as the columnar form of its sub-topology asks for it. `reader`: for records as they are in a
+        topic."""
         columnar = columnar_forms_of(self._program).of(number)
         if message.columns is None or columnar is None or columnar.kind != "aggregate":
             return message
@@ -533,5 +533,6 @@ class _Carrier:
 
 
 def _anywhere(key: bytes | None, value: bytes | None, count: int) -> int:
-    """Anywhere will do without a key, as long as a repetition finds the same place."""
+    """Returns -1 if the key decides. A record without a key may go anywhere, but a repetition must send it to the same
+    partition, so its value decides."""
     return -1 if key is not None else partition_for_key(value or b"", count)

@@ -85,8 +85,8 @@ class PartitionGroup:
                 is_open = is_open and not queue.stops_carried
 
     def times(self) -> dict[str, int]:
-        """How far each input has come by what input partitions tell, not further than an input partition has come of
-        which there are more records in the log. Asked for when `blocks` is exhausted."""
+        """The time that each input has reached by the ticks of its input partitions, limited by every input partition
+        that has more records in the log. Call it when `blocks` is exhausted."""
         limit = min(
             (q.reached for q in self._queues if q.behind or q.paused is not None or q.has_head), default=None
         )
@@ -96,8 +96,7 @@ class PartitionGroup:
             found[queue.input] = max(time, found.get(queue.input, NO_TIME))
         here = {(queue.input_partition, queue.input) for queue in self._queues}
         for name, reached in times_of(self._notes, REACHED):
-            # An input partition that tells nothing now is at its end; what it told while others were behind holds
-            # still.
+            # An input partition that sends no tick now is at its end. The time that it told before still holds.
             input_partition, input_ = queue_of_prefix(name)
             if (input_partition, input_) not in here:
                 time = reached if limit is None else min(reached, limit)
@@ -105,7 +104,7 @@ class PartitionGroup:
         return found
 
     def close(self) -> bool:
-        """Keeps what is left. True: some is."""
+        """Keeps the records that are left. Returns whether there are any."""
         is_buffered = False
         for queue in self._queues:
             is_buffered |= queue.close()

@@ -18,7 +18,7 @@ _cache = StateCache()
 
 
 class TaskProcessor(StatefulProcessor):
-    """What Spark runs for all tasks of one level. Rows for other levels pass."""
+    """Runs the tasks of one level. Rows for other levels pass."""
 
     def __init__(self, program: str, level: int) -> None:
         self._text = program
@@ -28,7 +28,7 @@ class TaskProcessor(StatefulProcessor):
         self._state = SparkState(handle)
 
     def handleInputRows(self, key: Any, rows: Any, timerValues: Any) -> Iterator[pd.DataFrame]:
-        # What a task works with is imported where one runs: Spark also makes a processor to learn of its state.
+        # These are imported only where a task runs: Spark also makes a processor to learn of its state.
         from suiro.spark import StageOfTask
         from suiro.streams_spark.outputs import Topics
         from suiro.streams_spark.run_task import run_task

@@ -27,8 +27,8 @@ from suiro.streams.errors import CheckpointError
 FILE = "suiro-rebuild.json"
 FORMAT_VERSION = 1
 NOT_READ = "-1"
-"""The metadata of a committed offset, where the next record was there but not read. Of one that was read and waited,
-its time."""
+"""The metadata of a committed offset whose next record was in the log but not read. If it was read and waited, the
+metadata is its time."""
 
 _log = logging.getLogger(__name__)
 
@@ -95,8 +95,8 @@ def read_versioned(path: Path, version: int) -> dict[str, Any]:
 
 @dataclass(frozen=True, slots=True)
 class BufferedFrom:
-    """A task's word to the driver: of this partition, records from `offset` on wait for another input partition. `time`
-    is that of the first."""
+    """A task's report to the driver: records of this partition from `offset` on wait for another input partition.
+    `time` is the time of the first one."""
 
     topic: str
     partition: int
@@ -105,14 +105,14 @@ class BufferedFrom:
 
 
 def begins_anew(checkpoint: Path) -> bool:
-    """There is nothing here to go on with: a first start, or a rebuild where the application has run before."""
+    """Whether the directory has no state: at a first start, or at a rebuild of an application that has run before."""
     return not has_offsets(checkpoint) and not (checkpoint / FILE).exists()
 
 
 def boundary_of(
     client: Any, sink: SinkOptions, topics: Sequence[str], checkpoint: Path, *, rebuild: bool
 ) -> Boundary | None:
-    """What this start has to keep to; None for a start like any other. `client` is a `suiro.client.Client`.
+    """Returns the boundary that this start must keep; None if it is no rebuild. `client` is a `suiro.client.Client`.
 
     Raises `CheckpointError` where the log knows the application and the checkpoint does not, or, asked to rebuild,
     where there is state already. Writes the boundary's file, and nothing else.
@@ -153,7 +153,8 @@ def boundary_of(
 def committed_boundary(
     client: Any, sink: SinkOptions, topics: Collection[str], *, is_stable: bool
 ) -> Boundary | None:
-    """As the group has it now. `is_stable`: wait for a transaction that may change it. None: nothing is committed."""
+    """Returns the boundary that the group has committed now; None if it has committed nothing. `is_stable`: wait for a
+    transaction that may change it."""
     committed = _committed(client, sink, is_stable=is_stable)
     return _of_topics(committed, topics) if committed else None
 
@@ -176,7 +177,7 @@ def settled(
     buffered: Iterable[BufferedFrom],
     boundary: Boundary | None,
 ) -> dict[TopicPartition, tuple[int, str]]:
-    """What to commit for the sources, so that a rebuild finds its boundary there."""
+    """Returns the offsets and metadata to commit for the sources. A rebuild finds its boundary in them."""
     if boundary is not None and any(item.replayed for item in positions):
         return {
             place: (boundary.offsets.get(place, offset), str(boundary.waiting.get(place, "")))
@@ -191,7 +192,7 @@ def settled(
 
 
 def has_offsets(checkpoint: Path) -> bool:
-    """Spark has planned a micro-batch with it."""
+    """Whether Spark has planned a micro-batch with it."""
     places = checkpoint / "offsets"
     return places.is_dir() and any(item.name.isdecimal() for item in places.iterdir())
 
@@ -224,7 +225,8 @@ def _gone(sink: SinkOptions, checkpoint: Path, committed: Mapping[TopicPartition
 
 
 def check_log(client: Any, boundary: Boundary, sink: SinkOptions) -> None:
-    """Raises `CheckpointError` where the log does not have what was read. Warns of what retention has removed."""
+    """Raises `CheckpointError` if the log ends before the offsets that were read. Warns if retention has removed
+    records."""
     from suiro.client import EARLIEST, LATEST
 
     places = list(boundary.offsets)

@@ -66,11 +66,11 @@ class RecordQueue:
     # -- what is put into it ---------------------------------------------------------------------------------
 
     def add_buffered(self, number: int, columns: pa.RecordBatch) -> None:
-        """What waited, in order, before what is new."""
+        """Adds records that waited, in order, before new ones."""
         self._blocks.append((number, columns))
 
     def add_all(self, columns: Sequence[pa.RecordBatch]) -> None:
-        """What is new, in order."""
+        """Adds new records, in order."""
         for each in _in_blocks(columns):
             self.add(each)
 
@@ -170,7 +170,7 @@ class RecordQueue:
     # -- its end ---------------------------------------------------------------------------------------------
 
     def close(self) -> bool:
-        """Keeps what is left for the next micro-batch. True: some is."""
+        """Keeps the records that are left for the next micro-batch. Returns whether there are any."""
         is_buffered = self._keep()
         if self.tick > self._reached:
             note(self._notes, self._reached_key, self.tick)
@@ -218,7 +218,7 @@ class RecordQueue:
 
 
 def _in_blocks(columns: Sequence[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Small ones become one: where many input partitions send a few records each, a block of them has many."""
+    """Joins small batches: many input partitions may send a few records each."""
     some: list[pa.RecordBatch] = []
     rows = size = 0
     for each in columns:

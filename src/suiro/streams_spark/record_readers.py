@@ -55,8 +55,8 @@ class RecordReader(Protocol):
         """The record of an item (`items`). None: it is left out."""
 
     def block(self, columns: pa.RecordBatch, *, takes_all: bool) -> ReadColumns | None:
-        """What `one` gives for each row. None: they must go one by one; nothing has happened then. `takes_all`: no row
-        will be read again."""
+        """The records of all rows, as `one` gives them. None: they must be read one by one, and nothing has been read.
+        `takes_all`: no row will be read again."""
 
 
 class TopicReader:

@@ -1,4 +1,4 @@
-"""Takes traces on: the header `traceparent` of a record that is read names a span of the application from here on.
+"""Continues traces: the header `traceparent` of a record that is read names a span of the application from here on.
 
 The operators pass headers on as Kafka Streams does, so the results of a record name that span, too. It is exported by
 the driver once the micro-batch is committed. A source task works on whole columns: records without headers, and those
@@ -42,7 +42,7 @@ class RecordTracer:
             yield self._traced(columns, input_partition)
 
     def report(self) -> Iterator[Row]:
-        """What the driver must know of this task."""
+        """The task's report to the driver."""
         if self._spans:
             at_ns = self._clock.wall_ms() * NS_PER_MS
             yield STAGED, 0, pack_report(RecordSpans(tuple(self._spans), at_ns))
@@ -112,7 +112,7 @@ class RecordTracer:
     def _begin(
         self, columns: pa.RecordBatch, row: int, input_partition: InputPartition, parent: Parent | None
     ) -> bytes | None:
-        """The header from here on; None where there are enough spans."""
+        """Begins a span and returns the header that names it; None if the task has `SPANS_MAX` spans."""
         if len(self._spans) >= SPANS_MAX:
             return None
         offset, stamp = (columns.column(name)[row].as_py() for name in ("offset", "timestamp"))

@@ -45,7 +45,7 @@ from suiro.streams_spark.rebuild import (
 FILE = "suiro-replace.json"
 FORMAT_VERSION = 1
 CAUGHT_UP_S = 10.0
-"""What the other one committed so long ago is processed here: the switch comes."""
+"""It switches when it has processed all that the other one committed so long ago."""
 SAMPLES_MAX = 4_096
 RUN = "switch"
 """The run in the marker that `switch` writes: no driver's."""

@@ -1,7 +1,7 @@
-"""Which input records a row of a running application's store is made of: a replay in a process of its own.
+"""Finds the input records of a row in a running application's store, by a replay in a process of its own.
 
-The functions of the topology run in it once more, and nothing that they do can stop or slow the application. The
-process ends at its limits of records, time and memory, and says so; beyond them it is killed.
+The functions of the topology run there once more, so they cannot stop or slow the application. The process ends at its
+limits of records, time and memory, and says so. If it goes beyond them, it is killed.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ KILLED_AFTER_S = 30.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Traceable:
-    """What a process needs to run the topology again."""
+    """The values that a process needs to run the topology again."""
 
     topology: Topology
     settings: TaskSettings

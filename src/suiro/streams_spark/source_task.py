@@ -88,7 +88,7 @@ def work_rows(
 def _until_stopped(
     in_driver: Mapping[str, str] | None,
 ) -> Callable[[Callable[[], None]], AbstractContextManager[None]]:
-    """A task of Spark's is ended by Spark."""
+    """Spark ends its own tasks. In the driver, the query's end has to be watched."""
     if in_driver is None:
         return lambda give_up: nullcontext()
     return partial(given_up_when_stopped, in_driver["sql.streaming.queryId"])
@@ -101,7 +101,7 @@ def input_rows(
     topics: Topics,
     caller: Caller | None = None,
 ) -> Iterator[list[Row]]:
-    """The records of one input partition, as columns, to messages and staged records: all that a source task does."""
+    """Turns the records of one input partition into messages and staged records."""
     input_partition = item.input_partition
     plan = program.plan
     inputs = plan.inputs.get(input_partition.group, [])
@@ -217,7 +217,7 @@ class _Here:
 def _combining(
     program: Program, sub: SubPlan, node: Node, input_partition: InputPartition, topics: Topics
 ) -> Callable[[ShuffleMessage], ShuffleMessage]:
-    """What a task's columnar form wants to have done before the shuffle."""
+    """Returns the function that combines a message before the shuffle, as the task's columnar form asks for it."""
     outputs = Outputs(program, topics, input_partition)
     reader = SourceReader(
         node,

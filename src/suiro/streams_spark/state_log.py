@@ -47,7 +47,7 @@ _SCHEMA = pa.schema(
 
 
 class StateHandle(Protocol):
-    """What Spark gives for one task: a value, and a map of numbers to bytes."""
+    """The state that Spark keeps for one task: a value, and a map of numbers to bytes."""
 
     def get(self) -> bytes | None: ...
     def put(self, directory: bytes) -> None: ...

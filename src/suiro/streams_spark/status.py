@@ -148,7 +148,7 @@ class ApplicationStatus:
         return {name: round((count - first.get(name, 0)) / seconds, 1) for name, count in last.items()}
 
     def _spark(self) -> dict[str, Any]:
-        """What Spark knows of the query, at most `LOOK_S` old."""
+        """Spark's metrics of the query, at most `LOOK_S` old."""
         now = self._clock.monotonic_ms()
         if not self._streams.was_started:
             return {"lag": None, "batches": [], "partitions": []}

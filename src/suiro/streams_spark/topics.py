@@ -19,10 +19,10 @@ _log = logging.getLogger(__name__)
 def require_topics(
     client: Any, *, read: Sequence[str], written: Sequence[str], create: bool = False
 ) -> Mapping[str, TopicInfo]:
-    """What the cluster says of the topics that are read. `client` is a `suiro.client.Client`.
+    """Returns the cluster's description of the topics that are read. `client` is a `suiro.client.Client`.
 
-    With `create` the missing ones are made, with as many partitions as the largest topic that is read has, or where
-    there is none as the cluster gives by itself. Without it they are refused, all at once: raises `UnknownTopicError`.
+    With `create`, missing topics are created. They get as many partitions as the largest topic that is read, or the
+    cluster's default if none is there. Without it, raises `UnknownTopicError` that names all of them.
     """
     there = client.metadata([*dict.fromkeys((*read, *written))]) if read or written else {}
     missing = [topic for topic in dict.fromkeys((*read, *written)) if topic not in there]

@@ -10,8 +10,8 @@ from suiro.streams_spark.shuffle_message import InputPartition
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InputRange:
-    """What to read of one topic partition. `tells`: it is behind now or was before, so its task must hear of it.
-    `paused`: see `shuffle_message`; such an input partition may have nothing to read, and only tells."""
+    """The range to read of one topic partition. `tells`: the partition is behind now or was before, so its task must
+    hear of it. `paused`: see `shuffle_message`; the range of such a partition may be empty."""
 
     records: OffsetRange
     behind: bool = False
@@ -25,8 +25,8 @@ class InputRange:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Work:
-    """One task's. `ticks`: it is also the one to send the clock to the tasks that wait for it, `rewrites`: to have all
-    tasks write their whole changelogs. `replayed`: only state is wanted."""
+    """The work of one source task. `ticks`: it sends the clock to the tasks that wait for it. `rewrites`: it has all
+    tasks write their whole changelogs. `replayed`: the micro-batch only rebuilds state."""
 
     input_partitions: tuple[InputRange, ...]
     clock: int | None = None
