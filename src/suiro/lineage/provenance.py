@@ -325,7 +325,7 @@ class _TracedMap(OrderedMap):
 
 
 def _holds(operator: object) -> bool:
-    """What leaves was there before, and leaves because time passed."""
+    """Whether the operator's results were held before, and leave because time passed."""
     match operator:
         case Suppress():
             return True

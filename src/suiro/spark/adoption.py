@@ -1,9 +1,9 @@
 """Takes over the checkpoint of a query that ran with Spark's own Kafka connector.
 
 Spark keeps source offsets as the connector writes them, and format "suiro" reads the same JSON; state stores and
-watermarks are Spark's own and stay. What is missing is the marker by which the exactly-once sink knows where the query
-is (`decide`): `adopt` writes it, in a transaction of its own, with the sources' offsets for tools that show lag. The
-checkpoint itself is only read, so the old job can still go on until the new one has run.
+watermarks are Spark's own and stay. Only the marker is missing, by which the exactly-once sink knows where the query is
+(`decide`). `adopt` writes it in a transaction of its own, with the sources' offsets for tools that show lag. It only
+reads the checkpoint, so the old job can still go on until the new one has run.
 """
 
 from __future__ import annotations
@@ -39,9 +39,9 @@ def adopt(
     settings: Mapping[str, str] | None = None,
     rewrite_last: bool = False,
 ) -> Adopted:
-    """`checkpoint`: a path, or a URI as Spark has it. `rewrite_last`: of a micro-batch that the old job began and
-    did not finish, write everything again. May be said twice. Raises `UsageError` where the checkpoint is not one of
-    the connector's, is in the middle of a micro-batch, or where the application id belongs to another query."""
+    """`checkpoint`: a path, or a URI as Spark has it. `rewrite_last`: write everything again of a micro-batch that the
+    old job began and did not finish. May be called twice. Raises `UsageError` if the checkpoint is not one of the
+    connector's or is in the middle of a micro-batch, or if the application id belongs to another query."""
     lineage = _query_id(checkpoint)
     last, done = newest_in(checkpoint, "offsets"), newest_in(checkpoint, "commits")
     if last < 0:

@@ -50,7 +50,7 @@ Reach = Callable[[str, int], None]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ticket:
-    """What task 0 tells the others. `failure`: nothing is to be sent, for this reason."""
+    """Task 0's message to the others. `failure`: the reason why nothing is to be sent."""
 
     identity: Any = None
     protocol: int = 1
@@ -79,7 +79,8 @@ def owner_of(topic: str, partition: int, tasks: int) -> int:
 
 
 def open_transaction(cluster: KafkaCluster, destination: Destination, plan: Plan, *, reach: Reach) -> Ticket:
-    """By task 0. Failures of Kafka are told, not raised: Spark would begin again without knowing why."""
+    """Runs in task 0. It reports Kafka's failures and does not raise them: Spark would begin again without knowing
+    why."""
     transactions = _transactions(cluster, destination)
     try:
         reach("before_fence", plan.batch_id)
@@ -105,7 +106,7 @@ def send(
     batch_id: int,
     reach: Reach,
 ) -> Report:
-    """By every task, with the record batches of its partitions, one partition after the other."""
+    """Runs in every task, with the record batches of its partitions, one partition after the other."""
     transactions = _transactions(cluster, destination)
     transactions.join(ticket.identity, ticket.protocol)
     sent = _Sent()

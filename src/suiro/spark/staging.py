@@ -36,7 +36,7 @@ Batch = tuple[str, int, Any, int]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StagedRecords:
-    """What one task wrote. Exactly one of `path` and `inline` is there, unless it wrote nothing.
+    """The records that one task wrote. Exactly one of `path` and `inline` is there, unless it wrote nothing.
 
     `digests` are those of the file's frames, one behind the other.
     """
@@ -181,7 +181,7 @@ class StagingArea:
         return self.directory / f"{name}-{uuid.uuid4().hex[:8]}.batches"
 
     def remove_until(self, batch_id: int) -> None:
-        """Everything of micro-batches up to this one: also what failed attempts and killed drivers left."""
+        """Removes the files of micro-batches up to this one, also those of failed attempts and killed drivers."""
         try:
             names = os.listdir(self.directory)
         except FileNotFoundError:
@@ -193,12 +193,13 @@ class StagingArea:
         _remove_if_empty(self.directory)
 
     def keep(self) -> None:
-        """It is not abandoned, however long its driver waits for the log."""
+        """Marks the directory as in use, however long its query waits for the log."""
         with suppress(OSError):  # it may be away as the log is, and the wait goes on
             os.utime(self.directory)
 
     def remove_abandoned(self, now_ms: int) -> None:
-        """Other queries' directories that nobody touched for a day: their drivers were killed and never came back."""
+        """Removes other queries' directories that nobody touched for a day: their drivers were killed and did not come
+        back."""
         try:
             others = [
                 path for path in self.directory.parent.iterdir() if path.is_dir() and path != self.directory

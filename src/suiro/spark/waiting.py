@@ -1,10 +1,10 @@
 """Waits for a log that cannot be reached: a micro-batch waits without limit and then continues.
 
-Waited for is what time may mend: no broker answers, none leads or coordinates, one cannot write (a full disk). What it
-cannot mend (no permission, another driver, a topic that is gone) passes through at once. Each wait is told to the log,
-once a minute, and to `note`, from where the metrics have it.
+It waits for errors that time may fix: no broker answers, none leads or coordinates, one cannot write (a full disk).
+Other errors (no permission, another driver, a topic that is gone) pass through at once. Each wait is logged once a
+minute, and `note` passes it on to the metrics.
 
-Each single call has its own deadline (`default.api.timeout.ms`, `delivery.timeout.ms`): this is about what comes after.
+Each single call has its own deadline (`default.api.timeout.ms`, `delivery.timeout.ms`). The wait begins after it.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ WAITED_FOR = (TransientError, HostNotFoundError)
 """A broker's name may be gone while it is started again elsewhere."""
 
 AWAY = (BrokenConnectionError, DeadlineExceededError, RetriableKafkaError, HostNotFoundError)
-"""Of these, what says nothing of who asked: the log is away, or cannot serve."""
+"""The errors among them that do not depend on who asked: the log is away, or cannot serve."""
 
 TOLD_EVERY_MS = 60_000
 PAUSE_MS, PAUSE_MAX_MS = 50, 1_000  # for failures that come at once; most calls have waited by themselves
@@ -61,7 +61,7 @@ class Waiting:
         self._began_ms = clock.monotonic_ms()
 
     def begin(self) -> None:
-        """Something is to be done now: the limit counts from here."""
+        """Begins a piece of work: the limit counts from here."""
         self._began_ms = self._clock.monotonic_ms()
 
     def failed(self, what: str, error: Exception) -> None:
@@ -80,14 +80,14 @@ class Waiting:
         self._pause_ms = min(2 * self._pause_ms, PAUSE_MAX_MS)
 
     def over(self) -> None:
-        """It is done."""
+        """The work is done."""
         if self._told_ms is not None:
             waited_s = (self._clock.monotonic_ms() - self._began_ms) // 1000
             _log.warning("the log is there again after %d s", waited_s)
             self._forget()
 
     def run(self, what: str, call: Callable[[], T]) -> T:
-        """The result of `call`, repeated while waiting may mend its failure."""
+        """The result of `call`, which is repeated while waiting may fix its failure."""
         self.begin()
         while True:
             try:
@@ -105,8 +105,8 @@ class Waiting:
 
 
 class RetryingClient:
-    """`suiro.client.Client`, as far as a source uses it; its failures are waited out. Without `waits_at_first` only
-    after it has answered once."""
+    """`suiro.client.Client`, as far as a source uses it. It waits until failures are over; without `waits_at_first`,
+    only after the client has answered once."""
 
     def __init__(self, client: Any, waiting: Waiting, *, waits_at_first: bool = True) -> None:
         self._client = client

@@ -45,7 +45,7 @@ looking at them every 700 objects, as Python does, takes a fifth of a task's tim
 
 
 CLOSED = (ConnectionError, EOFError)
-"""What reading from or writing to a connection raises that Spark has closed."""
+"""Errors of reading from and writing to a connection that Spark has closed."""
 
 
 def is_closed(error: BaseException | None) -> bool:
@@ -75,7 +75,8 @@ def print_other_exceptions() -> None:
 
 
 def prints_into_log(run: Callable[P, T]) -> Callable[P, T]:
-    """What a worker prints goes where its errors go. Spark would send it to the JVM's, which several programs share."""
+    """Sends a worker's output to where its errors go. Spark would send it to the JVM's output, which several programs
+    share."""
 
     def redirected(*arguments: P.args, **named: P.kwargs) -> T:
         if LOG in os.environ:
@@ -96,7 +97,7 @@ if __name__ == "__main__":
     # Each worker's first task forgets what every importer knows, and reads pyspark.zip again for each package in it.
     for path in [path for path in sys.path_importer_cache if ".zip" in path]:
         del sys.path_importer_cache[path]
-    # A worker collects garbage after every task. What is imported stays: going through it takes 100 ms each time.
+    # A worker collects garbage after every task. To go through the imported modules would take 100 ms each time.
     gc.freeze()
     gc.set_threshold(*COLLECTED_AT)
     daemon.manager()

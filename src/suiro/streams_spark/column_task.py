@@ -162,8 +162,8 @@ class ColumnTask(StreamTask):
     def _input_partitions(
         self, messages: list[ShuffleMessage]
     ) -> dict[tuple[InputPartition, str], tuple[list[pa.RecordBatch], bool]]:
-        """Returns the records that waited and that came, by input partition and input, and whether there are more in the
-        log."""
+        """Returns the records that waited and that came, by input partition and input, and whether there are more in
+        the log."""
         found: dict[tuple[InputPartition, str], tuple[list[pa.RecordBatch], bool]] = {}
         for input_partition, input_, _, columns in self._buffered.all():
             found.setdefault((input_partition, input_), ([], False))[0].append(columns)

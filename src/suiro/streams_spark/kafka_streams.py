@@ -420,8 +420,8 @@ class KafkaStreams:
             raise found
 
     def _wait_for_ends(self) -> None:
-        """Waits until the query has reached the ends that the source topics have now. Spark's own wait never ends while a
-        wall-clock schedule makes micro-batches."""
+        """Waits until the query has reached the ends that the source topics have now. Spark's own wait never ends while
+        a wall-clock schedule makes micro-batches."""
         from suiro.client import LATEST
 
         query = self._running()

@@ -222,8 +222,8 @@ class Outputs:
     # -- what runners call ---------------------------------------------------------------------------------
 
     def finish(self, cuts: tuple[Node, ...], condition: Condition, *, tells: bool) -> Iterator[Row]:
-        """Messages for other tasks. `cuts`: repartitions that this input partition feeds. `tells`: the input partition was
-        not running or is not running now, so tasks that get no record must know it, too."""
+        """Messages for other tasks. `cuts`: repartitions that this input partition feeds. `tells`: the input partition
+        was not running or is not running now, so tasks that get no record must know it, too."""
         for carrier in self._carriers.values():
             yield from carrier.take()
         for node in cuts:
@@ -260,8 +260,8 @@ class Outputs:
         topic: str,
         reader: SourceReader | None = None,
     ) -> ShuffleMessage:
-        """Combines a message as the columnar form of its sub-topology asks for it. `reader`: for records as they are in a
-        topic."""
+        """Combines a message as the columnar form of its sub-topology asks for it. `reader`: for records as they are in
+        a topic."""
         columnar = columnar_forms_of(self._program).of(number)
         if message.columns is None or columnar is None or columnar.kind != "aggregate":
             return message

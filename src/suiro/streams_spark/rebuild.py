@@ -240,8 +240,8 @@ def check_log(client: Any, boundary: Boundary, sink: SinkOptions) -> None:
             for topic, partition in short
         )
         raise CheckpointError(
-            f"the state of {sink.application_id!r} cannot be rebuilt: {listed}. The topic was deleted and made again; take "
-            "a new application id, which reads from the beginning"
+            f"the state of {sink.application_id!r} cannot be rebuilt: {listed}. The topic was deleted and made again; "
+            "take a new application id, which reads from the beginning"
         )
     for place in sorted(places):
         first = earliest[place].offset

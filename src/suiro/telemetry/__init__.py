@@ -1,4 +1,4 @@
-"""What suiro tells others about its work: OpenLineage events of jobs and their datasets, metrics and traces by OTLP.
+"""Reports suiro's work to others: OpenLineage events of jobs and their datasets, metrics and traces by OTLP.
 
 - `openlineage`: the events of a run, as data. `columns`: the columns of a schema's text.
 - `otlp`: metrics as requests of OpenTelemetry's protocol. `tracing`: spans of records, and the header `traceparent`.

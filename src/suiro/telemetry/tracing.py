@@ -69,7 +69,7 @@ def _hash(size: int, facts: Iterable[object]) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tracing:
-    """What a task must know of `Traces`. `ratio`: of records without a traceparent, the part whose trace begins
+    """The part of `Traces` that a task needs. `ratio`: of records without a traceparent, the part whose trace begins
     here."""
 
     application_id: str
