@@ -50,13 +50,12 @@ class StageOfTask:
         self.identity = self._identity or MicroBatchIdentity.of_task(properties)
         self._task, self._index = properties["task"], int(properties["task index"])
         self._area = staging_area(self._options, self.identity, properties)
-        query_id = self.identity.query_id
-        waiting = Waiting(
+        self._waiting = Waiting(
             clock=self._clock,
             limit_ms=self._options.waiting_limit_ms if self._waits else 0,
-            is_wanted=lambda: is_active(query_id),
+            is_wanted=self._waits_on,
         )
-        self._count = partition_counter(self._options, waiting=waiting, clock=self._clock)
+        self._count = partition_counter(self._options, waiting=self._waiting, clock=self._clock)
         faults.reach("task_start", self.identity.batch_id)
         return self
 
@@ -65,6 +64,11 @@ class StageOfTask:
     ) -> None:
         if self._writer is not None:
             self._writer.__exit__(kind, error, trace)
+
+    def _waits_on(self) -> bool:
+        if self._area is not None:
+            self._area.keep()
+        return is_active(self.identity.query_id)
 
     def add(self, rows: pa.RecordBatch) -> None:
         """In the columns of `encoding.COLUMNS`; their topics exist."""

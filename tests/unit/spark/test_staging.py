@@ -14,6 +14,7 @@ from suiro.spark import staging
 from suiro.spark.metrics import SinkCounts
 from suiro.spark.options import SinkOptions
 from suiro.spark.sink import _Sink
+from suiro.spark.stage import StageOfTask
 from suiro.spark.staging import StagedRecords, StagedWrites, StagingArea, StagingWriter
 
 BATCHES = [("a", 1, b"first", 3), ("b", 0, b"", 1), ("a", 0, b"third" * 100, 2)]
@@ -88,6 +89,25 @@ def test_what_a_driver_waits_with_for_days_is_not_removed(tmp_path: Path) -> Non
     sink.staged = {waiting.directory}
     sink._waiting.failed("commit", TransientError("no broker answers"))
     mine.remove_abandoned(SystemClock().wall_ms())
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["mine", "waiting"]
+
+
+def test_what_a_task_waits_with_for_days_is_not_removed(tmp_path: Path) -> None:
+    """A task may have staged records when the log goes away, and waits for the partition count of another topic."""
+    mine = StagingArea(tmp_path / "mine")
+    written(mine)
+    options = {"kafka.bootstrap.servers": "127.0.0.1:1", "topic": "t", "staging.dir": str(tmp_path)}
+    properties = {
+        "sql.streaming.queryId": "waiting",
+        "streaming.sql.batchId": "0",
+        "task": "1",
+        "task index": "0",
+    }
+    with StageOfTask(SinkOptions.parse(options), properties) as stage:
+        written(StagingArea(tmp_path / "waiting"))
+        os.utime(tmp_path / "waiting", (0, 0))
+        stage._waiting.failed("look topics up", TransientError("no broker answers"))
+        mine.remove_abandoned(SystemClock().wall_ms())
     assert sorted(path.name for path in tmp_path.iterdir()) == ["mine", "waiting"]
 
 
