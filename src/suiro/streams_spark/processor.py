@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.streaming.stateful_processor import StatefulProcessor, StatefulProcessorHandle
 
 from suiro.streams_spark.program import load
-from suiro.streams_spark.shuffle_message import STAGED, Row
+from suiro.streams_spark.shuffle_message import STAGED, Row, in_batches
 from suiro.streams_spark.state_log import SparkState, StateCache, StateLog
 
 if TYPE_CHECKING:
@@ -35,24 +35,21 @@ class TaskProcessor(StatefulProcessor):
 
         number, partition = int(key[0]), int(key[1])
         messages = [bytes(data) for frame in rows for data in frame.iloc[:, -1]]
-        if number == STAGED:
-            yield _frame([(number, partition, data) for data in messages])
-            return
         program = load(self._text)
-        if program.plan.subs[number].level != self._level:
-            yield _frame([(number, partition, data) for data in messages])
+        if number == STAGED or program.plan.subs[number].level != self._level:
+            yield from _frames((number, partition, data) for data in messages)
             return
         log = StateLog(self._state, _cache, (program.run, number, partition))
         with StageOfTask(program.sink) as stage:
             found = run_task(program, number, partition, messages, log, Topics(stage))
-        if found:
-            yield _frame(found)
+        yield from _frames(found)
 
     def close(self) -> None:
         pass
 
 
-def _frame(rows: list[Row]) -> pd.DataFrame:
+def _frames(rows: Iterable[Row]) -> Iterator[pd.DataFrame]:
     import pandas as pd
 
-    return pd.DataFrame(rows, columns=["sub", "bucket", "message"])
+    for some in in_batches(rows):
+        yield pd.DataFrame(some, columns=["sub", "bucket", "message"])

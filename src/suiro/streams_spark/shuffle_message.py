@@ -16,7 +16,7 @@ An input partition is what keeps its own order and time: a topic partition, or a
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
@@ -27,6 +27,8 @@ from suiro.streams.records import Headers
 from suiro.streams_spark.arrow_bytes import read_columns, write_columns
 
 STAGED = -1
+BATCH_BYTES_MAX = 256 * 1024 * 1024
+"""Messages in one batch of rows. A column of Arrow takes 2 GiB."""
 SPARK_SCHEMA = "sub int, bucket int, message binary"
 HEADERS = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
 _ARROW_SCHEMA = pa.schema([("sub", pa.int32()), ("bucket", pa.int32()), ("message", pa.binary())])
@@ -175,10 +177,27 @@ def by_input_partition(messages: Iterable[ShuffleMessage]) -> list[tuple[InputPa
     return sorted(found, key=lambda pair: (pair[0], pair[1].sequence))
 
 
-def rows_batch(rows: list[Row]) -> pa.RecordBatch:
+def rows_batches(rows: Iterable[Row]) -> Iterator[pa.RecordBatch]:
     """As a Spark source gives them."""
-    columns = [pa.array([row[index] for row in rows], _ARROW_SCHEMA.field(index).type) for index in range(3)]
-    return pa.RecordBatch.from_arrays(columns, schema=_ARROW_SCHEMA)
+    for some in in_batches(rows):
+        columns = [
+            pa.array([row[index] for row in some], _ARROW_SCHEMA.field(index).type) for index in range(3)
+        ]
+        yield pa.RecordBatch.from_arrays(columns, schema=_ARROW_SCHEMA)
+
+
+def in_batches(rows: Iterable[Row]) -> Iterator[list[Row]]:
+    """Lists of rows whose messages together are not too large for a column."""
+    some: list[Row] = []
+    size = 0
+    for row in rows:
+        if some and size + len(row[2]) > BATCH_BYTES_MAX:
+            yield some
+            some, size = [], 0
+        some.append(row)
+        size += len(row[2])
+    if some:
+        yield some
 
 
 def headers_array(headers: list[Headers]) -> pa.Array:

@@ -175,14 +175,13 @@ class TopologyReader(PlanningReader):
         return [WorkPartition(replace(share, replayed=after.replayed)) for share in shares]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        from suiro.streams_spark.shuffle_message import rows_batch
+        from suiro.streams_spark.shuffle_message import rows_batches
         from suiro.streams_spark.source_task import work_rows
 
         work = partition.value
         if work is not None:
             for rows in work_rows(self._program, work):
-                if rows:
-                    yield rows_batch(rows)
+                yield from rows_batches(rows)
 
     def _clock(self, before: Positions) -> int | None:
         until_ms = self._until_clock_ms(before)

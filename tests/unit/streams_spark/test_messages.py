@@ -15,6 +15,8 @@ from hypothesis import strategies as st
 from suiro.errors import FatalError
 from suiro.spark import CommitMessage, MicroBatchIdentity, PackedReport, StagedRecords
 from suiro.spark.reports import pack_commit, unpack_commit
+from suiro.streams_spark import shuffle_message
+from suiro.streams_spark.processor import _frames
 from suiro.streams_spark.rebuild import BufferedFrom
 from suiro.streams_spark.reports import (
     DroppedRecords,
@@ -24,7 +26,7 @@ from suiro.streams_spark.reports import (
     pack_report,
     unpack_reports,
 )
-from suiro.streams_spark.shuffle_message import HEADERS, InputPartition, ShuffleMessage
+from suiro.streams_spark.shuffle_message import HEADERS, InputPartition, ShuffleMessage, rows_batches
 
 INT64 = st.integers(-(1 << 63), (1 << 63) - 1)
 SOME_BYTES = st.none() | st.binary(max_size=8)
@@ -152,3 +154,17 @@ def test_a_report_of_another_kind_is_no_commit_message() -> None:
     message = REPORTS["file"]
     assert isinstance(message, CommitMessage)
     assert unpack_commit(pack_commit(message)) == message
+
+
+def test_messages_that_are_too_many_for_a_column_come_in_several_batches(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A column of Arrow takes 2 GiB: a wide repartition, or a global table with many tasks, may send more at once."""
+    monkeypatch.setattr(shuffle_message, "BATCH_BYTES_MAX", 10)
+    rows = [(0, place, bytes(size)) for place, size in enumerate((6, 4, 1, 30, 0))]
+    batches = list(rows_batches(rows))
+    frames = list(_frames(iter(rows)))
+    assert [batch.num_rows for batch in batches] == [len(frame) for frame in frames] == [2, 1, 1, 1]
+    assert [tuple(row.values()) for batch in batches for row in batch.to_pylist()] == rows
+    assert [tuple(row) for frame in frames for row in frame.itertuples(index=False)] == rows
+    assert list(rows_batches([])) == list(_frames([])) == []
