@@ -153,14 +153,7 @@ class Planner:
         `boundary`: no micro-batch crosses it; until all its partitions are there, micro-batches are `replayed`. With
         `follows` it moves, and they all are. `pace` has its say in the others.
         """
-        known = self._look(max_age_ms=METADATA_MAX_AGE_MS, missing_ok=True)
-        continued = self._continued(start, known)
-        ends = self._ends(known.partitions, continued, known)
-        if ends != continued:
-            # Before anything is read, make sure that these are still the topics they were.
-            known = self._look(max_age_ms=0, missing_ok=True)
-            continued = self._continued(start, known)
-            ends = {place: end for place, end in ends.items() if place in known.partitions}
+        continued, ends, known = self._present(start)
         self.newest = Positions(offsets=ends, topic_ids=known.topic_ids)
         if frozen is not None:
             ends = {
@@ -168,10 +161,7 @@ class Planner:
                 for place, end in ends.items()
                 if place in frozen.offsets
             }
-        begins = dict(continued)
-        fresh = [place for place in ends if place not in begins]
-        if fresh:
-            begins.update(self._list(fresh, EARLIEST))
+        begins = continued | self._list([place for place in ends if place not in continued], EARLIEST)
         # Once all partitions were there, none comes back: a topic that is made again has other records at its offsets.
         is_replayed = boundary is not None and (
             follows
@@ -185,17 +175,8 @@ class Planner:
             ends = {
                 place: min(end, max(begins[place], boundary.get(place, 0))) for place, end in ends.items()
             }
-        available, behind = ends, None
-        if pace is not None and not is_replayed:
-            allowed = pace.allowance(begins, ends, max_offsets, unlimited=unlimited)
-            ends, max_offsets, behind = dict(allowed.ends), allowed.max_offsets, allowed.behind
-        if behind is None:
-            if max_offsets is not None:
-                wanted = {place: end for place, end in ends.items() if place[0] not in unlimited}
-                ends = ends | (evenly_limited if evenly else limited)(begins, wanted, max_offsets)
-            behind = frozenset(
-                place for place, end in ends.items() if end < available[place] and place[0] not in unlimited
-            )
+            pace = None
+        ends, behind = _allowed(begins, ends, max_offsets, unlimited=unlimited, evenly=evenly, pace=pace)
         self._confirmed = ends
         topic_ids = {topic: known.topic_ids[topic] for topic, _ in ends if topic in known.topic_ids}
         return Positions(
@@ -205,6 +186,20 @@ class Planner:
             behind=behind,
             replayed=is_replayed,
         )
+
+    def _present(
+        self, start: Positions
+    ) -> tuple[dict[TopicPartition, int], dict[TopicPartition, int], _Known]:
+        """The positions of `start` that still mean something, and the ends of all partitions."""
+        known = self._look(max_age_ms=METADATA_MAX_AGE_MS, missing_ok=True)
+        continued = self._continued(start, known)
+        ends = self._ends(known.partitions, continued, known)
+        if ends != continued:
+            # Before anything is read, make sure that these are still the topics they were.
+            known = self._look(max_age_ms=0, missing_ok=True)
+            continued = self._continued(start, known)
+            ends = {place: end for place, end in ends.items() if place in known.partitions}
+        return continued, ends, known
 
     def wait_for_more(self, at: Positions, wait_ms: int) -> bool:
         """Waits for records beyond `at`, and returns whether there are some; returns as soon as there are. It sends one
@@ -455,6 +450,29 @@ class Planner:
                 "checkpoint with explicit startingOffsets and checkpoint.missing set to begin"
             )
         _log.warning("data was lost, going on: %s", what)
+
+
+def _allowed(
+    begins: Mapping[TopicPartition, int],
+    ends: Mapping[TopicPartition, int],
+    max_offsets: int | None,
+    *,
+    unlimited: Collection[str],
+    evenly: bool,
+    pace: Pace | None,
+) -> tuple[dict[TopicPartition, int], frozenset[TopicPartition]]:
+    """The ends that `max_offsets` and `pace` allow, and the partitions that this leaves behind."""
+    chosen = dict(ends)
+    if pace is not None:
+        allowed = pace.allowance(begins, ends, max_offsets, unlimited=unlimited)
+        chosen, max_offsets = dict(allowed.ends), allowed.max_offsets
+        if allowed.behind is not None:
+            return chosen, allowed.behind
+    if max_offsets is not None:
+        wanted = {place: end for place, end in chosen.items() if place[0] not in unlimited}
+        chosen |= (evenly_limited if evenly else limited)(begins, wanted, max_offsets)
+    behind = (place for place, end in chosen.items() if end < ends[place] and place[0] not in unlimited)
+    return chosen, frozenset(behind)
 
 
 def _same_topic(before: Mapping[str, str], now: Mapping[str, str], topic: str) -> bool:
