@@ -24,7 +24,7 @@ from suiro.streams.blocks import block_plan
 from suiro.streams.operators.context import TaskSettings
 from suiro.streams.queries.store_reader import READABLE, ReadOnlyStore, StoreTooLargeError, changelog_topic
 from suiro.streams.records import Windowed
-from suiro.streams.topology.nodes import GlobalTableSource, Node, Repartition, Sink, Source
+from suiro.streams.topology.nodes import GlobalTableSource, Node, Repartition, Sink, Source, StoreSpec
 from suiro.streams.topology.topology import Topology, stores_of
 from suiro.streams.vectorised.plan import columnar_form_of
 from suiro.streams.vectorised.stateless import Reason
@@ -204,30 +204,24 @@ class ApplicationStatus:
     # -- stores --------------------------------------------------------------------------------------------------
 
     def _stores(self) -> list[dict[str, Any]]:
-        streams = self._streams
-        sizes = _sizes(streams.topology, streams.task_reports)
+        streams, topology = self._streams, self._streams.topology
+        sizes = _sizes(topology, streams.task_reports)
+        operators = [node.operator for node in topology.nodes]
+        tables = {operator.store for operator in operators if isinstance(operator, GlobalTableSource)}
+
+        def topic(spec: StoreSpec) -> str | None:
+            is_readable = spec.kind in READABLE and (spec.logged or spec.name in tables)
+            return changelog_topic(topology, streams.application_id, spec.name) if is_readable else None
+
         return [
             {
                 **sizes.get(spec.name, {"rows": None, "bytes": None, "tasks": 0}),
                 "name": spec.name,
                 "kind": spec.kind,
-                "topic": self._topic_of(spec.name) if self._is_readable(spec.name) else None,
+                "topic": topic(spec),
             }
-            for spec in streams.topology.stores
+            for spec in topology.stores
         ]
-
-    def _is_readable(self, name: str) -> bool:
-        spec = next((one for one in self._streams.topology.stores if one.name == name), None)
-        if spec is None:
-            return False
-        is_global = any(
-            isinstance(node.operator, GlobalTableSource) and node.operator.store == name
-            for node in self._streams.topology.nodes
-        )
-        return spec.kind in READABLE and (spec.logged or is_global)
-
-    def _topic_of(self, name: str) -> str:
-        return changelog_topic(self._streams.topology, self._streams.application_id, name)
 
     def rows(self, name: str, *, first: int = 0, limit: int = 100, contains: str = "") -> dict[str, Any]:
         """Rows of a store from the `first`-th on, in the order of the keys' bytes; those whose key's text has

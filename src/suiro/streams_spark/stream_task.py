@@ -236,9 +236,8 @@ class StreamTask:
                 drop=self._topics.drop,
                 dead_letter=self._letters.add,
             )
-            prefix = PARTITION_TIME + node.name.encode() + b"\0"
-            for place, time in times_of(self._notes, prefix):
-                topic, _, partition = place.decode().rpartition("\0")
+            for place, time in times_of(self._notes, PARTITION_TIME + node.name.encode() + b"\0"):
+                topic, partition = place.decode().split("\0")
                 found.restore([((topic, int(partition)), time)])
         return found
 
