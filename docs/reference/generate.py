@@ -19,6 +19,7 @@ from suiro.config import NodeSettings
 from suiro.connect.postgres.encoding import types
 from suiro.spark import connector
 from suiro.spark.metrics import HELP as QUERY_HELP
+from suiro.spark.metrics import kind_of
 from suiro.streams_spark.condition import CONDITIONS
 from suiro.views.control.lifecycle import TABLE
 from suiro.views.state import POSITIONS
@@ -201,8 +202,8 @@ def metrics() -> str:
         kind = "summary" if family.kind == "histogram" else family.kind
         lines.append(f"| `{family.name}` | {kind} | {_code(family.labels)} | {family.doc} |")
     lines += [QUERY_METRICS.rstrip("\n")]
-    for name, (kind, text) in QUERY_HELP.items():
-        lines.append(f"| `suiro_query_{name}` | {kind} | {text} |")
+    for name, text in QUERY_HELP.items():
+        lines.append(f"| `suiro_query_{name}` | {kind_of(name)} | {text} |")
     return "\n".join(lines) + "\n"
 
 

@@ -32,42 +32,28 @@ if TYPE_CHECKING:
 ABANDONED_AFTER_S = 7 * 24 * 3600
 _log = logging.getLogger(__name__)
 
-HELP: Mapping[str, tuple[Kind, str]] = {
-    "lag_records": ("gauge", "Offsets between what the query has read and the end, when it last looked."),
-    "follows": (
-        "gauge",
-        "1: it follows a running application, to take its place, and writes nothing; its lag is to what that one has "
-        "committed.",
-    ),
-    "input_rows": ("gauge", "Rows that the last micro-batch read."),
-    "input_rows_per_second": ("gauge", "Rows that arrive in a second."),
-    "processed_rows_per_second": ("gauge", "Rows that are processed in a second."),
-    "micro_batch": ("gauge", "The number of the last micro-batch."),
-    "micro_batch_seconds": ("gauge", "How long the last micro-batch took, planning and commit included."),
-    "committed_micro_batches_total": ("counter", "Micro-batches committed to Kafka."),
-    "suppressed_micro_batches_total": (
-        "counter",
-        "Micro-batches that were in Kafka already when they ran again.",
-    ),
-    "records_total": ("counter", "Records written to Kafka."),
-    "bytes_total": ("counter", "Bytes of encoded record batches written to Kafka."),
-    "commit_seconds_total": ("counter", "Time spent on transactions: fencing, producing, committing."),
-    "last_commit_seconds": ("gauge", "How long the last transaction took."),
-    "last_commit_timestamp_seconds": ("gauge", "When the last transaction was committed (Unix time)."),
-    "waiting_seconds": (
-        "gauge",
-        "For how long a micro-batch has been waiting for a log that is away; 0: it is not.",
-    ),
-    "last_progress_timestamp_seconds": (
-        "gauge",
-        "When Spark last said how far the query is (Unix time): after a micro-batch, and every 10 s of idleness.",
-    ),
-    "aborts_total": ("counter", "Transactions that were given up; those that could be were tried again."),
-    "fences_total": (
-        "counter",
-        "Times that another driver, or the transaction timeout, took the transaction away.",
-    ),
-    "retries_total": ("counter", "Times that a micro-batch was tried again, for whatever reason."),
+HELP: Mapping[str, str] = {
+    "lag_records": "Offsets between what the query has read and the end, when it last looked.",
+    "follows": "1: it follows a running application, to take its place, and writes nothing; its lag is to what that "
+    "one has committed.",
+    "input_rows": "Rows that the last micro-batch read.",
+    "input_rows_per_second": "Rows that arrive in a second.",
+    "processed_rows_per_second": "Rows that are processed in a second.",
+    "micro_batch": "The number of the last micro-batch.",
+    "micro_batch_seconds": "How long the last micro-batch took, planning and commit included.",
+    "committed_micro_batches_total": "Micro-batches committed to Kafka.",
+    "suppressed_micro_batches_total": "Micro-batches that were in Kafka already when they ran again.",
+    "records_total": "Records written to Kafka.",
+    "bytes_total": "Bytes of encoded record batches written to Kafka.",
+    "commit_seconds_total": "Time spent on transactions: fencing, producing, committing.",
+    "last_commit_seconds": "How long the last transaction took.",
+    "last_commit_timestamp_seconds": "When the last transaction was committed (Unix time).",
+    "waiting_seconds": "For how long a micro-batch has been waiting for a log that is away; 0: it is not.",
+    "last_progress_timestamp_seconds": "When Spark last said how far the query is (Unix time): after a micro-batch, "
+    "and every 10 s of idleness.",
+    "aborts_total": "Transactions that were given up; those that could be were tried again.",
+    "fences_total": "Times that another driver, or the transaction timeout, took the transaction away.",
+    "retries_total": "Times that a micro-batch was tried again, for whatever reason.",
 }
 _OF_SINK = {
     "committed_micro_batches_total": "micro_batches",
@@ -199,15 +185,19 @@ def push_metrics(queries: Callable[[], Iterable[Any]], otlp: str | None = None) 
 
 def _families(queries: Iterable[Any]) -> Iterator[Metric]:
     found = [query_metrics(query) for query in queries]
-    for name, (kind, text) in HELP.items():
+    for name, text in HELP.items():
         labels = ["query"]
         labels += ["topic", "partition"] if name == "lag_records" else []
         labels += ["transactional_id"] if name in _OF_SINK else []
-        metric = family(kind, f"suiro_query_{name}", text, labels)
+        metric = family(kind_of(name), f"suiro_query_{name}", text, labels)
         for item in found:
             for values, number in _samples(item, name):
                 metric.add_metric([item.query, *values], number)
         yield metric
+
+
+def kind_of(name: str) -> Kind:
+    return "counter" if name.endswith("_total") else "gauge"
 
 
 def _samples(item: QueryMetrics, name: str) -> Iterator[tuple[list[str], float]]:
