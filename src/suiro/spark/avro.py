@@ -10,7 +10,7 @@ hand whole columns to the decoder, which is that of `serdes.avro`.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Literal
 
 import pyarrow as pa  # Spark looks the hints of functions up here
@@ -20,6 +20,7 @@ from suiro.registry import MOCK_SCHEME, CodecSettings, Schema, Undecodable, code
 
 if TYPE_CHECKING:
     from pyspark.sql import Column
+    from pyspark.sql.types import DataType
 
 
 def from_avro(
@@ -34,7 +35,6 @@ def from_avro(
 
     `mode`, as in Spark's own: what cannot be read fails the query, or is null.
     """
-    from pyspark.sql.pandas.functions import arrow_udf
     from pyspark.sql.pandas.types import from_arrow_type, to_arrow_type
 
     if mode not in ("FAILFAST", "PERMISSIVE"):
@@ -52,9 +52,7 @@ def from_avro(
     def read(data: pa.Array) -> pa.Array:
         return _read(settings, data, arrow_kind, permissive)
 
-    udf: Any = arrow_udf  # its stubs know no types but simple ones
-    found: Column = udf(read, kind)(column)
-    return found
+    return _applied(read, kind, column)
 
 
 def to_avro(
@@ -69,8 +67,6 @@ def to_avro(
 
     Without `auto_register` the subject has to have the schema.
     """
-    from pyspark.sql.pandas.functions import arrow_udf
-
     settings = CodecSettings(
         registry=_address(registry),
         schema=None if schema is None else _schema(schema),
@@ -84,8 +80,14 @@ def to_avro(
     def write(values: pa.Array) -> pa.Array:
         return _write(settings, values)
 
-    udf: Any = arrow_udf
-    found: Column = udf(write, "binary")(column)
+    return _applied(write, "binary", column)
+
+
+def _applied(function: Callable[[pa.Array], pa.Array], kind: DataType | str, column: Column | str) -> Column:
+    from pyspark.sql.pandas.functions import arrow_udf
+
+    udf: Any = arrow_udf  # its stubs know no types but simple ones
+    found: Column = udf(function, kind)(column)
     return found
 
 

@@ -21,6 +21,7 @@ from suiro.errors import UsageError
 from suiro.foundation.files import replace_file
 from suiro.foundation.metrics import Kind, family
 from suiro.foundation.types import TopicPartition
+from suiro.spark.committer import Outcome
 from suiro.spark.offsets import Positions
 from suiro.spark.private_folder import private_folder
 from suiro.telemetry import MetricsPush, exporter_to
@@ -102,6 +103,14 @@ class SinkCounts:
             found.waiting_since = 0.0
             return found
         return cls(query_id=query_id, run_id=run_id, transactional_id=transactional_id)
+
+    def add(self, outcome: Outcome, records: int, size: int) -> None:
+        if outcome is Outcome.PRODUCED:
+            self.micro_batches += 1
+            self.records += records
+            self.bytes += size
+        else:
+            self.suppressed += 1
 
     def save(self) -> None:
         folder = _directory()

@@ -26,7 +26,13 @@ from suiro.errors import FatalError
 from suiro.foundation.types import TopicPartition
 from suiro.spark import faults, staging
 from suiro.spark.barrier import BarrierCommitter, Report
-from suiro.spark.checkpoint import PlannedOffsets, newest_in, read_planned, same_cluster_offsets, source_topics
+from suiro.spark.checkpoint import (
+    PlannedOffsets,
+    newest_in,
+    read_planned,
+    same_cluster_offsets,
+    source_topics,
+)
 from suiro.spark.committer import MARKER_TOPIC, Committer, Destination, MicroBatch, Outcome, TrailingRecord
 from suiro.spark.decide import Plan
 from suiro.spark.metrics import SinkCounts
@@ -244,7 +250,7 @@ class _Sink:
         settle: Settle | None,
         trailing_record: TrailingRecordOf | None,
     ) -> Outcome:
-        def process() -> tuple[Outcome, int, int]:
+        with self._counted(plan) as counts:
             offsets = self._source_offsets(planned)
             settled = {} if settle is None else settle(planned, offsets)
             outcome = self._committer.process(
@@ -256,26 +262,21 @@ class _Sink:
                     trailing_record=None if trailing_record is None else trailing_record(planned),
                 )
             )
-            return outcome, writes.record_count, writes.size_bytes
-
-        return self._counted(plan, process)
+            counts.add(outcome, writes.record_count, writes.size_bytes)
+        return outcome
 
     def process_sent(
         self, plan: Plan, planned: PlannedOffsets, run_stage: Callable[[], Sequence[Report]]
     ) -> Outcome:
-        def process() -> tuple[Outcome, int, int]:
+        with self._counted(plan) as counts:
             outcome, reports = self._of_tasks.process(plan, self._source_offsets(planned), run_stage)
-            return (
-                outcome,
-                sum(report.record_count for report in reports),
-                sum(report.size_bytes for report in reports),
-            )
+            records = sum(report.record_count for report in reports)
+            counts.add(outcome, records, sum(report.size_bytes for report in reports))
+        return outcome
 
-        return self._counted(plan, process)
-
-    def _counted(self, plan: Plan, process: Callable[[], tuple[Outcome, int, int]]) -> Outcome:
-        """Runs one transaction and counts it, whatever its outcome. `process` also returns how many records and bytes
-        it wrote."""
+    @contextmanager
+    def _counted(self, plan: Plan) -> Iterator[SinkCounts]:
+        """Around one transaction, which is counted whatever its outcome."""
         counts, committer = self._counts, self._committer
         if counts is None or (counts.query_id, counts.run_id) != (plan.lineage, plan.run_id):
             counts = self._counts = SinkCounts.open(
@@ -287,15 +288,8 @@ class _Sink:
         began = self._clock.monotonic_ms()
         try:
             self._require_marker_topic()
-            outcome, records, size = process()
-            if outcome is Outcome.PRODUCED:
-                counts.micro_batches += 1
-                counts.records += records
-                counts.bytes += size
-            else:
-                counts.suppressed += 1
+            yield counts
             counts.last_commit_timestamp = self._clock.wall_ms() / 1000
-            return outcome
         finally:
             counts.last_commit_seconds = (self._clock.monotonic_ms() - began) / 1000
             counts.commit_seconds += counts.last_commit_seconds
