@@ -86,11 +86,22 @@ def all_taken(
     for start in range(0, columns.num_rows, BLOCK_ROWS):
         part = columns.slice(start, BLOCK_ROWS)
         found = reader.block(part, takes_all=True)
-        if found is not None:
-            yield _of_columns(input_, found)
-            continue
-        singly = ((input_, one, 0) for one in map(reader.one, items(part)) if one is not None)
-        yield from taken(singly, letters)
+        if found is not None and None not in found.times:
+            yield Taken(
+                inputs=input_,
+                keys=found.keys,
+                values=found.values,
+                timestamps=found.times,  # type: ignore[arg-type]
+                origin=found.origin,
+                headers=found.headers,
+                carried=found.carried,
+            )
+        elif found is not None:
+            rows = [row for row, time in enumerate(found.times) if time is not None]
+            yield from taken([(input_, found, row) for row in rows], letters)
+        else:
+            singly = ((input_, one, 0) for one in map(reader.one, items(part)) if one is not None)
+            yield from taken(singly, letters)
 
 
 def together(parts: Sequence[Part]) -> Iterator[Taken]:
@@ -127,29 +138,6 @@ def together(parts: Sequence[Part]) -> Iterator[Taken]:
             headers=None if headers is None else headers[some],
             carried=None if carried is None else carried[some],
         )
-
-
-def _of_columns(input_: str, found: ReadColumns) -> Taken:
-    if None not in found.times:
-        return Taken(
-            inputs=input_,
-            keys=found.keys,
-            values=found.values,
-            timestamps=found.times,  # type: ignore[arg-type]
-            origin=found.origin,
-            headers=found.headers,
-            carried=found.carried,
-        )
-    rows = [row for row, time in enumerate(found.times) if time is not None]
-    return Taken(
-        inputs=input_,
-        keys=[found.keys[row] for row in rows],
-        values=[found.values[row] for row in rows],
-        timestamps=[time for time in found.times if time is not None],
-        origin=lambda row: found.origin(rows[row]),
-        headers=None if found.headers is None else [found.headers[row] for row in rows],
-        carried=None if found.carried is None else [found.carried[row] for row in rows],
-    )
 
 
 def _of_rows(rows: list[TakenRow], letters: list[tuple[int, Parcel]]) -> Taken:
