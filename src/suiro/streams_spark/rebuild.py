@@ -54,12 +54,9 @@ class Boundary:
         }
 
     def save(self, checkpoint: Path) -> None:
-        topics: dict[str, dict[str, int]] = {}
-        for (topic, partition), offset in sorted(self.offsets.items()):
-            topics.setdefault(topic, {})[str(partition)] = offset
         value: dict[str, Any] = {
             "version": FORMAT_VERSION,
-            "offsets": topics,
+            "offsets": Positions(offsets=self.offsets).to_json(),
             "waiting": [[*place, time] for place, time in sorted(self.waiting.items())],
         }
         if self.marker is not None:
@@ -73,12 +70,8 @@ class Boundary:
             value = read_versioned(checkpoint / FILE, FORMAT_VERSION)
         except FileNotFoundError:
             return None
-        offsets = {
-            (topic, int(partition)): int(offset)
-            for topic, items in value["offsets"].items()
-            for partition, offset in items.items()
-        }
         waiting = {(topic, partition): time for topic, partition, time in value["waiting"]}
+        offsets = Positions.from_json(value["offsets"]).offsets
         return cls(offsets=offsets, waiting=waiting, marker=value.get("marker"))
 
 
