@@ -27,11 +27,7 @@ _SHARED = {"path"}  # Spark adds these by itself
 _OF_CONNECTOR = [entry for entry in OPTIONS if not entry.name.startswith("kafka.")]
 _NO_EFFECT = {entry.name.lower() for entry in _OF_CONNECTOR if entry.fate is Fate.NO_EFFECT}
 _SUPPORTED = [entry for entry in _OF_CONNECTOR if entry.fate is Fate.SUPPORTED]
-_SOURCE = [
-    *(entry.name for entry in _SUPPORTED if entry.side == "read"),
-    "maxFetchBytes",
-    "rowsPerBatch",
-]
+_SOURCE = [*(entry.name for entry in _SUPPORTED if entry.side == "read"), "maxFetchBytes", "rowsPerBatch"]
 _SINK = [
     *(entry.name for entry in _SUPPORTED if entry.side == "write"),
     "application.id",
@@ -43,11 +39,7 @@ _SINK = [
     "checkpointLocation",
     "queryName",
 ]
-_SINK_KAFKA = {
-    "compression.type": "none",
-    "batch.size": "900000",
-    "transaction.timeout.ms": "60000",
-}
+_SINK_KAFKA = {"compression.type": "none", "batch.size": "900000", "transaction.timeout.ms": "60000"}
 _MAX_TRIGGER_DELAY = "15m"  # as Spark's connector
 COMPRESSIONS = {"none": 0, "gzip": 1, "snappy": 2, "lz4": 3, "zstd": 4}
 

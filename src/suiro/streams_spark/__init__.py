@@ -26,10 +26,6 @@ __all__ = ["ApplicationServer", "KafkaStreams", "lineage_report"]
 # A worker has no need of it.
 __getattr__ = on_first_use(
     __name__,
-    {
-        "kafka_streams": "KafkaStreams",
-        "reported_datasets": "lineage_report",
-        "serving": "ApplicationServer",
-    },
+    {"kafka_streams": "KafkaStreams", "reported_datasets": "lineage_report", "serving": "ApplicationServer"},
     extras="spark",
 )

@@ -29,10 +29,7 @@ def cause_of(failure: BaseException) -> BaseException:
 
 def _told(kind: type[SuiroError], message: str, failure: BaseException) -> BaseException:
     """Of this kind, saying this: its own `__str__` may need what did not come through."""
-    members: dict[str, Any] = {
-        "__str__": lambda self: str(self.args[0]),
-        "__module__": kind.__module__,
-    }
+    members: dict[str, Any] = {"__str__": lambda self: str(self.args[0]), "__module__": kind.__module__}
     told: Any = type(kind.__name__, (kind,), members)
     made = told.__new__(told)
     made.args = (message,)

@@ -282,9 +282,6 @@ def _changelog_configs(kind: str, retention_ms: int | None) -> dict[str, str]:
         case "stream-join":
             return {"cleanup.policy": "delete", "retention.ms": str((retention_ms or 0) + _DAY_MS)}
         case "versioned":
-            return {
-                "cleanup.policy": "compact",
-                "min.compaction.lag.ms": str((retention_ms or 0) + _DAY_MS),
-            }
+            return {"cleanup.policy": "compact", "min.compaction.lag.ms": str((retention_ms or 0) + _DAY_MS)}
         case _:
             return {"cleanup.policy": "compact"}
