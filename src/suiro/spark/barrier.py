@@ -136,8 +136,8 @@ class BarrierCommitter:
         waiting: Waiting | None = None,
         clock: Clock | None = None,
     ) -> None:
-        """`attempts`: of stages that come to nothing. `waiting`: for a cluster that is away, between two attempts; as
-        long as it takes where nothing else is said."""
+        """`attempts`: the number of failed stages after which it gives up. `waiting`: for a cluster that is away,
+        between two attempts; without a limit by default."""
         self._cluster = cluster
         self._destination = destination
         self._tasks = tasks

@@ -182,7 +182,7 @@ class Committer:
         clock: Clock | None = None,
         waiting: Waiting | None = None,
     ) -> None:
-        """`waiting`: for a cluster that is away; as long as it takes where nothing else is said."""
+        """`waiting`: for a cluster that is away; without a limit by default."""
         self._cluster = cluster
         self._destination = destination
         self._reach = reach

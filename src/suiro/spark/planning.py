@@ -146,12 +146,12 @@ class Planner:
         follows: bool = False,
         pace: Pace | None = None,
     ) -> Positions:
-        """Where the next micro-batch ends. `frozen`: go no further than this (Trigger.AvailableNow). `unlimited`:
-        topics that `max_offsets` is not for; `evenly`: partitions get the same of it, not their share of the lag. The
-        partitions that it stopped are noted as `behind`.
+        """The end of the next micro-batch. `frozen`: the furthest end (Trigger.AvailableNow). `unlimited`: topics
+        without the limit `max_offsets`. `evenly`: all partitions get the same part of it, not by their lag. The
+        partitions that it limited are noted as `behind`.
 
-        `boundary`: no micro-batch crosses it; until all its partitions are there, micro-batches are `replayed`. With
-        `follows` it moves, and they all are. `pace` has its say in the others.
+        `boundary`: no micro-batch crosses it. Until all its partitions are there, micro-batches are `replayed`. With
+        `follows` it moves, and all micro-batches are replayed. `pace` limits the others.
         """
         continued, ends, known = self._present(start)
         self.newest = Positions(offsets=ends, topic_ids=known.topic_ids)

@@ -203,7 +203,7 @@ def _read(asked: queue.SimpleQueue[dict[str, Any]], stopping: Stopping) -> None:
     for line in lines_of_stdin():
         asked.put(json.loads(line))
     stopping.set()
-    asked.put({"settings": {}})  # for whom it ends before the first line
+    asked.put({"settings": {}})  # for a reader that still waits for the first line
 
 
 def _locked(lock: IO[str], stopping: Stopping) -> bool:

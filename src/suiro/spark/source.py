@@ -106,9 +106,9 @@ class BatchReader(DataSourceReader):
 
 
 class PlanningReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """Lives in one process of the driver for as long as the query; copies of it, made from `given`, run the tasks.
+    """Lives in one process of the driver for as long as the query. Copies of it, made from `given`, run the tasks.
 
-    Who derives from it says what its options are, and what a micro-batch reads.
+    A subclass defines its options, and the records that a micro-batch reads.
     """
 
     def __init__(self, given: Any) -> None:
@@ -151,7 +151,7 @@ class PlanningReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """Offsets are committed in the transaction of the micro-batch."""
 
     def give_up(self) -> None:
-        """From another thread: whatever it waits for fails now, and nothing is waited for any more."""
+        """Makes its waits fail now, and all later ones; called from another thread."""
         self._is_given_up = True
         if self._client is not None:
             self._client.abandon()
@@ -178,7 +178,7 @@ class PlanningReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 limit_ms=self._options.waiting_limit_ms,
                 is_wanted=lambda: not self._is_given_up,
             )
-            # A wrong address is told at the start of a query; later it is a log that is away.
+            # At the start of a query an error means a wrong address. Later it means that the log is away.
             client = RetryingClient(self._connected, waiting, waits_at_first=False)
             self._plan = Planner(client, self._options, clock=clock)
         return self._plan
@@ -220,9 +220,9 @@ class StreamReader(PlanningReader):
         return count < least and SystemClock().monotonic_ms() - since < self._options.max_trigger_delay_ms
 
     def _tell_progress(self, done: Positions) -> None:
-        """For tools that show lag; nothing reads it back, and the next call makes good what fails here.
+        """Commits the progress for tools that show lag. Nothing reads it back, and the next call repeats a failed one.
 
-        Not in `commit`: Spark calls that when it plans another micro-batch, so the last one would stay untold.
+        `commit` cannot do it: Spark calls that when it plans another micro-batch, so the last one would be missing.
         """
         group = self._options.group_id
         if group is None or done.initial or done == self._told:

@@ -19,8 +19,8 @@ class Condition(Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Meaning:
-    """For people. `saw`: what a task saw in the micro-batch. `of`: the condition in words. `below`: what the tasks below
-    are told."""
+    """For people. `saw`: what a task saw in the micro-batch. `of`: the condition in words. `below`: what the tasks
+    below are told."""
 
     saw: str
     of: str

@@ -232,7 +232,7 @@ class KafkaStreams:
         return True if timeout is None else bool(ended)
 
     def close(self) -> None:
-        """Stops after the micro-batch in hand. May be called more than once."""
+        """Stops after the current micro-batch. Safe to call again."""
         if self._follower is not None:
             self._follower.stop()
         if self._query is not None and self._query.isActive:
@@ -513,8 +513,8 @@ class KafkaStreams:
                 "kafka.bootstrap.servers": self._bootstrap_servers,
                 "application.id": self.application_id,
                 "checkpointLocation": str(self.checkpoint),
-                # Whether it may begin is told by the committed offsets, before anything runs (`rebuild`), and again by
-                # the marker, when it does (`begins_after`).
+                # The committed offsets decide whether it may begin, before anything runs (`rebuild`), and so does the
+                # marker, when it begins (`begins_after`).
                 "checkpoint.missing": "begin",
             }
         ).for_stream()

@@ -77,7 +77,8 @@ class Plan:
 
     @cached_property
     def inputs(self) -> dict[str, list[tuple[SubPlan, Node]]]:
-        """A source topic -> who reads it, and as which node. Global tables are in `global_inputs`."""
+        """The sub-topologies that read a source topic, and the node that reads it. Global tables: see
+        `global_inputs`."""
         found: dict[str, list[tuple[SubPlan, Node]]] = {}
         for sub in self.topology.sub_topologies:
             for node in sub.inputs:

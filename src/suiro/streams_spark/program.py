@@ -30,10 +30,9 @@ from suiro.telemetry import Tracing
 class Program:
     """`run` is new at every start: the state that a worker cached for another run is not for this one.
 
-    `clock_ms`: how often the wall clock must come by; None where nothing waits for it. `boundary`: of a rebuild.
-    `follows`: another process of the application, which writes the results (`replacement`).
-    `pace`: has a say in where micro-batches end; picklable, since it is asked in another process.
-    `tracing`: of records.
+    `clock_ms`: how often a micro-batch must bring the wall clock; None if nothing waits for it. `boundary`: of a
+    rebuild. `follows`: it follows another process of the application, which writes the results (`replacement`).
+    `pace`: limits micro-batches; picklable, since another process calls it. `tracing`: of records.
     """
 
     run: str
@@ -58,7 +57,7 @@ class Program:
 
 
 def packed(value: Any) -> str:
-    """A value with functions of the user's program, for another process of this machine or of Spark."""
+    """Packs a value that has functions of the user's program, for another process of this machine or of Spark."""
     from pyspark import cloudpickle
 
     data = cloudpickle.dumps(value)  # type: ignore[no-untyped-call]
@@ -79,7 +78,7 @@ def load(text: str) -> Program:
 
 
 def check_picklable(topology: Topology) -> None:
-    """Every function can be sent to Spark's workers, and comes back."""
+    """Raises `TopologyError` if a function of the topology cannot be sent to Spark's workers."""
     from pyspark import cloudpickle
 
     for node in topology.nodes:

@@ -61,7 +61,7 @@ class RecordQueue:
         self._in_hand: ReadColumns | None = None
         self._place = 0
         self.reached_in_hand: NDArray[np.int64] = _NOTHING
-        """The latest timestamp up to each of the rows in hand."""
+        """The latest timestamp up to each of the rows that `fill` has read."""
 
     # -- what is put into it ---------------------------------------------------------------------------------
 
@@ -85,13 +85,13 @@ class RecordQueue:
     # -- what is taken from it -------------------------------------------------------------------------------
 
     def blocks(self, letters: Letters) -> Iterator[Taken]:
-        """All, where there is no other input partition to look at."""
+        """All records, in blocks, for a task without another input partition."""
         for _, columns in self._blocks:
             yield from all_taken(self._reader, self.input, columns, letters)
             self._block += 1
 
     def fill(self) -> bool:
-        """Reads the rows that come next, where none are in hand. False: they must go one by one, with `advance`."""
+        """Reads the next rows, if no rows read before are left. False: they must be read one by one, with `advance`."""
         while self._in_hand is None and self._block < len(self._blocks):
             columns = self._blocks[self._block][1]
             if self._row == columns.num_rows:
@@ -106,7 +106,7 @@ class RecordQueue:
         return True
 
     def take(self, count: int) -> Part:
-        """So many of the rows in hand. Followed by `fill`."""
+        """Takes `count` of the rows that `fill` has read. Followed by `fill`."""
         found, start = self._in_hand, self._place
         assert found is not None
         reached, self.reached_in_hand = self.reached_in_hand[:count], self.reached_in_hand[count:]
@@ -120,7 +120,7 @@ class RecordQueue:
 
     @property
     def has_more(self) -> bool:
-        """Than the rows in hand, here or in the log."""
+        """Whether there are more records than `fill` has read, here or in the log."""
         if self.behind or self._block + 1 < len(self._blocks):
             return True
         last = self._row + len(self.reached_in_hand)
@@ -164,7 +164,7 @@ class RecordQueue:
 
     @property
     def stops_carried(self) -> bool:
-        """It has no more records up to the boundary, and carried ones waited for it there."""
+        """Whether it has no more records up to the boundary, where carried ones waited for it."""
         return self.paused == NO_TIME
 
     # -- its end ---------------------------------------------------------------------------------------------
@@ -200,7 +200,7 @@ class RecordQueue:
         return first < len(self._blocks)
 
     def _left(self, columns: pa.RecordBatch) -> pa.RecordBatch:
-        """Of the block in hand. The time of a record that was looked at is asked for once."""
+        """The rest of the current block. It keeps the time of its head, so that the extractor is called once."""
         if self._row:
             columns = columns.slice(self._row)
         if self._head is None or "offset" not in columns.schema.names:
@@ -237,7 +237,7 @@ def _one_of(some: Sequence[pa.RecordBatch]) -> pa.RecordBatch:
 
 
 def with_extracted(columns: pa.RecordBatch, first: int) -> pa.RecordBatch:
-    """With the time of the first record."""
+    """Adds the time that the extractor gave for the first record."""
     times = pa.concat_arrays([pa.array([first], pa.int64()), pa.nulls(columns.num_rows - 1, pa.int64())])
     index = columns.schema.get_field_index("extracted")
     return (

@@ -54,8 +54,8 @@ _log = logging.getLogger(__name__)
 
 
 def begin_to_follow(client: Any, sink: SinkOptions, topics: tuple[str, ...], checkpoint: Path) -> None:
-    """Notes that this state directory is to follow, where it is empty. Raises `CheckpointError` where it has the state
-    of something else, and where there is nothing to follow."""
+    """Notes in an empty state directory that it is to follow. Raises `CheckpointError` if it has other state, and if
+    there is nothing to follow."""
     if (checkpoint / FILE).exists():
         read_versioned(checkpoint / FILE, FORMAT_VERSION)
         return
@@ -75,7 +75,7 @@ def begin_to_follow(client: Any, sink: SinkOptions, topics: tuple[str, ...], che
 
 
 def mark(checkpoint: Path) -> None:
-    """This state directory is to follow."""
+    """Notes that this state directory is to follow."""
     checkpoint.mkdir(parents=True, exist_ok=True)
     replace_file(checkpoint / FILE, json.dumps({"version": FORMAT_VERSION}) + "\n")
 
@@ -85,7 +85,7 @@ def follows(client: Any, sink: SinkOptions, topics: tuple[str, ...], checkpoint:
     if not (checkpoint / FILE).exists() or Boundary.load(checkpoint) is not None:
         return False
     read_versioned(checkpoint / FILE, FORMAT_VERSION)
-    # Not the stable one: a transaction that nobody ends would be waited for, and the switch itself looks again.
+    # Not the stable one: this would wait for a transaction that nobody ends, and the switch itself looks again.
     marker = read_marker(client, Destination.of(sink), stable=False)
     if marker is None or marker.lineage != query_id_of(str(checkpoint)):
         return True
@@ -94,8 +94,8 @@ def follows(client: Any, sink: SinkOptions, topics: tuple[str, ...], checkpoint:
 
 
 def require_not_replaced(client: Any, sink: SinkOptions, checkpoint: Path) -> None:
-    """Raises `ReplacedError` where this state directory has written results, and another one was the last to do so.
-    Asks before anything is fenced: whoever writes now is left alone."""
+    """Raises `ReplacedError` if this state directory has written results and another one was the last to do so. It asks
+    before it fences anybody, so it does not disturb the one that writes now."""
     lineage = query_id_of(str(checkpoint))
     if lineage is None or newest_in(str(checkpoint), "commits") < 0:
         return
@@ -113,8 +113,8 @@ def switch(
     *,
     reach: Callable[[str, int], None] = lambda point, batch_id: None,
 ) -> bool:
-    """One attempt to take over; no query of this checkpoint may run. Afterwards the boundary is saved. False: the other
-    one fenced in between, and nothing has changed. Raises what the cluster says; then it may be said again."""
+    """Tries once to take over, and then saves the boundary; no query of this checkpoint may run. Returns False if the
+    other one fenced in between: nothing has changed then. Raises the cluster's errors; it may be called again then."""
     marker = _own_marker(checkpoint)
     destination = Destination.of(sink)
     reach("before_switch", marker.batch_id)
@@ -123,8 +123,8 @@ def switch(
     )
     transactions.init()
     reach("after_switch_fence", marker.batch_id)
-    # No other request in between, for the other one fences as soon as it notices. Where the answer to an earlier
-    # attempt was lost the marker is there already, and it is written once more.
+    # No other request in between, for the other one fences as soon as it notices. If the answer to an earlier attempt
+    # was lost, the marker is there already, and this writes it again.
     try:
         transactions.add_offsets(destination.group)
         transactions.commit_offsets(destination.group, offsets_with_marker(marker, {}, {}))
@@ -140,7 +140,7 @@ def switch(
 
 
 def _own_marker(checkpoint: Path) -> Marker:
-    """Says that the micro-batches up to here are done: they wrote nothing."""
+    """The marker that says that the micro-batches up to here are done. They wrote nothing."""
     place = str(checkpoint)
     lineage, done = query_id_of(place), newest_in(place, "commits")
     planned = read_planned(place, done) if done >= 0 else None
@@ -186,7 +186,7 @@ class Following:
         while self._samples and _has(done, self._samples[0].committed):
             reached = self._samples.popleft()
         if reached is not None:
-            # It counts again: the next look may find it the newest that is reached.
+            # It stays: at the next look it may still be the newest that is reached.
             self._samples.appendleft(reached)
             self.lag_ms = now_ms - reached.at_ms
         else:

@@ -32,7 +32,7 @@ class NodeRows:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TaskReport:
-    """How a task stands after a micro-batch. `stores`: rows, and about how many bytes, by store. `buffered`: records
+    """The status of a task after a micro-batch. `stores`: rows and approximate bytes, by store. `buffered`: records
     that are buffered, by input. `condition`: of `suiro.streams_spark.condition`."""
 
     sub_topology: int
@@ -59,9 +59,9 @@ Report = CommitMessage | BufferedFrom | DroppedRecords | NodeRows | TaskReport |
 
 @dataclass(slots=True)
 class RunCounts:
-    """Of committed micro-batches since the start: what was left out, by reason, and what came to nodes; the latter also
-    of each of the last micro-batches, by its number, and how often each was tried again. `tasks`: the last report of
-    each task that has run, by sub-topology and partition."""
+    """Counts of committed micro-batches since the start. `dropped`: records left out, by reason. `rows`: rows that came
+    to nodes. `last`: number, rows and retries of each of the last micro-batches. `tasks`: the last report of each task
+    that has run, by sub-topology and partition."""
 
     dropped: Counter[str] = field(default_factory=Counter)
     rows: Counter[str] = field(default_factory=Counter)

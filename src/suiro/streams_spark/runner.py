@@ -63,9 +63,9 @@ def start_query(
     trailing_record: TrailingRecordOf | None = None,
     traces: Traces | None = None,
 ) -> StreamingQuery:
-    """`counts` gets what committed micro-batches tell. `trigger`: as
-    `DataStreamWriter.trigger` takes it. `trailing_record`: the last record of each transaction. `traces` gets
-    the spans of records. The session is left as it was.
+    """`counts` gets the reports of committed micro-batches. `trigger`: as `DataStreamWriter.trigger` takes it.
+    `trailing_record`: makes the last record of each transaction. `traces` gets the spans of records. The session stays
+    as it was.
     """
     session = spark.newSession()
     for name, value in STATE_SETTINGS.items():
@@ -130,7 +130,7 @@ def _commits(
         _log.debug("micro-batch %d is committed", batch_id)
         counts.add(batch_id, reports, retries=max(retries_of(sink) - before, 0))
         if traces is not None:
-            from suiro.streams_spark.record_spans import NS_PER_MS, spans_of  # of no use to other drivers
+            from suiro.streams_spark.record_spans import NS_PER_MS, spans_of  # other drivers need none of it
 
             written_ns = SystemClock().wall_ms() * NS_PER_MS
             traces.export(spans_of(reports, program.plan.application_id, written_ns))

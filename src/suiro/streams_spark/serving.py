@@ -37,7 +37,7 @@ LARGEST_NUMBER = 1 << 40
 PARAMETERS = ("first", "limit", "contains")
 MAX_BODY_BYTES = 64 * 1024
 EXPLAINING_THREADS = 2
-"""One looks for records, and another is told so."""
+"""One looks for records. Another request gets the answer that it does so."""
 
 logger = logging.getLogger(__name__)
 

@@ -10,7 +10,7 @@ then zeros up to a multiple of eight bytes) and columns as an Arrow IPC stream o
 - combined: what the sub-topology's columnar form made of raw or carried ones (`suiro.streams.vectorised`);
 - a tick: no columns; the input partition's time, and whether it is behind.
 
-An input partition is what keeps its own order and time: a topic partition, or a task of an earlier level.
+An input partition has its own order and time. It is a topic partition, or a task of an earlier level.
 """
 
 from __future__ import annotations
@@ -70,12 +70,12 @@ class InputPartition:
 class ShuffleMessage:
     """`input`: the node that it goes into; for a tick it is empty where the tick tells of no input partition.
 
-    `sequence` orders what one input partition sends to one task in a micro-batch, for a shuffle keeps no order.
-    `clock`: the wall clock of this micro-batch, as planned; None where nobody needs it. `replayed`: the micro-batch
-    only rebuilds state. `paused`: the input partition stands at the rebuild's boundary and had more records there: the
-    time of the one that waited, -1 where it was not read yet; None where it is not so. Records of topics do not wait
-    for such an input partition, for those that come now were all processed; records that are carried do, as they did
-    then. `rewrites`: the task writes all rows of its stores to their changelogs.
+    `sequence` orders the messages of one input partition to one task in a micro-batch, because a shuffle keeps no
+    order. `clock`: the wall clock of this micro-batch, as planned; None if nobody needs it. `replayed`: the micro-batch
+    only rebuilds state. `paused`: set if the input partition stands at the rebuild's boundary and had more records
+    there. It is the time of the record that waited, or -1 if that was not read yet. Records of topics do not wait for
+    such an input partition, because all that come now were processed then; carried records do, as they did then.
+    `rewrites`: the task writes all rows of its stores to their changelogs.
     """
 
     kind: Kind

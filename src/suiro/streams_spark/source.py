@@ -30,11 +30,11 @@ if TYPE_CHECKING:
 
 FORMAT = "suiro-topology"
 WAITS = "waits"
-"""An option: a look for new records may wait for some. Not where a trigger says when to look."""
+"""An option: a check for new records may wait for some. It is not set where a trigger says when to check."""
 FOLLOW_MS = 200
-"""How often the committed offsets of an application are asked for that is followed."""
+"""The pause between requests for the committed offsets of an application that is followed."""
 RECORDS_PER_TASK_MIN = 20_000
-"""Fewer are read by one task: a second one costs more than it saves."""
+"""One task reads fewer records than this: a second task would cost more than it saves."""
 
 
 class TopologySource(DataSource):
@@ -79,12 +79,12 @@ class TopologyReader(PlanningReader):
         if end is None:
             if self._program.follows:
                 SystemClock().sleep_ms(FOLLOW_MS)
-            return start  # the very same value tells Spark that there is nothing new
+            return start  # the same value tells Spark that there is nothing new
         self._idling.found_something()
         return end.to_json()
 
     def _after(self, positions: Positions, limit: ReadLimit) -> Positions | None:
-        """Where a micro-batch from `positions` on ends; None where there is nothing for one."""
+        """The end of a micro-batch that begins at `positions`; None if there is nothing for one."""
         boundary = self._boundary()
         end = self._planner.latest(
             positions,
@@ -108,13 +108,13 @@ class TopologyReader(PlanningReader):
         return replace(end, clock=clock)
 
     def _ends_rebuild(self, before: Positions, after: Positions) -> bool:
-        """The first micro-batch that writes, after those that only rebuilt state, or where there was nothing for them:
-        it writes all changelogs, whether it has a record or not."""
+        """Whether this is the first micro-batch that writes, after those that only rebuilt state or if there was
+        nothing to rebuild from. It writes all changelogs, even if it has no record."""
         is_rebuilding = before.replayed or (before.initial and self._program.boundary is not None)
         return is_rebuilding and not after.replayed
 
     def _boundary(self) -> Boundary | None:
-        """Of a rebuild; of an application that is followed, as it is now."""
+        """The boundary of a rebuild, or the present one of an application that is followed."""
         program = self._program
         if not program.follows:
             return program.boundary
@@ -128,14 +128,14 @@ class TopologyReader(PlanningReader):
         return found
 
     def reportLatestOffset(self) -> dict[str, Any] | None:
-        """The lag of what follows is to what the other one has committed."""
+        """A query that follows reports its lag to the offsets that the running application has committed."""
         newest = None if self._plan is None else self._plan.newest
         if newest is None or self._followed is None:
             return super().reportLatestOffset()
         return replace(newest, offsets=self._followed.offsets).to_json()
 
     def _can_wait(self, positions: Positions) -> bool:
-        """Only records that are not there yet are waited for, not those that a limit or a pace holds back."""
+        """Whether a wait can bring records: it cannot bring those that a limit or a pace holds back."""
         newest = self._planner.newest
         return (
             self._waits
@@ -190,14 +190,14 @@ class TopologyReader(PlanningReader):
         return None if until_ms is None else before.clock
 
     def _until_clock_ms(self, before: Positions) -> int | None:
-        """How long until the clock is to come by; None where nothing waits for it."""
+        """Returns in how many ms a micro-batch must bring the wall clock; None if nothing waits for it."""
         every = self._program.clock_ms
         if every is None:
             return None
         if before.clock is None:
             return 0
         until = before.clock + every - SystemClock().wall_ms()
-        # A clock that was far ahead and was set back is followed, or nothing would be due until it is there again.
+        # After a clock that was far ahead is set back, the schedule follows it. Else nothing would be due for long.
         return 0 if until > 2 * every else max(0, until)
 
     @property
@@ -208,8 +208,8 @@ class TopologyReader(PlanningReader):
 def shared_out(
     input_partitions: Sequence[InputRange], clock: int | None, parallelism: int, *, ticks: bool
 ) -> list[Work]:
-    """Ranges to tasks, so that all have about the same number of records; few records are one task's. `ticks`: one is
-    to send the clock, also where there is no record."""
+    """Distributes ranges over tasks, about the same number of records to each; few records go to one task. `ticks`: one
+    task sends the clock, even if there is no record."""
     total = sum(item.records.end - item.records.start for item in input_partitions)
     count = max(1, min(parallelism, len(input_partitions), -(-total // RECORDS_PER_TASK_MIN)))
     shares: list[list[InputRange]] = [[] for _ in range(count)]

@@ -117,8 +117,8 @@ class Directory:
 
 @dataclass(slots=True)
 class TaskState:
-    """The maps of one task, and which segments they hold. `stores` are views of maps that were opened before; they
-    keep what they derive from the rows, so they are left out when rows came from elsewhere."""
+    """The maps of one task, and the segments that they hold. `stores` are views of maps that were opened before. They
+    keep values derived from the rows, so a store is dropped when its map gets rows from elsewhere."""
 
     maps: dict[str, OrderedMap] = field(default_factory=dict)
     stores: dict[str, Any] = field(default_factory=dict)
@@ -134,7 +134,7 @@ class TaskState:
 
 
 class StateCache:
-    """Least recently used tasks leave when there is too much."""
+    """Drops the least recently used tasks when it holds too many bytes."""
 
     def __init__(self, bytes_max: int = CACHED_BYTES_MAX) -> None:
         self._bytes_max = bytes_max
@@ -167,7 +167,8 @@ class StateLog:
         self._state = TaskState()
 
     def load(self, in_columns: Mapping[str, Callable[[], ColumnRows]] | None = None) -> TaskState:
-        """`in_columns`: which maps are kept so, and how an empty one is made; the same ones throughout a run."""
+        """`in_columns`: the maps that are kept in columns, and how to make an empty one; the same ones throughout a
+        run."""
         self._directory = directory = Directory.unpack(self._handle.get())
         state = self._cache.take(self._key)
         if state is None or directory.numbers[: len(state.numbers)] != state.numbers:
@@ -189,7 +190,7 @@ class StateLog:
         return state
 
     def save(self) -> dict[str, Changes]:
-        """Writes what changed since `load`, and gives it back, by map."""
+        """Writes the changes since `load`, and returns them by map."""
         state = self._state
         changes: dict[str, Changes] = {}
         for name, rows in state.maps.items():
@@ -356,7 +357,7 @@ def _packed(batches: Sequence[pa.RecordBatch]) -> bytes:
 
 
 class SparkState:
-    """Spark's state variables, for the task in hand. Made in `StatefulProcessor.init`."""
+    """Spark's state variables, for the task that runs. Made in `StatefulProcessor.init`."""
 
     def __init__(self, handle: Any) -> None:
         from pyspark.sql.types import BinaryType, LongType, StructField, StructType

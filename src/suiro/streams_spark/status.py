@@ -1,8 +1,8 @@
 """The status of a running application for its page: graph with rates, micro-batches, lag, stores and their rows.
 
-All of it is known to the driver: tasks report how many rows came to each unit of theirs with what they did, and Spark
-keeps its last micro-batches. Rows of stores are read from a copy that follows the changelog topic; a copy that nobody
-asked for a while is closed.
+The driver knows all of it: tasks report how many rows came to each of their units, and Spark keeps its last
+micro-batches. Rows of stores come from a copy that follows the changelog topic. A copy that nobody has asked for a
+while is closed.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ class _Copy:
     store: ReadOnlyStore
     asked_ms: int
     asking: int = 0
-    """Requests that have it in hand: it is not closed under them."""
+    """Requests that use it. It is not closed before they are done."""
 
 
 class ApplicationStatus:
@@ -74,7 +74,7 @@ class ApplicationStatus:
         self._sources = [one.name for one in streams.topology.nodes if isinstance(one.operator, Source)]
         self._samples: deque[tuple[int, Mapping[str, int]]] = deque(maxlen=int(RATE_S / SAMPLE_S) + 1)
         self._stopping = threading.Event()
-        # Nothing is waited for under this one: how the application stands needs it too.
+        # Nobody waits for the cluster while holding this lock: the application's status needs it, too.
         self._lock = threading.Lock()
         self._opening = threading.Lock()
         self._copies: dict[str, _Copy] = {}
@@ -305,7 +305,7 @@ class ApplicationStatus:
             return found
 
     def _opened(self, name: str) -> _Copy:
-        """In place of the one that was left alone for longest, where there are as many as there may be."""
+        """Opens a copy. If there are `STORE_COPIES` already, it closes the one that nobody has asked for longest."""
         with self._lock:
             refused, at_ms = self._too_large.get(name, (None, 0))
             if refused is not None and self._clock.monotonic_ms() - at_ms < TOO_LARGE_KEPT_S * 1_000:

@@ -12,7 +12,7 @@ from suiro.streams.topology.nodes import Node, Process
 from suiro.streams.topology.topology import SubTopology, Topology
 
 EVERY_MS_MIN = 100
-"""A micro-batch takes longer than what is below."""
+"""A micro-batch takes longer than a shorter interval."""
 
 UNKNOWN_EVERY_MS = 1_000
 
@@ -50,7 +50,7 @@ def _scheduled(topology: Topology, sub: SubTopology, settings: TaskSettings) -> 
             },
         )
     except Exception as error:  # noqa: BLE001 - a user's function raises anything
-        # It may well work where it will run; if not, the worker says so.
+        # It may work in the worker. If it does not, the worker's error says so.
         names = ", ".join(node.name for node in sub.nodes if isinstance(node.operator, Process))
         _log.warning("processors of %s cannot be made on the driver: %s", names, error)
         return [UNKNOWN_EVERY_MS]
