@@ -16,7 +16,7 @@ import json
 import logging
 import os
 import uuid
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -95,17 +95,7 @@ class KafkaStreams:
     ) -> None:
         if emit not in ("micro-batch", "every"):
             raise ConfigError(f'emit={emit!r} is neither "micro-batch" nor "every"')
-        for setting in settings or {}:
-            if setting.lower() in ("minpartitions", "maxrecordsperpartition"):
-                raise ConfigError(
-                    f"settings[{setting!r}] would have records of one partition read by several tasks, and their order "
-                    "lost; leave it out, and give the topic more partitions where more tasks are wanted"
-                )
-            if setting.lower() in ("minoffsetspertrigger", "maxtriggerdelay", "kafka.group.id"):
-                raise ConfigError(
-                    f"settings[{setting!r}] is for format suiro only: give `trigger` where micro-batches should wait; "
-                    "progress is committed to the group of the application id"
-                )
+        _check_names(settings or {})
         if replace and trigger and not {"processingTime", "realTime"} & set(trigger):
             raise ConfigError(
                 f"trigger={dict(trigger)!r} ends when all is processed; replace=True goes on until it has taken over"
@@ -546,3 +536,17 @@ def _is_of_sink(name: str) -> bool:
 def default_state_dir() -> Path:
     data = os.environ.get("XDG_DATA_HOME")
     return (Path(data) if data else home_folder() / ".local" / "share") / "suiro"
+
+
+def _check_names(settings: Iterable[str]) -> None:
+    for name in settings:
+        if name.lower() in ("minpartitions", "maxrecordsperpartition"):
+            raise ConfigError(
+                f"settings[{name!r}] would have records of one partition read by several tasks, and their order lost; "
+                "leave it out, and give the topic more partitions where more tasks are wanted"
+            )
+        if name.lower() in ("minoffsetspertrigger", "maxtriggerdelay", "kafka.group.id"):
+            raise ConfigError(
+                f"settings[{name!r}] is for format suiro only: give `trigger` where micro-batches should wait; "
+                "progress is committed to the group of the application id"
+            )

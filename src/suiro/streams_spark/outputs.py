@@ -203,17 +203,12 @@ class Outputs:
             rows = [changes[key] for key in keys]
             values, timestamps = rows, [now] * len(rows)
             if kind in _STAMPED_KINDS:
-                length = _TIMESTAMP_LENGTH
-                values = [None if row is None else row[length:] for row in rows]
-                timestamps = [
-                    now if row is None else max(int.from_bytes(row[:length], signed=True), 0) for row in rows
-                ]
+                values = [None if row is None else row[_TIMESTAMP_LENGTH:] for row in rows]
+                timestamps = [now if row is None else _time_of(row[:_TIMESTAMP_LENGTH]) for row in rows]
             elif kind in _TIME_IN_KEY:
                 place = _TIME_IN_KEY[kind]
-                timestamps = [
-                    now if row is None else max(int.from_bytes(key[place], signed=True), 0)
-                    for key, row in zip(keys, rows, strict=True)
-                ]
+                pairs = zip(keys, rows, strict=True)
+                timestamps = [now if row is None else _time_of(key[place]) for key, row in pairs]
             partitions = [self.input_partition.partition] * len(rows)
             self.topics.add_parcel(
                 Parcel(topic=topic, keys=keys, values=values, timestamps=timestamps, partitions=partitions)
@@ -338,6 +333,10 @@ class _Waiting:
                     [self.headers.get(row, ()) for row in range(rows.start, rows.stop)]
                 )
             yield found
+
+
+def _time_of(data: bytes) -> int:
+    return max(int.from_bytes(data, signed=True), 0)
 
 
 def _size(items: Iterable[bytes | None]) -> int:
