@@ -11,7 +11,7 @@ where lost state of a join is rebuilt: records that had waited for others are re
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -47,28 +47,52 @@ class Cut:
     def is_settled(self) -> bool:
         return not self.behind
 
+    @property
+    def topics(self) -> frozenset[str]:
+        """The input topics."""
+        return frozenset(topic for topic, _ in self.inputs)
+
+    def offsets_of(self, topics: Collection[str]) -> frozenset[tuple[TopicPartition, int]]:
+        """The input offsets of these topics. A partition at offset 0 is left out: an older cut may not have it yet."""
+        return frozenset(
+            (place, offset) for place, offset in self.inputs.items() if place[0] in topics and offset
+        )
+
+    def covers(self, other: Cut) -> bool:
+        """This cut reflects everything that the other reflects of the topics that this one reads."""
+        topics = self.topics
+        return all(
+            self.inputs.get(place, 0) >= offset
+            for place, offset in other.inputs.items()
+            if place[0] in topics
+        )
+
     def meets(self, other: Cut) -> bool:
-        """Rows of both are made of the same records of the topics that both read, of which there is at least one."""
-        topics = {topic for topic, _ in self.inputs} & {topic for topic, _ in other.inputs}
+        """Both reflect the same records of the topics that both read, of which there is at least one."""
+        topics = self.topics & other.topics
         return (
             self.is_settled
             and other.is_settled
             and bool(topics)
-            and _of(topics, self.inputs) == _of(topics, other.inputs)
+            and self.offsets_of(topics) == other.offsets_of(topics)
         )
 
     @property
     def key(self) -> bytes:
         return str(self.number % KEYS).encode()
 
-    def to_json(self) -> dict[str, Any]:
-        inputs: dict[str, dict[str, int]] = {}
+    def inputs_to_json(self) -> dict[str, dict[str, int]]:
+        """The input offsets by topic and partition."""
+        found: dict[str, dict[str, int]] = {}
         for (topic, partition), offset in sorted(self.inputs.items()):
-            inputs.setdefault(topic, {})[str(partition)] = offset
+            found.setdefault(topic, {})[str(partition)] = offset
+        return found
+
+    def to_json(self) -> dict[str, Any]:
         value: dict[str, Any] = {
             "v": FORMAT_VERSION,
             "number": self.number,
-            "inputs": inputs,
+            "inputs": self.inputs_to_json(),
             "outputs": {str(partition): offset for partition, offset in sorted(self.outputs.items())},
             "time_ms": self.time_ms,
         }
@@ -227,8 +251,3 @@ def require_topic(client: Client, topic: str) -> None:
             f"topic {topic!r} does not exist: the version has not started yet, or was retired",
             "UNKNOWN_TOPIC_OR_PARTITION",
         )
-
-
-def _of(topics: set[str], offsets: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
-    # A partition that is not named was not there yet, or is empty.
-    return {place: offset for place, offset in offsets.items() if place[0] in topics and offset > 0}

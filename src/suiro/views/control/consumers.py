@@ -100,28 +100,20 @@ def matching_cuts(
     ]
     if not consumed:
         return None, None
+    newest = consumed[-1]
+    topics = newest.topics & new[-1].topics if new else None
+    if not topics:
+        return newest, None
     matching: dict[frozenset[tuple[TopicPartition, int]], Cut] = {}
-    topics = {topic for topic, _ in consumed[-1].inputs}
-    if new:
-        topics &= {topic for topic, _ in new[-1].inputs}
     for cut in new:
         # Of several cuts at the same inputs, the first one skips no output.
-        matching.setdefault(_input_offsets(cut, topics), cut)
+        matching.setdefault(cut.offsets_of(topics), cut)
     for cut in reversed(consumed):
-        match = matching.get(_input_offsets(cut, topics)) if topics else None
+        match = matching.get(cut.offsets_of(topics))
         if match is not None:
             return cut, match
-    newest = consumed[-1]
-    before = [
-        cut
-        for cut in new
-        if all(newest.inputs.get(place, 0) >= at for place, at in cut.inputs.items() if place[0] in topics)
-    ]
-    return newest, before[-1] if before and topics else None
-
-
-def _input_offsets(cut: Cut, topics: set[str]) -> frozenset[tuple[TopicPartition, int]]:
-    return frozenset((place, at) for place, at in cut.inputs.items() if place[0] in topics and at > 0)
+    before = [cut for cut in new if newest.covers(cut)]
+    return newest, before[-1] if before else None
 
 
 def _committed(client: Client, group: str, topic: str) -> dict[int, int]:

@@ -22,7 +22,7 @@ from suiro.views.control.journal import ConcurrentChangeError, Journal
 from suiro.views.control.running import HostEnvironment, LocationTakenError, RunningVersion, free
 from suiro.views.control.supervision import FAILURES
 from suiro.views.definition import VersionSpec
-from suiro.views.pipeline.lag import SeenCuts, covers, lag_of
+from suiro.views.pipeline.lag import SeenCuts, lag_of
 from suiro.views.pipeline.pace import InputLag, Pace, ask_throttle
 from suiro.views.pipeline.throttle import read_throttle
 from suiro.views.state import NO_CONDITIONS, RefusedChangeError, Version, View, position_of
@@ -130,7 +130,7 @@ class Reconciler:
         one, other = self.running(number), self.running(serving or 0)
         if one is None or other is None:
             return None
-        if other.cut is None or (one.cut is not None and covers(one.cut, other.cut)):
+        if other.cut is None or (one.cut is not None and one.cut.covers(other.cut)):
             return 0
         now_ms, seen = self._clock.monotonic_ms(), self._seen_cuts.get(other.spec.version, SeenCuts())
         return lag_of(

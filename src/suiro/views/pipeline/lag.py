@@ -10,34 +10,27 @@ from suiro.views.cuts import Cut
 SEEN_MAX = 1_000
 
 
-def covers(cut: Cut, other: Cut) -> bool:
-    """It reflects all that the other reflects, of the topics that both read."""
-    topics = {topic for topic, _ in cut.inputs}
-    return all(
-        cut.inputs.get(place, 0) >= offset for place, offset in other.inputs.items() if place[0] in topics
-    )
-
-
 def lag_of(
     cut: Cut | None, serving: Iterable[Cut], now_ms: int, *, age_ms: Callable[[Cut], int] = lambda _: 0
 ) -> int | None:
-    """For how long the serving version has had what this cut lacks; `serving`: its kept cuts, the newest first, of
-    which no more are asked for than it takes. None if there is nothing to tell it by.
+    """Returns for how long the serving version has had what this cut lacks, None if nothing shows it.
 
-    `now_ms` is of the clock that cuts are made by. It may be set back, so a cut is as old as `age_ms` says, at least.
+    `serving`: its kept cuts, the newest first; read only as far as needed. `now_ms` is of the clock that cuts are made
+    by. That clock may be set back, so a cut is at least as old as `age_ms` says.
     """
     missing = None
     for one in serving:
         if cut is None:
             return None
-        if covers(cut, one):
+        if cut.covers(one):
             break
         missing = one
     return 0 if missing is None else max(0, now_ms - missing.time_ms, age_ms(missing))
 
 
 class SeenCuts:
-    """When the cuts of a version were seen first, by a clock that is never set. Times are passed in."""
+    """The times at which the cuts of a version were seen first, by a clock that is never set back. The caller passes
+    the times."""
 
     def __init__(self) -> None:
         self._numbers: list[int] = []
@@ -52,6 +45,6 @@ class SeenCuts:
         )
 
     def age_ms(self, cut: Cut, now_ms: int) -> int:
-        """Since it was seen, or a later one; 0 where none was."""
+        """Returns the time since this cut, or a later one, was seen; 0 if neither was."""
         at = bisect_left(self._numbers, cut.number)
         return now_ms - self._times[at] if at < len(self._times) else 0

@@ -66,7 +66,7 @@ def step_beside(
         return (
             Step(ends=ends) if is_free else Step(ends=begins, waits=any(ends[at] > begins[at] for at in ends))
         )
-    topics = {topic for topic, _ in cuts[-1].inputs}
+    topics = cuts[-1].topics
     shared = [place for place in ends if place[0] in topics]
     own = {place: end for place, end in ends.items() if place[0] not in topics}
     if not shared:
@@ -154,7 +154,8 @@ class Leader:
         self._is_gone = False
         for cut in new:
             # Where topics are joined, the first cuts after lost state was rebuilt may lie before the last one.
-            if not self._cuts or _covers(cut.inputs, self._cuts[-1].inputs):
+            last = self._cuts[-1].inputs if self._cuts else {}
+            if all(cut.inputs.get(place, 0) >= offset for place, offset in last.items()):
                 self._cuts.append(cut)
                 self._is_still, self._waits_since = False, None
         del self._cuts[:-CUTS_MAX]
@@ -235,7 +236,7 @@ def allowance_of(
     cut = step.cut
     if cut is None:
         return Allowance(ends=step.ends, max_offsets=max_offsets)
-    topics = {topic for topic, _ in cut.inputs}
+    topics = cut.topics
     own = {p: end for p, end in step.ends.items() if p[0] not in topics and p[0] not in unlimited}
     if own and max_offsets is not None:
         read = sum(
@@ -247,7 +248,3 @@ def allowance_of(
     behind = {place for place in cut.behind if place in ends}
     behind |= {place for place, end in own.items() if end < ends[place]}
     return Allowance(ends={**step.ends, **own}, max_offsets=None, behind=frozenset(behind))
-
-
-def _covers(later: Offsets, earlier: Offsets) -> bool:
-    return all(later.get(place, 0) >= offset for place, offset in earlier.items())

@@ -88,10 +88,8 @@ class PageToken:
 
 def head_text(view: str, version: int, cut: Cut) -> str:
     """The beginning of every answer: who answers, and what it reflects."""
-    offsets: dict[str, dict[str, int]] = {}
-    for (topic, partition), offset in sorted(cut.inputs.items()):
-        offsets.setdefault(topic, {})[str(partition)] = offset
     time = datetime.fromtimestamp(cut.time_ms / 1000, UTC).isoformat(timespec="milliseconds")
+    offsets = cut.inputs_to_json()
     head = {"view": view, "version": version, "cut": cut.number, "time": time, "offsets": offsets}
     return json.dumps(head, separators=(",", ":"))[:-1]
 

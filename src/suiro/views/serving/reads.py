@@ -318,9 +318,9 @@ async def _reach(served: Served, question: _Question) -> None:
             changed.clear()
             cut = served.follower.cut
             if cut is not None:
-                unknown = {topic for topic, _ in wanted} - {topic for topic, _ in cut.inputs}
+                unknown = {topic for topic, _ in wanted} - cut.topics
                 if unknown:
-                    names = ", ".join(sorted({topic for topic, _ in cut.inputs}))
+                    names = ", ".join(sorted(cut.topics))
                     raise UsageError(
                         f"min_offset: view {served.view!r} does not read {min(unknown)!r}; it reads {names}"
                     )

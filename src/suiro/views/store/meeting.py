@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from itertools import takewhile
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from suiro.errors import SuiroError, TransientError, UsageError
+from suiro.foundation.types import TopicPartition
 from suiro.views.cuts import Cut
 
 if TYPE_CHECKING:
@@ -14,11 +15,13 @@ if TYPE_CHECKING:
 
 NAMED = 5  # partitions, in a message
 
-_Inputs = tuple[frozenset[Any], frozenset[Any]]
+_Inputs = tuple[frozenset[tuple[TopicPartition, int]], frozenset[TopicPartition]]
+"""A cut's offsets of the topics that both stores read, and the partitions that it is behind in."""
 
 
 class Meeting:
-    """Of two stores that go on. A look reads what came since the last one, not all: a day has 100,000 cuts."""
+    """Finds the common cuts of two stores that are still written. Each look reads only the cuts that are new since the
+    last one: a day has 100,000."""
 
     def __init__(self, old: TableStore, new: TableStore) -> None:
         self._stores = old, new
@@ -31,12 +34,16 @@ class Meeting:
         self._found: tuple[Cut, Cut] | None = None
 
     def look(self) -> tuple[Cut, Cut] | None:
-        """The newest cuts that meet (`Cut.meets`), None where none do. A store may have forgotten one of them by
-        now; whoever reads as of them holds both stores (`TableStore.held`), and looks then."""
-        tips = [store.cut for store in self._stores]
-        if None in tips:
+        """Returns the newest cuts that meet (`Cut.meets`), None if no cuts do. A store may forget one of them at any
+        time. To read as of them, hold both stores first (`TableStore.held`)."""
+        old, new = (store.cut for store in self._stores)
+        if old is None or new is None:
             return None
-        topics = shared_topics(*tips)  # type: ignore[arg-type]
+        topics = old.topics & new.topics
+
+        def inputs(cut: Cut) -> _Inputs:
+            return cut.offsets_of(topics), cut.behind
+
         if topics != self._topics:
             self._topics = topics
             self._forget()
@@ -46,14 +53,14 @@ class Meeting:
         ]
         for side, cuts in enumerate(fresh):
             for cut in reversed(cuts):
-                self._by_inputs[side][_inputs(cut, topics)] = cut
+                self._by_inputs[side][inputs(cut)] = cut
             if cuts:
                 self._newest[side] = cuts[0].number
         ours, theirs = self._by_inputs
         for cut in fresh[0]:
-            self._note(cut, theirs.get(_inputs(cut, topics)))
+            self._note(cut, theirs.get(inputs(cut)))
         for other in fresh[1]:
-            self._note(ours.get(_inputs(other, topics)), other)
+            self._note(ours.get(inputs(other)), other)
         return self._found
 
     def _note(self, cut: Cut | None, other: Cut | None) -> None:
@@ -64,17 +71,13 @@ class Meeting:
 
 
 def common_cut(old: TableStore, new: TableStore) -> tuple[Cut, Cut] | None:
-    """The newest kept cuts of the two that reflect the same input records (`Cut.meets`); None where there are none."""
+    """Returns the newest kept cuts of the two stores that reflect the same input records (`Cut.meets`), or None."""
     return Meeting(old, new).look()
 
 
-def shared_topics(one: Cut, other: Cut) -> frozenset[str]:
-    return frozenset({topic for topic, _ in one.inputs} & {topic for topic, _ in other.inputs})
-
-
 def no_common_cut(old: TableStore, new: TableStore) -> SuiroError:
-    """The error for it: what the one lacks that the other has, by partition and offset, and what to do. A `UsageError`
-    where waiting would not help."""
+    """Returns the error for two stores without a common cut. It names the partitions and offsets that one of them
+    lacks, and what to do. It is a `UsageError` if waiting does not help."""
     why, may_come = _why_apart(old, new)
     spec = old.spec
     message = (
@@ -90,14 +93,11 @@ def no_common_cut(old: TableStore, new: TableStore) -> SuiroError:
 
 
 def _why_apart(old: TableStore, new: TableStore) -> tuple[str, bool]:
-    cuts = old.cut, new.cut
-    for store, cut in zip((old, new), cuts, strict=True):
-        if cut is None:
-            return f"version {store.spec.version} has no rows yet", True
-    one, other = cuts
-    assert one is not None
-    assert other is not None
-    topics = shared_topics(one, other)
+    one, other = old.cut, new.cut
+    if one is None or other is None:
+        store = old if one is None else new
+        return f"version {store.spec.version} has no rows yet", True
+    topics = one.topics & other.topics
     if not topics:
         return (
             f"version {old.spec.version} reads {_topics(one)}, version {new.spec.version} reads {_topics(other)}: no "
@@ -108,8 +108,7 @@ def _why_apart(old: TableStore, new: TableStore) -> tuple[str, bool]:
         *_lacks(old.spec.version, one, new.spec.version, other, topics),
         *_lacks(new.spec.version, other, old.spec.version, one, topics),
     ]
-    for store, cut in zip((old, new), cuts, strict=True):
-        assert cut is not None
+    for store, cut in ((old, one), (new, other)):
         if cut.behind:
             waiting = _listed(f"{topic}-{partition}" for topic, partition in sorted(cut.behind))
             said.append(f"version {store.spec.version} has read records that wait for those of {waiting}")
@@ -132,11 +131,4 @@ def _listed(parts: Iterable[str]) -> str:
 
 
 def _topics(cut: Cut) -> str:
-    return _listed(sorted({topic for topic, _ in cut.inputs})) or "nothing"
-
-
-def _inputs(cut: Cut, topics: frozenset[str]) -> _Inputs:
-    offsets = frozenset(
-        (place, offset) for place, offset in cut.inputs.items() if place[0] in topics and offset
-    )
-    return offsets, cut.behind
+    return _listed(sorted(cut.topics)) or "nothing"

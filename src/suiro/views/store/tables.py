@@ -172,7 +172,7 @@ class TableStore(ABC):
             wanted = inputs or {}
             topics = {topic for topic, _ in wanted}
             for cut in self._newest_of(read):
-                own = {topic for topic, _ in cut.inputs}
+                own = cut.topics
                 if topics and own and not topics & own:
                     raise UsageError(
                         f"version {self.spec.version} of view {self.spec.view!r} does not read "
