@@ -1,9 +1,9 @@
 """Keys as text in a path or a query: `UA/2013-07-04`.
 
-What a part is read as depends on the types that its column has in the store: text stays what it is; a number, true,
-false, null or a list is read as JSON. Where a column has both, a part is JSON if the column has values of that type;
-then text goes in quotes, `"5"`. However a value is spelled, it is found: `1e0` and `1.0` where the column has
-integers, `1` where it has 1.0. A column that has both has two keys, as Kafka has, `1` and `1.0`.
+The types that a column has in the store decide how a part is read. If the column has only text, a part is text. If it
+has only other values, a part is JSON. If it has both, a part is JSON if the column has values of that type; to look for
+such a text, put it in quotes: `"5"`. Every spelling of a value finds it: `1e0` and `1.0` in a column of integers, `1`
+in a column with 1.0. In a column with integers and other numbers, `1` and `1.0` are two keys, as in Kafka.
 """
 
 from __future__ import annotations
@@ -15,20 +15,18 @@ from typing import Any
 from urllib.parse import unquote
 
 from suiro.errors import UsageError
-from suiro.views.store.rows import KeyTypes
-
-_NAMES = {str: "string", int: "integer", float: "number", bool: "boolean", type(None): "null"}
+from suiro.views.store.rows import JSON_TYPES, KeyTypes
 
 
 def parts_of(text: str) -> list[str]:
-    """Of a path that is still quoted: a part may hold a slash as %2F."""
+    """Splits a path that is still quoted: a part may contain a slash as %2F."""
     return [unquote(part) for part in text.split("/")]
 
 
 def key_of(
     parts: Sequence[str], columns: Sequence[str], types: KeyTypes, *, is_prefix: bool = False
 ) -> tuple[Any, ...]:
-    """The key, or its first parts. The last part of a prefix is a beginning, and stays text where it can be some."""
+    """Returns the key, or its first parts. The last part of a prefix is a beginning: it is text if the column has any."""
     if len(parts) > len(columns):
         raise UsageError(f"{len(parts)} parts of a key, {'/'.join(parts)}; the view has {', '.join(columns)}")
     last = len(parts) - 1
@@ -39,7 +37,7 @@ def key_of(
 
 
 def key_of_values(values: Sequence[Any], columns: Sequence[str], types: KeyTypes) -> tuple[Any, ...]:
-    """As `key_of`, of parts that came as JSON; text is what it would be in a path."""
+    """As `key_of`, for parts that are JSON values. Text is read as in a path."""
     texts = [value if isinstance(value, str) else json.dumps(value) for value in values]
     return key_of(texts, columns, types)
 
@@ -49,7 +47,7 @@ def _part(part: str, column: str, kinds: frozenset[str], *, stays_text: bool) ->
         return part
     try:
         value = json.loads(part)
-        kind = _NAMES.get(type(value), "nested")
+        kind = JSON_TYPES.get(type(value), "nested")
     except (ValueError, RecursionError):
         value, kind = part, "string"
     if kind == "integer" and kind not in kinds and "number" in kinds:

@@ -1,19 +1,17 @@
 """A store in a separate schema of a Postgres database. People may also read `rows` there with SQL.
 
-A batch is copied into a temporary table by COPY. Four statements then move replaced rows into `history` and keys into
-`changes`, and execute deletions and upserts. The row of `meta` is locked first, so that of two writers, one waits and
-then sees that the cut is already there.
+COPY writes a batch into a temporary table. Four statements then move replaced rows into `history` and keys into
+`changes`, and execute deletions and upserts.
 
-Between two transactions, a pooler (PgBouncer) may give another connection of the server, with the settings of somebody
-else. So the schema is named in each transaction, and nothing is prepared on the server.
+Between two transactions, a pooler (PgBouncer) may switch to another server connection, with the settings of another
+client. So each transaction names the schema, and nothing is prepared on the server.
 """
 
 from __future__ import annotations
 
 import queue
-import threading
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from hashlib import blake2b
 from typing import Any
 
@@ -21,7 +19,6 @@ import psycopg
 from psycopg import sql
 
 from suiro.errors import ConfigError, UsageError
-from suiro.views.cuts import Cut
 from suiro.views.store.conditions import Condition, SearchWord
 from suiro.views.store.json_text import canonical
 from suiro.views.store.rows import (
@@ -31,23 +28,13 @@ from suiro.views.store.rows import (
     StoreFullError,
     StoreUnavailableError,
 )
-from suiro.views.store.tables import (
-    FORMAT_VERSION,
-    PRUNE_AT_ONCE,
-    Batch,
-    Read,
-    StoreSpec,
-    TableStore,
-    merged_types,
-    prepare_for,
-)
+from suiro.views.store.tables import FORMAT_VERSION, StoreSpec, TableStore
 
 LONGEST_NAME = 63
 QUESTION_LIMIT_MS = 10_000
 CONNECT_TIMEOUT_S = 10
 DROP_WAIT_MS = 2_000
-"""For those that read the store: a comparison may take an hour, and who drops it has other versions to tend."""
-IDLE_READERS = 16
+"""The wait for readers of the store. A comparison may read for an hour, and the caller has other versions to tend."""
 
 _TABLES = """
 CREATE TABLE meta (format int NOT NULL, owner text NOT NULL, key_types text NOT NULL);
@@ -70,7 +57,7 @@ CREATE TEMP TABLE IF NOT EXISTS met (key bytea PRIMARY KEY) ON COMMIT DELETE ROW
 _COPY = "COPY batch (key, hash, columns, value, words) FROM STDIN (FORMAT binary)"
 _COPY_TYPES = ("bytea", "int8", "text", "text", "text[]")
 
-# A row of this very cut was in no cut's state: it leaves no history.
+# A value that the same cut wrote before was in no cut's state: it leaves no history.
 _MOVES = (
     "INSERT INTO changes SELECT %(cut)s, b.key FROM batch b LEFT JOIN rows r USING (key) "
     "WHERE r.value IS DISTINCT FROM b.value ON CONFLICT DO NOTHING",
@@ -102,9 +89,12 @@ _FULL = (psycopg.errors.DiskFull, psycopg.errors.OutOfMemory, psycopg.errors.Con
 
 class PostgresStore(TableStore):
     looks_up_at_once = False
+    database_error = psycopg.Error
+    row_lock = " FOR UPDATE"
 
     def __init__(self, spec: StoreSpec, dsn: str) -> None:
-        """Makes the schema where there is none. Raises `ConfigError`, `StoreBrokenError`, `StoreUnavailableError`."""
+        """Creates the schema if it does not exist. Raises `ConfigError`, `StoreBrokenError`,
+        `StoreUnavailableError`."""
         super().__init__(spec)
         try:
             psycopg.conninfo.conninfo_to_dict(dsn)
@@ -114,10 +104,6 @@ class PostgresStore(TableStore):
             ) from None
         self._dsn = dsn
         self.schema = schema_of(spec)
-        self._readers: queue.LifoQueue[psycopg.Connection[Any]] = queue.LifoQueue(IDLE_READERS)
-        self._writing = threading.Lock()
-        self._writer: psycopg.Connection[Any] | None = None
-        self._is_closed = False
         self._in_schema = sql.SQL("SET LOCAL search_path TO {}").format(sql.Identifier(self.schema))
         self._begin = sql.SQL("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY; {}").format(self._in_schema)
         self._make()
@@ -135,9 +121,8 @@ class PostgresStore(TableStore):
 
     def _make(self) -> None:
         with self._transaction() as connection:
-            connection.execute(
-                "SELECT pg_advisory_xact_lock(hashtext(%s))", (self.schema,)
-            )  # two may open at once
+            # Two may open it at once.
+            connection.execute("SELECT pg_advisory_xact_lock(hashtext(%s))", (self.schema,))
             connection.execute(sql.SQL("CREATE SCHEMA IF NOT EXISTS {}").format(sql.Identifier(self.schema)))
             made = connection.execute(
                 "SELECT to_regclass(%s) IS NOT NULL",
@@ -154,43 +139,27 @@ class PostgresStore(TableStore):
             version, owner = _one(connection.execute("SELECT format, owner FROM meta"))
             self._check_owner(version, owner, f"schema {self.schema}")
 
-    @contextmanager
-    def _snapshot(self, *, limited: bool = False) -> Iterator[Read]:
-        with self._translated_errors():
-            connection = self._reader()
-            try:
-                connection.execute(self._begin)
-                limit = QUESTION_LIMIT_MS if limited else 0
-                if limited:
-                    connection.execute(f"SET LOCAL statement_timeout = {limit}".encode())
-                yield lambda statement, *parameters: connection.execute(
-                    statement.replace("?", "%s").encode(), parameters
-                ).fetchall()
-            finally:
-                self._give_back(connection)
+    def _run(
+        self, connection: psycopg.Connection[Any], statement: str, *parameters: Any
+    ) -> psycopg.Cursor[Any]:
+        return connection.execute(statement.replace("?", "%s").encode(), parameters)
+
+    def _begin_reading(self, connection: psycopg.Connection[Any], limited: bool) -> None:
+        connection.execute(self._begin)
+        if limited:
+            connection.execute(f"SET LOCAL statement_timeout = {QUESTION_LIMIT_MS}".encode())
 
     def _reader(self) -> psycopg.Connection[Any]:
-        """One that works: of those that lay idle the server may have closed some."""
         while True:
             try:
-                connection = self._readers.get_nowait()
+                connection: psycopg.Connection[Any] = self._readers.get_nowait()
             except queue.Empty:
                 return self._connect()
             try:
-                connection.execute(b"SELECT")
+                connection.execute(b"SELECT")  # the server may have closed an idle connection
                 return connection
             except psycopg.OperationalError:
                 connection.close()
-
-    def _give_back(self, connection: psycopg.Connection[Any]) -> None:
-        try:
-            connection.rollback()
-            if not self._is_closed:
-                self._readers.put_nowait(connection)
-                return
-        except (psycopg.Error, queue.Full):
-            pass
-        connection.close()
 
     @contextmanager
     def _transaction(self) -> Iterator[psycopg.Connection[Any]]:
@@ -203,7 +172,6 @@ class PostgresStore(TableStore):
 
     @contextmanager
     def _translated_errors(self) -> Iterator[None]:
-        """Postgres' errors as ours."""
         name = f"the store of view {self.spec.view!r} in Postgres"
         try:
             yield
@@ -220,7 +188,7 @@ class PostgresStore(TableStore):
             raise StoreBrokenError(
                 f"{name} is damaged or gone: {_text(error)}. Drop schema {self.schema}, and it is made again"
             ) from error
-        # Of the second kind are limits of Postgres, such as the size of a key in an index: not over by themselves.
+        # ProgramLimitExceeded: a limit of Postgres, such as the size of a key in an index. A retry does not help.
         except (psycopg.DataError, psycopg.errors.ProgramLimitExceeded) as error:
             raise UsageError(f"{name} cannot take this: {_text(error)}") from error
         except psycopg.Error as error:
@@ -228,74 +196,37 @@ class PostgresStore(TableStore):
 
     # -- writing ---------------------------------------------------------------------------------------------
 
-    def apply_batches(self, cut: Cut, batches: Iterable[Batch], *, anew: bool = False) -> bool:
-        values = {"cut": cut.number}
-        with self._transaction() as connection:
-            (types,) = _one(connection.execute("SELECT key_types FROM meta FOR UPDATE"))
-            (newest,) = _one(connection.execute("SELECT max(number) FROM cuts"))
-            if newest is not None and newest >= cut.number:
-                return False
-            connection.execute(_BATCH_TABLES.encode())
-            for batch in batches:
-                prepared = prepare_for(self.spec, batch)
-                types = merged_types(types, [prepared])
-                self._copy(connection, prepared)
-                for statement in _MOVES:
-                    connection.execute(statement.encode(), values)
-                if anew:
-                    connection.execute(
-                        b"INSERT INTO met SELECT key FROM batch WHERE value IS NOT NULL ON CONFLICT DO NOTHING"
-                    )
-                connection.execute(b"TRUNCATE batch")
-            if anew:
-                for statement in _UNMET:
-                    connection.execute(statement.encode(), values)
-            connection.execute("UPDATE meta SET key_types = %s", (types,))
-            connection.execute(
-                "INSERT INTO cuts VALUES (%s, %s, %s)", (cut.number, cut.time_ms, cut.to_bytes().decode())
-            )
-            return True
+    def _begin_cut(self, connection: psycopg.Connection[Any], number: int, anew: bool) -> None:
+        connection.execute(_BATCH_TABLES.encode())
 
-    def _copy(self, connection: psycopg.Connection[Any], prepared: Prepared) -> None:
+    def _write(
+        self, connection: psycopg.Connection[Any], number: int, prepared: Prepared, anew: bool
+    ) -> None:
         with connection.cursor() as cursor, cursor.copy(_COPY) as copy:
             copy.set_types(_COPY_TYPES)
             for place, digest, columns, value, words in prepared.upserts:
                 copy.write_row((place, digest, columns, value, words if self.spec.search else None))
             for place in prepared.deletes:
                 copy.write_row((place, None, None, None, None))
+        for statement in _MOVES:
+            connection.execute(statement.encode(), {"cut": number})
+        if anew:
+            connection.execute(
+                b"INSERT INTO met SELECT key FROM batch WHERE value IS NOT NULL ON CONFLICT DO NOTHING"
+            )
+        connection.execute(b"TRUNCATE batch")
 
-    def prune(self, now_ms: int) -> int:
-        forgotten = 0
-        while True:
-            with self._transaction() as connection:
-                (found,) = _one(
-                    connection.execute(
-                        "SELECT max(number) FROM cuts WHERE time_ms <= %s",
-                        (now_ms - self.spec.history_ms,),
-                    )
-                )
-                if found is None:
-                    return 0
-                forgotten += connection.execute("DELETE FROM cuts WHERE number < %s", (found,)).rowcount
-                done = connection.execute(
-                    "SELECT cut, key FROM changes WHERE cut <= %s ORDER BY cut, key LIMIT %s",
-                    (found, PRUNE_AT_ONCE),
-                ).fetchall()
-                if done:
-                    parameters = [list(column) for column in zip(*done, strict=True)]
-                    connection.execute(_PRUNE_HISTORY, parameters)
-                    connection.execute(_PRUNE_CHANGES, parameters)
-            if len(done) < PRUNE_AT_ONCE:
-                return forgotten
+    def _delete_unmet(self, connection: psycopg.Connection[Any], number: int) -> None:
+        for statement in _UNMET:
+            connection.execute(statement.encode(), {"cut": number})
 
-    def close(self) -> None:
-        self._is_closed = True
-        with suppress(queue.Empty):
-            while True:
-                self._readers.get_nowait().close()
-        with self._writing:
-            if self._writer is not None:
-                self._writer.close()
+    def _delete_history(
+        self, connection: psycopg.Connection[Any], changes: Sequence[tuple[int, bytes]]
+    ) -> None:
+        if changes:
+            cuts_and_keys = [list(column) for column in zip(*changes, strict=True)]
+            connection.execute(_PRUNE_HISTORY, cuts_and_keys)
+            connection.execute(_PRUNE_CHANGES, cuts_and_keys)
 
     def drop(self) -> None:
         with self._transaction() as connection:
@@ -322,7 +253,7 @@ class PostgresStore(TableStore):
                 steps,
                 "true" if value else "false",
             ]
-        # CASE: Postgres may do what an AND joins in any order, and only numbers can be cast.
+        # CASE: Postgres evaluates the operands of AND in any order, and only numbers can be cast.
         if isinstance(value, str):
             if operator == "prefix":
                 return f"CASE WHEN {kind} = 'string' THEN starts_with({item}, ?) ELSE false END", [
@@ -355,13 +286,14 @@ _READABLE = (
     rf"'{_PAIRS}', E'\x02\\1\x02\\2', 'g'), '{_HALF}', E'\\\\ufffd', 'g'), "
     r"E'\x02', E'\\u'), E'\x01', E'\\\\') END)"
 )
-"""Postgres does not look into JSON in which any text has the character NUL or half of a surrogate pair. Two backslashes
-are one that is meant; and no control character stands in JSON as it is."""
+"""JSON that Postgres can read. It refuses the whole text if a string in it has the character NUL or half of a surrogate
+pair. \\x01 stands for an escaped backslash meanwhile, and \\x02 for the backslash of a whole pair: JSON has no control
+characters."""
 _SIGNS = {"eq": "=", "ne": "=", "lt": "<", "le": "<=", "gt": ">", "ge": ">="}
 
 
 def schema_of(spec: StoreSpec) -> str:
-    """`<view>_v<n>`; of a name that Postgres would cut off, its beginning and a hash."""
+    """`<view>_v<n>`. Of a name that is too long for Postgres, its beginning and a hash."""
     end = f"_v{spec.version}"
     if len(spec.view) + len(end) > LONGEST_NAME:
         end = f"_{blake2b(spec.view.encode(), digest_size=6).hexdigest()}{end}"

@@ -1,4 +1,4 @@
-"""The values that go into a store and come out of it: rows, pages of rows, changes, and the errors of a store."""
+"""The values that a store takes and gives: rows, pages of rows, changes; and the errors of a store."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ ALL_BITS = (1 << 64) - 1
 
 
 class CutGoneError(UsageError):
-    """The store does not keep the state that was asked for any more, or never had it."""
+    """The store no longer keeps the requested state, or never had it."""
 
 
 class NoCutError(TransientError):
-    """The version is young: there is nothing to read yet."""
+    """The version has no cut yet."""
 
 
 class QuestionTooLargeError(UsageError):
@@ -28,7 +28,7 @@ class QuestionTooLargeError(UsageError):
 
 
 class StoreFullError(TransientError):
-    """There is no room for a cut's rows. Nothing of the cut was written; the cut before is served."""
+    """There is no room for a cut's rows. Nothing of the cut was written, and the cut before it is served."""
 
 
 class StoreUnavailableError(TransientError):
@@ -36,11 +36,11 @@ class StoreUnavailableError(TransientError):
 
 
 class StoreBrokenError(FatalError):
-    """What is in the store's place is no store of this version, or is damaged."""
+    """The store's location has something else, or a damaged store."""
 
 
 class StoreOfAnotherError(StoreBrokenError):
-    """What is in the store's place are rows of another version, or of another log's version of the same name."""
+    """The store's location has rows of another version, or of the same version of another log."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +63,7 @@ class Found:
 
 @dataclass(frozen=True, slots=True)
 class Page:
-    """Rows as of `cut` by key; `next`: the place to go on after, where there are more."""
+    """Rows as of `cut` by key. `next`: the place of the last one, if there are more."""
 
     cut: Cut
     rows: list[Row]
@@ -72,7 +72,7 @@ class Page:
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """A row that a cut wrote, or deleted: then `value` is None."""
+    """A row that a cut wrote or deleted. `value` is None if it was deleted."""
 
     place: bytes
     key: tuple[Any, ...]
@@ -88,7 +88,7 @@ class Digest:
 
     @classmethod
     def of(cls, sums: Iterable[tuple[Any, ...]]) -> Digest:
-        """From (rows, sum of the hashes' lower halves, sum of the upper halves). The sum of no rows is None."""
+        """From (rows, sum of the hashes' lower halves, sum of the upper halves). A sum of no rows is None."""
         rows = total = 0
         for count, low, high in sums:
             rows += int(count)
@@ -97,19 +97,19 @@ class Digest:
 
 
 KeyTypes = tuple[frozenset[str], ...]
-"""For each column of the key the types that its values had so far: what a part of a path is to be read as."""
+"""For each column of the key, the types that its values have had. They decide how a part of a path is read."""
 
 
 @dataclass(frozen=True, slots=True)
 class Prepared:
-    """Some rows of a cut, each key once, ready to be written."""
+    """Rows of a cut, each key once, ready to be written."""
 
     upserts: list[tuple[bytes, int, str, str, list[str]]]  # place, hash, key as JSON, value, words
     deletes: list[bytes]
     types: KeyTypes
 
 
-_JSON_TYPES = {str: "string", int: "integer", float: "number", bool: "boolean", type(None): "null"}
+JSON_TYPES = {str: "string", int: "integer", float: "number", bool: "boolean", type(None): "null"}
 
 
 def prepare(
@@ -119,7 +119,7 @@ def prepare(
     columns: tuple[str, ...],
     search: tuple[str, ...],
 ) -> Prepared:
-    """The last record of each key counts, and only it is looked at. Raises `UsageError`, naming the key."""
+    """Takes the last record of each key, and ignores the others. Raises `UsageError`, which names the key."""
     last = {place_of(key): number for number, key in enumerate(keys)}
     upserts: list[tuple[bytes, int, str, str, list[str]]] = []
     deletes: list[bytes] = []
@@ -146,7 +146,7 @@ def prepare(
     return Prepared(
         upserts,
         deletes,
-        tuple(frozenset(_JSON_TYPES.get(kind, "nested") for kind in kinds) for kinds in types),
+        tuple(frozenset(JSON_TYPES.get(kind, "nested") for kind in kinds) for kinds in types),
     )
 
 

@@ -1,39 +1,29 @@
-"""A store in one SQLite file: one writer and any number of readers that do not wait for each other (WAL).
+"""A store in one SQLite file: one writer and any number of readers, which do not wait for each other (WAL).
 
 Triggers write `history` and `changes`, so no statement can change a row without them. After kill -9 the file has whole
-cuts only. After a power failure it may lack the last ones, and the follower reads them from the log again.
+cuts only. After a power failure the last cuts may be missing, and the follower reads them from the log again.
 """
 
 from __future__ import annotations
 
 import queue
 import sqlite3
-import threading
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext, suppress
 from pathlib import Path
 from typing import Any
 
 from suiro.clock import monotonic_s
-from suiro.views.cuts import Cut
 from suiro.views.store.conditions import Condition, SearchWord
 from suiro.views.store.json_text import canonical
 from suiro.views.store.rows import (
+    Prepared,
     QuestionTooLargeError,
     StoreBrokenError,
     StoreFullError,
     StoreUnavailableError,
 )
-from suiro.views.store.tables import (
-    FORMAT_VERSION,
-    PRUNE_AT_ONCE,
-    Batch,
-    Read,
-    StoreSpec,
-    TableStore,
-    merged_types,
-    prepare_for,
-)
+from suiro.views.store.tables import FORMAT_VERSION, StoreSpec, TableStore
 
 PAGE_BYTES = 4_096  # larger ones cost more to write: triggers may have to put a page back as it was
 WRITER_CACHE_KIB = 65_536
@@ -42,7 +32,6 @@ LOG_LIMIT_BYTES = 64 * 1024 * 1024  # what the write-ahead log is cut back to
 BUSY_TIMEOUT_S = 10.0
 QUESTION_LIMIT_S = 10.0
 STEPS_BETWEEN_LOOKS = 100_000
-IDLE_READERS = 16
 
 _TABLES = """
 CREATE TABLE meta (only INTEGER PRIMARY KEY CHECK (only = 1), format INTEGER NOT NULL, owner TEXT NOT NULL,
@@ -68,7 +57,8 @@ CREATE TRIGGER deleted AFTER DELETE ON rows BEGIN
 END;
 """
 
-# A word's row is found by key and cut. What is replaced within one cut was in no cut's state: its words go at once.
+# The words of a row are found by key and cut. A value that is replaced within one cut was in no cut's state, so its
+# words are deleted at once.
 _SEARCH_TABLES = """
 CREATE VIRTUAL TABLE search USING fts5(words, key UNINDEXED, since UNINDEXED, tokenize = 'ascii', detail = none);
 CREATE TRIGGER replaced_words AFTER UPDATE ON rows WHEN OLD.since = NEW.since BEGIN
@@ -89,14 +79,14 @@ _WORDS = "INSERT INTO search (rowid, words, key, since) SELECT ?, ?, key, since 
 
 class SqliteStore(TableStore):
     looks_up_at_once = True
+    database_error = sqlite3.Error
+    row_lock = ""  # one transaction at a time writes anyway
 
     def __init__(self, spec: StoreSpec, path: Path) -> None:
-        """Makes the file where there is none. Raises `StoreBrokenError`, `StoreUnavailableError`, `StoreFullError`."""
+        """Creates the file if it does not exist. Raises `StoreBrokenError`, `StoreUnavailableError`,
+        `StoreFullError`."""
         super().__init__(spec)
         self._path = path
-        self._readers: queue.LifoQueue[sqlite3.Connection] = queue.LifoQueue(IDLE_READERS)
-        self._writing = threading.Lock()
-        self._is_closed = False
         path.parent.mkdir(parents=True, exist_ok=True)
         with self._translated_errors():
             self._writer = self._connect(WRITER_CACHE_KIB)
@@ -125,7 +115,7 @@ class SqliteStore(TableStore):
         return connection
 
     def _make(self) -> None:
-        # Where it is made already, the lock of whoever writes a large cut just now is not waited for.
+        # An existing store is opened without a wait for the lock: somebody may be writing a large cut.
         is_made = self._writer.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]
         with nullcontext(self._writer) if is_made else self._transaction() as connection:
             if not connection.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]:
@@ -144,36 +134,28 @@ class SqliteStore(TableStore):
                 ) from None
             self._check_owner(version, owner, str(self._path))
 
-    @contextmanager
-    def _snapshot(self, *, limited: bool = False) -> Iterator[Read]:
-        with self._translated_errors():
-            try:
-                connection = self._readers.get_nowait()
-            except queue.Empty:
-                if self._is_closed:  # perhaps dropped: whoever connects now would make the file again
-                    raise StoreUnavailableError(f"the store {self._path} is closed; ask again") from None
-                connection = self._connect(READER_CACHE_KIB)
-                connection.execute("PRAGMA query_only = ON")
+    def _run(self, connection: sqlite3.Connection, statement: str, *parameters: Any) -> sqlite3.Cursor:
+        return connection.execute(statement, parameters)
+
+    def _reader(self) -> sqlite3.Connection:
+        try:
+            connection: sqlite3.Connection = self._readers.get_nowait()
+        except queue.Empty:
+            if self._is_closed:  # perhaps dropped: a new connection would create the file again
+                raise StoreUnavailableError(f"the store {self._path} is closed; ask again") from None
+            connection = self._connect(READER_CACHE_KIB)
+            connection.execute("PRAGMA query_only = ON")
+        return connection
+
+    def _begin_reading(self, connection: sqlite3.Connection, limited: bool) -> None:
+        if limited:
             ends = monotonic_s() + QUESTION_LIMIT_S
-            if limited:
-                connection.set_progress_handler(lambda: monotonic_s() > ends, STEPS_BETWEEN_LOOKS)
-            try:
-                connection.execute("BEGIN")
-                yield lambda statement, *parameters: connection.execute(statement, parameters).fetchall()
-            finally:
-                connection.set_progress_handler(None, 0)
-                self._give_back(connection)
+            connection.set_progress_handler(lambda: monotonic_s() > ends, STEPS_BETWEEN_LOOKS)
+        connection.execute("BEGIN")
 
     def _give_back(self, connection: sqlite3.Connection) -> None:
-        try:
-            if connection.in_transaction:
-                connection.execute("ROLLBACK")
-            if not self._is_closed:
-                self._readers.put_nowait(connection)
-                return
-        except (sqlite3.Error, queue.Full):
-            pass
-        connection.close()
+        connection.set_progress_handler(None, 0)
+        super()._give_back(connection)
 
     @contextmanager
     def _transaction(self) -> Iterator[sqlite3.Connection]:
@@ -190,7 +172,6 @@ class SqliteStore(TableStore):
 
     @contextmanager
     def _translated_errors(self) -> Iterator[None]:
-        """SQLite's errors as ours."""
         try:
             yield
         except sqlite3.Error as error:
@@ -212,87 +193,42 @@ class SqliteStore(TableStore):
 
     # -- writing ---------------------------------------------------------------------------------------------
 
-    def apply_batches(self, cut: Cut, batches: Iterable[Batch], *, anew: bool = False) -> bool:
-        number = cut.number
-        with self._transaction() as connection:
-            newest = connection.execute("SELECT max(number) FROM cuts").fetchone()[0]
-            if newest is not None and newest >= number:
-                return False
-            connection.execute("UPDATE meta SET applying = ?", (number,))
-            (types,) = connection.execute("SELECT key_types FROM meta").fetchone()
-            if anew:
-                connection.execute("CREATE TEMP TABLE IF NOT EXISTS met (key BLOB PRIMARY KEY) WITHOUT ROWID")
-                connection.execute("DELETE FROM met")
-            for batch in batches:
-                prepared = prepare_for(self.spec, batch)
-                types = merged_types(types, [prepared])
-                self._write(connection, number, prepared.upserts)
-                connection.executemany("DELETE FROM rows WHERE key = ?", zip(prepared.deletes))
-                if anew:
-                    places = ((place,) for place, *_ in prepared.upserts)
-                    connection.executemany("INSERT INTO met VALUES (?) ON CONFLICT DO NOTHING", places)
-            if anew:
-                connection.execute("DELETE FROM rows WHERE key NOT IN (SELECT key FROM met)")
-                connection.execute("DELETE FROM met")
-            connection.execute("UPDATE meta SET key_types = ?", (types,))
-            connection.execute(
-                "INSERT INTO cuts VALUES (?, ?, ?)", (number, cut.time_ms, cut.to_bytes().decode())
-            )
-            return True
+    def _begin_cut(self, connection: sqlite3.Connection, number: int, anew: bool) -> None:
+        connection.execute("UPDATE meta SET applying = ?", (number,))
+        if anew:
+            connection.execute("CREATE TEMP TABLE IF NOT EXISTS met (key BLOB PRIMARY KEY) WITHOUT ROWID")
+            connection.execute("DELETE FROM met")
 
-    def _write(
-        self,
-        connection: sqlite3.Connection,
-        number: int,
-        upserts: Sequence[tuple[bytes, int, str, str, list[str]]],
-    ) -> None:
-        if not self.spec.search:
-            connection.executemany(
-                _UPSERT,
-                [(place, number, digest, None, key, value) for place, digest, key, value, _ in upserts],
-            )
-            return
-        doc = connection.execute("SELECT coalesce(max(rowid), 0) FROM search").fetchone()[0]
-        numbered = list(enumerate(upserts, doc + 1))
+    def _write(self, connection: sqlite3.Connection, number: int, prepared: Prepared, anew: bool) -> None:
+        upserts = prepared.upserts
+        docs: Sequence[int | None] = [None] * len(upserts)
+        if self.spec.search:
+            (last,) = connection.execute("SELECT coalesce(max(rowid), 0) FROM search").fetchone()
+            docs = range(last + 1, last + 1 + len(upserts))
+        numbered = list(zip(docs, upserts, strict=True))
         connection.executemany(
             _UPSERT,
             [(place, number, digest, doc, key, value) for doc, (place, digest, key, value, _) in numbered],
         )
-        connection.executemany(_WORDS, [(doc, " ".join(row[4]), row[0], doc) for doc, row in numbered])
+        if self.spec.search:
+            connection.executemany(_WORDS, [(doc, " ".join(row[4]), row[0], doc) for doc, row in numbered])
+        connection.executemany("DELETE FROM rows WHERE key = ?", zip(prepared.deletes))
+        if anew:
+            places = ((place,) for place, *_ in upserts)
+            connection.executemany("INSERT INTO met VALUES (?) ON CONFLICT DO NOTHING", places)
 
-    def prune(self, now_ms: int) -> int:
-        forgotten = 0
-        while True:
-            with self._transaction() as connection:
-                found = connection.execute(
-                    "SELECT max(number) FROM cuts WHERE time_ms <= ?",
-                    (now_ms - self.spec.history_ms,),
-                ).fetchone()[0]
-                if found is None:
-                    return 0
-                # First of all nobody can begin to read what goes.
-                forgotten += connection.execute("DELETE FROM cuts WHERE number < ?", (found,)).rowcount
-                done = connection.execute(
-                    "SELECT cut, key FROM changes WHERE cut <= ? ORDER BY cut, key LIMIT ?",
-                    (found, PRUNE_AT_ONCE),
-                ).fetchall()
-                if self.spec.search:
-                    connection.executemany(
-                        "DELETE FROM search WHERE rowid = (SELECT doc FROM history WHERE until = ? AND key = ?)",
-                        done,
-                    )
-                connection.executemany("DELETE FROM history WHERE until = ? AND key = ?", done)
-                connection.executemany("DELETE FROM changes WHERE cut = ? AND key = ?", done)
-            if len(done) < PRUNE_AT_ONCE:
-                return forgotten
+    def _delete_unmet(self, connection: sqlite3.Connection, number: int) -> None:
+        connection.execute("DELETE FROM rows WHERE key NOT IN (SELECT key FROM met)")
+        connection.execute("DELETE FROM met")
 
-    def close(self) -> None:
-        self._is_closed = True
-        with suppress(queue.Empty):
-            while True:
-                self._readers.get_nowait().close()
-        with self._writing:
-            self._writer.close()
+    def _delete_history(self, connection: sqlite3.Connection, changes: Sequence[tuple[int, bytes]]) -> None:
+        if self.spec.search:
+            connection.executemany(
+                "DELETE FROM search WHERE rowid = (SELECT doc FROM history WHERE until = ? AND key = ?)",
+                changes,
+            )
+        connection.executemany("DELETE FROM history WHERE until = ? AND key = ?", changes)
+        connection.executemany("DELETE FROM changes WHERE cut = ? AND key = ?", changes)
 
     def drop(self) -> None:
         self.close()
@@ -329,12 +265,12 @@ _SIGNS = {"eq": "=", "lt": "<", "le": "<=", "gt": ">", "ge": ">="}
 
 
 def _number(value: int | float) -> int | float:
-    """SQLite's integers have 64 bits; larger ones are floats there, too, when they come out of JSON."""
+    """SQLite's integers have 64 bits. It reads larger integers in JSON as floats."""
     return value if isinstance(value, float) or -(2**63) <= value < 2**63 else float(value)
 
 
 def _statements(script: str) -> Iterator[str]:
-    """One after the other: `executescript` would commit in between."""
+    """Yields one statement after the other; `executescript` would commit between them."""
     statement = ""
     for line in script.splitlines():
         statement += line + "\n"

@@ -1,4 +1,5 @@
-"""A store is five tables, the same in SQLite and Postgres; everything that is read of them is read here.
+"""A store is five tables, the same in SQLite and Postgres. This module reads and writes them; `sqlite` and `postgres`
+have the statements that differ.
 
 | table | one row is |
 |---|---|
@@ -8,18 +9,19 @@
 | `cuts` | a cut whose state can still be read; the last one is the state of `rows` |
 | `meta` | whose store it is; the types that the key's columns had |
 
-The state as of cut n: what is in `rows` with `since <= n`, and what is in `history` with `since <= n < until`. A cut's
-rows and the cut itself are written in one transaction, and whoever reads has a snapshot of all tables: so a state
-that is no cut's state cannot be seen. `prune` forgets cuts, oldest first, and what only they needed.
+The state as of cut n is what `rows` has with `since <= n`, and what `history` has with `since <= n < until`. One
+transaction writes a cut's rows and the cut itself, and a reader has a snapshot of all tables. So nobody can see a state
+that is not the state of a cut. `prune` deletes cuts, the oldest first, and what only they needed.
 """
 
 from __future__ import annotations
 
 import json
+import queue
 import threading
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, suppress
 from typing import Any, ClassVar, Protocol, Self
 
 from suiro.errors import UsageError
@@ -50,17 +52,19 @@ PRUNE_AT_ONCE = 5_000
 CUTS_AT_ONCE = 100
 NO_END = 2**62
 KNOWN_CUTS = 10_000
+IDLE_READERS = 16
 
 Batch = tuple[Sequence[tuple[Any, ...]], Sequence[str | None]]
 """Keys and their values, None for deleted ones, in the order of the log."""
 
+CUTS = "SELECT number, cut FROM cuts"
 LIVE = "SELECT key, columns, value, hash FROM rows WHERE key >= ? AND key < ? AND since <= ?"
 PAST = "SELECT key, columns, value, hash FROM history WHERE key >= ? AND key < ? AND since <= ? AND until > ?"
 SUMS = "SELECT count(*), sum(hash & 4294967295), sum(hash >> 32) FROM"
 
 
 class StoreSpec(Protocol):
-    """What a store must know of the version whose rows it has."""
+    """The part of a `VersionSpec` that its store needs."""
 
     @property
     def view(self) -> str: ...
@@ -85,20 +89,28 @@ class Read(Protocol):
 
 
 class TableStore(ABC):
-    """Thread-safe; any number of processes may read while one writes."""
+    """Thread-safe. Any number of processes may read while one writes."""
 
     looks_up_at_once: ClassVar[bool]
-    """A row is found by its key without a wait for another process: sooner than another thread would begin to."""
+    """Whether a look-up by key is faster than handing it to another thread, because no other process answers it."""
+    database_error: ClassVar[type[Exception]]
+    """The base of the driver's errors."""
+    row_lock: ClassVar[str]
+    """The clause that locks the row of `meta` until the transaction ends."""
 
     def __init__(self, spec: StoreSpec) -> None:
         self.spec = spec
         self._known_cuts: dict[int, Cut] = {}
         self._held = threading.local()  # `read` of the snapshot that this thread holds
+        self._readers: queue.LifoQueue[Any] = queue.LifoQueue(IDLE_READERS)  # connections that are not in use
+        self._writing = threading.Lock()  # guards the connection `_writer`
+        self._writer: Any = None
+        self._is_closed = False
 
     @contextmanager
     def held(self) -> Iterator[None]:
-        """All that this thread reads inside is of one moment: no cut is forgotten under its hands. The database keeps
-        for as long what others delete and overwrite, so not for longer than it takes."""
+        """Everything that this thread reads inside is of one moment, and no cut disappears meanwhile. Until the end,
+        the database also keeps what others delete and overwrite, so hold it no longer than necessary."""
         with self._snapshot() as read:
             self._held.read = read
             try:
@@ -115,14 +127,18 @@ class TableStore(ABC):
         with self._snapshot(limited=limited) as read:
             yield read
 
+    def _read(self, statement: str, *parameters: Any) -> list[tuple[Any, ...]]:
+        """One statement, in a snapshot of its own unless this thread holds one."""
+        with self._reading() as read:
+            return read(statement, *parameters)
+
     # -- reading -------------------------------------------------------------------------------------------
 
     @property
     def cut(self) -> Cut | None:
-        """The newest one: what the store's state is. None before the first."""
-        with self._reading() as read:
-            found = read("SELECT number, cut FROM cuts ORDER BY number DESC LIMIT 1")
-            return self._known(*found[0]) if found else None
+        """The newest cut, which is the state of the store. None before the first."""
+        found = self._read(f"{CUTS} ORDER BY number DESC LIMIT 1")
+        return self._known(*found[0]) if found else None
 
     def newest(self) -> Cut:
         """As `cut`; raises `NoCutError` before the first."""
@@ -130,24 +146,13 @@ class TableStore(ABC):
             return self._cut(read, None)
 
     def cuts(self) -> list[Cut]:
-        """Those whose state can be read, newest first."""
-        with self._reading() as read:
-            return [self._known(*row) for row in read("SELECT number, cut FROM cuts ORDER BY number DESC")]
+        """The cuts whose state can be read, the newest first."""
+        return [self._known(*row) for row in self._read(f"{CUTS} ORDER BY number DESC")]
 
     def newest_cuts(self) -> Iterator[Cut]:
-        """As `cuts`, read only as far as is asked for: a day has 100,000. What is forgotten meanwhile may lack."""
-        before = NO_END
-        while True:
-            with self._reading() as read:
-                found = read(
-                    "SELECT number, cut FROM cuts WHERE number < ? ORDER BY number DESC LIMIT ?",
-                    before,
-                    CUTS_AT_ONCE,
-                )
-            yield from (self._known(*row) for row in found)
-            if len(found) < CUTS_AT_ONCE:
-                return
-            before = found[-1][0]
+        """As `cuts`, but reads only as many as the caller takes: a day has 100,000. Cuts that are pruned meanwhile may
+        be missing."""
+        return self._newest_of(self._read)
 
     def cut_at(
         self,
@@ -156,16 +161,14 @@ class TableStore(ABC):
         time_ms: int | None = None,
         inputs: Mapping[TopicPartition, int] | None = None,
     ) -> Cut:
-        """The cut of this number; or the newest that was made until then; or the newest that reflects nothing of these
-        input partitions from these offsets on. Raises `CutGoneError` where no kept one is so old, `UsageError` for
-        offsets of topics of which the version reads none: every cut would do."""
+        """Returns the cut of this number, or the newest one that was made until this time, or the newest one that
+        reflects no record of these input partitions from these offsets on. Raises `CutGoneError` if no kept cut is so
+        old, and `UsageError` if the version reads none of the offsets' topics: every cut would match."""
         with self._reading() as read:
             if number is not None:
                 return self._cut(read, number)
             if time_ms is not None:
-                found = read(
-                    "SELECT number, cut FROM cuts WHERE time_ms <= ? ORDER BY number DESC LIMIT 1", time_ms
-                )
+                found = read(f"{CUTS} WHERE time_ms <= ? ORDER BY number DESC LIMIT 1", time_ms)
                 if found:
                     return self._known(*found[0])
                 raise self._gone(read, f"time {time_ms} ms")
@@ -220,8 +223,9 @@ class TableStore(ABC):
         after: bytes | None = None,
         as_of: int | None = None,
     ) -> Page:
-        """Rows by key: `first` and `last` are included and may be the first parts of a key, `prefix` is the first
-        parts and perhaps a beginning of the next; `search` finds rows that have all its words."""
+        """Returns rows by key. `first` and `last` are included, and may be the first parts of a key. `prefix` is the
+        first parts of a key, and optionally the beginning of the next one. `search` finds rows with all of its
+        words."""
         query = Query.of(
             first=first,
             last=last,
@@ -243,22 +247,17 @@ class TableStore(ABC):
         return Page(cut, rows, rows[-1].place if more else None)
 
     def key_types(self) -> KeyTypes:
-        with self._reading() as read:
-            ((text,),) = read("SELECT key_types FROM meta")
-            return types_from(text)
+        ((text,),) = self._read("SELECT key_types FROM meta")
+        return tuple(frozenset(kinds) for kinds in json.loads(text))
 
     def changes(
         self, after: int, upto: int, start: bytes = b"", *, limit: int = CHANGES_AT_ONCE
     ) -> tuple[Cut, list[Change], bytes | None] | None:
-        """What the first cut behind number `after`, up to `upto`, changed, from the place `start` on; the place to go
-        on at if that was not all of it. None if there is no such cut. Raises `CutGoneError`."""
+        """Returns the first cut behind number `after`, up to `upto`, and what it changed from the place `start` on;
+        and, if there is more of it, the place to continue at. None if there is no such cut. Raises `CutGoneError`."""
         with self._reading() as read:
-            self._cut(read, after)  # what came next is known only as long as it is kept
-            found = read(
-                "SELECT number, cut FROM cuts WHERE number > ? AND number <= ? ORDER BY number LIMIT 1",
-                after,
-                upto,
-            )
+            self._cut(read, after)  # only while it is kept, the cut behind it is known
+            found = read(f"{CUTS} WHERE number > ? AND number <= ? ORDER BY number LIMIT 1", after, upto)
             if not found:
                 return None
             cut = self._known(*found[0])
@@ -272,7 +271,7 @@ class TableStore(ABC):
                 start,
                 limit + 1,
             )
-        # Without columns: a row that came and went within the cut.
+        # A row without columns came and went within the cut.
         changes = [
             Change(bytes(k), key_from(columns), value) for k, columns, value in rows[:limit] if columns
         ]
@@ -281,21 +280,18 @@ class TableStore(ABC):
     # -- comparing -----------------------------------------------------------------------------------------
 
     def bucket_bounds(self, size: int = BUCKET_ROWS) -> tuple[bytes, ...]:
-        """Places that part the rows into buckets of about `size` rows: n bounds for n + 1 buckets."""
+        """Returns places that divide the rows into buckets of about `size` rows: n bounds for n + 1 buckets."""
         bounds: list[bytes] = []
         place = b""
-        while True:
-            with self._reading() as read:
-                found = read(
-                    "SELECT key FROM rows WHERE key > ? ORDER BY key LIMIT 1 OFFSET ?", place, size - 1
-                )
-            if not found:
-                return tuple(bounds)
+        while found := self._read(
+            "SELECT key FROM rows WHERE key > ? ORDER BY key LIMIT 1 OFFSET ?", place, size - 1
+        ):
             place = bytes(found[0][0])
             bounds.append(place)
+        return tuple(bounds)
 
     def bucket_digests(self, bounds: Sequence[bytes], as_of: int) -> Iterator[Digest]:
-        """Of each bucket how many rows it has and what they add up to. No row leaves the database."""
+        """Yields the digest of each bucket. The database computes it."""
         for start, end in _ranges(bounds):
             with self._reading() as read:
                 number = self._cut(read, as_of).number
@@ -321,25 +317,67 @@ class TableStore(ABC):
     # -- writing -------------------------------------------------------------------------------------------
 
     def apply(self, cut: Cut, keys: Sequence[tuple[Any, ...]], values: Sequence[str | None]) -> bool:
-        """Writes a cut and its rows, all or nothing; False where the store is at this cut, or beyond it, already."""
+        """Writes a cut and its rows, all or nothing. Returns False if the store has this cut, or a later one."""
         return self.apply_batches(cut, [(keys, values)])
 
-    @abstractmethod
     def apply_batches(self, cut: Cut, batches: Iterable[Batch], *, anew: bool = False) -> bool:
-        """As `apply`, for more rows than should be held at once. `anew`: these are all rows there are, so that others
-        are deleted. What `batches` raises is raised, and nothing was written."""
+        """As `apply`, for more rows than should be in memory at once. `anew`: these are all rows, and other rows are
+        deleted. If `batches` raises an error, so does this, and nothing is written."""
+        with self._transaction() as connection:
+            # First the lock: of two writers, one waits, and then sees that the cut is there.
+            (types,) = self._run(connection, f"SELECT key_types FROM meta{self.row_lock}").fetchone()
+            (newest,) = self._run(connection, "SELECT max(number) FROM cuts").fetchone()
+            if newest is not None and newest >= cut.number:
+                return False
+            self._begin_cut(connection, cut.number, anew)
+            for batch in batches:
+                prepared = prepare(*batch, columns=self.spec.key, search=self.spec.search)
+                types = merged_types(types, prepared)
+                self._write(connection, cut.number, prepared, anew)
+            if anew:
+                self._delete_unmet(connection, cut.number)
+            self._run(connection, "UPDATE meta SET key_types = ?", types)
+            written = cut.number, cut.time_ms, cut.to_bytes().decode()
+            self._run(connection, "INSERT INTO cuts VALUES (?, ?, ?)", *written)
+            return True
 
-    @abstractmethod
     def prune(self, now_ms: int) -> int:
-        """Forgets cuts older than the view's history, but not the one whose state was there when it begins: a time in
-        it can be read however long before it the last change was. Returns how many. In small transactions."""
+        """Deletes cuts that are older than the view's history, in small transactions, and returns how many. It keeps
+        the last one before the history begins, because its state is the state at every time until the next cut."""
+        deleted = 0
+        while True:
+            with self._transaction() as connection:
+                (found,) = self._run(
+                    connection,
+                    "SELECT max(number) FROM cuts WHERE time_ms <= ?",
+                    now_ms - self.spec.history_ms,
+                ).fetchone()
+                if found is None:
+                    return 0
+                # The cuts first: from now on, nobody begins to read what the next steps delete.
+                deleted += int(self._run(connection, "DELETE FROM cuts WHERE number < ?", found).rowcount)
+                changes = self._run(
+                    connection,
+                    "SELECT cut, key FROM changes WHERE cut <= ? ORDER BY cut, key LIMIT ?",
+                    found,
+                    PRUNE_AT_ONCE,
+                ).fetchall()
+                self._delete_history(connection, changes)
+            if len(changes) < PRUNE_AT_ONCE:
+                return deleted
 
     @abstractmethod
     def drop(self) -> None:
-        """Frees all that the store takes up. It is closed then."""
+        """Deletes the store, and closes it."""
 
-    @abstractmethod
-    def close(self) -> None: ...
+    def close(self) -> None:
+        self._is_closed = True
+        with suppress(queue.Empty):
+            while True:
+                self._readers.get_nowait().close()
+        with self._writing:
+            if self._writer is not None:
+                self._writer.close()
 
     def __enter__(self) -> Self:
         return self
@@ -347,19 +385,73 @@ class TableStore(ABC):
     def __exit__(self, *exc_info: object) -> None:
         self.close()
 
-    # -- inside --------------------------------------------------------------------------------------------
+    # -- the database --------------------------------------------------------------------------------------
 
     @abstractmethod
-    def _snapshot(self, *, limited: bool = False) -> AbstractContextManager[Read]:
-        """All that is read inside is of one moment. `limited`: a question that takes too long fails."""
+    def _run(self, connection: Any, statement: str, *parameters: Any) -> Any:
+        """Executes a statement, in which `?` stands for a parameter, and returns the driver's cursor."""
+
+    @contextmanager
+    def _snapshot(self, *, limited: bool = False) -> Iterator[Read]:
+        """Everything that is read inside is of one moment. `limited`: a question that takes too long fails."""
+        with self._translated_errors():
+            connection = self._reader()
+            try:
+                self._begin_reading(connection, limited)
+                yield lambda statement, *parameters: self._run(connection, statement, *parameters).fetchall()
+            finally:
+                self._give_back(connection)
+
+    @abstractmethod
+    def _reader(self) -> Any:
+        """Returns a connection to read with: an idle one, or a new one."""
+
+    @abstractmethod
+    def _begin_reading(self, connection: Any, limited: bool) -> None: ...
+
+    def _give_back(self, connection: Any) -> None:
+        try:
+            connection.rollback()
+            if not self._is_closed:
+                self._readers.put_nowait(connection)
+                return
+        except (self.database_error, queue.Full):
+            pass
+        connection.close()
+
+    @abstractmethod
+    def _translated_errors(self) -> AbstractContextManager[None]:
+        """Turns the driver's errors into the errors of `rows`."""
+
+    @abstractmethod
+    def _transaction(self) -> AbstractContextManager[Any]:
+        """A transaction on the writing connection, which it gives. Commits at the end, rolls back after an error."""
+
+    @abstractmethod
+    def _begin_cut(self, connection: Any, number: int, anew: bool) -> None:
+        """Prepares `_write`. With `anew`, nothing is met yet."""
+
+    @abstractmethod
+    def _write(self, connection: Any, number: int, prepared: Prepared, anew: bool) -> None:
+        """Writes rows of cut `number`, and what it changes. With `anew`, notes the keys that are met."""
+
+    @abstractmethod
+    def _delete_unmet(self, connection: Any, number: int) -> None:
+        """Deletes the rows whose keys were not met."""
+
+    @abstractmethod
+    def _delete_history(self, connection: Any, changes: Sequence[tuple[int, bytes]]) -> None:
+        """Deletes these rows of `changes`, and the values in `history` that they ended."""
 
     @abstractmethod
     def _holds(self, condition: Condition, text: str, path: tuple[str | int, ...]) -> tuple[str, list[Any]]:
-        """SQL that is true where what the path leads to, in the column `text` of JSON, fulfils the condition."""
+        """SQL that is true if the value at the path, in the column `text` of JSON, fulfils the condition."""
 
     @abstractmethod
     def _has_words(self, words: Sequence[SearchWord]) -> tuple[str, list[Any]]:
         """SQL that is true for a row that has all words."""
+
+    # -- statements ----------------------------------------------------------------------------------------
 
     def _select(self, read: Read, query: Query, number: int, *, with_past: bool) -> list[Row]:
         conditions = ""
@@ -385,25 +477,21 @@ class TableStore(ABC):
         ]
 
     def _newest_of(self, read: Read) -> Iterator[Cut]:
-        """Newest first, read only as far as is asked for."""
-        found = read("SELECT number, cut FROM cuts ORDER BY number DESC LIMIT ?", CUTS_AT_ONCE)
-        while found:
+        before = NO_END
+        while True:
+            found = read(f"{CUTS} WHERE number < ? ORDER BY number DESC LIMIT ?", before, CUTS_AT_ONCE)
             yield from (self._known(*row) for row in found)
-            found = read(
-                "SELECT number, cut FROM cuts WHERE number < ? ORDER BY number DESC LIMIT ?",
-                found[-1][0],
-                CUTS_AT_ONCE,
-            )
+            if len(found) < CUTS_AT_ONCE:
+                return
+            before = found[-1][0]
 
     def _cut(self, read: Read, as_of: int | None) -> Cut:
         if as_of is None:
-            found = read("SELECT number, cut FROM cuts ORDER BY number DESC LIMIT 1")
-            if not found:
-                raise self._no_cut()
+            found = read(f"{CUTS} ORDER BY number DESC LIMIT 1")
         else:
-            found = read("SELECT number, cut FROM cuts WHERE number = ?", as_of)
-            if not found:
-                raise self._gone(read, f"cut {as_of}")
+            found = read(f"{CUTS} WHERE number = ?", as_of)
+        if not found:
+            raise self._no_cut() if as_of is None else self._gone(read, f"cut {as_of}")
         return self._known(*found[0])
 
     def _known(self, number: int, text: str) -> Cut:
@@ -457,21 +545,10 @@ class TableStore(ABC):
         return json.dumps(owner | ({"log": spec.journal_id} if spec.journal_id else {}))
 
 
-def merged_types(text: str, more: Iterable[Prepared]) -> str:
-    """The types that a store has in its `meta`, with those of the rows that are written."""
-    columns = [set(kinds) for kinds in json.loads(text)]
-    for prepared in more:
-        for kinds, new in zip(columns, prepared.types, strict=True):
-            kinds |= new
-    return json.dumps([sorted(kinds) for kinds in columns])
-
-
-def types_from(text: str) -> KeyTypes:
-    return tuple(frozenset(kinds) for kinds in json.loads(text))
-
-
-def prepare_for(spec: StoreSpec, batch: Batch) -> Prepared:
-    return prepare(*batch, columns=spec.key, search=spec.search)
+def merged_types(text: str, prepared: Prepared) -> str:
+    """Returns the types in `meta`, and those of the rows that are written."""
+    both = zip(json.loads(text), prepared.types, strict=True)
+    return json.dumps([sorted({*kinds, *new}) for kinds, new in both])
 
 
 def _of_key(condition: Condition, columns: tuple[str, ...]) -> tuple[str | int, ...] | None:
