@@ -26,7 +26,7 @@ def parts_of(text: str) -> list[str]:
 def key_of(
     parts: Sequence[str], columns: Sequence[str], types: KeyTypes, *, is_prefix: bool = False
 ) -> tuple[Any, ...]:
-    """Returns the key, or its first parts. The last part of a prefix is a beginning: it is text if the column has any."""
+    """Returns the key, or its first parts. The last part of a prefix is a beginning: text, if the column has text."""
     if len(parts) > len(columns):
         raise UsageError(f"{len(parts)} parts of a key, {'/'.join(parts)}; the view has {', '.join(columns)}")
     last = len(parts) - 1

@@ -9,12 +9,15 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field
-from typing import Any, Protocol
+from typing import Any
+
+import msgspec
 
 from suiro.errors import UsageError
 from suiro.views.analysis.compare.tally import ColumnDifferences, Pattern, Tally
 from suiro.views.analysis.compare.values import Comparator, Tolerance, columns_of, shortened
 from suiro.views.cuts import Cut
+from suiro.views.store import Buckets, Store, same_buckets
 from suiro.views.store.places import place_of
 
 EXAMPLES = 3
@@ -23,16 +26,9 @@ Row = tuple[tuple[Any, ...], int, str]
 """Key, hash, value as JSON."""
 
 
-class Buckets(Protocol):
-    """A store's rows in buckets by key; rows of a bucket in an order that is the same in both stores."""
-
-    def bucket_digests(self, as_of: int) -> Mapping[int, tuple[int, int]]: ...
-    def bucket_rows(self, bucket: int, as_of: int) -> Iterable[Row]: ...
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OnlyThere:
-    """Rows that one side has and the other has not: how many, and a few of them."""
+    """The rows that only one side has: how many, and a few of them."""
 
     rows: int = 0
     examples: tuple[tuple[tuple[Any, ...], Any], ...] = ()
@@ -41,7 +37,7 @@ class OnlyThere:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Comparison:
-    """`near`: rows that are equal within tolerances and without ignored columns, and not else; `equal` has them too."""
+    """`near`: rows that are equal only because of tolerances or ignored columns. `equal` includes them."""
 
     key: tuple[str, ...]
     old_version: int
@@ -55,15 +51,15 @@ class Comparison:
     only_new: OnlyThere
     columns: tuple[ColumnDifferences, ...] = ()
     patterns: tuple[Pattern, ...] = ()
-    """By falling number of rows."""
+    """The pattern with the most rows first."""
     patterns_left_out: int = 0
-    """Rows of patterns beyond the number that is kept."""
+    """The rows of patterns beyond `PATTERNS_MAX`."""
     ignored: tuple[str, ...] = ()
     tolerances: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def rows(self) -> int:
-        """Of both versions together, each key once."""
+        """The rows of both versions, each key once."""
         return self.equal + self.unequal
 
     @property
@@ -72,7 +68,7 @@ class Comparison:
 
     @property
     def share(self) -> float:
-        """Of rows that are not the same in both, 0 to 1."""
+        """The share of rows that differ or that only one version has, 0 to 1."""
         return self.unequal / self.rows if self.rows else 0.0
 
     @property
@@ -80,7 +76,7 @@ class Comparison:
         return self.unequal == 0
 
     def example_keys(self) -> list[tuple[Any, ...]]:
-        """Of each pattern a few, those of the most rows first; then of rows that one side lacks."""
+        """Returns keys of a few rows of each pattern, the largest pattern first; then of rows that one side lacks."""
         found = [
             example.key for pattern in self.patterns[:PATTERNS_EXPLAINED] for example in pattern.examples
         ]
@@ -93,33 +89,20 @@ class Comparison:
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Comparison:
-        return cls(
-            **{
-                **data,
-                "key": tuple(data["key"]),
-                "old_cut": Cut.from_json(data["old_cut"]),
-                "new_cut": Cut.from_json(data["new_cut"]),
-                "only_old": _only_from_json(data["only_old"]),
-                "only_new": _only_from_json(data["only_new"]),
-                "columns": tuple(ColumnDifferences.from_json(each) for each in data["columns"]),
-                "patterns": tuple(Pattern.from_json(each) for each in data["patterns"]),
-                "ignored": tuple(data["ignored"]),
-            }
-        )
+        cuts = {name: Cut.from_json(data[name]) for name in ("old_cut", "new_cut")}
+        return msgspec.convert({**data, **cuts}, cls)
 
 
 def compare(
-    old: Any,
-    new: Any,
+    old: Store,
+    new: Store,
     *,
     old_cut: Cut,
     new_cut: Cut,
     tolerances: Mapping[str, Tolerance | float | str] | None = None,
     ignored: Iterable[str] = (),
 ) -> Comparison:
-    """Of two stores (`suiro.views.store`), as of two cuts that meet, such as `common_cut` gives."""
-    from suiro.views.store import same_buckets
-
+    """Compares two stores as of two cuts that meet; `common_cut` finds such cuts."""
     if old.spec.key != new.spec.key:
         raise UsageError(
             f"version {old.spec.version} of view {old.spec.view} has the key ({', '.join(old.spec.key)}), version "
@@ -211,15 +194,9 @@ def compare_buckets(
 
 
 def _pairs(old: Iterable[Row], new: Iterable[Row]) -> Iterator[tuple[Row | None, Row | None]]:
-    """Rows of the same key together. It costs one bucket's memory, and trusts no order."""
+    """Yields the rows of each key together. Holds one bucket in memory, and does not rely on an order."""
     rest = {place_of(row[0]): row for row in new}
     for row in old:
         yield row, rest.pop(place_of(row[0]), None)
     for row in rest.values():
         yield None, row
-
-
-def _only_from_json(data: Mapping[str, Any]) -> OnlyThere:
-    return OnlyThere(
-        rows=data["rows"], examples=tuple((tuple(key), value) for key, value in data["examples"])
-    )

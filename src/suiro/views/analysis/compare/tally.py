@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from suiro.views.analysis.compare.values import Difference, shortened
@@ -12,18 +12,18 @@ from suiro.views.analysis.compare.values import Difference, shortened
 PATTERNS_MAX = 200
 KINDS_MAX = 20
 COLUMNS_MAX = 1_000
-"""Rows may have any number of names: those of a map are data. Columns beyond are in no list, their rows are counted."""
+"""A map may have any number of names. Further columns are not listed, but their rows are counted."""
 PATTERN_COLUMNS_MAX = 50
-"""Further ones are a single one of the pattern, "7 more columns"."""
+"""Further columns count as a single one of the pattern, "7 more columns"."""
 SMALLEST_DECADE, LARGEST_DECADE = -12, 18
 LARGEST_SIZE = 1e300
-"""Of a difference that is added up: so their sum stays a float."""
+"""Larger differences are not added up, so that the sum stays finite."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Kind:
-    """One way in which a column differs. Sizes are of numbers: how far they are apart. `decades`: how many are at least
-    10 to that power apart, and less than ten times as far."""
+    """One way in which a column differs. The size of a difference is the distance of two numbers. `decades`: pairs of a
+    power of ten and the number of differences from this power up to the next."""
 
     kind: str
     rows: int
@@ -32,18 +32,7 @@ class Kind:
     total: float | None = None
     decades: tuple[tuple[int, int], ...] = ()
     largest_at: tuple[Any, ...] | None = None
-    """The key of the row where it is the largest."""
-
-    @classmethod
-    def from_json(cls, data: Mapping[str, Any]) -> Kind:
-        at = data["largest_at"]
-        return cls(
-            **{
-                **data,
-                "decades": tuple((int(power), int(rows)) for power, rows in data["decades"]),
-                "largest_at": None if at is None else tuple(at),
-            }
-        )
+    """The key of the row with the largest difference."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,15 +41,10 @@ class ColumnDifferences:
     rows: int
     kinds: tuple[Kind, ...]
 
-    @classmethod
-    def from_json(cls, data: Mapping[str, Any]) -> ColumnDifferences:
-        kinds = tuple(Kind.from_json(each) for each in data["kinds"])
-        return cls(column=data["column"], rows=data["rows"], kinds=kinds)
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Example:
-    """A row that differs, and its differing columns: (old, new), shortened."""
+    """A row that differs, and the columns that differ: (old, new), shortened."""
 
     key: tuple[Any, ...]
     columns: Mapping[str, tuple[Any, Any]]
@@ -76,23 +60,7 @@ class Pattern:
 
     @property
     def name(self) -> str:
-        return ", ".join(
-            f"{column} {kind}" if kind != "differs" else f"{column} differs" for column, kind in self.columns
-        )
-
-    @classmethod
-    def from_json(cls, data: Mapping[str, Any]) -> Pattern:
-        return cls(
-            columns=tuple((column, kind) for column, kind in data["columns"]),
-            rows=data["rows"],
-            examples=tuple(
-                Example(
-                    key=tuple(each["key"]),
-                    columns={name: (old, new) for name, (old, new) in each["columns"].items()},
-                )
-                for each in data["examples"]
-            ),
-        )
+        return ", ".join(f"{column} {kind}" for column, kind in self.columns)
 
 
 class Tally:
@@ -152,24 +120,20 @@ class Tally:
         return tuple(sorted(found, key=lambda each: (-each.rows, each.columns)))
 
 
+@dataclass(slots=True)
 class _Seen:
-    __slots__ = ("examples", "rows")
-
-    def __init__(self) -> None:
-        self.rows = 0
-        self.examples: list[Example] = []
+    rows: int = 0
+    examples: list[Example] = field(default_factory=list)
 
 
+@dataclass(slots=True)
 class _Sizes:
-    __slots__ = ("decades", "largest", "largest_at", "rows", "smallest", "total")
-
-    def __init__(self) -> None:
-        self.rows = 0
-        self.smallest = math.inf
-        self.largest = -math.inf
-        self.total = 0.0
-        self.largest_at: tuple[Any, ...] | None = None
-        self.decades: dict[int, int] = {}
+    rows: int = 0
+    smallest: float = math.inf
+    largest: float = -math.inf
+    total: float = 0.0
+    largest_at: tuple[Any, ...] | None = None
+    decades: dict[int, int] = field(default_factory=dict)
 
     def add(self, key: tuple[Any, ...], size: float | None) -> None:
         self.rows += 1

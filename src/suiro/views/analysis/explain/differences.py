@@ -20,22 +20,24 @@ from suiro.views.analysis.compare.values import Comparator
 from suiro.views.analysis.explain.replay import Key, Side
 from suiro.views.analysis.explain.result import Explanation
 from suiro.views.analysis.explain.rows import explain_from
+from suiro.views.analysis.explain.text import place_text
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cause:
-    """`text`: which records part the versions, and what each makes of them. `rows`: of the patterns whose examples have
-    this cause; where a pattern's examples have several, they share its rows as the examples do."""
+    """`text`: the records at which the versions diverge, and what each version does with them. `rows`: the rows of the
+    patterns whose examples have this cause. If the examples of a pattern have several causes, each cause gets its share
+    of the rows."""
 
     text: str
     rows: float
     examples: tuple[tuple[Key, str], ...]
-    """A row's key, and the record that parts it."""
+    """The key of a row, and the record at which it diverges."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Explained:
-    """`seen`: rows that were explained themselves; `explained`: rows of the patterns they stand for."""
+    """`seen`: the rows that were explained. `explained`: the rows of their patterns."""
 
     key_names: tuple[str, ...]
     differing: int
@@ -43,7 +45,7 @@ class Explained:
     seen: int
     causes: tuple[Cause, ...]
     unexplained: tuple[tuple[Key, str], ...]
-    """Examples that could not be explained, and why not."""
+    """The examples without an explanation, and the reasons."""
 
     @property
     def share(self) -> float:
@@ -68,29 +70,11 @@ class Explained:
     def to_json(self) -> dict[str, Any]:
         return asdict(self)
 
-    @classmethod
-    def from_json(cls, data: Mapping[str, Any]) -> Explained:
-        return cls(
-            **{
-                **data,
-                "key_names": tuple(data["key_names"]),
-                "causes": tuple(
-                    Cause(
-                        text=each["text"],
-                        rows=each["rows"],
-                        examples=tuple((tuple(key), where) for key, where in each["examples"]),
-                    )
-                    for each in data["causes"]
-                ),
-                "unexplained": tuple((tuple(key), why) for key, why in data["unexplained"]),
-            }
-        )
-
 
 def explain_differences(
     comparison: Comparison, old: Side, new: Side, client: Client, inputs: Mapping[TopicPartition, int]
 ) -> Explained:
-    """`inputs`: of the cut of the comparison. The sides should have the rows of `comparison.example_keys()`."""
+    """`inputs`: those of the comparison's cut. The sides should have the rows of `comparison.example_keys()`."""
     return explain_comparison(comparison, old, new, Inputs(client, inputs))
 
 
@@ -138,7 +122,7 @@ def explain_comparison(comparison: Comparison, old: Side, new: Side, log: Log) -
 
 
 def _cause(found: Explanation) -> str:
-    """The same words for rows that differ for the same reason, whatever their figures are."""
+    """Returns the cause without figures, so that rows that differ for the same reason have the same text."""
     old, new = f"v{found.old_version}", f"v{found.new_version}"
     kind = found.parting_kind
     parting = found.parting
@@ -161,10 +145,9 @@ def _does(effects: Any) -> str:
 def _where(found: Explanation) -> str:
     parting = found.parting
     assert parting is not None
-    topic, partition, offset = parting.place
     kind = found.parting_kind
     more = "" if kind is None or kind.records == 1 else f" ({kind.records:,} such records)"
-    return f"{topic}-{partition}@{offset}{more}"
+    return f"{place_text(parting.place)}{more}"
 
 
 def _why_not(found: Explanation) -> str:

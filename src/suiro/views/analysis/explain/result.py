@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
+import msgspec
+
 from suiro.foundation.types import TopicPartition
 from suiro.lineage import Place
 from suiro.views.analysis.compare.values import Difference, plain
@@ -17,8 +19,8 @@ from suiro.views.analysis.explain.traits import Trait
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Turn:
-    """What one version did with a record. `columns`: (before, after), those that changed first; none where the row
-    stayed as it was. `at`: where in the topology the versions part. `dropped`: what left it out, if that is counted."""
+    """The effect of a record in one version. `columns`: (before, after), the changed ones first; empty if the row did
+    not change. `at`: where in the topology the versions diverge. `dropped`: the counted reasons for dropping it."""
 
     changed: bool
     columns: Mapping[str, tuple[Any, Any]]
@@ -35,14 +37,14 @@ class Decided:
     key: Any
     value: Any
     number: int
-    """Among the records of the row, from 1 on."""
+    """Its position among the records of the row, from 1 on."""
     old: Turn
     new: Turn
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Kind:
-    """Records that were treated in one way: how many, what each side did, what they have in common, a few of them."""
+    """Records with the same effects: how many, the effects in each version, common traits, and a few of them."""
 
     topic: str
     records: int
@@ -50,14 +52,14 @@ class Kind:
     new: tuple[Effect, ...]
     traits: tuple[Trait, ...]
     others: int
-    """Records of the row and topic that are not of this kind; what `Trait.others` is a part of."""
+    """The other records of the row in this topic. `Trait.others` is a part of them."""
     examples: tuple[Decided, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Explanation:
-    """`named`: the records that both rows come from, in order. `is_proven`: they alone make both rows. `matches_store`:
-    what was made once more is what the versions' stores have; None if that was not asked for."""
+    """`named`: the records that both rows come from, in order. `is_proven`: these records alone make both rows.
+    `matches_store`: whether the replayed rows equal those of the versions' stores; None without rows from a store."""
 
     key: Key
     key_names: tuple[str, ...]
@@ -76,7 +78,7 @@ class Explanation:
     kind_of_parting: int | None
     kinds: tuple[Kind, ...]
     kinds_left_out: int
-    """Records of kinds beyond those that are kept."""
+    """The records of kinds beyond those that are kept."""
     is_proven: bool
     matches_store: bool | None
     records_read: int
@@ -87,18 +89,18 @@ class Explanation:
 
     @property
     def parting_kind(self) -> Kind | None:
-        """The kind of the record at which they part."""
+        """The kind of the record at which the rows diverge."""
         return None if self.kind_of_parting is None else self.kinds[self.kind_of_parting]
 
     @property
     def is_explained(self) -> bool:
-        """It is said which record parts the rows, and the records that are named make both of them."""
+        """The record at which the rows diverge is known, and the named records make both rows."""
         return (
             self.is_proven and self.matches_store is not False and (self.is_equal or self.parting is not None)
         )
 
     def to_json(self, *, full: bool = True) -> dict[str, Any]:
-        """Without `full`, only how many records there are, not which."""
+        """Without `full`, the named records are only counted."""
         found = asdict(self)
         found["inputs"] = [[topic, partition, end] for (topic, partition), end in sorted(self.inputs.items())]
         found["differences"] = [
@@ -111,55 +113,9 @@ class Explanation:
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Explanation:
-        found = {name: value for name, value in data.items() if name != "records"}
-        return cls(
-            **{
-                **found,
-                "key": tuple(data["key"]),
-                "key_names": tuple(data["key_names"]),
-                "inputs": {(topic, partition): end for topic, partition, end in data["inputs"]},
-                "differences": tuple(Difference(*each) for each in data["differences"]),
-                "named": tuple(
-                    (topic, partition, offset) for topic, partition, offset in data["named"] or ()
-                ),
-                "parting": None if data["parting"] is None else _decided_from_json(data["parting"]),
-                "kinds": tuple(_kind_from_json(each) for each in data["kinds"]),
-            }
-        )
-
-
-def _decided_from_json(data: Mapping[str, Any]) -> Decided:
-    return Decided(
-        **{
-            **data,
-            "place": tuple(data["place"]),
-            "old": _turn_from_json(data["old"]),
-            "new": _turn_from_json(data["new"]),
+        found = {
+            "inputs": {(topic, partition): end for topic, partition, end in data["inputs"]},
+            "differences": [Difference(*each) for each in data["differences"]],
+            "named": data["named"] or (),
         }
-    )
-
-
-def _turn_from_json(data: Mapping[str, Any]) -> Turn:
-    return Turn(
-        changed=data["changed"],
-        columns={name: (before, after) for name, (before, after) in data["columns"].items()},
-        at=None if data["at"] is None else _stop_from_json(data["at"]),
-        dropped=tuple(data["dropped"]),
-    )
-
-
-def _stop_from_json(data: Mapping[str, Any]) -> Stop:
-    gives = data["gives"]
-    return Stop(**{**data, "gives": None if gives is None else (gives[0], gives[1])})
-
-
-def _kind_from_json(data: Mapping[str, Any]) -> Kind:
-    return Kind(
-        **{
-            **data,
-            "old": tuple(Effect(**each) for each in data["old"]),
-            "new": tuple(Effect(**each) for each in data["new"]),
-            "traits": tuple(Trait(**each) for each in data["traits"]),
-            "examples": tuple(_decided_from_json(each) for each in data["examples"]),
-        }
-    )
+        return msgspec.convert({**data, **found}, cls)
