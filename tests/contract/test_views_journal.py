@@ -15,10 +15,10 @@ from support.waiting import wait_until
 from suiro.client import Client, NewTopic
 from suiro.errors import ConfigError, DeadlineExceededError, OffsetOutOfRangeError, UsageError
 from suiro.views.control import lifecycle
-from suiro.views.control.journal import ConcurrentChangeError, Journal, JournalGoneError
+from suiro.views.control.journal import Journal, JournalGoneError
 from suiro.views.control.journal_keys import Keys
 from suiro.views.control.journal_records import event_records
-from suiro.views.state import Change, RefusedChangeError, UnknownViewError, View
+from suiro.views.state import Change, ConcurrentChangeError, RefusedChangeError, UnknownViewError, View
 
 KEYS = Keys.of(b"the secret of all hosts in these tests")
 

@@ -1,4 +1,4 @@
-"""A view as a frozen value: its versions, the routing of its callers, its position; to and from JSON. Pure."""
+"""A view as a frozen value: its versions, the routing of its callers, its position. To and from JSON. Pure."""
 
 from __future__ import annotations
 
@@ -31,20 +31,24 @@ POSITIONS: Mapping[Position, str] = MappingProxyType(
 
 
 class UnknownViewError(UsageError):
-    """There is no view, or no version, of that name."""
+    """There is no view of this name, or no such version of it."""
 
 
 class NotServedError(TransientError):
-    """Nothing answers for the view yet: its first version is being built, or the host has just started."""
+    """No version answers for the view yet: the first one is being built, or the host has just started."""
 
 
 class RefusedChangeError(UsageError):
-    """The view stands where this command cannot be given. The message says what can be done instead."""
+    """The command is not possible in the view's position. The message says which one is."""
+
+
+class ConcurrentChangeError(TransientError):
+    """Another change of the view came first, and nothing of this one was written."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Version:
-    """`spec` is what the version runs, a `VersionSpec` in JSON: these rules carry it, and look only at `key`."""
+    """`spec`: the version's `VersionSpec` as JSON. These rules pass it on, and read only `key`."""
 
     number: int
     state: State
@@ -52,7 +56,7 @@ class Version:
     spec: Mapping[str, Any] = field(default_factory=dict)
     error: str | None = None
     freed: bool = False
-    """Of a retired one: its topics, store and checkpoint are gone."""
+    """The version is retired, and its topics, store and checkpoint are deleted."""
 
     @property
     def lives(self) -> bool:
@@ -61,7 +65,7 @@ class Version:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RollbackConditions:
-    """Limits for the candidate of a shift; None is no limit. `errors` and `difference` are shares from 0 to 1."""
+    """Limits for the candidate of a shift. None is no limit. `errors` and `difference` are shares from 0 to 1."""
 
     errors: float | None = None
     p99_ms: float | None = None
@@ -71,7 +75,8 @@ class RollbackConditions:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RolloutPlan:
-    """The steps of a shift. The host takes one after another, and holds each for `hold_ms`."""
+    """The steps of a shift. The host takes them one after the other, and holds each for `hold_ms`. `at`: the current
+    step."""
 
     steps: tuple[int, ...]
     hold_ms: int
@@ -80,7 +85,7 @@ class RolloutPlan:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Routing:
-    """Who is answered by which version. `share` of the callers, in basis points, are on the candidate."""
+    """Which version answers which callers. `share`: the callers on the candidate, in basis points."""
 
     serving: int | None = None
     candidate: int | None = None
@@ -95,7 +100,7 @@ NO_CONDITIONS = RollbackConditions()
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class View:
-    """Everything that is decided about a view. `revision` counts its changes."""
+    """Everything that was decided about a view. `revision` counts its changes."""
 
     name: str
     revision: int = 0
@@ -134,7 +139,7 @@ class View:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Event:
-    """One line of a view's history; `detail` are the command's own figures."""
+    """One entry of a view's history. `detail`: the figures of the command."""
 
     command: str
     before: Position
@@ -145,7 +150,7 @@ class Event:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Change:
-    """`event` None: the view stands as asked for already, and nothing is written."""
+    """The result of a command. Without an `event`, the view is already as requested, and nothing is written."""
 
     view: View
     event: Event | None
@@ -165,7 +170,7 @@ def position_of(view: View) -> Position:
 
 
 def version_for(view: View, caller: str) -> int | None:
-    """The version that answers this caller; None where nothing is served."""
+    """Returns the version that answers this caller, or None if the view serves nothing."""
     routing = view.routing
     if routing.serving is None or routing.candidate is None or routing.share == 0:
         return routing.serving
@@ -175,6 +180,6 @@ def version_for(view: View, caller: str) -> int | None:
 
 
 def _place(view: str, candidate: int, caller: str) -> int:
-    """Of a caller among `ALL`; another one for each candidate, so that it is not always the same who go first."""
+    """The place of a caller among `ALL`. It differs by candidate, so that other callers move first each time."""
     text = f"{view}\0{candidate}\0{caller}".encode("utf-8", "surrogatepass")
     return int.from_bytes(hashlib.blake2b(text, digest_size=8).digest(), "big") % ALL

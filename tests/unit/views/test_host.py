@@ -17,9 +17,8 @@ from suiro.errors import DeadlineExceededError, SuiroError, UsageError
 from suiro.views.control import host as host_module
 from suiro.views.control import lifecycle
 from suiro.views.control.host import Host, HostConfig
-from suiro.views.control.journal import ConcurrentChangeError
 from suiro.views.pipeline.throttle import read_throttle
-from suiro.views.state import ALL, UnknownViewError, View
+from suiro.views.state import ALL, ConcurrentChangeError, UnknownViewError, View
 
 
 def shifted() -> View:

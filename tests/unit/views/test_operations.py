@@ -16,9 +16,8 @@ import pytest
 from suiro.errors import ConfigError, SuiroError, TransientError, UsageError
 from suiro.foundation.http import HttpServer, Users, listen_on
 from suiro.views import Listen, Views
-from suiro.views.control.journal import ConcurrentChangeError
 from suiro.views.control.operations import COMPARING_THREADS, application
-from suiro.views.state import RefusedChangeError, RollbackConditions, UnknownViewError
+from suiro.views.state import ConcurrentChangeError, RefusedChangeError, RollbackConditions, UnknownViewError
 
 JSON = {"Content-Type": "application/json"}
 

@@ -17,7 +17,6 @@ from suiro.clock import SystemClock
 from suiro.errors import FatalError, TransientError, UsageError
 from suiro.views.control import lifecycle
 from suiro.views.control import reconciler as keeping
-from suiro.views.control.journal import ConcurrentChangeError
 from suiro.views.control.reconciler import Reconciler, _CurrentShare
 from suiro.views.control.running import HostEnvironment
 from suiro.views.cuts import Cut
@@ -25,7 +24,15 @@ from suiro.views.definition import VersionSpec
 from suiro.views.pipeline.pace import ask_throttle
 from suiro.views.pipeline.throttle import read_throttle
 from suiro.views.serving.read_metrics import ReadMetrics
-from suiro.views.state import NO_CONDITIONS, Change, RollbackConditions, RolloutPlan, View, position_of
+from suiro.views.state import (
+    NO_CONDITIONS,
+    Change,
+    ConcurrentChangeError,
+    RollbackConditions,
+    RolloutPlan,
+    View,
+    position_of,
+)
 from suiro.views.store import StoreOfAnotherError, StoreUnavailableError
 
 

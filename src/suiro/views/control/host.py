@@ -31,7 +31,7 @@ from suiro.errors import ConfigError, UsageError
 from suiro.views.control import lifecycle
 from suiro.views.control.comparing import Comparing
 from suiro.views.control.isolated import run_isolated
-from suiro.views.control.journal import ConcurrentChangeError, Journal
+from suiro.views.control.journal import Journal
 from suiro.views.control.journal_doubts import SEEN_FILE
 from suiro.views.control.journal_keys import KEY_FILE, Keys
 from suiro.views.control.limit import Limit
@@ -46,6 +46,7 @@ from suiro.views.state import (
     NO_CONDITIONS,
     POSITIONS,
     Change,
+    ConcurrentChangeError,
     NotServedError,
     RollbackConditions,
     RolloutPlan,

@@ -51,7 +51,6 @@ from suiro.errors import (
     FatalError,
     FencedError,
     SuiroError,
-    TransientError,
     UsageError,
 )
 from suiro.topic_table import BROKERS_DEFAULT, TopicTable, one_compacted_partition
@@ -76,7 +75,7 @@ from suiro.views.control.journal_records import (
     sealed,
 )
 from suiro.views.control.journal_wire import batches_of, decode, encoded, signature_of
-from suiro.views.state import Change, UnknownViewError, View
+from suiro.views.state import Change, ConcurrentChangeError, UnknownViewError, View
 
 JOURNAL_TOPIC = "_suiro_views"
 PARTITION = 0
@@ -97,10 +96,6 @@ Trust = Literal["whole", "signed", "all"]
 """What is believed: signed records of which none is missing; also where some are missing; all that is in the topic."""
 
 logger = logging.getLogger(__name__)
-
-
-class ConcurrentChangeError(TransientError):
-    """Somebody else changed the view at the same moment; nothing of this change was written."""
 
 
 class JournalGoneError(FatalError):

@@ -45,17 +45,18 @@ from urllib.parse import unquote
 
 from starlette.applications import Starlette
 from starlette.requests import Request
-from starlette.responses import JSONResponse, Response
+from starlette.responses import Response
 from starlette.routing import Route
 from starlette.types import ASGIApp
 
-from suiro.errors import SuiroError, TransientError, UsageError
+from suiro.errors import FatalError, SuiroError, UsageError
 from suiro.foundation.http import Guard, Origins, Role, Users, not_allowed
 from suiro.foundation.metrics import CONTENT_TYPE, family, render
 from suiro.views.control.host import Host
-from suiro.views.control.journal import MAX_CODE_BYTES, ConcurrentChangeError
+from suiro.views.control.journal import MAX_CODE_BYTES
+from suiro.views.serving.answers import error_answer, json_answer
 from suiro.views.serving.reads import routes
-from suiro.views.state import RefusedChangeError, RollbackConditions, UnknownViewError
+from suiro.views.state import RollbackConditions
 
 MAX_BODY_BYTES = 2 * MAX_CODE_BYTES
 MAX_NAME_CHARS = 200  # of whom a program asks for
@@ -194,7 +195,7 @@ class _Operations:
         async def answer(request: Request) -> Response:
             refused = not_allowed(request.scope, role)
             if refused is not None:
-                return _error(403, refused)
+                return error_answer(UsageError(refused), 403)
             text = await request.body()
             user = _user(request)
             peer = request.client.host if request.client is not None else "unknown"
@@ -348,26 +349,9 @@ async def _until_gone(request: Request, gone: threading.Event) -> None:
 
 async def _answer(threads: ThreadPoolExecutor, run: Callable[[], Any]) -> Response:
     try:
-        return JSONResponse(await asyncio.get_running_loop().run_in_executor(threads, run))
+        return json_answer(await asyncio.get_running_loop().run_in_executor(threads, run))
     except SuiroError as error:
-        return _error(_status(error), str(error))
+        return error_answer(error)
     except Exception as error:
         logger.exception("a request failed")
-        return _error(500, f"the host failed: {type(error).__name__}; its log says more")
-
-
-def _status(error: SuiroError) -> int:
-    match error:
-        case UnknownViewError():
-            return 404
-        case RefusedChangeError() | ConcurrentChangeError():
-            return 409
-        case UsageError():
-            return 400
-        case TransientError():
-            return 503
-    return 500
-
-
-def _error(status: int, message: str) -> Response:
-    return JSONResponse({"error_code": status, "message": message}, status_code=status)
+        return error_answer(FatalError(f"the host failed: {type(error).__name__}; its log says more"))

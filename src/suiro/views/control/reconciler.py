@@ -18,7 +18,7 @@ from typing import Any
 from suiro.clock import Clock
 from suiro.errors import SuiroError, TransientError
 from suiro.views.control import lifecycle, rollback_conditions
-from suiro.views.control.journal import ConcurrentChangeError, Journal
+from suiro.views.control.journal import Journal
 from suiro.views.control.running import HostEnvironment, LocationTakenError, RunningVersion, free
 from suiro.views.control.supervision import FAILURES
 from suiro.views.definition import VersionSpec
@@ -206,7 +206,7 @@ class Reconciler:
             for tend in tends:
                 try:
                     tend(self._journal.view(self.name))
-                except (ConcurrentChangeError, TransientError) as error:
+                except TransientError as error:
                     logger.warning("view %s: %s", self.name, error)
                 except Exception:
                     logger.exception("view %s", self.name)

@@ -10,16 +10,16 @@ import os
 from dataclasses import dataclass
 from pathlib import Path
 
-from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from suiro.errors import ConfigError
+from suiro.errors import ConfigError, TransientError
 from suiro.foundation.http import HttpServer, Tls, Users, is_loopback, listen_on
 from suiro.foundation.readiness import say_ready
 from suiro.foundation.stopping import Stopping
 from suiro.views.control.host import Host, HostConfig
 from suiro.views.control.operations import application
 from suiro.views.cpus import keep_for_reads
+from suiro.views.serving.answers import error_answer
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,14 +69,11 @@ def serve(config: HostConfig, listen: Listen, *, while_stdin_is_open: bool = Fal
 
 
 class _Front:
-    """Answers that the host is starting, until there is something behind it."""
+    """Answers that the host is starting, until `inner` is set."""
 
     def __init__(self) -> None:
         self.inner: ASGIApp | None = None
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        inner = self.inner
-        if inner is None:
-            message = "the host is starting; try again in a moment"
-            inner = JSONResponse({"error_code": 503, "message": message}, status_code=503)
-        await inner(scope, receive, send)
+        starting = TransientError("the host is starting; try again in a moment")
+        await (self.inner or error_answer(starting))(scope, receive, send)

@@ -29,18 +29,19 @@ from typing import Any, Protocol, TypeVar
 from urllib.parse import parse_qsl
 
 from starlette.requests import Request
-from starlette.responses import JSONResponse, Response, StreamingResponse
+from starlette.responses import Response, StreamingResponse
 from starlette.routing import Route
 from starlette.types import Receive, Scope, Send
 
 from suiro.clock import stopwatch_ns
 from suiro.errors import FatalError, SuiroError, TransientError, UsageError
 from suiro.views.cuts import Cut
+from suiro.views.serving.answers import WaitedError, error_answer, json_answer
 from suiro.views.serving.reading import PageToken, as_of, head_text, offsets_of, row_text, rows_text
 from suiro.views.serving.served import Served, waking
 from suiro.views.serving.subscriptions import Subscription, event_id
 from suiro.views.state import UnknownViewError
-from suiro.views.store import DEFAULT_LIMIT, Condition, CutGoneError, Store
+from suiro.views.store import DEFAULT_LIMIT, Condition, Store
 from suiro.views.store.key_text import key_of, parts_of
 
 READING_THREADS = 8
@@ -79,10 +80,6 @@ def routes(router: Router) -> list[Route]:
         Route("/views/{view}/changes", reads.changes),
         Route("/views/{view}/topic", reads.topic),
     ]
-
-
-class WaitedError(TransientError):
-    """The view did not reach what the reader wrote in time."""
 
 
 class _Question:
@@ -159,14 +156,14 @@ class _Reads:
                     f"{MAX_SUBSCRIBERS:,} subscribers are connected, which is the most; try again"
                 )
         except SuiroError as error:
-            return _error(error)
+            return error_answer(error)
         self._subscribers += 1  # from here on: others come while this one waits
         try:
             await self._for_subscription(served.store.newest)  # what is not to be had is said at once
         except BaseException as error:
             self._subscribers -= 1
             if isinstance(error, SuiroError):
-                return _error(error)
+                return error_answer(error)
             raise
         is_pinned = question.text("version") is not None
 
@@ -184,8 +181,8 @@ class _Reads:
             question = _Question(request, _OF_TOPIC)
             served = self._served(request, question, _caller(request, question))
         except SuiroError as error:
-            return _error(error)
-        return JSONResponse({"view": served.view, "version": served.version, "topic": served.output_topic})
+            return error_answer(error)
+        return json_answer({"view": served.view, "version": served.version, "topic": served.output_topic})
 
     def _end_subscription(self) -> None:
         self._subscribers -= 1
@@ -222,12 +219,14 @@ class _Reads:
         except SuiroError as error:
             if served is not None and begun is not None and not isinstance(error, UsageError):
                 served.metrics.failed()
-            return _error(error)
+            return error_answer(error)
         except Exception as error:
             logger.exception("%s %s", request.method, request.url.path)
             if served is not None:
                 served.metrics.failed()
-            return _error(FatalError(f"the read failed: {type(error).__name__}; the host's log says more"))
+            return error_answer(
+                FatalError(f"the read failed: {type(error).__name__}; the host's log says more")
+            )
         served.metrics.answered((stopwatch_ns() - begun) / 1e6)
         return Response(text, media_type="application/json")
 
@@ -352,21 +351,3 @@ def _raw_key(request: Request) -> str:
 def _caller(request: Request, question: _Question) -> str:
     given = request.headers.get(CALLER_HEADER) or question.text("caller")
     return given or (request.client.host if request.client is not None else "")
-
-
-def _error(error: SuiroError) -> Response:
-    match error:
-        case UnknownViewError():
-            status = 404
-        case CutGoneError():
-            status = 410
-        case UsageError():
-            status = 400
-        case WaitedError():
-            status = 504
-        case TransientError():
-            status = 503
-        case _:
-            status = 500
-    body = json.dumps({"error_code": status, "message": str(error)})
-    return Response(body, status_code=status, media_type="application/json")
