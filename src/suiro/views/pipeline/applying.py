@@ -1,15 +1,15 @@
 """The follower's work: from a version's topics into its store, cut by cut.
 
-    python -m suiro.views.pipeline.applying    # what to follow: JSON, the first line of stdin; ends at stdin's end
+    python -m suiro.views.pipeline.applying    # the first line of stdin says what to follow, in JSON; ends with stdin
 
 It runs in a separate process, because it runs the user's code and is busy while a version is built, and look-ups
-should notice neither. `follower` starts it and reads what it says, a JSON object a line.
+should notice neither. `follower` starts it and reads its events, one JSON object a line.
 
-The store goes from one cut to the next: rows of the output topic below the cut's `outputs`, and the cut, in one
-transaction. That is exact for a cut whose rows are all still in the topic. The topic is compacted, so a row may be
-gone once a later one of its key is old enough (`min.compaction.lag.ms`): cuts older than half of that are not applied
-one by one but together with the first that is younger, whose state is exact again. And a deletion may be gone after
-`delete.retention.ms`: a store that fell further behind than half of that is rebuilt from the topic's beginning.
+The store goes from one cut to the next. One transaction writes the rows of the output topic below the cut's `outputs`,
+and the cut. That is exact as long as the topic has all rows of the cut. The topic is compacted, so a row may disappear
+once a later one of its key is older than `min.compaction.lag.ms`. Cuts older than half of that are therefore not
+applied one by one, but together with the first younger one, whose state is exact again. A deletion may disappear after
+`delete.retention.ms`. A store that is further behind than half of that is rebuilt from the beginning of the topic.
 """
 
 from __future__ import annotations
@@ -17,7 +17,6 @@ from __future__ import annotations
 import json
 import logging
 import os
-import select
 import signal
 import sys
 import threading
@@ -25,15 +24,17 @@ from collections import deque
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from suiro.client import EARLIEST, Client
 from suiro.clock import Clock, SystemClock
-from suiro.errors import FatalError, SuiroError, TransientError, UnknownTopicError
+from suiro.errors import SuiroError, TransientError, UnknownTopicError
+from suiro.foundation.process import event_writer, lines_of_stdin
 from suiro.foundation.stopping import Stopping
 from suiro.protocol import columnar
 from suiro.views.cuts import Cut, CutLog
-from suiro.views.definition import VersionSpec
+from suiro.views.definition import RowCodec, VersionSpec
+from suiro.views.pipeline.archive import Code
 from suiro.views.store import Store, open_store
 from suiro.views.store.tables import Batch
 
@@ -47,58 +48,52 @@ LOOK_AT_SETTINGS_EVERY_MS = 60_000
 logger = logging.getLogger(__name__)
 
 
-class Codec(Protocol):
-    """`suiro.views.definition.RowCodec`."""
-
-    def decode(self, keys: list[bytes], values: list[bytes | None]) -> Batch: ...
-
-
 class Stopped(Exception):
-    """In the middle of a cut: nothing of it is written."""
+    """It was stopped within a cut, and nothing of that cut was written."""
 
 
 class Applier:
-    """`step` until it should stop. Not thread-safe; `stop` may be called by any thread."""
+    """Call `step` again and again. Not thread-safe, but any thread may call `stop`."""
 
     def __init__(
         self,
         spec: VersionSpec,
         store: Store,
-        codec: Codec,
+        codec: RowCodec,
         client: Client,
         *,
+        stopping: Stopping | threading.Event | None = None,
         clock: Clock | None = None,
     ) -> None:
+        """`stopping`: `stop` sets it, and so may the caller."""
         self._spec = spec
         self._store = store
         self._codec = codec
         self._client = client
         self._clock = clock or SystemClock()
         self._log = CutLog(client, spec.cuts_topic, keeps=False)
-        self._pending: deque[Cut] | None = (
-            None  # None before the first look: then the store may be far behind
-        )
-        self._stopping = threading.Event()
+        self._pending: deque[Cut] = deque()
+        self._stopping = stopping or threading.Event()
         self._pruned_ms = 0
         self._settings: Mapping[str, str | None] = {}
         self._settings_ms: int | None = None
 
     @property
     def behind(self) -> int:
-        """Cuts that are known and not in the store."""
-        return len(self._pending or ())
+        """The number of cuts that are known and not in the store."""
+        return len(self._pending)
 
     def stop(self) -> None:
         self._stopping.set()
 
     def step(self) -> Cut | None:
-        """Applies the next cut, or waits a moment for one. Raises `TransientError`: then again; nothing was lost."""
+        """Applies the next cut and returns it, or waits a moment for one. After a `TransientError`, call it again."""
         at = self._store.cut
         self._look(at)
         if not self._pending:
             self._prune()
             return None
-        cut, anew = self._next(self._pending, at)
+        cut, anew = self._next(at)
         start = {} if at is None or anew else at.outputs
         self._store.apply_batches(cut, self._batches(start, cut.outputs), anew=anew)
         while self._pending and self._pending[0].number <= cut.number:
@@ -112,17 +107,16 @@ class Applier:
         except UnknownTopicError:
             self._stopping.wait(RETRY_S)  # the version's first start is still to come
             return
-        newer = [cut for cut in found if at is None or cut.number > at.number]
-        self._pending = deque((*(self._pending or ()), *newer))
+        self._pending.extend(cut for cut in found if at is None or cut.number > at.number)
 
-    def _next(self, pending: deque[Cut], at: Cut | None) -> tuple[Cut, bool]:
-        """The cut to go to, and whether the store is rebuilt."""
+    def _next(self, at: Cut | None) -> tuple[Cut, bool]:
+        """Returns the cut to go to, and whether to rebuild the store."""
+        pending = self._pending
         now_ms = self._clock.wall_ms()
         keeps_rows_ms = self._setting("min.compaction.lag.ms", 0)
         keeps_deletions_ms = self._setting("delete.retention.ms", 0)
         young = next((cut for cut in pending if cut.time_ms + keeps_rows_ms // 2 > now_ms), pending[-1])
-        first = pending[0]
-        anew = at is not None and first.time_ms + keeps_deletions_ms // 2 < now_ms
+        anew = at is not None and pending[0].time_ms + keeps_deletions_ms // 2 < now_ms
         return young, anew
 
     def _setting(self, name: str, default: int) -> int:
@@ -133,21 +127,17 @@ class Applier:
         return int(self._settings.get(name) or default)
 
     def _batches(self, start: Mapping[int, int], end: Mapping[int, int]) -> Iterator[Batch]:
-        """The committed records of the output topic in between. Raises `OffsetOutOfRangeError`."""
+        """Yields the committed records of the output topic between the two. Raises `OffsetOutOfRangeError`."""
         topic = self._spec.output_topic
-        unknown = [partition for partition in end if partition not in start]
-        starts = (
-            self._client.list_offsets({(topic, partition): EARLIEST for partition in unknown})
-            if unknown
-            else {}
-        )
-        positions = {p: starts[topic, p].offset if p in unknown else start[p] for p in end}
+        positions = {p: start[p] for p in end if p in start}
+        if unknown := {(topic, p): EARLIEST for p in end if p not in start}:
+            positions |= {p: found.offset for (_, p), found in self._client.list_offsets(unknown).items()}
         while wanted := {(topic, p): at for p, at in positions.items() if at < end[p]}:
             if self._stopping.is_set():
                 raise Stopped
             fetched = self._client.fetch(wanted, read_committed=True, max_wait_ms=WAIT_MS)
             if not any(len(found.data) for found in fetched.values()):
-                # Committed, and nothing is there any more: compaction left nothing up to here.
+                # These partitions are committed up to their ends, so compaction has removed the rest.
                 over = [p for (_, p), found in fetched.items() if found.last_stable_offset >= end[p]]
                 positions |= {p: end[p] for p in over}
                 continue
@@ -175,43 +165,37 @@ class Applier:
 
 
 def main() -> int:
-    says = os.fdopen(os.dup(1), "w", buffering=1)
-    os.dup2(2, 1)  # what the user's code prints goes to the log
+    say = event_writer()
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
-    given = json.loads(_first_line())
+    told = lines_of_stdin()
+    given = json.loads(next(told))
     _give_way()
-    ending = Stopping()
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # of a terminal: whoever started this one stops it
-
-    def say(event: str, **more: object) -> None:
-        try:
-            says.write(json.dumps({"event": event, **more}) + "\n")
-        except OSError:
-            ending.set()  # nobody listens any more
-
+    stopping = Stopping()
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # of a terminal: the host stops this process
+    threading.Thread(target=_stop_with_stdin, args=(told, stopping), daemon=True).start()
     spec = VersionSpec.from_json(given["spec"])
     try:
         with (
             open_store(spec, given["location"]) as store,
             Client(given["bootstrap_servers"], settings=given["client_settings"]) as client,
         ):
-            applier = Applier(spec, store, _codec(spec, Path(given["code_file"])), client)
-            threading.Thread(target=_wait_for_the_end, args=(ending, applier), daemon=True).start()
+            definition = Code(Path(given["code_file"]).read_bytes()).load(spec.entry)
+            codec = RowCodec(spec.topology_of(definition), spec.key)
             cut = store.cut
             say("begun", cut=None if cut is None else cut.to_json(), behind=0)
-            _run(applier, ending, say)
+            _run(Applier(spec, store, codec, client, stopping=stopping), stopping, say)
     except Exception as error:
         logger.exception("the follower of %s v%d ends", spec.view, spec.version)
-        told = str(error) if isinstance(error, SuiroError) else f"{type(error).__name__}: {error}"
-        say("error", error=told, is_transient=isinstance(error, TransientError))
+        message = str(error) if isinstance(error, SuiroError) else f"{type(error).__name__}: {error}"
+        say("error", error=message, is_transient=isinstance(error, TransientError))
         return 1
     return 0
 
 
-def _run(applier: Applier, ending: Stopping, say: Any) -> None:
+def _run(applier: Applier, stopping: Stopping, say: Any) -> None:
     failed: str | None = None
     is_well = False
-    while not ending.is_set():
+    while not stopping.is_set():
         try:
             cut = applier.step()
         except Stopped:
@@ -222,45 +206,26 @@ def _run(applier: Applier, ending: Stopping, say: Any) -> None:
                 logger.warning("%s", error)
                 say("error", error=str(error), is_transient=True)
                 failed = str(error)
-            ending.wait(RETRY_S)
+            stopping.wait(RETRY_S)
             continue
         if cut is not None or not is_well:
             is_well, failed = True, None
             say("at", cut=None if cut is None else cut.to_json(), behind=applier.behind)
 
 
-def _codec(spec: VersionSpec, code_file: Path) -> Codec:
-    from suiro.views.definition import RowCodec
-    from suiro.views.pipeline.archive import Code
-
-    definition = Code(code_file.read_bytes()).load(spec.entry)
-    return RowCodec(spec.topology_of(definition), spec.key)
-
-
 def _give_way() -> None:
     os.nice(NICE)
-    # Where Linux groups processes by session, niceness counts within a session only, and this process is one alone.
+    # Where Linux groups processes by session, niceness has no effect between sessions, and this is the only process of
+    # its session.
     with suppress(OSError):
         Path("/proc/self/autogroup").write_text(str(NICE))
 
 
-def _first_line() -> bytes:
-    """Byte by byte: nothing behind it is taken."""
-    line = b""
-    while not line.endswith(b"\n"):
-        byte = os.read(0, 1)
-        if not byte:
-            raise FatalError("nothing on stdin says what to follow")
-        line += byte
-    return line
-
-
-def _wait_for_the_end(ending: Stopping, applier: Applier) -> None:
-    """Of stdin, which closes with whoever started this process, however that ends; or of a signal."""
-    while not ending.is_set():
-        if select.select([0], [], [], 0.1)[0] and not os.read(0, 4096):
-            ending.set()
-    applier.stop()
+def _stop_with_stdin(lines: Iterator[bytes], stopping: Stopping) -> None:
+    """Stdin ends with the host, however that ends."""
+    for _ in lines:
+        pass
+    stopping.set()
 
 
 if __name__ == "__main__":
