@@ -111,10 +111,18 @@ class _Body:
             raise UsageError(f"there is no field {', '.join(map(repr, sorted(self._data)))} in this request")
 
 
-Command = Callable[[str, _Body, str], Any]
-"""(view, body, who) -> answer"""
-Endable = Callable[[str, _Body, str, threading.Event], Any]
-"""The same, and what is set once nobody waits for the answer any more"""
+@dataclasses.dataclass(frozen=True, slots=True)
+class _Asked:
+    """A command for a view. `gone` is set once nobody waits for the answer any more."""
+
+    view: str
+    body: _Body
+    who: str
+    gone: threading.Event
+
+
+Command = Callable[[_Asked], Any]
+"""Returns the answer. A change is completed although its caller has gone; comparisons and explanations end."""
 
 
 class _Operations:
@@ -133,39 +141,21 @@ class _Operations:
             "/views/{view}/history": host.history,
             "/views/{view}/comparisons": host.comparing.kept,
         }
-        short: dict[str, tuple[Role, Command]] = {
-            "/views/{view}/shift": (Role.OPERATOR, self._shift),
-            "/views/{view}/rollback": (
-                Role.OPERATOR,
-                lambda view, body, who: host.rollback(view, who=who),
-            ),
-            "/views/{view}/forward": (Role.OPERATOR, self._forward),
-            "/views/{view}/retire": (Role.ADMIN, self._retire),
-            "/views/{view}/throttle": (Role.OPERATOR, self._throttle),
-        }
-        long: dict[str, tuple[Role, Command]] = {
-            "/views": (Role.ADMIN, self._deploy),
-            "/views/{view}/consumers": (Role.OPERATOR, self._consumers),
-        }
-        endable: dict[str, Endable] = {
-            "/views/{view}/compare": self._compare,
-            "/views/{view}/explain": self._explain,
+        commands: dict[str, tuple[Role, Command, ThreadPoolExecutor]] = {
+            "/views": (Role.ADMIN, self._deploy, self._long),
+            "/views/{view}/shift": (Role.OPERATOR, self._shift, self._deciding),
+            "/views/{view}/rollback": (Role.OPERATOR, self._rollback, self._deciding),
+            "/views/{view}/forward": (Role.OPERATOR, self._forward, self._deciding),
+            "/views/{view}/retire": (Role.ADMIN, self._retire, self._deciding),
+            "/views/{view}/throttle": (Role.OPERATOR, self._throttle, self._deciding),
+            "/views/{view}/consumers": (Role.OPERATOR, self._consumers, self._long),
+            "/views/{view}/compare": (Role.VIEWER, self._compare, self._comparing),
+            "/views/{view}/explain": (Role.VIEWER, self._explain, self._comparing),
         }
         return [
             *(Route(path, self._look(look), methods=["GET"]) for path, look in looks.items()),
             Route("/metrics", self._metrics, methods=["GET"]),
-            *(
-                Route(path, self._do(role, _to_its_end(command), self._deciding), methods=["POST"])
-                for path, (role, command) in short.items()
-            ),
-            *(
-                Route(path, self._do(role, _to_its_end(command), self._long), methods=["POST"])
-                for path, (role, command) in long.items()
-            ),
-            *(
-                Route(path, self._do(Role.VIEWER, command, self._comparing), methods=["POST"])
-                for path, command in endable.items()
-            ),
+            *(Route(path, self._do(*command), methods=["POST"]) for path, command in commands.items()),
         ]
 
     def _metrics(self, request: Request) -> Response:
@@ -191,7 +181,7 @@ class _Operations:
 
         return answer
 
-    def _do(self, role: Role, command: Endable, threads: ThreadPoolExecutor) -> Any:
+    def _do(self, role: Role, command: Command, threads: ThreadPoolExecutor) -> Any:
         async def answer(request: Request) -> Response:
             refused = not_allowed(request.scope, role)
             if refused is not None:
@@ -210,7 +200,7 @@ class _Operations:
                     raise UsageError("the request's body is not a JSON object")
                 body = _Body(data)
                 said = body.take("who", str)
-                return command(request.path_params.get("view", ""), body, user or said or peer, gone)
+                return command(_Asked(request.path_params.get("view", ""), body, user or said or peer, gone))
 
             watching = asyncio.ensure_future(_until_gone(request, gone))
             try:
@@ -222,7 +212,8 @@ class _Operations:
 
     # -- commands ------------------------------------------------------------------------------------------------
 
-    def _deploy(self, view: str, body: _Body, who: str) -> Any:
+    def _deploy(self, asked: _Asked) -> Any:
+        body = asked.body
         try:
             code = base64.b64decode(body.need("code", str), validate=True)
         except binascii.Error:
@@ -232,10 +223,11 @@ class _Operations:
         registry, throttle = body.take("registry", str), body.take("throttle", int)
         body.done()
         return self._host.deploy(
-            code, entry, who=who, settings=settings, schema_registry_url=registry, throttle=throttle
+            code, entry, who=asked.who, settings=settings, schema_registry_url=registry, throttle=throttle
         )
 
-    def _shift(self, view: str, body: _Body, who: str) -> Any:
+    def _shift(self, asked: _Asked) -> Any:
+        body = asked.body
         percents = body.need("steps", list)
         hold_ms, largest = _time(body, "hold_ms"), _time(body, "max_lag_ms")
         given = body.take("guards", dict) or {}
@@ -259,42 +251,50 @@ class _Operations:
                 )
         more = {} if largest is None else {"largest_lag_ms": largest}
         return self._host.shift(
-            view, steps, who=who, hold_ms=hold_ms or 0, guards=RollbackConditions(**given), **more
+            asked.view, steps, who=asked.who, hold_ms=hold_ms or 0, guards=RollbackConditions(**given), **more
         )
 
-    def _forward(self, view: str, body: _Body, who: str) -> Any:
-        largest = _time(body, "max_lag_ms")
-        body.done()
-        more = {} if largest is None else {"largest_lag_ms": largest}
-        return self._host.forward(view, who=who, **more)
+    def _rollback(self, asked: _Asked) -> Any:
+        return self._host.rollback(asked.view, who=asked.who)
 
-    def _retire(self, view: str, body: _Body, who: str) -> Any:
+    def _forward(self, asked: _Asked) -> Any:
+        largest = _time(asked.body, "max_lag_ms")
+        asked.body.done()
+        more = {} if largest is None else {"largest_lag_ms": largest}
+        return self._host.forward(asked.view, who=asked.who, **more)
+
+    def _retire(self, asked: _Asked) -> Any:
+        body = asked.body
         number, confirmed, last = body.need("version", int), body.take("yes", bool), body.take("last", bool)
         body.done()
-        return self._host.retire(view, number, who=who, confirmed=bool(confirmed), last=bool(last))
+        return self._host.retire(
+            asked.view, number, who=asked.who, confirmed=bool(confirmed), last=bool(last)
+        )
 
-    def _throttle(self, view: str, body: _Body, who: str) -> Any:
-        limit = body.take("records_per_second", int)
-        body.done()
-        return self._host.throttle(view, limit)
+    def _throttle(self, asked: _Asked) -> Any:
+        limit = asked.body.take("records_per_second", int)
+        asked.body.done()
+        return self._host.throttle(asked.view, limit)
 
-    def _compare(self, view: str, body: _Body, who: str, gone: threading.Event) -> Any:
+    def _compare(self, asked: _Asked) -> Any:
+        body = asked.body
         old, new = body.take("old", int), body.take("new", int)
         tolerances, ignored = body.take("tolerances", dict), body.take("ignored", list)
         more = _timeout(body)
         body.done()
         return self._host.comparing.compare(
-            view,
-            who=who,
+            asked.view,
+            who=asked.who,
             old=old,
             new=new,
             tolerances=tolerances,
             ignored=[str(one) for one in ignored or ()],
-            gone=gone,
+            gone=asked.gone,
             **more,
         )
 
-    def _explain(self, view: str, body: _Body, who: str, gone: threading.Event) -> Any:
+    def _explain(self, asked: _Asked) -> Any:
+        body = asked.body
         keys, full = body.take("keys", list) or [], body.take("full", bool)
         old, new = body.take("old", int), body.take("new", int)
         more = _timeout(body)
@@ -302,18 +302,13 @@ class _Operations:
         if not all(isinstance(key, list) for key in keys):
             raise UsageError('\'keys\' is a list of keys, each a list of its parts: [["UA", "2013-07-04"]]')
         return self._host.comparing.explain(
-            view, keys=keys, old=old, new=new, full=bool(full), gone=gone, **more
+            asked.view, keys=keys, old=old, new=new, full=bool(full), gone=asked.gone, **more
         )
 
-    def _consumers(self, view: str, body: _Body, who: str) -> Any:
-        group, number = body.need("group", str), body.need("version", int)
-        body.done()
-        return self._host.move_consumers(view, group, number)
-
-
-def _to_its_end(command: Command) -> Endable:
-    """A change is made though its caller has gone: half of it is no state that a view has."""
-    return lambda view, body, who, gone: command(view, body, who)
+    def _consumers(self, asked: _Asked) -> Any:
+        group, number = asked.body.need("group", str), asked.body.need("version", int)
+        asked.body.done()
+        return self._host.move_consumers(asked.view, group, number)
 
 
 def _time(body: _Body, name: str) -> int | None:
