@@ -32,10 +32,12 @@ from rich.console import Console
 from rich.table import Table
 
 from suiro.client import Client, NewTopic
+from suiro.lineage import Inputs
 from suiro.node import NodeProcess
 from suiro.protocol.columnar import encode
 from suiro.streams import StreamsBuilder, serdes
 from suiro.views.analysis.compare.comparison import compare
+from suiro.views.analysis.compare.values import Comparator
 from suiro.views.analysis.explain.replay import Side
 from suiro.views.analysis.explain.rows import explain
 from suiro.views.analysis.explain.text import text_of
@@ -171,7 +173,7 @@ def explained(bootstrap_servers: str, records: int) -> tuple[float, float, int, 
     begun, spent = time.monotonic(), time.process_time()
     with Client(bootstrap_servers) as client:
         sides = version(1, leaves_out=False), version(2, leaves_out=True)
-        (found,) = explain([("UA",)], *sides, client, {("flights", 0): records})
+        (found,) = explain([("UA",)], *sides, Inputs(client, {("flights", 0): records}), Comparator())
     assert found.is_explained, text_of(found)
     return (
         time.monotonic() - begun,

@@ -13,7 +13,7 @@ from support.view_logs import MemoryLog, as_version, built, is_windowed, log_of,
 from suiro.views.analysis.compare.values import Comparator, columns_of
 from suiro.views.analysis.explain.replay import Side
 from suiro.views.analysis.explain.result import Explanation
-from suiro.views.analysis.explain.rows import explain_from
+from suiro.views.analysis.explain.rows import explain
 from suiro.views.analysis.explain.text import text_of
 
 OUT = "p.out"
@@ -41,7 +41,7 @@ def test_named_records_alone_make_both_rows(case: Drawn, other: Drawn, with_rows
             )
             for side, found in zip((old, new), rows, strict=True)
         )
-    for found in explain_from(keys, old, new, log, Comparator()):
+    for found in explain(keys, old, new, log, Comparator()):
         assert found.old_row == shown(rows[0].get(found.key))
         assert found.new_row == shown(rows[1].get(found.key))
         assert found.is_proven

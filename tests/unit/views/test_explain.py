@@ -19,7 +19,7 @@ from suiro.views.analysis.compare.values import Comparator, columns_of
 from suiro.views.analysis.explain.path import shown
 from suiro.views.analysis.explain.replay import Side
 from suiro.views.analysis.explain.result import Explanation
-from suiro.views.analysis.explain.rows import explain_from
+from suiro.views.analysis.explain.rows import explain
 from suiro.views.analysis.explain.text import text_of
 from suiro.views.analysis.explain.traits import traits_of
 from suiro.views.definition import RowCodec, topology_of, view
@@ -47,7 +47,7 @@ def explained(
     records: Sequence[InputRecord], old: Side, new: Side, key: tuple[Any, ...], **comparator: Any
 ) -> Explanation:
     log = MemoryLog(records)
-    (found,) = explain_from([key], old, new, log, Comparator.of(comparator, ()))
+    (found,) = explain([key], old, new, log, Comparator.of(comparator, ()))
     for side, row in ((old, found.old_row), (new, found.new_row)):
         text = rows_of(side, log).get(found.key)
         assert row == (None if text is None else columns_of(text))
@@ -292,9 +292,9 @@ def test_many_records_make_a_short_text() -> None:
 def test_keys_that_cannot_be_asked_for() -> None:
     old, new = version(1, zero_for_cancelled), version(2, without_cancelled)
     with pytest.raises(UsageError, match="has 2 parts, and the view's has 1: carrier"):
-        explain_from([("AA", "x")], old, new, MemoryLog(SOME), Comparator())
+        explain([("AA", "x")], old, new, MemoryLog(SOME), Comparator())
     with pytest.raises(UsageError, match="no row in common"):
-        explain_from([("AA",)], old, version(2, without_cancelled, "airline"), MemoryLog(SOME), Comparator())
+        explain([("AA",)], old, version(2, without_cancelled, "airline"), MemoryLog(SOME), Comparator())
 
 
 def test_records_of_other_keys_are_left_out_before_the_interpreter(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -307,7 +307,7 @@ def test_records_of_other_keys_are_left_out_before_the_interpreter(monkeypatch: 
 
     monkeypatch.setattr(TracingInterpreter, "pipe", counting)
     sides = version(1, zero_for_cancelled), version(2, without_cancelled)
-    (found,) = explain_from([("UA",)], *sides, MemoryLog(SOME), Comparator())
+    (found,) = explain([("UA",)], *sides, MemoryLog(SOME), Comparator())
     assert found.is_explained
     assert found.records_read == 60
     # Each version's own records in the replay, and those that were looked at for their ways.
@@ -319,7 +319,7 @@ def test_a_function_that_fails_in_the_sieve_is_left_to_the_rules() -> None:
         return counted(flights(builder).filter(lambda key, value: value["no such field"] > 0))
 
     with pytest.raises(ProcessingError, match="no such field"):
-        explain_from(
+        explain(
             [("UA",)], version(1, failing), version(2, zero_for_cancelled), MemoryLog(SOME), Comparator()
         )
 
@@ -359,7 +359,7 @@ def test_a_part_of_a_key_may_be_a_list() -> None:
 
         return version(1 if is_whole else 2, build, ("carrier", "route"))
 
-    (found,) = explain_from([("AA", ["LAX"])], routes(True), routes(False), MemoryLog(SOME), Comparator())
+    (found,) = explain([("AA", ["LAX"])], routes(True), routes(False), MemoryLog(SOME), Comparator())
     assert found.is_explained
     assert (found.old_records, found.new_records) == (30, 24)
     assert Explanation.from_json(json.loads(json.dumps(found.to_json()))).key == ("AA", ["LAX"])
@@ -371,7 +371,7 @@ def test_keys_that_python_takes_for_each_other_are_explained_each() -> None:
 
     records = [flight(0, "AA", 1), flight(1, "AA", True), flight(2, "AA", True)]
     sides = version(1, build, "delay"), version(2, build, "delay")
-    found = explain_from([(1,), (True,)], *sides, MemoryLog(records), Comparator())
+    found = explain([(1,), (True,)], *sides, MemoryLog(records), Comparator())
     assert [one.old_row for one in found] == [{"value": 1}, {"value": 2}]
 
 
@@ -381,5 +381,5 @@ def test_a_key_of_no_window_is_a_row_that_is_not_there() -> None:
         return grouped.windowed_by(TimeWindows.of_size(60_000)).count()
 
     sides = (version(number, build) for number in (1, 2))
-    (found,) = explain_from([("AA", [0], [1])], *sides, MemoryLog(SOME), Comparator())
+    (found,) = explain([("AA", [0], [1])], *sides, MemoryLog(SOME), Comparator())
     assert found.old_row is None

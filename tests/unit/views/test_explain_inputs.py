@@ -15,6 +15,7 @@ from suiro.errors import DataLossError, UsageError
 from suiro.lineage import Inputs
 from suiro.protocol.records import Record, encode_batch
 from suiro.streams import StreamsBuilder, serdes
+from suiro.views.analysis.compare.values import Comparator
 from suiro.views.analysis.explain.replay import Side
 from suiro.views.analysis.explain.rows import explain
 from suiro.views.definition import RowCodec, topology_of, view
@@ -101,7 +102,7 @@ def test_a_row_is_explained_from_the_log(flights: Any) -> None:
     client, topic = flights
     ends = {**{(topic, partition): end for partition, end in ENDS.items()}, (f"{topic}.names", 0): 1}
     sides = version(1, topic, keeps_all=True), version(2, topic, keeps_all=False)
-    (found,) = explain([("AA",)], *sides, client, ends)
+    (found,) = explain([("AA",)], *sides, Inputs(client, ends), Comparator())
     assert found.is_explained
     american = [[delay, "American"] for delay in (1, None, 9, 4)]
     assert found.old_row == {"value": american}
@@ -127,7 +128,7 @@ def test_more_records_than_memory_holds_are_not_explained(
     sides = version(1, topic, keeps_all=True), version(2, topic, keeps_all=False)
     ends = {**{(topic, partition): end for partition, end in ENDS.items()}, (f"{topic}.names", 0): 1}
     with pytest.raises(UsageError, match="more than 2 records may belong to these rows of version 1"):
-        explain([("AA",)], *sides, client, ends)
+        explain([("AA",)], *sides, Inputs(client, ends), Comparator())
 
 
 def test_headers_count_among_what_memory_holds(flights: Any, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -139,7 +140,7 @@ def test_headers_count_among_what_memory_holds(flights: Any, monkeypatch: pytest
     sides = version(1, topic, keeps_all=True), version(2, topic, keeps_all=False)
     ends = {(topic, 0): 3, (topic, 1): 3, (f"{topic}.names", 0): 1}
     with pytest.raises(UsageError, match="records may belong to these rows of version 1"):
-        explain([("AA",)], *sides, client, ends)
+        explain([("AA",)], *sides, Inputs(client, ends), Comparator())
 
 
 def test_what_retention_has_taken_cannot_be_explained(suiro_node: Any) -> None:
@@ -161,6 +162,6 @@ def test_what_retention_has_taken_cannot_be_explained(suiro_node: Any) -> None:
                 [("AA",)],
                 version(1, topic, keeps_all=True),
                 version(2, topic, keeps_all=False),
-                client,
-                {(topic, 0): 2},
+                Inputs(client, {(topic, 0): 2}),
+                Comparator(),
             )

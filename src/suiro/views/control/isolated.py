@@ -127,7 +127,9 @@ def _explain(given: Mapping[str, Any]) -> Any:
 def _explained(given: Mapping[str, Any]) -> Any:
     """Of `keys`, or of a few examples for each group of a `comparison`."""
     from suiro.client import Client
+    from suiro.lineage import Inputs
     from suiro.views.analysis.compare.comparison import Comparison
+    from suiro.views.analysis.compare.values import Comparator
     from suiro.views.analysis.explain.differences import explain_differences
     from suiro.views.analysis.explain.rows import explain
 
@@ -141,12 +143,11 @@ def _explained(given: Mapping[str, Any]) -> Any:
             old_cut, new_cut = comparison.old_cut, comparison.new_cut
             shown = list(comparison.example_keys())
         sides = _side(given["old"], old, shown, old_cut), _side(given["new"], new, shown, new_cut)
-    inputs = {**old_cut.inputs, **new_cut.inputs}
     with Client(given["bootstrap_servers"], settings=given["client_settings"]) as client:
+        log = Inputs(client, {**old_cut.inputs, **new_cut.inputs})
         if comparison is not None and not keys:
-            return explain_differences(comparison, *sides, client, inputs)
-        ignored = tuple(given["ignored"])
-        return explain(keys, *sides, client, inputs, tolerances=given["tolerances"], ignored=ignored)
+            return explain_differences(comparison, *sides, log)
+        return explain(keys, *sides, log, Comparator.of(given["tolerances"], given["ignored"]))
 
 
 def _loaded(code_file: str, entry: str) -> Any:

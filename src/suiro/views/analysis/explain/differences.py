@@ -7,19 +7,16 @@ versions diverge at the same kind of record have the same cause.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from suiro.client import Client
-from suiro.foundation.types import TopicPartition
-from suiro.lineage import Inputs, Log
+from suiro.lineage import Log
 from suiro.views.analysis.compare.comparison import PATTERNS_EXPLAINED, Comparison
 from suiro.views.analysis.compare.text import key_text, rows_text, share_text
 from suiro.views.analysis.compare.values import Comparator
 from suiro.views.analysis.explain.replay import Key, Side
 from suiro.views.analysis.explain.result import Explanation
-from suiro.views.analysis.explain.rows import explain_from
+from suiro.views.analysis.explain.rows import explain
 from suiro.views.analysis.explain.text import place_text
 
 
@@ -71,18 +68,11 @@ class Explained:
         return asdict(self)
 
 
-def explain_differences(
-    comparison: Comparison, old: Side, new: Side, client: Client, inputs: Mapping[TopicPartition, int]
-) -> Explained:
-    """`inputs`: those of the comparison's cut. The sides should have the rows of `comparison.example_keys()`."""
-    return explain_comparison(comparison, old, new, Inputs(client, inputs))
-
-
-def explain_comparison(comparison: Comparison, old: Side, new: Side, log: Log) -> Explained:
+def explain_differences(comparison: Comparison, old: Side, new: Side, log: Log) -> Explained:
+    """`log` ends at the comparison's cut. The sides should have the rows of `comparison.example_keys()`."""
     comparator = Comparator.of(comparison.tolerances, comparison.ignored)
-    found = {
-        _name(each.key): each for each in explain_from(comparison.example_keys(), old, new, log, comparator)
-    }
+    explanations = explain(comparison.example_keys(), old, new, log, comparator)
+    found = {_name(each.key): each for each in explanations}
     groups = [
         (pattern.rows, [example.key for example in pattern.examples])
         for pattern in comparison.patterns[:PATTERNS_EXPLAINED]

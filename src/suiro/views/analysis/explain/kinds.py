@@ -14,9 +14,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from suiro.lineage import Place
-from suiro.views.analysis.compare.values import ABSENT, is_number
+from suiro.views.analysis.compare.values import ABSENT, Columns, is_number
 
-Columns = Mapping[str, Any]
 CHANCE = 0.02
 """Means of two versions may move by the same now and then: no more often than this."""
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import repeat
-from typing import Any, Protocol
+from typing import Any
 
 from suiro.errors import UsageError
 from suiro.lineage import (
@@ -31,6 +31,7 @@ from suiro.streams.records import Record, Windowed
 from suiro.streams.serdes import natural
 from suiro.streams.topology.nodes import Node, Sink
 from suiro.streams.topology.topology import Topology
+from suiro.views.definition import RowCodec
 from suiro.views.store.places import place_of
 
 OUTPUT = "view-output"
@@ -61,16 +62,6 @@ class RowKey(tuple[Any, ...]):
         return not self == other
 
 
-class Codec(Protocol):
-    """`RowCodec`."""
-
-    @property
-    def key(self) -> tuple[str, ...]: ...
-    def decode(
-        self, keys: Sequence[bytes], values: Sequence[bytes | None]
-    ) -> tuple[list[Key], list[str | None]]: ...
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Side:
     """A version, as it is to be explained. `rows`: what its store has for keys, JSON or None; what was made once more
@@ -78,7 +69,7 @@ class Side:
 
     version: int
     topology: Topology
-    codec: Codec
+    codec: RowCodec
     rows: Mapping[Key, str | None] = field(default_factory=dict)
     settings: TaskSettings | None = None
     on_deserialization_error: str = "fail"

@@ -11,23 +11,19 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Literal
 
-from suiro.client import Client
 from suiro.errors import UsageError
-from suiro.foundation.types import TopicPartition
-from suiro.lineage import InputRecord, Inputs, Log, Place, source_of
+from suiro.lineage import InputRecord, Log, Place, source_of
 from suiro.streams.operators.context import TaskSettings
 from suiro.streams.serdes.block_forms import decode_rows
 from suiro.streams.topology.nodes import Source
 from suiro.streams.topology.topology import Topology
-from suiro.views.analysis.compare.values import ABSENT, Comparator, Tolerance, columns_of, plain
+from suiro.views.analysis.compare.values import ABSENT, Columns, Comparator, columns_of, is_number, plain
 from suiro.views.analysis.explain.kinds import Group, RowEffect, Sorted, sort_records
 from suiro.views.analysis.explain.path import Path, Stop, parted, paths_of, shown
 from suiro.views.analysis.explain.replay import Key, Replay, RowKey, Side, Traced, replay, reproduces
 from suiro.views.analysis.explain.result import Decided, Explanation, Kind, Turn
 from suiro.views.analysis.explain.traits import traits_of
 from suiro.views.definition import RowCodec, VersionSpec
-
-Columns = Mapping[str, Any]
 
 EXAMPLES = 3
 KINDS = 6
@@ -37,7 +33,7 @@ COLUMNS_SHOWN = 6
 
 
 def side_of(spec: VersionSpec, topology: Topology, rows: Mapping[Key, str | None] | None = None) -> Side:
-    """`topology`: of `topology_of`, bound to the version's registry. `rows`: what its store has, as of the cut."""
+    """`topology`: from `spec.topology_of`. `rows`: the rows in the version's store, as of the cut."""
     return Side(
         version=spec.version,
         topology=topology,
@@ -51,23 +47,8 @@ def side_of(spec: VersionSpec, topology: Topology, rows: Mapping[Key, str | None
     )
 
 
-def explain(
-    keys: Sequence[Key],
-    old: Side,
-    new: Side,
-    client: Client,
-    inputs: Mapping[TopicPartition, int],
-    *,
-    tolerances: Mapping[str, Tolerance | float | str] | None = None,
-    ignored: Iterable[str] = (),
-) -> list[Explanation]:
-    """Of several keys in one pass over the log. `inputs`: of the cut that both versions' rows reflect."""
-    return explain_from(keys, old, new, Inputs(client, inputs), Comparator.of(tolerances, ignored))
-
-
-def explain_from(
-    keys: Sequence[Key], old: Side, new: Side, log: Log, comparator: Comparator
-) -> list[Explanation]:
+def explain(keys: Sequence[Key], old: Side, new: Side, log: Log, comparator: Comparator) -> list[Explanation]:
+    """Explains several keys in one pass over the log. `log` ends at the cut that both versions' rows reflect."""
     if old.codec.key != new.codec.key:
         raise UsageError(
             f"version {old.version} has the key ({', '.join(old.codec.key)}), version {new.version} has "
@@ -88,7 +69,7 @@ def explain_from(
 
 
 def _made_again(side: Side, keys: Sequence[Key], log: Log, records: dict[Place, InputRecord]) -> Replay:
-    """Without the records of other keys, if the outcome is as it must be; else with all."""
+    """Replays without the records of other keys. If the rows are not those of the store then, replays all records."""
     found = replay(side, keys, log, records)
     if found.is_filtered:
         checked = [key for key in keys if key in side.rows]
@@ -109,7 +90,7 @@ def _row_text(side: Side, traced: Traced) -> str | None:
 
 
 class _Case:
-    """One key."""
+    """The explanation of one key."""
 
     def __init__(
         self,
@@ -120,6 +101,7 @@ class _Case:
         comparator: Comparator,
     ) -> None:
         self._key = key
+        self._runs = runs
         self._old, self._new = runs
         self._records = records
         self._log = log
@@ -128,7 +110,7 @@ class _Case:
 
     def explained(self) -> Explanation:
         old, new = self._old.traced[self._key], self._new.traced[self._key]
-        rows = [_row_text(run.side, run.traced[self._key]) for run in (self._old, self._new)]
+        rows = [_row_text(run.side, run.traced[self._key]) for run in self._runs]
         before, after = columns_of(rows[0]), columns_of(rows[1])
         differences = tuple(self._comparator.differences(before, after))
         named, is_proven = self._named()
@@ -143,7 +125,7 @@ class _Case:
         chosen = list(dict.fromkeys(p for group in sides.groups[:KINDS] for p in group.places[:EXAMPLES]))
         if first is not None and first not in chosen:
             chosen.append(first)
-        paths = [self._paths(run, chosen, named) for run in (self._old, self._new)]
+        paths = [self._paths(run, chosen, named) for run in self._runs]
         decided = {place: self._decided(place, numbers[place], row_effects, paths) for place in chosen}
         return Explanation(
             key=self._key,
@@ -173,25 +155,22 @@ class _Case:
     # -- which records -----------------------------------------------------------------------------------
 
     def _named(self) -> tuple[list[Place], bool]:
-        """The fewest records that are known to make both rows, out of a few tries."""
+        """Returns the first of the candidates that makes both rows, and whether there is one; else the last."""
         for places in self._candidates():
             found = self._in_order(place for place in places if place in self._records)
-            if all(self._is_enough(run, found) for run in (self._old, self._new)):
+            if all(self._is_enough(run, found) for run in self._runs):
                 return found, True
         return found, False
 
     def _candidates(self) -> Iterator[set[Place]]:
+        """Yields sets of records, the smallest first."""
         old, new = self._old.traced[self._key], self._new.traced[self._key]
-        last = {
-            traced.steps[-1].place
-            for traced in (old, new)
-            if traced.steps and traced.steps[-1].place is not None
-        }
         if all(len(traced.steps) > 1 for traced in (old, new)):
+            last = {traced.steps[-1].place for traced in (old, new)}
             yield {place for place in last if place is not None}
         yield old.sources() | new.sources()
         waited = old.sources(with_triggers=True) | new.sources(with_triggers=True)
-        for run in (self._old, self._new):
+        for run in self._runs:
             waited |= {run.after[place] for place in waited if place in run.after}
         yield waited
         yield set(self._records)
@@ -204,7 +183,7 @@ class _Case:
         return reproduces(run.side, self._key, traced.row, theirs)
 
     def _of_side(self, run: Replay, places: Iterable[Place]) -> list[Place]:
-        """Those that the version reads, in its own order."""
+        """Returns the records that the version reads, in its own order."""
         topics = set(run.side.topology.source_topics)
         found = [place for place in places if place[0] in topics]
         return sorted(found, key=lambda place: self._order_of(run, place))
@@ -225,7 +204,7 @@ class _Case:
         return self._interleaved(self._of_side(self._old, found), self._of_side(self._new, found))
 
     def _interleaved(self, old: Sequence[Place], new: Sequence[Place]) -> list[Place]:
-        """One order out of two that may have only some records in common: each its own as far as they allow it."""
+        """Merges two orders that may have only some records in common. Keeps each order as far as the other allows."""
         shared = set(old) & set(new)
         found: dict[Place, None] = {}
         i = j = 0
@@ -248,7 +227,8 @@ class _Case:
     def _row_effects(
         self, run: Replay, named: set[Place], rows_after: dict[Place, Columns]
     ) -> dict[Place, RowEffect]:
-        """What each record did to the row and the aggregate behind it; into `rows_after`, the row alone."""
+        """Returns the effect of each record on the row and the aggregate behind it. Puts the row after it, without the
+        aggregate, into `rows_after`."""
         traced, side = run.traced[self._key], run.side
         if traced.key_bytes is None:
             return {}
@@ -269,7 +249,7 @@ class _Case:
     def _parting(
         self, named: Sequence[Place], rows_after: tuple[Mapping[Place, Columns], Mapping[Place, Columns]]
     ) -> Place | None:
-        """The first record after which the rows differ."""
+        """Returns the first record after which the rows differ."""
         rows: list[Columns] = [{}, {}]
         for place in named:
             acted = False
@@ -334,7 +314,7 @@ class _Case:
         )
 
     def _values(self, topic: str, places: Sequence[Place]) -> list[Any]:
-        """Of records of one topic."""
+        """Returns the values of records of one topic."""
         node = source_of(self._old.side.topology, topic) or source_of(self._new.side.topology, topic)
         if node is None or not isinstance(node.operator, Source):
             return [self._value(place) for place in places]
@@ -355,7 +335,7 @@ class _Case:
     def _decoded(self, record: InputRecord, part: str, data: bytes | None) -> Any:
         if data is None:
             return None
-        for run in (self._old, self._new):
+        for run in self._runs:
             node = source_of(run.side.topology, record.topic)
             if node is not None and isinstance(node.operator, Source):
                 try:
@@ -367,24 +347,24 @@ class _Case:
     def _matches_store(self, rows: Sequence[str | None]) -> bool | None:
         asked = [
             columns_of(text) == columns_of(run.side.rows[self._key])
-            for run, text in zip((self._old, self._new), rows, strict=True)
+            for run, text in zip(self._runs, rows, strict=True)
             if self._key in run.side.rows
         ]
         return all(asked) if asked else None
 
 
 class _States:
-    """Aggregates behind a row, as columns: what they have and the row has not."""
+    """The aggregates behind a row, as additional columns."""
 
     def __init__(self, side: Side) -> None:
         self._specs: dict[str, Any] = {spec.name: spec for spec in side.topology.stores}
         self._last: tuple[str, bytes, Any] = ("", b"", None)
-        """What was read last: the row after a record is the one before the next."""
+        """The last value read. The aggregate after a record is the one before the next."""
 
     def columns(
         self, state: tuple[str, bytes | None, bytes | None] | None, index: Literal[1, 2], row: Columns
     ) -> Columns:
-        """Those of the row too; where names are the same, the row's."""
+        """Returns the columns of the aggregate and the row. If both have a name, the row's value counts."""
         if state is None:
             return row
         data, spec = state[index], self._specs.get(state[0])
@@ -404,7 +384,7 @@ class _States:
 
 
 def _reads(side: Side) -> tuple[Any, ...]:
-    """What the order of a version's input depends on."""
+    """The topics and timestamps that the order of a version's input depends on."""
     sources = [node.operator for node in side.topology.nodes if isinstance(node.operator, Source)]
     return tuple(sorted((topic, repr(each.timestamp)) for each in sources for topic in each.topics))
 
@@ -413,7 +393,7 @@ def _turn(effect: RowEffect | None, at: Stop | None, path: Path) -> Turn:
     if effect is None or not effect.changes:
         return Turn(changed=False, columns={}, at=at, dropped=path.dropped)
     rest = [
-        column for column in effect.after if column not in effect.changes and _is_figure(effect.after[column])
+        column for column in effect.after if column not in effect.changes and is_number(effect.after[column])
     ]
     names = [*effect.changes, *rest][:COLUMNS_SHOWN]
     columns = {
@@ -421,7 +401,3 @@ def _turn(effect: RowEffect | None, at: Stop | None, path: Path) -> Turn:
         for name in names
     }
     return Turn(changed=True, columns=columns, at=at, dropped=path.dropped)
-
-
-def _is_figure(value: Any) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool)
