@@ -1,19 +1,21 @@
-"""For tests of users: a node that is there for the length of a `with`, or of a test.
+"""For the tests of users: a node that runs for the length of a `with`, or of a test.
 
     from suiro.testing import node
 
     with node() as log:
         producer = Producer({"bootstrap.servers": log.bootstrap_servers})
 
-In pytest the same is the fixture `node` (`suiro.testing.pytest`, registered by the package). Topologies are tested
-without any log by `TopologyTestDriver`.
+In pytest, the fixture `node` does the same (`suiro.testing.pytest`, which the package registers).
+`TopologyTestDriver` tests topologies without a log.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from suiro.extras import on_first_use
 
 if TYPE_CHECKING:
     from suiro.testing.batch_cuts import BatchesDifferError
@@ -23,17 +25,10 @@ if TYPE_CHECKING:
 __all__ = ["BatchesDifferError", "TopologyTestDriver", "node"]
 
 
-def __getattr__(name: str) -> Any:
-    # The package is a pytest plugin: what it does not need at every start is imported when asked for.
-    if name == "TopologyTestDriver":
-        from suiro.testing.topology_test_driver import TopologyTestDriver
-
-        return TopologyTestDriver
-    if name == "BatchesDifferError":
-        from suiro.testing.batch_cuts import BatchesDifferError
-
-        return BatchesDifferError
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+# The package is a pytest plugin, and pytest imports it at every start.
+__getattr__ = on_first_use(
+    __name__, {"batch_cuts": "BatchesDifferError", "topology_test_driver": "TopologyTestDriver"}
+)
 
 
 class node:

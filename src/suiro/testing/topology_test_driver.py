@@ -160,11 +160,6 @@ class TopologyTestDriver:
             raise UsageError(f"store {name!r} is a {store.spec.kind} store, not a {kinds[0]} store")
         return store
 
-    def _pipe(
-        self, topic: str, timestamp_ms: int, key: bytes | None, value: bytes | None, headers: Headers
-    ) -> None:
-        self._interpreter.pipe(topic, timestamp_ms, key, value, headers)
-
     def _queue(self, topic: str) -> deque[Emitted]:
         outputs = self._interpreter.outputs
         while outputs:
@@ -190,12 +185,10 @@ class TestInputTopic:
         """Without a timestamp, the last one given (`advance_time` moves it)."""
         if timestamp_ms is not None:
             self._timestamp_ms = timestamp_ms
-        self._driver._pipe(
-            self._topic,
-            self._timestamp_ms,
+        self.pipe_raw(
             None if key is None else self._key.serialize(self._topic, key),
             None if value is None else self._value.serialize(self._topic, value),
-            tuple(headers),
+            headers=headers,
         )
 
     def pipe_key_value_list(self, pairs: Iterable[tuple[Any, Any]]) -> None:
@@ -208,7 +201,8 @@ class TestInputTopic:
         """Bytes as they may lie in the topic, also such as the source's serdes cannot read."""
         if timestamp_ms is not None:
             self._timestamp_ms = timestamp_ms
-        self._driver._pipe(self._topic, self._timestamp_ms, key, value, tuple(headers))
+        interpreter = self._driver._interpreter
+        interpreter.pipe(self._topic, self._timestamp_ms, key, value, tuple(headers))
 
     def advance_time(self, by: str | int) -> None:
         self._timestamp_ms += milliseconds(by, what="advance_time")

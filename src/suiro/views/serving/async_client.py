@@ -13,7 +13,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Mapping
 from contextlib import aclosing
-from types import TracebackType
 from typing import Any, Self
 
 import httpx
@@ -47,9 +46,7 @@ class AsyncViews:
     async def __aenter__(self) -> Self:
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *exc_info: object) -> None:
         await self.close()
 
     async def get(self, view: str, *key: Any, **options: Any) -> dict[str, Any]:
@@ -65,8 +62,8 @@ class AsyncViews:
     async def changes(
         self, view: str, *, after: str | int | None = None, **options: Any
     ) -> AsyncIterator[dict[str, Any]]:
-        """As `Views.changes`. Who leaves the loop before its end closes the iterator (`contextlib.aclosing`), and with
-        it the connection; a task that is cancelled does so by itself."""
+        """As `Views.changes`. If you leave the loop early, close the iterator (`contextlib.aclosing`), which closes the
+        connection. A task that is cancelled does so by itself."""
         following = Following(after)
         while True:
             try:

@@ -13,7 +13,6 @@ from __future__ import annotations
 import base64
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Self
 
 import httpx
@@ -36,7 +35,7 @@ from suiro.views.state import UnknownViewError
 
 
 class Views:
-    """`caller` is who reads, for a shift: the same caller is always on the same side. Thread-safe; close it."""
+    """`caller`: who reads. During a shift, the version that answers depends on it. Thread-safe. Close it at the end."""
 
     def __init__(
         self,
@@ -57,35 +56,32 @@ class Views:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *exc_info: object) -> None:
         self.close()
 
     # -- reading -------------------------------------------------------------------------------------------------
 
     def get(self, view: str, *key: Any, **options: Any) -> dict[str, Any]:
-        """One row, under "row", None where there is none; with the version that answered and the offsets it reflects.
+        """Returns the row under "row", None if there is none, with the version that answered and its input offsets.
 
         Options: `as_of` (a time, "cut:N" or "topic:partition:offset,..."), `min_offset` ("topic:partition:offset,...":
-        waits until the view reflects it), `timeout_ms` of that, `version`.
+        waits until the view reflects it), `timeout_ms` of that wait, `version`.
         """
-        answer: dict[str, Any] = self._read(row_path(view, key), options)
-        return answer
+        return self._read(row_path(view, key), options)
 
     def rows(self, view: str, **options: Any) -> dict[str, Any]:
-        """A page of rows, in order of key, under "rows"; "next" is the `after` of the next page.
+        """Returns a page of rows by key under "rows". Pass its "next" as `after` to get the next page.
 
         Options: `from_`, `to`, `prefix`, `where` (a list of "column:operator:value"), `search`, `limit`, `after`, and
         those of `get`.
         """
-        answer: dict[str, Any] = self._read(f"/views/{view}/rows", options)
-        return answer
+        return self._read(f"/views/{view}/rows", options)
 
     def changes(
         self, view: str, *, after: str | int | None = None, **options: Any
     ) -> Iterator[dict[str, Any]]:
-        """Changes from now on, or from after that cut, as they come; goes on by itself where the connection broke."""
+        """Yields changes as they come: from now on, or after the cut `after`. Continues by itself when the connection
+        breaks."""
         following = Following(after)
         while True:
             try:
@@ -106,12 +102,11 @@ class Views:
                 sleep_s(following.pause_s())
 
     def topic(self, view: str, **options: Any) -> dict[str, Any]:
-        """Under "topic" the output topic of the version that answers this caller, or of `version`. A view's name is the
-        alias of its versions' topics: ask again where the routing may have changed."""
-        answer: dict[str, Any] = self._read(f"/views/{view}/topic", options)
-        return answer
+        """Returns, under "topic", the output topic of the version that answers this caller, or of `version`. Ask again
+        when the routing may have changed."""
+        return self._read(f"/views/{view}/topic", options)
 
-    def _read(self, path: str, options: Mapping[str, Any]) -> Any:
+    def _read(self, path: str, options: Mapping[str, Any]) -> dict[str, Any]:
         attempts = Attempts(self.url, self._timeout_s)
         while True:
             answer: httpx.Response | httpx.TransportError
@@ -120,7 +115,8 @@ class Views:
             except httpx.TransportError as error:
                 answer = error
             if isinstance(answer, httpx.Response) and attempts.is_last(answer):
-                return said(answer)
+                found: dict[str, Any] = said(answer)
+                return found
             sleep_s(attempts.pause_s(answer))
 
     # -- looking -------------------------------------------------------------------------------------------------
@@ -151,8 +147,8 @@ class Views:
         registry: str | None = None,
         throttle: int | None = None,
     ) -> dict[str, Any]:
-        """`app`: "path/app.py:function". The file and the modules it imports from beside it are sent to the host.
-        Returns when the version is being built; "deployed" is its number."""
+        """Sends the file and the modules beside it that it imports to the host. `app`: "path/app.py:function". Returns
+        once the version is being built. "deployed" is its number."""
         from suiro.views.pipeline.archive import archive_of
 
         path, _, function = app.rpartition(":")
@@ -172,7 +168,8 @@ class Views:
         return self._do("/views", made)
 
     def wait_until_built(self, view: str, version: int, *, timeout_s: float | None = None) -> dict[str, Any]:
-        """Its status once it is ready; raises `UsageError` if it failed, `TransientError` after the time."""
+        """Returns the view's status once the version is ready. Raises `UsageError` if it failed, and `TransientError`
+        after the timeout."""
         deadline = None if timeout_s is None else monotonic_s() + timeout_s
         while True:
             status = self.status(view)
@@ -202,8 +199,8 @@ class Views:
         ignored: Sequence[str] = (),
         timeout_ms: int | None = None,
     ) -> dict[str, Any]:
-        """ "result", "share" of rows that differ, and "text" to read; kept by the host under its "id". After the time
-        (None: an hour), or where this process ends before, the host ends the work too."""
+        """Returns the "result", the "share" of rows that differ, and a "text" to read. The host keeps the result under
+        its "id". The host ends the work after the timeout (None: an hour), or when this process ends."""
         return self._do(
             f"/views/{view}/compare",
             {
@@ -224,7 +221,8 @@ class Views:
         full: bool = False,
         timeout_ms: int | None = None,
     ) -> dict[str, Any]:
-        """Why these rows differ; without keys: examples of each group of the last comparison. Time as in `compare`."""
+        """Explains why these rows differ; without keys, examples of each pattern of the last comparison. The timeout is
+        that of `compare`."""
         return self._do(
             f"/views/{view}/explain",
             {
@@ -244,7 +242,7 @@ class Views:
         guards: Mapping[str, float] | None = None,
         max_lag_ms: int | None = None,
     ) -> dict[str, Any]:
-        """So many percent of the callers move to the candidate; of several the host takes one after another."""
+        """Moves so many percent of the callers to the candidate. The host takes several steps one after the other."""
         return self._do(
             f"/views/{view}/shift",
             {
@@ -262,7 +260,7 @@ class Views:
         return self._do(f"/views/{view}/forward", {"max_lag_ms": max_lag_ms})
 
     def retire(self, view: str, version: int, *, yes: bool, last: bool = False) -> dict[str, Any]:
-        """Cannot be undone, and is done only with `yes=True`."""
+        """Deletes a version. Requires `yes=True`, because it cannot be undone."""
         return self._do(f"/views/{view}/retire", {"version": version, "yes": yes, "last": last})
 
     def throttle(self, view: str, records_per_second: int | None) -> dict[str, Any]:
