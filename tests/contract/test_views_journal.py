@@ -173,6 +173,12 @@ def test_comparisons_are_kept_and_the_oldest_forgotten(
     assert start().comparisons("delays") == {"c1": {"equal": 1}, "c2": {"equal": 2}}
 
 
+def test_a_comparison_of_rows_with_half_of_a_surrogate_pair_is_kept(start: Callable[..., Journal]) -> None:
+    found = {"examples": ["\ud800", "\u00e9"]}
+    start().keep_comparison("delays", "c", found)
+    assert start().comparisons("delays") == {"c": found}
+
+
 def test_of_a_history_the_last_events_are_kept(
     start: Callable[..., Journal], monkeypatch: pytest.MonkeyPatch
 ) -> None:

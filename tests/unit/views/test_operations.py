@@ -145,6 +145,12 @@ def test_errors(
         views.rollback("delays")
 
 
+def test_values_that_utf_8_or_json_do_not_have_are_answered(views: Views, host: Told) -> None:
+    """Rows have half of a surrogate pair, aggregates infinities. The answer was made, and could not be sent."""
+    host.compare = lambda *_, **__: {"half": "\ud800", "text": "\u00e9", "large": [float("inf")]}  # type: ignore[attr-defined]
+    assert views.compare("delays") == {"half": "\ud800", "text": "\u00e9", "large": [None]}
+
+
 def test_what_nobody_waits_for_is_ended(host: Told, url: str) -> None:
     """Ctrl-C closes the connection; a comparison would go on for an hour."""
     begun, ended = threading.Event(), threading.Event()

@@ -230,6 +230,21 @@ def test_any_text_is_a_key(http: httpx.Client, router: TwoVersions, carrier: str
         }
 
 
+def test_half_of_a_surrogate_pair_in_a_key_is_answered_as_its_escape(
+    http: httpx.Client, router: TwoVersions
+) -> None:
+    """UTF-8 does not have it: one such key spoiled every page that it was on, and ended every stream of changes."""
+    half = ("\ud800 \u00e9", 1)
+    router.followed[1].apply(0, {})
+    with Events(http) as events:
+        events.next()
+        router.followed[1].apply(1, {half: {"n": 1}, UA: {"n": 2}})
+        assert [change["key"]["carrier"] for change in events.next()[1]["changes"]] == ["UA", half[0]]
+    answer = http.get("/views/flights/rows")
+    assert [row["key"]["carrier"] for row in ok(answer)["rows"]] == ["UA", half[0]]
+    assert "\\ud800 \u00e9" in answer.text
+
+
 def test_a_young_or_broken_version_says_try_again(http: httpx.Client, router: TwoVersions) -> None:
     assert "no rows to show yet" in refused(http.get("/views/flights/rows/UA/1"), 503)
     assert "no rows to show yet" in refused(http.get("/views/flights/changes"), 503)

@@ -23,6 +23,7 @@ from suiro.foundation.answering import answer, answered
 from suiro.views.control.limit import Limit
 from suiro.views.cpus import apart
 from suiro.views.cuts import Cut
+from suiro.views.store.json_text import encodable
 
 LOOK_S = 0.5
 POLL_S = 0.1
@@ -106,7 +107,7 @@ def _compare(given: Mapping[str, Any]) -> Any:
             tolerances=given["tolerances"],
             ignored=tuple(given["ignored"]),
         )
-        return {"result": found.to_json(), "text": text_of(found), "share": found.share}
+        return {"result": found.to_json(), "text": encodable(text_of(found)), "share": found.share}
 
 
 def _explain(given: Mapping[str, Any]) -> Any:
@@ -119,9 +120,9 @@ def _explain(given: Mapping[str, Any]) -> Any:
     if isinstance(found, list):
         return {
             "explanations": [one.to_json() for one in found],
-            "text": "\n\n".join(text_of(one, full=given["full"]) for one in found),
+            "text": encodable("\n\n".join(text_of(one, full=given["full"]) for one in found)),
         }
-    return {**found.to_json(), "text": found.text()}
+    return {**found.to_json(), "text": encodable(found.text())}
 
 
 def _explained(given: Mapping[str, Any]) -> Any:

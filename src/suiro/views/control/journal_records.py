@@ -20,6 +20,7 @@ from typing import Any
 from suiro.protocol.records import Record
 from suiro.views.control.journal_keys import Signer, key_id_of
 from suiro.views.state import Event, View
+from suiro.views.store.json_text import encodable
 
 HOST_KEY, HEAD_KEY = "host", "head"
 SIGNATURE = "suiro.signature"
@@ -257,4 +258,4 @@ def comparison_record(view: str, comparison_id: str, result: Mapping[str, Any] |
 
 
 def as_bytes(value: Mapping[str, Any]) -> bytes:
-    return json.dumps(value, separators=(",", ":"), ensure_ascii=False).encode()
+    return encodable(json.dumps(value, separators=(",", ":"), ensure_ascii=False)).encode()

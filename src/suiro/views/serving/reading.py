@@ -19,6 +19,7 @@ from suiro.errors import UsageError
 from suiro.foundation.types import TopicPartition
 from suiro.views.cuts import Cut
 from suiro.views.store import Change, Row, Store
+from suiro.views.store.json_text import encodable
 
 _OFFSETS = re.compile(r"([A-Za-z0-9._-]+):([0-9]{1,9}):([0-9]{1,18})")
 _CUT = re.compile(r"cut:([0-9]{1,18})")
@@ -95,9 +96,9 @@ def head_text(view: str, version: int, cut: Cut) -> str:
 
 
 def row_text(columns: tuple[str, ...], row: Row | Change) -> str:
-    """The value goes in as the text that it is, byte for byte."""
+    """The value is the text that the store has, byte for byte."""
     key = json.dumps(dict(zip(columns, row.key, strict=True)), ensure_ascii=False, separators=(",", ":"))
-    return f'{{"key":{key},"value":{"null" if row.value is None else row.value}}}'
+    return f'{{"key":{encodable(key)},"value":{"null" if row.value is None else row.value}}}'
 
 
 def rows_text(columns: tuple[str, ...], rows: Iterable[Row]) -> str:
