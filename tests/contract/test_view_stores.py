@@ -14,12 +14,14 @@ from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
+import psycopg
 import pytest
 from support.pooler import pooled
 from support.postgres import Postgres
 from support.view_stores import Described, cut, opened
 
 from suiro.errors import TransientError, UsageError
+from suiro.foundation.postgres_network import NETWORK
 from suiro.views.cuts import Cut
 from suiro.views.store import (
     Condition,
@@ -617,6 +619,18 @@ def test_a_store_that_is_being_compared_is_dropped_later(
         freed.drop()
         with pytest.raises(StoreBrokenError):
             compared.rows()
+
+
+def test_a_connection_whose_network_goes_silent_ends(postgres: Postgres) -> None:
+    """A look-up waited for the answer of a server that was gone until TCP gave up, and the follower for ever."""
+    spec = Described(serve="postgres", view=f"v{uuid4().hex[:8]}")
+    dsn = psycopg.conninfo.make_conninfo(postgres.dsn, keepalives_idle=7)
+    with open_store(spec, dsn) as store, store._connect() as connection:  # type: ignore[attr-defined]
+        parameters = connection.info.get_parameters()
+    assert {name: int(parameters[name]) for name in NETWORK if name in parameters} == NETWORK | {
+        "connect_timeout": 10,
+        "keepalives_idle": 7,
+    }
 
 
 def test_who_reads_on_makes_no_file_where_one_was_dropped(tmp_path: Path) -> None:

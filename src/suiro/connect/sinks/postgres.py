@@ -28,10 +28,10 @@ from psycopg import sql
 
 from suiro.connect.connectors import About, SinkBatch, SinkRecord, check_expected
 from suiro.connect.datasets import postgres_table
-from suiro.connect.postgres_network import network_parameters
 from suiro.connect.values import plain_json
 from suiro.errors import TransientError, UsageError
 from suiro.foundation.nesting import parse_json
+from suiro.foundation.postgres_network import network_parameters
 from suiro.foundation.settings import SettingError, read_settings
 from suiro.foundation.types import TopicPartition
 from suiro.telemetry import Dataset

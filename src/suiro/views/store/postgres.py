@@ -19,6 +19,7 @@ import psycopg
 from psycopg import sql
 
 from suiro.errors import ConfigError, UsageError
+from suiro.foundation.postgres_network import network_parameters
 from suiro.views.store.conditions import Condition, SearchWord
 from suiro.views.store.json_text import canonical
 from suiro.views.store.rows import (
@@ -97,12 +98,13 @@ class PostgresStore(TableStore):
         `StoreUnavailableError`."""
         super().__init__(spec)
         try:
-            psycopg.conninfo.conninfo_to_dict(dsn)
+            given = psycopg.conninfo.conninfo_to_dict(dsn)
         except psycopg.Error as error:
             raise ConfigError(
                 f"the store of view {spec.view!r}: no connection string of Postgres: {str(error).strip()}"
             ) from None
         self._dsn = dsn
+        self._network = network_parameters(given) | {"connect_timeout": CONNECT_TIMEOUT_S}
         self.schema = schema_of(spec)
         self._in_schema = sql.SQL("SET LOCAL search_path TO {}").format(sql.Identifier(self.schema))
         self._begin = sql.SQL("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY; {}").format(self._in_schema)
@@ -115,8 +117,8 @@ class PostgresStore(TableStore):
             self._dsn,
             autocommit=True,
             prepare_threshold=None,
-            connect_timeout=CONNECT_TIMEOUT_S,
             application_name=f"suiro view {self.spec.view} v{self.spec.version}",
+            **self._network,
         )
 
     def _make(self) -> None:

@@ -12,8 +12,8 @@ import pytest
 from suiro.clock import SystemClock
 from suiro.connect.postgres.server.database import Database, connect_replication, parameters
 from suiro.connect.postgres.server.replication import Replication
-from suiro.connect.postgres_network import NETWORK, network_parameters
 from suiro.errors import BrokenConnectionError
+from suiro.foundation.postgres_network import NETWORK, network_parameters
 
 LEAST_S = 2
 """That libpq takes for a limit."""

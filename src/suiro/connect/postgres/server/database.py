@@ -19,8 +19,8 @@ import psycopg2.extras
 
 from suiro.connect.postgres.encoding.types import SESSION_SETTINGS
 from suiro.connect.postgres.server.lsn import parse_lsn
-from suiro.connect.postgres_network import network_parameters
 from suiro.errors import BrokenConnectionError, ConfigError, SuiroError, TransientError, UsageError
+from suiro.foundation.postgres_network import network_parameters
 
 OLDEST_VERSION = 140000
 SHARED_LOCK_TIMEOUT = "10s"  # of connections that share an exported snapshot

@@ -1,4 +1,5 @@
-"""What every connection to a Postgres has, so that none waits for ever when the network or the server goes silent."""
+"""The time limits of every connection to a Postgres, so that none waits for ever when the network or the server goes
+silent."""
 
 from __future__ import annotations
 
@@ -17,6 +18,7 @@ NETWORK: dict[str, int] = {
 
 
 def network_parameters(given: Mapping[str, object]) -> dict[str, Any]:
-    """Parameters of libpq. What the user gives (`given`: the parts of a DSN; the environment) stays as it is."""
+    """Returns parameters for libpq, without those that the user gives (`given`: the parts of a DSN) or the environment
+    has."""
     in_environment = {"connect_timeout"} if "PGCONNECT_TIMEOUT" in os.environ else set()
     return {name: value for name, value in NETWORK.items() if name not in in_environment | given.keys()}
