@@ -633,6 +633,18 @@ def test_a_connection_whose_network_goes_silent_ends(postgres: Postgres) -> None
     }
 
 
+def test_a_timeout_of_the_servers_own_is_over_by_itself(postgres: Postgres) -> None:
+    """It was told as a question that took too long, which ends the follower: after three, the version has failed."""
+    spec = Described(serve="postgres", view=f"v{uuid4().hex[:8]}")
+    dsn = psycopg.conninfo.make_conninfo(postgres.dsn, options="-c statement_timeout=200")
+    with open_store(spec, dsn) as store, psycopg.connect(postgres.dsn) as other:
+        other.execute(f"LOCK TABLE {store.schema}.meta")  # type: ignore[attr-defined]
+        with pytest.raises(StoreUnavailableError, match="statement timeout"):
+            store.apply(cut(0), [UA], [value(n=0)])
+        other.rollback()
+        assert store.apply(cut(0), [UA], [value(n=0)])
+
+
 def test_who_reads_on_makes_no_file_where_one_was_dropped(tmp_path: Path) -> None:
     """A read that is under way while its version is retired: what was freed stays so."""
     store = opened(Described(), tmp_path, None)

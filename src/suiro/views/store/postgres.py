@@ -173,7 +173,7 @@ class PostgresStore(TableStore):
                 yield self._writer
 
     @contextmanager
-    def _translated_errors(self) -> Iterator[None]:
+    def _translated_errors(self, *, limited: bool = False) -> Iterator[None]:
         name = f"the store of view {self.spec.view!r} in Postgres"
         try:
             yield
@@ -183,6 +183,8 @@ class PostgresStore(TableStore):
                 "itself"
             ) from error
         except psycopg.errors.QueryCanceled as error:
+            if not limited:  # by an administrator, or a timeout of the server
+                raise StoreUnavailableError(f"{name}: {_text(error)}") from error
             raise QuestionTooLargeError(
                 f"the question took longer than {QUESTION_LIMIT_MS // 1000} s: ask for a smaller range of keys"
             ) from error

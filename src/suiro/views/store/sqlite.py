@@ -171,7 +171,7 @@ class SqliteStore(TableStore):
                 raise
 
     @contextmanager
-    def _translated_errors(self) -> Iterator[None]:
+    def _translated_errors(self, *, limited: bool = False) -> Iterator[None]:
         try:
             yield
         except sqlite3.Error as error:

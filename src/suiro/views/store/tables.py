@@ -394,7 +394,7 @@ class TableStore(ABC):
     @contextmanager
     def _snapshot(self, *, limited: bool = False) -> Iterator[Read]:
         """Everything that is read inside is of one moment. `limited`: a question that takes too long fails."""
-        with self._translated_errors():
+        with self._translated_errors(limited=limited):
             connection = self._reader()
             try:
                 self._begin_reading(connection, limited)
@@ -420,7 +420,7 @@ class TableStore(ABC):
         connection.close()
 
     @abstractmethod
-    def _translated_errors(self) -> AbstractContextManager[None]:
+    def _translated_errors(self, *, limited: bool = False) -> AbstractContextManager[None]:
         """Turns the driver's errors into the errors of `rows`."""
 
     @abstractmethod
