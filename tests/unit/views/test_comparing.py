@@ -130,6 +130,34 @@ def test_who_waits_for_a_turn_waits_within_the_limit(
     assert compared.difference("flights", 1, 2) == 0.0
 
 
+@pytest.mark.usefixtures("meeting")
+def test_the_comparison_of_a_guard_does_not_wait_for_those_of_people(
+    compared: Comparing, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Theirs may take an hour each, and callers are on the candidate meanwhile."""
+    begun, go_on = threading.Semaphore(0), threading.Event()
+
+    def run(task: str, given: Any, *, limit: Limit) -> Any:
+        if threading.current_thread() in working:
+            begun.release()
+            go_on.wait(60)
+        return {"share": 0.25}
+
+    monkeypatch.setattr(comparing, "run_isolated", run)
+    working = [
+        threading.Thread(target=compared.compare, args=("flights",), kwargs={"who": "ada"})
+        for _ in range(comparing.HEAVY_AT_ONCE)
+    ]
+    for thread in working:
+        thread.start()
+    for _ in working:
+        assert begun.acquire(timeout=30)
+    assert compared.difference("flights", 1, 2) == 0.25
+    go_on.set()
+    for thread in working:
+        thread.join()
+
+
 @pytest.mark.parametrize("end", ["time", "caller"])
 def test_an_ended_task_leaves_no_process(monkeypatch: pytest.MonkeyPatch, end: str) -> None:
     """Its process waits for an input that never ends, as one that compares for an hour would."""

@@ -1,6 +1,7 @@
 """Compares and explains two versions of a view for the host: selects the versions and cuts, and keeps the results.
 
-The work runs in separate processes (`isolated`), two at a time: it needs memory, and reads have priority.
+The work runs in separate processes (`isolated`), two at a time: it needs memory, and reads have priority. Guards have a
+turn of their own, because callers are on the candidate while a guard waits.
 """
 
 from __future__ import annotations
@@ -22,14 +23,14 @@ from suiro.views.serving.served import Served
 from suiro.views.state import position_of
 
 COMMON_CUT_TIMEOUT_S = 30.0
-"""As long as this a comparison waits for a state as new as what is served; then any will do that both have."""
+"""The wait for a common cut that is as new as the served one. After that, any common cut will do."""
 TIMEOUT_S = 3_600.0
 POLL_S = 0.1
 HEAVY_AT_ONCE = 2
 
 
 class Comparing:
-    """`served(view, number)` gives a version that lives."""
+    """`served(view, number)` returns a version that lives."""
 
     def __init__(
         self,
@@ -45,7 +46,8 @@ class Comparing:
         self._served = served
         self._clock = clock
         self._stopping = stopping
-        self._heavy = threading.Semaphore(HEAVY_AT_ONCE)
+        self._turns = threading.Semaphore(HEAVY_AT_ONCE)
+        self._turns_of_guards = threading.Semaphore(1)
 
     def kept(self, view: str) -> dict[str, dict[str, Any]]:
         self._journal.view(view)
@@ -62,14 +64,15 @@ class Comparing:
         ignored: Sequence[str] = (),
         timeout_s: float = TIMEOUT_S,
         gone: threading.Event | None = None,
+        is_guard: bool = False,
     ) -> dict[str, Any]:
-        """Both versions at the newest offsets that both have; the result is kept in the journal. `gone`: set once the
-        caller does not wait for it any more."""
+        """Compares both versions at the newest offsets that both have, and keeps the result in the journal. `gone`: set
+        once the caller does not wait for it any more."""
         limit = self._limit("the comparison", timeout_s, gone)
         sides = self._sides(view, old, new)
         self._wait_for_common_cut(view, sides, limit)
         given = {**sides, "tolerances": dict(tolerances or {}), "ignored": list(ignored)}
-        with self._alone(limit):
+        with self._turn(limit, self._turns_of_guards if is_guard else self._turns):
             found = run_isolated("compare", given, limit=limit)
         specs = [sides[side]["spec"] for side in ("old", "new")]
         note = note_of({spec["version"]: tuple(spec["by_arrival"]) for spec in specs})
@@ -90,7 +93,8 @@ class Comparing:
         return made
 
     def difference(self, view: str, old: int, new: int) -> float:
-        share: float = self.compare(view, who="host", old=old, new=new)["share"]
+        """The share of rows that differ, for a guard."""
+        share: float = self.compare(view, who="host", old=old, new=new, is_guard=True)["share"]
         return share
 
     def explain(
@@ -104,7 +108,7 @@ class Comparing:
         timeout_s: float = TIMEOUT_S,
         gone: threading.Event | None = None,
     ) -> dict[str, Any]:
-        """Why rows differ: of these keys, or without any of examples of each group of the last comparison."""
+        """Explains why rows differ: the rows of these keys, or examples of each pattern of the last comparison."""
         limit = self._limit("the explanation", timeout_s, gone)
         sides = self._sides(view, old, new)
         numbers = sides["old"]["spec"]["version"], sides["new"]["spec"]["version"]
@@ -133,7 +137,7 @@ class Comparing:
             "bootstrap_servers": self._environment.bootstrap_servers,
             "client_settings": dict(self._environment.client_settings),
         }
-        with self._alone(limit):
+        with self._turn(limit, self._turns):
             found = run_isolated("explain", given, limit=limit)
         return {"view": view, "old": numbers[0], "new": numbers[1], **found}
 
@@ -166,17 +170,17 @@ class Comparing:
         )
 
     @contextmanager
-    def _alone(self, limit: Limit) -> Iterator[None]:
-        """Some at a time; who waits for the turn waits within its own limit."""
-        while not self._heavy.acquire(timeout=POLL_S):
+    def _turn(self, limit: Limit, turns: threading.Semaphore) -> Iterator[None]:
+        """Waits for a turn, within the limit."""
+        while not turns.acquire(timeout=POLL_S):
             limit.check(". Another comparison or explanation had not ended")
         try:
             yield
         finally:
-            self._heavy.release()
+            turns.release()
 
     def _wait_for_common_cut(self, view: str, sides: Mapping[str, Any], limit: Limit) -> None:
-        """Until both have a state in common that is as new as what is served now; after a while, any in common."""
+        """Waits for a common cut that is as new as the served one; after a while, for any common cut."""
         from suiro.views.store import Meeting, no_common_cut
 
         old = self._served(view, sides["old"]["spec"]["version"])

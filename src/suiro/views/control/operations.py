@@ -318,7 +318,7 @@ def _time(body: _Body, name: str) -> int | None:
     return time_ms
 
 
-def _timeout(body: _Body) -> dict[str, float]:
+def _timeout(body: _Body) -> dict[str, Any]:
     timeout_ms = body.take("timeout_ms", int)
     if timeout_ms is None:
         return {}
