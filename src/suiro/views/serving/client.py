@@ -277,7 +277,7 @@ class Views:
         timeout = httpx.Timeout(None, connect=self._timeout_s)
         try:
             answer = self._http.request(method, path, json=body, timeout=timeout)
-        except httpx.ConnectError as error:
+        except (httpx.ConnectError, httpx.ConnectTimeout) as error:
             raise TransientError(f"no host of views answers at {self.url}: {error}. {START_ONE}") from None
         except httpx.TransportError as error:
             raise TransientError(
