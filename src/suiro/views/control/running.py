@@ -155,9 +155,9 @@ class RunningVersion:
 
     @property
     def pipeline_status(self) -> PipelineStatus | None:
-        """What the pipeline says of itself; None while none runs."""
+        """The status that the pipeline reports; None while no pipeline runs."""
         child = self.pipeline.child
-        return child.status if isinstance(child, PipelineProcess) and child.is_alive else None
+        return child.status if child is not None and child.is_alive else None
 
     @property
     def jvm_status(self) -> dict[str, Any] | None:

@@ -35,7 +35,7 @@ class SharedJvm:
         self._settings = dict(settings)
         self._lock = threading.Lock()  # guards what follows
         self._users = 0
-        self._supervisor: Supervisor | None = None
+        self._supervisor: Supervisor[JvmProcess] | None = None
         self._joined: dict[str, JvmProcess] = {}
 
     @property
@@ -126,8 +126,7 @@ class SharedJvm:
     def _child(self) -> JvmProcess | None:
         with self._lock:
             supervisor = self._supervisor
-        child = None if supervisor is None else supervisor.child
-        return child if isinstance(child, JvmProcess) else None
+        return None if supervisor is None else supervisor.child
 
     def _lasted(self) -> object:
         child = self._child()

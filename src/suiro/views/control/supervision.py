@@ -1,9 +1,9 @@
-"""One child process, kept running: started again whenever it ends, later and later while it gets nowhere.
+"""Keeps one child process running: starts it again whenever it ends, after longer and longer pauses without progress.
 
-Progress is what `progress()` says, asked before each start and after each end: while it changes, the child is only
-unlucky. `FAILURES` ends in a row without any, and `gave_up` is called, once; whether the child is started again after
-that is its decision, except where all of them failed at the same record: then another start would fail, too. An end
-that the child itself calls transient (its Kafka is away) does not count.
+`progress()` is called before each start and after each end; if its value changed, the child has made progress. After
+`FAILURES` ends in a row without progress, `gave_up` is called, once, and decides whether the child is started again. If
+all of them failed at the same record, the child is not started again in any case, because the next start would fail,
+too. An end that the child itself calls transient (its Kafka is away) does not count.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable
-from typing import Any, Protocol
+from typing import Any, Generic, Protocol, TypeVar
 
 from suiro.foundation.process import Backoff
 
@@ -34,7 +34,7 @@ class ChildStatus(Protocol):
 
 
 class Child(Protocol):
-    """A process that was started: `suiro.views.pipeline.process.PipelineProcess` is one."""
+    """A started process, such as `suiro.views.pipeline.process.PipelineProcess`."""
 
     @property
     def pid(self) -> int: ...
@@ -45,14 +45,17 @@ class Child(Protocol):
     def stop(self) -> object: ...
 
 
-class Supervisor:
-    """Runs from when it is made until `stop`. `start` gives a child that runs, or raises why there is none.
-    `gave_up(error)` is called on the supervisor's thread; False: it is not started again."""
+C = TypeVar("C", bound=Child)
+
+
+class Supervisor(Generic[C]):
+    """Runs until `stop`. `start` returns a child that runs, or raises an error. `gave_up(error)` is called on the
+    supervisor's thread, and returns whether to start the child again."""
 
     def __init__(
         self,
         name: str,
-        start: Callable[[], Child],
+        start: Callable[[], C],
         *,
         progress: Callable[[], object],
         gave_up: Callable[[str], bool],
@@ -63,20 +66,20 @@ class Supervisor:
         self._gave_up = gave_up
         self._lock = threading.Lock()
         self._stopping = threading.Event()
-        self._child: Child | None = None
+        self._child: C | None = None
         self._error: str | None = None
         self._starts = 0
         self._thread = threading.Thread(target=self._keep, name=f"supervisor-{name}", daemon=True)
         self._thread.start()
 
     @property
-    def child(self) -> Child | None:
-        """The one that runs, or ran last."""
+    def child(self) -> C | None:
+        """The child that runs, or ran last."""
         with self._lock:
             return self._child
 
     def status(self) -> dict[str, Any]:
-        """`error`: why it ended the last time, until it is well again."""
+        """`error`: why the child ended the last time, until it runs again."""
         with self._lock:
             child, error, starts = self._child, self._error, self._starts
         is_alive = child is not None and child.is_alive
@@ -89,7 +92,7 @@ class Supervisor:
         }
 
     def stop(self) -> None:
-        """Returns once the child is gone. Safe to call again, and from `gave_up`."""
+        """Returns once the child is gone. It may be called again, and from `gave_up`."""
         self._stopping.set()
         if threading.current_thread() is not self._thread:
             self._thread.join()
@@ -118,12 +121,13 @@ class Supervisor:
             backoff.wait(self._stopping)
 
     def _run_once(self) -> tuple[str, bool, bool]:
-        """Until it ends: why, whether that counts as a failure, and whether it names a record."""
+        """Starts the child and waits for its end. Returns why it ended, whether that counts as a failure, and whether
+        the error names a record."""
         with self._lock:
             self._starts += 1
         try:
             child = self._start()
-        except Exception as error:  # noqa: BLE001 - the start is repeated; the status has it
+        except Exception as error:  # noqa: BLE001 - the status has it, and the start is repeated
             with self._lock:
                 self._error = str(error)
             return str(error), True, False
@@ -133,7 +137,7 @@ class Supervisor:
             if self._stopping.wait(POLL_S):
                 child.stop()
                 return "stopped", False, False
-        child.stop()  # what it left behind, and its last word
+        child.stop()  # also ends what it left behind, and reads its last event
         status = child.status
         why = status.error or "it ended without a word; its log says more"
         with self._lock:

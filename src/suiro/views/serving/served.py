@@ -1,23 +1,14 @@
-"""A version that can be read, as the server of reads needs it."""
+"""A version that can be read, with what the server of reads needs of it."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Protocol
 
-from suiro.views.cuts import Cut
+from suiro.views.pipeline.follower import Follower
 from suiro.views.serving.read_metrics import ReadMetrics
 from suiro.views.store import Store, StoreSpec
-
-
-class Following(Protocol):
-    """`suiro.views.pipeline.follower.Follower`."""
-
-    @property
-    def cut(self) -> Cut | None: ...
-    def listen(self, heard: Callable[[], None]) -> Callable[[], None]: ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -27,12 +18,12 @@ class Served:
     spec: StoreSpec
     output_topic: str
     store: Store
-    follower: Following
+    follower: Follower
     metrics: ReadMetrics
 
 
 def waking(changed: asyncio.Event) -> Callable[[], None]:
-    """For `Following.listen`: sets the event in the loop that runs now."""
+    """For `Follower.listen`: sets the event in the running loop."""
     loop = asyncio.get_running_loop()
 
     def wake() -> None:
