@@ -13,7 +13,7 @@ from suiro.streams.topology.nodes import StreamGlobalTableJoin, StreamTableJoin
 
 
 def by_arrival(topology: Topology) -> tuple[str, ...]:
-    """Names of the joins whose results do. A versioned table that is waited for (`grace`) has none."""
+    """Returns the names of these joins. A join with a versioned table and a grace period is none of them."""
     return tuple(
         node.name
         for node in topology.nodes
@@ -23,7 +23,7 @@ def by_arrival(topology: Topology) -> tuple[str, ...]:
 
 
 def note_of(joins_by_version: dict[int, tuple[str, ...]]) -> str | None:
-    """What to know when versions differ."""
+    """Returns a note for a comparison that finds differences, or None without such joins."""
     told = [f"version {number} by {', '.join(joins)}" for number, joins in joins_by_version.items() if joins]
     if not told:
         return None

@@ -1,12 +1,12 @@
 """CPUs that are kept for reads.
 
-A look-up takes well under a millisecond of CPU, and on a machine whose CPUs are all busy it waits a hundred times as
-long for one: the pipelines' many threads have their share, too. Niceness does not help there (Linux weighs sessions
-against each other, not what runs in them). So a host can be told to keep to CPUs of its own, and to start whatever it
-starts on the others.
+A look-up takes well under a millisecond of CPU. On a machine whose CPUs are all busy, it waits a hundred times as long
+for one, because the many threads of the pipelines have their share. Niceness does not help: Linux weighs sessions
+against each other, not the processes in them. So a host can keep to CPUs of its own, and start its children on the
+others.
 
-All of the host's threads keep to them, not only those that answer: they share Python's lock, and one of them that held
-it while it waited for a busy CPU would hold up the answers.
+All threads of the host keep to these CPUs, not only those that answer. They share Python's lock: a thread that held the
+lock and waited for a busy CPU would delay the answers.
 """
 
 from __future__ import annotations
@@ -21,10 +21,8 @@ _of_others: frozenset[int] = frozenset()
 
 
 def keep_for_reads(count: int) -> None:
-    """From now on this thread, and what it starts, runs on so many of its CPUs; and a command of `apart` on the others.
-
-    0: nothing is kept. Raises `ConfigError`.
-    """
+    """From now on, this thread and the threads it starts run on `count` of its CPUs, and commands of `apart` on the
+    others. 0 changes nothing. Raises `ConfigError`."""
     global _of_others
     if count == 0:
         return
@@ -41,7 +39,7 @@ def keep_for_reads(count: int) -> None:
 
 
 def apart(command: Sequence[str]) -> list[str]:
-    """The command of a process that answers no reads, as it must be started."""
+    """Returns the command that starts a process on the other CPUs."""
     if not _of_others:
         return list(command)
     return ["taskset", "-c", ",".join(map(str, sorted(_of_others))), *command]

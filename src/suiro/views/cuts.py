@@ -1,11 +1,11 @@
-"""Cuts: which input records the output of a view's version reflects, written in the transaction that wrote the output.
+"""Cuts: the input offsets that the output of a view's version reflects, written in the transaction of the output.
 
-The last record of each micro-batch's transaction goes to `<view>.v<n>.cuts`. A reader with read_committed so finds a
-cut exactly if it finds the output it belongs to: all records below `outputs`, and none from there on. The topic is
-compacted under the key `number % KEYS`, so it is bounded and always holds the newest cuts.
+The last record of each micro-batch's transaction goes to `<view>.v<n>.cuts`. A reader with read_committed therefore
+sees a cut exactly if it sees the output of that cut: all records below `outputs`, and none from there on. The topic is
+compacted by the key `number % KEYS`, so its size is limited and it always has the newest cuts.
 
-Cuts are numbered 0, 1, 2... without a gap, and each is, in every partition, at or beyond the one before. (Not quite
-where lost state of a join is rebuilt: records that had waited for others are read again.)
+Cuts are numbered 0, 1, 2... without a gap. Each is, in every partition, at or beyond the one before. There is one
+exception: while the lost state of a join is rebuilt, records that had waited for others are read again.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ LOOK_BACK = 64  # offsets, of the first look for the last cut
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cut:
-    """`inputs`: the next offset of each input partition. `outputs`: of each partition of the output topic.
+    """`inputs`: the next offset of each input partition. `outputs`: the next offset of each output partition.
 
-    `behind`: input partitions whose records went on when this cut was made, because of a limit. The last records of
-    others may be read, and wait for theirs to be processed in the order of time. So only where nothing is behind the
-    rows are those of all records below `inputs`: such a cut is settled.
+    `behind`: input partitions that had more records when a limit ended the micro-batch. Records of other partitions may
+    have been read, and wait for them to be processed in the order of time. A cut with nothing behind is settled: its
+    rows reflect all records below `inputs`.
     """
 
     number: int
@@ -124,7 +124,8 @@ class Cut:
 
 
 class CutLog:
-    """The committed cuts of one version, in order. Not thread-safe, as its client is not. `keeps`: also in `cuts`."""
+    """The committed cuts of one version, in order. Not thread-safe, because its client is not. `keeps`: collect them in
+    `cuts`."""
 
     def __init__(self, client: Client, topic: str, *, keeps: bool = True) -> None:
         self._client = client
@@ -135,12 +136,12 @@ class CutLog:
 
     @property
     def cuts(self) -> list[Cut]:
-        """Those that `poll` has found, by rising number; not to be changed."""
+        """The cuts that `poll` has found, by number. Do not change the list."""
         return self._cuts
 
     def poll(self, *, max_wait_ms: int = 0) -> list[Cut]:
-        """New cuts, all there are. Waits up to `max_wait_ms` for the first. Raises `UnknownTopicError` where the
-        topic does not exist, which it does not before the version's first start and after it was retired."""
+        """Returns all new cuts. Waits up to `max_wait_ms` for the first. Raises `UnknownTopicError` if the topic does
+        not exist: before the version's first start, and after it was retired."""
         found: list[Cut] = []
         place = (self._topic, 0)
         if self._position is None:
@@ -151,7 +152,7 @@ class CutLog:
             try:
                 cuts, position, end = read_cuts(self._client, self._topic, self._position, wait)
             except UnknownTopicError:
-                self._position = None  # the next call only looks whether it is there
+                self._position = None  # so the next call first checks that the topic exists
                 raise
             found += cuts
             is_new, self._position = position != self._position, position
@@ -166,15 +167,15 @@ class CutLog:
 class CutWriter:
     """Makes the trailing record of each micro-batch: `suiro.spark.TrailingRecordOf`, called on the driver.
 
-    Where the output ended is asked of the brokers when they have all of it, so that nothing has to be remembered; the
-    number is that of the last committed cut and one more. A micro-batch that only rebuilds state has no cut: what its
-    records made is in the output from before.
+    It asks the brokers for the end of the output once they have all of it, so it keeps no state of its own. The number
+    is one more than that of the last committed cut. A micro-batch that only rebuilds state has no cut: the output of
+    its records was written before.
     """
 
     def __init__(
         self, client: Client, *, output_topic: str, cuts_topic: str, clock: Clock | None = None
     ) -> None:
-        """`client` is used by whoever commits, on one thread at a time."""
+        """`client`: used by one thread at a time, the one that commits."""
         self._client = client
         self._output_topic = output_topic
         self.cuts_topic = cuts_topic
@@ -199,7 +200,7 @@ class CutWriter:
         number, time_ms = self._last[0] + 1, max(self._clock.wall_ms(), self._last[1])
         places = {(self._output_topic, partition): LATEST for partition in range(self._partitions)}
         ends = self._client.list_offsets(places)
-        self._last = (number, time_ms)  # of an attempt that fails, the next one is fresh
+        self._last = (number, time_ms)  # after a failed attempt, the next one is fresh
         return Cut(
             number=number,
             inputs=inputs,
@@ -226,7 +227,7 @@ class _CutRecord:
 
 
 def last_cut(client: Client, topic: str) -> Cut | None:
-    """The newest committed one, without reading all of them."""
+    """Returns the newest committed cut, and reads the topic from its end."""
     for part in slices_from_the_end(client, (topic, 0), LOOK_BACK):
         if cuts := _parsed(part):
             return max(cuts, key=lambda cut: cut.number)
@@ -234,7 +235,7 @@ def last_cut(client: Client, topic: str) -> Cut | None:
 
 
 def read_cuts(client: Client, topic: str, position: int, max_wait_ms: int) -> tuple[list[Cut], int, int]:
-    """(cuts, the offset to go on at, the last stable offset then)."""
+    """Returns the cuts, the offset to continue at, and the last stable offset."""
     place = (topic, 0)
     fetched = client.fetch({place: position}, read_committed=True, max_wait_ms=max_wait_ms)[place]
     found, following = decode_pairs(fetched, position, fetched.last_stable_offset)

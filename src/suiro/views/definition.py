@@ -1,10 +1,9 @@
-"""What a view is (`@view`), and what one version of it is (`VersionSpec`): values, which go through JSON unchanged.
+"""The definition of a view (`@view`) and of a version of it (`VersionSpec`), which JSON preserves.
 
-A view is a function that builds a topology and returns one table; its rows are the view's. The table gets one sink,
-the version's own output topic. Nothing else of the topology may write topics that both versions would share.
+A view is a function that builds a topology and returns one table, whose rows are the view's. The table gets one sink,
+the version's own output topic. The topology must not write other topics, because both versions would write them.
 
-A row is its key columns and a JSON object. What a serde leaves open, a view settles: a table whose keys or values have
-no serde is written as JSON.
+A row has key columns and a JSON object. A table without a serde for its keys or values is written as JSON.
 """
 
 from __future__ import annotations
@@ -41,8 +40,8 @@ SPEC_VERSION = 1
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ViewDefinition:
-    """What `@view` says. `search`: fields of a row for full-text search. `history_ms`: how long older states can be
-    read. `build`: (StreamsBuilder) -> KTable."""
+    """The arguments of `@view`. `search`: the fields of a row for full-text search. `history_ms`: how long older states
+    can be read. `build`: (StreamsBuilder) -> KTable."""
 
     name: str
     key: tuple[str, ...]
@@ -60,11 +59,11 @@ def view(
     search: str | Sequence[str] = (),
     history: str | timedelta | int = "1 hour",
 ) -> Callable[[Callable[[StreamsBuilder], Any]], Callable[[StreamsBuilder], Any]]:
-    """Says that a function builds a view; the function gets an attribute `definition` and stays what it was.
+    """Marks a function that builds a view. The function stays as it is, and gets an attribute `definition`.
 
-    `key` names the columns of the table's key: one for a text or a number; of a JSON object those of its fields, of
-    a list its items in order; of a window the columns of its key, then `window_start` and `window_end` (ms), which may
-    be left out here.
+    `key` names the columns of the table's key: one column for a text or a number; the fields of a JSON object; the
+    items of a list, in order. The key of a window has the columns of its key, then `window_start` and `window_end`
+    (ms), which may be left out here.
 
     >>> @view("carrier_delays", key=("carrier", "day"), serve="sqlite")
     ... def carrier_delays(builder):
@@ -96,12 +95,13 @@ def view(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VersionSpec:
-    """One version of a view: all that its pipeline, its follower and its readers must know.
+    """One version of a view: everything that its pipeline, its follower and its readers need.
 
-    `code`: SHA-256 of the archive, `entry`: "app.py:function" in it. `inputs`: source topics. `settings`: those of
-    `KafkaStreams`. `leader_cuts_topic`: cuts of the version beside which it is built, None for the first.
-    `journal_id`: of the topic in which it was deployed. With it a version is one in all logs there are; without it (a
-    broker that has no such ids) in its own. `by_arrival`: joins whose results depend on who came first (`arrival`).
+    `code`: the SHA-256 of the archive. `entry`: "app.py:function" in it. `inputs`: the source topics. `settings`: see
+    `settings`. `leader_cuts_topic`: the cuts of the version beside which it is built, None for the first version.
+    `journal_id`: the id of the topic in which it was deployed, which tells versions of different logs apart. It is
+    empty with a broker that has no topic ids. `by_arrival`: joins whose results depend on the order of arrival
+    (`arrival`).
     """
 
     view: str
@@ -136,7 +136,7 @@ class VersionSpec:
         leader: VersionSpec | None = None,
         journal_id: str = "",
     ) -> VersionSpec:
-        """Builds the topology, so that one that cannot work is refused here. Raises `TopologyError`, `ConfigError`."""
+        """Builds the topology, to refuse one that cannot work. Raises `TopologyError`, `ConfigError`."""
         name = f"{definition.name}.v{version}"
         topology = with_registry(topology_of(definition, name), schema_registry_url)
         codec = RowCodec(topology, definition.key)
@@ -164,7 +164,7 @@ class VersionSpec:
         )
 
     def topology_of(self, definition: ViewDefinition) -> Topology:
-        """As this version runs it: to its output topic, with its registry in its serdes. Raises as `of` does."""
+        """Returns the topology that this version runs, with its output topic and registry. Raises as `of` does."""
         return with_registry(topology_of(definition, self.output_topic), self.schema_registry_url)
 
     def to_json(self) -> dict[str, Any]:
@@ -184,7 +184,7 @@ class VersionSpec:
 
 
 def topology_of(definition: ViewDefinition, output_topic: str) -> Topology:
-    """The view's topology, its table written to `output_topic`. Raises `TopologyError`."""
+    """Returns the view's topology, which writes its table to `output_topic`. Raises `TopologyError`."""
     builder = StreamsBuilder()
     table = definition.build(builder)
     if not isinstance(table, KTable):
@@ -214,7 +214,7 @@ def topology_of(definition: ViewDefinition, output_topic: str) -> Topology:
 
 
 class RowCodec:
-    """From the bytes of the output topic to rows. `topology`: of `topology_of`, its serdes bound to a registry."""
+    """Decodes records of the output topic to rows. `topology`: from `topology_of`, its serdes bound to a registry."""
 
     def __init__(self, topology: Topology, key: Sequence[str]) -> None:
         sink = topology.node("view-output").operator
@@ -233,13 +233,13 @@ class RowCodec:
             )
         self._names = plain
         self.key = plain + WINDOW_COLUMNS if self._is_windowed else plain
-        """All key columns, those of a window too."""
+        """All key columns, including those of a window."""
 
     def decode(
         self, keys: Sequence[bytes], values: Sequence[bytes | None]
     ) -> tuple[list[tuple[Any, ...]], list[str | None]]:
-        """Key columns (text, numbers, bool, None, or lists and dicts of them), and rows as the text of JSON objects,
-        None for a deleted one. Raises `UsageError` where a key does not have the columns that were named."""
+        """Returns the key columns (text, numbers, bool, None, or lists and dicts of them) and the rows: JSON objects as
+        text, None for a deleted row. Raises `UsageError` if a key does not have the named columns."""
         if isinstance(self._value, JsonSerde):
             texts = [None if value is None else _as_object(value) for value in values]
         else:
@@ -306,7 +306,7 @@ def _written(value: Any) -> str:
 
 
 def _plain(value: Any) -> Any:
-    """As JSON has it: bytes as base64, times as ISO 8601, exact numbers as text, NaN and infinity as null."""
+    """Returns the value as JSON: bytes as base64, times as ISO 8601, exact numbers as text, not finite as null."""
     match value:
         case None | bool() | int() | str():
             return value

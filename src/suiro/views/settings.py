@@ -1,13 +1,13 @@
-"""What can be set for a version beside what its code says: names to texts, as they stand in the version's spec.
+"""The settings of a version: names and texts in the version's spec.
 
-| name | is |
+| name | meaning |
 |---|---|
-| `trigger` | the time between two micro-batches, "500 milliseconds" |
-| `max.offsets.per.trigger` | records in one micro-batch, about; unless said 1,000,000, or more (`stride`) |
+| `trigger` | the time between two micro-batches; default "500 milliseconds" |
+| `max.offsets.per.trigger` | about how many records a micro-batch has; default 1,000,000, or more (`stride`) |
 | `on.processing.error`, `on.deserialization.error` | "fail", "skip" or "dead-letter:TOPIC" |
-| `output.partitions` | of the output topic; as many as the widest input unless said |
-| `jvm` | "shared" with the host's other versions, or "own"; a version that sets what is a JVM's has its own anyway |
-| `spark.*` | Spark's own; `spark.master` "local[2]" unless said |
+| `output.partitions` | the partitions of the output topic; default: as many as the widest input |
+| `jvm` | "shared" with the host's other versions, or "own"; a version with settings of a JVM always has its own |
+| `spark.*` | Spark's settings; default of `spark.master`: "local[2]" |
 | all others | those of `KafkaStreams(settings=...)`: `startingOffsets`, `kafka.*`, ... |
 """
 
@@ -25,14 +25,14 @@ if TYPE_CHECKING:
 TRIGGER = "500 milliseconds"
 JVMS = ("shared", "own")
 SESSION_SETTINGS = "spark.sql."
-"""How Spark's settings begin that may differ from session to session. Not all of these may (`spark.shared_session`)."""
+"""The prefix of Spark's settings that may differ by session. Some of them may not (`spark.shared_session`)."""
 LIMIT = "max.offsets.per.trigger"
 MAX_OFFSETS_PER_TRIGGER = 1_000_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunSettings:
-    """`takes_more`: of a long backlog, since nobody said how many records a micro-batch may have. `reading`: for
+    """`takes_more`: micro-batches of a long backlog may be larger, because no limit was set. `reading`: for
     `KafkaStreams`. `spark`: for the session."""
 
     trigger: str
@@ -48,7 +48,7 @@ class RunSettings:
 
     @classmethod
     def parse(cls, settings: Mapping[str, str]) -> RunSettings:
-        """Raises `ConfigError` for a value that cannot be."""
+        """Raises `ConfigError` for an invalid value."""
         left = dict(settings)
         partitions = left.pop("output.partitions", None)
         jvm = left.pop("jvm", JVMS[0])
