@@ -1,11 +1,11 @@
-"""The code of a version: a zip of the user's file and of the modules next to it that it imports, so that version 1 goes
-on with its own code when the file has long been changed.
+"""The code of a version: a zip of the user's file and of the modules next to it that it imports. So version 1 keeps its
+own code when the file changes.
 
-Equal code gives equal bytes. What is imported is found by reading the import statements, at any depth of the code;
-a package is taken whole. Installed packages are not in it: they are the environment's.
+Equal code gives equal bytes. The import statements, at any depth of the code, name the modules; a package is taken
+whole. Installed packages are not in the archive: they belong to the environment.
 
-A version's pipeline is a process of its own, and imports what it unpacked as any program does. Where two versions are
-needed in one process (compare, explain), `Code.load` keeps them apart: each has modules under a name of its own.
+A version's pipeline is a process of its own, and imports the unpacked files as any program does. For two versions in
+one process (explain), `Code.load` gives the modules of each a package of their own.
 """
 
 from __future__ import annotations
@@ -39,8 +39,8 @@ def code_id(data: bytes) -> str:
 
 
 def archive_of(path: Path) -> bytes:
-    """`path`: the user's file. Raises `UsageError` for one that cannot be read, is no Python, or hides a module of
-    Python's own."""
+    """`path`: the user's file. Raises `UsageError` if it cannot be read, is not Python, or has the name of a module of
+    the standard library."""
     path = path.resolve()
     if path.suffix != ".py" or not path.is_file():
         raise UsageError(
@@ -51,7 +51,7 @@ def archive_of(path: Path) -> bytes:
 
 
 def archive_of_files(files: Mapping[str, str]) -> bytes:
-    """Of files that lie beside each other, by name; all of them are taken. Raises `UsageError`."""
+    """`files`: by name, as if in one folder. Takes all of them. Raises `UsageError`."""
     for name in files:
         if PurePosixPath(name).name != name or not name.endswith(".py"):
             raise UsageError(f"{name[:200]!r} is not a Python file: choose files whose names end with .py")
@@ -80,7 +80,7 @@ def _zipped(files: Mapping[str, bytes]) -> bytes:
 
 
 def _reached(path: Path) -> dict[str, bytes]:
-    """Name in the archive -> content: the file, and every module next to it that is reached by imports."""
+    """Returns the file, and every module next to it that imports lead to: names in the archive, and contents."""
     root = path.parent
     found: dict[str, bytes] = {}
     pending = [path]
@@ -94,7 +94,7 @@ def _reached(path: Path) -> dict[str, bytes]:
             tree = ast.parse(content, filename=str(file))
         except (OSError, SyntaxError, ValueError) as error:
             if file.parent != root:
-                continue  # of a package all files are taken, also those that nobody imports
+                continue  # a file of a package that nobody needs to import
             raise UsageError(f"{file} cannot be taken into the version's code: {error}") from None
         for top in _imported(tree):
             if (root / f"{top}.py").is_file():
@@ -105,7 +105,7 @@ def _reached(path: Path) -> dict[str, bytes]:
 
 
 def _imported(tree: ast.AST) -> Iterator[str]:
-    """The first part of every absolute import. (Relative ones stay in their package, which is taken whole.)"""
+    """Yields the first part of every absolute import. Relative imports stay in their package, which is taken whole."""
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
             yield from (alias.name.partition(".")[0] for alias in node.names)
@@ -114,13 +114,13 @@ def _imported(tree: ast.AST) -> Iterator[str]:
 
 
 class Code:
-    """An archive. Raises `UsageError` for bytes that are none."""
+    """An archive. Raises `UsageError` for other bytes."""
 
     def __init__(self, data: bytes) -> None:
         try:
             with zipfile.ZipFile(io.BytesIO(data)) as archive:
                 size = sum(item.file_size for item in archive.infolist())
-                if size > MAX_FILES_BYTES:  # what is read of a file is no more than it says here
+                if size > MAX_FILES_BYTES:  # zipfile reads no more of a file than its `file_size`
                     raise UsageError(
                         f"the archive of a version's code holds {size:,} bytes, and at most {MAX_FILES_BYTES:,} are "
                         "taken: keep large files out of the folder that it imports from"
@@ -137,7 +137,7 @@ class Code:
         self.id = code_id(data)
 
     def unpack(self, folder: Path) -> None:
-        """Writes the files there, for a process that imports them. Those that are there already are the same."""
+        """Writes the files for a process that imports them. Files with the same content stay as they are."""
         for name, content in self.files.items():
             path = folder / name
             path.parent.mkdir(parents=True, exist_ok=True)
@@ -145,7 +145,7 @@ class Code:
                 path.write_bytes(content)
 
     def load(self, entry: str) -> ViewDefinition:
-        """The view that `entry` ("app.py:function") names, from modules that nobody else sees."""
+        """Returns the view of `entry` ("app.py:function"). Its modules are in a package of their own."""
         file, _ = split_entry(entry)
         package = f"suiro_view_{self.id[:16]}"
         if not any(isinstance(item, _Modules) and item.package == package for item in sys.meta_path):
@@ -175,8 +175,8 @@ def definition_in(module: ModuleType, entry: str) -> ViewDefinition:
 
 
 class _Modules(MetaPathFinder, InspectLoader):
-    """Finds and loads an archive's modules as those of a package of their own. In them, `import helpers` gives the
-    package's `helpers`; everything else is imported as ever."""
+    """Finds and loads an archive's modules in a package of their own. In these modules, `import helpers` imports the
+    package's `helpers`. All other imports are the usual ones."""
 
     def __init__(self, package: str, files: Mapping[str, bytes]) -> None:
         self.package = package
@@ -215,7 +215,7 @@ class _Modules(MetaPathFinder, InspectLoader):
         super().exec_module(module)
 
     def _file(self, fullname: str) -> str | None:
-        """A folder without __init__.py is a package too; its file is the folder."""
+        """Returns the file of a module. Of a folder without __init__.py, which is a package too, it is the folder."""
         if not fullname.startswith(f"{self.package}."):
             return None
         place = fullname[len(self.package) + 1 :].replace(".", "/")

@@ -1,7 +1,7 @@
-"""A version's follower, as the host sees it: the newest cut of its store, and notification of waiting readers.
+"""A version's follower in the host: it knows the newest cut of the version's store, and notifies waiting readers.
 
-The work is done by a child process (`applying`), which is restarted whenever it ends and continues at the store's cut.
-The child ends with the host, however the host ends, because a pipe to it closes.
+A child process (`applying`) does the work. It is restarted whenever it ends, and continues at the store's cut. It ends
+with the host, however the host ends, because its standard input closes.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ logger = logging.getLogger(__name__)
 
 
 class Follower:
-    """Thread-safe. `folder` has the version's `code.zip` and gets the child's log; `location` is the store's."""
+    """Thread-safe. `folder` has the version's `code.zip`, and gets the child's log. `location`: of the store."""
 
     def __init__(
         self,
@@ -61,7 +61,7 @@ class Follower:
         self._thread: threading.Thread | None = None
 
     def start(self) -> None:
-        """Raises what is wrong with the store's place."""
+        """Raises the store's error if its location cannot be used."""
         with open_store(self._spec, self._location) as store:
             self._cut = store.cut
         name = f"follower-{self._spec.view}.v{self._spec.version}"
@@ -84,26 +84,26 @@ class Follower:
 
     @property
     def cut(self) -> Cut | None:
-        """What a reader of the store is sure to see."""
+        """The newest cut that every reader of the store sees."""
         with self._changed:
             return self._cut
 
     @property
     def lag(self) -> int:
-        """Committed cuts that are not in the store yet, as far as they are known."""
+        """The number of known committed cuts that are not in the store yet."""
         with self._changed:
             return self._behind
 
     @property
     def error(self) -> SuiroError | None:
-        """Why it does not go on, as long as it does not."""
+        """The reason why it makes no progress, None while it does."""
         with self._changed:
             return self._error
 
     @property
     def failures(self) -> int:
-        """How often in a row the child ended, at the same cut, for what is not over by itself: a row that it cannot
-        take, code that does not load."""
+        """How often in a row the child ended at the same cut with an error that a restart does not fix: a row that the
+        store refuses, code that does not load."""
         with self._changed:
             return self._failures
 
@@ -113,7 +113,7 @@ class Follower:
             return None if self._child is None else self._child.pid
 
     def wait(self, reached: Callable[[Cut], bool], timeout_s: float) -> Cut:
-        """The first cut that fulfils the condition. Raises `DeadlineExceededError`."""
+        """Returns the first cut that fulfils the condition. Raises `DeadlineExceededError`."""
         with self._changed:
             if self._changed.wait_for(lambda: self._cut is not None and reached(self._cut), timeout_s):
                 assert self._cut is not None
@@ -125,7 +125,7 @@ class Follower:
             )
 
     def listen(self, heard: Callable[[], None]) -> Callable[[], None]:
-        """`heard` is called after each new cut by a thread of the follower, and must not wait; returns what ends it."""
+        """A thread of the follower calls `heard` after each new cut; it must not wait. The result ends that."""
         with self._changed:
             self._listeners.add(heard)
 

@@ -1,7 +1,7 @@
 """Checks that a version can be built from offset 0: its inputs are complete, and its own names are free.
 
-The check runs before anything is written. Records in the remote tier count as present: the start of the log is the
-first offset that a consumer can read. A compacted topic is complete if it has the last record of each key.
+The check runs before anything is written. Records in the remote tier count as present, because consumers can read them.
+A compacted topic is complete, because it has the last record of each key.
 """
 
 from __future__ import annotations
@@ -14,16 +14,16 @@ from suiro.views.definition import VersionSpec
 
 
 class InputsGoneError(UsageError):
-    """Retention has removed the beginning of an input topic; a view built from the rest would be another one."""
+    """Retention has removed the beginning of an input topic. The rest would make another view."""
 
 
 class NameTakenError(UsageError):
-    """A topic or a group of the version's name is there: of somebody else, or of a view that the log does not know."""
+    """A topic or a group with the version's name exists: of somebody else, or of a view that the log does not know."""
 
 
 def check_names(client: Client, spec: VersionSpec) -> None:
-    """Raises `NameTakenError`. Rows of others in its output topic would be the view's; and what a group of its name has
-    processed, the version would take for written already, and leave out."""
+    """Raises `NameTakenError`. Rows of others in the output topic would become rows of the view. And the version would
+    leave out the records that a group of its name has processed."""
     own = [spec.output_topic, spec.cuts_topic]
     taken = [f"topic {name!r}" for name in own if name in client.metadata(own)]
     if client.offset_fetch(spec.application_id, None):
@@ -37,7 +37,7 @@ def check_names(client: Client, spec: VersionSpec) -> None:
 
 
 def check_inputs(client: Client, spec: VersionSpec) -> None:
-    """Raises `UnknownTopicError` for a topic that is not there, `InputsGoneError` for one that begins late."""
+    """Raises `UnknownTopicError` if a topic does not exist, and `InputsGoneError` if one lacks its beginning."""
     found = client.metadata(list(spec.inputs))
     missing = sorted(set(spec.inputs) - set(found))
     if missing:

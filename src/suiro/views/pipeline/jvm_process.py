@@ -1,4 +1,4 @@
-"""The process of the JVM that versions share (`suiro.spark.shared_jvm`), as its host sees it."""
+"""The process of the JVM that versions share (`suiro.spark.shared_jvm`), for the host."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ STOP_S = 30.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JvmStatus:
-    """`is_transient`: somebody ended it, which says nothing about what runs there."""
+    """`is_transient`: somebody killed it, so the error does not concern the versions in it."""
 
     state: Literal["starting", "running", "failed"] = "starting"
     error: str | None = None
@@ -29,7 +29,7 @@ class JvmStatus:
 
 
 class JvmProcess:
-    """Made by `start`. Thread-safe."""
+    """`start` makes it. Thread-safe."""
 
     def __init__(self, started: process.Process) -> None:
         self._process = started
@@ -68,13 +68,13 @@ class JvmProcess:
 
     @property
     def has_run(self) -> bool:
-        """Whether it could ever be used."""
+        """Whether it has ever been ready."""
         with self._changed:
             return self._running_since_s is not None
 
     @property
     def ran_s(self) -> float:
-        """How long it could be used, once it has ended."""
+        """How long it was ready; known once it has ended."""
         with self._changed:
             return self._ran_s
 

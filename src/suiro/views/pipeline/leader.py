@@ -1,13 +1,14 @@
-"""Two versions meet at equal offsets: a version that is built beside another ends its micro-batches at that one's cuts.
+"""Lets two versions meet at equal offsets: a version that is built beside another ends its micro-batches at the cuts of
+that one, its leader.
 
-`step_beside` is the rule. Between two cuts of the leader (where a limit is smaller than the way between them) a
-micro-batch ends anywhere, but is never past one in some partitions and before it in others. So of every cut of the
-leader that the version passes after it met the first, it has either an equal cut, or skipped it within one
-micro-batch; and the newest one that there is, it reaches exactly.
+`step_beside` is the rule. If a limit is smaller than the distance of two cuts of the leader, a micro-batch may end
+between them. But it never ends behind a cut in some partitions and before it in others. So for every cut of the leader
+from the first common one on, the version has an equal cut, or skips the cut within one micro-batch. It reaches the
+newest cut exactly.
 
-It waits for the leader where it has reached the leader's newest cut, except for a leader that is gone, or stands still
-for `STILL_MS` although there is more to read: then it runs freely, and is led again by the first cut of the leader
-that is, in every partition, where it is or beyond.
+At the leader's newest cut, the version waits for the leader. It does not wait for a leader that is gone, or that makes
+no cut for `STILL_MS` although there is more to read. Then it runs freely, until the leader has a cut that is, in every
+partition, at or beyond the version's position.
 """
 
 from __future__ import annotations
@@ -40,8 +41,8 @@ Offsets = Mapping[TopicPartition, int]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Step:
-    """Where a micro-batch may go. `cut`: go to `ends` exactly, where the leader has this cut. `waits`: at the leader's
-    newest cut there is more to read, and it was left for the leader."""
+    """How far a micro-batch may go. `cut`: it goes to `ends` exactly, where the leader has this cut. `waits`: there is
+    more to read behind the leader's newest cut, and the version waits for the leader."""
 
     ends: Offsets
     cut: Cut | None = None
@@ -57,8 +58,8 @@ def step_beside(
     unlimited: Collection[str] = (),
     is_free: bool = False,
 ) -> Step:
-    """`cuts`: the leader's, by rising number; each is in every partition at or beyond the one before. `unlimited`:
-    topics that `max_offsets` is not for. `is_free`: do not wait at the leader's newest cut.
+    """`cuts`: the leader's, by number; each is in every partition at or beyond the one before. `unlimited`: topics
+    without the limit `max_offsets`. `is_free`: do not wait at the leader's newest cut.
 
     Partitions of topics that the leader does not read go to their ends.
     """
@@ -73,7 +74,7 @@ def step_beside(
         return Step(ends=ends)
 
     def at(cut: Cut, place: TopicPartition) -> int:
-        return cut.inputs.get(place, 0)  # a partition that came later
+        return cut.inputs.get(place, 0)  # the partition may be newer than the cut
 
     def is_reached(cut: Cut) -> bool:
         return all(at(cut, place) >= begins[place] for place in shared)
@@ -87,7 +88,7 @@ def step_beside(
     def size(cut: Cut) -> int:
         return sum(at(cut, place) - begins[place] for place in shared if place[0] not in unlimited)
 
-    # All four grow along the cuts.
+    # All four change once along the cuts, or grow.
     first = bisect_left(cuts, True, key=is_reached)
     first = bisect_left(cuts, True, lo=first, key=is_past)
     stop = bisect_left(cuts, True, lo=first, key=is_beyond)
@@ -109,7 +110,8 @@ def step_beside(
 
 
 class Leader:
-    """What a planner knows of the leader. `poll`: its new cuts; raises `UnknownTopicError` where its topic is gone."""
+    """The leader's cuts, for a planner. `poll` returns the new ones, and raises `UnknownTopicError` if their topic is
+    gone."""
 
     def __init__(self, poll: Callable[[], Sequence[Cut]], clock: Clock) -> None:
         self._poll = poll
@@ -150,7 +152,7 @@ class Leader:
             self._is_gone, self._cuts = True, []
             return
         except TransientError:
-            return  # what is known is still true
+            return  # the known cuts are still valid
         self._is_gone = False
         for cut in new:
             # Where topics are joined, the first cuts after lost state was rebuilt may lie before the last one.
@@ -162,10 +164,10 @@ class Leader:
 
 
 class VersionPace:
-    """`suiro.spark.Pace` of one version: its throttle or its stride, then its leader. Picklable; what it learns stays
-    in the process that plans.
+    """The `suiro.spark.Pace` of one version: its throttle or its stride, then its leader. Picklable without its state,
+    which stays in the process that plans.
 
-    `takes_more`: a long backlog in larger micro-batches than the limit says (`stride`).
+    `takes_more`: micro-batches of a long backlog may be larger than the limit (`stride`).
     """
 
     def __init__(
@@ -232,7 +234,7 @@ class VersionPace:
 def allowance_of(
     step: Step, begins: Offsets, ends: Offsets, max_offsets: int | None, *, unlimited: Collection[str]
 ) -> Allowance:
-    """At a cut of the leader, the same partitions count as behind as did there: what waits for others is the same."""
+    """At a cut of the leader, the same partitions are behind as in that cut, because the same records wait."""
     cut = step.cut
     if cut is None:
         return Allowance(ends=step.ends, max_offsets=max_offsets)

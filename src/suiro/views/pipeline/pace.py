@@ -1,8 +1,8 @@
-"""The pace of a build: the throttle that an operator set, and pauses while the live version falls behind.
+"""The pace of a build: the throttle that an operator has set, and pauses while the live version falls behind.
 
 The live version has priority. If it has lacked input records for longer than `LIVE_LAG_MS`, the version that is being
-built is paused for `PAUSE_MS` at a time. Then it runs for at least as long, so that it makes progress even on a slow
-machine. The operator's throttle is in a separate file: a host that is killed during a pause leaves no pause behind.
+built is paused for `PAUSE_MS`. Then it runs for at least as long, so that it makes progress even on a slow machine. The
+operator's throttle is in a separate file, so a host that is killed during a pause leaves no pause behind.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ def check_throttle(records_per_second: int | None) -> None:
 
 
 def ask_throttle(folder: Path, records_per_second: int | None) -> None:
-    """Applies from the next micro-batch on; 0 pauses, None is no limit."""
+    """Sets the operator's throttle from the next micro-batch on. 0 pauses, None is no limit."""
     check_throttle(records_per_second)
     folder.mkdir(parents=True, exist_ok=True)
     with _files:
@@ -43,14 +43,14 @@ def ask_throttle(folder: Path, records_per_second: int | None) -> None:
 
 
 class InputLag:
-    """For how long a version has lacked records that its inputs have. Times are passed in."""
+    """Measures for how long a version has lacked records of its inputs. The caller passes the times."""
 
     def __init__(self) -> None:
-        self._ends: deque[tuple[int, int]] = deque()  # since when the inputs have so many records
+        self._ends: deque[tuple[int, int]] = deque()  # the time since which the inputs have so many records
         self.ms = 0
 
     def note(self, now_ms: int, done: int, total: int) -> None:
-        """So many records of all are in its output now."""
+        """Notes how many of the `total` input records are in the output now."""
         if not self._ends or self._ends[-1][1] != total:
             self._ends.append((now_ms, total))
         while self._ends and self._ends[0][1] <= done:
@@ -59,7 +59,7 @@ class InputLag:
 
 
 class Pace:
-    """Of the version in `folder`, while it is built; after a restart it is not paused."""
+    """Pauses the version in `folder` while it is built. After a restart of the host it is not paused."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -78,11 +78,12 @@ class Pace:
             self._apply()
 
     def _apply(self) -> None:
-        """Written only where it is to be another than it is: what was asked for meanwhile stands."""
+        """Writes the throttle when a pause begins or ends, and never between: then the operator's applies at once."""
         if self.is_paused:
             write_throttle(self._folder, 0)
             return
         asked = self._folder / FILE
         with _files:
-            text = asked.read_text() if asked.exists() else ""  # earlier releases, killed, left it empty
+            # Earlier releases left an empty file when they were killed.
+            text = asked.read_text() if asked.exists() else ""
             write_throttle(self._folder, int(text) if text else None)

@@ -1,7 +1,7 @@
-"""A version's pipeline, as its host sees it: a child process that ends with the host, and its last status.
+"""A version's pipeline in the host: a child process that ends with the host, and its last status.
 
-It has a JVM of its own, or shares one (`Jvm`): then its process is told how to reach it in a second line of standard
-input, once it may join, and leaves it when the process has ended, however that was.
+It has a JVM of its own, or shares one (`Jvm`). Once it may join a shared JVM, a second line of its standard input says
+how to reach the JVM. When its process has ended, for whatever reason, it leaves the JVM.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ STOP_S = 30.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PipelineStatus:
-    """`is_transient`: what ended it may be over at the next start. `is_of_record`: `error` names a record that cannot
-    be processed. `has_lost_jvm`: the JVM ended that it shares. `cut`: number of its newest one."""
+    """`is_transient`: the next start may succeed. `is_of_record`: `error` names a record that cannot be processed.
+    `has_lost_jvm`: the shared JVM has ended. `cut`: the number of the newest cut."""
 
     state: State = "starting"
     error: str | None = None
@@ -47,16 +47,17 @@ class Jvm(Protocol):
     def join(
         self, program: str, *, folder: Path, niceness: int, is_over: Callable[[], bool]
     ) -> Mapping[str, Any] | None:
-        """What the pipeline's process is told; None where it `is_over` before that."""
+        """Returns what the pipeline's process needs to join; None if it `is_over` before that."""
 
     def leave(self, program: str) -> bool:
-        """Returns once none of its queries runs: whether that is because the JVM has failed, not by somebody's kill."""
+        """Returns once none of its queries runs. True: because the JVM has failed, without being killed."""
 
     def set_niceness(self, program: str, niceness: int) -> None: ...
 
 
 class PipelineProcess:
-    """Made by `start`. A second one of the same version fences the first. `jvm`: that it shares, under this name."""
+    """`start` makes it. A second process of the same version fences the first. `jvm`: the shared one; `program`: its
+    name there."""
 
     def __init__(self, started: process.Process, *, jvm: Jvm | None = None, program: str = "") -> None:
         self._process = started
@@ -79,8 +80,8 @@ class PipelineProcess:
         nice: int = 0,
         jvm: Jvm | None = None,
     ) -> Self:
-        """Returns at once. Into `folder` go spec, code, state and log. `nice`: a lower priority, until it is ready.
-        `jvm`: None where it has its own."""
+        """Returns at once. `folder` gets spec, code, state and log. `nice`: the lower priority until it is ready. `jvm`:
+        None if it has its own."""
         folder = folder.resolve()
         folder.mkdir(parents=True, exist_ok=True)
         Code(code).unpack(folder / CODE)
@@ -110,14 +111,14 @@ class PipelineProcess:
         return self._status
 
     def stop(self) -> PipelineStatus:
-        """Returns when it is gone: after the micro-batch in hand, or by force."""
+        """Ends it after the current micro-batch, or kills it after `STOP_S`. Returns when it is gone."""
         if self.is_alive:
             self._process.terminate()
             process.wait_or_kill(self._process, STOP_S)
         return self.kill()
 
     def kill(self) -> PipelineStatus:
-        """With Java, which would go a little later; of a JVM that is shared, with what runs there."""
+        """Kills it with its Java process, which would end later by itself; in a shared JVM, with its queries."""
         process.kill_group(self._process)
         self._heard.join()
         if self._joining is not None:
@@ -148,7 +149,7 @@ class PipelineProcess:
         code = self._process.wait()
         if self._status.state not in ("failed", "ended"):
             error = f"the pipeline {process.end_of(code)} without a word; its folder has {LOG}"
-            # Somebody's kill says nothing about the version: the next start goes on.
+            # A kill is no fault of the version, and the next start continues.
             self._status = replace(self._status, state="failed", error=error, is_transient=code < 0)
 
 

@@ -1,4 +1,4 @@
-"""Progress of a version: position, rate, time left, whether it has caught up. Pure: times and offsets are passed in."""
+"""The progress of a version: position, rate, time left, and whether it has caught up. Pure."""
 
 from __future__ import annotations
 
@@ -16,7 +16,8 @@ Offsets = Mapping[TopicPartition, int]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Progress:
-    """Records of the inputs: read, there, a second. `left_s`: at this rate; None where it is not known."""
+    """`done`: the input records read so far, of `total`. `rate`: records per second. `left_s`: the time that the rest
+    takes at this rate, None if unknown."""
 
     done: int
     total: int
@@ -28,7 +29,7 @@ class Speed:
     """The rate over the last `WINDOW_MS`."""
 
     def __init__(self, starts: Offsets) -> None:
-        """`starts`: where the inputs begin."""
+        """`starts`: the first offsets of the inputs."""
         self._starts = starts
         self._seen: deque[tuple[int, int]] = deque()
 
@@ -49,14 +50,14 @@ class Speed:
 
 
 class Arrival:
-    """When a version has caught up with what moves on: it reached a target that was set a short while before."""
+    """Tells when a version has caught up with a moving target: when it reaches a target that was set shortly before."""
 
     def __init__(self) -> None:
         self._target: Offsets | None = None
         self._set_ms = 0
 
     def is_there(self, now_ms: int, at: Offsets, target: Offsets) -> bool:
-        """`target`: where to be, as of now."""
+        """`at`: the version's offsets. `target`: the offsets to reach, as of now."""
         if self._target is None:
             self._target, self._set_ms = target, now_ms
         if any(at.get(place, 0) < offset for place, offset in self._target.items()):

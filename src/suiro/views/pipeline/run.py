@@ -1,20 +1,20 @@
 """One version of a view on Spark: `python -m suiro.views.pipeline.run FOLDER`, started by `process`.
 
-The first line of standard input says where Kafka is; for a version that `shares_jvm`, a second one how to reach it
-(`suiro.spark.shared_jvm`). The process ends when the input does, since then whoever started it is gone. `FOLDER` has
-the version's `spec.json` and its code, and gets its state. What happens is said on standard output, one JSON object a
-line; what the user's code prints goes to the standard error output.
+The first line of standard input says where Kafka is. For a version that `shares_jvm`, a second line says how to reach
+the JVM (`suiro.spark.shared_jvm`). The process ends with its standard input, because then the host is gone. `FOLDER`
+has the version's `spec.json` and its code, and gets its state. The process writes events to standard output, one JSON
+object per line. Output of the user's code goes to standard error.
 
-| event | says |
+| event | meaning |
 |---|---|
 | `running` | the query runs |
-| `progress` | records read, there, a second; time left; the newest cut |
-| `ready` | it has caught up, said once |
-| `failed` | `error`; if it `is_transient`, `is_of_record` (`error` names one), `has_lost_jvm`; the process ends |
+| `progress` | records read, in total, per second; time left; the newest cut |
+| `ready` | it has caught up; sent once |
+| `failed` | `error`; whether it `is_transient`, `is_of_record` (`error` names one), `has_lost_jvm`; the process ends |
 | `ended` | it was told to end |
 
-Started again it goes on where it was. Where its state is lost, it makes it again out of the inputs, and writes nothing
-that is written already; cuts go on with the next number.
+A restarted process continues where it was. If its state is lost, it rebuilds the state from the inputs, and writes
+nothing twice. Cuts continue with the next number.
 """
 
 from __future__ import annotations
@@ -99,7 +99,7 @@ def main(folder: Path) -> int:
 
 
 def _is_transient(error: Exception) -> bool:
-    """Also where Spark did not wait for its own worker: a machine that is busy, not a version that cannot work."""
+    """Whether the next start may succeed. Spark's own worker may time out on a busy machine, too."""
     return isinstance(error, TransientError) or any(text in str(error) for text in _BUSY_MACHINE)
 
 
@@ -171,7 +171,7 @@ def _table(spec: VersionSpec) -> Dataset:
 
 
 class _Watch:
-    """Says how far the version is, and once when it has caught up."""
+    """Reports the version's progress, and once that it has caught up."""
 
     def __init__(self, client: Client, spec: VersionSpec, say: Say) -> None:
         self._client = client
@@ -185,7 +185,7 @@ class _Watch:
         self._places: list[TopicPartition] = []
 
     def look(self, position: Mapping[TopicPartition, int]) -> None:
-        """`position`: of the last micro-batch, with or without a cut."""
+        """`position`: the offsets of the last micro-batch, with or without a cut."""
         found = self._cuts.poll()
         self._newest = found[-1] if found else self._newest
         if self._speed is None:
@@ -217,7 +217,7 @@ class _Watch:
             self._say("ready")
 
     def _target(self, ends: Mapping[TopicPartition, int]) -> Mapping[TopicPartition, int]:
-        """Where the leader is; without one, the inputs' ends."""
+        """Returns the offsets of the leader's last cut; without a leader, the ends of the inputs."""
         topic = self._spec.leader_cuts_topic
         try:
             leading = None if topic is None else last_cut(self._client, topic)
@@ -229,7 +229,7 @@ class _Watch:
 
 
 def make_topics(client: Client, spec: VersionSpec, settings: RunSettings) -> None:
-    """The output topic and the cuts topic, unless they are there."""
+    """Creates the output topic and the cuts topic, unless they exist."""
     if (
         not {spec.output_topic, spec.cuts_topic}
         - client.metadata([spec.output_topic, spec.cuts_topic]).keys()
@@ -237,11 +237,12 @@ def make_topics(client: Client, spec: VersionSpec, settings: RunSettings) -> Non
         return
     leading = (spec.leader_cuts_topic or "").removesuffix(".cuts")
     found = client.metadata([leading] if leading else [])
-    if not found:  # as many as the widest input has; beside another version as many as that one
+    # As many partitions as the version beside which it is built; without one, as many as the widest input.
+    if not found:
         found = client.metadata(list(spec.inputs))
     widest = max((len(info.partitions) for info in found.values()), default=1)
-    # An older cut can be read exactly as long as no record of it was compacted away. The lag is counted from a
-    # record's timestamp: by event time, records of years ago would be compacted at once.
+    # An older cut can be read exactly as long as compaction has removed none of its records. The lag counts from a
+    # record's timestamp. By event time, records of years ago would be compacted at once.
     compacted = {
         "cleanup.policy": "compact",
         "min.compaction.lag.ms": str(max(spec.history_ms, KEPT_UNCOMPACTED_MS)),
@@ -258,7 +259,7 @@ def make_topics(client: Client, spec: VersionSpec, settings: RunSettings) -> Non
 
 @contextlib.contextmanager
 def _alone(folder: Path, stopping: Stopping) -> Iterator[None]:
-    """Waits until an earlier process of this folder, whose host was killed, is gone: a checkpoint is one query's."""
+    """Waits until an earlier process of this folder, whose host was killed, is gone: a checkpoint has one query."""
     with (folder / LOCK).open("w") as file:
         while not stopping.is_set():
             try:
@@ -270,7 +271,7 @@ def _alone(folder: Path, stopping: Stopping) -> Iterator[None]:
 
 
 def _definition(spec: VersionSpec, code: Path) -> Any:
-    """Imported as any program imports its modules, so that Spark's workers can, too."""
+    """Imports the code as any program imports its modules, so that Spark's workers can import it, too."""
     file, _ = split_entry(spec.entry)
     sys.path.insert(0, str(code))
     if file.removesuffix(".py") in sys.modules:
@@ -300,7 +301,7 @@ class _SharedJvm:
         self._is_used = False
 
     def session(self, settings: RunSettings, folder: Path) -> SparkSession | None:
-        """None where the version must have a JVM of its own, and where it is to end."""
+        """Waits until it may join the JVM. Returns None if the process must stop before."""
         while not self._stopping.is_set():
             with contextlib.suppress(queue.Empty):
                 told = self.told.get(timeout=LOOK_S)
@@ -329,12 +330,12 @@ def _until_input_ends(told: Iterator[bytes], stopping: Stopping, jvm: _SharedJvm
         if jvm is not None:
             jvm.told.put(json.loads(line))
     stopping.set()
-    # Whoever started this is gone, perhaps with a successor on its way: Spark gets a moment to end in order.
+    # The host is gone, and the next one may be starting. Spark gets a moment to end in order.
     threading.Timer(10.0, os._exit, args=[1]).start()
 
 
 def _take_part_fully() -> None:
-    """A version that was built at a low priority (`nice`) has the normal one from now on, where the system lets it."""
+    """Gives a version that was built at a low priority (`nice`) the normal one, if the system permits it."""
     for member in session_members(os.getsid(0)):
         with contextlib.suppress(OSError):
             for task in Path(f"/proc/{member}/task").iterdir():

@@ -1,7 +1,7 @@
 """The throttle of a version: records per second, in a file of its folder that its planner reads repeatedly.
 
-Without the file there is no limit; 0 pauses. The budget grows with time and shrinks by the records that were read.
-Nothing is read until the budget is enough for a worthwhile micro-batch. At most `SAVED_MS` of budget are saved up.
+Without the file there is no limit. 0 pauses. The budget grows with time and shrinks by the records that are read. The
+planner reads nothing until the budget is enough for a micro-batch of `WORTH_MS`. The budget is limited to `SAVED_MS`.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ SAVED_MS = 5_000
 
 
 def write_throttle(folder: Path, records_per_second: int | None) -> None:
-    """From the next micro-batch on. None: no limit."""
+    """Sets the throttle from the next micro-batch on. None is no limit."""
     path = folder / FILE
     if records_per_second is None:
         path.unlink(missing_ok=True)
@@ -28,7 +28,7 @@ def write_throttle(folder: Path, records_per_second: int | None) -> None:
 
 
 def read_throttle(folder: Path) -> int | None:
-    """Records a second. Raises `ConfigError` for a file that says something else."""
+    """Returns the records per second, None without a limit. Raises `ConfigError` if the file has no number."""
     path = folder / FILE
     try:
         text = path.read_text().strip()
@@ -42,7 +42,7 @@ def read_throttle(folder: Path) -> int | None:
 
 
 class Budget:
-    """Records that may be read now, of one planner."""
+    """The number of records that one planner may read now."""
 
     def __init__(self) -> None:
         self._saved = 0.0
@@ -50,8 +50,8 @@ class Budget:
         self._read_until = 0
 
     def allowed(self, rate: int, now_ms: int, position: int, available: int) -> int:
-        """How many of `available` records may be read; 0: not yet. `position`: how many were ever read, all partitions
-        together; what it grew by since the last call was spent."""
+        """Returns how many records may be read now, at most; 0: not yet. `available`: the records that could be read.
+        `position`: the number of records ever read from all partitions; its growth since the last call was spent."""
         if self._looked_ms is not None:
             self._saved += rate * (now_ms - self._looked_ms) / 1000
             self._saved -= max(0, position - self._read_until)
