@@ -306,7 +306,7 @@ def _written(value: Any) -> str:
 
 
 def _plain(value: Any) -> Any:
-    """Returns the value as JSON: bytes as base64, times as ISO 8601, exact numbers as text, not finite as null."""
+    """Returns the value as JSON: bytes as base64, times as ISO 8601, exact numbers as text, NaN as null."""
     match value:
         case None | bool() | int() | str():
             return value

@@ -80,8 +80,8 @@ class PipelineProcess:
         nice: int = 0,
         jvm: Jvm | None = None,
     ) -> Self:
-        """Returns at once. `folder` gets spec, code, state and log. `nice`: the lower priority until it is ready. `jvm`:
-        None if it has its own."""
+        """Returns at once. `folder` gets spec, code, state and log. `nice`: the lower priority until it is ready.
+        `jvm`: None if it has its own."""
         folder = folder.resolve()
         folder.mkdir(parents=True, exist_ok=True)
         Code(code).unpack(folder / CODE)

@@ -16,7 +16,7 @@ STEPS = 400  # up to 0.01 ms * 1.05 ** 400, which is 50 minutes
 
 @dataclass(frozen=True, slots=True)
 class Reads:
-    """`counts`: answered reads by their duration. An error is what a reader could not help."""
+    """`counts`: the answered reads by duration. `errors`: the reads that failed through no fault of the reader."""
 
     errors: int
     counts: tuple[int, ...]
@@ -26,7 +26,7 @@ class Reads:
         return self.errors + sum(self.counts)
 
     def quantile_ms(self, share: float) -> float | None:
-        """What so many of the answered reads took at the most; None if there are none."""
+        """Returns the duration that this share of the answered reads did not exceed; None without answered reads."""
         total = sum(self.counts)
         wanted = math.ceil(total * share)
         seen = 0

@@ -1,9 +1,9 @@
-"""What a reader writes into a URL, and the JSON it gets: no HTTP here.
+"""The parameters that a reader writes into a URL, and the JSON of the answer. No HTTP.
 
     ?as_of=2013-07-04T12:00:00Z | cut:17 | flights:0:1200,flights:1:900      ?min_offset=flights:0:1199
 
-Offsets in an answer are, like those of `as_of`, the next ones: what lies below them is in the answer. `min_offset` is
-the offset of a record, as a producer is told it: the answer reflects the record.
+The offsets of an answer and of `as_of` are the next offsets: the answer reflects the records below them. `min_offset`
+is the offset of a record, as its producer gets it: the answer reflects this record.
 """
 
 from __future__ import annotations
@@ -41,13 +41,13 @@ def offsets_of(text: str, name: str) -> dict[TopicPartition, int]:
 
 
 def as_of(text: str, store: Store) -> Cut:
-    """The cut that is meant. Raises `UsageError`, `CutGoneError`."""
+    """Returns the cut of this text. Raises `UsageError`, `CutGoneError`."""
     if match := _CUT.fullmatch(text):
         return store.cut_at(number=int(match[1]))
     if _MILLISECONDS.fullmatch(text):
         return store.cut_at(time_ms=int(text))
     try:
-        time = datetime.fromisoformat(text.replace(" ", "+"))  # what a plus in a query is read as
+        time = datetime.fromisoformat(text.replace(" ", "+"))  # a plus in a query is read as a blank
     except ValueError:
         pass
     else:
@@ -66,7 +66,7 @@ def as_of(text: str, store: Store) -> Cut:
 
 @dataclass(frozen=True, slots=True)
 class PageToken:
-    """Where a page goes on: the same version, the same cut, so that the pages together are one state."""
+    """The place where the next page begins, in the same version and cut, so that all pages show one state."""
 
     version: int
     cut: int
@@ -88,7 +88,7 @@ class PageToken:
 
 
 def head_text(view: str, version: int, cut: Cut) -> str:
-    """The beginning of every answer: who answers, and what it reflects."""
+    """Returns the beginning of every answer: which version answers, and the cut and offsets it reflects."""
     time = datetime.fromtimestamp(cut.time_ms / 1000, UTC).isoformat(timespec="milliseconds")
     offsets = cut.inputs_to_json()
     head = {"view": view, "version": version, "cut": cut.number, "time": time, "offsets": offsets}
@@ -106,7 +106,7 @@ def rows_text(columns: tuple[str, ...], rows: Iterable[Row]) -> str:
 
 
 def changes_text(columns: tuple[str, ...], changes: Iterable[Change], more: Mapping[str, object]) -> str:
-    """`more`: what an event says besides."""
+    """`more`: further fields of the event."""
     rows = ",".join(row_text(columns, change) for change in changes)
     rest = "".join(f",{json.dumps(name)}:{json.dumps(value)}" for name, value in more.items())
     return f',"changes":[{rows}]{rest}}}'

@@ -7,15 +7,17 @@
 | `GET /views/V/changes` | server-sent events: what each new cut changed |
 | `GET /views/V/topic` | `topic`: the output topic of the version that answers; the view's name is its alias |
 
-Of rows: `from`, `to` (both included), `prefix` (parts of the key, the last one perhaps a beginning; each part quoted as
-in a path), `where` (several, `column:operator:value`), `search` (words), `limit`, `after`. Of all: `as_of` (a time,
-`cut:N`, or `topic:partition:offset,...`), `min_offset` (the same: waits until the view reflects these records,
-`timeout_ms` at the most, then 504), `version`, and who reads: the header `Suiro-Caller`, or `caller`, or the address.
+Parameters of rows: `from`, `to` (both included), `prefix` (the first parts of a key and optionally the beginning of the
+next; parts are quoted as in a path), `where` (several, `column:operator:value`), `search` (words), `limit`, `after`.
 
-Every answer begins with the version that gave it, its cut, and the input offsets it reflects; it is of that one cut.
-A page's `next` holds its version and cut: pages that follow each other are of one state.
+Parameters of a row and of rows: `as_of` (a time, `cut:N`, or `topic:partition:offset,...`), `min_offset`
+(`topic:partition:offset,...`: waits until the view reflects these records, at most `timeout_ms`, then answers 504),
+`version`, and who reads: the header `Suiro-Caller`, or `caller`, or the address. A topic has `version` and `caller`.
 
-Events are explained in `subscriptions`. A topic is asked for with `version` and `caller` only.
+Every answer begins with the version that gave it, its cut, and the input offsets it reflects. It shows the state of
+that cut. The `next` of a page has the version and the cut, so pages that follow each other show one state.
+
+`subscriptions` explains the events.
 """
 
 from __future__ import annotations
@@ -45,9 +47,8 @@ from suiro.views.store import DEFAULT_LIMIT, Condition, Store
 from suiro.views.store.key_text import key_of, parts_of
 
 READING_THREADS = 8
-# Of their own: whoever looks up a key does not wait for those who look through many, or back.
-SCANNING_THREADS = 4
-SUBSCRIPTION_THREADS = 4  # of their own: a cut wakes all who subscribed
+SCANNING_THREADS = 4  # separate, so that look-ups do not wait for scans
+SUBSCRIPTION_THREADS = 4  # separate, because a cut wakes all subscribers at once
 MAX_SUBSCRIBERS = 1_000
 DEFAULT_WAIT_MS = 10_000
 MAX_WAIT_MS = 60_000
@@ -56,7 +57,7 @@ CALLER_HEADER = "suiro-caller"
 _COMMON = frozenset({"as_of", "min_offset", "timeout_ms", "version", "caller"})
 _OF_ROWS = _COMMON | {"from", "to", "prefix", "where", "search", "limit", "after"}
 _LONG = ("where", "search", "as_of")
-"""With one of these, many rows or cuts may be looked through."""
+"""A read with one of these may scan many rows or cuts."""
 _OF_CHANGES = frozenset({"after", "version", "caller"})
 _OF_TOPIC = frozenset({"version", "caller"})
 
@@ -66,7 +67,7 @@ logger = logging.getLogger(__name__)
 
 
 class Router(Protocol):
-    """Both raise `UnknownViewError`, or `TransientError` for what cannot be read yet."""
+    """Both raise `UnknownViewError`, and `TransientError` if the version cannot be read yet."""
 
     def serving(self, view: str, caller: str) -> Served: ...
     def version(self, view: str, number: int) -> Served: ...
@@ -83,7 +84,7 @@ def routes(router: Router) -> list[Route]:
 
 
 class _Question:
-    """The query of a request, each parameter as often as it may come."""
+    """The parameters of a request. Raises `UsageError` for an unknown one, and for a second one except `where`."""
 
     def __init__(self, request: Request, known: frozenset[str]) -> None:
         self._values: dict[str, list[str]] = {}
@@ -112,7 +113,7 @@ class _Question:
 
 
 class _Events(StreamingResponse):
-    """`ended` is called once, also where the reader has gone before the first event."""
+    """Calls `ended` once, even if the reader has gone before the first event."""
 
     def __init__(self, events: AsyncIterator[str], ended: Callable[[], None]) -> None:
         headers = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
@@ -157,9 +158,9 @@ class _Reads:
                 )
         except SuiroError as error:
             return error_answer(error)
-        self._subscribers += 1  # from here on: others come while this one waits
+        self._subscribers += 1  # before the wait, during which others come
         try:
-            await self._for_subscription(served.store.newest)  # what is not to be had is said at once
+            await self._for_subscription(served.store.newest)  # the reader gets its error at once
         except BaseException as error:
             self._subscribers -= 1
             if isinstance(error, SuiroError):
@@ -168,7 +169,7 @@ class _Reads:
         is_pinned = question.text("version") is not None
 
         def follows() -> Served:
-            if is_pinned:  # as long as it lives
+            if is_pinned:
                 return self._router.version(served.view, served.version)
             return self._router.serving(served.view, caller)
 
@@ -196,11 +197,10 @@ class _Reads:
         threads: ThreadPoolExecutor | None,
         answer: Callable[[Served, Request, _Question, PageToken | None], str],
     ) -> Response:
-        """`threads` None: of a look-up, which needs none where the store has its rows at hand."""
+        """`threads`: None for a look-up, which runs in this thread if the store `looks_up_at_once`."""
         served: Served | None = None
-        begun: float | None = (
-            None  # what fails before is the question, or a wait for offsets that may never come
-        )
+        # Unset while a failure is the reader's own, or of a wait for offsets that may never come.
+        begun: float | None = None
         try:
             question = _Question(request, known)
             if any(question.all(name) for name in _LONG):
@@ -303,7 +303,7 @@ def _asked_cut(store: Store, question: _Question) -> Cut | None:
 
 
 async def _reach(served: Served, question: _Question) -> None:
-    """Waits until the version reflects the records that were named."""
+    """Waits until the version reflects the records of `min_offset`."""
     wanted = offsets_of(question.text("min_offset") or "", "min_offset")
     timeout_ms = question.number("timeout_ms", DEFAULT_WAIT_MS)
     if timeout_ms > MAX_WAIT_MS:
@@ -343,7 +343,7 @@ def _query(request: Request) -> str:
 
 
 def _raw_key(request: Request) -> str:
-    """Still quoted, so that a part of the key may hold a slash."""
+    """Returns the key still quoted, because a part of it may contain a slash."""
     raw: bytes = request.scope.get("raw_path") or request.scope["path"].encode()
     return raw.partition(b"?")[0].decode("ascii", "replace").split("/", 4)[4]  # /views/VIEW/rows/KEY
 

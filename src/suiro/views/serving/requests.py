@@ -1,4 +1,4 @@
-"""The requests that readers send to a host, and the meaning of its answers, for `client` and `async_client`."""
+"""The requests of readers, and the meaning of the host's answers, for `client` and `async_client`."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ DEFAULT_URL = "http://127.0.0.1:8085"
 URL_VARIABLE = "SUIRO_VIEWS_URL"
 READ_TIMEOUT_S = 30.0
 SILENT_S = 60.0
-"""A stream of changes says something every 15 s; one that does not has lost its host without being told."""
+"""A stream of changes sends something every 15 s. If it is silent for this long, the host is lost."""
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.02, 1.0
 TRY_AGAIN = (502, 503)
 START_ONE = (
@@ -33,7 +33,7 @@ _ERRORS: Mapping[int, type[SuiroError]] = {
 
 
 def host_of(url: str | None, caller: str | None) -> tuple[str, tuple[str, str] | None, dict[str, str]]:
-    """The host's URL, which messages name, without its user; who logs in; headers of every request."""
+    """Returns the host's URL without the user, for messages; the login; and the headers of every request."""
     url = (url or os.environ.get(URL_VARIABLE) or DEFAULT_URL).rstrip("/")
     try:
         given = httpx.URL(url)
@@ -54,7 +54,7 @@ def params_of(options: Mapping[str, Any]) -> httpx.QueryParams:
     found: list[tuple[str, str]] = []
     for name, value in options.items():
         if value is not None:
-            # `from` is a word of Python.
+            # `from` is a keyword of Python.
             key = "from" if name == "from_" else name
             found += [(key, str(one)) for one in (value if isinstance(value, list | tuple) else [value])]
     return httpx.QueryParams(found)  # type: ignore[arg-type]
@@ -76,7 +76,7 @@ def stream_timeout(timeout_s: float) -> httpx.Timeout:
 
 
 class Attempts:
-    """Of one read, which is repeated until its time is over."""
+    """The attempts of one read, which is repeated until the timeout."""
 
     def __init__(self, url: str, timeout_s: float) -> None:
         self._url = url
@@ -87,7 +87,7 @@ class Attempts:
         return answer.status_code not in TRY_AGAIN
 
     def pause_s(self, answer: httpx.Response | httpx.TransportError) -> float:
-        """How long to wait before the next attempt. Raises where there is no time for one."""
+        """Returns the pause before the next attempt. Raises the error if there is no time for one."""
         if monotonic_s() + self._pause_s > self._deadline:
             if isinstance(answer, httpx.Response):
                 raise _error_of(answer)
@@ -97,7 +97,7 @@ class Attempts:
 
 
 class Following:
-    """Where a reader of a view's changes is; it goes on from there when the connection broke."""
+    """The position of a reader of changes, where it continues when the connection breaks."""
 
     def __init__(self, after: str | int | None) -> None:
         self._last = None if after is None else str(after)
@@ -109,14 +109,14 @@ class Following:
         return {"Accept": "text/event-stream"} | ({} if self._last is None else {"Last-Event-ID": self._last})
 
     def begin(self, answer: httpx.Response) -> None:
-        """An answer has come; its content was read if it says that something is wrong, which is raised."""
+        """Begins a new stream. Raises the error of an answer; its content must have been read."""
         if answer.is_error:
             raise _error_of(answer)
         self._pause_s = FIRST_PAUSE_S
         self._data, self._next = [], self._last
 
     def event(self, line: str) -> dict[str, Any] | None:
-        """The event that this line of the stream ends."""
+        """Returns the event that ends with this line of the stream, if one does."""
         field, _, value = line.partition(":")
         value = value.removeprefix(" ")
         if field == "id":
@@ -144,5 +144,5 @@ def _error_of(answer: httpx.Response) -> SuiroError:
 
 
 def _quoted(part: str) -> str:
-    """Of a path; "." and ".." too, which would be taken for folders."""
+    """Quotes a part of a path; "." and "..", too, which mean folders."""
     return part.replace(".", "%2E") if part in (".", "..") else quote(part, safe="")

@@ -1,14 +1,14 @@
-"""What each new cut changed, as server-sent events, for as long as a reader listens.
+"""The changes of each new cut, as server-sent events, for as long as a reader listens.
 
     id: 2.17
     data: {"view", "version", "cut", "time", "offsets", "changes": [{"key", "value"}], "part": "last"}
 
 A deleted row has the value null. A large cut comes in parts, "more", "more", ..., "last", and only the last one has the
-id: whoever comes back with it as `Last-Event-ID` gets whole cuts, none twice and none left out.
+id. A reader that comes back with it as `Last-Event-ID` gets whole cuts, none twice and none left out.
 
-An event with `"reset": true` and no changes is the first one, and comes again where changes cannot lead from what was
-told to what is: the caller was moved to another version, or what followed its last event is not kept any more. The
-reader then has the whole state from `rows?as_of=cut:N&version=V`, and goes on from there.
+The first event has `"reset": true` and no changes. Such an event comes again if changes do not lead from the last event
+to the current state: the caller was moved to another version, or the cuts behind its last event are no longer kept. The
+reader then gets the whole state from `rows?as_of=cut:N&version=V`, and continues from there.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _ID = re.compile(r"(?:([0-9]{1,9})\.)?([0-9]{1,18})")
 
 
 def event_id(text: str, served: Served) -> int | None:
-    """The cut to go on after; None where the event was of another version."""
+    """Returns the cut of the event, None if the event is of another version."""
     match = _ID.fullmatch(text)
     if match is None:
         raise UsageError(f"{text!r} is no event's id; it is VERSION.CUT, or the number of a cut")
@@ -41,8 +41,8 @@ def event_id(text: str, served: Served) -> int | None:
 
 
 class Subscription:
-    """`follows()` gives the version that the caller belongs to now, and raises `SuiroError` where there is none any
-    more. `read` runs a question in a thread."""
+    """`follows()` returns the version that answers the caller now, and raises `SuiroError` if there is none. `read` runs
+    a function in a thread."""
 
     def __init__(
         self,
@@ -57,7 +57,7 @@ class Subscription:
         self._read = read
 
     async def events(self) -> AsyncIterator[str]:
-        """Ends when there is nothing to follow any more; whoever connects again is told why."""
+        """Ends when no version answers the caller any more. A reader that connects again gets the reason."""
         try:
             while True:
                 async for event in self._of_version():
@@ -90,7 +90,7 @@ class Subscription:
                     self._after, start = (cut.number, b"") if rest is None else (self._after, rest)
                     silent = 0
                     continue
-                # Who waits costs no look into the store: there may be a thousand of them.
+                # A waiting reader does not read the store, because there may be a thousand of them.
                 while not changed.is_set() and self._is_callers():
                     with suppress(TimeoutError):
                         await asyncio.wait_for(changed.wait(), LOOK_AGAIN_S)

@@ -1,11 +1,11 @@
 """The rows of a version, in a SQLite file or in Postgres, with the cut that they reflect and a history of cuts.
 
-- `tables`: the store, and all reading. `sqlite`, `postgres`: writing, and the differences between the two.
+- `tables`: the store. `sqlite`, `postgres`: the connections and statements that differ.
 - `places`: the order of keys. `key_text`: keys in a path. `conditions`: the queries of readers.
-- `json_text`: values. `rows`: the values that go in and out.
-- `meeting`: cuts that two stores share. `buckets`: rows of two stores by range of key.
+- `json_text`: the JSON of rows. `rows`: the values that a store takes and gives.
+- `meeting`: the common cuts of two stores. `buckets`: the rows of two stores by range of keys.
 
-`open_store` is the entry point. Both stores keep one contract: equal cuts give byte-equal answers in any store.
+`open_store` is the entry point. Equal cuts give byte-equal answers in both kinds of store.
 """
 
 from __future__ import annotations
@@ -64,10 +64,11 @@ FILE_NAME = "store.sqlite"
 
 
 def open_store(spec: StoreSpec, location: str | Path) -> Store:
-    """`location`: of `serve="sqlite"` the folder of the version, of `serve="postgres"` a DSN. Made where there is none.
+    """Opens the store, and creates it if it does not exist. `location`: the folder of the version for `serve="sqlite"`,
+    a DSN for `serve="postgres"`.
 
-    Any number may be open, in any process; whoever applies cuts should be one. Raises `StoreBrokenError`,
-    `StoreUnavailableError`.
+    A store may be open any number of times, in any process, but only one of them should apply cuts. Raises
+    `StoreBrokenError`, `StoreUnavailableError`.
     """
     if spec.serve == "sqlite":
         from suiro.views.store.sqlite import SqliteStore

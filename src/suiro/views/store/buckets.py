@@ -1,8 +1,8 @@
 """Divides the rows of two stores into the same buckets.
 
-A bucket is a range of keys. The sum of its rows' hashes tells whether two stores have the same rows in it, and the
-database computes the sum while it scans the range. So to find the differences among millions of rows, only rows of
-buckets that differ are read.
+A bucket is a range of keys. Two stores have the same rows in it if the sums of the rows' hashes are equal, and the
+database computes the sum. So to find the differences among millions of rows, only the rows of buckets that differ are
+read.
 """
 
 from __future__ import annotations
@@ -14,24 +14,24 @@ from suiro.views.store.tables import TableStore
 
 
 class Buckets:
-    """A store's rows by buckets that another store has too."""
+    """The rows of a store in the buckets that it shares with another store."""
 
     def __init__(self, store: TableStore, bounds: Sequence[bytes]) -> None:
         self._store = store
         self._bounds = tuple(bounds)
 
     def bucket_digests(self, as_of: int) -> dict[int, tuple[int, int]]:
-        """Of each bucket that has rows: how many, and the sum of their hashes."""
+        """Returns, for each bucket with rows, their number and the sum of their hashes."""
         digests = enumerate(self._store.bucket_digests(self._bounds, as_of))
         return {number: (digest.rows, digest.total) for number, digest in digests if digest.rows}
 
     def bucket_rows(self, bucket: int, as_of: int) -> Iterator[tuple[tuple[Any, ...], int, str]]:
-        """(key, hash, value) by key."""
+        """Yields (key, hash, value), by key."""
         for row in self._store.bucket_rows(bucket, self._bounds, as_of):
             yield row.key, row.hash, row.value
 
 
 def same_buckets(old: TableStore, new: TableStore) -> tuple[Buckets, Buckets]:
-    """By the bounds of both: where one has few rows, or none, the other may have any number."""
+    """Uses the bounds of both stores: in a range where one has few rows or none, the other may have any number."""
     bounds = sorted({*old.bucket_bounds(), *new.bucket_bounds()})
     return Buckets(old, bounds), Buckets(new, bounds)

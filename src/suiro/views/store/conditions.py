@@ -1,8 +1,8 @@
-"""Queries of readers: a range of keys, or a prefix, and conditions on columns, with the same meaning in every store.
+"""Queries of readers: a range of keys or a prefix, and conditions on columns, with the same meaning in every store.
 
 A condition has a column of the key or of the value (`delay`, or `gate.letter` of a nested object), an operator and a
 value. It matches only if the column's value has the same type: `delay:gt:10` matches no text. `ne` is the opposite of
-`eq`. Numbers compare by value, text by code point, byte by byte.
+`eq`. Numbers compare by value, text by code point.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ DEFAULT_LIMIT = 100
 MAX_LIMIT = 10_000
 MAX_CONDITIONS = 16
 MAX_WORDS = 16
-_NAME = re.compile(r'[^"\\\x00-\x1f]+')  # what a path in JSON can name in any database
+_NAME = re.compile(r'[^"\\\x00-\x1f]+')  # a name that a JSON path of any database can have
 
 
 @dataclass(frozen=True, slots=True)
 class Condition:
-    """`value` is a JSON scalar; with eq and ne also null, which a column that is not there equals."""
+    """`value`: a JSON scalar; with eq and ne also null, which a missing column equals."""
 
     column: str
     operator: str
@@ -57,7 +57,7 @@ class Condition:
 
     @classmethod
     def parse(cls, text: str) -> Condition:
-        """`column:operator:value`; the value is read as JSON if it is a scalar, else it is text."""
+        """Parses `column:operator:value`. The value is JSON if that gives a scalar, else text."""
         column, found, rest = text.partition(":")
         operator, found_too, value = rest.partition(":")
         if not found or not found_too:
@@ -73,7 +73,7 @@ class SearchWord:
 
 @dataclass(frozen=True, slots=True)
 class Query:
-    """Rows between two places, `start` included and `end` not, that fulfil all conditions and have all words."""
+    """Rows from the place `start` up to `end`, not included, that fulfil all conditions and have all words."""
 
     start: bytes = b""
     end: bytes = AFTER_ALL
@@ -93,8 +93,8 @@ class Query:
         limit: int = DEFAULT_LIMIT,
         after_place: bytes | None = None,
     ) -> Query:
-        """`first` and `last` are included, and may be the first parts of a key; `prefix` is the first parts and
-        perhaps a beginning of the next, where it is text."""
+        """`first` and `last` are included, and may be the first parts of a key. `prefix` is the first parts of a key,
+        and optionally the beginning of the next one if it is text."""
         if not 1 <= limit <= MAX_LIMIT:
             raise UsageError(f"limit={limit}: between 1 and {MAX_LIMIT:,}")
         if len(where) > MAX_CONDITIONS:
@@ -108,12 +108,12 @@ class Query:
             begins = prefix_of(prefix)
             start, end = max(start, begins), min(end, after(begins))
         if after_place is not None:
-            start = max(start, after_place + b"\x00")  # the first bytes behind it
+            start = max(start, after_place + b"\x00")  # the next larger bytes
         return cls(start, end, tuple(where), _words(search), limit)
 
 
 def _words(search: str | None) -> tuple[SearchWord, ...]:
-    """All words must be found; `delay*` stands for every word that begins so."""
+    """Rows must have all words. `delay*` stands for every word that begins with `delay`."""
     if search is None:
         return ()
     found: list[SearchWord] = []
@@ -134,7 +134,7 @@ def _scalar(text: str) -> str | int | float | bool | None:
     try:
         value = json.loads(text)
         if isinstance(value, str):
-            value.encode()  # half a pair, "\\ud800", is in no row
+            value.encode()  # half of a surrogate pair, "\\ud800", is text as it was written
         is_finite = not isinstance(value, (int, float)) or math.isfinite(value)
     except (ValueError, OverflowError, RecursionError):
         return text

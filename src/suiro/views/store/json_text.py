@@ -1,7 +1,7 @@
-"""A row's value as JSON text: in a canonical form for its hash, and as words for search.
+"""A row's value as JSON text: its canonical form for the hash, and its words for search.
 
-The text that is served is the text that the pipeline wrote, byte for byte. Only NaN and infinities, which JSON does
-not have, are served as null.
+A host serves the text that the pipeline wrote, byte for byte, except that NaN and infinities, which JSON does not have,
+become null.
 """
 
 from __future__ import annotations
@@ -14,11 +14,12 @@ from typing import Any
 
 from suiro.errors import UsageError
 
-LONGEST_WORD = 200  # its first letters stand for it
+LONGEST_WORD = 200  # a longer word is cut
 _WORD = re.compile(r"[^\W_]+")
 
 canonical = json.JSONEncoder(sort_keys=True, separators=(",", ":"), ensure_ascii=True).encode
-"""The same text for equal values, whatever the order of an object's keys was. In ASCII: text may hold half a pair."""
+"""Gives equal values the same text, whatever the order of keys is. ASCII, because text may have half of a surrogate
+pair."""
 
 _plain = json.JSONEncoder(separators=(",", ":"), ensure_ascii=False, allow_nan=False).encode
 
@@ -48,19 +49,19 @@ def encodable(text: str) -> str:
 
 
 def row_hash(place: bytes, value: Any) -> int:
-    """64 bits, signed, of the key and the value: equal rows have equal hashes, whatever store they are in."""
+    """Returns 64 bits, signed, of the key and the value. Equal rows have equal hashes in every store."""
     digest = blake2b(place, digest_size=8)
     digest.update(canonical(value).encode())
     return int.from_bytes(digest.digest(), "big", signed=True)
 
 
 def words_in(text: str) -> list[str]:
-    """Letters and digits together are a word; upper and lower case are the same."""
+    """Returns the words of a text: letters and digits, in lower case."""
     return [word[:LONGEST_WORD] for word in _WORD.findall(text.casefold())]
 
 
 def words_of(columns: Sequence[str], key: dict[str, Any], value: Any) -> list[str]:
-    """The words of these columns, each once: of text, of numbers as written, of what lists and objects hold."""
+    """Returns the words of these columns, each once: of text, of numbers as written, of items of lists and objects."""
     found: dict[str, None] = {}
     for name in columns:
         part = key[name] if name in key else value.get(name) if isinstance(value, dict) else None

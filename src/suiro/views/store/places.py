@@ -1,8 +1,8 @@
 """A row's key as bytes, so that rows have one order, the same in every store and every version.
 
-`place_of` is injective, and the bytes compare as the keys do: part by part; within a part null, false, true, numbers
-by value, text by code point, then lists and objects by their JSON. The bytes of a key are followed by those of all
-keys that start with it, so a range of keys is a range of bytes, and so is a prefix.
+`place_of` is injective, and the bytes compare as the keys do, part by part: null, false, true, numbers by value, text
+by code point, lists and objects by their JSON. The bytes of a key are followed by those of all keys that begin with it,
+so a range of keys is a range of bytes, and so is a prefix.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from suiro.errors import UsageError
 from suiro.views.store.json_text import canonical
 
 AFTER_ALL = b"\xff"
-"""Behind every place, and appended to a place: behind all that begin with it. No part begins with this byte."""
+"""Larger than every place. Appended to a place, larger than all places that begin with it. No part begins with it."""
 
 _NULL, _FALSE, _TRUE, _NUMBER, _TEXT, _NESTED = b"\x01", b"\x02", b"\x03", b"\x04", b"\x05", b"\x06"
 _SMALL_INT, _LARGE_INT, _FLOAT = b"\x00", b"\x01", b"\x02"
@@ -29,19 +29,19 @@ _bits = struct.Struct(">Q").pack
 
 
 def place_of(key: Sequence[Any]) -> bytes:
-    """Raises `UsageError` for what is no JSON value."""
+    """Raises `UsageError` for a part that is not a JSON value."""
     return b"".join([_part(part) for part in key])
 
 
 def prefix_of(key: Sequence[Any]) -> bytes:
-    """What the places of all keys begin with whose parts are these, the last one perhaps only a beginning of a text."""
+    """Returns the beginning of the places of all keys with these first parts. The last one may be a beginning of text."""
     if not key or not isinstance(key[-1], str):
         return place_of(key)
     return place_of(key[:-1]) + (_text(key[-1])[:-1] if key[-1] else b"")
 
 
 def after(place: bytes) -> bytes:
-    """Behind all places that begin with this one, itself included."""
+    """Returns a place behind this one and all that begin with it."""
     return place + AFTER_ALL
 
 
@@ -86,7 +86,7 @@ def _ordered_double(number: float) -> bytes:
 
 
 def _whole(number: int) -> bytes:
-    """Any integer: how long it is, then its bytes; of negative ones all bits turned."""
+    """Returns the length of an integer, then its bytes. A negative one has all bits inverted."""
     size = (number.bit_length() + 7) // 8
     data = size.to_bytes(4, "big") + abs(number).to_bytes(size, "big")
     if number > 0:
