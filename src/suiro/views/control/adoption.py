@@ -1,7 +1,7 @@
 """`suiro view adopt`: shows an operator the records that a host does not trust, and signs them.
 
-For the journal of a release without signatures, of a lost key, or of a topic that was copied or lost records. This is
-a command and not a setting of the host: a permanent setting would trust every record at each start.
+It serves for the journal of a release without signatures, for a lost key, and for a topic that was copied or lost
+records. It is a command, because a setting of the host would trust every record at each start.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from suiro.views.state import POSITIONS, position_of
 
 
 class Adoption:
-    """A context manager; no host may run on the folder meanwhile. `unsigned`: everything in the topic, as it stands;
-    otherwise what is signed and still there."""
+    """A context manager. No host may run on the folder meanwhile. `unsigned`: adopt all records of the topic; otherwise
+    only the signed ones."""
 
     def __init__(self, config: HostConfig, *, unsigned: bool) -> None:
         self._config = config
@@ -44,7 +44,7 @@ class Adoption:
         self._stack.close()
 
     def lines(self) -> Iterator[str]:
-        """What would be believed, for people to read: which code would run, and who deployed it."""
+        """Yields lines that show which code would run, and who deployed it."""
         views = self._journal.views()
         if not views:
             yield "there is no view" + (
@@ -66,10 +66,10 @@ class Adoption:
                 yield _shown(f"  v{version.number} {version.state}: {entry}, code {code}, deployed by {who}")
 
     def sign(self) -> None:
-        """In one transaction: killed, it has signed all or nothing."""
+        """Signs everything in one transaction, or nothing."""
         self._journal.adopt()
 
 
 def _shown(line: str) -> str:
-    """Nobody has signed it yet, so it must not speak to the terminal."""
+    """Nobody has signed the text yet, so its control characters must not reach the terminal."""
     return "".join(letter if letter.isprintable() else "?" for letter in line)

@@ -1,11 +1,11 @@
 """Moves a consumer group from a version's output topic to that of another version, by the input offsets of their cuts.
 
-The group's old cut is the newest one of which it has consumed everything. The new cut is the other version's newest
-one at the same inputs, or before them if there is none. The group continues after the outputs of the new cut. Nothing
-is skipped. Results after the cut are delivered again by the other version; nothing is delivered again if the group
-stood exactly at a cut that both versions have.
+The group's old cut is the newest cut whose output it has consumed completely. The new cut is the other version's newest
+one at the same inputs, or before them if there is none. The group continues after the outputs of the new cut. It skips
+nothing. The other version delivers the results after the cut again, unless the group was exactly at a cut that both
+versions have.
 
-The group must have no members meanwhile, as for any reset of offsets. Its offsets in the old topic stay as they are.
+The group must have no members meanwhile, as for any reset of offsets. Its offsets in the old topic do not change.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ HAS_MEMBERS = ("UNKNOWN_MEMBER_ID", "ILLEGAL_GENERATION", "REBALANCE_IN_PROGRESS
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Moved:
-    """`old_cut`: what the group has consumed, `new_cut`: where it goes on, by the number of each version; None: at the
-    beginning. `is_exact`: nothing is delivered again."""
+    """`old_cut`: the number of the cut that the group has consumed. `new_cut`: the number of the cut after which it
+    continues. None: the beginning. `is_exact`: nothing is delivered again."""
 
     group: str
     from_topic: str
@@ -42,10 +42,8 @@ class Moved:
 
 
 def move_group(client: Client, group: str, old: VersionSpec, new: VersionSpec) -> Moved:
-    """From the output topic of `old` to that of `new`; to go back, the other way round.
-
-    Raises `UsageError` for a group that has consumed nothing of the old topic, or has members.
-    """
+    """Moves the group from the output topic of `old` to that of `new`. Raises `UsageError` for a group that has
+    consumed nothing of the old topic, or has members."""
     for spec in (old, new):
         require_topic(client, spec.output_topic)
     committed = _committed(client, group, old.output_topic)
@@ -88,10 +86,12 @@ def move_group(client: Client, group: str, old: VersionSpec, new: VersionSpec) -
 def matching_cuts(
     positions: Mapping[int, int], old: Sequence[Cut], new: Sequence[Cut]
 ) -> tuple[Cut | None, Cut | None]:
-    """`positions`: the next record to consume of each partition of the old topic. Of the old cuts that are consumed,
-    the newest that the new version has too, with its match; without one, the newest, and the newest new cut before it.
+    """Returns the newest consumed cut that the new version has, too, and its match. Without a match, returns the newest
+    consumed cut, and the newest new cut before it. `positions`: the next record to consume in each partition of the old
+    topic.
 
-    Only a settled old cut will do: what still waited in it may be in the new one, and would be left out.
+    The old cut must be settled. The new version may already include records that still wait in the old cut, and the
+    group would miss their results.
     """
     consumed = [
         cut
@@ -132,8 +132,8 @@ def _committed(client: Client, group: str, topic: str) -> dict[int, int]:
 
 
 def _next_record(client: Client, topic: str, partition: int, position: int) -> int:
-    """The offset of the next record that a consumer will see from `position` on, or the end: what lies between (ends of
-    transactions, what compaction removed) counts for nothing."""
+    """Returns the offset of the next record that a consumer sees from `position` on, or the end. Ends of transactions
+    and compacted records do not count."""
     place = (topic, partition)
     end = client.list_offsets({place: LATEST}, read_committed=True)[place].offset
     for batch in batches(client, place, position, end, compacted=False):

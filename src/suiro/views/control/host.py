@@ -1,12 +1,12 @@
 """The host of views: reads the journal, keeps the versions running, executes commands, and routes reads.
 
-- All of its state is in the log (`journal`), or can be rebuilt from it. A host that is killed at any point and
-  restarted continues. A reconciler for each view completes interrupted work.
-- A folder has one host, by a file lock. A log has one host, by the journal: a later host takes over, the earlier one
-  ends.
+- All of its state is in the log (`journal`), or can be rebuilt from it. A host that is killed at any point continues
+  after a restart. A reconciler for each view completes interrupted work.
+- A folder has one host, by a file lock. A log has one host, by the journal: a later host takes over, and the earlier
+  one ends.
 - User code and long tasks run in other processes (`isolated`, pipelines, followers).
-- Each read is routed by the journal's state. A change of routing applies to all readers at the moment at which its
-  transaction has been read back.
+- The journal's state routes each read. A change of routing applies to all readers once its transaction has been read
+  back.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ from suiro.views.state import (
 CHECK_TIMEOUT_S = 120.0
 JAVA_MEMORY = "2g"
 CHECKS, LOCK = ".checks", ".lock"  # beside the folders of views, whose names begin with a letter
-"""Codes that are being looked at; what one host holds."""
+"""The folder of code that is being checked; the lock file."""
 
 logger = logging.getLogger(__name__)
 
@@ -73,9 +73,9 @@ class HostConfig:
     postgres: str | None = None
     replication_factor: int = -1
     journal_key: Path | None = None
-    """The file of the key by which what is decided is signed; None: one of the folder's own."""
+    """The file of the key that signs decisions; None: a file in the folder."""
     java_memory: str = JAVA_MEMORY
-    """Of the JVM that versions share, as Java has it: 2g, 800m."""
+    """The memory of the shared JVM, in Java's form: 2g, 800m."""
 
     def __post_init__(self) -> None:
         if not re.fullmatch("[1-9][0-9]{0,5}[mg]", self.java_memory):
@@ -91,8 +91,8 @@ class HostConfig:
 
 
 class Host:
-    """`start` returns once all that was decided is known and opened. Thread-safe. `ended` is set when this host must
-    end because another one took over; `why_ended` says which."""
+    """`start` returns once all decisions are read and the versions are opened. Thread-safe. `ended` is set when another
+    host has taken over; `why_ended` names it."""
 
     def __init__(self, config: HostConfig, *, url: str) -> None:
         self.config = config
@@ -122,7 +122,7 @@ class Host:
         self._reconcilers_lock = threading.Lock()
         self._stopping = threading.Event()
         self._is_ours = False
-        self._opens_late = False  # a deploy failed that may have been decided, and may be read later
+        self._opens_late = False  # a deploy failed, but its decision may still be read
         self.comparing = Comparing(
             self._journal, self._environment, served=self.version, clock=self._clock, stopping=self._stopping
         )
@@ -152,7 +152,7 @@ class Host:
         )  # fmt: skip
 
     def stop(self) -> None:
-        """Safe to call again. Versions go on where they were, at the next start."""
+        """May be called again. Versions continue at the next start."""
         self._stopping.set()
         with self._reconcilers_lock:
             reconcilers, self._reconcilers = list(self._reconcilers.values()), {}
@@ -165,7 +165,7 @@ class Host:
         self._lock_file.close()
 
     def _on_change(self) -> None:
-        """On the journal's thread, so nothing here may wait."""
+        """Runs on the journal's thread, so it must not wait."""
         host = self._journal.host
         if self._is_ours and host is not None and host["id"] != self._id and not self.ended.is_set():
             self.why_ended = (
@@ -192,7 +192,7 @@ class Host:
             reconciler.start()
 
     def _reconciler(self, view: str) -> Reconciler:
-        self._journal.view(view)  # says what there is, where there is none of that name
+        self._journal.view(view)  # raises an error that names the known views
         found = self._reconcilers.get(view)
         if found is None:
             raise NotServedError(f"view {view} is being opened; try again in a moment")
@@ -201,7 +201,7 @@ class Host:
     # -- reading: the router of `reads` ---------------------------------------------------------------------------
 
     def serving(self, view: str, caller: str) -> Served:
-        """Of the version that answers this caller."""
+        """Returns the version that answers this caller."""
         while True:
             state = self._journal.view(view)
             number = version_for(state, caller)
@@ -215,7 +215,7 @@ class Host:
             except UnknownViewError:
                 if self._journal.view(view) is state:
                     raise
-                # It was retired since the state was looked at: by now another one answers this caller.
+                # The version was retired meanwhile, and another one answers this caller now.
 
     def version(self, view: str, number: int) -> Served:
         running = self._reconciler(view).running(number)
@@ -240,8 +240,8 @@ class Host:
         schema_registry_url: str | None = None,
         throttle: int | None = None,
     ) -> dict[str, Any]:
-        """Checked first, in a separate process: that the code loads, that its topology can work, that its inputs
-        still have their beginning. Only then is anything written."""
+        """Checks in a separate process that the code loads, that its topology can work, and that its inputs still have
+        their beginning. Only then writes anything."""
         check_throttle(throttle)
         sha256 = hashlib.sha256(code).hexdigest()
         code_file = self.config.data / CHECKS / f"{uuid.uuid4().hex}.zip"
@@ -297,8 +297,8 @@ class Host:
             check_names(client, spec)
         try:
             self._journal.change(spec.view, decide, who=who, codes={sha256: code})
-            # After the decision: a refused deploy of the same version number must not change this file. A host that is
-            # killed here builds the version without a limit, until `throttle` is called.
+            # After the decision, because a refused deploy of the same version number must not change this file. A host
+            # that is killed here builds the version without a limit until `throttle` is called.
             ask_throttle(self._environment.folder(spec), throttle)
         except BaseException:
             self._opens_late = True
@@ -308,7 +308,7 @@ class Host:
         return self.status(spec.view) | {"deployed": spec.version}
 
     def throttle(self, view: str, records_per_second: int | None) -> dict[str, Any]:
-        """Limits what building a version may take, 0 pauses it, None: no limit. Counts at its next micro-batch."""
+        """Limits the version that is being built, from its next micro-batch on. 0 pauses it, None is no limit."""
         state = self._journal.view(view)
         building = [version for version in state.versions if version.state == "building"]
         if not building:
@@ -326,7 +326,7 @@ class Host:
         guards: RollbackConditions = NO_CONDITIONS,
         largest_lag_ms: int = lifecycle.LARGEST_LAG_MS,
     ) -> dict[str, Any]:
-        """`steps` are in basis points. The host takes several steps one after another. It rolls back if a condition of
+        """`steps`: in basis points. The host takes several steps one after the other. It rolls back if a condition of
         `guards` is broken."""
         if not steps:
             raise UsageError("a shift has at least one step; give a percentage, or several")
@@ -369,7 +369,7 @@ class Host:
         return self._changed(view, lambda now: lifecycle.retire(now, number, last=last), who)
 
     def move_consumers(self, view: str, group: str, number: int) -> dict[str, Any]:
-        """A consumer group of one version's output topic goes on at the matching offsets of another's."""
+        """Moves a consumer group from the other version's output topic to the matching offsets of this version's."""
         from suiro.views.control.consumers import move_group
 
         state = self._journal.view(view)
@@ -416,7 +416,7 @@ class Host:
         return self._reconciler(view).status()
 
     def journal(self) -> dict[str, Any]:
-        """Whether what the log says of views is believed, and how much of it was refused."""
+        """Whether the host trusts the records of the journal, and how many it has refused."""
         return self._journal.status()
 
     def history(self, view: str) -> list[dict[str, Any]]:
@@ -433,7 +433,7 @@ def _next(view: View) -> dict[str, Any]:
 
 
 def locked(data: Path) -> Any:
-    """The lock ends with the process, however that ends."""
+    """Takes the lock of the folder, which ends with the process, however that ends. Raises `ConfigError`."""
     try:
         data.mkdir(parents=True, exist_ok=True)
         file = (data / LOCK).open("a")

@@ -30,7 +30,8 @@ POLL_S = 0.1
 
 
 def run_isolated(task: str, given: Mapping[str, Any], *, limit: Limit) -> Any:
-    """Raises what the task raised, by its kind; what the limit raises once it is over: then the process is gone."""
+    """Returns the result of the task, or raises its error by kind. When the limit is over, kills the process and raises
+    the error of the limit."""
     process = subprocess.Popen(
         apart([sys.executable, "-m", "suiro.views.control.isolated", task, str(os.getpid())]),
         stdin=subprocess.PIPE,
@@ -57,8 +58,8 @@ def run_isolated(task: str, given: Mapping[str, Any], *, limit: Limit) -> Any:
 
 
 def _check(given: Mapping[str, Any]) -> Any:
-    """Loads the code, builds the topology, looks at settings and inputs; gives the version's spec. `versions`: of each
-    view the number that is next and the spec of the serving version."""
+    """Loads the code, builds the topology, checks settings and inputs, and returns the version's spec. `versions`: for
+    each view the next number and the spec of the serving version."""
     from suiro.client import Client
     from suiro.streams import KafkaStreams
     from suiro.views.definition import VersionSpec
@@ -113,8 +114,8 @@ def _compare(given: Mapping[str, Any]) -> Any:
 def _explain(given: Mapping[str, Any]) -> Any:
     from suiro.views.analysis.explain.text import text_of
 
-    # What a replay makes is kept until the process ends: looking for garbage among millions of objects took a third of
-    # the time, and the peak of memory is the same without.
+    # A replay keeps its objects until the process ends. Garbage collection among millions of them took a third of the
+    # time, and did not lower the peak of memory.
     gc.disable()
     found = _explained(given)
     if isinstance(found, list):
@@ -126,7 +127,7 @@ def _explain(given: Mapping[str, Any]) -> Any:
 
 
 def _explained(given: Mapping[str, Any]) -> Any:
-    """Of `keys`, or of a few examples for each group of a `comparison`."""
+    """Explains `keys`, or a few examples of each pattern of the `comparison`."""
     from suiro.client import Client
     from suiro.lineage import Inputs
     from suiro.views.analysis.compare.comparison import Comparison
@@ -186,7 +187,7 @@ def _side(side: Mapping[str, Any], store: Any, keys: list[tuple[Any, ...]], cut:
 
 
 def _as_in_stores(keys: list[tuple[Any, ...]], old: Any, new: Any) -> list[tuple[Any, ...]]:
-    """Parts as they were typed, or spelled in JSON, become what they are in either store."""
+    """Converts the parts of keys, typed or in JSON, to the types that they have in either store."""
     from suiro.views.store.key_text import key_of_values
 
     types = tuple(a | b for a, b in zip(old.key_types(), new.key_types(), strict=True))
@@ -201,7 +202,7 @@ TASKS: Mapping[str, Callable[[Mapping[str, Any]], Any]] = {
 
 
 def _end_with(host: int) -> None:
-    """However it ends: a user's code may never."""
+    """Ends this process with its host: the user's code may never end."""
     while os.getppid() == host:
         sleep_s(LOOK_S)
     os._exit(1)
@@ -215,7 +216,7 @@ def main(task: str, host: int) -> int:
 
 
 def _place(error: BaseException) -> str:
-    """Where in the user's code it was raised."""
+    """The line of the user's code that raised the error."""
     frames = traceback.extract_tb(error.__traceback__)
     theirs = [frame for frame in frames if "suiro" not in Path(frame.filename).parts]
     return f" ({Path(theirs[-1].filename).name}, line {theirs[-1].lineno})" if theirs else ""

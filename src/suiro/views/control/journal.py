@@ -1,34 +1,36 @@
-"""The topic `_suiro_views`: everything that was decided about views, who decided it, and what came of it.
+"""The topic `_suiro_views`: all decisions about views, who made them, and their results.
 
 | key | value |
 |---|---|
-| `view/NAME` | the view as it stands: versions, routing, revision (`View`) |
-| `history/NAME/REVISION` | one event: when, who, what, from where to where; the last 1,000 of a view |
-| `code/NAME/SHA256` | the zip of a version's code, until the version was retired and freed |
+| `view/NAME` | the current view: versions, routing, revision (`View`) |
+| `history/NAME/REVISION` | one event: when, who, what, from which position to which; the last 1,000 of a view |
+| `code/NAME/SHA256` | the zip of a version's code, until the version is retired and freed |
 | `comparison/NAME/ID` | the result of a comparison |
-| `host` | which host serves; a later one takes over, and the earlier one ends |
-| `head` | a digest of all records that count; the last of each transaction |
+| `host` | the host that serves; a later one takes over, and the earlier one ends |
+| `head` | a digest of all current records; the last record of each transaction |
 
-**A change is one transaction, decided from everything before it.** To change a view: take the transactional id of the
-topic over (InitProducerId ends and shuts out whoever else writes), read to the end of the topic, let the pure rules
-decide, write the view and its event in one transaction. So a change is there whole or not at all, and of two at once
-one wins: the other is fenced, and begins again. If the view has changed meanwhile it gets `ConcurrentChangeError`.
+**A change is one transaction, decided from everything before it.** To change a view, the host takes over the
+transactional id of the topic (InitProducerId fences all other writers), reads to the end of the topic, lets the pure
+rules decide, and writes the view and its event in one transaction. So a change is made as a whole or not at all. Of two
+changes at once one wins, and the other is fenced and begins again. If the view has changed meanwhile, it gets
+`ConcurrentChangeError`.
 
-**What is not signed does not count.** What the topic says runs code, so whoever may only write to it must not be able
-to say it: records are signed with the host's key for their own offset, and refused otherwise (`journal_records`). A
-transaction that landed on another offset than it was signed for, because somebody else wrote at that moment, is aborted
-and written again. Where others wrote a record of a key that is known, the serving host writes its own again (`_mend`),
-before compaction drops it. Where something is missing nothing is believed: a start fails, and a host that runs changes
-nothing any more (`JournalNotTrustedError`).
+**Only signed records count.** The topic says which code runs, and the permission to write to it must not be enough to
+decide that. So the host signs each record with its key, for the record's offset, and refuses all others
+(`journal_records`). If somebody else wrote at the same moment, a transaction has other offsets than it was signed for,
+and the host aborts it and writes it again. If others wrote a record with a known key, the serving host writes its own
+again (`_mend`), before compaction removes it. If records are missing, the host trusts none: a start fails, and a
+running host changes nothing more (`JournalNotTrustedError`).
 
-After a lost answer the writer takes the id over again and looks for its event's id: it is there, or it never will be.
+After a lost answer, the writer takes over the id again and looks for the id of its event: it is there, or it never will
+be.
 
-One topic, one partition, compacted: a host's start reads it all. How far it was is noted in the host's folder, so that
-a topic that was set back to an earlier end is noticed. What is not needed any more is deleted by the change that makes
-it so (`forgetting_records`); so the topic stays as small as what there is to know.
+The topic has one compacted partition, and a host reads all of it at its start. The host's folder has the offset of the
+last head, to detect a topic that was set back to an earlier end. The change that makes a record unnecessary deletes it
+(`forgetting_records`), so the topic stays small.
 
-What is known is served on while the topic is read anew, and where it is gone: then nothing can be decided any more, but
-a reader is not the one to pay for that.
+While the topic is read again, or if it is gone, the host serves the last known state. Without the topic it cannot
+decide anything, but readers still get answers.
 """
 
 from __future__ import annotations
@@ -86,25 +88,25 @@ CONFIGS = {
 }
 MAX_BATCH_BYTES = 2 * MAX_CODE_BYTES - 1024 * 1024
 TRANSACTION_TIMEOUT_MS, LONG_TRANSACTION_TIMEOUT_MS = 10_000, 60_000
-"""Of a change; of all records at once."""
+"""Timeouts of a change, and of a transaction with all records."""
 DEFAULT_TIMEOUT_MS = 30_000
 MEND_PAUSE_S = 10.0
 TRIES = 5
 KEPT_COMPARISONS = 20
 
 Trust = Literal["whole", "signed", "all"]
-"""What is believed: signed records of which none is missing; also where some are missing; all that is in the topic."""
+"""The records to trust: signed ones if none is missing; signed ones in any case; all records."""
 
 logger = logging.getLogger(__name__)
 
 
 class JournalGoneError(FatalError):
-    """The topic was deleted, and perhaps made anew: what was decided cannot be read or written there any more."""
+    """The topic was deleted, and perhaps created again. It has no decisions any more."""
 
 
 class Journal:
-    """`start` returns once everything in the topic was read; `changed` is called, on the reading thread, when a view or
-    the host did. `seen`: the file that notes how far the topic was. Thread-safe."""
+    """`start` returns once everything in the topic is read. The reading thread calls `changed` when a view or the host
+    has changed. `seen`: the file with the offset of the last head. Thread-safe."""
 
     def __init__(
         self,
@@ -146,15 +148,15 @@ class Journal:
             on_change=self._notify,
             partition_fetch_bytes=4 * MAX_CODE_BYTES,
         )
-        self._read_on = self._table.changed  # guards what is known, and what follows
+        self._read_on = self._table.changed  # guards the state, and the fields below
         self._doubt: str | None = None
         self._judged: Known | None = None
         self._judged_head = -1
-        self._host: dict[str, Any] | None = None  # once this one has taken over
+        self._host: dict[str, Any] | None = None  # this host, once it has taken over
         self._refused_records = 0
-        self._looked_to = -1  # refused records below this offset were told already
+        self._looked_to = -1  # refused records below this offset were reported already
         self.topic_id: UUID | None = None
-        """Of the topic, since `start`; None where the brokers are older than such ids."""
+        """The topic's id, from `start` on; None if the brokers have no topic ids."""
         self._mender: threading.Thread | None = None
 
     def _new_client(self) -> Client:
@@ -163,8 +165,8 @@ class Journal:
     # -- starting and stopping ---------------------------------------------------------------------------------
 
     def start(self) -> None:
-        """Raises `ConfigError` where the topic is not one that decisions can be kept in, and `JournalNotTrustedError`
-        where what is in it is not what hosts with these keys wrote."""
+        """Raises `ConfigError` if the topic cannot be used for decisions, and `JournalNotTrustedError` if its records
+        are not those that hosts with these keys wrote."""
         with self._writing:
             self._ensure_topic()
             self._table.start()
@@ -221,7 +223,7 @@ class Journal:
         return found
 
     def history(self, name: str) -> list[dict[str, Any]]:
-        """The last 1,000 events, the first one first."""
+        """The last 1,000 events, the oldest first."""
         with self._read_on:
             events = self._known.history.get(name, {})
             return [events[revision] for revision in sorted(events)]
@@ -236,7 +238,7 @@ class Journal:
         return found
 
     def comparisons(self, name: str) -> dict[str, dict[str, Any]]:
-        """The last ones, by id; the newest last."""
+        """The last comparisons by id, the newest last."""
         with self._read_on:
             return dict(self._known.comparisons.get(name, {}))
 
@@ -247,12 +249,12 @@ class Journal:
 
     @property
     def refused_records(self) -> int:
-        """Since the start: records in the topic that no host with these keys signed."""
+        """The number of records since the start that no host with these keys has signed."""
         with self._read_on:
             return self._refused_records
 
     def status(self) -> dict[str, Any]:
-        """Whether what it says is believed, and what was refused."""
+        """Whether the records are trusted, and how many were refused."""
         with self._read_on:
             return {
                 "topic": self.topic,
@@ -274,9 +276,9 @@ class Journal:
         codes: Mapping[str, bytes] | None = None,
         expected_revision: int | None = None,
     ) -> View:
-        """Lets `decide` see the view as everything before left it, and writes what it says; returns the view then.
+        """Calls `decide` with the current view, writes the change, and returns the changed view.
 
-        `decide` raises what the caller should get. `expected_revision`: only if the view is still at that.
+        Errors of `decide` are raised. `expected_revision`: change nothing if the view has another one.
         """
         for sha256, code in (codes or {}).items():
             if len(code) > MAX_CODE_BYTES:
@@ -295,7 +297,7 @@ class Journal:
                         event["id"] == event_id for event in self._known.history.get(name, {}).values()
                     )
                 if written:
-                    return view  # its answer was lost, the transaction was not
+                    return view  # an earlier attempt was committed, and its answer was lost
                 if seen_revision is not None and view.revision != seen_revision:
                     raise ConcurrentChangeError(
                         f"somebody else changed view {name} at the same moment, and nothing of this change was made; "
@@ -321,7 +323,7 @@ class Journal:
         raise ConcurrentChangeError(f"view {name} is changed by others all the time; repeat this later")
 
     def keep_comparison(self, name: str, comparison_id: str, result: Mapping[str, Any]) -> None:
-        """The last ones are kept, older ones forgotten."""
+        """Keeps the result, and deletes the oldest ones."""
         with self._writing:
             for _ in range(TRIES):
                 producer = self._taken_over()
@@ -335,13 +337,13 @@ class Journal:
         raise ConcurrentChangeError(f"view {name} is changed by others all the time; repeat this later")
 
     def take_over(self, host: Mapping[str, Any]) -> None:
-        """This host serves from now on; an earlier one sees it, changes nothing more, and ends. What an older key has
-        signed is signed anew, and what others write in place of ours is mended from now on."""
+        """From now on this host serves. An earlier host reads that, changes nothing more, and ends. Signs again what an
+        older key has signed, and from now on repairs records that others overwrite."""
         with self._writing:
             with self._read_on:
                 key_id = self._known.head_key
             if key_id is not None and key_id != self.keys.id:
-                # An earlier host may still run, and know the older key only: it must believe that it is over.
+                # An earlier host may still run with only the older key, and must trust this record.
                 producer = self._taken_over()
                 self._write(producer, [(HOST_KEY, as_bytes(host))], keys=self.keys.signing_with(key_id))
             for _ in range(TRIES):
@@ -366,7 +368,7 @@ class Journal:
         self._mender.start()
 
     def adopt(self) -> None:
-        """All that is known is signed with the host's key, in one transaction: from now on it is what was decided."""
+        """Signs everything that is known with the host's key, in one transaction. From now on it is decided."""
         with self._writing:
             for _ in range(TRIES):
                 producer = self._taken_over(timeout_ms=LONG_TRANSACTION_TIMEOUT_MS)
@@ -381,8 +383,8 @@ class Journal:
         return [(key, self._known.live[key].value) for key in keys]
 
     def _mend(self) -> None:
-        """Our records again, where others wrote one of the same key: compaction would keep theirs. Also where only a
-        few were written by others, so rarely that nobody could be kept busy by it."""
+        """Writes our records again if others wrote a record with the same key, because compaction would keep theirs.
+        Pauses each time, so that others cannot keep the host busy."""
         while True:
             with self._read_on:
                 self._read_on.wait_for(
@@ -406,7 +408,7 @@ class Journal:
             self._table.pause(MEND_PAUSE_S)
 
     def _taken_over(self, *, timeout_ms: int = TRANSACTION_TIMEOUT_MS) -> TransactionalProducer:
-        """Everybody else who writes under this id is fenced, and all that they wrote is read."""
+        """Fences all others who write under this id, and reads everything that they wrote."""
         self._require_topic(self._writer)
         producer = self._writer.transaction(f"suiro-views/{self.topic}", timeout_ms=timeout_ms)
         producer.init(timeout_ms=self._timeout_ms)
@@ -419,13 +421,13 @@ class Journal:
         return producer
 
     def _is_over(self) -> bool:
-        """This host served, and another one does now."""
+        """Whether this host has served, and another one does now."""
         return self._host is not None and self._known.host != self._host
 
     def _write(
         self, producer: TransactionalProducer, records: Sequence[JournalRecord], *, keys: Keys | None = None
     ) -> bool:
-        """One transaction; False where it did not come through, as far as can be told."""
+        """Writes one transaction. Returns False if it was not committed, or if that is unknown."""
         target = (self.topic, PARTITION)
         end = self._writer.list_offsets({target: LATEST}, timeout_ms=self._timeout_ms)[target].offset
         with self._read_on:
@@ -456,8 +458,8 @@ class Journal:
         return Signer(keys=keys or self.keys, topic=self.topic, topic_id=str(self.topic_id or ""))
 
     def _catch_up(self) -> None:
-        """Returns once all that is in the topic now is read, what is still in a transaction too: it ends soon, or the
-        coordinator ends it."""
+        """Returns once everything that is in the topic now is read, including open transactions, which end soon or are
+        ended by the coordinator."""
         target = (self.topic, PARTITION)
         end = self._writer.list_offsets({target: LATEST}, timeout_ms=self._timeout_ms)[target].offset
         ends = {PARTITION: end}
@@ -476,7 +478,7 @@ class Journal:
 
     @property
     def _known(self) -> Known:
-        """While the topic is read anew: what was known before."""
+        """The state; while the topic is read again, the last one before."""
         return self._table.state
 
     def _empty(self) -> Known:
@@ -499,7 +501,7 @@ class Journal:
             logger.error("%s", said_of(self.topic, refused, known))
 
     def _judge(self, known: Known) -> None:
-        """All was read. Raises `JournalNotTrustedError`."""
+        """Checks the state once everything was read. Raises `JournalNotTrustedError`."""
         if known is self._judged and known.head_offset == self._judged_head:
             return
         self._judged, self._judged_head = known, known.head_offset

@@ -19,21 +19,21 @@ logger = logging.getLogger(__name__)
 
 
 class JournalNotTrustedError(ConfigError):
-    """Records are missing, or none is signed with a key of this host: what the topic says would run code."""
+    """Records are missing, or none is signed with a key of this host. The topic says which code runs here."""
 
 
 class Seen:
-    """How far a topic was, in a file: the offset of its last head. A topic that ends before it has lost decisions."""
+    """A file with the offset of a topic's last head. A topic that ends before it has lost decisions."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
 
     def note(self, topic_id: str, offset: int) -> None:
-        with contextlib.suppress(OSError):  # a full disk: what it says is still true, only older
+        with contextlib.suppress(OSError):  # on a full disk, the older offset remains, which is still valid
             replace_file(self._path, json.dumps({"topic_id": topic_id, "head": offset}), sync=False)
 
     def offset(self, topic_id: str) -> int:
-        """-1 where nothing is known of that topic."""
+        """Returns -1 if the file has no offset of that topic."""
         try:
             found = json.loads(self._path.read_text(encoding="utf-8"))
             return int(found["head"]) if found["topic_id"] == topic_id else -1
@@ -47,7 +47,8 @@ class Seen:
 
 
 def doubt_of(topic: str, known: Known, keys: Keys, seen: int) -> str | None:
-    """All was read. `seen`: offset of the last head that a host of this folder has written."""
+    """Returns why a topic that was read to its end is not trusted, None if it is. `seen`: the offset of the last head
+    that a host of this folder has written."""
     if known.head is None and not known.live and known.refused:
         return _of_others(topic, known, keys)
     if known.head_of_others is not None:

@@ -35,7 +35,7 @@ _NULL = -1
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Keys:
-    """By their ids, the one that signs first."""
+    """Secrets by key id. The first one signs."""
 
     secrets: dict[str, bytes]
     where: str = "memory"
@@ -46,7 +46,7 @@ class Keys:
 
     @classmethod
     def read(cls, path: Path) -> Keys:
-        """Raises `ConfigError` for a file that is not there, that others may read, or that has no keys."""
+        """Raises `ConfigError` if the file does not exist, if others may read it, or if it has no keys."""
         try:
             with path.open("rb") as file:
                 status = os.fstat(file.fileno())
@@ -55,7 +55,7 @@ class Keys:
             raise ConfigError(
                 f"the journal's key {path} cannot be read: {error.strerror or error}"
             ) from error
-        # As PostgreSQL does with its private key: root may share it with a group, which is how secrets are mounted.
+        # PostgreSQL has the same rule for its private key: root may share it with a group, as mounted secrets are.
         if status.st_mode & (0o037 if status.st_uid == 0 and os.geteuid() != 0 else 0o077):
             raise ConfigError(
                 f"others may read the journal's key {path} (mode {status.st_mode & 0o777:04o}), and so sign what "
@@ -76,7 +76,7 @@ class Keys:
 
     @classmethod
     def kept(cls, path: Path) -> Keys:
-        """The same, and where there is no file a new one is made: whole, or not at all."""
+        """As `read`, but creates a missing file, whole or not at all."""
         if not path.exists():
             path.parent.mkdir(parents=True, exist_ok=True)
             replace_file(path, secrets.token_hex(MIN_SECRET_BYTES) + "\n", mode=0o600)
@@ -84,29 +84,29 @@ class Keys:
 
     @property
     def id(self) -> str:
-        """Of the key that signs."""
+        """The id of the key that signs."""
         return next(iter(self.secrets))
 
     def signing_with(self, key_id: str) -> Keys:
-        """The same keys, of which that one signs."""
+        """Returns the same keys, of which `key_id` signs."""
         return replace(self, secrets={key_id: self.secrets[key_id], **self.secrets})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Signer:
-    """Signs and checks records of one topic. `topic_id`: empty where the brokers are older than such ids."""
+    """Signs and checks the records of one topic. `topic_id`: empty if the brokers have no topic ids."""
 
     keys: Keys
     topic: str
     topic_id: str
 
     def sign(self, offset: int, key: bytes, value: bytes | None) -> bytes:
-        """What goes into the record's header: scheme, id of the key, code."""
+        """Returns the record's header: scheme, key id, code."""
         key_id = self.keys.id
         return b" ".join((SCHEME, key_id.encode(), self._code(key_id, offset, key, value)))
 
     def fault(self, signature: bytes | None, offset: int, key: bytes, value: bytes | None) -> str | None:
-        """What is wrong with a record; None: it is ours."""
+        """Returns why a record is not ours, None if it is."""
         if signature is None:
             return "is not signed"
         key_id = key_id_of(signature)
@@ -129,7 +129,7 @@ class Signer:
 
 
 def key_id_of(signature: bytes) -> str | None:
-    """None: this is no signature."""
+    """Returns None if it is not a signature."""
     parts = signature.split(b" ")
     if len(parts) != 3 or parts[0] != SCHEME or not _KEY_ID.fullmatch(parts[1]):
         return None
@@ -137,5 +137,5 @@ def key_id_of(signature: bytes) -> str | None:
 
 
 def _id_of(secret: bytes) -> str:
-    """Tells keys apart, and nothing about them."""
+    """Identifies a key, and reveals nothing about it."""
     return hmac.digest(secret, b"suiro views key id", "sha256").hex()[:_KEY_ID_DIGITS]

@@ -26,20 +26,20 @@ HOST_KEY, HEAD_KEY = "host", "head"
 SIGNATURE = "suiro.signature"
 """The header."""
 KEPT_EVENTS = 1_000
-"""Of each view's history."""
+"""The events of each view's history that are kept."""
 MAX_SHADOWED, MAX_SHADOWED_KEY_BYTES = 10_000, 1_024
-"""Keys of which we know nothing and for which others wrote a record: so many are remembered, to be cleaned away."""
+"""The number and size of unknown keys of others' records that are remembered, to delete these records."""
 MAX_FAULTS = 20
-"""Kinds of what was wrong with records, which are counted apart."""
+"""The number of faults that are counted separately."""
 JournalRecord = tuple[str, bytes | None]
-"""Key and value; None forgets it."""
+"""Key and value. The value None deletes the record."""
 
 logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
 class Live:
-    """The record of a key that counts. `signature` is empty where it has none, and was taken for ours all the same."""
+    """The current record of a key. `signature` is empty for an unsigned record that was adopted."""
 
     value: bytes
     signature: bytes
@@ -47,7 +47,7 @@ class Live:
 
 @dataclass(slots=True)
 class Known:
-    """The topic, folded. `live` are its records, all else is what they say."""
+    """The state of the topic. `live` has its current records, the other fields their contents."""
 
     live: dict[str, Live] = field(default_factory=dict)
     views: dict[str, View] = field(default_factory=dict)
@@ -56,16 +56,16 @@ class Known:
     comparisons: dict[str, dict[str, dict[str, Any]]] = field(default_factory=dict)
     host: dict[str, Any] | None = None
     head: str | None = None
-    """The digest that the last head told, and where it is."""
+    """The digest in the last head. `head_offset`: the offset of the head."""
     head_offset: int = -1
     head_key: str | None = None
     """The key that signed it."""
     head_of_others: str | None = None
-    """Where the last head is signed with a key that is not known: that key."""
+    """The id of the key that signed the last head, if that key is unknown."""
     shadowed: dict[str, None] = field(default_factory=dict)
-    """Keys whose last record is not ours: compaction would keep that one."""
+    """The keys whose last record is not ours, and would survive compaction."""
     refused: dict[str, int] = field(default_factory=dict)
-    """How many records, by what was wrong with them."""
+    """The number of refused records by fault."""
     last_refused: str = ""
 
     @property
@@ -74,13 +74,13 @@ class Known:
 
     @property
     def is_whole(self) -> bool:
-        """Once all was read: that nothing is missing since the last head. A topic without any record is whole."""
+        """Whether no record is missing, once everything was read. A topic without records is whole."""
         if self.head is None:
             return not self.live and not self.refused
         return self.head == _digest({key: record.signature for key, record in self.live.items()})
 
     def signed_by_others(self, key_id: str) -> list[str]:
-        """The keys of records that another key has signed than this one."""
+        """Returns the keys of records that this key has not signed."""
         return [key for key, record in self.live.items() if key_id_of(record.signature) != key_id]
 
 
@@ -92,7 +92,7 @@ def apply(
     value: bytes | None,
     signature: bytes | None,
 ) -> bool:
-    """True where a host has to look at it. Without a signer everything is taken for ours."""
+    """Returns whether the host must look at the change. Without a signer, every record is ours."""
     name = _text(key or b"")
     fault = None if signer is None else signer.fault(signature, offset, key or b"", value)
     if fault is not None:
@@ -170,7 +170,7 @@ def _understand(known: Known, key: str, value: bytes | None) -> bool:
 def sealed(
     known: Known, records: Sequence[JournalRecord], signer: Signer, *, base_offset: int, time_ms: int
 ) -> list[Record]:
-    """A transaction as it is written from that offset on: the records, signed, and the head that they lead to."""
+    """Returns the records of a transaction that begins at `base_offset`, signed, and the head for them."""
     signatures = {key: record.signature for key, record in known.live.items()}
     made: list[Record] = []
 
@@ -192,7 +192,7 @@ def sealed(
 
 
 def mending_records(known: Known) -> list[JournalRecord]:
-    """For each key of which others wrote the last record, ours again; and none, where we have none."""
+    """Returns our record again for each key whose last record others wrote; a deletion if we have no record of it."""
     keys = [key for key in known.shadowed if key != HEAD_KEY]  # each transaction writes a head anyway
     return [(key, known.live[key].value if key in known.live else None) for key in keys]
 
@@ -206,7 +206,7 @@ def _digest(signatures: Mapping[str, bytes]) -> str:
 
 
 def _text(key: bytes) -> str:
-    """Any bytes, and the same ones back."""
+    """Decodes any bytes; `_bytes` gives them back."""
     return key.decode(errors="surrogateescape")
 
 
@@ -215,7 +215,7 @@ def _bytes(key: str) -> bytes:
 
 
 def event_records(view: View, event: Event, *, event_id: str, who: str, time_ms: int) -> list[JournalRecord]:
-    """A view as it is then, and the line of its history that says why."""
+    """Returns the records of a view after a change, and of the event in its history."""
     line = {
         "id": event_id,
         "revision": view.revision,
@@ -234,8 +234,8 @@ def event_records(view: View, event: Event, *, event_id: str, who: str, time_ms:
 
 
 def forgetting_records(known: Known, view: View) -> list[JournalRecord]:
-    """What is not needed any more once a view is as it is then: codes that none of its versions runs, and the oldest
-    events. Written with every change, so that the topic does not grow with their number."""
+    """Returns deletions of records that the changed view does not need: code that none of its versions runs, and the
+    oldest events. Every change writes them, so that the topic does not grow with the number of changes."""
     wanted = {
         code_key(view.name, str(version.spec.get("code"))) for version in view.versions if not version.freed
     }
@@ -249,7 +249,7 @@ def forgetting_records(known: Known, view: View) -> list[JournalRecord]:
 
 
 def code_key(view: str, sha256: str) -> str:
-    """A view's own: of a code that two views have, neither can take the other's away."""
+    """The key includes the view, so that a view cannot delete the code of another view."""
     return f"code/{view}/{sha256}"
 
 

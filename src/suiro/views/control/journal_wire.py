@@ -1,4 +1,4 @@
-"""The journal's records on the wire: batches of a transaction, and columns of what was read."""
+"""The journal's records on the wire: the batches of a transaction, and the columns of records that were read."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ RECORD_BYTES = 256
 
 
 def batches_of(records: Sequence[Record], *, max_bytes: int) -> Iterator[list[Record]]:
-    """The records in order, in parts of about `max_bytes` at most. A part has at least one record."""
+    """Yields the records in order, in parts of at most about `max_bytes`. A part has at least one record."""
     part: list[Record] = []
     size = 0
     for record in records:
@@ -32,12 +32,12 @@ def batches_of(records: Sequence[Record], *, max_bytes: int) -> Iterator[list[Re
 
 
 def encoded(part: Sequence[Record]) -> bytes:
-    """One record batch; its offsets are relative to the first."""
+    """Returns one record batch, whose offsets are relative to the first."""
     return encode_batch([replace(record, offset=at) for at, record in enumerate(part)])
 
 
 def decode(part: Fetched, position: int) -> tuple[pa.RecordBatch, int]:
-    """The committed records from `position` on, and the offset after them."""
+    """Returns the committed records from `position` on, and the offset behind them."""
     rows = columnar.decode(
         part.data,
         start_offset=position,
@@ -49,7 +49,7 @@ def decode(part: Fetched, position: int) -> tuple[pa.RecordBatch, int]:
 
 
 def signature_of(headers: Sequence[Mapping[str, Any]] | None) -> bytes | None:
-    """The signature of a record that has no other header: other headers are not signed, so they are refused."""
+    """Returns the signature of a record without other headers. A record with others is refused: they are not signed."""
     if headers is None or len(headers) != 1 or headers[0]["key"] != SIGNATURE:
         return None
     signature: bytes | None = headers[0]["value"]

@@ -34,11 +34,11 @@ from suiro.views.state import (
 )
 
 LARGEST_LAG_MS = 10_000
-"""No caller is moved to a version that lacks, for longer than this, what the serving version has."""
+"""No caller is moved to a version that has lacked something that the serving version has for longer than this."""
 
 KEPT_FREED = 20
 KEPT_OF_FREED = ("entry", "fingerprint", "inputs")
-"""Of versions that are gone: the last ones, and what tells them apart."""
+"""The number of deleted versions that a view keeps, and the fields of their specs."""
 
 Command = Literal[
     "deploy", "caught up", "fail", "shift", "rollback", "forward", "trip", "retire serving", "retire candidate",
@@ -74,7 +74,7 @@ TABLE: Mapping[Command, Mapping[Position, tuple[Position, ...]]] = MappingProxyT
         "retire last": {"alone": ("none",)},
     }
 )
-"""From where a command may be given, and where it may lead. Whatever is not here is refused."""
+"""For each command, the positions in which it is possible, and those it may lead to. All else is refused."""
 
 # -- commands --------------------------------------------------------------------------------------------------
 
@@ -84,7 +84,7 @@ def next_number(view: View) -> int:
 
 
 def check_deploy(view: View, key: Sequence[str]) -> None:
-    """Raises what `deploy` would: a deploy looks at this before it does anything that costs."""
+    """Raises the errors of `deploy`, so that the host can refuse a deploy before it does expensive checks."""
     position = position_of(view)
     if position not in TABLE["deploy"]:
         number, serving = view.routing.candidate, view.routing.serving
@@ -113,7 +113,7 @@ def check_deploy(view: View, key: Sequence[str]) -> None:
 
 
 def deploy(view: View, *, key: Sequence[str], spec: Mapping[str, Any]) -> Change:
-    """A version is built next to the serving one, or as the first."""
+    """Adds a version, to be built next to the serving one or as the first."""
     check_deploy(view, key)
     number = next_number(view)
     version = Version(number=number, state="building", key=tuple(key), spec=spec)
@@ -127,7 +127,7 @@ def deploy(view: View, *, key: Sequence[str], spec: Mapping[str, Any]) -> Change
 
 
 def caught_up(view: View, number: int) -> Change:
-    """A version that is built serves where nothing did, else it is ready to be compared and shifted to."""
+    """Marks a built version as ready. It serves if the view serves nothing yet."""
     if view.version(number).state != "building":
         return Change(view=view, event=None)
     routing = view.routing
@@ -139,7 +139,7 @@ def caught_up(view: View, number: int) -> Change:
 
 
 def fail(view: View, number: int, error: str) -> Change:
-    """A version that cannot be built; the serving one is not touched."""
+    """Marks a version that cannot be built as failed. The serving version does not change."""
     if view.version(number).state != "building":
         return Change(view=view, event=None)
     return _change(
@@ -161,8 +161,8 @@ def shift(
     guide: RolloutPlan | None = None,
     largest_lag_ms: int = LARGEST_LAG_MS,
 ) -> Change:
-    """`share` of the callers, in basis points, are on the candidate from now on. `lag_ms`: the candidate's, None if it
-    cannot be told. With a rollout plan, `share` is its first step."""
+    """Moves `share` of the callers, in basis points, to the candidate. `lag_ms`: the candidate's lag, None if unknown.
+    With a rollout plan, `share` is its first step."""
     if not 0 < share <= ALL:
         raise UsageError(
             f"a share is more than 0 % and at most 100 %, not {share / 100:g} %; back to 0 % is suiro view rollback"
@@ -180,7 +180,7 @@ def shift(
 
 
 def next_step(view: View, *, lag_ms: int | None, largest_lag_ms: int = LARGEST_LAG_MS) -> Change:
-    """The next step of a rollout plan, or its end after the last step. The rollback conditions stay."""
+    """Takes the next step of a rollout plan, or ends it after the last one. The rollback conditions remain."""
     guide = view.routing.guide
     if guide is None:
         return Change(view=view, event=None)
@@ -200,7 +200,7 @@ def next_step(view: View, *, lag_ms: int | None, largest_lag_ms: int = LARGEST_L
 
 
 def rollback(view: View) -> Change:
-    """All callers are on the serving version again. It was fed all the time, so nothing has to be waited for."""
+    """Moves all callers back to the serving version, which is up to date, because it still gets the input."""
     position = position_of(view)
     if position in ("ready", "rolled back"):
         return Change(view=view, event=None)
@@ -214,7 +214,7 @@ def rollback(view: View) -> Change:
 
 
 def trip(view: View, reason: str) -> Change:
-    """As `rollback`, because a rollback condition is broken. Changes nothing if it comes too late."""
+    """As `rollback`, because of a broken rollback condition. Changes nothing if no caller is on the candidate."""
     if position_of(view) not in TABLE["trip"]:
         return Change(view=view, event=None)
     return _fall_back(view, "trip", {"from": view.routing.share, "to": 0, "reason": reason})
@@ -226,7 +226,7 @@ def _fall_back(view: View, command: Command, detail: Mapping[str, Any]) -> Chang
 
 
 def forward(view: View, *, lag_ms: int | None, largest_lag_ms: int = LARGEST_LAG_MS) -> Change:
-    """Back to the share that was there before the rollback, under the same rollback conditions."""
+    """Moves the share from before the rollback to the candidate again, with the same rollback conditions."""
     if view.routing.share_before_rollback is None:
         raise RefusedChangeError(
             f"view {view.name} is {position_of(view)}: there was no rollback to go forward from; "
@@ -242,7 +242,7 @@ def forward(view: View, *, lag_ms: int | None, largest_lag_ms: int = LARGEST_LAG
 
 
 def retire(view: View, number: int, *, last: bool = False) -> Change:
-    """The version stops, and all it has is deleted: nothing brings it back. `last`: though nothing is served then."""
+    """Stops a version and deletes its data, which cannot be undone. `last`: allow that the view serves nothing then."""
     version = view.version(number)
     routing = view.routing
     if version.state == "retired":
@@ -282,7 +282,7 @@ def retire(view: View, number: int, *, last: bool = False) -> Change:
 
 
 def freed(view: View, number: int) -> Change:
-    """What a retired version had is deleted."""
+    """Notes that the data of a retired version is deleted."""
     version = view.version(number)
     if version.state != "retired" or version.freed:
         return Change(view=view, event=None)
@@ -299,7 +299,7 @@ def freed(view: View, number: int) -> Change:
 
 
 def _candidate(view: View, command: Command) -> Version:
-    """The version to move callers to; refuses where there is none that is ready."""
+    """Returns the version to move callers to. Raises `RefusedChangeError` if none is ready."""
     position = position_of(view)
     if position in TABLE[command]:
         assert view.routing.candidate is not None
@@ -347,7 +347,7 @@ def _change(
     version: int | None = None,
     detail: Mapping[str, Any] = MappingProxyType({}),
 ) -> Change:
-    """The only way to another position: what `TABLE` does not have is an error of these rules, not of the caller."""
+    """Changes the position. A transition that `TABLE` does not have is a bug of these rules."""
     after = replace(
         view,
         revision=view.revision + 1,

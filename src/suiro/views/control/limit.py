@@ -9,7 +9,7 @@ from suiro.errors import TransientError
 
 
 class Limit:
-    """Begins when it is made. `what` is named in the error: "the comparison". Thread-safe."""
+    """Begins when it is created. `what`: the name of the task in the error, "the comparison". Thread-safe."""
 
     def __init__(
         self,
@@ -21,8 +21,8 @@ class Limit:
         longer: str = "",
         clock: Clock | None = None,
     ) -> None:
-        """`stopping`: the host ends. `gone`: nobody waits for the answer any more. `longer`: how to give it
-        more time."""
+        """`stopping`: set when the host ends. `gone`: set when nobody waits for the answer any more. `longer`: the end
+        of the message, which says how to get more time."""
         self._what = what
         self._stopping = stopping
         self.seconds = seconds
@@ -36,7 +36,7 @@ class Limit:
         return self._why() is not None
 
     def check(self, detail: str = "") -> None:
-        """Raises `TransientError` once it is over; `detail`: what it was waiting for."""
+        """Raises `TransientError` once it is over. `detail`: the end of the message."""
         why = self._why()
         if why is not None:
             raise TransientError(f"{self._what} was ended after {self.elapsed_s:.0f} s: {why}{detail}")

@@ -1,11 +1,11 @@
-"""What is done with views, over HTTP; the reads are in `reads`. `client.Views` and `suiro view` speak this.
+"""Commands for views over HTTP; `reads` has the reads. `client.Views` and `suiro view` send them.
 
 | request | does |
 |---|---|
-| `GET /views`, `GET /views/V` | how they stand: versions, routing, what guards measure, lag, progress, processes |
+| `GET /views`, `GET /views/V` | the status: versions, routing, measurements of guards, lag, progress, processes |
 | `GET /views/V/history` | the last 1,000 changes: when, who, what |
 | `GET /views/V/comparisons` | the last results, by id |
-| `GET /journal` | whether the topic `_suiro_views` is believed; how many of its records were refused |
+| `GET /journal` | whether the topic `_suiro_views` is trusted; how many of its records were refused |
 | `GET /metrics` | the same for Prometheus |
 | `POST /views` | deploy `{"code": base64 of a zip, "entry": "app.py:function", "settings": {}, "throttle": n}` |
 | `POST /views/V/throttle` | `{"records_per_second": n}`, null for no limit |
@@ -16,15 +16,14 @@
 | `POST /views/V/retire` | `{"version": n, "yes": true}`; `"last": true` for the only one |
 | `POST /views/V/consumers` | `{"group": g, "version": n}` |
 
-A comparison or an explanation whose caller goes away is ended.
+A comparison or an explanation ends when its caller disconnects.
 
-Where there are users, all of them may look, compare and explain; an operator may do the rest but for deploying and
-retiring, which are an admin's.
+With users, every user may look, compare and explain. Deploying and retiring need an admin, the other commands an
+operator.
 
-`"who"` in any of them is noted in the history, unless a user was asked for: then it is the user, and whom the header
-`Suiro-For` names, where the user is a program that asks for others. An error is
-`{"error_code": status, "message": what, and what to do}`: 400 a wrong request, 403 not for this user, 404 no such view
-or version, 409 not as the view stands, 503 try again.
+The history notes `"who"` of the request. With users, it notes the user instead, and the name in the header `Suiro-For`
+if the user is a program that asks for others. An error is `{"error_code": status, "message": what, and what to do}`:
+400 a wrong request, 403 not for this user, 404 no such view or version, 409 not in the view's position, 503 try again.
 """
 
 from __future__ import annotations
@@ -59,10 +58,10 @@ from suiro.views.serving.reads import routes
 from suiro.views.state import RollbackConditions
 
 MAX_BODY_BYTES = 2 * MAX_CODE_BYTES
-MAX_NAME_CHARS = 200  # of whom a program asks for
+MAX_NAME_CHARS = 200  # of a name in `Suiro-For`
 DECIDING_THREADS = 8
-LONG_THREADS = 8  # deploys, and consumers that move: of their own, so that a rollback never waits for them
-COMPARING_THREADS = 8  # comparisons and explanations, of which one is worked on and others wait their turn
+LONG_THREADS = 8  # for deploys and moves of consumers: separate, so that a rollback never waits for them
+COMPARING_THREADS = 8  # for comparisons and explanations, most of which wait for their turn
 
 T = TypeVar("T")
 
@@ -70,8 +69,8 @@ logger = logging.getLogger(__name__)
 
 
 def application(host: Host, users: Users | None = None) -> ASGIApp:
-    """Reads and operations of a host; with users, for these only."""
-    # Reads come first: what a request asks for is matched with one route after another.
+    """The reads and commands of a host. `users`: only they may use it."""
+    # Reads come first, because a request is matched with one route after the other.
     made: ASGIApp = Starlette(routes=[*routes(host), *_Operations(host).routes()])
     return Guard(
         made,
@@ -84,7 +83,7 @@ def application(host: Host, users: Users | None = None) -> ASGIApp:
 
 
 class _Body:
-    """A request's JSON object; what nobody asked for is refused."""
+    """The fields of a request's JSON object. `done` refuses fields that no one took."""
 
     def __init__(self, data: Mapping[str, Any]) -> None:
         self._data = dict(data)
@@ -336,7 +335,7 @@ def _user(request: Request) -> str | None:
 
 
 async def _until_gone(request: Request, gone: threading.Event) -> None:
-    """The body was read; what comes next says that the connection is closed."""
+    """Sets `gone` when the connection closes. The body must have been read."""
     while (await request.receive())["type"] != "http.disconnect":
         pass
     gone.set()

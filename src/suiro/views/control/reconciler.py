@@ -1,8 +1,8 @@
 """Reconciles one view with the journal: starts and stops versions, marks them ready, continues a rollout.
 
 One thread per view compares the decided state with the actual state, again and again. So a host that was killed at any
-point and restarted completes what was half done. The reconciler's own decisions go through the journal, by the same
-rules as a command, and are signed as "host".
+point completes interrupted work after a restart. The reconciler's own decisions go through the journal, by the same
+rules as a command, and have the name "host".
 """
 
 from __future__ import annotations
@@ -31,18 +31,18 @@ from suiro.views.store import StoreOfAnotherError
 WHO = "host"
 TICK_S = 0.2
 WINDOW_MS = 60_000
-"""The window of rollback conditions: days of good reads must not hide a minute of bad ones."""
+"""The window of rollback conditions, so that days of good reads do not hide a minute of bad ones."""
 LOOKS_EVERY_MS = 5_000
 LIMIT_LOGS_MS = 10_000
 FREE_AGAIN_MS = 10_000
-"""After an attempt that failed."""
+"""The pause after a failed attempt."""
 
 logger = logging.getLogger(__name__)
 
 
 @dataclass(slots=True)
 class _CurrentShare:
-    """The share that callers have now, since when, and looks at what was read from the candidate, oldest first."""
+    """The current share of the callers, since when, and snapshots of the candidate's reads, the oldest first."""
 
     revision: int
     since_ms: int
@@ -52,7 +52,7 @@ class _CurrentShare:
     sample: rollback_conditions.Sample | None = None  # the last that was evaluated
 
     def window(self, now_ms: int, reads: Any) -> Any:
-        """What was read until the window began: at the share's beginning, or `WINDOW_MS` ago."""
+        """Returns the reads at the beginning of the window: when the share began, or `WINDOW_MS` ago."""
         if now_ms - self.looks[-1][0] >= LOOKS_EVERY_MS:
             self.looks.append((now_ms, reads))
         while len(self.looks) > 1 and now_ms - self.looks[1][0] >= WINDOW_MS:
@@ -61,7 +61,7 @@ class _CurrentShare:
 
 
 class Reconciler:
-    """`compare(view, old, new)` gives the share of rows that differ; it is called on a separate thread."""
+    """`compare(view, old, new)` returns the share of rows that differ. A separate thread calls it."""
 
     def __init__(
         self,
@@ -93,10 +93,10 @@ class Reconciler:
         self._thread = threading.Thread(target=self._keep, name=f"view-{name}", daemon=True)
 
     def start(self) -> None:
-        """What the journal says is opened when this returns, so that the first reader is answered."""
+        """Opens the versions, so that the first reader gets an answer, and starts the thread."""
         try:
             self._tend_versions(self._journal.view(self.name))
-        except Exception:  # of this view only; the loop tries again
+        except Exception:  # concerns only this view, and the loop tries again
             logger.exception("view %s", self.name)
         self._thread.start()
 
@@ -123,7 +123,7 @@ class Reconciler:
             return self._running.get(number)
 
     def lag_ms(self, number: int) -> int | None:
-        """How long this version has lacked something that the serving one has; None if it cannot be told."""
+        """Returns for how long this version has lacked something that the serving one has, None if unknown."""
         serving = self._journal.view(self.name).routing.serving
         if serving == number:
             return 0
@@ -202,7 +202,7 @@ class Reconciler:
             self._limit_logs,
         )
         while not self._stopping.is_set():
-            # Each for itself: a version that cannot be freed must not keep another one from its rollback.
+            # One by one: a version that cannot be freed must not prevent the rollback of another one.
             for tend in tends:
                 try:
                     tend(self._journal.view(self.name))
@@ -231,7 +231,7 @@ class Reconciler:
             seen.note(serving.cut, self._clock.monotonic_ms())
 
     def _free_retired(self, view: View) -> None:
-        """Versions that have ended. What fails is tried again: the brokers may be away, or refuse it."""
+        """Deletes the data of retired versions. Tries again after an error: brokers may be away, or refuse it."""
         for version in view.versions:
             number, now_ms = version.number, self._clock.monotonic_ms()
             if version.state != "retired" or version.freed or self.running(number) is not None:
@@ -283,7 +283,8 @@ class Reconciler:
             self._running[version.number] = running
 
     def _gave_up(self, number: int, error: str) -> bool:
-        """Called by the supervisor. A version that is built has failed; one that serves is started again and again."""
+        """Called by the supervisor. A version that is being built has failed. Returns True for a ready one, which is
+        started again and again."""
         try:
             view = self._journal.change(self.name, lambda now: lifecycle.fail(now, number, error), who=WHO)
         except SuiroError as failure:
@@ -302,8 +303,8 @@ class Reconciler:
     # -- catching up ---------------------------------------------------------------------------------------------
 
     def _tend_readiness(self, view: View) -> None:
-        """A version that is built is ready when its pipeline says so, and readers would see as much. It has failed
-        where its rows cannot be taken into the store: its pipeline would never know."""
+        """Marks a version as ready when its pipeline is, and the store has the pipeline's cut. Marks it as failed if
+        the store cannot take its rows, which the pipeline does not notice."""
         for version in view.live:
             running = self.running(version.number)
             if version.state != "building" or running is None:
@@ -322,12 +323,12 @@ class Reconciler:
                 self._journal.change(self.name, partial(lifecycle.caught_up, number=version.number), who=WHO)
 
     def _tend_pace(self, view: View) -> None:
-        """What is built next to the serving version waits where that one falls behind."""
+        """Pauses a version that is being built while the serving version falls behind."""
         now_ms = self._clock.monotonic_ms()
         for version in view.live:
             running = self.running(version.number)
             if running is not None and version.state == "ready" and read_throttle(running.folder) is not None:
-                ask_throttle(running.folder, None)  # it was for building
+                ask_throttle(running.folder, None)  # a throttle is for building only
             status = None if running is None else running.pipeline_status
             if status is not None and status.progress is not None:
                 lag = self._input_lags.setdefault(version.number, InputLag())
@@ -353,14 +354,14 @@ class Reconciler:
     # -- a shift -------------------------------------------------------------------------------------------------
 
     def _tend_shift(self, view: View) -> None:
-        """While callers are on the candidate: evaluates the rollback conditions, takes the steps of a rollout plan."""
+        """Evaluates the rollback conditions and takes the steps of a rollout plan, while callers are on the candidate."""
         routing = view.routing
         candidate = None if routing.candidate is None else self.running(routing.candidate)
         serving = None if routing.serving is None else self.running(routing.serving)
         if candidate is None or routing.share == 0 or serving is None:
             self._held = None
             error = self._errors.get(routing.candidate or 0)
-            # Where the serving version cannot be opened either, it would answer nobody.
+            # Only if the serving version runs: otherwise nothing would answer the callers.
             if (
                 serving is not None
                 and routing.share
@@ -397,7 +398,7 @@ class Reconciler:
         if routing.guide is None or self._clock.monotonic_ms() - held.since_ms < routing.guide.hold_ms:
             return
         if routing.guards.difference is not None and held.difference is None:
-            return  # the step is held until it is compared
+            return  # the step is held until the comparison is done
         try:
             self._journal.change(
                 self.name,
@@ -406,7 +407,7 @@ class Reconciler:
                 expected_revision=view.revision,
             )
         except RefusedChangeError:
-            pass  # the candidate lags; the step is held until it has caught up, or a condition is broken
+            pass  # the candidate lags: the step is held until it has caught up, or a condition is broken
 
     def _fall_back(self, reason: str) -> None:
         logger.warning("view %s falls back: %s", self.name, reason)

@@ -1,7 +1,7 @@
 """Rollback conditions of a shift (`--guard`): a shift is rolled back when the candidate breaks one. Pure.
 
-A condition is evaluated over the last minute, and not from before the current share began. Shares and quantiles of few
-reads mean nothing: below `FEWEST_READS`, neither errors nor p99 break a condition.
+A condition is evaluated over the last minute, but not over the time before the current share. Shares and quantiles of
+few reads mean nothing, so errors and p99 do not count below `FEWEST_READS`.
 """
 
 from __future__ import annotations
@@ -18,7 +18,8 @@ FEWEST_READS = 20
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sample:
-    """Of the candidate in the last minute of its share; None: not known (yet). `difference`: of rows."""
+    """Measurements of the candidate in the last minute of its share. None: not known (yet). `difference`: the share of
+    rows that differ."""
 
     reads: int = 0
     errors: int = 0
@@ -28,7 +29,7 @@ class Sample:
 
 
 def broken(guards: RollbackConditions, sample: Sample, *, version: int) -> str | None:
-    """Why the candidate's callers must go back; None: all conditions hold."""
+    """Returns why the candidate's callers must move back, None if all conditions hold."""
     if sample.reads >= FEWEST_READS:
         share = sample.errors / sample.reads
         if guards.errors is not None and share > guards.errors:
@@ -57,7 +58,7 @@ def broken(guards: RollbackConditions, sample: Sample, *, version: int) -> str |
 
 
 def guards_of(texts: Iterable[str]) -> RollbackConditions:
-    """`errors=0.01`, `p99=50ms`, `difference=0.2` (or 20%), `lag=10s`. Raises `UsageError`."""
+    """Parses `errors=0.01`, `p99=50ms`, `difference=0.2` (or 20%), `lag=10s`. Raises `UsageError`."""
     found: dict[str, float | int] = {}
     for text in texts:
         name, equals, value = text.partition("=")
@@ -84,7 +85,7 @@ def _share(text: str, value: str) -> float:
 
 
 def steps_of(text: str) -> tuple[int, ...]:
-    """`1,10,50,100`, in percent; as basis points. Raises `UsageError`."""
+    """Parses percents, `1,10,50,100`, to basis points. Raises `UsageError`."""
     try:
         steps = tuple(round(float(part.strip().removesuffix("%")) * 100) for part in text.split(","))
     except (ValueError, OverflowError):

@@ -1,8 +1,7 @@
-"""One living version in the host: its pipeline and its follower, each a child process, and its store, open to read.
+"""A version that runs in the host: its pipeline and its follower, each a child process, and its store, open to read.
 
-Its folder holds what it needs to go on, and nothing that cannot be made again: its code, the pipeline's
-checkpoint, logs, and the store where that is a file. `free` deletes all that a version has, here and in Kafka; done
-again after a kill in between, it goes on.
+Its folder has what it needs to continue: its code, the pipeline's checkpoint, logs, and the store if that is a file.
+All of it can be made again. `free` deletes the data of a version, here and in Kafka. After a kill, it can be repeated.
 """
 
 from __future__ import annotations
@@ -36,17 +35,17 @@ logger = logging.getLogger(__name__)
 
 NICE = 10
 INTERNAL_TOPICS = ("-changelog", "-repartition")
-"""How the topics end that are an application's own, after its id."""
+"""The ends of the names of an application's internal topics."""
 
 
 class LocationTakenError(ConfigError):
-    """What is in the version's location belongs to another one."""
+    """The version's location has data of another version."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HostEnvironment:
-    """Where versions live: the host's folder, its Kafka, a database for those that are served from one. `jvm`: that
-    they share; None where each has its own."""
+    """What all versions of a host use: its folder, its Kafka, a database for those that are served from one. `jvm`: the
+    shared one; None if each version has its own."""
 
     data: Path
     bootstrap_servers: str
@@ -58,7 +57,7 @@ class HostEnvironment:
         return self.data / spec.view / f"v{spec.version}"
 
     def location(self, spec: VersionSpec) -> str:
-        """Of its store. Raises `ConfigError` where there is none: Postgres has one by itself, which nobody meant."""
+        """Returns the location of its store. Raises `ConfigError` without a DSN, because Postgres has a default one."""
         if spec.serve == "sqlite":
             return str(self.folder(spec))
         if self.postgres is None:
@@ -69,12 +68,12 @@ class HostEnvironment:
         return self.postgres
 
     def jvm_of(self, spec: VersionSpec) -> SharedJvm | None:
-        """None: the version has a JVM of its own."""
+        """Returns None if the version has a JVM of its own."""
         shares = self.jvm is not None and self.jvm.is_possible and RunSettings.parse(spec.settings).shares_jvm
         return self.jvm if shares else None
 
     def side(self, spec: VersionSpec) -> dict[str, Any]:
-        """What a process of its own must know to open the version's store and code."""
+        """Returns what another process needs to open the version's store and code."""
         return {
             "spec": spec.to_json(),
             "location": self.location(spec),
@@ -82,8 +81,8 @@ class HostEnvironment:
         }
 
     def require_own(self, spec: VersionSpec) -> None:
-        """Raises `LocationTakenError` where the version's folder has one of the same name that another log knows: its
-        checkpoint goes on at offsets of that log."""
+        """Raises `LocationTakenError` if the version's folder belongs to the same version of another log: its
+        checkpoint has offsets of that log."""
         try:
             there = json.loads((self.folder(spec) / SPEC).read_text())
         except (OSError, ValueError):
@@ -98,8 +97,8 @@ class HostEnvironment:
 
 
 class RunningVersion:
-    """Made, it runs; `stop` ends it. `is_beside()`: whether it is being built beside a version that serves, which comes
-    first."""
+    """Runs from its creation until `stop`. `is_beside()`: whether it is being built beside a serving version, which has
+    priority."""
 
     def __init__(
         self,
@@ -150,7 +149,7 @@ class RunningVersion:
 
     @property
     def cut(self) -> Cut | None:
-        """What its readers see."""
+        """The cut that its readers see."""
         return self.follower.cut
 
     @property
@@ -161,7 +160,7 @@ class RunningVersion:
 
     @property
     def jvm_status(self) -> dict[str, Any] | None:
-        """Of the JVM that it shares; None where it has its own."""
+        """The status of the shared JVM; None if it has its own."""
         return None if self._jvm is None else self._jvm.status()
 
     @property
@@ -177,14 +176,14 @@ class RunningVersion:
         )
 
     def limit_logs(self) -> None:
-        """What a user's code prints for each record would fill the disk."""
+        """Limits the logs: output of the user's code for each record would fill the disk."""
         for name in (LOG, LOG_NAME):
             process.limit_log(self.folder / name)
         if self._jvm is not None:
             self._jvm.limit_log()
 
     def stop(self) -> None:
-        """Returns once nothing of it runs."""
+        """Returns once its processes have ended."""
         self.pipeline.stop()
         if self._jvm is not None:
             self._jvm.exit(self.spec.application_id, self.folder)
@@ -193,7 +192,8 @@ class RunningVersion:
 
 
 def free(spec: VersionSpec, environment: HostEnvironment) -> None:
-    """Topics, store and folder of a version that does not run any more. Repeatable. What is another's stays."""
+    """Deletes topics, store and folder of a version that does not run any more, except those of another version. May be
+    repeated."""
     with Client(environment.bootstrap_servers, settings=environment.client_settings) as client:
         own = [
             name
@@ -211,11 +211,11 @@ def free(spec: VersionSpec, environment: HostEnvironment) -> None:
         return
     shutil.rmtree(environment.folder(spec), ignore_errors=True)
     with contextlib.suppress(OSError):
-        environment.folder(spec).parent.rmdir()  # of a view that has no version any more
+        environment.folder(spec).parent.rmdir()  # if the view has no version any more
 
 
 def _write(path: Path, data: bytes) -> None:
-    """Whole, or as it was."""
+    """Replaces the file as a whole, unless it has this data."""
     if path.exists() and path.read_bytes() == data:
         return
     replace_file(path, data)

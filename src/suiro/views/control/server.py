@@ -1,7 +1,7 @@
-"""`suiro view serve`: a host and its HTTP server, until SIGTERM, SIGINT, or another host takes over.
+"""`suiro view serve`: a host and its HTTP server, until SIGTERM, SIGINT, or until another host takes over.
 
-It listens before it has read the log, so that its address is known at once; until then it answers 503, and clients ask
-again. Beyond the loopback address it wants users: whoever may deploy runs code here.
+It listens before it has read the log, so that its address is known at once. Until then it answers 503, and clients ask
+again. Beyond the loopback address it requires users, because a deploy runs code.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class Listen:
     tls_certificate: Path | None = None
     tls_key: Path | None = None
     read_cpus: int = 0
-    """CPUs that the host keeps to; pipelines and all else that it starts run on the others."""
+    """The number of CPUs that the host keeps for itself. Its children run on the others."""
 
     def __post_init__(self) -> None:
         self.tls()
@@ -45,7 +45,7 @@ class Listen:
 
 
 def serve(config: HostConfig, listen: Listen, *, while_stdin_is_open: bool = False) -> str | None:
-    """Prints the ready line on stdout; returns why it ended, None after a signal. Raises `ConfigError`."""
+    """Prints the ready line on stdout. Returns why it ended, None after a signal. Raises `ConfigError`."""
     users = Users(listen.users) if listen.users is not None else None
     stopping = Stopping(while_stdin_is_open=while_stdin_is_open)
     front = _Front()

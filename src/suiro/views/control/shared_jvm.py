@@ -1,8 +1,8 @@
-"""The JVM with Spark that the versions of a host share: started for the first of them, restarted when it ends, and
-ended with the last one.
+"""The JVM with Spark that the versions of a host share. It starts for the first version, is restarted when it ends, and
+ends with the last version.
 
-A version's pipeline is a process of its own; it joins the JVM when it starts (`suiro.spark.shared_jvm`), and the host
-makes it leave when its process has ended. When the JVM ends, all pipelines end, and join the next one.
+A version's pipeline is a process of its own. It joins the JVM when it starts (`suiro.spark.shared_jvm`), and the host
+removes it when its process has ended. When the JVM ends, all pipelines end, and join the next one.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ JVM_FOLDER = ".spark"  # beside the folders of views, whose names begin with a l
 LEAVE_S = 60.0
 END_S = 5.0
 LASTS_S = 60.0
-"""A JVM that could be used so long was no failure: the next one starts without a delay."""
+"""A JVM that was ready for so long counts as progress: the next one starts without a delay."""
 LOOK_S = 0.1
 
 
 class SharedJvm:
-    """Thread-safe. `settings`: Spark's, of the whole JVM."""
+    """Thread-safe. `settings`: Spark's settings of the whole JVM."""
 
     def __init__(self, data: Path, *, settings: Mapping[str, str]) -> None:
         self._folder = data / JVM_FOLDER
@@ -43,7 +43,7 @@ class SharedJvm:
         return can_share_jvm()
 
     def enter(self) -> None:
-        """Somebody may join from now on, until `exit`."""
+        """Starts the JVM for the first user. A program may join from now on, until `exit`."""
         with self._lock:
             self._users += 1
             if self._supervisor is None:
@@ -55,7 +55,7 @@ class SharedJvm:
                 )
 
     def exit(self, program: str, folder: Path) -> None:
-        """This one joins no more. Returns once the JVM is gone, if nobody else uses it."""
+        """Ends the use by a program. If it was the last one, returns once the JVM is gone."""
         child = self._child()
         with self._lock:
             self._users -= 1
@@ -68,7 +68,7 @@ class SharedJvm:
             child.ask("forget", program, folder=str(folder))
 
     def status(self) -> dict[str, Any] | None:
-        """None where it is not used."""
+        """Returns None while nobody uses it."""
         with self._lock:
             supervisor = self._supervisor
         return None if supervisor is None else supervisor.status() | {"log": str(self._folder / JVM_LOG)}
@@ -81,9 +81,9 @@ class SharedJvm:
     def join(
         self, program: str, *, folder: Path, niceness: int, is_over: Callable[[], bool]
     ) -> Mapping[str, Any] | None:
-        """Raises `FatalError` where the JVM cannot be started, or fails again and again."""
+        """Raises `FatalError` if the JVM cannot be started, or fails again and again."""
         pause = threading.Event()
-        before = self._child()  # it may have failed already; the next one need not
+        before = self._child()  # it may have failed already, and the next one may work
         failed = set[int]()
         while not is_over():
             child = self._child()

@@ -41,8 +41,8 @@ def event_id(text: str, served: Served) -> int | None:
 
 
 class Subscription:
-    """`follows()` returns the version that answers the caller now, and raises `SuiroError` if there is none. `read` runs
-    a function in a thread."""
+    """`follows()` returns the version that answers the caller now, and raises `SuiroError` if there is none. `read`
+    runs a function in a thread."""
 
     def __init__(
         self,

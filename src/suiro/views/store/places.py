@@ -34,7 +34,7 @@ def place_of(key: Sequence[Any]) -> bytes:
 
 
 def prefix_of(key: Sequence[Any]) -> bytes:
-    """Returns the beginning of the places of all keys with these first parts. The last one may be a beginning of text."""
+    """Returns the beginning of the places of all keys with these first parts. The last one may be part of a text."""
     if not key or not isinstance(key[-1], str):
         return place_of(key)
     return place_of(key[:-1]) + (_text(key[-1])[:-1] if key[-1] else b"")
