@@ -1,4 +1,4 @@
-"""Whether functions of `map_batches` keep their promise: the same answer however records are cut into batches."""
+"""Checks that functions of `map_batches` give the same results however records are cut into batches."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ from suiro.streams.topology.nodes import MapBatches, Node
 from suiro.streams.topology.topology import Topology
 
 LARGEST = (2, 3, 7, 30, 1024)
-"""Of drawn batches: a cut has batches from one record to one of these."""
+"""The largest batch of a drawn cut is one of these, in turn."""
 
 SHOWN = 200
-"""Characters of a value in a message."""
+"""The characters of a value in a message."""
 
 
 class BatchesDifferError(UsageError):
@@ -28,7 +28,7 @@ class BatchesDifferError(UsageError):
 
 
 class BatchCuts:
-    """Of one driver."""
+    """The records of one driver that come to functions of batches, and the check of these functions."""
 
     def __init__(self, cuts: int | Sequence[Sequence[int]], seed: int) -> None:
         if not isinstance(cuts, int):
@@ -42,7 +42,7 @@ class BatchCuts:
         self._came: dict[str, list[Record]] = {}
 
     def interpreter(self, topology: Topology, **options: Any) -> Interpreter:
-        """One that notes what comes to functions of batches."""
+        """Returns an interpreter that notes the records that come to functions of batches."""
         for node in topology.nodes:
             if isinstance(node.operator, MapBatches):
                 self._came[node.name] = []
@@ -51,7 +51,7 @@ class BatchCuts:
         return made
 
     def check(self, topology: Topology) -> None:
-        """Raises `BatchesDifferError` with the first batch that differs, and the first record of it that does."""
+        """Raises `BatchesDifferError`, which names the first batch that differs, and its first such record."""
         for name, records in self._came.items():
             operator = topology.node(name).operator
             assert isinstance(operator, MapBatches)

@@ -16,22 +16,22 @@ if TYPE_CHECKING:
 
 
 class NodeUnderTest(InProcessNode):
-    """What `suiro.testing.node` gives. `bootstrap_servers` is its address, `faults` what shall go wrong in it."""
+    """The node of `suiro.testing.node`. `bootstrap_servers`: its address. `faults`: faults to inject."""
 
     _clock: ShiftedClock
 
     @classmethod
     def begin(cls, *, data: Path | str | None = None, settings: Mapping[str, str] | None = None) -> Self:
-        """Start it, on a free port. Raises `ConfigError` if it cannot."""
+        """Starts it on a free port. Raises `ConfigError` if that fails."""
         return cls.start(data=data, settings=settings, clock=ShiftedClock())
 
     @property
     def faults(self) -> FaultRules:
-        """Rules for requests to come; they hold until used up, cleared, or the node ends."""
+        """Rules for future requests. They hold until they are used up or cleared, or until the node ends."""
         return FaultRules(self)
 
     def advance(self, ms: int) -> None:
-        """Skip so much time: what expires by then (records, offsets, sessions, transactions) has expired."""
+        """Skips time. Records, offsets, sessions and transactions that expire by then have expired."""
 
         def skip() -> None:
             self._clock.advance(ms)
@@ -41,10 +41,10 @@ class NodeUnderTest(InProcessNode):
 
 
 class FaultRules:
-    """Says which of the requests to come go wrong. APIs are named in snake_case: `produce`, `offset_commit`.
+    """Injects faults into future requests. APIs are named in snake_case: `produce`, `offset_commit`.
 
-    A rule holds for the next request that it matches, or for the next `times` (None: for all), of any client. With
-    `topic`, and `partition`, it matches requests that name them, and touches nothing else of those requests.
+    A rule applies to the next request that it matches, or to the next `times` (None: to all), of any client. With
+    `topic`, and `partition`, it matches requests that name them, and affects only these parts of them.
     """
 
     def __init__(self, node: NodeUnderTest) -> None:
@@ -59,7 +59,7 @@ class FaultRules:
         partition: int | None = None,
         times: int | None = 1,
     ) -> None:
-        """Answer with one of Kafka's errors, such as `NOT_LEADER_OR_FOLLOWER`; nothing is done."""
+        """Answers with an error of Kafka, such as `NOT_LEADER_OR_FOLLOWER`, and does nothing else."""
         from suiro.broker import Error
 
         code = getattr(ErrorCode, error.lower(), None)
@@ -68,11 +68,11 @@ class FaultRules:
         self._add(api, Error(code), topic, partition, times)
 
     def leader_not_available(self, topic: str, *, times: int | None = 1) -> None:
-        """Metadata names no leader of the topic, as just after its creation or while one is elected."""
+        """Metadata names no leader of the topic, as just after its creation or during an election."""
         self.error("metadata", "LEADER_NOT_AVAILABLE", topic=topic, times=times)
 
     def delay(self, api: str, ms: int, *, topic: str | None = None, times: int | None = 1) -> None:
-        """Handle the request so much later. The connection's further requests wait behind it."""
+        """Handles the request after this time. Further requests of the connection wait."""
         from suiro.broker import Delay
 
         self._add(api, Delay(ms), topic, None, times)
@@ -80,13 +80,13 @@ class FaultRules:
     def drop(
         self, api: str, *, handled: bool = False, topic: str | None = None, times: int | None = 1
     ) -> None:
-        """Close the connection instead of answering: before the request is handled or, with `handled`, after."""
+        """Closes the connection instead of answering, before the request is handled or, with `handled`, after."""
         from suiro.broker import Drop
 
         self._add(api, Drop(handled), topic, None, times)
 
     def crash(self, api: str, *, handled: bool = False, topic: str | None = None) -> None:
-        """Let the node die as by kill -9 before the request is handled or, with `handled`, before it is answered.
+        """Ends the node as kill -9 does, before the request is handled or, with `handled`, before it is answered.
 
         `NodeUnderTest.restart` starts it again at the same address.
         """
@@ -95,7 +95,7 @@ class FaultRules:
         self._add(api, Crash(handled), topic, None, 1)
 
     def clear(self) -> None:
-        """No more faults."""
+        """Removes all rules."""
 
         def clear() -> None:
             self._node.broker.faults = None

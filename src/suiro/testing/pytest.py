@@ -1,4 +1,4 @@
-"""The pytest fixture `node`. The package registers this module with pytest, so it imports nothing of weight."""
+"""The pytest fixture `node`. The package registers this module with pytest, so it imports nothing heavy."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""Tests a topology without broker and without Spark: one record at a time, results as Kafka Streams' own test driver
-gives them with its caches off.
+"""Tests a topology without a broker and without Spark, one record at a time. The results are those of Kafka Streams'
+test driver without caches.
 
     with TopologyTestDriver(topology) as driver:
         flights = driver.create_input_topic("flights")
@@ -34,7 +34,7 @@ _drivers = count(1)
 
 
 class TopologyTestDriver:
-    """Every topic has one partition. Wall-clock time stands still but for `advance_wall_clock_time`.
+    """Every topic has one partition. Only `advance_wall_clock_time` advances the wall-clock time.
 
     >>> delays.group_by_key().count(materialized=Materialized.as_("counts")).to_stream().to("counts")
     >>> driver = TopologyTestDriver(builder.build())
@@ -60,10 +60,11 @@ class TopologyTestDriver:
         cuts: int | Sequence[Sequence[int]] | None = None,
         cuts_seed: int = 0,
     ) -> None:
-        """`schema_registry_url`: of the serdes that go by a registry; without it, one in memory of the driver's own.
-        `cuts`: when the driver is closed, the functions of `map_batches` are called again with the records that came to
-        them, cut into batches in so many ways, drawn from the seed (or of these sizes, again and again); they must give
-        what they give for each record alone (`BatchesDifferError`)."""
+        """`schema_registry_url`: for serdes with a registry; by default, the driver has its own in memory.
+
+        `cuts`: when the driver is closed, functions of `map_batches` are called again with their records, cut into
+        batches in so many ways, drawn from the seed, or into batches of these sizes, repeated. They must give the
+        results of each record alone (`BatchesDifferError`)."""
         self._registry_url = schema_registry_url or f"{MOCK_SCHEME}topology-test-driver-{next(_drivers)}"
         topology = with_registry(topology, self._registry_url)
         self._topology = topology
@@ -80,7 +81,7 @@ class TopologyTestDriver:
     def create_input_topic(
         self, topic: str, *, key: Serde | None = None, value: Serde | None = None, start_timestamp_ms: int = 0
     ) -> TestInputTopic:
-        """Serdes are those of the topology's source unless given."""
+        """The default serdes are those of the topology's source."""
         source = next(
             (
                 node.operator
@@ -100,18 +101,18 @@ class TopologyTestDriver:
     def create_output_topic(
         self, topic: str, *, key: Serde | None = None, value: Serde | None = None
     ) -> TestOutputTopic:
-        """Keys and values are read with these serdes; without, they are what the topology gave to the sink."""
+        """Reads keys and values with these serdes. Without them, they are those that the topology gave to the sink."""
         return TestOutputTopic(self, topic, self._bound(key, is_key=True), self._bound(value))
 
     @property
     def schema_registry(self) -> RegistryClient:
-        """To register schemas, and to see what was registered."""
+        """The registry, to register and to inspect schemas."""
         from suiro.registry import registry_client
 
         return registry_client(self._registry_url)
 
     def advance_wall_clock_time(self, by: str | int) -> None:
-        """A duration; runs what wall-clock punctuators have scheduled until then."""
+        """Advances by a duration, and runs the wall-clock punctuators that are due."""
         self._wall_clock_ms += milliseconds(by, what="advance_wall_clock_time")
         self._interpreter.advance_wall_clock(self._wall_clock_ms)
 
@@ -132,7 +133,7 @@ class TopologyTestDriver:
 
     @property
     def dropped_records_total(self) -> int:
-        """Records left out so far: too late, without a key, unreadable (Kafka Streams' dropped-records-total)."""
+        """Records dropped so far: late, without a key, unreadable (Kafka Streams' dropped-records-total)."""
         return self._interpreter.dropped_total
 
     def close(self) -> None:
@@ -148,7 +149,7 @@ class TopologyTestDriver:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         if kind is not None:
-            self._cuts = None  # what went wrong is to be seen, not what comes of it
+            self._cuts = None  # report the first error, not its consequences
         self.close()
 
     def _bound(self, serde: Serde | None, *, is_key: bool = False) -> Serde | None:
@@ -198,7 +199,7 @@ class TestInputTopic:
     def pipe_raw(
         self, key: bytes | None, value: bytes | None, timestamp_ms: int | None = None, headers: Headers = ()
     ) -> None:
-        """Bytes as they may lie in the topic, also such as the source's serdes cannot read."""
+        """Pipes the bytes of a record, which the source's serdes may be unable to read."""
         if timestamp_ms is not None:
             self._timestamp_ms = timestamp_ms
         interpreter = self._driver._interpreter
@@ -234,7 +235,7 @@ class TestOutputTopic:
         return [(record.key, record.value) for record in self.read_records_to_list()]
 
     def read_key_values_to_map(self) -> dict[Any, Any]:
-        """The last value of each key."""
+        """Returns the last value of each key."""
         return dict(self.read_key_values_to_list())
 
     @property

@@ -354,7 +354,7 @@ class Reconciler:
     # -- a shift -------------------------------------------------------------------------------------------------
 
     def _tend_shift(self, view: View) -> None:
-        """Evaluates the rollback conditions and takes the steps of a rollout plan, while callers are on the candidate."""
+        """Evaluates the rollback conditions and takes the rollout plan's steps, while callers are on the candidate."""
         routing = view.routing
         candidate = None if routing.candidate is None else self.running(routing.candidate)
         serving = None if routing.serving is None else self.running(routing.serving)

@@ -1,8 +1,8 @@
 """Compares two versions of a view, row by row, as of two cuts that reflect the same input.
 
 Keys are divided into buckets, the same ones in both stores. A bucket with equal digests is equal, and its rows are not
-read. Of the other buckets, two are in memory at a time. Differences are counted by column and by pattern (which
-columns differ, and how), with a few examples of each. So memory does not grow with the number of rows.
+read. The rows of one other bucket of each store are in memory at a time. Differences are counted by column and by
+pattern (which columns differ, and how), with a few examples of each. So memory does not grow with the number of rows.
 """
 
 from __future__ import annotations

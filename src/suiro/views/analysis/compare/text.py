@@ -110,7 +110,7 @@ def _alone(key: Sequence[str], found: OnlyThere, there: str, other: str) -> list
 
 
 def _named(kind: str, old: str, new: str) -> str:
-    """With the versions' own names."""
+    """Replaces "old" and "new" by the versions' names."""
     for word, name in (("old", old), ("new", new)):
         kind = " ".join(
             name if part.strip(",") == word else part for part in kind.replace(",", " ,").split(" ")
@@ -136,7 +136,7 @@ def share_text(part: int, whole: int) -> str:
 
 
 def inputs_text(cut: Cut | Mapping[TopicPartition, int]) -> str:
-    """Partition by partition, or topic by topic where there are many."""
+    """Lists the offsets by partition, or by topic if there are many."""
     inputs = cut.inputs if isinstance(cut, Cut) else cut
     if len(inputs) <= 4:
         return ", ".join(
@@ -151,7 +151,7 @@ def inputs_text(cut: Cut | Mapping[TopicPartition, int]) -> str:
 
 
 def figure(number: float) -> str:
-    """With as many digits as one reads."""
+    """Formats a number with a readable number of digits."""
     if number == int(number) and abs(number) < 1e15:
         return f"{int(number):,}"
     if abs(number) >= 1000:

@@ -1,8 +1,8 @@
 """Compares two rows column by column: ignored columns, tolerances, and the names of differences.
 
-A row is a JSON object; a nested object has columns such as `gate.letter` (in quotes where another one has that name).
-Numbers are equal by value (1 equals 1.0);
-booleans are not numbers. Tolerances apply to numbers: `0.01` is absolute, `1%` is relative to the larger number.
+A row is a JSON object. A nested object has columns such as `gate.letter` (in quotes if another column has that name).
+Numbers are equal by value (1 equals 1.0), and booleans are not numbers. Tolerances apply to numbers: `0.01` is
+absolute, `1%` is relative to the larger number.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ ABSENT = _Absent()
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tolerance:
-    """Numbers no further apart than `absolute`, or than `relative` of the larger one, are near enough."""
+    """Numbers are equal if they differ by at most `absolute`, or by at most `relative` of the larger one."""
 
     absolute: float = 0.0
     relative: float = 0.0
@@ -51,7 +51,7 @@ class Tolerance:
         return cls(relative=number / 100) if is_share else cls(absolute=number)
 
     def holds(self, old: float, new: float) -> bool:
-        """Not of a whole number that is beyond all floats."""
+        """False if one number is an integer beyond all floats."""
         try:
             return abs(new - old) <= max(self.absolute, self.relative * max(abs(old), abs(new)))
         except OverflowError:
@@ -65,7 +65,7 @@ class Tolerance:
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """Of one column. `kind` says in words how the sides stand; `size` is how far numbers are apart."""
+    """A difference in one column. `kind`: the relation of the two values in words. `size`: the distance of numbers."""
 
     column: str
     kind: str
@@ -76,7 +76,7 @@ class Difference:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Comparator:
-    """How rows are compared. `ignored` columns, and all below them, are not looked at."""
+    """How rows are compared. `ignored` columns, and all below them, do not count."""
 
     ignored: frozenset[str] = frozenset()
     tolerances: Mapping[str, Tolerance] = field(default_factory=dict)
@@ -91,7 +91,7 @@ class Comparator:
         return cls(ignored=frozenset(ignored), tolerances=found)
 
     def differences(self, old: Columns, new: Columns) -> list[Difference]:
-        """By column name. Nothing: equal, as far as one looks."""
+        """Returns the differences by column name, none if the rows count as equal."""
         found = []
         for column in sorted(old.keys() | new.keys()):
             left, right = old.get(column, ABSENT), new.get(column, ABSENT)
@@ -133,7 +133,7 @@ def is_number(value: Any) -> bool:
 
 
 def _is_same(old: Any, new: Any) -> bool:
-    """Also of what is in lists: to Python, True equals 1 there."""
+    """Compares items of lists, too, in which True equals 1 to Python."""
     if is_number(old) and is_number(new):
         return bool(old == new or (old != old and new != new))
     if type(old) is not type(new):
@@ -146,7 +146,7 @@ def _is_same(old: Any, new: Any) -> bool:
 
 
 def columns_of(value: str | None) -> dict[str, Any]:
-    """The columns of a row's JSON; none of a row that is not there."""
+    """Returns the columns of a row's JSON, none for a missing row."""
     return {} if value is None else flattened(json.loads(value))
 
 
@@ -158,14 +158,14 @@ def flattened(value: Any) -> dict[str, Any]:
         nested = isinstance(item, dict) and item
         own = {f"{name}.{inner}": each for inner, each in flattened(item).items()} if nested else {name: item}
         for column, each in own.items():
-            while column in found:  # a name of its own may have a dot, too
+            while column in found:  # a name of the object may have a dot, too
                 column = f'"{column}"'
             found[column] = each
     return found
 
 
 def shortened(value: Any, limit: int = VALUE_CHARS) -> Any:
-    """A value to show: long text and large lists are cut, and say so."""
+    """Returns the value to show: long text and large lists are cut, and end with "…"."""
     if value is ABSENT:
         return None
     if isinstance(value, str):
@@ -177,7 +177,7 @@ def shortened(value: Any, limit: int = VALUE_CHARS) -> Any:
 
 
 def plain(value: Any) -> Any:
-    """As JSON can have it: a column that is not there is null."""
+    """Returns the value for JSON: a missing column is null."""
     return None if value is ABSENT else shortened(value)
 
 

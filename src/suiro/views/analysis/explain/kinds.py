@@ -1,9 +1,9 @@
 """Groups the records of a key by their effect on the row in both versions.
 
 The effect of a record in one version is the row before and after it, column by column. The growth of a count or a sum
-depends on the record only, so it can be compared with that of the other version. The growth of a mean cannot: once the
-rows differ, the mean moves differently with every record. So only columns are used in which equal changes occur again
-after their first difference.
+depends on the record only, so the two versions can be compared. The growth of a mean depends on the row: once the rows
+differ, the mean changes differently with every record. So only columns count in which equal changes occur again after
+the first difference.
 """
 
 from __future__ import annotations
@@ -17,17 +17,17 @@ from suiro.lineage import Place
 from suiro.views.analysis.compare.values import ABSENT, Columns, is_number
 
 CHANCE = 0.02
-"""Means of two versions may move by the same now and then: no more often than this."""
+"""The share of records by which the means of two versions may happen to change equally."""
 
 
 @dataclass(frozen=True, slots=True)
 class RowEffect:
-    """What one record did to the row in one version; `before` and `after` are equal where it did nothing."""
+    """The effect of one record on the row in one version. `before` and `after` are equal if it has none."""
 
     before: Columns
     after: Columns
     changes: Mapping[str, tuple[Any, Any]]
-    """The columns that are not as before: (before, after)."""
+    """The columns that have changed: (before, after)."""
 
     @classmethod
     def of(cls, before: Columns, after: Columns) -> RowEffect:
@@ -41,8 +41,8 @@ class RowEffect:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Effect:
-    """On one column, over all records of a group: the least and the greatest change of a number, or what became of
-    it."""
+    """The effect of all records of a group on one column. `least`, `most`: the smallest and largest change of a
+    number."""
 
     column: str
     what: str
@@ -53,7 +53,7 @@ class Effect:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Group:
-    """Records of one topic that did the same to the row, and not the same in both versions. No effects: unchanged."""
+    """Records of one topic with the same effects, which differ between the versions. No effects: unchanged."""
 
     topic: str
     old: tuple[Effect, ...]
@@ -63,8 +63,8 @@ class Group:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sorted:
-    """`alike`: records that did the same in both. `read`: those that changed the row in no step of their own, and were
-    read when others did (a table's rows, say)."""
+    """`alike`: records with the same effect in both versions. `read`: records without an effect of their own, which
+    were read when others changed the row, such as the rows of a table."""
 
     alike: tuple[Place, ...]
     read: tuple[Place, ...]
@@ -108,7 +108,7 @@ def sort_records(
 def _distinguishing(
     places: Sequence[Place], old: Mapping[Place, RowEffect], new: Mapping[Place, RowEffect]
 ) -> list[str]:
-    """The columns by which one can tell whether a record was treated alike."""
+    """Returns the columns that show whether a record has the same effect in both versions."""
     both = [(old[place].changes, new[place].changes) for place in places if place in old and place in new]
     names = {column for left, right in both for column in (*left, *right)}
     found = []
@@ -148,7 +148,7 @@ def _same_change(old: tuple[Any, Any] | None, new: tuple[Any, Any] | None) -> bo
 
 
 def _growth(change: tuple[Any, Any]) -> float | None:
-    """Of a number; one that was not there before grows from 0. None too where a float cannot say it."""
+    """Returns the growth of a number; a new number grows from 0. None for other values, and beyond all floats."""
     before, after = change
     if not is_number(after) or not (is_number(before) or before is ABSENT or before is None):
         return None
@@ -164,7 +164,7 @@ def _signs(effect: RowEffect | None, columns: Sequence[str]) -> tuple[tuple[str,
     changes = effect.changes
     if not changes:
         return ()
-    # What stays is said too of a figure that one could tell by: "count +1, sum +0".
+    # A number that shows the difference is listed even if it stays: "count +1, sum +0".
     telling = {column: "stays" for column in columns if is_number(effect.after.get(column))}
     found = telling | {column: _sign(change) for column, change in changes.items() if column in columns}
     if all(sign == "stays" for sign in found.values()):

@@ -23,7 +23,7 @@ _FUNCTIONS = ("predicate", "mapper", "joiner", "key_mapper", "foreign_key", "act
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stop:
-    """A node that the record reached, as what (key, value), whether it went on from there, and what as."""
+    """A node that the record reached, its key and value there, and whether it went on to another node."""
 
     node: str
     operator: str
@@ -32,14 +32,14 @@ class Stop:
     value: Any
     goes_on: bool
     gives: tuple[Any, Any] | None = None
-    """Key and value as they reached the next node."""
+    """The key and value that reached the next node."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Path:
     stops: tuple[Stop, ...] = ()
     dropped: tuple[str, ...] = ()
-    """Why something of it was left out, as the operators count it: "late", "null key"..."""
+    """The reasons for which operators dropped something of it: "late", "null key"..."""
 
     @property
     def ends(self) -> tuple[Stop, ...]:
@@ -47,7 +47,7 @@ class Path:
 
 
 def paths_of(side: Side, places: Collection[Place], records: Iterable[InputRecord]) -> dict[Place, Path]:
-    """Of some of these records; the others are what they meet, in stores."""
+    """Returns the paths of the records at `places`. The other records only fill the stores."""
     reached: dict[Place, list[tuple[Node, Record]]] = {}
     dropped: dict[Place, tuple[str, ...]] = {}
 
@@ -81,7 +81,7 @@ def paths_of(side: Side, places: Collection[Place], records: Iterable[InputRecor
 
 
 def parted(old: Path, new: Path) -> tuple[Stop | None, Stop | None]:
-    """The stops at which the ways part: the first that differ in kind, or in going on, or in what they give."""
+    """Returns the stops at which the paths diverge: the first with another operator, end or result."""
     for left, right in zip(old.stops, new.stops, strict=False):
         if (left.operator, left.goes_on, left.gives) != (right.operator, right.goes_on, right.gives):
             return left, right
@@ -89,7 +89,7 @@ def parted(old: Path, new: Path) -> tuple[Stop | None, Stop | None]:
     left_more, right_more = old.stops[shared:], new.stops[shared:]
     if left_more or right_more:
         return (left_more[0] if left_more else None), (right_more[0] if right_more else None)
-    # The same way to its end: what the last function makes of it is what differs.
+    # The paths are the same to the end, so the result of the last function differs.
     with_function = [pair for pair in zip(old.stops, new.stops, strict=True) if pair[0].function]
     return with_function[-1] if with_function else (None, None)
 
@@ -118,7 +118,7 @@ def _stops(side: Side, reached: list[tuple[Node, Record]]) -> Iterable[Stop]:
 
 
 def function_of(node: Node) -> str | None:
-    """Where the user's own function of a node is: file and line, or the expression itself."""
+    """Returns the place of the user's function in a node, file and line, or the expression itself."""
     operator: Any = node.operator
     if isinstance(operator, Source | Sink | Repartition):
         return None
@@ -145,7 +145,7 @@ def _place_of(function: Callable[..., Any], *, is_supplier: bool) -> str | None:
 
 
 def shown(value: Any) -> Any:
-    """As JSON can have it, and short."""
+    """Returns a short value for JSON."""
     match value:
         case Change():
             return shown(value.new)

@@ -1,8 +1,8 @@
 """Replays the log through one version's topology, and records the changes of some rows and their source records.
 
-`replay` runs the topology over its whole input in the tracing interpreter (`suiro.lineage`). Records that cannot
-belong to a requested key are dropped where the re-key points allow it. The result is then verified: the records that
-were found, alone, must make the same row again (`reproduces`).
+`replay` runs the topology over its whole input in the tracing interpreter (`suiro.lineage`). Records that cannot belong
+to a requested key are dropped if the re-key points allow it. The result is then verified: the records that were found
+must alone make the same row again (`reproduces`).
 """
 
 from __future__ import annotations
@@ -35,17 +35,17 @@ from suiro.views.definition import RowCodec
 from suiro.views.store.places import place_of
 
 OUTPUT = "view-output"
-"""Name of the node that writes a view's rows."""
+"""The name of the node that writes a view's rows."""
 
 KNOWN_MAX = 500_000
 KEPT_BYTES_MAX, RECORD_BYTES = 1 << 30, 500
-"""Of records that are kept; of one beside its key, value and headers. The interpreter's own state comes on top."""
+"""The limit of the kept records; the size of one without key, value and headers. The interpreter's state is extra."""
 
 Key = tuple[Any, ...]
 
 
 class RowKey(tuple[Any, ...]):
-    """A row's key, for a dict: as in a store a part may be a list, and 1 is not True."""
+    """A row's key for a dict. As in a store, a part may be a list, and 1 is not True."""
 
     __slots__ = ()
 
@@ -64,8 +64,7 @@ class RowKey(tuple[Any, ...]):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Side:
-    """A version, as it is to be explained. `rows`: what its store has for keys, JSON or None; what was made once more
-    is checked against it."""
+    """A version to explain. `rows`: the rows of its store by key, JSON or None, to check the replayed rows."""
 
     version: int
     topology: Topology
@@ -84,8 +83,8 @@ class Side:
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """What one input record did to the row. `state`: the aggregate behind the row, before and after, where there is
-    one."""
+    """The row after one input record. `state`: the store of the aggregate behind the row, and the aggregate before and
+    after."""
 
     place: Place | None
     row: bytes | None
@@ -94,13 +93,13 @@ class Step:
 
 @dataclass(slots=True, kw_only=True)
 class Traced:
-    """A key's row in one version: its steps in the order of the input, and what it is made of in the end."""
+    """A key's row in one version: its steps in the order of the input, and its sources at the end."""
 
     key_bytes: bytes | None = None
     steps: list[Step] = field(default_factory=list)
     last: Link | None = None
     kept: set[Place] = field(default_factory=set)
-    """Of records that passed a re-key point for this key."""
+    """The records that passed a re-key point for this key."""
 
     @property
     def row(self) -> bytes | None:
@@ -112,8 +111,8 @@ class Traced:
 
 @dataclass(slots=True, kw_only=True)
 class Replay:
-    """`order`: of every record kept, its number among all that were read. `after`: of a record that came behind a later
-    time, the one by which time had passed."""
+    """`order`: the number of each kept record among all that were read. `after`: for each record that came late, the
+    record that had advanced the time."""
 
     side: Side
     traced: dict[Key, Traced]
@@ -122,14 +121,14 @@ class Replay:
     is_filtered: bool = False
     sees_time: bool = True
     is_pure: bool = False
-    """What was kept for a key is all that its row can come from, and nothing else was there."""
+    """The records kept for a key are all that its row can come from, and the replay had no others."""
     read: int = 0
 
 
 def replay(
     side: Side, keys: Sequence[Key], inputs: Log, records: dict[Place, InputRecord], *, filtered: bool = True
 ) -> Replay:
-    """Puts into `records` those that may matter: all, or those that passed a re-key point."""
+    """Puts all records into `records` that the rows may come from: all, or those that passed a re-key point."""
     points = rekey_points_of(side.topology, OUTPUT) if filtered else RekeyPoints(sees_time=True)
     wanted = _Wanted(side, keys, points)
     points = wanted.points
@@ -165,7 +164,7 @@ def replay(
             if latest is None or timestamp > latest[0]:
                 latest = timestamp, number, record
             continue
-        record = record._replace(headers=tuple(record.headers))  # what is kept does not keep its whole batch
+        record = record._replace(headers=tuple(record.headers))  # or it would keep its whole batch in memory
         wanted.passed.clear()
         pipe(interpreter, record, decoded)
         if keeps_all or interpreter.was_kept or record.topic in tables:
@@ -205,7 +204,7 @@ def _too_much(side: Side, count: int) -> UsageError:
 
 
 class _Tracer:
-    """Notes the results of the keys in `Replay.traced`."""
+    """Records the results of the keys in `Replay.traced`."""
 
     def __init__(self, topic: str, wanted: _Wanted, found: Replay) -> None:
         self._topic = topic
@@ -239,7 +238,7 @@ class _Tracer:
 
 
 def reproduces(side: Side, key: Key, row: bytes | None, records: Iterable[InputRecord]) -> bool:
-    """Whether these records alone make this row. They come in the order in which the version takes them."""
+    """Whether these records alone, in the version's order, make this row."""
     found: bytes | None = None
     is_wanted: dict[bytes, bool] = {}
     interpreter = Interpreter(
@@ -273,7 +272,7 @@ def pipe(interpreter: Interpreter, record: InputRecord, decoded: tuple[Any, Any]
 
 
 class _Wanted:
-    """Tells the records of the keys that were asked for."""
+    """Selects the records of the requested keys."""
 
     def __init__(self, side: Side, keys: Sequence[Key], points: RekeyPoints) -> None:
         self._side = side
@@ -312,7 +311,7 @@ class _Wanted:
     def _found(self, key: Any) -> tuple[Key, ...]:
         try:
             found = self._known.get((type(key), key))
-        except TypeError:  # a key that cannot be hashed, a dict say
+        except TypeError:  # the key cannot be hashed, such as a dict
             return self._keys_of(key)
         else:
             if found is None:
@@ -332,7 +331,7 @@ class _Wanted:
 
 
 def _state_of(link: Link) -> tuple[str, bytes | None, bytes | None] | None:
-    """The aggregate's row that a result was made from, if it was written for the same input record."""
+    """Returns the aggregate that a result was made from, if the same input record wrote it."""
     pending, seen = [link], 0
     while pending and seen < 32:
         at = pending.pop(0)

@@ -20,7 +20,7 @@ ROW_COLUMNS_SHOWN = 12
 
 
 def text_of(found: Explanation, *, full: bool = False) -> str:
-    """`full`: list every record by name."""
+    """`full`: also list all records."""
     old, new = f"v{found.old_version}", f"v{found.new_version}"
     lines = [f"{key_text(found.key_names, found.key)}, from {inputs_text(found.inputs)}", ""]
     lines += _rows(found, old, new)
@@ -131,7 +131,7 @@ def _why(turn: Turn, other: Turn) -> str:
 
 def _made_of(stop: Stop) -> str:
     if stop.gives is None or "Aggregate" in stop.operator:
-        return _node(stop)  # what an aggregate makes is said as the row's change
+        return _node(stop)  # the change of the row shows the result of an aggregate
     key, value = stop.gives
     made = _short(value) if key == stop.key else f"key {_short(key)}, {_short(value)}"
     return f"{_node(stop)} makes {made}"
@@ -233,7 +233,7 @@ def _value(value: Any) -> str:
 
 
 def _short(value: Any) -> str:
-    """With null fields to be seen, even where the value is cut."""
+    """Shortens a value. If it is cut, lists null fields first."""
     if isinstance(value, Mapping):
         nulls = [name for name, each in value.items() if each is None]
         text = _text(value)

@@ -1,4 +1,4 @@
-"""Finds a field by which some records differ from others: it is null, always the same, or beyond a bound."""
+"""Finds fields by which some records differ from others: a field is null, always the same, or beyond a bound."""
 
 from __future__ import annotations
 
@@ -14,14 +14,15 @@ TRAITS_MAX = 3
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Trait:
-    """True of all records of a group, and of `others` of the records that are not in it."""
+    """A property of all records of a group, and of `others` of the other records."""
 
     text: str
     others: int
 
 
 def traits_of(values: Sequence[Any], others: Sequence[Any]) -> tuple[Trait, ...]:
-    """The most telling ones; none that is true of all the others too. Values as the source's serde gives them."""
+    """Returns the traits that the fewest other records have, none that all others have. `values`: as the source's serde
+    reads them."""
     if not values:
         return ()
     inside = [columns(value) for value in values]
@@ -41,7 +42,7 @@ def traits_of(values: Sequence[Any], others: Sequence[Any]) -> tuple[Trait, ...]
     found.sort(key=lambda trait: trait.others)
     if not found or (outside and found[0].others * 2 > len(outside)):
         return ()
-    # What is true of many others says little beside what is true of few.
+    # Traits of many others say little beside traits of few.
     limit = max(found[0].others * 2, len(outside) // 100)
     return tuple(trait for trait in found if trait.others <= limit)[:TRAITS_MAX]
 
@@ -56,7 +57,7 @@ def _trait(field: str, inside: Sequence[Any], outside: Sequence[Any]) -> Trait |
     first = inside[0]
     if all(_same(value, first) for value in inside):
         if len(inside) == 1 and first is not None and not isinstance(first, bool):
-            return None  # of a single record everything is the same
+            return None  # a single record has the same value everywhere
         count = sum(_same(value, first) for value in outside)
         name = "null" if first is None else json.dumps(shortened(first), ensure_ascii=False, default=str)
         return Trait(text=f"{field} {name}" if first is None else f"{field} = {name}", others=count)
@@ -74,7 +75,7 @@ def _trait(field: str, inside: Sequence[Any], outside: Sequence[Any]) -> Trait |
 
 
 def _figure(number: float) -> str:
-    """All of it: of a bound that is rounded the sentence may not be true."""
+    """Formats all digits, because the sentence may be false for a rounded bound."""
     return repr(number).removesuffix(".0")
 
 
