@@ -249,8 +249,7 @@ def retire(view: View, number: int, *, last: bool = False) -> Change:
         return Change(view=view, event=None)
     versions = _with(view, number, state="retired")
     if number not in (routing.serving, routing.candidate):  # it failed
-        event = Event(command="retire", before=position_of(view), after=position_of(view), version=number)
-        return Change(view=replace(view, revision=view.revision + 1, versions=versions), event=event)
+        return _noted(view, "retire", versions, number)
     if number == routing.candidate:
         if routing.share:
             raise RefusedChangeError(
@@ -286,13 +285,11 @@ def freed(view: View, number: int) -> Change:
     version = view.version(number)
     if version.state != "retired" or version.freed:
         return Change(view=view, event=None)
-    here = position_of(view)
     spec = {name: version.spec[name] for name in KEPT_OF_FREED if name in version.spec}
     versions = _with(view, number, freed=True, spec=spec)
     forgotten = [one.number for one in versions if one.freed][:-KEPT_FREED]
     versions = tuple(one for one in versions if one.number not in forgotten)
-    after = replace(view, revision=view.revision + 1, versions=versions)
-    return Change(view=after, event=Event(command="freed", before=here, after=here, version=number))
+    return _noted(view, "freed", versions, number)
 
 
 # -- inside ----------------------------------------------------------------------------------------------------
@@ -336,6 +333,13 @@ def _with(view: View, number: int, **values: Any) -> tuple[Version, ...]:
     return tuple(
         replace(version, **values) if version.number == number else version for version in view.versions
     )
+
+
+def _noted(view: View, command: str, versions: tuple[Version, ...], number: int) -> Change:
+    """A change of a version that does not change the position."""
+    here = position_of(view)
+    event = Event(command=command, before=here, after=here, version=number)
+    return Change(view=replace(view, revision=view.revision + 1, versions=versions), event=event)
 
 
 def _change(

@@ -78,11 +78,6 @@ class Applier:
         self._settings: Mapping[str, str | None] = {}
         self._settings_ms: int | None = None
 
-    @property
-    def behind(self) -> int:
-        """The number of cuts that are known and not in the store."""
-        return len(self._pending)
-
     def stop(self) -> None:
         self._stopping.set()
 
@@ -182,7 +177,7 @@ def main() -> int:
             definition = Code(Path(given["code_file"]).read_bytes()).load(spec.entry)
             codec = RowCodec(spec.topology_of(definition), spec.key)
             cut = store.cut
-            say("begun", cut=None if cut is None else cut.to_json(), behind=0)
+            say("begun", cut=None if cut is None else cut.to_json())
             _run(Applier(spec, store, codec, client, stopping=stopping), stopping, say)
     except Exception as error:
         logger.exception("the follower of %s v%d ends", spec.view, spec.version)
@@ -210,7 +205,7 @@ def _run(applier: Applier, stopping: Stopping, say: Any) -> None:
             continue
         if cut is not None or not is_well:
             is_well, failed = True, None
-            say("at", cut=None if cut is None else cut.to_json(), behind=applier.behind)
+            say("at", cut=None if cut is None else cut.to_json())
 
 
 def _give_way() -> None:

@@ -52,7 +52,6 @@ class Follower:
         self._location = location
         self._changed = threading.Condition()  # guards what follows
         self._cut: Cut | None = None
-        self._behind = 0
         self._error: SuiroError | None = None
         self._failures = 0
         self._listeners: set[Callable[[], None]] = set()
@@ -87,12 +86,6 @@ class Follower:
         """The newest cut that every reader of the store sees."""
         with self._changed:
             return self._cut
-
-    @property
-    def lag(self) -> int:
-        """The number of known committed cuts that are not in the store yet."""
-        with self._changed:
-            return self._behind
 
     @property
     def error(self) -> SuiroError | None:
@@ -186,7 +179,6 @@ class Follower:
         with self._changed:
             if said["event"] == "at":
                 self._error = None
-            self._behind = said["behind"]
             if said["cut"] is not None:
                 self._cut = Cut.from_json(said["cut"])
             listeners = list(self._listeners)

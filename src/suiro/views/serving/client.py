@@ -158,14 +158,14 @@ class Views:
             )
         if not Path(path).is_file():
             raise UsageError(f"{path}: there is no such file")
-        made = {
-            "code": base64.b64encode(archive_of(Path(path))).decode(),
-            "entry": f"{Path(path).name}:{function}",
-            "settings": dict(settings or {}),
-            "registry": registry,
-            "throttle": throttle,
-        }
-        return self._do("/views", made)
+        return self._do(
+            "/views",
+            code=base64.b64encode(archive_of(Path(path))).decode(),
+            entry=f"{Path(path).name}:{function}",
+            settings=dict(settings or {}),
+            registry=registry,
+            throttle=throttle,
+        )
 
     def wait_until_built(self, view: str, version: int, *, timeout_s: float | None = None) -> dict[str, Any]:
         """Returns the view's status once the version is ready. Raises `UsageError` if it failed, and `TransientError`
@@ -203,13 +203,11 @@ class Views:
         its "id". The host ends the work after the timeout (None: an hour), or when this process ends."""
         return self._do(
             f"/views/{view}/compare",
-            {
-                "old": old,
-                "new": new,
-                "tolerances": dict(tolerances or {}),
-                "ignored": list(ignored),
-                "timeout_ms": timeout_ms,
-            },
+            old=old,
+            new=new,
+            tolerances=dict(tolerances or {}),
+            ignored=list(ignored),
+            timeout_ms=timeout_ms,
         )
 
     def explain(
@@ -223,15 +221,9 @@ class Views:
     ) -> dict[str, Any]:
         """Explains why these rows differ; without keys, examples of each pattern of the last comparison. The timeout is
         that of `compare`."""
+        asked = [list(key) for key in keys]
         return self._do(
-            f"/views/{view}/explain",
-            {
-                "keys": [list(key) for key in keys],
-                "old": old,
-                "new": new,
-                "full": full,
-                "timeout_ms": timeout_ms,
-            },
+            f"/views/{view}/explain", keys=asked, old=old, new=new, full=full, timeout_ms=timeout_ms
         )
 
     def shift(
@@ -245,31 +237,29 @@ class Views:
         """Moves so many percent of the callers to the candidate. The host takes several steps one after the other."""
         return self._do(
             f"/views/{view}/shift",
-            {
-                "steps": list(percents),
-                "hold_ms": hold_ms,
-                "guards": dict(guards or {}),
-                "max_lag_ms": max_lag_ms,
-            },
+            steps=list(percents),
+            hold_ms=hold_ms,
+            guards=dict(guards or {}),
+            max_lag_ms=max_lag_ms,
         )
 
     def rollback(self, view: str) -> dict[str, Any]:
-        return self._do(f"/views/{view}/rollback", {})
+        return self._do(f"/views/{view}/rollback")
 
     def forward(self, view: str, *, max_lag_ms: int | None = None) -> dict[str, Any]:
-        return self._do(f"/views/{view}/forward", {"max_lag_ms": max_lag_ms})
+        return self._do(f"/views/{view}/forward", max_lag_ms=max_lag_ms)
 
     def retire(self, view: str, version: int, *, yes: bool, last: bool = False) -> dict[str, Any]:
         """Deletes a version. Requires `yes=True`, because it cannot be undone."""
-        return self._do(f"/views/{view}/retire", {"version": version, "yes": yes, "last": last})
+        return self._do(f"/views/{view}/retire", version=version, yes=yes, last=last)
 
     def throttle(self, view: str, records_per_second: int | None) -> dict[str, Any]:
-        return self._do(f"/views/{view}/throttle", {"records_per_second": records_per_second})
+        return self._do(f"/views/{view}/throttle", records_per_second=records_per_second)
 
     def move_consumers(self, view: str, group: str, version: int) -> dict[str, Any]:
-        return self._do(f"/views/{view}/consumers", {"group": group, "version": version})
+        return self._do(f"/views/{view}/consumers", group=group, version=version)
 
-    def _do(self, path: str, body: Mapping[str, Any]) -> dict[str, Any]:
+    def _do(self, path: str, **body: Any) -> dict[str, Any]:
         found: dict[str, Any] = self._ask("POST", path, {**body, "who": self._who})
         return found
 

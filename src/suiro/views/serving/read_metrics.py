@@ -37,10 +37,6 @@ class Reads:
         return None
 
     @property
-    def p50_ms(self) -> float | None:
-        return self.quantile_ms(0.50)
-
-    @property
     def p99_ms(self) -> float | None:
         return self.quantile_ms(0.99)
 
@@ -69,6 +65,3 @@ class ReadMetrics:
     def snapshot(self) -> Reads:
         with self._lock:
             return Reads(self._errors, tuple(self._counts))
-
-    def since(self, earlier: Reads) -> Reads:
-        return self.snapshot() - earlier

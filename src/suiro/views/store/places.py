@@ -46,7 +46,7 @@ def after(place: bytes) -> bytes:
 
 
 def _part(part: Any) -> bytes:
-    if type(part) is str:
+    if isinstance(part, str):
         return _text(part)
     if part is None:
         return _NULL
@@ -59,8 +59,6 @@ def _part(part: Any) -> bytes:
         )
     if isinstance(part, float):
         return _NUMBER + _ordered_double(part) + _FLOAT
-    if isinstance(part, str):
-        return _text(part)
     if isinstance(part, (list, tuple, dict)):
         return _NESTED + canonical(part).encode() + b"\x00"
     raise UsageError(
