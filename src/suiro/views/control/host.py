@@ -12,7 +12,6 @@
 from __future__ import annotations
 
 import fcntl
-import hashlib
 import logging
 import os
 import re
@@ -39,6 +38,7 @@ from suiro.views.control.reconciler import Reconciler
 from suiro.views.control.running import HostEnvironment
 from suiro.views.control.shared_jvm import SharedJvm
 from suiro.views.definition import VersionSpec
+from suiro.views.pipeline.archive import code_id
 from suiro.views.pipeline.inputs import check_names
 from suiro.views.pipeline.pace import ask_throttle, check_throttle
 from suiro.views.serving.served import Served
@@ -243,33 +243,20 @@ class Host:
         """Checks in a separate process that the code loads, that its topology can work, and that its inputs still have
         their beginning. Only then writes anything."""
         check_throttle(throttle)
-        sha256 = hashlib.sha256(code).hexdigest()
-        code_file = self.config.data / CHECKS / f"{uuid.uuid4().hex}.zip"
-        code_file.parent.mkdir(parents=True, exist_ok=True)
-        code_file.write_bytes(code)
-        try:
-            checked = run_isolated(
-                "check",
-                {
-                    "code": sha256,
-                    "code_file": str(code_file),
-                    "entry": entry,
-                    "settings": dict(settings or {}),
-                    "registry": schema_registry_url or self.config.schema_registry_url,
-                    "versions": {name: _next(view) for name, view in self._journal.views().items()},
-                    "journal_id": str(self._journal.topic_id or ""),
-                    "bootstrap_servers": self.config.bootstrap_servers,
-                    "client_settings": dict(self.config.client_settings),
-                },
-                limit=Limit(
-                    "the check of the code",
-                    stopping=self._stopping,
-                    seconds=CHECK_TIMEOUT_S,
-                    clock=self._clock,
-                ),
-            )
-        finally:
-            code_file.unlink(missing_ok=True)
+        sha256 = code_id(code)
+        checked = self._checked(
+            code,
+            {
+                "code": sha256,
+                "entry": entry,
+                "settings": dict(settings or {}),
+                "registry": schema_registry_url or self.config.schema_registry_url,
+                "versions": {name: _next(view) for name, view in self._journal.views().items()},
+                "journal_id": str(self._journal.topic_id or ""),
+                "bootstrap_servers": self.config.bootstrap_servers,
+                "client_settings": dict(self.config.client_settings),
+            },
+        )
         spec = VersionSpec.from_json(checked)
         if spec.serve == "postgres" and self.config.postgres is None:
             raise UsageError(
@@ -306,6 +293,19 @@ class Host:
         finally:  # it may have been decided all the same
             self._open_reconcilers()
         return self.status(spec.view) | {"deployed": spec.version}
+
+    def _checked(self, code: bytes, given: Mapping[str, Any]) -> Any:
+        """Runs the check of a version's code, and returns the version's spec."""
+        limit = Limit(
+            "the check of the code", stopping=self._stopping, seconds=CHECK_TIMEOUT_S, clock=self._clock
+        )
+        code_file = self.config.data / CHECKS / f"{uuid.uuid4().hex}.zip"
+        code_file.parent.mkdir(parents=True, exist_ok=True)
+        code_file.write_bytes(code)
+        try:
+            return run_isolated("check", {**given, "code_file": str(code_file)}, limit=limit)
+        finally:
+            code_file.unlink(missing_ok=True)
 
     def throttle(self, view: str, records_per_second: int | None) -> dict[str, Any]:
         """Limits the version that is being built, from its next micro-batch on. 0 pauses it, None is no limit."""

@@ -381,16 +381,7 @@ class Reconciler:
             threading.Thread(
                 target=self._compare_for, args=(held, serving.spec.version, number), daemon=True
             ).start()
-        reads = candidate.metrics.snapshot()
-        since = reads - held.window(self._clock.monotonic_ms(), reads)
-        lag_ms = self.lag_ms(number)
-        sample = held.sample = rollback_conditions.Sample(
-            reads=since.reads,
-            errors=since.errors,
-            p99_ms=since.p99_ms,
-            difference=held.difference,
-            lag_ms=lag_ms,
-        )
+        sample = held.sample = self._sample(held, candidate)
         reason = rollback_conditions.broken(routing.guards, sample, version=number)
         if reason is not None:
             self._fall_back(reason)
@@ -402,12 +393,23 @@ class Reconciler:
         try:
             self._journal.change(
                 self.name,
-                lambda now: lifecycle.next_step(now, lag_ms=lag_ms),
+                lambda now: lifecycle.next_step(now, lag_ms=sample.lag_ms),
                 who=WHO,
                 expected_revision=view.revision,
             )
         except RefusedChangeError:
             pass  # the candidate lags: the step is held until it has caught up, or a condition is broken
+
+    def _sample(self, held: _CurrentShare, candidate: RunningVersion) -> rollback_conditions.Sample:
+        reads = candidate.metrics.snapshot()
+        since = reads - held.window(self._clock.monotonic_ms(), reads)
+        return rollback_conditions.Sample(
+            reads=since.reads,
+            errors=since.errors,
+            p99_ms=since.p99_ms,
+            difference=held.difference,
+            lag_ms=self.lag_ms(candidate.spec.version),
+        )
 
     def _fall_back(self, reason: str) -> None:
         logger.warning("view %s falls back: %s", self.name, reason)
