@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Callable, Sequence
 from datetime import UTC, date, datetime
 from decimal import Decimal
@@ -16,11 +17,12 @@ from suiro.lineage import InputRecord, TracingInterpreter
 from suiro.streams import JoinWindows, StreamsBuilder, TimeWindows, serdes
 from suiro.streams.errors import ProcessingError
 from suiro.views.analysis.compare.values import Comparator, columns_of
+from suiro.views.analysis.explain.kinds import Effect
 from suiro.views.analysis.explain.path import shown
 from suiro.views.analysis.explain.replay import Side
 from suiro.views.analysis.explain.result import Explanation
 from suiro.views.analysis.explain.rows import explain
-from suiro.views.analysis.explain.text import text_of
+from suiro.views.analysis.explain.text import effects_text, text_of
 from suiro.views.analysis.explain.traits import traits_of
 from suiro.views.definition import RowCodec, topology_of, view
 
@@ -289,6 +291,12 @@ def test_many_records_make_a_short_text() -> None:
     assert found.to_json(full=False)["named"] is None
 
 
+def test_growth_beyond_all_floats_is_shown() -> None:
+    """An aggregate may be infinite, by a serde other than JSON. Its explanation was made, and could not be written."""
+    effect = Effect(column="n", what="grows", least=1.0, most=math.inf)
+    assert effects_text([effect]) == "n +1 to +inf"
+
+
 def test_keys_that_cannot_be_asked_for() -> None:
     old, new = version(1, zero_for_cancelled), version(2, without_cancelled)
     with pytest.raises(UsageError, match="has 2 parts, and the view's has 1: carrier"):
@@ -319,9 +327,7 @@ def test_a_function_that_fails_in_the_sieve_is_left_to_the_rules() -> None:
         return counted(flights(builder).filter(lambda key, value: value["no such field"] > 0))
 
     with pytest.raises(ProcessingError, match="no such field"):
-        explain(
-            [("UA",)], version(1, failing), version(2, zero_for_cancelled), MemoryLog(SOME), Comparator()
-        )
+        explain([("UA",)], version(1, failing), version(2, zero_for_cancelled), MemoryLog(SOME), Comparator())
 
 
 def test_values_are_shown_as_text_writes_them() -> None:

@@ -152,7 +152,7 @@ def inputs_text(cut: Cut | Mapping[TopicPartition, int]) -> str:
 
 def figure(number: float) -> str:
     """Formats a number with a readable number of digits."""
-    if number == int(number) and abs(number) < 1e15:
+    if abs(number) < 1e15 and number == int(number):
         return f"{int(number):,}"
     if abs(number) >= 1000:
         return f"{number:,.1f}"

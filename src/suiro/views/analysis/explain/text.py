@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from suiro.views.analysis.compare.text import figure, inputs_text, key_text
-from suiro.views.analysis.compare.values import ABSENT
+from suiro.views.analysis.compare.values import ABSENT, is_number
 from suiro.views.analysis.explain.kinds import Effect
 from suiro.views.analysis.explain.path import Stop
 from suiro.views.analysis.explain.result import Decided, Explanation, Kind, Turn
@@ -214,7 +214,7 @@ def _moment(timestamp: int) -> str:
 
 
 def _apart(old: Any, new: Any) -> str:
-    if all(isinstance(each, int | float) and not isinstance(each, bool) for each in (old, new)):
+    if is_number(old) and is_number(new):
         with suppress(OverflowError):  # beyond all floats
             return _signed(new - old)
     return ""
