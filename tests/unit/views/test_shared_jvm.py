@@ -6,6 +6,7 @@ import os
 import signal
 import sys
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +28,10 @@ def say(event, **values):
 behaviour = sys.argv[1]
 if behaviour == "cannot start":
     say("failed", error="there is no Java", is_transient=False)
+    sys.exit(1)
+if behaviour == "fails and stays":
+    say("failed", error="there is no Java", is_transient=False)
+    sys.stdin.read()
     sys.exit(1)
 say("running")
 for line in sys.stdin:
@@ -96,6 +101,19 @@ def test_one_that_cannot_be_started_says_why(jvms: Jvms) -> None:
         jvms.join()
     jvms.behaviours = ["works"]
     assert jvms.join() == jvms.started[-1].pid  # the next attempt does not fail for the last one's reason
+
+
+def test_one_that_has_failed_and_did_not_end_yet_is_not_joined_again(jvms: Jvms) -> None:
+    jvms.behaviours = ["fails and stays"]
+    jvms.shared.enter()
+    with pytest.raises(FatalError, match="there is no Java"):
+        jvms.join()
+    jvms.behaviours = ["works"]
+    with ThreadPoolExecutor(1) as threads:
+        joining = threads.submit(jvms.join)
+        wait_until(joining.running, what="the second attempt")
+        os.kill(jvms.started[0].pid, signal.SIGKILL)
+        assert joining.result(60) == jvms.started[-1].pid
 
 
 def test_nobody_waits_for_ever_for_one_that_dies_again_and_again(jvms: Jvms) -> None:

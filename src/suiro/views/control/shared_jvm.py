@@ -87,7 +87,10 @@ class SharedJvm:
         failed = set[int]()
         while not is_over():
             child = self._child()
-            if child is not None and (child.is_alive or child is not before):
+            # One that has failed takes a moment to end.
+            if child is not None and (
+                child is not before or (child.is_alive and child.status.state != "failed")
+            ):
                 status = child.status
                 found = None
                 if status.state == "running":
