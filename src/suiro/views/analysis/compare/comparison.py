@@ -7,7 +7,7 @@ pattern (which columns differ, and how), with a few examples of each. So memory 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
@@ -139,41 +139,27 @@ def compare_buckets(
     old_digests, new_digests = old.bucket_digests(old_cut.number), new.bucket_digests(new_cut.number)
     none = (0, 0)
     equal = near = 0
-    alone: tuple[list[Row], list[Row]] = ([], [])
-    alone_counts = [0, 0]
+    only_old, only_new = _Alone(), _Alone()
     tally = Tally(examples=EXAMPLES)
     for bucket in sorted(old_digests.keys() | new_digests.keys()):
         digest = old_digests.get(bucket, none)
         if digest == new_digests.get(bucket, none):
             equal += digest[0]
             continue
-        for left, right in _pairs(
-            old.bucket_rows(bucket, old_cut.number), new.bucket_rows(bucket, new_cut.number)
-        ):
-            if left is None or right is None:
-                side = 0 if right is None else 1
-                row = left or right
-                assert row is not None
-                alone_counts[side] += 1
-                if len(alone[side]) < EXAMPLES:
-                    alone[side].append(row)
-                continue
-            if left[1] == right[1]:
+        others = {place_of(row[0]): row for row in new.bucket_rows(bucket, new_cut.number)}
+        for row in old.bucket_rows(bucket, old_cut.number):
+            other = others.pop(place_of(row[0]), None)
+            if other is None:
+                only_old.add(row)
+            elif row[1] == other[1]:
                 equal += 1
-                continue
-            differences = comparator.differences(columns_of(left[2]), columns_of(right[2]))
-            if differences:
-                tally.add(left[0], differences)
+            elif differences := comparator.differences(columns_of(row[2]), columns_of(other[2])):
+                tally.add(row[0], differences)
             else:
                 equal += 1
                 near += 1
-    only_old, only_new = (
-        OnlyThere(
-            rows=count,
-            examples=tuple((row[0], shortened(columns_of(row[2]), 240)) for row in examples),
-        )
-        for count, examples in zip(alone_counts, alone, strict=True)
-    )
+        for row in others.values():
+            only_new.add(row)
     return Comparison(
         key=key,
         old_version=versions[0],
@@ -183,8 +169,8 @@ def compare_buckets(
         equal=equal,
         near=near,
         differing=tally.rows,
-        only_old=only_old,
-        only_new=only_new,
+        only_old=only_old.found(),
+        only_new=only_new.found(),
         columns=tally.columns(),
         patterns=tally.patterns(),
         patterns_left_out=tally.left_out,
@@ -193,10 +179,18 @@ def compare_buckets(
     )
 
 
-def _pairs(old: Iterable[Row], new: Iterable[Row]) -> Iterator[tuple[Row | None, Row | None]]:
-    """Yields the rows of each key together. Holds one bucket in memory, and does not rely on an order."""
-    rest = {place_of(row[0]): row for row in new}
-    for row in old:
-        yield row, rest.pop(place_of(row[0]), None)
-    for row in rest.values():
-        yield None, row
+class _Alone:
+    """Collects the rows that only one side has."""
+
+    def __init__(self) -> None:
+        self._rows = 0
+        self._examples: list[Row] = []
+
+    def add(self, row: Row) -> None:
+        self._rows += 1
+        if len(self._examples) < EXAMPLES:
+            self._examples.append(row)
+
+    def found(self) -> OnlyThere:
+        examples = ((key, shortened(columns_of(value), 240)) for key, _, value in self._examples)
+        return OnlyThere(rows=self._rows, examples=tuple(examples))

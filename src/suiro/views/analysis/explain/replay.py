@@ -160,14 +160,11 @@ def replay(
     checked = zip(read, repeat(True), repeat(None)) if prefilter is None else prefilter.filtered(read)
     for number, (record, passes, decoded) in enumerate(checked):
         timestamp = record.timestamp
-        if not passes:
-            if latest is None or timestamp > latest[0]:
-                latest = timestamp, number, record
-            continue
-        record = record._replace(headers=tuple(record.headers))  # or it would keep its whole batch in memory
-        wanted.passed.clear()
-        pipe(interpreter, record, decoded)
-        if keeps_all or interpreter.was_kept or record.topic in tables:
+        if passes:
+            record = record._replace(headers=tuple(record.headers))  # or it would keep its whole batch
+            wanted.passed.clear()
+            pipe(interpreter, record, decoded)
+        if passes and (keeps_all or interpreter.was_kept or record.topic in tables):
             place = record.place
             if place not in records:
                 kept_bytes += _size(record)
