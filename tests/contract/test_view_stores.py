@@ -23,22 +23,19 @@ from support.view_stores import Described, cut, opened
 from suiro.errors import TransientError, UsageError
 from suiro.foundation.postgres_network import NETWORK
 from suiro.views.cuts import Cut
-from suiro.views.store import (
-    Condition,
+from suiro.views.store import open_store
+from suiro.views.store.buckets import same_buckets
+from suiro.views.store.conditions import Condition
+from suiro.views.store.meeting import Meeting, common_cut, no_common_cut
+from suiro.views.store.rows import (
     CutGoneError,
-    Meeting,
     NoCutError,
     Row,
-    Store,
     StoreBrokenError,
     StoreOfAnotherError,
     StoreUnavailableError,
-    common_cut,
-    no_common_cut,
-    open_store,
-    same_buckets,
 )
-from suiro.views.store.tables import BUCKET_ROWS
+from suiro.views.store.tables import BUCKET_ROWS, Store
 
 Open = Callable[..., Store]
 

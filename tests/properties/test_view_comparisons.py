@@ -15,7 +15,8 @@ from support.view_logs import MemoryLog, as_version, built, log_of, rows_of
 from suiro.views.analysis.compare.comparison import compare
 from suiro.views.analysis.explain.replay import Side
 from suiro.views.cuts import Cut
-from suiro.views.store import Store, open_store
+from suiro.views.store import open_store
+from suiro.views.store.tables import Store
 
 OUT = "p.out"
 INPUT_CUT = {("p.in", 0): 100}

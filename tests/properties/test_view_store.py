@@ -14,9 +14,10 @@ from hypothesis import strategies as st
 from support.share import examples
 from support.view_stores import Described, cut
 
-from suiro.views.store import Store, open_store
+from suiro.views.store import open_store
 from suiro.views.store.places import place_of, prefix_of
 from suiro.views.store.rows import Digest
+from suiro.views.store.tables import Store
 
 SCALARS = st.one_of(
     st.none(), st.booleans(), st.integers(), st.floats(allow_nan=False), st.text(max_size=4),

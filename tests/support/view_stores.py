@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from suiro.views.cuts import Cut
-from suiro.views.store import Store, open_store
+from suiro.views.store import open_store
+from suiro.views.store.tables import Store
 from support.postgres import Postgres
 
 

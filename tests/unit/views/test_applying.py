@@ -16,7 +16,9 @@ from suiro.errors import TransientError, UsageError
 from suiro.testing import node
 from suiro.views.definition import VersionSpec
 from suiro.views.pipeline.applying import Applier, Stopped
-from suiro.views.store import NoCutError, Store, StoreFullError, open_store
+from suiro.views.store import open_store
+from suiro.views.store.rows import NoCutError, StoreFullError
+from suiro.views.store.tables import Store
 
 UA, DL, AA = ("UA", "1"), ("DL", "1"), ("AA", "1")
 HOUR_MS = 3_600_000

@@ -20,7 +20,8 @@ from suiro.views.control.limit import Limit
 from suiro.views.control.running import HostEnvironment
 from suiro.views.definition import VersionSpec
 from suiro.views.state import Routing, Version, View
-from suiro.views.store import Store, open_store
+from suiro.views.store import open_store
+from suiro.views.store.tables import Store
 
 
 def spec_of(number: int) -> VersionSpec:

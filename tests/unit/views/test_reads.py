@@ -26,7 +26,8 @@ from suiro.views.serving.read_metrics import ReadMetrics
 from suiro.views.serving.reads import routes
 from suiro.views.serving.served import Served
 from suiro.views.state import UnknownViewError
-from suiro.views.store import Store, open_store
+from suiro.views.store import open_store
+from suiro.views.store.tables import Store
 
 UA, DL = ("UA", 1), ("DL", 1)
 

@@ -33,7 +33,7 @@ from suiro.views.state import (
     View,
     position_of,
 )
-from suiro.views.store import StoreOfAnotherError, StoreUnavailableError
+from suiro.views.store.rows import StoreOfAnotherError, StoreUnavailableError
 
 
 class Memory:

@@ -181,7 +181,7 @@ class Comparing:
 
     def _wait_for_common_cut(self, view: str, sides: Mapping[str, Any], limit: Limit) -> None:
         """Waits for a common cut that is as new as the served one; after a while, for any common cut."""
-        from suiro.views.store import Meeting, no_common_cut
+        from suiro.views.store.meeting import Meeting, no_common_cut
 
         old = self._served(view, sides["old"]["spec"]["version"])
         new = self._served(view, sides["new"]["spec"]["version"])

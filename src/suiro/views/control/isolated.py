@@ -166,7 +166,7 @@ def _store(side: Mapping[str, Any]) -> Any:
 
 
 def _common(old: Any, new: Any) -> tuple[Cut, Cut]:
-    from suiro.views.store import common_cut, no_common_cut
+    from suiro.views.store.meeting import common_cut, no_common_cut
 
     found = common_cut(old, new)
     if found is None:

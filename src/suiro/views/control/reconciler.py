@@ -26,7 +26,7 @@ from suiro.views.pipeline.lag import SeenCuts, lag_of
 from suiro.views.pipeline.pace import InputLag, Pace, ask_throttle
 from suiro.views.pipeline.throttle import read_throttle
 from suiro.views.state import NO_CONDITIONS, RefusedChangeError, Version, View, position_of
-from suiro.views.store import StoreOfAnotherError
+from suiro.views.store.rows import StoreOfAnotherError
 
 WHO = "host"
 TICK_S = 0.2

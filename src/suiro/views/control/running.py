@@ -29,7 +29,9 @@ from suiro.views.pipeline.process import PipelineProcess, PipelineStatus
 from suiro.views.serving.read_metrics import ReadMetrics
 from suiro.views.serving.served import Served
 from suiro.views.settings import RunSettings
-from suiro.views.store import Store, StoreOfAnotherError, open_store
+from suiro.views.store import open_store
+from suiro.views.store.rows import StoreOfAnotherError
+from suiro.views.store.tables import Store
 
 logger = logging.getLogger(__name__)
 

@@ -35,8 +35,8 @@ from suiro.protocol import columnar
 from suiro.views.cuts import Cut, CutLog
 from suiro.views.definition import RowCodec, VersionSpec
 from suiro.views.pipeline.archive import Code
-from suiro.views.store import Store, open_store
-from suiro.views.store.tables import Batch
+from suiro.views.store import open_store
+from suiro.views.store.tables import Batch, Store
 
 BATCH_ROWS = 5_000
 WAIT_MS = 250

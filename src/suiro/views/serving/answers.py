@@ -9,8 +9,8 @@ from starlette.responses import Response
 
 from suiro.errors import SuiroError, TransientError, UsageError
 from suiro.views.state import ConcurrentChangeError, RefusedChangeError, UnknownViewError
-from suiro.views.store import CutGoneError
 from suiro.views.store.json_text import encodable, servable
+from suiro.views.store.rows import CutGoneError
 
 
 class WaitedError(TransientError):

@@ -18,8 +18,9 @@ from datetime import UTC, datetime
 from suiro.errors import UsageError
 from suiro.foundation.types import TopicPartition
 from suiro.views.cuts import Cut
-from suiro.views.store import Change, Row, Store
 from suiro.views.store.json_text import encodable
+from suiro.views.store.rows import Change, Row
+from suiro.views.store.tables import Store
 
 _OFFSETS = re.compile(r"([A-Za-z0-9._-]+):([0-9]{1,9}):([0-9]{1,18})")
 _CUT = re.compile(r"cut:([0-9]{1,18})")

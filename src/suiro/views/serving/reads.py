@@ -43,8 +43,9 @@ from suiro.views.serving.reading import PageToken, as_of, head_text, offsets_of,
 from suiro.views.serving.served import Served, waking
 from suiro.views.serving.subscriptions import Subscription, event_id
 from suiro.views.state import UnknownViewError
-from suiro.views.store import DEFAULT_LIMIT, Condition, Store
+from suiro.views.store.conditions import DEFAULT_LIMIT, Condition
 from suiro.views.store.key_text import key_of, parts_of
+from suiro.views.store.tables import Store
 
 READING_THREADS = 8
 SCANNING_THREADS = 4  # separate, so that look-ups do not wait for scans

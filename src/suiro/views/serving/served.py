@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from suiro.views.pipeline.follower import Follower
 from suiro.views.serving.read_metrics import ReadMetrics
-from suiro.views.store import Store, StoreSpec
+from suiro.views.store.tables import Store, StoreSpec
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -23,7 +23,7 @@ from suiro.errors import SuiroError, UsageError
 from suiro.views.cuts import Cut
 from suiro.views.serving.reading import changes_text, head_text
 from suiro.views.serving.served import Served, waking
-from suiro.views.store import CutGoneError
+from suiro.views.store.rows import CutGoneError
 
 LOOK_AGAIN_S = 1.0  # whether the version is still the caller's
 KEEP_ALIVE_LOOKS = 15

@@ -14,51 +14,7 @@ from pathlib import Path
 
 from suiro.errors import ConfigError
 from suiro.extras import require
-from suiro.views.store.buckets import Buckets, same_buckets
-from suiro.views.store.conditions import DEFAULT_LIMIT, MAX_LIMIT, Condition
-from suiro.views.store.meeting import Meeting, common_cut, no_common_cut
-from suiro.views.store.rows import (
-    Change,
-    CutGoneError,
-    Digest,
-    Found,
-    NoCutError,
-    Page,
-    QuestionTooLargeError,
-    Row,
-    StoreBrokenError,
-    StoreFullError,
-    StoreOfAnotherError,
-    StoreUnavailableError,
-)
-from suiro.views.store.tables import StoreSpec
-from suiro.views.store.tables import TableStore as Store
-
-__all__ = [
-    "DEFAULT_LIMIT",
-    "MAX_LIMIT",
-    "Buckets",
-    "Change",
-    "Condition",
-    "CutGoneError",
-    "Digest",
-    "Found",
-    "Meeting",
-    "NoCutError",
-    "Page",
-    "QuestionTooLargeError",
-    "Row",
-    "Store",
-    "StoreBrokenError",
-    "StoreFullError",
-    "StoreOfAnotherError",
-    "StoreSpec",
-    "StoreUnavailableError",
-    "common_cut",
-    "no_common_cut",
-    "open_store",
-    "same_buckets",
-]
+from suiro.views.store.tables import Store, StoreSpec
 
 FILE_NAME = "store.sqlite"
 

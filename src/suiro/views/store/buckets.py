@@ -10,13 +10,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from suiro.views.store.tables import TableStore
+from suiro.views.store.tables import Store
 
 
 class Buckets:
     """The rows of a store in the buckets that it shares with another store."""
 
-    def __init__(self, store: TableStore, bounds: Sequence[bytes]) -> None:
+    def __init__(self, store: Store, bounds: Sequence[bytes]) -> None:
         self._store = store
         self._bounds = tuple(bounds)
 
@@ -31,7 +31,7 @@ class Buckets:
             yield row.key, row.hash, row.value
 
 
-def same_buckets(old: TableStore, new: TableStore) -> tuple[Buckets, Buckets]:
+def same_buckets(old: Store, new: Store) -> tuple[Buckets, Buckets]:
     """Uses the bounds of both stores: in a range where one has few rows or none, the other may have any number."""
     bounds = sorted({*old.bucket_bounds(), *new.bucket_bounds()})
     return Buckets(old, bounds), Buckets(new, bounds)

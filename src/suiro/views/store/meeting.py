@@ -11,7 +11,7 @@ from suiro.foundation.types import TopicPartition
 from suiro.views.cuts import Cut
 
 if TYPE_CHECKING:
-    from suiro.views.store.tables import TableStore
+    from suiro.views.store.tables import Store
 
 NAMED = 5  # partitions, in a message
 
@@ -23,7 +23,7 @@ class Meeting:
     """Finds the common cuts of two stores that are still written. Each look reads only the cuts that are new since the
     last one: a day has 100,000."""
 
-    def __init__(self, old: TableStore, new: TableStore) -> None:
+    def __init__(self, old: Store, new: Store) -> None:
         self._stores = old, new
         self._topics: frozenset[str] = frozenset()
         self._forget()
@@ -35,7 +35,7 @@ class Meeting:
 
     def look(self) -> tuple[Cut, Cut] | None:
         """Returns the newest cuts that meet (`Cut.meets`), None if no cuts do. A store may forget one of them at any
-        time. To read as of them, hold both stores first (`TableStore.held`)."""
+        time. To read as of them, hold both stores first (`Store.held`)."""
         old, new = (store.cut for store in self._stores)
         if old is None or new is None:
             return None
@@ -70,12 +70,12 @@ class Meeting:
             self._found = cut, other
 
 
-def common_cut(old: TableStore, new: TableStore) -> tuple[Cut, Cut] | None:
+def common_cut(old: Store, new: Store) -> tuple[Cut, Cut] | None:
     """Returns the newest kept cuts of the two stores that reflect the same input records (`Cut.meets`), or None."""
     return Meeting(old, new).look()
 
 
-def no_common_cut(old: TableStore, new: TableStore) -> SuiroError:
+def no_common_cut(old: Store, new: Store) -> SuiroError:
     """Returns the error for two stores without a common cut. It names the partitions and offsets that one of them
     lacks, and what to do. It is a `UsageError` if waiting does not help."""
     why, may_come = _why_apart(old, new)
@@ -92,7 +92,7 @@ def no_common_cut(old: TableStore, new: TableStore) -> SuiroError:
     )
 
 
-def _why_apart(old: TableStore, new: TableStore) -> tuple[str, bool]:
+def _why_apart(old: Store, new: Store) -> tuple[str, bool]:
     one, other = old.cut, new.cut
     if one is None or other is None:
         store = old if one is None else new

@@ -29,7 +29,7 @@ from suiro.views.store.rows import (
     StoreFullError,
     StoreUnavailableError,
 )
-from suiro.views.store.tables import FORMAT_VERSION, StoreSpec, TableStore
+from suiro.views.store.tables import FORMAT_VERSION, Store, StoreSpec
 
 LONGEST_NAME = 63
 QUESTION_LIMIT_MS = 10_000
@@ -88,7 +88,7 @@ _PRUNE_CHANGES = (
 _FULL = (psycopg.errors.DiskFull, psycopg.errors.OutOfMemory, psycopg.errors.ConfigurationLimitExceeded)
 
 
-class PostgresStore(TableStore):
+class PostgresStore(Store):
     looks_up_at_once = False
     database_error = psycopg.Error
     row_lock = " FOR UPDATE"

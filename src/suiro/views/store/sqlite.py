@@ -23,7 +23,7 @@ from suiro.views.store.rows import (
     StoreFullError,
     StoreUnavailableError,
 )
-from suiro.views.store.tables import FORMAT_VERSION, StoreSpec, TableStore
+from suiro.views.store.tables import FORMAT_VERSION, Store, StoreSpec
 
 PAGE_BYTES = 4_096  # larger ones cost more to write: triggers may have to put a page back as it was
 WRITER_CACHE_KIB = 65_536
@@ -77,7 +77,7 @@ _UPSERT = (
 _WORDS = "INSERT INTO search (rowid, words, key, since) SELECT ?, ?, key, since FROM rows WHERE key = ? AND doc = ?"
 
 
-class SqliteStore(TableStore):
+class SqliteStore(Store):
     looks_up_at_once = True
     database_error = sqlite3.Error
     row_lock = ""  # one transaction at a time writes anyway

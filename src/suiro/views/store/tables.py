@@ -88,7 +88,7 @@ class Read(Protocol):
     def __call__(self, statement: str, *parameters: Any) -> list[tuple[Any, ...]]: ...
 
 
-class TableStore(ABC):
+class Store(ABC):
     """Thread-safe. Any number of processes may read while one writes."""
 
     looks_up_at_once: ClassVar[bool]

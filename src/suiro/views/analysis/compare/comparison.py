@@ -17,8 +17,9 @@ from suiro.errors import UsageError
 from suiro.views.analysis.compare.tally import ColumnDifferences, Pattern, Tally
 from suiro.views.analysis.compare.values import Comparator, Tolerance, columns_of, shortened
 from suiro.views.cuts import Cut
-from suiro.views.store import Buckets, Store, same_buckets
+from suiro.views.store.buckets import Buckets, same_buckets
 from suiro.views.store.places import place_of
+from suiro.views.store.tables import Store
 
 EXAMPLES = 3
 PATTERNS_EXPLAINED = 20
