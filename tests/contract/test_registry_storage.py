@@ -46,7 +46,7 @@ def registering(subject: str, text: str) -> Callable[[State], Decision[Registere
     work = Work()
 
     def decide(state: State) -> Decision[Registered]:
-        return work.run(lambda: register(subject, Request(text=text), normalize=None, work=work)(state))
+        return work.run(lambda: register(state, subject, Request(text=text), normalize=None, work=work))
 
     return decide
 

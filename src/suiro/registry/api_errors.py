@@ -115,9 +115,9 @@ def not_permitted(message: str) -> ApiError:
     return ApiError(422, 42205, message)
 
 
-def read_only(subject: str) -> ApiError:
+def not_permitted_in(subject: str, why: str) -> ApiError:
     name = QualifiedSubject.parse(subject)
-    return not_permitted(f"Subject {name.subject} in context {name.context} is in read-only mode")
+    return not_permitted(f"Subject {name.subject} in context {name.context} {why}")
 
 
 def reference_exists(subject: str, version: int) -> ApiError:

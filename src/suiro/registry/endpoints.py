@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, TypeVar
 
 from suiro.foundation.http import Role
@@ -185,7 +186,7 @@ def _register(storage: Storage, call: Call) -> Any:
 
     def decide(state: State) -> Decision[Registered]:
         subject = _aliased(state, call.subject())
-        return register(subject, request, normalize=normalize, work=call.work)(state)
+        return register(state, subject, request, normalize=normalize, work=call.work)
 
     made = _written(storage, call, decide)
     return {"id": made.id, "version": made.version, "guid": made.guid}
@@ -429,11 +430,11 @@ def _create_associations(storage: Storage, call: Call, *, replace: bool = False)
                 one.get("subject") or f":.{body.get('resourceNamespace')}:{body.get('resourceName')}-{type_}"
             )
             request = Request.from_json(one["schema"])
-            _written(
-                storage,
-                call,
-                register(normal(name), request, normalize=one.get("normalize"), work=call.work),
+            normalize = one.get("normalize")
+            made = partial(
+                register, subject=normal(name), request=request, normalize=normalize, work=call.work
             )
+            _written(storage, call, made)
     return storage.write(lambda state: associations.create(state, body, replace=replace))
 
 

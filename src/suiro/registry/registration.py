@@ -12,9 +12,9 @@ from __future__ import annotations
 
 import contextlib
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, NoReturn
+from typing import Any, NoReturn, TypeGuard
 
 from suiro.registry import compatibility
 from suiro.registry.api_errors import (
@@ -23,6 +23,7 @@ from suiro.registry.api_errors import (
     invalid_schema,
     invalid_version,
     not_permitted,
+    not_permitted_in,
     unprocessable,
 )
 from suiro.registry.compatibility import parse_for, parse_stored, previous_versions
@@ -56,6 +57,10 @@ class Request:
     rule_set: dict[str, Any] | None = None
     id: int = -1
     version: int = 0
+
+    @property
+    def is_blank(self) -> bool:
+        return not self.text.strip()
 
     @classmethod
     def from_json(cls, body: Mapping[str, Any]) -> Request:
@@ -107,74 +112,48 @@ class Registered:
 
 
 def register(
-    subject: str, request: Request, *, normalize: bool | None, work: Work
-) -> Callable[[State], Decision[Registered]]:
+    state: State, subject: str, request: Request, *, normalize: bool | None, work: Work
+) -> Decision[Registered]:
     """`normalize` None: as the configuration says."""
-
-    def decide(state: State) -> Decision[Registered]:
-        check_name(subject)
-        refuse_read_only(state, subject)
-        config = config_in_scope(state, subject)
-        mode = mode_in_scope(state, subject)
-        is_blank = not request.text.strip()
+    check_name(subject)
+    refuse_read_only(state, subject)
+    asked = _Asked(state, subject, request, normalize=normalize, work=work)
+    is_import = mode_in_scope(state, subject) == IMPORT
+    if is_import:
+        candidate = asked.to_import()
+        found = asked.find(candidate)
+    elif request.is_blank or any(asked.config.get(name) for name in _MERGED):
         found = None
-        if mode == IMPORT:
-            if is_blank:
-                raise invalid_schema("Empty schema")
-            # As it is where it comes from: nothing is added, and it is not checked, as old schemas may fail checks.
-            candidate = _candidate(state, subject, request, normalized=False, strict=False, work=work)
-            found = _find(state, subject, candidate, deleted=False, work=work)
-        elif not is_blank and not any(config.get(name) for name in _MERGED):
-            found = _registered(
-                state,
-                subject,
-                request,
-                config,
-                normalize=normalize,
-                deleted=False,
-                any_metadata=False,
-                work=work,
-            )
-        if (known := _known(found, request)) is not None:
-            return known
-        _check_import(mode, subject, request)
-        if mode != IMPORT:
-            candidate = _prepare(state, subject, request, config, normalize=normalize, work=work)
-            found = _find(state, subject, candidate, deleted=False, work=work)
-            if (known := _known(found, request)) is not None:
-                return known
-            previous = previous_versions(state, subject, candidate.metadata)
-            messages = compatibility.check(state, level_of(state, subject), candidate.parsed, previous, work)
-            if messages:
-                raise incompatible(subject, messages)
-        else:
-            _check_json(candidate)
-        version = _version(state, subject, request, importing=mode == IMPORT)
-        schema_id = _id(state, subject, candidate, request)
-        value = candidate.value(subject, version, schema_id)
-        return Decision(
-            Registered(id=schema_id, version=version, guid=value["guid"]),
-            (Change(Key.schema(subject, version), value),),
-        )
-
-    return decide
+    else:
+        found = asked.find_as_sent()
+    if asked.is_meant(found):
+        return _known(found)
+    _check_import(subject, request, is_import=is_import)
+    if is_import:
+        _check_json(candidate)
+    else:
+        candidate = asked.merged()
+        found = asked.find(candidate)
+        if asked.is_meant(found):
+            return _known(found)
+        if messages := asked.problems(candidate, previous_versions(state, subject, candidate.metadata)):
+            raise incompatible(subject, messages)
+    version = _version(state, subject, request, importing=is_import)
+    schema_id = _id(state, subject, candidate, request)
+    value = candidate.value(subject, version, schema_id)
+    return Decision(
+        Registered(id=schema_id, version=version, guid=value["guid"]),
+        (Change(Key.schema(subject, version), value),),
+    )
 
 
 def look_up(
     state: State, subject: str, request: Request, *, normalize: bool | None, deleted: bool, work: Work
 ) -> StoredSchema | None:
     """The newest version of the subject that is this schema."""
-    return _registered(
-        state,
-        subject,
-        request,
-        config_in_scope(state, subject),
-        normalize=normalize,
-        deleted=deleted,
-        # A client that says nothing of metadata means the schema, whatever metadata it was registered with.
-        any_metadata=request.metadata is None and request.rule_set is None,
-        work=work,
-    )
+    asked = _Asked(state, subject, request, normalize=normalize, deleted=deleted, work=work)
+    # A client that says nothing of metadata means the schema, whatever metadata it was registered with.
+    return asked.find_as_sent(any_metadata=request.metadata is None and request.rule_set is None)
 
 
 def compatible(
@@ -187,11 +166,11 @@ def compatible(
     work: Work,
 ) -> list[str]:
     """Messages; empty: it would be accepted. Against these, or (None) those that the subject's level asks for."""
-    config = config_in_scope(state, subject)
-    candidate = _prepare(state, subject, request, config, normalize=normalize, work=work)
+    asked = _Asked(state, subject, request, normalize=normalize, work=work)
+    candidate = asked.merged()
     if against is None:
         against = previous_versions(state, subject, candidate.metadata)
-    return compatibility.check(state, level_of(state, subject), candidate.parsed, against, work)
+    return asked.problems(candidate, against)
 
 
 def _check_json(candidate: _Candidate) -> None:
@@ -220,6 +199,11 @@ class _Candidate:
     def content(self) -> bytes:
         return content_hash(self.text, self.references, self.metadata, self.rule_set)
 
+    def means(self, stored: Parsed) -> bool:
+        if self.normalized and stored.normalized == self.parsed.normalized:
+            return True
+        return stored.canonical == self.parsed.canonical
+
     def value(self, subject: str, version: int, schema_id: int) -> dict[str, Any]:
         made: dict[str, Any] = {
             "subject": subject,
@@ -238,163 +222,152 @@ class _Candidate:
         return {**made, "schema": self.text, "deleted": False}
 
 
-def _prepare(
-    state: State,
-    subject: str,
-    request: Request,
-    config: Mapping[str, Any],
-    *,
-    normalize: bool | None,
-    work: Work,
-) -> _Candidate:
-    versions = state.versions(subject)
-    latest = versions[-1] if versions else None
-    if not request.text.strip():
-        if latest is None:
+class _Asked:
+    """A request about a subject, and what its answer is decided from. `deleted`: soft-deleted versions count too."""
+
+    def __init__(
+        self,
+        state: State,
+        subject: str,
+        request: Request,
+        *,
+        normalize: bool | None,
+        work: Work,
+        deleted: bool = False,
+    ) -> None:
+        self.config = config_in_scope(state, subject)
+        self._state = state
+        self._subject = subject
+        self._request = request
+        self._normalized = bool(self.config.get("normalize")) if normalize is None else normalize
+        self._deleted = deleted
+        self._work = work
+
+    def to_import(self) -> _Candidate:
+        """As it is where it comes from: nothing is added, and it is not checked, as old schemas may fail checks."""
+        if self._request.is_blank:
             raise invalid_schema("Empty schema")
-        # Only metadata or rules are to change.
-        request = replace(request, text=latest.text, type=latest.type, references=latest.references)
-    metadata = request.metadata if request.metadata is not None else (latest.metadata if latest else None)
-    rule_set = request.rule_set if request.rule_set is not None else (latest.rule_set if latest else None)
-    request = replace(
-        request,
-        metadata=merge_metadata(config.get("defaultMetadata"), metadata, config.get("overrideMetadata")),
-        rule_set=merge_rule_sets(config.get("defaultRuleSet"), rule_set, config.get("overrideRuleSet")),
-    )
-    return _candidate(
-        state, subject, request, normalized=_is_normalized(config, normalize), strict=True, work=work
-    )
+        return self._candidate(self._request, normalized=False, strict=False)
 
+    def merged(self) -> _Candidate:
+        """With metadata and rules of the latest version and of the configuration."""
+        request, config = self._request, self.config
+        latest = next(reversed(self._state.versions(self._subject)), None)
+        if request.is_blank:
+            if latest is None:
+                raise invalid_schema("Empty schema")
+            # Only metadata or rules are to change.
+            request = replace(request, text=latest.text, type=latest.type, references=latest.references)
+        metadata, rule_set = request.metadata, request.rule_set
+        if latest is not None:
+            metadata = latest.metadata if metadata is None else metadata
+            rule_set = latest.rule_set if rule_set is None else rule_set
+        request = replace(
+            request,
+            metadata=merge_metadata(config.get("defaultMetadata"), metadata, config.get("overrideMetadata")),
+            rule_set=merge_rule_sets(config.get("defaultRuleSet"), rule_set, config.get("overrideRuleSet")),
+        )
+        return self._candidate(request, normalized=self._normalized, strict=True)
 
-def _candidate(
-    state: State, subject: str, request: Request, *, normalized: bool, strict: bool, work: Work
-) -> _Candidate:
-    """The request as it is."""
-    references = _pinned(state, subject, request)
-    parsed = parse_for(state, request.type, request.text, references, subject, work, strict=strict)
-    return _Candidate(
-        parsed=parsed,
-        text=parsed.normalized if normalized else parsed.canonical,
-        references=references,
-        metadata=request.metadata,
-        rule_set=request.rule_set,
-        normalized=normalized,
-    )
+    def _candidate(self, request: Request, *, normalized: bool, strict: bool) -> _Candidate:
+        references = tuple(map(self._pinned, request.references))
+        parsed = parse_for(
+            self._state, request.type, request.text, references, self._subject, self._work, strict=strict
+        )
+        return _Candidate(
+            parsed=parsed,
+            text=parsed.normalized if normalized else parsed.canonical,
+            references=references,
+            metadata=request.metadata,
+            rule_set=request.rule_set,
+            normalized=normalized,
+        )
 
+    def _pinned(self, reference: dict[str, Any]) -> dict[str, Any]:
+        """With a number for its version: -1 is the latest."""
+        if reference["version"] != -1:
+            return reference
+        target = qualify_reference(reference["subject"], self._subject)
+        versions = self._state.versions(target)
+        if not versions:
+            raise invalid_schema(f'No schema reference found for subject "{target}" and version -1')
+        return {**reference, "version": versions[-1].version}
 
-def _is_normalized(config: Mapping[str, Any], asked: bool | None) -> bool:
-    return bool(config.get("normalize")) if asked is None else asked
+    def find_as_sent(self, *, any_metadata: bool = False) -> StoredSchema | None:
+        """The newest version that is the schema as it was sent. A schema that fails a check may be older than the
+        check."""
 
+        def find(*, strict: bool) -> StoredSchema | None:
+            candidate = self._candidate(self._request, normalized=self._normalized, strict=strict)
+            found = self.find(candidate)
+            return self._find_text(candidate) if found is None and any_metadata else found
 
-def _registered(
-    state: State,
-    subject: str,
-    request: Request,
-    config: Mapping[str, Any],
-    *,
-    normalize: bool | None,
-    deleted: bool,
-    any_metadata: bool,
-    work: Work,
-) -> StoredSchema | None:
-    """The newest version that is the schema as it was sent. A schema that fails a check may be older than the check."""
-    normalized = _is_normalized(config, normalize)
+        try:
+            return find(strict=True)
+        except ApiError:
+            found = find(strict=False)
+            if found is None:
+                raise
+            return found
 
-    def find(*, strict: bool) -> StoredSchema | None:
-        candidate = _candidate(state, subject, request, normalized=normalized, strict=strict, work=work)
-        found = _find(state, subject, candidate, deleted=deleted, work=work)
-        if found is None and any_metadata:
-            found = _find_text(state, subject, candidate, deleted=deleted, work=work)
-        return found
+    def find(self, candidate: _Candidate) -> StoredSchema | None:
+        """The newest version that has this content, or else what means the same."""
+        context = QualifiedSubject.parse(self._subject).context
+        found = [
+            one
+            for one in self._state.with_content(context, candidate.content)
+            if one.subject == self._subject
+            and one.type == candidate.parsed.type
+            and (self._deleted or not one.deleted)
+        ]
+        if found:
+            return max(found, key=lambda one: one.version)
+        return self._find_text(candidate, metadata=candidate.metadata, rule_set=candidate.rule_set)
 
-    try:
-        return find(strict=True)
-    except ApiError:
-        found = find(strict=False)
-        if found is None:
-            raise
-        return found
+    def _find_text(self, candidate: _Candidate, **same: Any) -> StoredSchema | None:
+        """By what the text means: another registry may have stored it in another form."""
+        versions = [
+            one
+            for one in reversed(self._state.versions(self._subject, deleted=self._deleted))
+            if one.type == candidate.parsed.type
+            and one.references == candidate.references
+            and all(getattr(one, name) == value for name, value in same.items())
+        ]
 
+        def parsed(one: StoredSchema) -> Parsed | None:
+            with contextlib.suppress(ApiError):
+                return parse_stored(self._state, one, self._work)
+            return None
 
-def _known(found: StoredSchema | None, request: Request) -> Decision[Registered] | None:
-    """The answer, if what is asked for is there: with this id and version, where the request names them."""
-    if found is None or request.id not in (-1, found.id) or request.version not in (0, -1, found.version):
+        for one, stored in zip(versions, self._work.each(parsed, versions), strict=True):
+            if stored is not None and candidate.means(stored):
+                return one
         return None
+
+    def is_meant(self, found: StoredSchema | None) -> TypeGuard[StoredSchema]:
+        """Whether what is asked for is there: with this id and version, where the request names them."""
+        request = self._request
+        return (
+            found is not None
+            and request.id in (-1, found.id)
+            and request.version in (0, -1, found.version)
+        )
+
+    def problems(self, candidate: _Candidate, against: Sequence[StoredSchema]) -> list[str]:
+        """Why the candidate breaks the subject's level; empty: it does not."""
+        level = level_of(self._state, self._subject)
+        return compatibility.check(self._state, level, candidate.parsed, against, self._work)
+
+
+def _known(found: StoredSchema) -> Decision[Registered]:
     return Decision(Registered(id=found.id, version=found.version, guid=found.guid))
 
 
-def _pinned(state: State, subject: str, request: Request) -> tuple[dict[str, Any], ...]:
-    """References with numbers for versions: -1 is the latest."""
-    pinned = []
-    for one in request.references:
-        if one["version"] == -1:
-            target = qualify_reference(one["subject"], subject)
-            versions = state.versions(target)
-            if not versions:
-                raise invalid_schema(f'No schema reference found for subject "{target}" and version -1')
-            one = {**one, "version": versions[-1].version}
-        pinned.append(one)
-    return tuple(pinned)
-
-
-def _find(
-    state: State, subject: str, candidate: _Candidate, *, deleted: bool, work: Work
-) -> StoredSchema | None:
-    context = QualifiedSubject.parse(subject).context
-    found = [
-        one
-        for one in state.with_content(context, candidate.content)
-        if one.subject == subject and one.type == candidate.parsed.type and (deleted or not one.deleted)
-    ]
-    if found:
-        return max(found, key=lambda one: one.version)
-    return _find_text(
-        state,
-        subject,
-        candidate,
-        deleted=deleted,
-        work=work,
-        metadata=candidate.metadata,
-        rule_set=candidate.rule_set,
-    )
-
-
-def _find_text(
-    state: State, subject: str, candidate: _Candidate, *, deleted: bool, work: Work, **same: Any
-) -> StoredSchema | None:
-    """By what the text means: another registry may have stored it in another form."""
-    versions = [
-        one
-        for one in reversed(state.versions(subject, deleted=deleted))
-        if one.type == candidate.parsed.type
-        and one.references == candidate.references
-        and all(getattr(one, name) == value for name, value in same.items())
-    ]
-
-    def parsed(one: StoredSchema) -> Parsed | None:
-        with contextlib.suppress(ApiError):
-            return parse_stored(state, one, work)
-        return None
-
-    for one, stored in zip(versions, work.each(parsed, versions), strict=True):
-        if stored is None:
-            continue
-        if candidate.normalized and stored.normalized == candidate.parsed.normalized:
-            return one
-        if stored.canonical == candidate.parsed.canonical:
-            return one
-    return None
-
-
-def _check_import(mode: str, subject: str, request: Request) -> None:
-    name = QualifiedSubject.parse(subject)
-    if mode == IMPORT and request.id < 0:
-        raise not_permitted(
-            f"Subject {name.subject} in context {name.context} is in import mode: a schema comes with its "
-            "id and version"
-        )
-    if mode != IMPORT and request.id >= 0:
-        raise not_permitted(f"Subject {name.subject} in context {name.context} is not in import mode")
+def _check_import(subject: str, request: Request, *, is_import: bool) -> None:
+    if is_import and request.id < 0:
+        raise not_permitted_in(subject, "is in import mode: a schema comes with its id and version")
+    if not is_import and request.id >= 0:
+        raise not_permitted_in(subject, "is not in import mode")
 
 
 def _version(state: State, subject: str, request: Request, *, importing: bool) -> int:

@@ -17,6 +17,7 @@ from suiro.registry.api_errors import (
     no_compatibility_of,
     no_mode_of,
     not_permitted,
+    not_permitted_in,
     subject_not_found,
     unprocessable,
 )
@@ -95,8 +96,7 @@ def mode_in_scope(state: State, subject: str | None) -> str:
 
 def refuse_read_only(state: State, subject: str) -> None:
     if mode_in_scope(state, subject) in (READONLY, READONLY_OVERRIDE):
-        name = QualifiedSubject.parse(subject)
-        raise not_permitted(f"Subject {name.subject} in context {name.context} is in read-only mode")
+        raise not_permitted_in(subject, "is in read-only mode")
 
 
 def check_name(subject: str) -> None:
