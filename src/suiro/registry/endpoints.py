@@ -508,13 +508,12 @@ WRITING = frozenset(
 WORKING = frozenset({_look_up, _compatible_with_all, _compatible_with_version})
 """Those that parse and compare."""
 
-_FOR_ALL = frozenset({_look_up, _compatible_with_all, _compatible_with_version})
 _FOR_OPERATORS = frozenset({_register, _create_associations, _replace_associations})
 
 
 def role_of(method: str, endpoint: Endpoint) -> Role:
     """Who may: all may look, look up and check; an operator registers; what deletes, or changes what may be registered,
     is an admin's."""
-    if method == "GET" or endpoint in _FOR_ALL:
+    if method == "GET" or endpoint in WORKING:
         return Role.VIEWER
     return Role.OPERATOR if endpoint in _FOR_OPERATORS else Role.ADMIN

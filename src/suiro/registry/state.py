@@ -7,7 +7,7 @@ topic gives the same state. This module does not decide whether a record should 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Hashable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -65,6 +65,10 @@ class StoredSchema:
             yield qualify_reference(reference["subject"], self.subject), reference["version"]
 
 
+_Index = dict[Hashable, dict[tuple[str, int], StoredSchema]]
+"""Versions by something that they may share; each by its place, the subject and its number."""
+
+
 @dataclass(slots=True)
 class State:
     subjects: dict[str, dict[int, StoredSchema]] = field(default_factory=dict)
@@ -75,18 +79,10 @@ class State:
     raw_keys: dict[Key, bytes] = field(default_factory=dict)
     """How a key was last written: its tombstone must have the same bytes, or compaction keeps the record."""
 
-    _of_id: dict[tuple[str, int], dict[tuple[str, int], StoredSchema]] = field(
-        default_factory=lambda: defaultdict(dict)
-    )
-    _of_content: dict[tuple[str, bytes], dict[tuple[str, int], StoredSchema]] = field(
-        default_factory=lambda: defaultdict(dict)
-    )
-    _of_guid: dict[str, dict[tuple[str, int], StoredSchema]] = field(
-        default_factory=lambda: defaultdict(dict)
-    )
-    _referrers: dict[tuple[str, int], dict[tuple[str, int], StoredSchema]] = field(
-        default_factory=lambda: defaultdict(dict)
-    )
+    _of_id: _Index = field(default_factory=dict)
+    _of_content: _Index = field(default_factory=dict)
+    _of_guid: _Index = field(default_factory=dict)
+    _referrers: _Index = field(default_factory=dict)
     _max_id: dict[str, int] = field(default_factory=lambda: defaultdict(int))
 
     # -- folding -----------------------------------------------------------------------------------------
@@ -142,18 +138,14 @@ class State:
                 self._add(StoredSchema.from_record({**schema.value, "deleted": True}, schema.timestamp))
 
     def _add(self, schema: StoredSchema) -> None:
-        place, context = (schema.subject, schema.version), schema.context
         versions = self.subjects.setdefault(schema.subject, {})
         versions[schema.version] = schema
         if len(versions) > 1 and schema.version != max(versions):
             self.subjects[schema.subject] = dict(sorted(versions.items()))
-        self.contexts.add(context)
-        self._of_id[context, schema.id][place] = schema
-        self._of_content[context, schema.content][place] = schema
-        self._of_guid[schema.guid][place] = schema
-        for target in schema.refers_to():
-            self._referrers[target][place] = schema
-        self._max_id[context] = max(self._max_id[context], schema.id)
+        for index, key in self._indexed(schema):
+            index.setdefault(key, {})[schema.subject, schema.version] = schema
+        self.contexts.add(schema.context)
+        self._max_id[schema.context] = max(self._max_id[schema.context], schema.id)
 
     def _remove(self, subject: str, version: int) -> None:
         schema = self.subjects.get(subject, {}).pop(version, None)
@@ -161,18 +153,20 @@ class State:
             return
         if not self.subjects[subject]:
             del self.subjects[subject]
-        place, context = (subject, version), schema.context
-        indexes: list[tuple[Any, Any]] = [
-            (self._of_id, (context, schema.id)),
-            (self._of_content, (context, schema.content)),
-            (self._of_guid, schema.guid),
-            *((self._referrers, target) for target in schema.refers_to()),
-        ]
-        for index, key in indexes:
+        for index, key in self._indexed(schema):
+            # A schema may refer to another one twice.
             if key in index:
-                index[key].pop(place, None)
+                index[key].pop((subject, version), None)
                 if not index[key]:
                     del index[key]
+
+    def _indexed(self, schema: StoredSchema) -> Iterator[tuple[_Index, Hashable]]:
+        """Where a version is to be found besides its subject."""
+        yield self._of_id, (schema.context, schema.id)
+        yield self._of_content, (schema.context, schema.content)
+        yield self._of_guid, schema.guid
+        for target in schema.refers_to():
+            yield self._referrers, target
 
     # -- reading -----------------------------------------------------------------------------------------
 
@@ -184,7 +178,7 @@ class State:
         return max(self.subjects.get(subject, {}), default=0) + 1
 
     def next_id(self, context: str) -> int:
-        return self._max_id.get(context, 0) + 1
+        return self.max_id(context) + 1
 
     def max_id(self, context: str) -> int:
         return self._max_id.get(context, 0)
