@@ -28,6 +28,7 @@ from google.protobuf import descriptor_pb2, descriptor_pool, message, message_fa
 
 from suiro.registry.formats.budget import Budget, TooComplex
 from suiro.registry.formats.parsed import Import, InvalidSchema, Parsed
+from suiro.registry.formats.protobuf_text import within, write
 from suiro.registry.schemas import PROTOBUF
 
 DEFAULT_NAME = "default.proto"
@@ -52,10 +53,7 @@ class ProtobufModel:
 
 class ProtobufFormat:
     def parse(self, text: str, imports: Sequence[Import], *, strict: bool, budget: Budget) -> Parsed:
-        from suiro.registry.formats.protobuf_text import write
-
-        given = _descriptor(text)
-        files = _compile(text, imports, budget) if given is None else _link(given, imports, budget)
+        files = _files(text, imports, budget)
         file = files.file[-1]
         names = _names(files)
         model = ProtobufModel(
@@ -83,9 +81,7 @@ class ProtobufFormat:
 
 def compiled(text: str, imports: Sequence[Import]) -> list[bytes]:
     """FileDescriptorProtos: what the schema needs, each behind what it needs itself, and the schema as the last."""
-    given, budget = _descriptor(text), Budget()
-    files = _compile(text, imports, budget) if given is None else _link(given, imports, budget)
-    return [one.SerializeToString() for one in files.file]
+    return [one.SerializeToString() for one in _files(text, imports, Budget()).file]
 
 
 def _descriptor(text: str) -> Any:
@@ -109,8 +105,11 @@ def _serialized(file: Any) -> bytes:
 # -- compiling -------------------------------------------------------------------------------------------
 
 
-def _compile(text: str, imports: Sequence[Import], budget: Budget) -> Any:
+def _files(text: str, imports: Sequence[Import], budget: Budget) -> Any:
     """A FileDescriptorSet; the schema is its last file. Its class knows the options that the files define."""
+    given = _descriptor(text)
+    if given is not None:
+        return _link(given, imports, budget)
     return _with_options(_run_protoc(text, imports, budget))
 
 
@@ -204,8 +203,6 @@ def _finish(command: Sequence[str], folder: Path, budget: Budget) -> str | None:
 
 
 def _text_of(given: Any, imports: Sequence[Import], budget: Budget) -> str:
-    from suiro.registry.formats.protobuf_text import write
-
     files = _link(given, [one for one in imports if one.name in given.dependency], budget)
     return write(files.file[-1], {name for name, _, _ in _names(files)}, normalized=False)
 
@@ -239,12 +236,9 @@ def _names(files: Any) -> list[tuple[str, Any, str]]:
     found: list[tuple[str, Any, str]] = []
 
     def visit(scope: str, messages: Any, enums: Any, package: str) -> None:
-        prefix = f"{scope}." if scope else ""
-        for one in enums:
-            found.append((prefix + one.name, one, package))
+        found.extend((within(scope, one.name), one, package) for one in (*enums, *messages))
         for one in messages:
-            found.append((prefix + one.name, one, package))
-            visit(prefix + one.name, one.nested_type, one.enum_type, package)
+            visit(within(scope, one.name), one.nested_type, one.enum_type, package)
 
     for file in files.file:
         visit(file.package, file.message_type, file.enum_type, file.package)

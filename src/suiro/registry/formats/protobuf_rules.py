@@ -30,27 +30,22 @@ from suiro.registry.formats.budget import Budget
 from suiro.registry.formats.pairs import Pairs
 from suiro.registry.formats.parsed import READER, WRITER, Incompatibility
 from suiro.registry.formats.protobuf_format import ProtobufModel
+from suiro.registry.formats.protobuf_text import within
 
-_GROUPS = (
-    (
-        "number",
-        (
-            Field.TYPE_INT32,
-            Field.TYPE_INT64,
-            Field.TYPE_UINT32,
-            Field.TYPE_UINT64,
-            Field.TYPE_BOOL,
-            Field.TYPE_ENUM,
-        ),
-    ),
-    ("signed", (Field.TYPE_SINT32, Field.TYPE_SINT64)),
-    ("text", (Field.TYPE_STRING, Field.TYPE_BYTES)),
-    ("fixed32", (Field.TYPE_FIXED32, Field.TYPE_SFIXED32)),
-    ("fixed64", (Field.TYPE_FIXED64, Field.TYPE_SFIXED64)),
-    ("float", (Field.TYPE_FLOAT,)),
-    ("double", (Field.TYPE_DOUBLE,)),
-)
-_GROUP_OF = {type_: name for name, types in _GROUPS for type_ in types}
+_GROUPS = {
+    "number": "int32 int64 uint32 uint64 bool enum",
+    "signed": "sint32 sint64",
+    "text": "string bytes",
+    "fixed32": "fixed32 sfixed32",
+    "fixed64": "fixed64 sfixed64",
+    "float": "float",
+    "double": "double",
+}
+_GROUP_OF = {
+    Field.Type.Value(f"TYPE_{type_.upper()}"): name
+    for name, types in _GROUPS.items()
+    for type_ in types.split()
+}
 _MESSAGES = (Field.TYPE_MESSAGE, Field.TYPE_GROUP)
 
 Found = list[Incompatibility]
@@ -83,9 +78,7 @@ class _Check:
             if reader is None or reader.options.map_entry:
                 found.append(_found("MESSAGE_REMOVED", f"{path}/{name}", f"lacks the message {name} at"))
             else:
-                found += self.compare_messages(
-                    _within(scope, name), _within(old_scope, name), f"{path}/{name}"
-                )
+                found += self.compare_messages(within(scope, name), within(old_scope, name), f"{path}/{name}")
         return found
 
     def compare_messages(self, name: str, old_name: str, path: str) -> Found:
@@ -216,12 +209,8 @@ def _moved_to_oneofs(
 
 def _map_entries(message: Any, name: str) -> dict[str, Any]:
     """By full name: a type of another message may have the same last name."""
-    return {_within(name, one.name): one for one in message.nested_type if one.options.map_entry}
+    return {within(name, one.name): one for one in message.nested_type if one.options.map_entry}
 
 
 def _map_entry(field: Any, entries: dict[str, Any]) -> Any:
     return entries.get(field.type_name.removeprefix("."))
-
-
-def _within(scope: str, name: str) -> str:
-    return f"{scope}.{name}" if scope else name

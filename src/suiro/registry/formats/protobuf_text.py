@@ -15,23 +15,11 @@ from google.protobuf.descriptor_pb2 import Edition, FieldDescriptorProto
 
 _MAX_FIELD = 536_870_912  # exclusive
 _MAX_ENUM = 2_147_483_647
-_SCALAR_NAMES = (
-    *(
-        "double",
-        "float",
-        "int64",
-        "uint64",
-        "int32",
-        "fixed64",
-        "fixed32",
-        "bool",
-        "string",
-        "bytes",
-        "uint32",
-    ),
-    *("sfixed32", "sfixed64", "sint32", "sint64"),
-)
-_SCALARS = {getattr(FieldDescriptorProto, f"TYPE_{name.upper()}"): name for name in _SCALAR_NAMES}
+_NUMBERS = "double float int32 int64 uint32 uint64 sint32 sint64 fixed32 fixed64 sfixed32 sfixed64 bool"
+_SCALARS = {
+    FieldDescriptorProto.Type.Value(f"TYPE_{name.upper()}"): name
+    for name in (*_NUMBERS.split(), "string", "bytes")
+}
 _GROUP = FieldDescriptorProto.TYPE_GROUP
 _REPEATED, _REQUIRED = FieldDescriptorProto.LABEL_REPEATED, FieldDescriptorProto.LABEL_REQUIRED
 # Numbers of descriptor.proto's own fields: paths of comments are made of them.
@@ -80,7 +68,7 @@ class _Writer:
         imports = list(self._imports())
         if imports:
             yield from ("", *(sorted(imports) if self._normalized else imports))
-        options = [f"option {name} = {value};" for name, value in self._options(file.options)]
+        options = list(self._option_lines(file.options))
         if options:
             yield from ("", *options)
         for index, one in enumerate(file.enum_type):
@@ -100,12 +88,11 @@ class _Writer:
     # -- declarations ------------------------------------------------------------------------------------
 
     def _message(self, one: Any, scope: str, path: Path) -> Iterator[str]:
-        full = f"{scope}.{one.name}" if scope else one.name
+        full = within(scope, one.name)
         yield from self._block(f"message {one.name}", self._message_body(one, full, path), path)
 
     def _message_body(self, one: Any, full: str, path: Path) -> Iterator[str]:
-        for name, value in self._options(one.options):
-            yield f"option {name} = {value};"
+        yield from self._option_lines(one.options)
         yield from self._reserved(one, _MAX_FIELD, exclusive=1)
         for ranges in one.extension_range:
             options = self._inline(self._options(ranges.options))
@@ -132,8 +119,7 @@ class _Writer:
 
     def _oneof(self, parent: Any, number: int, full: str, path: Path) -> Iterator[str]:
         def body() -> Iterator[str]:
-            for name, value in self._options(parent.oneof_decl[number].options):
-                yield f"option {name} = {value};"
+            yield from self._option_lines(parent.oneof_decl[number].options)
             fields = [
                 (index, field)
                 for index, field in enumerate(parent.field)
@@ -206,8 +192,7 @@ class _Writer:
 
     def _enum(self, one: Any, path: Path) -> Iterator[str]:
         def body() -> Iterator[str]:
-            for name, value in self._options(one.options):
-                yield f"option {name} = {value};"
+            yield from self._option_lines(one.options)
             yield from self._reserved(one, _MAX_ENUM, exclusive=0)
             for index, value in enumerate(one.value):
                 options = self._inline(self._options(value.options))
@@ -245,8 +230,7 @@ class _Writer:
         package = self._file.package
 
         def body() -> Iterator[str]:
-            for name, value in self._options(one.options):
-                yield f"option {name} = {value};"
+            yield from self._option_lines(one.options)
             for index, method in enumerate(one.method):
                 taken = self._shortest(method.input_type.removeprefix("."), package)
                 given = self._shortest(method.output_type.removeprefix("."), package)
@@ -254,7 +238,7 @@ class _Writer:
                     f"rpc {method.name} ({'stream ' * method.client_streaming}{taken}) "
                     f"returns ({'stream ' * method.server_streaming}{given})"
                 )
-                options = [f"option {name} = {value};" for name, value in self._options(method.options)]
+                options = list(self._option_lines(method.options))
                 place = (*path, _SERVICE_METHOD, index)
                 if options:
                     yield from self._block(start, iter(options), place)
@@ -297,6 +281,9 @@ class _Writer:
             for one in values:
                 yield name, _value(field, one)
 
+    def _option_lines(self, options: Any) -> Iterator[str]:
+        return (f"option {name} = {value};" for name, value in self._options(options))
+
     def _from_anywhere(self, full: str) -> str:
         """A name that means `full` in every place of the file."""
         first = full.partition(".")[0]
@@ -310,9 +297,14 @@ class _Writer:
         return f" [{text}]" if text else ""
 
 
+def within(scope: str, name: str) -> str:
+    """The full name of what is defined in a package or a message."""
+    return f"{scope}.{name}" if scope else name
+
+
 def _names_of_messages(messages: Any, scope: str) -> Iterator[str]:
     for one in messages:
-        full = f"{scope}.{one.name}" if scope else one.name
+        full = within(scope, one.name)
         yield full
         yield from _names_of_messages(one.nested_type, full)
 
