@@ -14,6 +14,7 @@ from typing import Any
 
 from google.protobuf import descriptor_pb2, descriptor_pool, message, message_factory
 
+from suiro.protocol.fields import put_varint, read_uvarint
 from suiro.registry.codecs.wire import PREFIX, CodecSettings, Undecodable, Unencodable, WireFormat
 from suiro.registry.formats import InvalidSchema, TooComplex
 from suiro.registry.formats.protobuf_format import compiled
@@ -165,29 +166,18 @@ def _read_path(data: bytes, start: int) -> tuple[list[int], int]:
 def _write_path(path: list[int]) -> bytes:
     if path == [0]:
         return b"\0"
-    return b"".join(_varint(number) for number in (len(path), *path))
-
-
-def _varint(number: int) -> bytes:
-    rest, out = number << 1, bytearray()
-    while rest >= 0x80:
-        out.append(rest & 0x7F | 0x80)
-        rest >>= 7
-    out.append(rest)
+    out = bytearray()
+    for number in (len(path), *path):
+        put_varint(out, number)
     return bytes(out)
 
 
 def _read_varint(data: bytes, at: int) -> tuple[int, int]:
-    found = 0
-    for shift in range(0, 35, 7):
-        if at >= len(data):
-            break
-        byte = data[at]
-        at += 1
-        found |= (byte & 0x7F) << shift
-        if byte < 0x80:
-            return (found >> 1) ^ -(found & 1), at
-    raise Undecodable("the path of message indexes behind the schema id is cut off")
+    try:
+        found, at = read_uvarint(data, at)
+    except ValueError:
+        raise Undecodable("the path of message indexes behind the schema id is cut off") from None
+    return (found >> 1) ^ -(found & 1), at
 
 
 # -- dicts -------------------------------------------------------------------------------------------------
