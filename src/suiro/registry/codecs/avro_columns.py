@@ -11,6 +11,7 @@ wider numbers; else fastavro resolves each row.
 
 from __future__ import annotations
 
+import contextlib
 import io
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -86,13 +87,11 @@ class ColumnDecoder:
         self.type = arrow_type(reader if reader is not None else writer, frames=frames)
         self._limits = AvroLimits.of(writer)
         self._resolving = None if reader is None else with_values(reader)[0]
-        self._program: Program | None
-        try:
-            self._program = Program(writer)
-        except Unsupported:
-            self._program = None
-        if self._program is not None and reader is not None and not resolves(writer, reader):
-            self._program = None
+        self._program: Program | None = None
+        with contextlib.suppress(Unsupported):
+            program = Program(writer)
+            if reader is None or resolves(writer, reader):
+                self._program = program
 
     def decode(self, data: Array, starts: Array, ends: Array, rows: Array) -> pa.Array:
         """`starts`: where values begin, behind the id. `rows` are their numbers, for errors."""
@@ -102,7 +101,7 @@ class ColumnDecoder:
         if isinstance(found, int):
             return self._by_rows(data, starts, ends, rows)  # it says what is wrong with that row
         if self._reader is not None:
-            found = _resolved(found, self._writer, self._reader)
+            found = _resolved(found, expanded(self._writer), expanded(self._reader))
         if found.type != self.type:
             found = found.cast(self.type)
         return found
@@ -228,7 +227,7 @@ class Program:
         found = self.walk(data, starts, ends)
         if isinstance(found, int):
             return found
-        made = _Made(found.data, found.cells, found.lengths, found.present).array(self.root)
+        made = found.array(self.root)
         try:
             made.validate(full=True)  # text is UTF-8
         except pa.ArrowInvalid:
@@ -306,9 +305,6 @@ class Walked:
         kernels.gather(self.data, starts, lengths, offsets, out)
         return out, offsets
 
-
-class _Made(Walked):
-    """On its way into arrays."""
 
     def array(self, node: Node) -> pa.Array:
         missing = None if node.place < 0 else self.present[node.place] == 0
@@ -450,6 +446,14 @@ def parts_of(schema: Any) -> tuple[bool, Any]:
     return False, schema
 
 
+def plain_of(schema: Any) -> Any:
+    """A type without the null beside it, and without the types that only stand around it."""
+    schema = parts_of(schema)[1]
+    while isinstance(schema, dict) and isinstance(schema["type"], dict | list):
+        schema = parts_of(schema["type"])[1]
+    return schema
+
+
 def resolves(writer: Any, reader: Any) -> bool:
     """Whether `_resolved` can do it."""
     return _fits(expanded(writer), expanded(reader))
@@ -484,17 +488,7 @@ def _unnamed(schema: dict[str, Any]) -> dict[str, Any]:
     return {key: value for key, value in schema.items() if key in _MATTERS}
 
 
-_MATTERS = (
-    "type",
-    "name",
-    "size",
-    "symbols",
-    "items",
-    "values",
-    "logicalType",
-    "precision",
-    "scale",
-)
+_MATTERS = ("type", "name", "size", "symbols", "items", "values", "logicalType", "precision", "scale")
 
 
 def _is_plain_default(one: Any) -> bool:
@@ -516,10 +510,6 @@ def _fields_for(one: Any, reader: Any, writer: Any) -> list[Any]:
 
 
 def _resolved(found: pa.Array, writer: Any, reader: Any) -> pa.Array:
-    return _read_into(found, expanded(writer), expanded(reader))
-
-
-def _read_into(found: pa.Array, writer: Any, reader: Any) -> pa.Array:
     _, writer = parts_of(writer)
     _, reader = parts_of(reader)
     if not isinstance(reader, dict) or reader["type"] != "record":
@@ -534,7 +524,7 @@ def _read_into(found: pa.Array, writer: Any, reader: Any) -> pa.Array:
             )
         else:
             old = found_fields[0]
-            parts.append(_read_into(found.field(old["name"]), old["type"], one["type"]))
+            parts.append(_resolved(found.field(old["name"]), old["type"], one["type"]))
     fields = [pa.field(one["name"], part.type) for one, part in zip(reader["fields"], parts, strict=True)]
     mask = pc.is_null(found) if found.null_count else None
     return pa.StructArray.from_arrays(parts, fields=fields, mask=mask)

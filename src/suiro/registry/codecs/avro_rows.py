@@ -26,6 +26,7 @@ from suiro.registry.codecs.avro_columns import (
     logical_of,
     parts_of,
     plain_default,
+    plain_of,
     resolves,
 )
 from suiro.registry.codecs.avro_limits import AvroLimits
@@ -65,9 +66,7 @@ class _Form:
 
 def _form(node: Node, writer: Any, reader: Any) -> _Form:
     """`writer` and `reader` are expanded."""
-    writer, reader = parts_of(writer)[1], parts_of(reader)[1]
-    while isinstance(writer, dict) and isinstance(writer["type"], dict | list):
-        writer = parts_of(writer["type"])[1]
+    writer, reader = plain_of(writer), parts_of(reader)[1]
     made = _Form(node)
     logical = logical_of(writer)
     if node.is_record:

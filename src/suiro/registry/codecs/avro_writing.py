@@ -21,7 +21,7 @@ import fastavro
 import numpy as np
 
 from suiro.registry.codecs import avro_kernels as kernels
-from suiro.registry.codecs.avro_columns import Node, Program, Unsupported, expanded, parts_of
+from suiro.registry.codecs.avro_columns import Node, Program, Unsupported, expanded, plain_of
 from suiro.registry.codecs.wire import PREFIX, NotOneColumn
 
 ROWS_AT_ONCE = 1024
@@ -59,9 +59,7 @@ class _Form:
 
 def _form(node: Node, schema: Any) -> _Form:
     """`schema` is expanded."""
-    schema = parts_of(schema)[1]
-    while isinstance(schema, dict) and isinstance(schema["type"], dict | list):
-        schema = parts_of(schema["type"])[1]
+    schema = plain_of(schema)
     made = _Form(node)
     prepare = None
     if isinstance(schema, dict):
