@@ -146,9 +146,9 @@ def test_another_key_is_refused_and_adopted_by_who_says_so(own_node: Any, tmp_pa
     assert refused.returncode == 1
     assert "none of them signed with a key of this host" in refused.stderr
     asked = cli("adopt", *there, "--unsigned")
-    assert asked.returncode == 1
+    assert asked.returncode == 2
     assert "there is no view" in asked.stdout
-    assert "say --yes" in asked.stderr
+    assert "give --yes" in asked.stderr
     assert cli("adopt", *there, "--unsigned", "--yes").returncode == 0
     host = HostProcess(own_node.bootstrap_servers, tmp_path / "views", "--journal-key", str(key))
     try:

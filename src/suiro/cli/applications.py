@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 from suiro.cli.command_groups import Argument, Group, Option
-from suiro.cli.everyday import AsJson, fail, note, print_fields, print_json, print_table, reporting, say
+from suiro.cli.everyday import AsJson, fail, note, print_fields, print_json, print_table, reporting, say, usage
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -34,7 +34,7 @@ Apps = Annotated[list[str] | None, Option("--app", "URL", "What `suiro run --con
 def list_(apps: Apps = None, as_json: AsJson = False) -> None:
     """List applications with their state, rate and lag. Those that do not answer are named, and it exits with 1."""
     if not apps:
-        fail("which applications? Give --app URL for each: what `suiro run --console 127.0.0.1:0` said")
+        usage("which applications? Give --app URL for each: what `suiro run --console 127.0.0.1:0` said")
     from suiro.errors import SuiroError
 
     found: list[dict[str, Any]] = []
@@ -222,7 +222,7 @@ def explain(
     if window is not None:
         start, dash, end = window.rpartition("-")
         if not (dash and start.removeprefix("-").isdecimal() and end.isdecimal()):
-            fail(f"--window {window[:80]!r}: expected START-END in ms, such as 1372636800000-1372640400000")
+            usage(f"--window {window[:80]!r}: expected START-END in ms, such as 1372636800000-1372640400000")
         bounds = [int(start), int(end)]
     path = f"{PATH}/stores/{quote(name, safe='')}/explain"
     with reporting():

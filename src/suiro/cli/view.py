@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 from suiro.cli.command_groups import Argument, Group, Option
-from suiro.cli.everyday import log_to_stderr, reporting
+from suiro.cli.everyday import Yes, log_to_stderr, reporting, require_yes, usage
 from suiro.cli.view_output import (
     busy,
     done,
@@ -63,7 +63,7 @@ class _Host:
             yield views
 
     def show(self, found: Any, text: str) -> None:
-        """What the host answered, or what it says of that in a text."""
+        """Prints the host's answer as JSON, or the text."""
         if self.as_json:
             print_json(found)
         else:
@@ -210,23 +210,18 @@ def adopt(
             "signatures, of a lost key, of a topic that was copied.",
         ),
     ] = False,
-    yes: Annotated[bool, Option("--yes", help="Do not ask.")] = False,
+    yes: Yes = False,
 ) -> None:
     """Show what the topic _suiro_views says, and sign it with the key of this host, which must not run.
 
     Once signed it is believed: the code of these versions will run here. So look at their hashes, and at names.
     """
-    from suiro.errors import UsageError
     from suiro.views import Adoption
 
     with reporting("suiro view"), Adoption(place.config(), unsigned=unsigned) as adoption:
         for line in adoption.lines():
             print(line)
-        if not yes:
-            if not sys.stdin.isatty():
-                raise UsageError("signing this lets the code above run; say --yes")
-            if not _confirmed("Sign this? The code above will run on the host"):
-                sys.exit(1)
+        require_yes("Sign this? The code above will run on the host.", yes)
         adoption.sign()
         print("signed; start the host: suiro view serve")
 
@@ -352,12 +347,11 @@ def shift(
     wait: Annotated[bool, Option(help="Of steps: show them until the last one is done.")] = True,
 ) -> None:
     """Move readers to the candidate, a share of the callers at a time."""
-    from suiro.errors import UsageError
     from suiro.views import guards_of, steps_of
 
     with host.views() as views:
         if (percent is None) == (steps is None):
-            raise UsageError("give a percentage, or --steps")
+            usage("give a percentage, or --steps")
         percents = [percent] if percent is not None else [step / 100 for step in steps_of(steps or "")]
         guards = guards_of(guard or [])
         found = views.shift(
@@ -401,21 +395,16 @@ def retire(
     name: _View,
     host: _Host,
     version: Annotated[int, Argument(metavar="VERSION", help="Its number.")],
-    yes: Annotated[bool, Option("--yes", help="Do not ask.")] = False,
+    yes: Yes = False,
     last: Annotated[
         bool, Option("--last", help="Though it is the only one, and nothing is served then.")
     ] = False,
 ) -> None:
     """Stop a version, and delete its topics and its store. It cannot be undone, and asks."""
-    from suiro.errors import UsageError
-
     with host.views() as views:
-        if not yes:
-            if not sys.stdin.isatty():
-                raise UsageError(f"retiring version {version} of {name} cannot be undone; say --yes")
-            asked = f"Delete version {version} of {name}: its topics and its store? It cannot be undone"
-            if not _confirmed(asked):
-                sys.exit(1)
+        require_yes(
+            f"Delete version {version} of {name}, its topics and its store? It cannot be undone.", yes
+        )
         found = views.retire(name, version, yes=True, last=last)
     done(found, host.as_json)
 
@@ -432,11 +421,9 @@ def throttle(
     ],
 ) -> None:
     """Limit what building a version takes from the one that serves."""
-    from suiro.errors import UsageError
-
     with host.views() as views:
         if records != "off" and not records.isdecimal():
-            raise UsageError(f"{records!r}: expected records a second, or off")
+            usage(f"{records!r}: expected records a second, or off")
         found = views.throttle(name, None if records == "off" else int(records))
     done(found, host.as_json)
 
@@ -483,15 +470,15 @@ def consumers(
 # -- inside ----------------------------------------------------------------------------------------------------
 
 
-def _confirmed(question: str) -> bool:
-    print(f"{question} [y/N]: ", end="", flush=True)
-    return sys.stdin.readline().strip().lower() in ("y", "yes")
-
-
 def _ms(text: str, option: str) -> int:
+    """A duration; another text is a wrong call."""
+    from suiro.errors import UsageError
     from suiro.streams.durations import milliseconds
 
-    return milliseconds(text, what=option)
+    try:
+        return milliseconds(text, what=option)
+    except UsageError as error:
+        usage(str(error))
 
 
 def _max_lag_ms(text: str | None) -> int | None:
@@ -499,9 +486,7 @@ def _max_lag_ms(text: str | None) -> int | None:
 
 
 def _timeout_ms(text: str) -> int:
-    from suiro.errors import UsageError
-
     found = _ms(text, "--timeout")
     if not found:
-        raise UsageError(f"--timeout {text}: give more than 0")
+        usage(f"--timeout {text}: give more than 0")
     return found

@@ -46,6 +46,25 @@ def test_not_every_digit_makes_a_number(words: tuple[str, ...]) -> None:
     assert "expected" in done.err
 
 
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("view", "shift", "v"),
+        ("view", "shift", "v", "10", "--hold", "soon"),
+        ("view", "forward", "v", "--max-lag", "some"),
+        ("view", "compare", "v", "--timeout", "0s"),
+        ("view", "throttle", "v", "many"),
+        ("view", "retire", "v", "1"),
+        ("app", "list"),
+        ("app", "explain", "--app", "http://127.0.0.1:1", "s", "k", "--window", "now"),
+    ],
+    ids=" ".join,
+)
+def test_a_wrong_call_ends_with_2(words: tuple[str, ...]) -> None:
+    done = suiro(*words)
+    assert (done.code, done.out) == (2, "")
+
+
 def test_a_path_may_be_any_bytes(tmp_path: Path) -> None:
     path = tmp_path / f"{NO_TEXT}.avsc"
     path.write_text('"string"')
