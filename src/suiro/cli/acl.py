@@ -2,23 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import astuple, dataclass
 from typing import TYPE_CHECKING, Annotated
 
 from suiro.cli.command_groups import Group, Option
-from suiro.cli.everyday import (
-    AsJson,
-    Connection,
-    Yes,
-    connected,
-    note,
-    print_json,
-    print_table,
-    require_yes,
-)
+from suiro.cli.everyday import AsJson, Connection, Yes, connected, note, print_rows, require_yes
 
 if TYPE_CHECKING:
-    from suiro.client import Acl
+    from suiro.client import Acl, AclFilter, Client
 
 acl = Group("acl", "Access rules: list, add, remove.")
 
@@ -98,18 +90,12 @@ def list_(
     with connected(connection) as client:
         from suiro.client import AclFilter
 
-        filters = []
-        for kind, name in (("topic", topic), ("group", group)):
-            if name is not None:
-                filters.append(
-                    AclFilter(
-                        resource_type=kind, resource_name=name, pattern_type="match", principal=principal
-                    )
-                )
-        found: list[Acl] = []
-        for wanted in filters or [AclFilter(principal=principal)]:
-            found += client.admin.describe_acls(wanted)
-        _print(sorted(set(found)), as_json)
+        filters = [
+            AclFilter(resource_type=kind, resource_name=name, pattern_type="match", principal=principal)
+            for kind, name in (("topic", topic), ("group", group))
+            if name is not None
+        ]
+        _print(_described(client, filters or [AclFilter(principal=principal)]), as_json)
 
 
 @acl.command
@@ -142,7 +128,7 @@ def remove(
 
         made = rules.made()
         filters = [selecting(one) for one in made]
-        there = sorted({one for wanted in filters for one in client.admin.describe_acls(wanted)})
+        there = _described(client, filters)
         if there:
             require_yes(f"Remove {len(there)} access rules?", yes)
         gone = client.admin.delete_acls(filters) if there else ()
@@ -151,22 +137,15 @@ def remove(
             note("there was no such rule")
 
 
-def _print(rules: list[Acl] | tuple[Acl, ...], as_json: bool) -> None:
-    if as_json:
-        print_json(rules)
-        return
-    print_table(
+def _described(client: Client, filters: Sequence[AclFilter]) -> list[Acl]:
+    """The rules that match any of the filters, each once."""
+    return sorted({one for wanted in filters for one in client.admin.describe_acls(wanted)})
+
+
+def _print(rules: Sequence[Acl], as_json: bool) -> None:
+    print_rows(
+        rules,
+        as_json,
         ("resource", "name", "pattern", "principal", "host", "operation", "permission"),
-        (
-            (
-                one.resource_type,
-                one.resource_name,
-                one.pattern_type,
-                one.principal,
-                one.host,
-                one.operation,
-                one.permission,
-            )
-            for one in rules
-        ),
+        map(astuple, rules),
     )

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import json
 import sys
+from operator import itemgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 from suiro.cli.command_groups import Argument, Group, Option
-from suiro.cli.everyday import AsJson, fail, note, print_fields, print_json, print_table, reporting, say, usage
+from suiro.cli.everyday import AsJson, fail, note, print_fields, print_json, print_rows, print_table, reporting, say, usage
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -47,17 +48,16 @@ def list_(apps: Apps = None, as_json: AsJson = False) -> None:
                 failed.append(str(error))
     if found:
         _show_list(found, as_json)
-    for message in failed[:-1]:
+    for message in failed:
         note(message)
     if failed:
-        fail(failed[-1])
+        raise SystemExit(1)
 
 
 def _show_list(found: list[dict[str, Any]], as_json: bool) -> None:
-    if as_json:
-        print_json(found)
-        return
-    print_table(
+    print_rows(
+        found,
+        as_json,
         ("application", "state", "records/s", "lag", "stores", "rows", "bytes", "held", "retries", "url"),
         (
             (
@@ -127,7 +127,7 @@ def graph(app: App, as_json: AsJson = False) -> None:
         say()
         print_table(
             ("micro-batch", "retries", "rows", "ms"),
-            ((one["batch"], one["retries"], one["rows"], one["duration_ms"]) for one in retried),
+            map(itemgetter("batch", "retries", "rows", "duration_ms"), retried),
         )
 
 
@@ -337,16 +337,11 @@ def upgrade(
             print(error, file=sys.stderr)
             raise SystemExit(1) from None
     rows = [(one.kind, one.name, str(one.fate), one.said) for one in found.items]
-    if as_json:
-        names = ("kind", "name", "fate", "said")
-        print_json(
-            {
-                "carries_over": found.carries_over,
-                "items": [dict(zip(names, row, strict=True)) for row in rows],
-            }
-        )
-    else:
-        print_table(("what", "name", "state", "why"), rows)
+    names = ("kind", "name", "fate", "said")
+    items = [dict(zip(names, row, strict=True)) for row in rows]
+    shown = {"carries_over": found.carries_over, "items": items}
+    print_rows(shown, as_json, ("what", "name", "state", "why"), rows)
+    if not as_json:
         note(_what_to_do(found, new))
     if check and not found.carries_over:
         raise SystemExit(1)

@@ -3,23 +3,13 @@
 from __future__ import annotations
 
 from suiro.cli.command_groups import Group
-from suiro.cli.everyday import (
-    AsJson,
-    Connection,
-    connected,
-    print_fields,
-    print_json,
-    print_table,
-)
+from suiro.cli.everyday import AsJson, Connection, connected, print_fields, print_json, print_table
 
 cluster = Group("cluster", "The brokers, how much is on them, what is wrong now.")
 
 
 @cluster.itself
-def cluster_(
-    connection: Connection,
-    as_json: AsJson = False,
-) -> None:
+def cluster_(connection: Connection, as_json: AsJson = False) -> None:
     """Show the brokers, how much is on them, and what is wrong now."""
     with connected(connection) as client:
         from suiro.console.cluster import describe_cluster

@@ -14,7 +14,7 @@ from suiro.cli.everyday import (
     note,
     print_fields,
     print_json,
-    print_table,
+    print_rows,
     require_yes,
     say,
     usage,
@@ -49,10 +49,9 @@ def list_(
             for name in topics or find_topics(client)
             for one in summarise(client, name, group=group).groups
         ]
-        if as_json:
-            print_json(found)
-            return
-        print_table(
+        print_rows(
+            found,
+            as_json,
             ("topic", "from", "records", "waiting", "first", "last", "exception", "reason"),
             (
                 (
@@ -196,25 +195,18 @@ def redrive(
                 transaction_records=transaction_records,
                 progress=lambda records: note(f"{records} of {plan.records} are back"),
             ).records
-        if as_json:
-            print_json(
-                {
-                    "planned": plan.records,
-                    "sent": sent,
-                    "done_before": plan.done_before,
-                    "stay": sum(plan.refused.values()),
-                    "targets": [
-                        {"topic": name, "partition": number, "records": records}
-                        for (name, number), records in sorted(plan.targets.items())
-                    ],
-                }
-            )
-            return
-        print_table(
-            ("topic", "partition", "records"),
-            ((name, number, records) for (name, number), records in sorted(plan.targets.items())),
-        )
-        note("nothing was sent" if dry_run or not sent else f"{sent} records are back")
+        titles = ("topic", "partition", "records")
+        rows = [(*place, records) for place, records in sorted(plan.targets.items())]
+        shown = {
+            "planned": plan.records,
+            "sent": sent,
+            "done_before": plan.done_before,
+            "stay": sum(plan.refused.values()),
+            "targets": [dict(zip(titles, row, strict=True)) for row in rows],
+        }
+        print_rows(shown, as_json, titles, rows)
+        if not as_json:
+            note("nothing was sent" if dry_run or not sent else f"{sent} records are back")
 
 
 def _place(text: str) -> tuple[int, int]:

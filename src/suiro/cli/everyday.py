@@ -309,6 +309,14 @@ def print_table(titles: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:
         sys.stdout.write("  ".join(aligned).rstrip() + "\n")
 
 
+def print_rows(found: Any, as_json: bool, titles: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:
+    """`found` as JSON, or the rows that are made of it as a table."""
+    if as_json:
+        print_json(found)
+    else:
+        print_table(titles, rows)
+
+
 def print_fields(fields: Mapping[str, Any]) -> None:
     for name, value in fields.items():
         say(f"{name}: {_cell(value)}")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from operator import attrgetter
 from typing import Annotated
 
 from suiro.cli.command_groups import Argument, Group, Option
@@ -13,6 +14,7 @@ from suiro.cli.everyday import (
     note,
     print_fields,
     print_json,
+    print_rows,
     print_table,
     require_yes,
     say,
@@ -29,22 +31,14 @@ _Topics = Annotated[
 
 
 @group.command
-def list_(
-    connection: Connection,
-    as_json: AsJson = False,
-) -> None:
+def list_(connection: Connection, as_json: AsJson = False) -> None:
     """List the groups that this user may see."""
     with connected(connection) as client:
         from suiro.console.groups import list_groups
 
         found = list_groups(client)
-        if as_json:
-            print_json(found)
-            return
-        print_table(
-            ("group", "state", "type", "protocol"),
-            ((one.group, one.state, one.type, one.protocol_type) for one in found),
-        )
+        columns = attrgetter("group", "state", "type", "protocol_type")
+        print_rows(found, as_json, ("group", "state", "type", "protocol"), map(columns, found))
 
 
 @group.command
@@ -162,14 +156,13 @@ def reset(
         planned = plan_reset(client, name, wanted[0], topics)
         if execute:
             reset_offsets(client, name, planned)
-        if as_json:
-            print_json({"executed": execute, "offsets": planned})
-            return
-        print_table(
+        print_rows(
+            {"executed": execute, "offsets": planned},
+            as_json,
             ("topic", "partition", "committed", "new-offset"),
-            ((one.topic, one.partition, one.committed, one.offset) for one in planned),
+            map(attrgetter("topic", "partition", "committed", "offset"), planned),
         )
-        if not execute:
+        if not (execute or as_json):
             note("nothing was changed; give --execute to do it")
 
 

@@ -6,17 +6,7 @@ from dataclasses import asdict, dataclass, fields
 from typing import Annotated
 
 from suiro.cli.command_groups import Group, Option
-from suiro.cli.everyday import (
-    AsJson,
-    Connection,
-    Yes,
-    connected,
-    print_json,
-    print_table,
-    require_yes,
-    say,
-    usage,
-)
+from suiro.cli.everyday import AsJson, Connection, Yes, connected, print_rows, require_yes, say, usage
 
 quota = Group("quota", "Quotas of users, client ids and addresses: list, set, remove.")
 
@@ -83,17 +73,13 @@ _NAMES = tuple(one.name for one in fields(_Quotas))
 
 
 @quota.command
-def list_(
-    connection: Connection,
-    as_json: AsJson = False,
-) -> None:
+def list_(connection: Connection, as_json: AsJson = False) -> None:
     """List all quotas."""
     with connected(connection) as client:
         found = client.admin.describe_quotas()
-        if as_json:
-            print_json([{"entity": dict(one.entity), "values": one.values} for one in found])
-            return
-        print_table(
+        print_rows(
+            [{"entity": dict(one.entity), "values": one.values} for one in found],
+            as_json,
             ("entity", "quota", "value"),
             (
                 (

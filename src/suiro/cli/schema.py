@@ -6,6 +6,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from operator import attrgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -16,7 +17,7 @@ from suiro.cli.everyday import (
     Yes,
     fail,
     print_json,
-    print_table,
+    print_rows,
     reporting,
     require_yes,
     say,
@@ -89,19 +90,16 @@ def list_(
 ) -> None:
     """List subjects with their versions."""
     with _registry(connection) as client:
-        from suiro.console.schemas import SubjectRow, list_subjects
+        from suiro.console.schemas import row_of
 
-        found = list_subjects(client, details=not names_only)
-        if as_json:
-            print_json(found)
-            return
-        rows = [one for one in found if isinstance(one, SubjectRow)]
+        names = sorted(client.subjects())
         if names_only:
-            print_table(("subject",), ((one,) for one in found))
+            print_rows(names, as_json, ("subject",), ((one,) for one in names))
             return
-        print_table(
-            ("subject", "versions", "id", "type", "compatibility"),
-            ((one.subject, one.versions, one.latest_id, one.type, one.compatibility) for one in rows),
+        rows = [row_of(client, one) for one in names]
+        columns = attrgetter("subject", "versions", "latest_id", "type", "compatibility")
+        print_rows(
+            rows, as_json, ("subject", "versions", "id", "type", "compatibility"), map(columns, rows)
         )
 
 

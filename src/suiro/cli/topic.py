@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from operator import attrgetter
 from typing import Annotated
 
 from suiro.cli import topic_records
@@ -14,6 +15,7 @@ from suiro.cli.everyday import (
     connected,
     print_fields,
     print_json,
+    print_rows,
     print_table,
     require_yes,
     say,
@@ -42,15 +44,12 @@ def list_(
         from suiro.console.topics import list_topics
 
         rows = list_topics(client, internal=internal)
-        if as_json:
-            print_json(rows)
-            return
-        print_table(
+        columns = attrgetter("name", "partitions", "replication_factor", "under_replicated", "without_leader")
+        print_rows(
+            rows,
+            as_json,
             ("topic", "partitions", "replication", "under-replicated", "without-leader"),
-            (
-                (row.name, row.partitions, row.replication_factor, row.under_replicated, row.without_leader)
-                for row in rows
-            ),
+            map(columns, rows),
         )
 
 
@@ -71,6 +70,9 @@ def describe(
         if as_json:
             print_json(found)
             return
+        columns = attrgetter(
+            "partition", "leader", "replicas", "in_sync", "first_offset", "end_offset", "size_bytes"
+        )
         for number, one in enumerate(found):
             if number:
                 say()
@@ -80,18 +82,7 @@ def describe(
                     say(f"{entry.name}={'' if entry.value is None else entry.value} ({entry.source})")
             print_table(
                 ("partition", "leader", "replicas", "in-sync", "first-offset", "end-offset", "bytes"),
-                (
-                    (
-                        row.partition,
-                        row.leader,
-                        row.replicas,
-                        row.in_sync,
-                        row.first_offset,
-                        row.end_offset,
-                        row.size_bytes,
-                    )
-                    for row in one.partitions
-                ),
+                map(columns, one.partitions),
             )
 
 

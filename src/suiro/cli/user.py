@@ -11,8 +11,7 @@ from suiro.cli.everyday import (
     Yes,
     ask_password,
     connected,
-    print_json,
-    print_table,
+    print_rows,
     require_yes,
     say,
 )
@@ -24,17 +23,13 @@ _Name = Annotated[str, Argument("USER")]
 
 
 @user.command
-def list_(
-    connection: Connection,
-    as_json: AsJson = False,
-) -> None:
+def list_(connection: Connection, as_json: AsJson = False) -> None:
     """List SCRAM users. Passwords cannot be read."""
     with connected(connection) as client:
         found = client.admin.describe_scram_users()
-        if as_json:
-            print_json(found)
-            return
-        print_table(
+        print_rows(
+            found,
+            as_json,
             ("user", "mechanisms", "iterations"),
             ((one.name, list(one.mechanisms), list(one.mechanisms.values())) for one in found),
         )

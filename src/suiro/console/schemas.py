@@ -60,18 +60,8 @@ class Checked:
     reasons: tuple[str, ...]
 
 
-def list_subjects(
-    client: RegistryClient, *, details: bool = True
-) -> tuple[SubjectRow, ...] | tuple[str, ...]:
-    """By name. `details` asks three questions for each subject."""
-    names = sorted(client.subjects())
-    if not details:
-        return tuple(names)
-    return tuple(row_of(client, name) for name in names)
-
-
 def row_of(client: RegistryClient, subject: str) -> SubjectRow:
-    """Raises `SchemaNotFoundError`."""
+    """Asks the registry three times. Raises `SchemaNotFoundError`."""
     latest = client.latest(subject)
     return SubjectRow(
         subject=subject,
