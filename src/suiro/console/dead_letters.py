@@ -15,9 +15,9 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from suiro.client import EARLIEST, LATEST, Client, TopicInfo
+from suiro.client import Client, TopicInfo
 from suiro.console.records import LogRecord, Start, read_records, size_of
-from suiro.console.topics import topic_info
+from suiro.console.topics import ranges_of, topic_info
 from suiro.errors import OffsetOutOfRangeError, UsageError
 
 PREFIXES = ("__streams.errors.", "__connect.errors.")
@@ -157,10 +157,10 @@ def done_of(client: Client, topic: str, group: str, *, require_stable: bool) -> 
     """Of each partition. Not `require_stable`: an open transaction of a redrive, which may have been killed, does not
     count."""
     places = [(topic, one.partition) for one in topic_info(client, topic).partitions]
-    begins = client.list_offsets(dict.fromkeys(places, EARLIEST))
-    ends = client.list_offsets(dict.fromkeys(places, LATEST))
+    ranges = ranges_of(client, places)
     found: dict[int, Done] = {}
     for place, committed in client.offset_fetch(group, places, require_stable=require_stable).items():
+        first, end = ranges[place]
         made = Done(0)
         if committed is not None:
             try:
@@ -170,13 +170,13 @@ def done_of(client: Client, topic: str, group: str, *, require_stable: bool) -> 
                     f"group {group!r} has committed {committed.offset} for {place[0]}-{place[1]} and no redrive wrote "
                     "that; give another --group"
                 ) from None
-        if made.position > ends[place].offset:
+        if made.position > end:
             raise UsageError(
-                f"group {group!r} is at offset {made.position} of {place[0]}-{place[1]}, which ends at "
-                f"{ends[place].offset}: the topic was made anew. Delete the group (`suiro group delete {group}`), and "
-                "every dead letter of the topic counts as waiting"
+                f"group {group!r} is at offset {made.position} of {place[0]}-{place[1]}, which ends at {end}: the "
+                f"topic was made anew. Delete the group (`suiro group delete {group}`), and every dead letter of the "
+                "topic counts as waiting"
             )
-        made.add(0, begins[place].offset)  # what retention removed
+        made.add(0, first)  # what retention removed
         found[place[1]] = made
     return found
 
@@ -273,14 +273,11 @@ def count_topics(client: Client) -> tuple[DeadLetterTopic, ...]:
     """The same, with how many records they have."""
     infos = _found(client)
     places = [(one.name, each.partition) for one in infos for each in one.partitions if each.leader >= 0]
-    begins = client.list_offsets(dict.fromkeys(places, EARLIEST)) if places else {}
-    ends = client.list_offsets(dict.fromkeys(places, LATEST)) if places else {}
+    sizes = {place: max(end - first, 0) for place, (first, end) in ranges_of(client, places).items()}
     found = []
     for one in infos:
-        mine = [(one.name, each.partition) for each in one.partitions]
-        records = None
-        if all(place in ends for place in mine):
-            records = sum(max(ends[place].offset - begins[place].offset, 0) for place in mine)
+        mine = [sizes.get((one.name, each.partition)) for each in one.partitions]
+        records = None if None in mine else sum(size or 0 for size in mine)
         found.append(DeadLetterTopic(name=one.name, records=records))
     return tuple(found)
 
@@ -341,16 +338,14 @@ class Letters:
             yield self._seen(dead_letter_of(record)), done[record.partition].has(record.offset)
 
     def _newest(self, partitions: list[int], records: int) -> dict[int, int]:
-        places = [(self._topic, partition) for partition in partitions]
-        begins = self._client.list_offsets(dict.fromkeys(places, EARLIEST))
-        ends = self._client.list_offsets(dict.fromkeys(places, LATEST))
-        sizes = {place[1]: max(ends[place].offset - begins[place].offset, 0) for place in places}
+        ranges = ranges_of(self._client, [(self._topic, partition) for partition in partitions])
+        sizes = {partition: max(end - first, 0) for (_, partition), (first, end) in ranges.items()}
         starts = {}
         # What a short partition does not need is left to the longer ones.
         for nth, partition in enumerate(sorted(sizes, key=lambda one: sizes[one])):
             share = min(sizes[partition], records // (len(sizes) - nth))
             records -= share
-            starts[partition] = ends[self._topic, partition].offset - share
+            starts[partition] = ranges[self._topic, partition][1] - share
             self.complete = self.complete and share == sizes[partition]
         return starts
 

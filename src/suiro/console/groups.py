@@ -8,7 +8,7 @@ from typing import Literal
 
 from suiro.client import EARLIEST, LATEST, Client, GroupMember, ListedGroup
 from suiro.console.records import records_of
-from suiro.console.topics import topic_info
+from suiro.console.topics import ranges_of, require_partition, topic_info
 from suiro.errors import CorruptRecordError, KafkaError, OffsetOutOfRangeError, RefusedError, UsageError
 from suiro.foundation.types import TopicPartition
 
@@ -157,8 +157,7 @@ def plan_reset(
     places = sorted(committed) if topics is None else _places(client, topics)
     if not places:
         raise UsageError(f"group {group!r} has committed nothing; name the topics to begin with")
-    first = client.list_offsets(dict.fromkeys(places, EARLIEST))
-    end = client.list_offsets(dict.fromkeys(places, LATEST))
+    ranges = ranges_of(client, places)
     by_time = (
         client.list_offsets(dict.fromkeys(places, min(max(reset.value, 0), TIME_MAX_MS)))
         if reset.to == "datetime"
@@ -168,13 +167,14 @@ def plan_reset(
     for place in places:
         found = committed.get(place)
         now = None if found is None else found.offset
+        first, end = ranges[place]
         match reset.to:
             case "earliest":
-                wanted = first[place].offset
+                wanted = first
             case "latest":
-                wanted = end[place].offset
+                wanted = end
             case "current":
-                wanted = end[place].offset if now is None else now
+                wanted = end if now is None else now
             case "offset":
                 wanted = reset.value
             case "shift":
@@ -185,8 +185,8 @@ def plan_reset(
                     )
                 wanted = now + reset.value
             case "datetime":
-                wanted = by_time[place].offset if by_time[place].offset >= 0 else end[place].offset
-        wanted = min(max(wanted, first[place].offset), end[place].offset)
+                wanted = by_time[place].offset if by_time[place].offset >= 0 else end
+        wanted = min(max(wanted, first), end)
         planned.append(NewOffset(topic=place[0], partition=place[1], committed=now, offset=wanted))
     return tuple(planned)
 
@@ -194,10 +194,9 @@ def plan_reset(
 def _places(client: Client, topics: Mapping[str, Sequence[int] | None]) -> list[TopicPartition]:
     places = []
     for topic, partitions in topics.items():
-        known = [one.partition for one in topic_info(client, topic).partitions]
-        for partition in known if partitions is None else partitions:
-            if partition not in known:
-                raise UsageError(f"topic {topic!r} has partitions 0 to {len(known) - 1}, not {partition}")
+        count = len(topic_info(client, topic).partitions)
+        for partition in range(count) if partitions is None else partitions:
+            require_partition(topic, partition, count)
             places.append((topic, partition))
     return sorted(set(places))
 

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from suiro.client import EARLIEST, LATEST, Client, Fetched
+from suiro.client import Client, Fetched
 from suiro.console.records import BATCH_BYTES_MAX, LogRecord, size_of
 from suiro.errors import CorruptRecordError
 from suiro.foundation.types import TopicPartition
@@ -54,14 +54,6 @@ class LogPage:
     entries: tuple[LogEntry, ...]
     before: Mapping[int, int]
     after: Mapping[int, int]
-
-
-def ranges_of(client: Client, topic: str, partitions: Sequence[int]) -> dict[int, tuple[int, int]]:
-    """{partition: (first offset, end)}."""
-    places = [(topic, partition) for partition in partitions]
-    firsts = client.list_offsets(dict.fromkeys(places, EARLIEST))
-    ends = client.list_offsets(dict.fromkeys(places, LATEST))
-    return {place[1]: (firsts[place].offset, ends[place].offset) for place in places}
 
 
 def read_page(

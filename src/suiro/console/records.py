@@ -15,7 +15,7 @@ import msgspec
 from suiro.client import EARLIEST, LATEST, Client, Fetched, ProducerIdentity
 from suiro.clock import Clock, SystemClock
 from suiro.console.text import parse_time
-from suiro.console.topics import topic_info
+from suiro.console.topics import require_partition, topic_info
 from suiro.errors import (
     CorruptRecordError,
     DeadlineExceededError,
@@ -136,11 +136,10 @@ def read_records(
 
     With `follow`, `idle` is asked whenever nothing came, and ends it by False.
     """
-    known = [one.partition for one in topic_info(client, topic).partitions]
-    chosen = known if partitions is None else list(dict.fromkeys(partitions))
+    count = len(topic_info(client, topic).partitions)
+    chosen = list(dict.fromkeys(range(count) if partitions is None else partitions))
     for partition in chosen:
-        if partition not in known:
-            raise UsageError(f"topic {topic!r} has partitions 0 to {len(known) - 1}, not {partition}")
+        require_partition(topic, partition, count)
     if isinstance(start, Start):
         start = start_offsets(client, topic, chosen, start, read_committed=read_committed)
     positions = {(topic, partition): start[partition] for partition in chosen}
@@ -269,12 +268,8 @@ def produce(
 
     try:
         for one in records:
-            partition = one.partition
-            if partition is None:
-                partition = keyless % count if one.key is None else partition_for_key(one.key, count)
-                keyless += one.key is None
-            if not 0 <= partition < count:
-                raise UsageError(f"topic {topic!r} has partitions 0 to {count - 1}, not {partition}")
+            partition = _partition_of(topic, one, count, keyless=keyless % count)
+            keyless += one.partition is None and one.key is None
             timestamp = _timestamp_of(one, clock)
             if waiting and size + size_of(one) > PRODUCE_BATCH_BYTES:
                 flush()
@@ -294,27 +289,35 @@ def produce(
 
 
 def size_of(record: LogRecord | OutgoingRecord) -> int:
-    """In bytes, about."""
+    """In memory and in a batch, about, in bytes."""
+    return bytes_of(record) + 32
+
+
+def bytes_of(record: LogRecord | OutgoingRecord) -> int:
+    """Of its key, its value and its headers."""
     headers = sum(len(name) + len(value or b"") for name, value in record.headers)
-    return len(record.key or b"") + len(record.value or b"") + headers + 32
+    return len(record.key or b"") + len(record.value or b"") + headers
 
 
 def produce_one(
     client: Client, topic: str, record: OutgoingRecord, *, clock: Clock | None = None
 ) -> tuple[int, int]:
     """(partition, offset)."""
-    count = len(topic_info(client, topic).partitions)
-    partition = record.partition
-    if partition is None:
-        partition = 0 if record.key is None else partition_for_key(record.key, count)
-    if not 0 <= partition < count:
-        raise UsageError(f"topic {topic!r} has partitions 0 to {count - 1}, not {partition}")
+    partition = _partition_of(topic, record, len(topic_info(client, topic).partitions), keyless=0)
     clock = clock or SystemClock()
     timestamp = _timestamp_of(record, clock)
     made = Record(offset=0, timestamp=timestamp, key=record.key, value=record.value, headers=record.headers)
     place = (topic, partition)
     batch = _Batches(client, clock).encode(topic, partition, [made])
     return partition, client.produce({place: batch})[place]
+
+
+def _partition_of(topic: str, record: OutgoingRecord, count: int, *, keyless: int) -> int:
+    """`keyless`: for a record that has no key and names no partition. Raises `UsageError`."""
+    if record.partition is not None:
+        require_partition(topic, record.partition, count)
+        return record.partition
+    return keyless if record.key is None else partition_for_key(record.key, count)
 
 
 def _timestamp_of(record: OutgoingRecord, clock: Clock) -> int:

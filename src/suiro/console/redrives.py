@@ -18,15 +18,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
-from suiro.client import (
-    EARLIEST,
-    LATEST,
-    Client,
-    NewTopic,
-    TopicInfo,
-    TransactionalBatch,
-    TransactionalProducer,
-)
+from suiro.client import Client, NewTopic, TopicInfo, TransactionalBatch, TransactionalProducer
 from suiro.clock import Clock, SystemClock
 from suiro.console.dead_letters import (
     PREFIXES,
@@ -43,6 +35,7 @@ from suiro.console.dead_letters import (
 )
 from suiro.console.records import LogRecord, read_records, size_of
 from suiro.console.text import iso_time
+from suiro.console.topics import ranges_of, require_partition
 from suiro.errors import RefusedError, SuiroError, UsageError
 from suiro.foundation.nesting import parse_json
 from suiro.foundation.types import TopicPartition
@@ -221,8 +214,7 @@ def _reads(
         return {partition: [(one.position, None)] for partition, one in sorted(done.items())}
     reads: dict[int, list[tuple[int, int | None]]] = {}
     for partition, offset in sorted(selection.places):
-        if partition not in done:
-            raise UsageError(f"topic {topic!r} has partitions 0 to {len(done) - 1}, not {partition}")
+        require_partition(topic, partition, len(done))
         if done[partition].has(offset):
             counts.done_before += 1
             continue
@@ -418,8 +410,7 @@ def history(client: Client, topic: str) -> tuple[Redriven, ...]:
     if JOURNAL_TOPIC not in client.metadata([JOURNAL_TOPIC]):
         return ()
     place = (JOURNAL_TOPIC, 0)
-    begins = client.list_offsets({place: EARLIEST})[place].offset
-    ends = client.list_offsets({place: LATEST})[place].offset
+    begins, ends = ranges_of(client, [place])[place]
     lines: deque[Redriven] = deque(maxlen=HISTORY_LINES)
     wanted = topic.encode()
     left = HISTORY_BYTES

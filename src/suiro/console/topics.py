@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
 
 from suiro.client import EARLIEST, LATEST, Client, ConfigEntry, NewTopic, TopicInfo
 from suiro.errors import RefusedError, UnknownTopicError, UsageError
+from suiro.foundation.types import TopicPartition
 
 DEFAULT = -1
 """The broker's default number of partitions or replicas."""
@@ -72,11 +73,23 @@ def topic_info(client: Client, name: str) -> TopicInfo:
     raise UnknownTopicError(f"topic {name!r} does not exist; {hint}", "UNKNOWN_TOPIC_OR_PARTITION")
 
 
+def require_partition(topic: str, partition: int, count: int) -> None:
+    """Raises `UsageError` where a topic of so many partitions does not have this one."""
+    if not 0 <= partition < count:
+        raise UsageError(f"topic {topic!r} has partitions 0 to {count - 1}, not {partition}")
+
+
+def ranges_of(client: Client, places: Iterable[TopicPartition]) -> dict[TopicPartition, tuple[int, int]]:
+    """The first offset of each partition and its end. Each must have a leader."""
+    asked = list(places)
+    firsts = client.list_offsets(dict.fromkeys(asked, EARLIEST))
+    ends = client.list_offsets(dict.fromkeys(asked, LATEST))
+    return {place: (firsts[place].offset, ends[place].offset) for place in asked}
+
+
 def describe_topic(client: Client, name: str) -> TopicDetails:
     info = topic_info(client, name)
-    led = [(name, one.partition) for one in info.partitions if one.leader >= 0]
-    first = client.list_offsets(dict.fromkeys(led, EARLIEST))
-    end = client.list_offsets(dict.fromkeys(led, LATEST))
+    ranges = ranges_of(client, [(name, one.partition) for one in info.partitions if one.leader >= 0])
     try:
         sizes = client.admin.partition_sizes([name])
     except RefusedError:
@@ -95,8 +108,8 @@ def describe_topic(client: Client, name: str) -> TopicDetails:
                 leader=one.leader,
                 replicas=one.replicas,
                 in_sync=one.in_sync,
-                first_offset=first[name, one.partition].offset if one.leader >= 0 else None,
-                end_offset=end[name, one.partition].offset if one.leader >= 0 else None,
+                first_offset=ranges.get((name, one.partition), (None, None))[0],
+                end_offset=ranges.get((name, one.partition), (None, None))[1],
                 size_bytes=sizes.get((name, one.partition)),
             )
             for one in info.partitions
@@ -153,13 +166,11 @@ def delete_topics(client: Client, names: Sequence[str], *, if_exists: bool = Fal
 
 def delete_records(client: Client, name: str, before: Mapping[int, int] | None = None) -> dict[int, int]:
     """Deletes what is before an offset of each partition; None: every record. Returns where each begins now."""
-    info = topic_info(client, name)
-    known = {one.partition for one in info.partitions}
+    count = len(topic_info(client, name).partitions)
     if before is None:
-        before = dict.fromkeys(known, -1)
-    for partition in before.keys() - known:
-        raise UsageError(f"topic {name!r} has partitions 0 to {len(known) - 1}, not {partition}")
-    for offset in before.values():
+        before = dict.fromkeys(range(count), -1)
+    for partition, offset in before.items():
+        require_partition(name, partition, count)
         if not -1 <= offset < 1 << 63:
             raise UsageError(f"{offset} is no offset")
     found = client.admin.delete_records({(name, number): offset for number, offset in before.items()})

@@ -10,7 +10,7 @@ from typing import Any
 from suiro.console.dead_letters import origin_topic, without_error
 from suiro.console.formats import FORMATS, Decoded, decoder, value_reader
 from suiro.console.pages import Batch, LogEntry, Transaction
-from suiro.console.records import LogRecord
+from suiro.console.records import LogRecord, bytes_of
 from suiro.console.web.endpoint import Call
 from suiro.console.web.masks import MASKED, Masks, masked
 from suiro.errors import UsageError
@@ -136,7 +136,7 @@ class RecordView:
             headers=tuple(
                 _header(name, data, whole) for name, data in headers[: None if whole else HEADERS_MAX]
             ),
-            bytes=_size(record),
+            bytes=bytes_of(record),
             batch=batch,
             transaction=state,
             key_hex=record.key.hex() if with_hex and record.key is not None else None,
@@ -180,12 +180,3 @@ def _header(name: str, data: bytes | None, whole: bool) -> Header:
     if text is not None and not whole:
         text = text[:HEADER_CHARS]
     return Header(name=name if whole else name[:HEADER_CHARS], text=text)
-
-
-def _size(record: LogRecord) -> int:
-    headers: Sequence[tuple[str, Any]] = record.headers
-    return (
-        len(record.key or b"")
-        + len(record.value or b"")
-        + sum(len(name) + len(value or b"") for name, value in headers)
-    )

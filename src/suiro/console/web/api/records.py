@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 import io
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -14,7 +14,7 @@ import msgspec
 from suiro.client import Client
 from suiro.clock import Clock
 from suiro.console.formats import Decoded, encoder, filter_of
-from suiro.console.pages import ranges_of, read_page
+from suiro.console.pages import read_page
 from suiro.console.records import (
     LogRecord,
     OutgoingRecord,
@@ -25,7 +25,7 @@ from suiro.console.records import (
     start_offsets,
 )
 from suiro.console.text import iso_time
-from suiro.console.topics import topic_info
+from suiro.console.topics import ranges_of, require_partition, topic_info
 from suiro.console.web.endpoint import Body, Call, Download, Endpoint, Events, NotFoundError, number_of
 from suiro.console.web.events import KEEP_ALIVE, event
 from suiro.console.web.record_json import RecordJson, RecordView
@@ -87,7 +87,7 @@ def _page(call: Call) -> RecordsPage:
             raise UsageError(
                 f"topic {topic!r} has {len(chosen)} partitions, more than are shown together; give partition=N"
             )
-        ranges = ranges_of(client, topic, chosen)
+        ranges = _ranges(client, topic, chosen)
         direction = _direction(call)
         if "positions" in call.query:
             positions = _positions(call.query["positions"], chosen)
@@ -117,13 +117,17 @@ def _direction(call: Call) -> Literal["forward", "backward"]:
 
 
 def _partitions(call: Call, client: Client, topic: str) -> list[int]:
-    known = [one.partition for one in topic_info(client, topic).partitions]
+    count = len(topic_info(client, topic).partitions)
     wanted = call.number("partition")
     if wanted is None:
-        return known
-    if wanted not in known:
-        raise UsageError(f"topic {topic!r} has partitions 0 to {len(known) - 1}, not {wanted}")
+        return list(range(count))
+    require_partition(topic, wanted, count)
     return [wanted]
+
+
+def _ranges(client: Client, topic: str, partitions: Sequence[int]) -> dict[int, tuple[int, int]]:
+    found = ranges_of(client, [(topic, partition) for partition in partitions])
+    return {partition: found[topic, partition] for partition in partitions}
 
 
 def _positions(text: str, known: list[int]) -> dict[int, int]:
@@ -157,10 +161,8 @@ def _place(call: Call) -> tuple[int, int]:
 
 
 def _entry(client: Client, topic: str, partition: int, offset: int) -> Any:
-    count = len(topic_info(client, topic).partitions)
-    if partition >= count:
-        raise UsageError(f"topic {topic!r} has partitions 0 to {count - 1}, not {partition}")
-    ranges = ranges_of(client, topic, [partition])
+    require_partition(topic, partition, len(topic_info(client, topic).partitions))
+    ranges = _ranges(client, topic, [partition])
     page = read_page(
         client, topic, positions={partition: offset}, ranges=ranges, direction="forward", limit=1
     )
