@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
+from typing import Any
 
 from suiro.client import EARLIEST, LATEST, Client, ConfigEntry, NewTopic, TopicInfo
 from suiro.errors import RefusedError, UnknownTopicError, UsageError
@@ -47,18 +48,21 @@ class TopicDetails:
 def list_topics(client: Client, *, internal: bool = False) -> tuple[TopicRow, ...]:
     """By name. `internal`: also those that the brokers keep for themselves."""
     found = client.metadata()
-    return tuple(_row(found[name]) for name in sorted(found) if internal or not found[name].internal)
-
-
-def _row(topic: TopicInfo) -> TopicRow:
-    return TopicRow(
-        name=topic.name,
-        partitions=len(topic.partitions),
-        replication_factor=len(topic.partitions[0].replicas) if topic.partitions else 0,
-        internal=topic.internal,
-        under_replicated=sum(len(one.in_sync) < len(one.replicas) for one in topic.partitions),
-        without_leader=sum(one.leader < 0 for one in topic.partitions),
+    return tuple(
+        TopicRow(**row_fields(found[name])) for name in sorted(found) if internal or not found[name].internal
     )
+
+
+def row_fields(topic: TopicInfo) -> dict[str, Any]:
+    """Of a `TopicRow`."""
+    return {
+        "name": topic.name,
+        "partitions": len(topic.partitions),
+        "replication_factor": len(topic.partitions[0].replicas) if topic.partitions else 0,
+        "internal": topic.internal,
+        "under_replicated": sum(len(one.in_sync) < len(one.replicas) for one in topic.partitions),
+        "without_leader": sum(one.leader < 0 for one in topic.partitions),
+    }
 
 
 def topic_info(client: Client, name: str) -> TopicInfo:

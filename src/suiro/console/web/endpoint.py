@@ -9,7 +9,7 @@ from __future__ import annotations
 import inspect
 import threading
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
-from dataclasses import KW_ONLY, dataclass, field
+from dataclasses import KW_ONLY, dataclass, field, fields
 from typing import TYPE_CHECKING, Any, get_origin, get_type_hints
 from urllib.parse import unquote
 
@@ -28,6 +28,8 @@ from suiro.errors import (
 from suiro.foundation.http import Role
 
 if TYPE_CHECKING:
+    from _typeshed import DataclassInstance
+
     from suiro.console.web.console import Console
 
 MAX_NUMBER = (1 << 63) - 1
@@ -179,6 +181,11 @@ def names_in(endpoint: Endpoint, segments: tuple[str, ...]) -> dict[str, str]:
             except UnicodeDecodeError:
                 raise NotFoundError("the path is not UTF-8") from None
     return found
+
+
+def fields_of(value: DataclassInstance) -> dict[str, Any]:
+    """Of a dataclass by their names, for an answer that has them and more."""
+    return {one.name: getattr(value, one.name) for one in fields(value)}
 
 
 def number_of(name: str, text: str, *, most: int = MAX_NUMBER) -> int:

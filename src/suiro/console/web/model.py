@@ -28,6 +28,7 @@ from suiro.client import EARLIEST, LATEST, Broker, Client, ListedGroup, TopicInf
 from suiro.clock import Clock
 from suiro.console.dead_letters import is_named_as_dead_letters
 from suiro.console.groups import first_waits_since
+from suiro.console.topics import TopicRow, row_fields
 from suiro.console.web.events import event
 from suiro.errors import KafkaError, SuiroError, UnknownTopicError
 from suiro.foundation.types import TopicPartition
@@ -50,15 +51,9 @@ logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TopicNow:
+class TopicNow(TopicRow):
     """What is None could not be asked."""
 
-    name: str
-    partitions: int
-    replication_factor: int
-    internal: bool
-    under_replicated: int
-    without_leader: int
     records: int | None  # offsets from the first to the end; compaction and transactions leave fewer records
     size_bytes: int | None
     in_per_s: float | None  # offsets a second since the round before
@@ -413,12 +408,7 @@ class Model:
         sizes = self._sizes
         rate = rates.get(info.name)
         return TopicNow(
-            name=info.name,
-            partitions=len(info.partitions),
-            replication_factor=len(info.partitions[0].replicas) if info.partitions else 0,
-            internal=info.internal,
-            under_replicated=sum(len(one.in_sync) < len(one.replicas) for one in info.partitions),
-            without_leader=sum(one.leader < 0 for one in info.partitions),
+            **row_fields(info),
             records=records,
             size_bytes=None if sizes is None else sum(sizes.get(place, 0) for place in places),
             in_per_s=None if rate is None else round(rate, 2),

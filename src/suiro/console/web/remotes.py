@@ -50,8 +50,10 @@ class RemoteError(SuiroError):
 
 @dataclass(frozen=True, slots=True)
 class Listed:
-    """A server's part in a list: what it said, or why it said nothing."""
+    """A server's part in a list, with its number and address: what it said, or why it said nothing."""
 
+    number: int
+    url: str
     answer: Any
     error: str | None
 
@@ -240,20 +242,20 @@ def listed(call: Call, remotes: Sequence[Remote], path: str, read: Callable[[byt
     begun = [peer.asking(path) for peer in peers]
     ends_ms = clock.monotonic_ms() + int(LIST_TIMEOUT_S * 1_000)
     found = []
-    for peer, (future, failure) in zip(peers, begun, strict=True):
+    for number, (peer, (future, failure)) in enumerate(zip(peers, begun, strict=True)):
         wait_s = max(ends_ms - clock.monotonic_ms(), 0) / 1_000 if failure is None else 0.0
+        answer: Any = None
+        error: str | None = None
         try:
-            found.append(Listed(read(future.result(wait_s)), None))
+            answer = read(future.result(wait_s))
         except TimeoutError:
             error = failure or f"no answer from {peer.url} within {LIST_TIMEOUT_S:g} s"
             peer.note_failure(path, error)
-            found.append(Listed(None, error))
-        except SuiroError as error:
-            found.append(Listed(None, str(error)))
-        except (msgspec.MsgspecError, ValueError, KeyError, TypeError) as error:
-            found.append(
-                Listed(None, f"{peer.url} answers with something else than what was asked for: {error}")
-            )
+        except SuiroError as refused:
+            error = str(refused)
+        except (msgspec.MsgspecError, ValueError, KeyError, TypeError) as wrong:
+            error = f"{peer.url} answers with something else than what was asked for: {wrong}"
+        found.append(Listed(number, remotes[number].url, answer, error))
     return found
 
 

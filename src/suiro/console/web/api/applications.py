@@ -45,13 +45,11 @@ def list_applications(call: Call) -> Mapping[str, Any]:
 
     Each as it tells of itself, with its number and address; `error`: why it tells nothing, or what ended it.
     """
-    remotes = call.console.settings.apps
-    found = listed(call, remotes, PATH, _application)
     apps = []
-    for number, (remote, one) in enumerate(zip(remotes, found, strict=True)):
+    for one in listed(call, call.console.settings.apps, PATH, _application):
         told = without_errors(call, one.answer or {})
         error = one.error if one.error is not None else told.get("error")
-        apps.append({**told, "app": number, "url": remote.url, "error": error})
+        apps.append({**told, "app": one.number, "url": one.url, "error": error})
     return {"apps": apps}
 
 

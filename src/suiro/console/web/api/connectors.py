@@ -38,18 +38,15 @@ class NothingBody(Body):
 
 def list_connectors(call: Call) -> ConnectHosts:
     """All connectors, by the process that runs them."""
-    remotes = call.console.settings.connect
     return ConnectHosts(
         hosts=tuple(
             ConnectHost(
-                host=number,
-                url=remote.url,
+                host=one.number,
+                url=one.url,
                 error=one.error,
                 connectors=without_errors(call, one.answer or []),
             )
-            for number, (remote, one) in enumerate(
-                zip(remotes, listed(call, remotes, LIST, _statuses), strict=True)
-            )
+            for one in listed(call, call.console.settings.connect, LIST, _statuses)
         )
     )
 

@@ -16,9 +16,9 @@ from weakref import WeakKeyDictionary
 import msgspec
 
 from suiro.console import schemas
-from suiro.console.schemas import Checked, SchemaVersion
+from suiro.console.schemas import Checked, SubjectDetails
 from suiro.console.web.console import Console
-from suiro.console.web.endpoint import Body, Call, Endpoint, number_of
+from suiro.console.web.endpoint import Body, Call, Endpoint, fields_of, number_of
 from suiro.console.web.turns import Turns
 from suiro.errors import SchemaNotFoundError, UsageError
 from suiro.foundation.http import Role
@@ -53,13 +53,9 @@ class SubjectList:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SubjectPage:
+class SubjectPage(SubjectDetails):
     """The newest version first. `earlier`: how many are left out. `topics`: by the subject's name."""
 
-    subject: str
-    compatibility: str
-    versions: tuple[SchemaVersion, ...]
-    earlier: int
     topics: tuple[str, ...]
 
 
@@ -137,16 +133,9 @@ def _listed(console: Console, registry: RegistryClient) -> SubjectList:
 def _row(registry: RegistryClient, subject: str) -> SubjectLine | None:
     """None for one that was deleted meanwhile."""
     try:
-        found = schemas.row_of(registry, subject)
+        return SubjectLine(**fields_of(schemas.row_of(registry, subject)))
     except SchemaNotFoundError:
         return None
-    return SubjectLine(
-        subject=subject,
-        versions=found.versions,
-        latest_id=found.latest_id,
-        type=found.type,
-        compatibility=found.compatibility,
-    )
 
 
 # -- one subject ---------------------------------------------------------------------------------------------
@@ -159,10 +148,7 @@ def _one(call: Call) -> SubjectPage:
         found = schemas.describe_subject(registry, subject)
     topic = schemas.topic_of(subject)
     return SubjectPage(
-        subject=subject,
-        compatibility=found.compatibility,
-        versions=found.versions,
-        earlier=found.earlier,
+        **fields_of(found),
         topics=(topic,) if topic is not None and topic in call.console.model.topics else (),
     )
 

@@ -8,10 +8,9 @@ from typing import Any
 
 import msgspec
 
-from suiro.client import ConfigEntry
 from suiro.console.topics import (
     DEFAULT,
-    PartitionRow,
+    TopicDetails,
     alter_topic,
     create_topic,
     delete_records,
@@ -19,19 +18,14 @@ from suiro.console.topics import (
     describe_topic,
 )
 from suiro.console.web.api.applications import Related, related_to
-from suiro.console.web.endpoint import Body, Call, ConfirmBody, Endpoint, require_confirmed
+from suiro.console.web.endpoint import Body, Call, ConfirmBody, Endpoint, fields_of, require_confirmed
 from suiro.console.web.model import GroupNow
 from suiro.errors import UsageError
 from suiro.foundation.http import Role
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TopicPage:
-    name: str
-    topic_id: str | None
-    internal: bool
-    partitions: tuple[PartitionRow, ...]
-    configs: tuple[ConfigEntry, ...] | None
+class TopicPage(TopicDetails):
     groups: tuple[GroupNow, ...]
     related: tuple[Related, ...]
     history: tuple[tuple[int, float], ...]
@@ -68,11 +62,7 @@ def _one(call: Call) -> TopicPage:
         found = describe_topic(client, name)
     model = call.console.model
     return TopicPage(
-        name=found.name,
-        topic_id=found.topic_id,
-        internal=found.internal,
-        partitions=found.partitions,
-        configs=found.configs,
+        **fields_of(found),
         groups=model.readers_of(name),
         related=tuple(related_to(call, name)),
         history=model.topic_history(name),

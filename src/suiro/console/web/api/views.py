@@ -12,7 +12,7 @@ from msgspec import UNSET, UnsetType
 
 from suiro.console.web.endpoint import Body, Call, Endpoint
 from suiro.console.web.errors_of_others import json_without_errors
-from suiro.console.web.remotes import listed, peer_of, segment
+from suiro.console.web.remotes import Peer, listed, peer_of, segment
 from suiro.errors import UsageError
 from suiro.foundation.http import Role
 
@@ -96,13 +96,10 @@ class RetireBody(Body):
 
 def list_views(call: Call) -> ViewsHosts:
     """All views, by the host that serves them."""
-    remotes = call.console.settings.views
     return ViewsHosts(
         hosts=tuple(
-            ViewsHost(host=number, url=remote.url, error=one.error, views=_views_for(call, one.answer or []))
-            for number, (remote, one) in enumerate(
-                zip(remotes, listed(call, remotes, "/views", _views), strict=True)
-            )
+            ViewsHost(host=one.number, url=one.url, error=one.error, views=_views_for(call, one.answer or []))
+            for one in listed(call, call.console.settings.views, "/views", _views)
         )
     )
 
@@ -119,8 +116,7 @@ def _looking(what: str) -> Callable[[Call], bytes]:
     def look(call: Call) -> bytes:
         if what == "/comparisons":
             call.require_unmasked(ROWS)
-        peer = peer_of(call, call.console.settings.views, "host of views")
-        return json_without_errors(call, peer.get(_path(call, what), call.gone))
+        return json_without_errors(call, _peer(call).get(_path(call, what), call.gone))
 
     return look
 
@@ -134,14 +130,12 @@ def _deploy(call: Call) -> bytes:
     if entry.rpartition(":")[0] not in files:
         raise UsageError(f'"entry" is {entry[:200]!r}: expected APP.PY:FUNCTION, and APP.PY among the files')
     said["code"] = base64.b64encode(archive_of_files(files)).decode()
-    peer = peer_of(call, call.console.settings.views, "host of views")
-    return peer.long("/views", said, call.gone, user=call.user, timeout_s=DEPLOY_TIMEOUT_S)
+    return _peer(call).long("/views", said, call.gone, user=call.user, timeout_s=DEPLOY_TIMEOUT_S)
 
 
 def _doing(what: str) -> Callable[[Call], bytes]:
     def do(call: Call) -> bytes:
-        peer = peer_of(call, call.console.settings.views, "host of views")
-        return peer.change("POST", _path(call, what), _said(call), call.gone, user=call.user)
+        return _peer(call).change("POST", _path(call, what), _said(call), call.gone, user=call.user)
 
     return do
 
@@ -151,7 +145,7 @@ def _working(what: str) -> Callable[[Call], bytes]:
 
     def work(call: Call) -> bytes:
         call.require_unmasked(ROWS)
-        peer = peer_of(call, call.console.settings.views, "host of views")
+        peer = _peer(call)
         said = {"timeout_ms": LONG_TIMEOUT_MS, **_said(call)}
         timeout_ms = said["timeout_ms"]
         if not 0 < timeout_ms <= LONGEST_TIMEOUT_MS:
@@ -162,6 +156,10 @@ def _working(what: str) -> Callable[[Call], bytes]:
         return peer.long(_path(call, what), said, call.gone, user=call.user, timeout_s=timeout_s)
 
     return work
+
+
+def _peer(call: Call) -> Peer:
+    return peer_of(call, call.console.settings.views, "host of views")
 
 
 def _path(call: Call, what: str) -> str:
