@@ -7,8 +7,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 from suiro.cli.command_groups import Group, Option
-from suiro.cli.everyday import Connection, connection_settings, log_to_stderr, profile_of, reporting
-from suiro.cli.topic_records import Registry, registry_url
+from suiro.cli.everyday import (
+    Connection,
+    Registry,
+    connection_settings,
+    log_to_stderr,
+    profile_of,
+    registry_url,
+    reporting,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -37,6 +37,10 @@ Profile = Annotated[
     str | None,
     Option("--profile", "NAME", "A table of ~/.config/suiro/profiles.toml. Also SUIRO_PROFILE."),
 ]
+Registry = Annotated[
+    str | None,
+    Option("--registry", "URL", "Of schemas, for avro. Also SUIRO_REGISTRY, or a profile's registry."),
+]
 AsJson = Annotated[bool, Option("--json", help="JSON in one line, for programs.")]
 Yes = Annotated[bool, Option("--yes", help="Do not ask.", also=("-y",))]
 
@@ -168,6 +172,22 @@ def _from_environment(path: Path, key: str, value: Any) -> str:
             )
         return os.environ[variable]
     return text
+
+
+def registry_url(registry: str | None, profile: Mapping[str, str]) -> str | None:
+    """Where the registry is. This process asks a profile's with the user and the certificates of the profile."""
+    url = registry or os.environ.get("SUIRO_REGISTRY") or profile.get("registry")
+    if url is not None and not {"registry.user", "registry.ca"}.isdisjoint(profile):
+        from suiro.registry import MOCK_SCHEME, RegistryClient, use_registry_client
+
+        if url.startswith(MOCK_SCHEME):
+            return url
+        user = profile.get("registry.user")
+        # The profile's password goes to the profile's registry and to no other.
+        is_own = url == profile.get("registry") and user is not None
+        auth = (user or "", profile.get("registry.password", "")) if is_own else None
+        use_registry_client(url, RegistryClient(url, auth, ca=profile.get("registry.ca")))
+    return url
 
 
 def assignments(texts: Iterable[str], option: str) -> dict[str, str]:

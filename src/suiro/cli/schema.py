@@ -18,12 +18,12 @@ from suiro.cli.everyday import (
     fail,
     print_json,
     print_rows,
+    registry_url,
     reporting,
     require_yes,
     say,
     settings_of,
 )
-from suiro.cli.topic_records import registry_url
 
 if TYPE_CHECKING:
     from suiro.registry import RegistryClient, Schema

@@ -3,20 +3,23 @@
 from __future__ import annotations
 
 import json
-import os
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any
 
 from suiro.cli.command_groups import Argument, Option
 from suiro.cli.everyday import (
     AsJson,
     Connection,
+    Registry,
+    assignments,
     connected,
     fail,
     note,
     print_json,
     profile_of,
+    registry_url,
     usage,
 )
 
@@ -29,25 +32,72 @@ _Name = Annotated[str, Argument("TOPIC")]
 _KeyFormat = Annotated[str, Option("--key-format", choices=_FORMATS)]
 _ValueFormat = Annotated[str, Option("--value-format", choices=_FORMATS)]
 _Partition = Annotated[list[int] | None, Option("--partition", "N", "Only this one; repeatable.")]
-_Isolation = Annotated[str, Option("--isolation-level", choices=("read_committed", "read_uncommitted"))]
-_Filter = Annotated[
-    str | None,
-    Option(
-        "--filter",
-        "EXPRESSION",
-        "Only records for which it is true: dep_delay > 15 and carrier in ['UA', 'AA']. Names are fields of the "
-        "value; also record_key() and record_timestamp(). It takes no code.",
-    ),
-]
-Registry = Annotated[
-    str | None,
-    Option("--registry", "URL", "Of schemas, for avro. Also SUIRO_REGISTRY, or a profile's registry."),
-]
+
+
+@dataclass(frozen=True, slots=True)
+class _Shown:
+    """The options that say which records are printed, and how."""
+
+    key_format: _KeyFormat = "string"
+    value_format: _ValueFormat = "string"
+    isolation_level: Annotated[
+        str, Option("--isolation-level", choices=("read_committed", "read_uncommitted"))
+    ] = "read_committed"
+    filter_: Annotated[
+        str | None,
+        Option(
+            "--filter",
+            "EXPRESSION",
+            "Only records for which it is true: dep_delay > 15 and carrier in ['UA', 'AA']. Names are fields of the "
+            "value; also record_key() and record_timestamp(). It takes no code.",
+        ),
+    ] = None
+    registry: Registry = None
+    as_json: AsJson = False
+
+    @property
+    def read_committed(self) -> bool:
+        return self.isolation_level == "read_committed"
+
+    def print(
+        self,
+        found: Iterator[LogRecord],
+        max_records: int | None,
+        registry: str | None,
+        done: dict[int, int] | None = None,
+    ) -> None:
+        """`done`: the offset behind what was printed last, for each partition."""
+        from suiro.console.formats import Filter, decoder
+
+        key_of, value_of = decoder(self.key_format, registry), decoder(self.value_format, registry)
+        wanted = None if self.filter_ is None else Filter(self.filter_)
+        printed = 0
+        if max_records is not None and max_records <= 0:
+            return
+        try:
+            for record in found:
+                if wanted is not None and not wanted.holds(
+                    record, value_of(record.value).value, key_of(record.key).value
+                ):
+                    continue
+                print_record(record, key_of, value_of, as_json=self.as_json)
+                printed += 1
+                if done is not None:
+                    done[record.partition] = record.offset + 1
+                    sys.stdout.flush()
+                if printed == max_records:
+                    break
+        finally:
+            if wanted is not None and wanted.unclear:
+                note(
+                    f"the filter says nothing of {wanted.unclear} records, first of {wanted.first_unclear}"
+                )
 
 
 def records(
     name: _Name,
     connection: Connection,
+    shown: _Shown,
     from_: Annotated[
         str,
         Option(
@@ -59,12 +109,6 @@ def records(
     partition: _Partition = None,
     max_: Annotated[int | None, Option("--max", "N", "Stop after N records.")] = None,
     follow: Annotated[bool, Option("--follow", help="Wait for more, until SIGINT.")] = False,
-    key_format: _KeyFormat = "string",
-    value_format: _ValueFormat = "string",
-    isolation_level: _Isolation = "read_committed",
-    filter_: _Filter = None,
-    registry: Registry = None,
-    as_json: AsJson = False,
 ) -> None:
     """Print records, one a line: place, time, key, value, headers.
 
@@ -78,23 +122,16 @@ def records(
             name,
             start=parse_start(from_),
             partitions=partition or None,
-            read_committed=isolation_level == "read_committed",
+            read_committed=shown.read_committed,
             follow=follow,
         )
-        _print(
-            found,
-            max_,
-            key_format,
-            value_format,
-            filter_,
-            registry_url(registry, profile_of(connection)),
-            as_json,
-        )
+        shown.print(found, max_, registry_url(shown.registry, profile_of(connection)))
 
 
 def consume(
     name: _Name,
     connection: Connection,
+    shown: _Shown,
     from_beginning: Annotated[
         bool,
         Option("--from-beginning", help="Where the group has committed nothing: from the first record on."),
@@ -108,12 +145,6 @@ def consume(
     timeout_ms: Annotated[
         int | None, Option("--timeout-ms", "MS", "Stop when nothing came for so long. Absent: go on.")
     ] = None,
-    key_format: _KeyFormat = "string",
-    value_format: _ValueFormat = "string",
-    isolation_level: _Isolation = "read_committed",
-    filter_: _Filter = None,
-    registry: Registry = None,
-    as_json: AsJson = False,
 ) -> None:
     """Print records as they come, until SIGINT; with --group, each once."""
     with connected(connection) as client:
@@ -122,11 +153,10 @@ def consume(
         from suiro.console.topics import topic_info
 
         clock = SystemClock()
-        read_committed = isolation_level == "read_committed"
         info = topic_info(client, name)
         chosen = partition or [one.partition for one in info.partitions]
         start = Start(kind="earliest" if from_beginning else "latest")
-        positions = start_offsets(client, name, chosen, start, read_committed=read_committed)
+        positions = start_offsets(client, name, chosen, start, read_committed=shown.read_committed)
         if group is not None:
             if client.admin.describe_group(group).has_members:
                 fail(
@@ -148,7 +178,7 @@ def consume(
                 name,
                 start=positions,
                 partitions=chosen,
-                read_committed=read_committed,
+                read_committed=shown.read_committed,
                 follow=True,
                 idle=idle,
             )
@@ -165,8 +195,9 @@ def consume(
                 client.offset_commit(group, moved)
 
         try:
-            url = registry_url(registry, profile_of(connection))
-            _print(watched(), max_messages, key_format, value_format, filter_, url, as_json, done)
+            shown.print(
+                watched(), max_messages, registry_url(shown.registry, profile_of(connection)), done
+            )
         finally:
             commit()
 
@@ -198,7 +229,6 @@ def produce(
     if key_separator == "":
         usage("--key-separator is empty; give what is between the key and the value")
     with connected(connection) as client:
-        from suiro.cli.everyday import assignments
         from suiro.console import records as writing
         from suiro.console.formats import encoder
 
@@ -308,65 +338,6 @@ def _whole(what: str, value: Any) -> int | None:
     if value is not None and (type(value) is not int or not -(1 << 63) <= value < 1 << 63):
         raise ValueError(f"{what} is {value!r:.50}, which is no whole number of 64 bits")
     return value
-
-
-def registry_url(registry: str | None, profile: Mapping[str, str]) -> str | None:
-    """Where the registry is. This process asks a profile's with the user and the certificates of the profile."""
-    url = registry or os.environ.get("SUIRO_REGISTRY") or profile.get("registry")
-    if url is not None and not {"registry.user", "registry.ca"}.isdisjoint(profile):
-        from suiro.registry import MOCK_SCHEME, RegistryClient, use_registry_client
-
-        if url.startswith(MOCK_SCHEME):
-            return url
-        user = profile.get("registry.user")
-        # The profile's password goes to the profile's registry and to no other.
-        is_own = url == profile.get("registry") and user is not None
-        auth = (user or "", profile.get("registry.password", "")) if is_own else None
-        use_registry_client(url, RegistryClient(url, auth, ca=profile.get("registry.ca")))
-    return url
-
-
-def _print(
-    found: Iterator[LogRecord],
-    max_records: int | None,
-    key_format: str,
-    value_format: str,
-    filter_text: str | None,
-    registry: str | None,
-    as_json: bool,
-    done: dict[int, int] | None = None,
-) -> None:
-    """`done`: the offset behind what was printed last, for each partition."""
-    from suiro.console.formats import decoder, filter_of
-
-    key_of, value_of = decoder(key_format, registry), decoder(value_format, registry)
-    wanted = None if filter_text is None else filter_of(filter_text)
-    printed = 0
-    unclear, first_unclear = 0, ""
-    try:
-        if max_records is not None and max_records <= 0:
-            return
-        for record in found:
-            if wanted is not None:
-                try:
-                    holds = wanted(value_of(record.value).value, key_of(record.key).value, record.timestamp)
-                except Exception as error:  # noqa: BLE001 - of the record: the expression asks what its value does not have
-                    unclear += 1
-                    if unclear == 1:  # the only one that is said: a read may never end
-                        first_unclear = f"{record.topic}-{record.partition} offset {record.offset}: {error}"
-                    continue
-                if not holds:
-                    continue
-            print_record(record, key_of, value_of, as_json=as_json)
-            printed += 1
-            if done is not None:
-                done[record.partition] = record.offset + 1
-                sys.stdout.flush()
-            if printed == max_records:
-                break
-    finally:
-        if unclear:
-            note(f"the filter says nothing of {unclear} records, first of {first_unclear}")
 
 
 def _error_of(data: bytes | None, decoded: Decoded) -> str | None:

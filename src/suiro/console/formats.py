@@ -10,13 +10,16 @@ import json
 import struct
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from suiro.clock import Clock, SystemClock
 from suiro.console.text import plain
 from suiro.errors import RegistryError, SchemaNotFoundError, UsageError
+
+if TYPE_CHECKING:
+    from suiro.console.records import LogRecord
 
 FORMATS = ("string", "json", "avro", "long", "hex")
 
@@ -257,9 +260,27 @@ def encoder(name: str, registry: str | None = None, *, subject: str = "") -> Cal
     return encode
 
 
-def filter_of(text: str) -> Callable[[Any, Any, int], bool]:
-    """A function of value, key and timestamp. The language is that of the connectors' `when` rules: it compares, and
-    cannot do anything else."""
-    from suiro.connect import rule
+class Filter:
+    """A rule over records, in the language of the connectors' `when` rules: it compares, and cannot do anything else.
 
-    return rule("filter", text)
+    A rule may ask for what a record does not have. Such records are left out and counted: `unclear`. `first_unclear`
+    names the first and says why.
+    """
+
+    def __init__(self, text: str) -> None:
+        from suiro.connect import rule
+
+        self._rule = rule("filter", text)
+        self.asks_for_keys = "record_key" in text
+        self.unclear = 0
+        self.first_unclear: str | None = None
+
+    def holds(self, record: LogRecord, value: Any, key: Any) -> bool:
+        """`value` and `key`: those of the record, decoded."""
+        try:
+            return self._rule(value, key, record.timestamp)
+        except Exception as error:  # noqa: BLE001 - whatever the rule raises for a value that it does not fit
+            self.unclear += 1
+            if self.first_unclear is None:
+                self.first_unclear = f"{record.topic}-{record.partition} offset {record.offset}: {error}"
+            return False

@@ -11,7 +11,7 @@ from typing import ClassVar
 import pytest
 
 from suiro.cli.everyday import DEFAULT_BOOTSTRAP, Connection, connected, connection_settings, profile_of
-from suiro.cli.topic_records import registry_url
+from suiro.cli.everyday import registry_url
 from suiro.errors import DeadlineExceededError
 from suiro.registry import registry_client
 

@@ -6,7 +6,7 @@ import tracemalloc
 
 import pytest
 
-from suiro.cli.topic_records import _print
+from suiro.cli.topic_records import _Shown
 from suiro.console.records import LogRecord
 
 RECORDS = 3_000
@@ -24,7 +24,7 @@ def test_only_the_first_record_without_an_answer_is_kept(capsys: pytest.CaptureF
     )  # fmt: skip
     tracemalloc.start()
     try:
-        _print(records, None, "string", "json", FILTER, None, as_json=True)
+        _Shown(value_format="json", filter_=FILTER, as_json=True).print(records, None, None)
         peak = tracemalloc.get_traced_memory()[1]
     finally:
         tracemalloc.stop()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 import io
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -13,7 +13,7 @@ import msgspec
 
 from suiro.client import Client
 from suiro.clock import Clock
-from suiro.console.formats import Decoded, encoder, filter_of
+from suiro.console.formats import Decoded, Filter, encoder
 from suiro.console.pages import read_page
 from suiro.console.records import (
     LogRecord,
@@ -174,35 +174,31 @@ def _entry(client: Client, topic: str, partition: int, offset: int) -> Any:
 # -- many: searches, files, tails ----------------------------------------------------------------------------
 
 
-@dataclass(slots=True)
 class _Matching:
-    """Which records are looked for, as the user may see them. A rule may ask what a record does not have: such
-    records are `unclear`."""
+    """The records that a request looks for, as its user may see them."""
 
-    view: RecordView
-    matches: Callable[[Any, Any, int], bool] | None
-    asks_for_keys: bool
-    unclear: int = 0
-    first_unclear: str | None = None
-
-    @classmethod
-    def of(cls, call: Call, topic: str) -> _Matching:
+    def __init__(self, call: Call, topic: str) -> None:
         text = call.query.get("filter", "").strip()
-        return cls(RecordView(call, topic), filter_of(text) if text else None, "record_key" in text)
+        self.view = RecordView(call, topic)
+        self.filter = Filter(text) if text else None
 
     def look(self, record: LogRecord) -> tuple[Decoded, Decoded] | None:
-        view = self.view
-        if self.matches is None:
-            return view.key_and_value(record)
-        key = view.key_for_a_filter(record) if self.asks_for_keys else None
-        try:
-            if self.matches(view.value_for_a_filter(record), key, record.timestamp):
-                return view.key_and_value(record)
-        except Exception as error:  # noqa: BLE001 - the filter does not fit the record; it is counted
-            self.unclear += 1
-            if self.first_unclear is None:
-                self.first_unclear = f"{record.topic}-{record.partition} offset {record.offset}: {error}"
-        return None
+        """Its key and value; None where the filter leaves it out."""
+        view, wanted = self.view, self.filter
+        if wanted is not None:
+            key = view.key_for_a_filter(record) if wanted.asks_for_keys else None
+            if not wanted.holds(record, view.value_for_a_filter(record), key):
+                return None
+        return view.key_and_value(record)
+
+    @property
+    def unclear(self) -> dict[str, Any]:
+        """How many records the filter said nothing of, and the first of them."""
+        wanted = self.filter
+        return {
+            "unclear": 0 if wanted is None else wanted.unclear,
+            "first_unclear": None if wanted is None else wanted.first_unclear,
+        }
 
 
 @dataclass(slots=True)
@@ -222,7 +218,7 @@ class _Scan:
         self._clock: Clock = call.console.clock
         self._topic = topic
         self._limit = limit
-        self.matching = _Matching.of(call, topic)
+        self.matching = _Matching(call, topic)
         self.view = self.matching.view
         self.progress = _Progress()
         with call.console.client() as client:
@@ -294,8 +290,7 @@ def _scanned(scan: _Scan, limit: int) -> Iterator[bytes]:
             "reason": "limit" if progress.matched >= limit else "end",
             "scanned": progress.scanned,
             "matched": progress.matched,
-            "unclear": scan.matching.unclear,
-            "first_unclear": scan.matching.first_unclear,
+            **scan.matching.unclear,
         }
         yield event("end", end)
     except SuiroError as error:
@@ -305,7 +300,7 @@ def _scanned(scan: _Scan, limit: int) -> Iterator[bytes]:
 def _tail(call: Call) -> Events:
     """Server-sent events: records as they come, so many as a person reads."""
     topic = call.path["topic"]
-    matching = _Matching.of(call, topic)
+    matching = _Matching(call, topic)
     with call.console.client() as client:
         chosen = _partitions(call, client, topic)
         positions = start_offsets(client, topic, chosen, Start(kind="latest"))
@@ -315,7 +310,7 @@ def _tail(call: Call) -> Events:
 def _tailed(call: Call, topic: str, matching: _Matching, positions: dict[int, int]) -> Iterator[bytes]:
     clock = call.console.clock
     at = {(topic, partition): offset for partition, offset in positions.items()}
-    view, is_filtered = matching.view, matching.matches is not None
+    view, is_filtered = matching.view, matching.filter is not None
     behind_max = TAIL_BEHIND_MAX if is_filtered else TAIL_LOOKED_AT
     try:
         yield event("records", {"records": [], "dropped": 0})
