@@ -300,6 +300,17 @@ def test_a_tail_has_what_comes_and_counts_what_it_leaves_out(
     assert "before" not in seen
 
 
+def test_a_tail_counts_the_records_that_its_filter_does_not_fit(
+    api: Api, client: Client, new_topic: NewTopicFixture
+) -> None:
+    topic = new_topic()
+    with api.events(f"/topics/{topic}/tail", filter="n.late > 1") as events:
+        next(events)
+        client.produce({(topic, 0): batch(b'{"n": 1}', b'{"n": 2}')})
+        _, data = next(events)
+    assert (data["records"], data["unclear"], "offset 0" in data["first_unclear"]) == ([], 2, True)
+
+
 def test_files_are_exact_and_run_nothing(api: Api, client: Client, new_topic: NewTopicFixture) -> None:
     topic = new_topic()
     exact = b'{"big": 90071992547409930001, "price": 1.10}'

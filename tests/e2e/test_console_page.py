@@ -363,6 +363,7 @@ def test_a_tail_follows_and_counts_what_it_leaves_out(open_page: Open) -> None:
     page = open_page("#/topics/flights/records")
     page.get_by_role("button", name="Live").click()
     expect(page.locator(".list-foot")).to_contain_text("left out")
+    expect(page.locator(".list-foot")).to_contain_text("the filter says nothing of 3 records")
     # Each record is on the screen for half a second: any that was not there before will do.
     expect(page.get_by_role("link", name=re.compile(r"^5\d{3}$")).first).to_be_visible()
     page.get_by_role("button", name="Live").click()

@@ -244,7 +244,8 @@ class FakeConsole:
                     self.cluster.record(topic, offset + n) | {"timestamp": now_ms()} for n in range(20)
                 ]
                 offset += 20
-                yield _event("records", {"records": records, "dropped": 7})
+                unclear = {"unclear": 3, "first_unclear": f"{topic}-0 offset {offset}: 'late' is no number"}
+                yield _event("records", {"records": records, "dropped": 7} | unclear)
                 await asyncio.sleep(0.25)
 
         return _stream(events())

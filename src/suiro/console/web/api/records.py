@@ -193,7 +193,7 @@ class _Matching:
 
     @property
     def unclear(self) -> dict[str, Any]:
-        """How many records the filter said nothing of, and the first of them."""
+        """How many records the filter said nothing of so far, and the first of them."""
         wanted = self.filter
         return {
             "unclear": 0 if wanted is None else wanted.unclear,
@@ -318,6 +318,7 @@ def _tailed(call: Call, topic: str, matching: _Matching, positions: dict[int, in
             until = clock.monotonic_ms() + STEP_MS + TAIL_WAIT_MS
             last: deque[tuple[LogRecord, tuple[Decoded, Decoded] | None]] = deque(maxlen=TAIL_RECORDS)
             seen = dropped = 0
+            before = matching.unclear
             with (
                 call.console.client() as client
             ):  # lent for a step, so that twenty tails need no more than their turns
@@ -347,9 +348,8 @@ def _tailed(call: Call, topic: str, matching: _Matching, positions: dict[int, in
             # Without a filter, only those that are shown are decoded.
             shown = [view.shown(record, *(found or view.key_and_value(record))) for record, found in last]
             dropped += seen - len(shown)
-            yield (
-                event("records", {"records": shown, "dropped": dropped}) if seen or dropped else KEEP_ALIVE
-            )
+            told = {"records": shown, "dropped": dropped, **matching.unclear}
+            yield event("records", told) if seen or dropped or before != matching.unclear else KEEP_ALIVE
     except SuiroError as error:
         yield event("failed", {"message": str(error)})
 

@@ -169,9 +169,15 @@ function Filter({ filter, live, held, onStop, onAgain }) {
       ${ended?.reason === 'limit' && html`<span class="muted">stopped at the limit</span>`}
       ${ended?.reason === 'cancelled' && html`<span class="muted">cancelled</span>`}
       ${ended?.reason === 'end' && html`<span class="muted">complete</span>`}
-      ${ended?.unclear > 0 && html`<span title=${ended.first_unclear}><${Badge} tone="warn">the filter says nothing of ${plural(ended.unclear, 'record')}<//></span>`}
+      <${Unclear} of=${ended} />
     </span>`}
   </form>`;
+}
+
+/** How many records the filter does not fit. @param {{of: any}} props */
+function Unclear({ of }) {
+  if (!(of?.unclear > 0)) return null;
+  return html`<span title=${of.first_unclear}><${Badge} tone="warn">the filter says nothing of ${plural(of.unclear, 'record')}<//></span>`;
 }
 
 /** @param {{held: any, question: any, onMore: () => void}} props */
@@ -182,6 +188,7 @@ function Foot({ held, question, onMore }) {
       <span class=${`pulse ${held.ended || held.error ? 'off' : ''}`} aria-hidden="true"></span>
       ${held.ended || held.error ? 'Stopped' : html`Following, ${rate(Math.round(held.perSecond))}`}<span class="muted">${shown} shown</span>
       ${held.dropped > 0 && html`<${Badge} tone="warn">${count(held.dropped)} left out: they came faster than the page shows<//>`}
+      <${Unclear} of=${held.unclear} />
     </div>`;
   }
   if (question.filter !== '') return html`<div class="list-foot"><span class="muted">${shown}</span></div>`;

@@ -15,7 +15,7 @@ const RATE_MS = 3_000;
  * @typedef {{topic: string, from: string, partition: string, key: string, value: string, filter: string, live: boolean,
  *   limit: string}} Question
  * @typedef {{records: any[], ranges: Record<string, [any, any]>, atStart: boolean, atEnd: boolean, busy: boolean,
- *   error: string|null, progress: any, ended: any, dropped: number, perSecond: number, failedIn: string}} Held
+ *   error: string|null, progress: any, ended: any, dropped: number, unclear: any, perSecond: number, failedIn: string}} Held
  */
 
 /** Where the table scrolls to after rows came or went. */
@@ -51,7 +51,7 @@ export class Stick {
 /** @type {Held} */
 const NOTHING = {
   records: [], ranges: {}, atStart: false, atEnd: false, busy: true, error: null, progress: null, ended: null, dropped: 0,
-  perSecond: 0, failedIn: '',
+  unclear: null, perSecond: 0, failedIn: '',
 };
 
 /** What was let go counts as not read. @param {'before'|'after'} side @param {Record<string, any>} positions @param {any[]} gone */
@@ -257,7 +257,7 @@ function tail(question, show, now, stick) {
   let stopped = false;
   const close = whileSeen(() => {
     const source = listen(url(['topics', topic, 'tail'], { filter, partition, key, value }), {
-      records: ({ records: found, dropped }) => {
+      records: ({ records: found, dropped, ...unclear }) => {
         const at = performance.now();
         seen = [...seen.filter(([when]) => at - when < RATE_MS), [at, found.length + Number(dropped)]];
         const all = [...now().records, ...found];
@@ -267,6 +267,7 @@ function tail(question, show, now, stick) {
         show({
           records: gone > 0 ? all.slice(gone) : all,
           dropped: now().dropped + Number(dropped),
+          unclear,
           perSecond: counted / Math.max(1, (at - seen[0][0]) / 1_000),
         });
       },
