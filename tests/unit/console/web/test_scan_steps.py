@@ -1,4 +1,4 @@
-"""A search ends within a step of its reader's going, also where there is nothing to show."""
+"""A search ends within a step of its reader's going, also where there is nothing to show; partitions without a leader."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ from suiro.console.web import Masks
 from suiro.console.web.api import records
 from suiro.console.web.api.records import _Scan
 from suiro.console.web.endpoint import Call
+from suiro.errors import DeadlineExceededError, TransientError
 from suiro.foundation.http import Role
 from suiro.protocol.records import control_batch
 
@@ -70,6 +71,55 @@ def test_steps_through_what_has_nothing_to_show() -> None:
     shares = [scan.progress.share for _ in scan.steps()]
     assert len(shares) > 10
     assert shares == sorted(shares)
+
+
+class OneLed:
+    """A topic of two partitions, of which the second has no leader, so that nothing can be asked of it."""
+
+    def metadata(self, topics: Any = None) -> dict[str, TopicInfo]:
+        partitions = tuple(
+            PartitionInfo(partition=number, leader=leader, leader_epoch=0)
+            for number, leader in enumerate((1, -1))
+        )
+        return {"t": TopicInfo(name="t", topic_id=None, internal=False, partitions=partitions)}
+
+    def list_offsets(self, wanted: Mapping[Any, int], **more: Any) -> dict[Any, ListedOffset]:
+        if ("t", 1) in wanted:
+            raise DeadlineExceededError("list offsets: t-1 has no leader")
+        return {place: ListedOffset(offset=0, timestamp=-1, leader_epoch=-1) for place in wanted}
+
+
+def asking(**query: str) -> Call:
+    @contextmanager
+    def client() -> Iterator[Any]:
+        yield OneLed()
+
+    console = SimpleNamespace(
+        client=client, clock=ManualClock(), settings=SimpleNamespace(registry=None, masks=Masks())
+    )
+    return Call(
+        console=console,  # type: ignore[arg-type]
+        path={"topic": "t"},
+        query=query,
+        body=None,
+        user=None,
+        role=Role.ADMIN,
+        gone=threading.Event(),
+    )
+
+
+def test_a_partition_without_a_leader_hides_no_record_of_the_others() -> None:
+    """Pages and tails of the whole topic failed after 20 s, until it had a leader again."""
+    assert records._page(asking()).ranges == {0: (0, 0)}
+    assert records._page(asking(positions="0:0,1:5")).ranges == {0: (0, 0)}
+    assert next(iter(records._tail(asking()).parts)) is not None  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("endpoint", [records._scan, records._export])
+def test_what_reads_all_records_says_at_once_that_it_cannot(endpoint: Any) -> None:
+    """A file without some partitions must not look whole."""
+    with pytest.raises(TransientError, match="1 of 2 partitions of t have no leader"):
+        endpoint(asking())
 
 
 def test_a_file_has_all_records_where_nobody_said_how_many(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -11,7 +11,7 @@ from typing import Any, Literal
 
 import msgspec
 
-from suiro.client import Client
+from suiro.client import Client, TopicInfo
 from suiro.clock import Clock
 from suiro.console.formats import Decoded, Filter, encoder
 from suiro.console.pages import read_page
@@ -29,7 +29,7 @@ from suiro.console.topics import ranges_of, require_partition, topic_info
 from suiro.console.web.endpoint import Body, Call, Download, Endpoint, Events, NotFoundError, number_of
 from suiro.console.web.events import KEEP_ALIVE, event
 from suiro.console.web.record_json import RecordJson, RecordView
-from suiro.errors import SuiroError, UsageError
+from suiro.errors import SuiroError, TransientError, UsageError
 from suiro.foundation.http import Role
 
 PAGE_RECORDS = 100
@@ -82,7 +82,8 @@ def _page(call: Call) -> RecordsPage:
     view = RecordView(call, topic)
     limit = call.number("limit", PAGE_RECORDS, most=PAGE_RECORDS_MAX) or 1
     with call.console.client() as client:
-        chosen = _partitions(call, client, topic)
+        info = topic_info(client, topic)
+        chosen = _partitions(call, info)
         if len(chosen) > PAGE_PARTITIONS_MAX:
             raise UsageError(
                 f"topic {topic!r} has {len(chosen)} partitions, more than are shown together; give partition=N"
@@ -90,7 +91,9 @@ def _page(call: Call) -> RecordsPage:
         ranges = _ranges(client, topic, chosen)
         direction = _direction(call)
         if "positions" in call.query:
-            positions = _positions(call.query["positions"], chosen)
+            known = chosen if "partition" in call.query else range(len(info.partitions))
+            said = _positions(call.query["positions"], known)
+            positions = {partition: at for partition, at in said.items() if partition in chosen}
         else:
             start = parse_start(call.query.get("from", "latest"))
             if start.kind == "last":  # the newest of all partitions together
@@ -116,13 +119,20 @@ def _direction(call: Call) -> Literal["forward", "backward"]:
     return "forward" if said == "forward" else "backward"
 
 
-def _partitions(call: Call, client: Client, topic: str) -> list[int]:
-    count = len(topic_info(client, topic).partitions)
+def _partitions(call: Call, info: TopicInfo, *, whole: bool = False) -> list[int]:
+    """The partition that is asked for, or all that have a leader. `whole`: raises `TransientError` where one has none."""
     wanted = call.number("partition")
-    if wanted is None:
-        return list(range(count))
-    require_partition(topic, wanted, count)
-    return [wanted]
+    if wanted is not None:
+        require_partition(info.name, wanted, len(info.partitions))
+        return [wanted]
+    led = [one.partition for one in info.partitions if one.leader >= 0]
+    without = len(info.partitions) - len(led)
+    if whole and without:
+        raise TransientError(
+            f"{without} of {len(info.partitions)} partitions of {info.name} have no leader, so their records cannot be "
+            "read now; try again, or give partition=N"
+        )
+    return led
 
 
 def _ranges(client: Client, topic: str, partitions: Sequence[int]) -> dict[int, tuple[int, int]]:
@@ -130,7 +140,7 @@ def _ranges(client: Client, topic: str, partitions: Sequence[int]) -> dict[int, 
     return {partition: found[topic, partition] for partition in partitions}
 
 
-def _positions(text: str, known: list[int]) -> dict[int, int]:
+def _positions(text: str, known: Sequence[int]) -> dict[int, int]:
     """`0:12,1:40`"""
     found = {}
     for part in text.split(","):
@@ -222,7 +232,7 @@ class _Scan:
         self.view = self.matching.view
         self.progress = _Progress()
         with call.console.client() as client:
-            chosen = _partitions(call, client, topic)
+            chosen = _partitions(call, topic_info(client, topic), whole=True)
             start = parse_start(call.query.get("from", "earliest"))
             self._starts = start_offsets(client, topic, chosen, start)
             ends = start_offsets(client, topic, chosen, Start(kind="latest"))
@@ -302,7 +312,7 @@ def _tail(call: Call) -> Events:
     topic = call.path["topic"]
     matching = _Matching(call, topic)
     with call.console.client() as client:
-        chosen = _partitions(call, client, topic)
+        chosen = _partitions(call, topic_info(client, topic))
         positions = start_offsets(client, topic, chosen, Start(kind="latest"))
     return Events(parts=_tailed(call, topic, matching, positions))
 
