@@ -12,21 +12,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from suiro.extras import require
+from suiro.extras import on_first_use
 
 if TYPE_CHECKING:
     from suiro.demo.story import DemoOptions, run
 
 __all__ = ["DemoOptions", "run"]
 
-
-def __getattr__(name: str) -> Any:
-    """Imports the story when it is asked for: Spark's workers import the pipeline only."""
-    if name not in __all__:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    require("demo")
-    from suiro.demo import story
-
-    return getattr(story, name)
+# Spark's workers import the pipeline only.
+__getattr__ = on_first_use(__name__, {"story": "DemoOptions run"}, extras="demo")
