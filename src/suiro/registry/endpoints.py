@@ -54,6 +54,13 @@ class Call:
     def flag(self, *names: str) -> bool:
         return self.text(*names).lower() == "true"
 
+    def deleted_or_not(self) -> dict[str, bool]:
+        """Which versions a list has: also, or only, those that are soft-deleted."""
+        return {
+            "deleted": self.flag("deleted"),
+            "deleted_only": self.flag("deletedOnly", "deleted_only"),
+        }
+
     def asked(self, name: str) -> bool | None:
         return self.flag(name) if self.query.get(name) else None
 
@@ -66,6 +73,12 @@ class Call:
 
     def subject(self) -> str:
         return self.qualify(self.path["subject"])
+
+    def aliased(self, state: State) -> str:
+        """The subject of the path, or the one that it stands for (`alias` of its configuration)."""
+        subject = self.subject()
+        alias = state.configs.get(subject, {}).get("alias")
+        return normal(alias) if alias else subject
 
     def qualify(self, name: str) -> str:
         if self.context == DEFAULT_CONTEXT or name.startswith(":"):
@@ -102,14 +115,29 @@ Endpoint = Callable[[Storage, Call], Any]
 T = TypeVar("T")
 
 
+def _from_state(storage: Storage, decide: Callable[[State], T]) -> T:
+    with storage.state() as state:
+        return decide(state)
+
+
 def _decided(storage: Storage, call: Call, decide: Callable[[State], T]) -> T:
     """From the state as it is, which is not held while something is parsed or compared."""
+    return call.work.run(lambda: _from_state(storage, decide))
 
-    def ask() -> T:
-        with storage.state() as state:
-            return decide(state)
 
-    return call.work.run(ask)
+def _reading(decide: Callable[[State, Call], Any]) -> Endpoint:
+    """An endpoint that answers from the state as it is, and parses nothing."""
+    return lambda storage, call: _from_state(storage, lambda state: decide(state, call))
+
+
+def _computing(decide: Callable[[State, Call], Any]) -> Endpoint:
+    """An endpoint that answers from the state as it is, and may parse a schema for another form of it."""
+    return lambda storage, call: _decided(storage, call, lambda state: decide(state, call))
+
+
+def _writing(decide: Callable[[State, Call], Decision[Any]]) -> Endpoint:
+    """An endpoint that writes what `decide` says, once everything in the log is read."""
+    return lambda storage, call: storage.write(lambda state: decide(state, call))
 
 
 def _written(storage: Storage, call: Call, decide: Callable[[State], Decision[T]]) -> T:
@@ -124,60 +152,38 @@ def _written(storage: Storage, call: Call, decide: Callable[[State], Decision[T]
     return call.work.run(lambda: storage.write(decide))
 
 
-def _aliased(state: State, subject: str) -> str:
-    """A subject may stand for another (`alias` of its configuration)."""
-    alias = state.configs.get(subject, {}).get("alias")
-    return normal(alias) if alias else subject
-
-
 # -- subjects --------------------------------------------------------------------------------------------
 
 
-def _subjects(storage: Storage, call: Call) -> Any:
-    with storage.state() as state:
-        found = queries.list_subjects(
-            state,
-            call.prefix(),
-            deleted=call.flag("deleted"),
-            deleted_only=call.flag("deletedOnly", "deleted_only"),
-        )
-    return call.paged(found)
+@_reading
+def _subjects(state: State, call: Call) -> Any:
+    return call.paged(queries.list_subjects(state, call.prefix(), **call.deleted_or_not()))
 
 
 def _look_up(storage: Storage, call: Call) -> Any:
     request = Request.from_json(call.object())
-    deleted = call.flag("deleted")
+    normalize, deleted = call.asked("normalize"), call.flag("deleted")
 
     def decide(state: State) -> dict[str, Any]:
-        subject = _aliased(state, call.subject())
+        subject = call.aliased(state)
         if not state.versions(subject, deleted=deleted):
             raise subject_not_found(subject)
-        found = look_up(
-            state, subject, request, normalize=call.asked("normalize"), deleted=deleted, work=call.work
-        )
+        found = look_up(state, subject, request, normalize=normalize, deleted=deleted, work=call.work)
         if found is None:
             raise schema_not_found()
-        return queries.version_json(state, found, form=call.text("format"), work=call.work)
+        return _shown(state, call, found)
 
     return _decided(storage, call, decide)
 
 
-def _delete_subject(storage: Storage, call: Call) -> Any:
-    permanent = call.flag("permanent")
-    return storage.write(
-        lambda state: deletion.delete_subject(state, _aliased(state, call.subject()), permanent=permanent)
-    )
+@_writing
+def _delete_subject(state: State, call: Call) -> Any:
+    return deletion.delete_subject(state, call.aliased(state), permanent=call.flag("permanent"))
 
 
-def _versions(storage: Storage, call: Call) -> Any:
-    with storage.state() as state:
-        found = queries.list_versions(
-            state,
-            _aliased(state, call.subject()),
-            deleted=call.flag("deleted"),
-            deleted_only=call.flag("deletedOnly", "deleted_only"),
-        )
-    return call.paged(found)
+@_reading
+def _versions(state: State, call: Call) -> Any:
+    return call.paged(queries.list_versions(state, call.aliased(state), **call.deleted_or_not()))
 
 
 def _register(storage: Storage, call: Call) -> Any:
@@ -185,70 +191,61 @@ def _register(storage: Storage, call: Call) -> Any:
     normalize = call.asked("normalize")
 
     def decide(state: State) -> Decision[Registered]:
-        subject = _aliased(state, call.subject())
-        return register(state, subject, request, normalize=normalize, work=call.work)
+        return register(state, call.aliased(state), request, normalize=normalize, work=call.work)
 
     made = _written(storage, call, decide)
     return {"id": made.id, "version": made.version, "guid": made.guid}
 
 
-def _version(storage: Storage, call: Call) -> Any:
+def _shown(state: State, call: Call, found: StoredSchema) -> dict[str, Any]:
+    return queries.version_json(state, found, form=call.text("format"), work=call.work)
+
+
+@_computing
+def _version(state: State, call: Call) -> Any:
     version = parse_version(call.path["version"])
-
-    def decide(state: State) -> dict[str, Any]:
-        subject = _aliased(state, call.subject())
-        found = queries.version_of(state, subject, version, deleted=call.flag("deleted"))
-        return queries.version_json(state, found, form=call.text("format"), work=call.work)
-
-    return _decided(storage, call, decide)
+    found = queries.version_of(state, call.aliased(state), version, deleted=call.flag("deleted"))
+    return _shown(state, call, found)
 
 
 def _version_text(storage: Storage, call: Call) -> Any:
     return PlainText(_version(storage, call)["schema"])
 
 
-def _referenced_by(storage: Storage, call: Call) -> Any:
+@_reading
+def _referenced_by(state: State, call: Call) -> Any:
     version = parse_version(call.path["version"])
-    with storage.state() as state:
-        return call.paged(queries.referenced_by(state, _aliased(state, call.subject()), version))
+    return call.paged(queries.referenced_by(state, call.aliased(state), version))
 
 
 def _delete_version(storage: Storage, call: Call) -> Any:
     version, permanent = parse_version(call.path["version"]), call.flag("permanent")
     return storage.write(
-        lambda state: deletion.delete_version(
-            state, _aliased(state, call.subject()), version, permanent=permanent
-        )
+        lambda state: deletion.delete_version(state, call.aliased(state), version, permanent=permanent)
     )
 
 
-def _latest_with_metadata(storage: Storage, call: Call) -> Any:
+@_computing
+def _latest_with_metadata(state: State, call: Call) -> Any:
     keys, values = call.query.get("key", ()), call.query.get("value", ())
     if len(keys) != len(values):
         raise unprocessable(f"{len(keys)} parameters 'key', {len(values)} 'value': each key has one value")
-
-    def decide(state: State) -> dict[str, Any]:
-        subject = _aliased(state, call.subject())
-        properties = dict(zip(keys, values, strict=True))
-        found = queries.latest_with_metadata(state, subject, properties, deleted=call.flag("deleted"))
-        return queries.version_json(state, found, form=call.text("format"), work=call.work)
-
-    return _decided(storage, call, decide)
+    properties = dict(zip(keys, values, strict=True))
+    subject = call.aliased(state)
+    return _shown(
+        state, call, queries.latest_with_metadata(state, subject, properties, deleted=call.flag("deleted"))
+    )
 
 
 # -- schemas ---------------------------------------------------------------------------------------------
 
 
-def _schemas(storage: Storage, call: Call) -> Any:
-    with storage.state() as state:
-        found = queries.list_schemas(
-            state,
-            call.prefix(),
-            deleted=call.flag("deleted"),
-            deleted_only=call.flag("deletedOnly", "deleted_only"),
-            latest_only=call.flag("latestOnly"),
-        )
-        return [queries.version_json(state, one, form="", work=call.work) for one in call.paged(found)]
+@_reading
+def _schemas(state: State, call: Call) -> Any:
+    found = queries.list_schemas(
+        state, call.prefix(), **call.deleted_or_not(), latest_only=call.flag("latestOnly")
+    )
+    return [queries.version_json(state, one, form="", work=call.work) for one in call.paged(found)]
 
 
 def _types(storage: Storage, call: Call) -> Any:
@@ -262,18 +259,15 @@ def _schema_id(call: Call) -> int:
     return found
 
 
-def _by_id(storage: Storage, call: Call) -> Any:
-    return _decided(
-        storage,
-        call,
-        lambda state: queries.by_id(
-            state,
-            _schema_id(call),
-            call.subject_asked(),
-            form=call.text("format"),
-            max_id=call.flag("fetchMaxId"),
-            work=call.work,
-        ),
+@_computing
+def _by_id(state: State, call: Call) -> Any:
+    return queries.by_id(
+        state,
+        _schema_id(call),
+        call.subject_asked(),
+        form=call.text("format"),
+        max_id=call.flag("fetchMaxId"),
+        work=call.work,
     )
 
 
@@ -281,37 +275,36 @@ def _text_by_id(storage: Storage, call: Call) -> Any:
     return PlainText(_by_id(storage, call)["schema"])
 
 
-def _subjects_by_id(storage: Storage, call: Call) -> Any:
-    return call.paged(list(dict.fromkeys(one["subject"] for one in _places(storage, call))))
+@_reading
+def _subjects_by_id(state: State, call: Call) -> Any:
+    return call.paged(list(dict.fromkeys(one.subject for one in _places(state, call))))
 
 
-def _versions_by_id(storage: Storage, call: Call) -> Any:
-    return call.paged(_places(storage, call))
+@_reading
+def _versions_by_id(state: State, call: Call) -> Any:
+    return [
+        {"subject": one.subject, "version": one.version} for one in call.paged(_places(state, call))
+    ]
 
 
-def _places(storage: Storage, call: Call) -> list[dict[str, Any]]:
+def _places(state: State, call: Call) -> list[StoredSchema]:
     asked, deleted = call.subject_asked(), call.flag("deleted")
-    with storage.state() as state:
-        found = queries.with_id(state, _schema_id(call), asked)
     bare = asked is None or not QualifiedSubject.parse(asked).subject
     return [
-        {"subject": one.subject, "version": one.version}
-        for one in found
+        one
+        for one in queries.with_id(state, _schema_id(call), asked)
         if (deleted or not one.deleted) and (bare or one.subject == asked)
     ]
 
 
-def _by_guid(storage: Storage, call: Call) -> Any:
-    return _decided(
-        storage,
-        call,
-        lambda state: queries.by_guid(state, call.path["guid"], form=call.text("format"), work=call.work),
-    )
+@_computing
+def _by_guid(state: State, call: Call) -> Any:
+    return queries.by_guid(state, call.path["guid"], form=call.text("format"), work=call.work)
 
 
-def _ids_by_guid(storage: Storage, call: Call) -> Any:
-    with storage.state() as state:
-        found = {(one.context, one.id) for one in state.with_guid(call.path["guid"])}
+@_reading
+def _ids_by_guid(state: State, call: Call) -> Any:
+    found = {(one.context, one.id) for one in state.with_guid(call.path["guid"])}
     if not found:
         raise schema_not_found(call.path["guid"])
     return [{"context": context, "id": schema_id} for context, schema_id in sorted(found)]
@@ -321,47 +314,38 @@ def _ids_by_guid(storage: Storage, call: Call) -> Any:
 
 
 def _compatible_with_version(storage: Storage, call: Call) -> Any:
-    version = parse_version(call.path["version"])
-
-    def against(state: State, subject: str) -> list[StoredSchema]:
-        found = queries.version_or_none(state, subject, version, deleted=False)
-        if found is None and version != queries.LATEST:
-            raise version_not_found(version)  # also where there is no such subject
-        return [found] if found is not None else []
-
-    return _verdict(storage, call, against)
+    return _verdict(storage, call, parse_version(call.path["version"]))
 
 
 def _compatible_with_all(storage: Storage, call: Call) -> Any:
-    return _verdict(storage, call, lambda state, subject: None)
+    return _verdict(storage, call, None)
 
 
-def _verdict(
-    storage: Storage, call: Call, against: Callable[[State, str], Sequence[StoredSchema] | None]
-) -> dict[str, Any]:
-    """With `verbose`, a schema that is invalid is an incompatible one, for the reason that is returned."""
-    request = Request.from_json(call.object())
+def _verdict(storage: Storage, call: Call, version: int | None) -> dict[str, Any]:
+    """Against this version, or (None) those that the subject's level asks for. With `verbose`, a schema that is invalid
+    is an incompatible one, for the reason that is returned."""
+    request, normalize = Request.from_json(call.object()), call.asked("normalize")
+    verbose = call.flag("verbose")
 
     def decide(state: State) -> list[str]:
-        subject = _aliased(state, call.subject())
-        held_against = against(state, subject)
+        subject, against = call.aliased(state), None
+        if version is not None:
+            found = queries.version_or_none(state, subject, version, deleted=False)
+            if found is None and version != queries.LATEST:
+                raise version_not_found(version)  # also where there is no such subject
+            against = [found] if found is not None else []
         try:
             return compatible(
-                state,
-                subject,
-                request,
-                against=held_against,
-                normalize=call.asked("normalize"),
-                work=call.work,
+                state, subject, request, against=against, normalize=normalize, work=call.work
             )
         except ApiError as error:
-            if error.code != INVALID_SCHEMA or not call.flag("verbose"):
+            if error.code != INVALID_SCHEMA or not verbose:
                 raise
             return [error.message]
 
     messages = _decided(storage, call, decide)
     answer: dict[str, Any] = {"is_compatible": not messages}
-    if call.flag("verbose"):
+    if verbose:
         answer["messages"] = messages
     return answer
 
@@ -369,10 +353,11 @@ def _verdict(
 # -- settings --------------------------------------------------------------------------------------------
 
 
-def _config(storage: Storage, call: Call) -> Any:
-    with storage.state() as state:
-        found = settings.config_of(state, call.scope(), default_to_global=call.flag("defaultToGlobal"))
-        return {name: value for name, value in found.items() if name != "subject"}
+@_reading
+def _config(state: State, call: Call) -> Any:
+    return _without_subject(
+        settings.config_of(state, call.scope(), default_to_global=call.flag("defaultToGlobal"))
+    )
 
 
 def _update_config(storage: Storage, call: Call) -> Any:
@@ -381,14 +366,16 @@ def _update_config(storage: Storage, call: Call) -> Any:
 
 
 def _delete_config(storage: Storage, call: Call) -> Any:
-    answer = storage.write(lambda state: settings.delete_config(state, call.scope()))
-    return {name: value for name, value in answer.items() if name != "subject"}
+    return _without_subject(storage.write(lambda state: settings.delete_config(state, call.scope())))
 
 
-def _mode(storage: Storage, call: Call) -> Any:
-    with storage.state() as state:
-        found = settings.mode_of(state, call.scope(), default_to_global=call.flag("defaultToGlobal"))
-    return {"mode": found}
+def _without_subject(config: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in config.items() if name != "subject"}
+
+
+@_reading
+def _mode(state: State, call: Call) -> Any:
+    return {"mode": settings.mode_of(state, call.scope(), default_to_global=call.flag("defaultToGlobal"))}
 
 
 def _update_mode(storage: Storage, call: Call) -> Any:
@@ -396,27 +383,28 @@ def _update_mode(storage: Storage, call: Call) -> Any:
     return storage.write(lambda state: settings.update_mode(state, call.scope(), body, force=force))
 
 
-def _delete_mode(storage: Storage, call: Call) -> Any:
-    return storage.write(lambda state: settings.delete_mode(state, call.scope()))
+@_writing
+def _delete_mode(state: State, call: Call) -> Any:
+    return settings.delete_mode(state, call.scope())
 
 
-def _contexts(storage: Storage, call: Call) -> Any:
-    with storage.state() as state:
-        return call.paged(sorted(state.contexts))
+@_reading
+def _contexts(state: State, call: Call) -> Any:
+    return call.paged(sorted(state.contexts))
 
 
 # -- associations, and the rest --------------------------------------------------------------------------
 
 
-def _associations(storage: Storage, call: Call) -> Any:
-    with storage.state() as state:
-        found = associations.find(
-            state,
-            call.path["name"],
-            call.path["namespace"],
-            call.text("resourceType") or None,
-            call.query.get("associationType", ()),
-        )
+@_reading
+def _associations(state: State, call: Call) -> Any:
+    found = associations.find(
+        state,
+        call.path["name"],
+        call.path["namespace"],
+        call.text("resourceType") or None,
+        call.query.get("associationType", ()),
+    )
     return call.paged(found)
 
 
@@ -442,15 +430,14 @@ def _replace_associations(storage: Storage, call: Call) -> Any:
     return _create_associations(storage, call, replace=True)
 
 
-def _delete_associations(storage: Storage, call: Call) -> Any:
-    return storage.write(
-        lambda state: associations.delete(
-            state,
-            call.path["resource"],
-            call.text("resourceType") or None,
-            call.query.get("associationType", ()),
-            cascade=call.flag("cascadeLifecycle"),
-        )
+@_writing
+def _delete_associations(state: State, call: Call) -> Any:
+    return associations.delete(
+        state,
+        call.path["resource"],
+        call.text("resourceType") or None,
+        call.query.get("associationType", ()),
+        cascade=call.flag("cascadeLifecycle"),
     )
 
 
