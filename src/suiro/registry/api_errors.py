@@ -16,7 +16,7 @@ _MODES = "READWRITE, READONLY, READONLY_OVERRIDE, IMPORT"
 
 
 class ApiError(UsageError):
-    """An answer with an HTTP status of 400 and more. `code` begins with the status."""
+    """A response with an HTTP status of 400 or more. `code` begins with the status."""
 
     def __init__(self, status: int, code: int, message: str) -> None:
         super().__init__(status, code, message)

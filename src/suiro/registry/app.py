@@ -36,14 +36,17 @@ _TYPES = (CONTENT_TYPE, "application/vnd.schemaregistry+json", "application/json
 _REQUEST_TYPES = (*_TYPES, "application/octet-stream")
 _ACCEPTED = (*_TYPES, "application/*", "*/*")
 MAX_BODY_BYTES = 16 * 1024 * 1024
-CLIENT_CLOSED_REQUEST = 499  # nobody gets it
+# No client gets it.
+CLIENT_CLOSED_REQUEST = 499
 READING_THREADS = 16
-WRITING_THREADS = 16  # of their own: while the log is away they all wait, and reading goes on
-WORKING_THREADS = 8  # of those that parse and compare: reading goes on beside them
+# Writers wait while the log is away, and those that parse take long. Each has threads of its own, so that reading goes
+# on.
+WRITING_THREADS = 16
+WORKING_THREADS = 8
 MAX_AT_WORK = 3
-"""Parse or compare at the same time, in one process: more of them would only take turns, and hold the others up."""
+"""The number of requests of a process that parse or compare at the same time. More would only slow each other down."""
 WORK_TIMEOUT_MS = 30_000
-"""Of what one request lets be parsed and compared, with the waiting for its turn."""
+"""The time in which one request may parse and compare, including the wait for its turn."""
 TURN_POLL_S = 0.1
 REFRESH_TIMEOUT_MS = 3_000
 
@@ -55,7 +58,7 @@ class _ClientDisconnected(Exception):
 
 
 class RegistryApp:
-    """`loopback_only`: it must be called by a name of this machine (`suiro.foundation.http.origins`)."""
+    """`loopback_only`: requests must use a name of this machine (`suiro.foundation.http.origins`)."""
 
     def __init__(
         self,
@@ -67,7 +70,7 @@ class RegistryApp:
     ) -> None:
         self._storage = storage
         self._clock = clock or SystemClock()
-        # A body without a type is taken, as Confluent's registry takes it; that of a page has an Origin.
+        # A body without a type is accepted, as in Confluent's registry. A web page sends an Origin with it.
         origins = Origins(
             loopback_only=loopback_only,
             instead="name users with --auth-file",
@@ -113,7 +116,7 @@ class RegistryApp:
         except _ClientDisconnected:
             return Response(status_code=CLIENT_CLOSED_REQUEST)
         finally:
-            disconnected.set()  # also where this task is cancelled, because the server stops
+            disconnected.set()  # also if the server stops and cancels this task
             watch.cancel()
         if result is None:
             return Response(status_code=204)
@@ -168,7 +171,7 @@ class RegistryApp:
             except ApiError as error:
                 if error.status != 404 or endpoint in WRITING:
                     raise
-                # Another registry may just have written what is asked for: look at the log's end, then again.
+                # Another registry may have just written it: read the log to its end, then look again.
                 self._storage.catch_up(REFRESH_TIMEOUT_MS)
                 return endpoint(self._storage, call)
         except RefusedError as error:
@@ -202,7 +205,7 @@ def _route(parts: list[str]) -> tuple[dict[str, Endpoint], dict[str, str]]:
 
 
 def _context(name: str) -> str:
-    """`:.sandbox:`, `.sandbox` or `sandbox`."""
+    """The context of a path: `:.sandbox:`, `.sandbox` or `sandbox`."""
     name = name.strip(":")
     return name if name.startswith(".") else f".{name}"
 
@@ -212,7 +215,8 @@ async def _body(request: Request) -> Any:
     if not data:
         return None
     try:
-        body = json.loads(data.decode("utf-8-sig"))  # of bytes, `json` takes half of a surrogate pair
+        # Given bytes, `json` accepts half of a surrogate pair.
+        body = json.loads(data.decode("utf-8-sig"))
         if b"\\u" in data:
             compact_json(body).encode()
     except UnicodeEncodeError:
@@ -225,7 +229,7 @@ async def _body(request: Request) -> Any:
 
 
 def _answer_type(request: Request) -> str:
-    """The first one the client takes. Raises `ApiError` 406."""
+    """Returns the first media type that the client accepts. Raises `ApiError` 406."""
     accept = request.headers.get("accept", "*/*")
     for one in accept.split(","):
         name = one.partition(";")[0].strip().lower()

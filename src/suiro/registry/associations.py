@@ -60,8 +60,7 @@ def check(body: Mapping[str, Any]) -> None:
 
 
 def create(state: State, body: Mapping[str, Any], *, replace: bool = False) -> Decision[dict[str, Any]]:
-    """The subjects' schemas, if the request has any, are registered before this. With `replace`, those of the same
-    type are changed."""
+    """The caller has registered the schemas of the request. `replace` changes associations of the same type."""
     resource_type = body.get("resourceType") or DEFAULT_TYPE
     resource = {
         "resourceName": body["resourceName"],
@@ -107,12 +106,12 @@ def create(state: State, body: Mapping[str, Any], *, replace: bool = False) -> D
 
 
 def _same(made: Mapping[str, Any], old: Mapping[str, Any]) -> bool:
-    """`old` may have members that this registry does not know."""
+    """Whether `old` has the members of `made`. It may have others that this registry does not know."""
     return all(old.get(name) == value for name, value in made.items())
 
 
 def _guid(association: Mapping[str, Any]) -> str:
-    """The same for the same association, so that a repeated request writes the same."""
+    """Returns the same GUID for the same association, so that a repeated request writes the same record."""
     names = ("resourceId", "resourceType", "associationType", "subject")
     return str(uuid.UUID(guid_of(content_hash("\n".join(str(association[name]) for name in names)))))
 

@@ -1,4 +1,4 @@
-"""`AsyncRegistryClient`: a `RegistryClient`, with its pool, cache and repeated reads, for programs on asyncio."""
+"""`AsyncRegistryClient`: a `RegistryClient`, with its pool, cache and retries, for programs on asyncio."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ class AsyncRegistryClient(InThreads):
         self._client = client
 
     async def register(self, subject: str, schema: Schema, *, normalize: bool = False) -> int:
-        """As `RegistryClient.register`; so are all."""
+        """Like `RegistryClient.register`; the other methods are alike."""
         return await self._call(self._client.register, subject, schema, normalize=normalize)
 
     async def lookup(self, subject: str, schema: Schema, *, normalize: bool = False) -> RegisteredSchema:

@@ -38,7 +38,7 @@ DEFAULT_CACHE_SIZE = 10_000
 FIRST_PAUSE_S = 0.05
 LONGEST_PAUSE_S = 2.0
 ANSWER_BYTES_MAX = 32 * 1024 * 1024
-"""Of one answer, unpacked: who names a registry does not have to trust it with his memory."""
+"""The largest response, uncompressed. A registry cannot use up the memory of its clients."""
 _CLOCK = SystemClock()
 
 _INCOMPATIBLE = 409
@@ -85,7 +85,7 @@ class RegistryClient:
                     f"registry {base}: the certificates in {ca} cannot be used: {error}"
                 ) from None
         elif not any(base.startswith("https:") for base in self._urls):
-            # One that trusts nobody: to read all authorities' certificates takes as long as a few calls.
+            # A context that trusts nobody: reading the system's certificates takes as long as a few requests.
             verify = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
         if certificate is not None:
             context = verify if isinstance(verify, ssl.SSLContext) else ssl.create_default_context()
@@ -127,7 +127,7 @@ class RegistryClient:
         try:
             answer = self._call("POST", f"subjects/{_part(subject)}{_normalize(normalize)}", schema.to_json())
         except SchemaNotFoundError:
-            self._ids.forget((subject, schema, normalize))  # it was deleted; `register` is to ask again
+            self._ids.forget((subject, schema, normalize))  # it was deleted, so `register` must ask again
             raise
         return _registered(answer)
 
@@ -175,7 +175,7 @@ class RegistryClient:
         try:
             answer = self._call("POST", path, schema.to_json())
         except SchemaNotFoundError:
-            return []  # the subject's first schema
+            return []  # it is the first schema of the subject
         if answer["is_compatible"]:
             return []
         return list(answer.get("messages") or ("the registry gives no reason",))
@@ -267,7 +267,7 @@ def _permanent(asked: bool) -> str:
 def _split_userinfo(url: str) -> tuple[str, tuple[str, str] | None]:
     try:
         parts = urlsplit(url)
-        (parts.hostname or "").encode("idna")  # or no host can have this name
+        (parts.hostname or "").encode("idna")  # raises if no host can have this name
     except ValueError:
         parts = urlsplit("")
     if parts.scheme not in ("http", "https") or not parts.hostname:
@@ -281,7 +281,7 @@ def _split_userinfo(url: str) -> tuple[str, tuple[str, str] | None]:
 
 
 class _Cache(Generic[K, V]):
-    """The least recently used goes first. Two threads that miss at once both ask; either answer is right."""
+    """Drops the least recently used entry first. Two threads that miss a key both ask; either answer is right."""
 
     def __init__(self, size: int) -> None:
         self._size = size

@@ -1,4 +1,4 @@
-"""The seven compatibility levels: the versions with which a new schema is compared, and the direction.
+"""The seven compatibility levels: which versions a new schema is compared with, and in which direction.
 
 | level | compared with | must be readable |
 |---|---|---|
@@ -24,15 +24,16 @@ from suiro.registry.subjects import qualify_reference
 from suiro.registry.work import Work
 
 MAX_IMPORTS = 2_000
-"""Schemas that one schema needs, over all its references' references."""
+"""The number of schemas that one schema may refer to, directly or not."""
 MAX_IMPORT_CHARS = 16 << 20
 MAX_MESSAGES = 200
-"""Differences that one version is answered with."""
+"""The number of differences that a response names for one version."""
 COMPARED_AT_ONCE = 50
 
 
 def imports_of(state: State, references: Sequence[dict[str, Any]], parent: str) -> tuple[Import, ...]:
-    """What is referred to, and what that refers to, each before whoever needs it. Raises `ApiError` 42201."""
+    """Returns the schemas that are referred to, directly or not, each before those that need it. Raises `ApiError`
+    42201."""
     found: dict[str, Import] = {}
     visited: set[tuple[str, int]] = set()
     chars = 0
@@ -40,7 +41,7 @@ def imports_of(state: State, references: Sequence[dict[str, Any]], parent: str) 
     def visit(one: dict[str, Any], parent: str, above: frozenset[tuple[str, int]]) -> None:
         nonlocal chars
         subject, version = qualify_reference(one["subject"], parent), one["version"]
-        if version == -1 and state.versions(subject):  # the latest, in a log that Confluent's registry wrote
+        if version == -1 and state.versions(subject):  # Confluent's registry writes -1 for the latest
             version = state.versions(subject)[-1].version
         place = subject, version
         schema = state.subjects.get(subject, {}).get(version)
@@ -93,7 +94,7 @@ def parse_for(
 
 
 def parse_stored(state: State, schema: StoredSchema, work: Work) -> Parsed:
-    """Raises `ApiError` 42201 where what is registered cannot be understood any more."""
+    """Raises `ApiError` 42201 if the registered schema cannot be parsed any more."""
     imports = imports_of(state, schema.references, schema.subject)
     try:
         return work.parse(schema.type, schema.text, imports, strict=False)
@@ -103,7 +104,7 @@ def parse_stored(state: State, schema: StoredSchema, work: Work) -> Parsed:
 
 
 def previous_versions(state: State, subject: str, metadata: dict[str, Any] | None) -> list[StoredSchema]:
-    """Those that count, oldest first."""
+    """The versions that a new schema is compared with, oldest first."""
     versions = state.versions(subject)
     group = config_in_scope(state, subject).get("compatibilityGroup")
     if not group:
@@ -118,8 +119,8 @@ def _property(metadata: dict[str, Any] | None, name: str) -> str | None:
 
 
 def check(state: State, level: str, new: Parsed, previous: Sequence[StoredSchema], work: Work) -> list[str]:
-    """Why the new schema breaks the level; empty: it does not. `previous` is oldest first. Raises `ApiError` 42201
-    where that is not known."""
+    """Returns why the new schema breaks the level; empty if it does not. `previous` is oldest first. Raises `ApiError`
+    42201 if this cannot be decided."""
     if level == "NONE" or not previous:
         return []
     against = list(reversed(previous)) if level.endswith("_TRANSITIVE") else [previous[-1]]

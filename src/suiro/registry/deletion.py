@@ -24,7 +24,7 @@ from suiro.registry.storage import Change, Decision
 
 
 def delete_subject(state: State, subject: str, *, permanent: bool) -> Decision[list[int]]:
-    """Answers the versions deleted."""
+    """The result is the numbers of the deleted versions."""
     refuse_read_only(state, subject)
     live, all_versions = state.versions(subject), state.versions(subject, deleted=True)
     if not all_versions:
@@ -48,7 +48,7 @@ def delete_subject(state: State, subject: str, *, permanent: bool) -> Decision[l
 
 
 def delete_version(state: State, subject: str, version: int, *, permanent: bool) -> Decision[int]:
-    """`version` -1 is the latest. Answers the version's number."""
+    """`version` -1 is the latest. The result is the number of the version."""
     refuse_read_only(state, subject)
     all_versions = state.versions(subject, deleted=True)
     if not all_versions:
@@ -76,7 +76,7 @@ def delete_version(state: State, subject: str, version: int, *, permanent: bool)
 
 
 def _refuse_referenced(state: State, schema: StoredSchema, *, permanent: bool) -> None:
-    """A schema that itself is deleted softly still needs what it refers to, to be read; it counts for good deletes."""
+    """Soft-deleted schemas still need their references to be read, so they prevent a permanent delete."""
     if any(permanent or not one.deleted for one in state.referrers(schema.subject, schema.version)):
         raise reference_exists(schema.subject, schema.version)
 

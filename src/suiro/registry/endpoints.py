@@ -30,12 +30,12 @@ from suiro.registry.storage import Decision, Storage
 from suiro.registry.subjects import DEFAULT_CONTEXT, WILDCARD, QualifiedSubject, normal
 from suiro.registry.work import Work
 
-API_VERSION = "8.0.0"  # of Confluent's registry whose API this is
+API_VERSION = "8.0.0"  # the version of Confluent's registry that has this API
 
 
 @dataclass(frozen=True, slots=True)
 class PlainText:
-    """An answer that is sent as it is, not as JSON."""
+    """A response that is sent as it is, not as JSON."""
 
     text: str
 
@@ -55,7 +55,7 @@ class Call:
         return self.text(*names).lower() == "true"
 
     def deleted_or_not(self) -> dict[str, bool]:
-        """Which versions a list has: also, or only, those that are soft-deleted."""
+        """Whether a list has soft-deleted versions too, or only those."""
         return {
             "deleted": self.flag("deleted"),
             "deleted_only": self.flag("deletedOnly", "deleted_only"),
@@ -86,13 +86,13 @@ class Call:
         return str(QualifiedSubject(self.context, name))
 
     def scope(self) -> str | None:
-        """Of a setting: a subject, a context (`:.ctx:`), or None: all."""
+        """The scope of a setting: a subject, a context (`:.ctx:`), or None for all."""
         if "subject" in self.path:
             return scoped(self.subject())
         return None if self.context == DEFAULT_CONTEXT else f":{self.context}:"
 
     def subject_asked(self) -> str | None:
-        """The parameter `subject`; below /contexts at least the context."""
+        """The parameter `subject`; in a path below /contexts at least the context."""
         name = self.text("subject")
         return self.qualify(name) if name or self.context != DEFAULT_CONTEXT else None
 
@@ -121,28 +121,28 @@ def _from_state(storage: Storage, decide: Callable[[State], T]) -> T:
 
 
 def _decided(storage: Storage, call: Call, decide: Callable[[State], T]) -> T:
-    """From the state as it is, which is not held while something is parsed or compared."""
+    """Decides from the current state, which is not locked while schemas are parsed or compared."""
     return call.work.run(lambda: _from_state(storage, decide))
 
 
 def _reading(decide: Callable[[State, Call], Any]) -> Endpoint:
-    """An endpoint that answers from the state as it is, and parses nothing."""
+    """Makes an endpoint that answers from the current state and parses nothing."""
     return lambda storage, call: _from_state(storage, lambda state: decide(state, call))
 
 
 def _computing(decide: Callable[[State, Call], Any]) -> Endpoint:
-    """An endpoint that answers from the state as it is, and may parse a schema for another form of it."""
+    """Makes an endpoint that answers from the current state and may parse a schema to format it."""
     return lambda storage, call: _decided(storage, call, lambda state: decide(state, call))
 
 
 def _writing(decide: Callable[[State, Call], Decision[Any]]) -> Endpoint:
-    """An endpoint that writes what `decide` says, once everything in the log is read."""
+    """Makes an endpoint that reads the log to its end and then writes the decision."""
     return lambda storage, call: storage.write(lambda state: decide(state, call))
 
 
 def _written(storage: Storage, call: Call, decide: Callable[[State], Decision[T]]) -> T:
-    """Answered from the state where nothing needs to be written: what every producer asks when it starts, also while
-    the log cannot be reached. What is refused by the state as it was read so far may be accepted by the log's end."""
+    """Answers from the state if nothing needs to be written: every producer asks this when it starts, even while the
+    log is unreachable. A request that the current state rejects may be accepted at the end of the log."""
     try:
         decision = _decided(storage, call, decide)
         if not decision.changes:
@@ -322,8 +322,8 @@ def _compatible_with_all(storage: Storage, call: Call) -> Any:
 
 
 def _verdict(storage: Storage, call: Call, version: int | None) -> dict[str, Any]:
-    """Against this version, or (None) those that the subject's level asks for. With `verbose`, a schema that is invalid
-    is an incompatible one, for the reason that is returned."""
+    """Compares with this version, or (None) with those that the subject's level requires. With `verbose`, an invalid
+    schema counts as incompatible, and the reason is returned."""
     request, normalize = Request.from_json(call.object()), call.asked("normalize")
     verbose = call.flag("verbose")
 
@@ -490,17 +490,17 @@ WRITING = frozenset(
     for method, endpoint in methods.items()
     if method in ("PUT", "DELETE") or endpoint in (_register, _create_associations)
 )
-"""Those that wait for the log; each sees all of it before it decides."""
+"""Endpoints that write. Each reads the whole log before it decides."""
 
 WORKING = frozenset({_look_up, _compatible_with_all, _compatible_with_version})
-"""Those that parse and compare."""
+"""Endpoints that parse and compare schemas."""
 
 _FOR_OPERATORS = frozenset({_register, _create_associations, _replace_associations})
 
 
 def role_of(method: str, endpoint: Endpoint) -> Role:
-    """Who may: all may look, look up and check; an operator registers; what deletes, or changes what may be registered,
-    is an admin's."""
+    """The role that a request needs. A viewer may read, look up and check; an operator may register; only an admin may
+    delete, or change what can be registered."""
     if method == "GET" or endpoint in WORKING:
         return Role.VIEWER
     return Role.OPERATOR if endpoint in _FOR_OPERATORS else Role.ADMIN

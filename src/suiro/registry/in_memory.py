@@ -34,7 +34,7 @@ _clients: dict[tuple[int, str], RegistryClient] = {}
 
 
 def registry_client(url: str) -> RegistryClient:
-    """Connections do not survive a fork, so a client is its process's own."""
+    """Returns the client of this process. Connections do not survive a fork."""
     key = (os.getpid(), url)
     with _lock:
         found = _clients.get(key)
@@ -48,13 +48,13 @@ def registry_client(url: str) -> RegistryClient:
 
 
 def use_registry_client(url: str, client: RegistryClient) -> None:
-    """This process asks the registry at this address by this client from now on, which has its user, say."""
+    """From now on this process uses this client for the registry at this address: one with a user, for example."""
     with _lock:
         _clients[os.getpid(), url] = client
 
 
 class MemoryStorage:
-    """A `Storage` whose log is this list. Every record goes through its bytes, as it would on the wire."""
+    """A `Storage` whose log is a list. Every record is encoded and decoded, as it would be on the wire."""
 
     topic = "_schemas"
 
@@ -71,7 +71,7 @@ class MemoryStorage:
             yield self._state
 
     def catch_up(self, timeout_ms: int = 0) -> None:
-        """Nobody else writes."""
+        """Does nothing: nobody else writes."""
 
     def write(self, decide: Callable[[State], Decision[T]]) -> T:
         with self._lock:
@@ -98,14 +98,14 @@ class MemoryStorage:
 
 @cache
 def _loop() -> asyncio.AbstractEventLoop:
-    """One for all registries in memory, on a thread of its own: callers may run in a loop too."""
+    """The event loop of all registries in memory. It has its own thread, because callers may run in a loop too."""
     loop = asyncio.new_event_loop()
     threading.Thread(target=loop.run_forever, name="registry-in-memory", daemon=True).start()
     return loop
 
 
 class _InMemory(httpx.BaseTransport):
-    """Requests go to the application itself."""
+    """Passes requests to the application directly."""
 
     def __init__(self) -> None:
         require("registry")

@@ -12,7 +12,7 @@ _MODES = ("UPGRADE", "DOWNGRADE", "UPDOWN", "READ", "WRITE", "WRITEREAD")
 
 
 def merge_metadata(*parts: dict[str, Any] | None) -> dict[str, Any] | None:
-    """Properties by name, tags joined, sensitive names joined. None where there is nothing."""
+    """Merges properties by name, and joins tags and sensitive names. None if there is nothing."""
     given = [one for one in parts if one is not None]
     if len(given) <= 1:
         return given[0] if given else None
@@ -35,7 +35,7 @@ def merge_metadata(*parts: dict[str, Any] | None) -> dict[str, Any] | None:
 
 
 def merge_rule_sets(*parts: dict[str, Any] | None) -> dict[str, Any] | None:
-    """Rules by name within their phase."""
+    """Merges rules by name within each phase."""
     given = [one for one in parts if one is not None]
     if len(given) <= 1:
         return given[0] if given else None
@@ -54,7 +54,7 @@ def merge_rule_sets(*parts: dict[str, Any] | None) -> dict[str, Any] | None:
 
 
 def check_metadata(name: str, metadata: Any) -> None:
-    """Raises `ApiError` 422: whatever is stored is merged with what comes later."""
+    """Raises `ApiError` 422. Stored metadata must be valid, because it is merged with later metadata."""
     if not isinstance(metadata, dict):
         return
     tags, properties, sensitive = (metadata.get(part) or {} for part in ("tags", "properties", "sensitive"))
@@ -67,7 +67,7 @@ def check_metadata(name: str, metadata: Any) -> None:
 
 
 def check_rule_set(rule_set: Any) -> None:
-    """Raises `ApiError` 42210. What a rule's expression means is its executor's business, in the clients."""
+    """Raises `ApiError` 42210. Expressions are not checked: clients execute them."""
     if not isinstance(rule_set, dict):
         return
     for phase in _PHASES:

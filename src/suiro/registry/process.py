@@ -32,7 +32,7 @@ class RegistryProcess:
         options: Sequence[str] = (),
         timeout_s: float = START_TIMEOUT_S,
     ) -> Self:
-        """Starts a registry and waits until it responds. `options`: of the command. Raises `ConfigError`."""
+        """Starts a registry and waits until it responds. `options` are those of the command. Raises `ConfigError`."""
         with open(log or os.devnull, "ab") as stderr:
             process = start_service(
                 ["registry", "--bootstrap", bootstrap_servers, "--listen", listen, *options],
@@ -54,7 +54,7 @@ class RegistryProcess:
         kill(self._process)
 
     def stop(self) -> int:
-        """Stop cleanly; returns the exit code."""
+        """Stops the registry cleanly and returns the exit code."""
         return stop(self._process)
 
     def __enter__(self) -> Self:

@@ -25,7 +25,7 @@ T = TypeVar("T")
 
 
 def parse_version(text: str) -> int:
-    """A number, or -1 for the latest. Raises `ApiError` 42202."""
+    """Returns the number, or -1 for the latest. Raises `ApiError` 42202."""
     if text.strip().lower() in ("latest", "-1"):
         return LATEST
     version = number_of(text)
@@ -35,7 +35,7 @@ def parse_version(text: str) -> int:
 
 
 def number_of(text: str) -> int | None:
-    """Of 32 bits, without a sign. Python refuses to read thousands of digits."""
+    """Returns a number of 32 bits without a sign, or None. Python refuses to read thousands of digits."""
     digits = text.lstrip("0") or text[:1]
     if not digits.isascii() or not digits.isdigit() or len(digits) > len(str(MAX_NUMBER)):
         return None
@@ -44,7 +44,7 @@ def number_of(text: str) -> int | None:
 
 
 def page(items: Sequence[T], offset: int, limit: int) -> list[T]:
-    """A negative limit is none."""
+    """A negative `limit` means no limit."""
     start = max(offset, 0)
     return list(items[start:] if limit < 0 else items[start : start + limit])
 
@@ -58,7 +58,7 @@ def list_subjects(state: State, prefix: str, *, deleted: bool, deleted_only: boo
 
 
 def _with_prefix(state: State, prefix: str) -> list[str]:
-    """`:*:abc` is every context's, `:.ctx:abc` one's, `abc` the default context's."""
+    """`:*:abc` selects from all contexts, `:.ctx:abc` from one, `abc` from the default context."""
     names = sorted(state.subjects)
     if prefix.startswith(WILDCARD):
         wanted = prefix.removeprefix(WILDCARD)
@@ -73,7 +73,7 @@ def _with_prefix(state: State, prefix: str) -> list[str]:
 
 
 def _chosen(schemas: Iterable[StoredSchema], *, deleted: bool, deleted_only: bool) -> list[StoredSchema]:
-    """Of a subject: the live ones; with `deleted` all; with `deleted_only` those deleted."""
+    """Returns the versions that are not deleted; with `deleted` all; with `deleted_only` the deleted ones."""
     if deleted_only:
         return [one for one in schemas if one.deleted]
     return [one for one in schemas if deleted or not one.deleted]
@@ -122,7 +122,8 @@ def referenced_by(state: State, subject: str, version: int) -> list[int]:
 
 
 def with_id(state: State, schema_id: int, subject: str | None) -> list[StoredSchema]:
-    """In the subject's context; a subject without one may be in another, if the default one has no such id."""
+    """Looks in the subject's context. For a subject without a context it looks in the others if the default context
+    does not have the id."""
     context = QualifiedSubject.parse(subject or "").context
     found = state.with_id(context, schema_id)
     if not found and subject and not subject.startswith(":."):
@@ -168,7 +169,7 @@ def list_schemas(
 
 
 def schema_json(state: State, schema: StoredSchema, *, form: str, work: Work) -> dict[str, Any]:
-    """Without the place it is registered in."""
+    """Returns the schema without the subject and version in which it is registered."""
     answer: dict[str, Any] = {"schema": _formatted(state, schema, form, work)}
     answer["schemaType"] = schema.type
     if schema.references:

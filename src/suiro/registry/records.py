@@ -1,19 +1,19 @@
-"""The records of the `_schemas` topic, byte for byte as Confluent's registry writes their keys.
+"""The records of the `_schemas` topic. The bytes of keys are the same as those of Confluent's registry.
 
-Keys and values are JSON. The key's members come in a fixed order, because compaction knows a key by its bytes:
+Keys and values are JSON. The members of a key have a fixed order, because compaction compares the bytes of keys:
 
 | keytype | key besides `keytype` and `magic` | value |
 |---|---|---|
-| SCHEMA | subject, version | a version of a subject; null: deleted for good |
+| SCHEMA | subject, version | a version of a subject; null: deleted permanently |
 | CONFIG | subject, or null for all | compatibility level and the like; null: back to the default |
 | MODE | subject, or null for all | mode; null: back to the default |
-| DELETE_SUBJECT | subject | the last version that was deleted softly with it |
-| CLEAR_SUBJECT | subject | every version of it is gone for good |
-| NOOP | | nothing that counts; a registry writes it to learn the end of the log, this one also to take it over |
+| DELETE_SUBJECT | subject | the last version that was soft-deleted with it |
+| CLEAR_SUBJECT | subject | all versions are deleted permanently |
+| NOOP | | nothing; a registry writes it to find the end of the log, this one also to take the log over |
 | CONTEXT | tenant, context | a context that exists |
 | ASSOC | tenant, resourceName, resourceNamespace, resourceType, associationType, subject | a topic's subject |
 
-Members that this version does not know stay in the value and are written again with it.
+Members that this version does not know are kept in the value and written back.
 """
 
 from __future__ import annotations
@@ -34,21 +34,21 @@ NOOP = "NOOP"
 CONTEXT = "CONTEXT"
 ASSOC = "ASSOC"
 _EARLIER_ASSOC = "ASSOCIATION"
-"""As this registry wrote it at first; no other reads that."""
+"""The key type that early versions of this registry wrote. No other registry reads it."""
 
 TENANT = "default"
 _SCHEMA_MAGIC, _OTHER_MAGIC = 1, 0
 
 
 def compact_json(value: Any, *, allow_nan: bool = True) -> str:
-    """JSON as Jackson writes it: without spaces, with non-ASCII characters unescaped. Without `allow_nan`, numbers that
-    JSON has no form for raise `ValueError`."""
+    """Returns JSON as Jackson writes it: without spaces, non-ASCII characters unescaped. Without `allow_nan`, numbers
+    that JSON cannot express raise `ValueError`."""
     return json.dumps(value, ensure_ascii=False, separators=(",", ":"), allow_nan=allow_nan)
 
 
 @dataclass(frozen=True, slots=True)
 class Key:
-    """What a record is about. Two keys that are equal are the same thing, however their bytes are written."""
+    """The key of a record. Equal keys mean the same thing, even if their bytes differ."""
 
     type: str
     members: tuple[tuple[str, Any], ...] = ()
@@ -67,7 +67,7 @@ class Key:
 
     @classmethod
     def parse(cls, data: bytes) -> Self | None:
-        """None for bytes that are not a registry's key."""
+        """Returns None if the bytes are not the key of a registry."""
         try:
             members = json.loads(data)
         except (ValueError, RecursionError):
@@ -99,7 +99,7 @@ def association_key(association: Mapping[str, Any]) -> Key:
 
 @dataclass(frozen=True, slots=True)
 class LogRecord:
-    """A record as read: `value` is None for a tombstone. `raw_key` is what compaction goes by."""
+    """A record as it was read. `value` is None for a tombstone. Compaction compares `raw_key`."""
 
     key: Key
     value: dict[str, Any] | None
@@ -114,7 +114,7 @@ def content_hash(
     metadata: Mapping[str, Any] | None = None,
     rule_set: Mapping[str, Any] | None = None,
 ) -> bytes:
-    """MD5 of what makes a schema one schema, as Confluent counts it for those without metadata and rules."""
+    """The MD5 that identifies a schema. Without metadata and rules it is the one that Confluent's registry computes."""
     digest = hashlib.md5(text.encode(), usedforsecurity=False)
     for reference in references:
         digest.update(reference["name"].encode())

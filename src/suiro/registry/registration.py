@@ -45,7 +45,7 @@ from suiro.registry.subjects import QualifiedSubject, qualify_reference
 from suiro.registry.work import Work
 
 _MERGED = ("defaultMetadata", "overrideMetadata", "defaultRuleSet", "overrideRuleSet")
-"""Of a configuration: with one of these, a schema is not registered as it was sent."""
+"""Members of a configuration that change a schema before it is registered."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -100,7 +100,7 @@ def _is_reference(one: Any) -> bool:
 
 
 def _is_number(value: Any) -> bool:
-    """As clients and the wire format have ids and versions."""
+    """Whether it fits the 32 bits that clients and the wire format have for ids and versions."""
     return isinstance(value, int) and not isinstance(value, bool) and abs(value) <= MAX_NUMBER
 
 
@@ -150,7 +150,7 @@ def register(
 def look_up(
     state: State, subject: str, request: Request, *, normalize: bool | None, deleted: bool, work: Work
 ) -> StoredSchema | None:
-    """The newest version of the subject that is this schema."""
+    """Returns the newest version of the subject with this schema."""
     asked = _Asked(state, subject, request, normalize=normalize, deleted=deleted, work=work)
     # A client that says nothing of metadata means the schema, whatever metadata it was registered with.
     return asked.find_as_sent(any_metadata=request.metadata is None and request.rule_set is None)
@@ -165,7 +165,8 @@ def compatible(
     normalize: bool | None,
     work: Work,
 ) -> list[str]:
-    """Messages; empty: it would be accepted. Against these, or (None) those that the subject's level asks for."""
+    """Returns the incompatibilities; empty if the schema would be accepted. `against` None: the versions that the
+    subject's level requires."""
     asked = _Asked(state, subject, request, normalize=normalize, work=work)
     candidate = asked.merged()
     if against is None:
@@ -174,7 +175,7 @@ def compatible(
 
 
 def _check_json(candidate: _Candidate) -> None:
-    """What is stored is read by clients, so its numbers must be some of JSON. Raises `ApiError` 42201."""
+    """Clients read the stored text, so its numbers must be valid JSON. Raises `ApiError` 42201."""
 
     def refuse(number: str) -> NoReturn:
         raise invalid_schema(f"It cannot be written as JSON: {number} is no number there")
@@ -223,7 +224,7 @@ class _Candidate:
 
 
 class _Asked:
-    """A request about a subject, and what its answer is decided from. `deleted`: soft-deleted versions count too."""
+    """A request about a subject, with the state that decides it. `deleted`: soft-deleted versions count too."""
 
     def __init__(
         self,
@@ -244,19 +245,19 @@ class _Asked:
         self._work = work
 
     def to_import(self) -> _Candidate:
-        """As it is where it comes from: nothing is added, and it is not checked, as old schemas may fail checks."""
+        """The schema as the other registry has it. It is not checked: old schemas may fail newer checks."""
         if self._request.is_blank:
             raise invalid_schema("Empty schema")
         return self._candidate(self._request, normalized=False, strict=False)
 
     def merged(self) -> _Candidate:
-        """With metadata and rules of the latest version and of the configuration."""
+        """The schema with the metadata and rules of the latest version and of the configuration."""
         request, config = self._request, self.config
         latest = next(reversed(self._state.versions(self._subject)), None)
         if request.is_blank:
             if latest is None:
                 raise invalid_schema("Empty schema")
-            # Only metadata or rules are to change.
+            # The request changes only metadata or rules.
             request = replace(request, text=latest.text, type=latest.type, references=latest.references)
         metadata, rule_set = request.metadata, request.rule_set
         if latest is not None:
@@ -284,7 +285,7 @@ class _Asked:
         )
 
     def _pinned(self, reference: dict[str, Any]) -> dict[str, Any]:
-        """With a number for its version: -1 is the latest."""
+        """The reference with the number of its version: -1 is the latest."""
         if reference["version"] != -1:
             return reference
         target = qualify_reference(reference["subject"], self._subject)
@@ -294,8 +295,8 @@ class _Asked:
         return {**reference, "version": versions[-1].version}
 
     def find_as_sent(self, *, any_metadata: bool = False) -> StoredSchema | None:
-        """The newest version that is the schema as it was sent. A schema that fails a check may be older than the
-        check."""
+        """Returns the newest version with the schema as it was sent. If the schema fails a check, it may have been
+        registered before the check existed."""
 
         def find(*, strict: bool) -> StoredSchema | None:
             candidate = self._candidate(self._request, normalized=self._normalized, strict=strict)
@@ -311,7 +312,7 @@ class _Asked:
             return found
 
     def find(self, candidate: _Candidate) -> StoredSchema | None:
-        """The newest version that has this content, or else what means the same."""
+        """Returns the newest version with this content, or else one whose text means the same."""
         context = QualifiedSubject.parse(self._subject).context
         found = [
             one
@@ -325,7 +326,7 @@ class _Asked:
         return self._find_text(candidate, metadata=candidate.metadata, rule_set=candidate.rule_set)
 
     def _find_text(self, candidate: _Candidate, **same: Any) -> StoredSchema | None:
-        """By what the text means: another registry may have stored it in another form."""
+        """Compares parsed texts, because another registry may have stored the schema in another form."""
         versions = [
             one
             for one in reversed(self._state.versions(self._subject, deleted=self._deleted))
@@ -345,7 +346,7 @@ class _Asked:
         return None
 
     def is_meant(self, found: StoredSchema | None) -> TypeGuard[StoredSchema]:
-        """Whether what is asked for is there: with this id and version, where the request names them."""
+        """Whether the schema is already registered, with the id and version of the request if it names them."""
         request = self._request
         return (
             found is not None
@@ -354,7 +355,7 @@ class _Asked:
         )
 
     def problems(self, candidate: _Candidate, against: Sequence[StoredSchema]) -> list[str]:
-        """Why the candidate breaks the subject's level; empty: it does not."""
+        """Returns why the candidate breaks the subject's level; empty if it does not."""
         level = level_of(self._state, self._subject)
         return compatibility.check(self._state, level, candidate.parsed, against, self._work)
 

@@ -13,10 +13,10 @@ from typing import Any, Literal, Self
 SchemaType = Literal["AVRO", "JSON", "PROTOBUF"]
 
 MAX_NUMBER = (1 << 31) - 1
-"""Of ids and versions: the wire format and clients have 32 bits."""
+"""The largest id and version: the wire format and clients have 32 bits."""
 
 MOCK_SCHEME = "mock://"
-"""Of the address of a registry in memory."""
+"""The scheme of the address of a registry in memory."""
 
 SubjectStrategy = Literal["topic", "record", "topic-record"]
 """Confluent's TopicNameStrategy, RecordNameStrategy and TopicRecordNameStrategy."""
@@ -29,7 +29,7 @@ SCHEMA_TYPES: tuple[SchemaType, ...] = (JSON, PROTOBUF, AVRO)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reference:
-    """`name` is what the schema's text calls it: a full name in Avro, a URI in JSON Schema, an import in Protobuf."""
+    """`name` is used in the schema's text: a full name in Avro, a URI in JSON Schema, an import in Protobuf."""
 
     name: str
     subject: str
@@ -63,7 +63,7 @@ class Schema:
         )
 
     def to_json(self) -> dict[str, Any]:
-        """The body of a request; Avro is what a registry takes a schema for that does not say its type."""
+        """The body of a request. A registry takes a schema without a type for Avro."""
         body: dict[str, Any] = {"schema": self.text}
         if self.type != AVRO:
             body["schemaType"] = self.type
@@ -74,7 +74,7 @@ class Schema:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RegisteredSchema:
-    """One version of a subject. The id is the schema's, the same in every subject that has it."""
+    """One version of a subject. The id belongs to the schema: it is the same in every subject."""
 
     id: int
     subject: str

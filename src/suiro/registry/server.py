@@ -38,7 +38,7 @@ class RegistryConfig:
     host: str = "127.0.0.1"
     port: int = 8081
     topic: str = DEFAULT_TOPIC
-    replication_factor: int = BROKERS_DEFAULT  # of the topic, where it is made
+    replication_factor: int = BROKERS_DEFAULT  # used if the topic is created
     client_settings: Mapping[str, str | int] = field(default_factory=dict)
     timeout_ms: int = DEFAULT_TIMEOUT_MS
     users: Path | None = None
@@ -55,9 +55,9 @@ class RegistryConfig:
 def serve(
     config: RegistryConfig, *, listener: socket.socket | None = None, while_stdin_is_open: bool = False
 ) -> None:
-    """Until SIGTERM or SIGINT; with `while_stdin_is_open` also until nobody holds its standard input any more.
+    """Runs until SIGTERM or SIGINT; with `while_stdin_is_open` also until its standard input closes.
 
-    `listener` is a socket that listens already. Prints the ready line on stdout. Raises `ConfigError`.
+    `listener` is a socket that already listens. Prints the ready line on stdout. Raises `ConfigError`.
     """
     with _Serving(config, listener) as serving:
         stopping = Stopping(while_stdin_is_open=while_stdin_is_open)
@@ -67,7 +67,7 @@ def serve(
 
 
 class _Serving:
-    """A running registry. Its configuration is validated before it listens."""
+    """A running registry. It validates its configuration before it listens."""
 
     def __init__(self, config: RegistryConfig, listener: socket.socket | None = None) -> None:
         tls = config.tls()
@@ -100,7 +100,7 @@ class _Serving:
             raise
 
     def stop(self) -> None:
-        """Safe to call again."""
+        """May be called more than once."""
         self._server.stop()
         self._storage.stop()
 
@@ -112,7 +112,8 @@ class _Serving:
 
 
 class InProcessRegistry(_Serving):
-    """A registry on threads of this process. It starts fastest and ends with the process; for tests and notebooks."""
+    """A registry on threads of this process, for tests and notebooks. It starts faster than a child process and ends
+    with this one."""
 
     def __init__(self, config: RegistryConfig) -> None:
         super().__init__(config)

@@ -1,7 +1,7 @@
-"""Compatibility levels and modes: what holds for a subject, and what a change of it writes.
+"""Compatibility levels and modes: which one applies to a subject, and the records that change it.
 
-A subject's own setting counts, else its context's (`:.sandbox:`), else that of all contexts (`:.__GLOBAL:`), else the
-global one, else the default: BACKWARD and READWRITE. Each member of a configuration is looked for by itself.
+A subject's own setting applies, or else that of its context (`:.sandbox:`), of all contexts (`:.__GLOBAL:`), the
+global one, or the default: BACKWARD and READWRITE. Each member of a configuration is looked up separately.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ _KINDS = {str: "a text", bool: "true or false", dict: "a JSON object"}
 
 
 def scoped(name: str | None) -> str | None:
-    """The subject, or a context's own name (`:.sandbox:`), or None: all."""
+    """Returns the subject, or the name of a context (`:.sandbox:`), or None for all."""
     return (normal(name) or None) if name is not None else None
 
 
@@ -78,7 +78,7 @@ def config_in_scope(state: State, subject: str | None) -> dict[str, Any]:
     for scope in _scopes(subject):
         for name, value in state.configs.get(scope, {}).items():
             if scope != subject and name == "alias":
-                continue  # an alias is of one subject
+                continue  # an alias applies to one subject only
             found.setdefault(name, value)
     found.setdefault(LEVEL, DEFAULT_LEVEL)
     return found
@@ -90,7 +90,7 @@ def level_of(state: State, subject: str) -> str:
 
 def mode_in_scope(state: State, subject: str | None) -> str:
     if state.modes.get(None) == READONLY_OVERRIDE:
-        return READONLY_OVERRIDE  # beats what subjects say
+        return READONLY_OVERRIDE  # overrides the modes of subjects
     return next((state.modes[scope] for scope in _scopes(subject) if scope in state.modes), READWRITE)
 
 
@@ -128,7 +128,7 @@ def mode_of(state: State, subject: str | None, *, default_to_global: bool) -> st
 
 
 def update_config(state: State, subject: str | None, body: Mapping[str, Any]) -> Decision[dict[str, Any]]:
-    """Members that the request does not have stay as they are; a null takes one away."""
+    """Members that the request does not have stay unchanged; null removes one."""
     if subject is not None:
         check_name(subject)
     level = body.get("compatibility", body.get(LEVEL))
@@ -154,10 +154,10 @@ def update_config(state: State, subject: str | None, body: Mapping[str, Any]) ->
 
 
 def _member(name: str, value: Any) -> Any:
-    """Raises `ApiError` 422: what is stored counts at each registration from then on."""
+    """Raises `ApiError` 422. A stored value affects each later registration."""
     kind = _CONFIG_MEMBERS[name]
     if kind is bool and isinstance(value, str) and value.lower() in ("true", "false"):
-        value = value.lower() == "true"  # as Jackson takes it
+        value = value.lower() == "true"  # Jackson accepts this too
     if value is not None and not isinstance(value, kind):
         raise unprocessable(f"{name!r} is {_KINDS[kind]}")
     if name.endswith("Metadata"):

@@ -19,7 +19,7 @@ from suiro.registry.subjects import DEFAULT_CONTEXT, QualifiedSubject, normal, q
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoredSchema:
-    """A version of a subject as the log has it. `value` is the whole record, with what we do not know of."""
+    """A version of a subject as the log has it. `value` is the whole record, including unknown members."""
 
     subject: str
     version: int
@@ -66,7 +66,7 @@ class StoredSchema:
 
 
 _Index = dict[Hashable, dict[tuple[str, int], StoredSchema]]
-"""Versions by something that they may share; each by its place, the subject and its number."""
+"""Versions by a value that several may have. Each is stored by its subject and number."""
 
 
 @dataclass(slots=True)
@@ -77,7 +77,8 @@ class State:
     contexts: set[str] = field(default_factory=lambda: {DEFAULT_CONTEXT})
     associations: dict[Key, dict[str, Any]] = field(default_factory=dict)
     raw_keys: dict[Key, bytes] = field(default_factory=dict)
-    """How a key was last written: its tombstone must have the same bytes, or compaction keeps the record."""
+    """The bytes with which each key was last written. A tombstone must have the same bytes, or compaction keeps the
+    record."""
 
     _of_id: _Index = field(default_factory=dict)
     _of_content: _Index = field(default_factory=dict)
@@ -161,7 +162,7 @@ class State:
                     del index[key]
 
     def _indexed(self, schema: StoredSchema) -> Iterator[tuple[_Index, Hashable]]:
-        """Where a version is to be found besides its subject."""
+        """The indexes that have this version, and its key in each."""
         yield self._of_id, (schema.context, schema.id)
         yield self._of_content, (schema.context, schema.content)
         yield self._of_guid, schema.guid
@@ -171,7 +172,7 @@ class State:
     # -- reading -----------------------------------------------------------------------------------------
 
     def versions(self, subject: str, *, deleted: bool = False) -> list[StoredSchema]:
-        """Oldest first; with `deleted`, the softly deleted ones too."""
+        """The versions of a subject, oldest first; with `deleted`, soft-deleted ones too."""
         return [one for one in self.subjects.get(subject, {}).values() if deleted or not one.deleted]
 
     def next_version(self, subject: str) -> int:
@@ -187,7 +188,7 @@ class State:
         return dict(self._max_id)
 
     def note_max_ids(self, max_ids: Mapping[str, int]) -> None:
-        """Ids up to these were given, even if no schema in the log has them any more."""
+        """Marks ids up to these as used, even if no schema in the log has them any more."""
         for context, max_id in max_ids.items():
             self._max_id[context] = max(self._max_id[context], max_id)
 

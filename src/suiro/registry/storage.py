@@ -1,31 +1,30 @@
 """The `_schemas` topic: read by a thread into a `State`, written by one registry at a time.
 
-**A write is answered only when it was read back.** What a caller is told is in the log, and survives kill -9 of the
-registry and whatever the log survives.
+**A write is answered after it was read back.** So an acknowledged change is in the log. It survives kill -9 of the
+registry, and every failure that the log survives.
 
-**One writer.** Several registries may run on one log; each write decides (which id is next, is this compatible) from
-all that was written before it, so two that decide at once would give one id twice. Kafka has no compare-and-append,
-but it fences producers: a partition refuses a batch whose producer epoch is older than the newest it has seen of that
-producer id. So:
+**One writer.** Several registries may run on one log. Each write decides (the next id, the compatibility) from all
+earlier writes, so two registries that decide at the same time could assign one id twice. Kafka has no
+compare-and-append, but it fences producers: a partition rejects a batch whose producer epoch is older than the newest
+one that it has seen of the producer id. So:
 
-1. To take the log over, a registry gets the producer id of the transactional id `suiro-registry-TOPIC` under a new
-   epoch (InitProducerId), and appends a NOOP record under it. From that offset on, the partition refuses whatever an
-   earlier owner sends.
-2. It reads up to its NOOP. Now it knows all that any earlier owner wrote or ever will have written.
-3. It decides, and appends under its epoch. If the answer is "fenced", somebody took the log over meanwhile, nothing
-   was written, and it starts over at 1.
+1. To take the log over, a registry gets the producer id of the transactional id `suiro-registry-TOPIC` with a new
+   epoch (InitProducerId), and appends a NOOP record with it. From that offset on, the partition rejects the batches of
+   earlier owners.
+2. It reads up to its NOOP. Then it knows everything that earlier owners have written or ever will.
+3. It decides, and appends with its epoch. If the answer is "fenced", another registry took the log over, nothing was
+   written, and it starts again at step 1.
 
-While nobody else takes over, 3 is all a write costs, plus a look at the log's end: a NOOP of somebody else there means
-1 again. No transaction is ever opened, so that no reader, Confluent's registry included, can see a record that does
-not count. A coordinator may hand out another producer id (it forgets idle transactional ids after a week, and 32,767
-epochs are a producer id's last); that would not fence the old one, so the new owner also closes every other producer
-id that ever took over: a NOOP under that id and the last epoch there is.
+While no other registry takes over, a write is step 3 and a look at the end of the log: a NOOP of another registry
+there leads back to step 1. No transaction is ever opened, so every reader, including Confluent's registry, sees only
+records that count. A coordinator may assign another producer id (it forgets idle transactional ids after a week, and
+a producer id has 32,767 epochs). That would not fence the old one. So the new owner also closes every other producer
+id that ever took over, by a NOOP with that id and the last possible epoch.
 
-After a lost answer the taker-over knows what became of its write: once its new NOOP is read, the old batch is either
-before it, found by the write's id in a header, or will never be there.
+After a lost response, taking over shows what happened to the write: once the new NOOP is read, the old batch is
+either before it, identified by the write's id in a header, or it will never be in the log.
 
-Confluent's registry elects its writer in another way and knows nothing of this: run one or the other on a log, never
-both at once.
+Confluent's registry elects its writer in another way. Never run both on one log at the same time.
 """
 
 from __future__ import annotations
@@ -82,7 +81,7 @@ class Change:
 
 @dataclass(frozen=True, slots=True)
 class Decision(Generic[T]):
-    """What to write, all of it or nothing, and what to answer then. Nothing to write: `result` stands already."""
+    """The changes to write, all or none, and the result after that. Without changes the result is final."""
 
     result: T
     changes: Sequence[Change] = ()
@@ -100,7 +99,7 @@ class _Log:
         if headers.get(MAX_IDS_HEADER):
             self.schemas.note_max_ids(json.loads(headers[MAX_IDS_HEADER] or b"{}"))
         if producer_id < 0:
-            return  # Confluent's registry, looking for the end of the log
+            return  # Confluent's registry, finding the end of the log
         self.owner = (producer_id, producer_epoch)
         if producer_epoch == LAST_EPOCH:
             self.open_producers.discard(producer_id)
@@ -109,11 +108,11 @@ class _Log:
 
 
 def _decode(fetched: Fetched, position: int) -> tuple[list[tuple[BatchHeader, Record]], int]:
-    """Without columns: a registry runs where their libraries are not installed."""
+    """Decodes without columns, because a registry may run without their libraries."""
     rows: list[tuple[BatchHeader, Record]] = []
     for place, header in iter_headers(fetched.data):
         if place + header.size > len(fetched.data):
-            break  # the last one may be cut off
+            break  # the last batch may be incomplete
         if header.next_offset <= position:
             continue
         if not header.is_control:
@@ -125,7 +124,7 @@ def _decode(fetched: Fetched, position: int) -> tuple[list[tuple[BatchHeader, Re
 
 
 class Storage:
-    """Started by `start`, which returns once everything in the log was read. Thread-safe."""
+    """`start` starts it, and returns after the whole log was read. Thread-safe."""
 
     def __init__(
         self,
@@ -156,7 +155,8 @@ class Storage:
             name="registry-reader",
             read_committed=False,
         )
-        self._changed = self._table.changed  # guards the table's state, and these two
+        # Guards the table's state, and the next two.
+        self._changed = self._table.changed
         self._awaited_write = b""
         self._write_seen = False
         self._identity: ProducerIdentity | None = None
@@ -168,14 +168,14 @@ class Storage:
     # -- starting and stopping -----------------------------------------------------------------------------
 
     def start(self) -> None:
-        """Raises `ConfigError` where the topic is not one that a registry can live in."""
+        """Raises `ConfigError` if a registry cannot use the topic."""
         with self._ask_lock:
             self._ensure_topic(self._asker)
         self._table.start()
         self.catch_up()
 
     def stop(self) -> None:
-        """Whoever waits for the log gets a `StorageError` at once."""
+        """Requests that wait for the log get a `StorageError` at once."""
         for client in (self._writer, self._asker):
             client.abandon()
         self._table.stop()
@@ -195,12 +195,12 @@ class Storage:
 
     @contextlib.contextmanager
     def state(self) -> Iterator[State]:
-        """The state as far as it was read; it does not change while the caller holds it."""
+        """The state as far as the log was read. It does not change during the `with`."""
         with self._changed:
             yield self._table.state.schemas
 
     def catch_up(self, timeout_ms: int | None = None) -> None:
-        """Returns once all that was in the log when this was called has been read. Raises `StorageError`."""
+        """Returns after everything that is in the log now has been read. Raises `StorageError`."""
         timeout_ms = timeout_ms or self._timeout_ms
         with self._holding(self._ask_lock, timeout_ms):
             end = self._log_end(self._asker, timeout_ms)
@@ -264,9 +264,9 @@ class Storage:
     # -- writing -----------------------------------------------------------------------------------------
 
     def write(self, decide: Callable[[State], Decision[T]]) -> T:
-        """Lets `decide` see everything that was written, appends what it says, reads it back, answers its result.
+        """Calls `decide` with all earlier writes, appends its changes, reads them back and returns its result.
 
-        `decide` may be called several times, and raises what the caller should get. Raises `StorageError`.
+        `decide` may be called several times. Its errors are raised to the caller. Raises `StorageError`.
         """
         deadline_ms = self._clock.monotonic_ms() + self._timeout_ms
         backoff_s = FIRST_BACKOFF_S
@@ -283,7 +283,7 @@ class Storage:
                         continue
                     with self._changed:
                         if self._write_seen and sent is not None:
-                            return sent.result  # its answer was lost, the write was not
+                            return sent.result  # the response was lost, but not the write
                         sent = decide(self._table.state.schemas)
                         records = self._records(sent.changes, write_id)
                     if not records:
@@ -313,13 +313,13 @@ class Storage:
             return log.owner == (identity.id, identity.epoch) and log.open_producers == {identity.id}
 
     def _take_over(self) -> None:
-        """One attempt: `_owns` says whether it worked, once the NOOP is read."""
+        """Tries once. `_owns` tells whether it worked, after the NOOP is read."""
         producer = self._writer.transaction(f"suiro-registry-{self.topic}")
         identity = producer.init(timeout_ms=self._timeout_ms)
         with self._changed:
             others = self._table.state.open_producers - {identity.id}
         for other in others:
-            with contextlib.suppress(FencedError, AbortableError):  # closed by somebody else already
+            with contextlib.suppress(FencedError, AbortableError):  # another registry has closed it
                 self._produce(self._noop(), other, LAST_EPOCH, 0)
         offset = self._produce(self._noop(), identity.id, identity.epoch, 0)
         self._identity, self._sequence = identity, 1
@@ -355,12 +355,12 @@ class Storage:
             for offset, change in enumerate(changes)
         ]
         if any(change.value is None for change in changes):
-            # An id is never given twice, also when compaction removed the schema that had the highest.
+            # An id is never assigned twice, even after compaction removed the schema with the highest id.
             records += self._noop(offset=len(records))
         return records
 
     def _noop(self, offset: int = 0) -> list[Record]:
-        # With a value: without one it is a tombstone, which compaction removes after `delete.retention.ms`.
+        # It has a value: compaction removes a tombstone after `delete.retention.ms`.
         with self._changed:
             max_ids = compact_json(self._table.state.schemas.max_ids()).encode()
         return [

@@ -37,7 +37,7 @@ def normal(name: str) -> str:
 
 
 def qualify_reference(subject: str, parent: str) -> str:
-    """A reference without a context means one in the context of the schema that refers."""
+    """A reference without a context is in the context of the schema that refers to it."""
     if subject.startswith(":."):
         return normal(subject)
     return str(QualifiedSubject(QualifiedSubject.parse(parent).context, subject))

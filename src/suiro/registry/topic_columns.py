@@ -1,6 +1,6 @@
-"""The columns of a topic's values, for OpenLineage: those of the latest schema of the topic's subject.
+"""The columns of a topic's values, for OpenLineage, from the latest schema of the topic's subject.
 
-Those of Avro and JSON Schema are read from the text. A Protobuf schema is compiled, once for each process.
+Avro and JSON Schema are read as text. A Protobuf schema is compiled, once in each process.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ TIMEOUT_S = 5.0
 
 
 def columns_of_topic(registry: str | None, topic: str) -> tuple[Column, ...]:
-    """Empty where they are not known, or the registry does not give them."""
+    """Empty if they are unknown or the registry does not return them."""
     schema = schema_of_topic(registry, topic)
     return () if schema is None else columns_of_schema(registry, schema)
 
@@ -28,7 +28,8 @@ def columns_of_topic(registry: str | None, topic: str) -> tuple[Column, ...]:
 def columns_of_schema(
     registry: str | None, schema: Schema, message_name: str | None = None
 ) -> tuple[Column, ...]:
-    """`registry`: has the schemas that this one refers to. `message_name`: of a Protobuf schema; None: its first."""
+    """`registry` has the schemas that this one refers to. `message_name` names a message of a Protobuf schema; None is
+    the first."""
     if schema.type != PROTOBUF:
         return columns_of(schema.type, schema.text)
     if not is_installed("google.protobuf"):
@@ -57,7 +58,7 @@ def _protobuf(message: Any, depth: int, left: list[int]) -> Iterator[Column]:
 
 
 def _protobuf_type(field: Any) -> str:
-    """As the schema's text has it."""
+    """The type as the text of the schema names it."""
     from google.protobuf.descriptor_pb2 import FieldDescriptorProto
 
     from suiro.registry.formats.protobuf_text import is_repeated
@@ -76,7 +77,7 @@ def _protobuf_type(field: Any) -> str:
 
 
 def schema_of_topic(registry: str | None, topic: str) -> Schema | None:
-    """`registry`: its URL. None where it does not give one. Asks once, with a short limit of time."""
+    """`registry` is its URL. Returns None if it has no schema. Asks once, with a short timeout."""
     if registry is None:
         return None
     subject = f"{topic}-value"

@@ -1,8 +1,8 @@
 """Parses and compares schemas for one request, without holding the state.
 
-Rules decide from the `State` while other requests wait, and one schema can take seconds to parse or compare. So rules
-ask `Work` for results. For a result that is missing it raises `NotComputed`; `run` computes it without the state, and
-calls the rule again. If all results are known, a decision takes no time.
+Rules decide from the `State` while other requests wait, and parsing or comparing one schema can take seconds. So rules
+ask `Work` for results. If a result is missing, it raises `NotComputed`; `run` computes it without the state and calls
+the rule again. Once all results are known, a decision takes no time.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class NotComputed(Exception):
 
 
 class Work:
-    """`pause` is called every so often while something is done, and ends it by raising. `turn` is held meanwhile."""
+    """`pause` is called regularly during the work, and ends it by raising. `turn` is held during the work."""
 
     def __init__(
         self,
@@ -78,7 +78,7 @@ class Work:
         return found
 
     def compare(self, reader: Parsed, writer: Parsed) -> list[Incompatibility]:
-        """Of schemas that this has parsed. Raises `NotComputed`, `InvalidSchema` and `TooComplex`."""
+        """Both schemas must be results of `parse`. Raises `NotComputed`, `InvalidSchema` and `TooComplex`."""
         found: list[Incompatibility] = self._ask(
             ("compare", id(reader), id(writer)),
             lambda: compare(reader, writer, Budget(MAX_COMPARED_STEPS, self._pause)),
@@ -94,7 +94,7 @@ class Work:
 
     @staticmethod
     def each(ask: Callable[[T], R], items: Iterable[T]) -> list[R]:
-        """Asks for all at once: what is unready of any of them is done together."""
+        """Asks for all items. The missing results of all of them are computed together."""
         found: list[R] = []
         parts: dict[Hashable, Callable[[], Any]] = {}
         for one in items:

@@ -29,7 +29,7 @@ _codecs: dict[tuple[int, str, CodecSettings], Codec] = {}
 
 
 def codec_of(language: str, settings: CodecSettings) -> Codec:
-    """`language`: AVRO, JSON or PROTOBUF. The process is part of the key: a fork must not share connections."""
+    """`language` is AVRO, JSON or PROTOBUF. The key has the process id, because a fork must not share connections."""
     key = (os.getpid(), language, settings)
     with _lock:
         found = _codecs.get(key)

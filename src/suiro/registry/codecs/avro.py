@@ -1,7 +1,7 @@
-"""Avro: values are what fastavro makes of them (dicts, `Decimal`, aware `datetime`, `UUID`, ...), or Arrow columns.
+"""Avro: values are those of fastavro (dicts, `Decimal`, aware `datetime`, `UUID`, ...), or Arrow columns.
 
-Data is read by the schema whose id stands in front, and where a reader's schema was given, resolved into that by
-Avro's rules: fields left out, defaults filled in, numbers widened. Bytes left over behind a value are an error.
+Data is read with the schema whose id is in front of it. If there is a reader's schema, values are resolved into it by
+Avro's rules: fields are dropped, defaults filled in, numbers widened. Bytes after a value are an error.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from suiro.registry.codecs.avro_writing import RowsEncoder
 
 _COMPILED = ("numpy", "numba")
-"""What the loops over many values at once need; without, values are read and written one by one."""
+"""The modules that the loops over many values need. Without them, values are read and written one by one."""
 
 
 class AvroCodec:
@@ -68,7 +68,7 @@ class AvroCodec:
         return own(value, shared) if isinstance(value, list | dict) else value
 
     def decode_block(self, data: Sequence[bytes | None]) -> list[Any]:
-        """None stays None. Raises what `decode` raises of some value that fails."""
+        """None stays None. Raises the error of `decode` for one of the values that fail."""
         if not is_installed(*_COMPILED):
             return [None if item is None else self.decode(item) for item in data]
         items = [item for item in data if item is not None]
@@ -114,7 +114,7 @@ class AvroCodec:
         return out.getvalue()
 
     def encode_block(self, topic: str, values: Sequence[Any]) -> list[bytes | None]:
-        """None stays None. Raises what `encode` raises of some value that fails."""
+        """None stays None. Raises the error of `encode` for one of the values that fail."""
         if not is_installed(*_COMPILED):
             return [None if value is None else self.encode(topic, value) for value in values]
         from suiro.registry.codecs.avro_writing import ROWS_AT_ONCE
@@ -140,17 +140,17 @@ class AvroCodec:
         return self._row_writers[schema_id]
 
     def decode_column(self, data: pa.Array, *, frames: bool = False) -> pa.Array:
-        """A binary column to values, each row by its own writer's schema. Raises `Undecodable` with the row.
+        """Decodes a binary column, each row with its own writer's schema. Raises `Undecodable` with the row.
 
-        Raises `NotOneColumn` where the values have no common Arrow type. `frames`: maps and UUIDs are columns
-        too, as pairs and as text, which is not what `decode` gives.
+        Raises `NotOneColumn` if the values have no common Arrow type. `frames`: maps and UUIDs are columns too, as
+        pairs and as text, unlike the values of `decode`.
         """
         from suiro.registry.codecs.avro_columns import decode_by_id
 
         return decode_by_id(data, lambda schema_id: self._column_decoder(schema_id, frames))
 
     def column_type(self) -> pa.DataType:
-        """Of the columns of frames, by the reader's schema. Raises `NotOneColumn`."""
+        """The type of the columns of frames, by the reader's schema. Raises `NotOneColumn`."""
         from suiro.registry.codecs.avro_columns import arrow_type
 
         return arrow_type(self.reader_schema, frames=True)
@@ -165,7 +165,7 @@ class AvroCodec:
         return found
 
     def writer_schema(self, schema_id: int) -> Any:
-        """Parsed by fastavro, references written out. Raises `Undecodable`."""
+        """The schema parsed by fastavro, with references expanded. Raises `Undecodable`."""
         found = self._readers.get(schema_id)
         if found is None:
             schema = self._wire.schema(schema_id)
@@ -176,7 +176,7 @@ class AvroCodec:
         return found
 
     def _resolved_into(self, schema_id: int, writer: Any) -> tuple[Any, frozenset[int]]:
-        """The schema that fastavro is to resolve a value into, and the defaults that the value may share."""
+        """The schema into which fastavro resolves a value, and the defaults that the value may share."""
         found = self._resolved.get(schema_id)
         if found is None:
             found = None, frozenset()
@@ -188,7 +188,7 @@ class AvroCodec:
 
     @property
     def reader_schema(self) -> Any:
-        """Parsed; None: values are as they were written."""
+        """The parsed schema; None: values stay as they were written."""
         if not self._parsed_reader:
             given = self._wire.settings.schema
             self._reader = None if given is None else self._parse(given)

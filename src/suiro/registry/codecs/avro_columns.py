@@ -1,12 +1,12 @@
-"""Avro to Arrow: a binary column in the wire format becomes a column of values, equal to what the rows would give.
+"""Avro to Arrow: decodes a binary column in the wire format into a column of values, equal to those of each row.
 
-Records of scalars, of bytes, of what may be null, and of such records again are read by kernels. A schema with arrays
-(or maps, for data frames) is read row by row by fastavro and then made a column of. What has no column of its own is
-`NotOneColumn`: unions of several types, recursive types, rows of different schemas; so is a value that Arrow would
-have and Python not (a timestamp beyond the year 9999), where the row's own reader has to say what is wrong.
+Kernels read records of scalars, bytes, nullable values and nested records of these. Schemas with arrays (or maps, for
+data frames) are read row by row by fastavro, and the values become a column. `NotOneColumn` is raised for types without
+a column: unions of several types, recursive types, rows of different schemas. It is also raised for values that Arrow
+has and Python does not (a timestamp after the year 9999): then the reader of the row reports the error.
 
-A reader's schema is applied to the column where that takes no more than leaving fields out, constants for defaults and
-wider numbers; else fastavro resolves each row.
+A reader's schema is applied to the column if that only drops fields, adds constants for defaults and widens numbers.
+Otherwise fastavro resolves each row.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ _SCALARS = {
     "string": (kernels.BYTES, pa.string()),
 }
 _DAY_MS = 86_400_000
-_FIRST_DAY, _LAST_DAY = -719_162, 2_932_896  # of Python's calendar
+_FIRST_DAY, _LAST_DAY = -719_162, 2_932_896  # the range of Python's dates
 _LOGICAL: dict[str, tuple[pa.DataType, int, int]] = {
     "int-date": (pa.date32(), _FIRST_DAY, _LAST_DAY),
     "int-time-millis": (pa.time32("ms"), 0, _DAY_MS - 1),
@@ -60,7 +60,7 @@ _MOST_DIGITS = 38
 
 @dataclass(slots=True)
 class Node:
-    """A type. `target` is its row of `cells`, `place` its row of `present`, of what may be null."""
+    """A type. `target` is its row of `cells`; `place` is its row of `present` if it is nullable."""
 
     kind: int
     type: pa.DataType
@@ -75,11 +75,11 @@ class Node:
 
 
 class Unsupported(Exception):
-    """The kernels have no form for it."""
+    """The kernels do not support the schema."""
 
 
 class ColumnDecoder:
-    """For values of one writer's schema. `frames`: maps and UUIDs are columns as well, as pairs and as text."""
+    """Decodes values of one writer's schema. `frames`: maps and UUIDs are columns too, as pairs and as text."""
 
     def __init__(self, writer: Any, reader: Any, schema_id: int, *, frames: bool) -> None:
         self._writer, self._reader, self._id = writer, reader, schema_id
@@ -94,12 +94,12 @@ class ColumnDecoder:
                 self._program = program
 
     def decode(self, data: Array, starts: Array, ends: Array, rows: Array) -> pa.Array:
-        """`starts`: where values begin, behind the id. `rows` are their numbers, for errors."""
+        """`starts` are the offsets of the values, after the id. `rows` are their numbers, for errors."""
         if self._program is None:
             return self._by_rows(data, starts, ends, rows)
         found = self._program.run(data, starts, ends)
         if isinstance(found, int):
-            return self._by_rows(data, starts, ends, rows)  # it says what is wrong with that row
+            return self._by_rows(data, starts, ends, rows)  # it reports the error of the row
         if self._reader is not None:
             found = _resolved(found, expanded(self._writer), expanded(self._reader))
         if found.type != self.type:
@@ -126,14 +126,14 @@ class ColumnDecoder:
             found = pa.array(values, self.type)
         except (pa.ArrowException, OverflowError, TypeError, ValueError) as error:
             raise NotOneColumn(f"schema {self._id} as {self.type}: {error}") from None
-        # A value may be of the writer's logical type, and Arrow turn it into the reader's.
+        # A value may have the writer's logical type, and Arrow converts it to the reader's.
         if self._reader is not None and not self._frames and not _are_same(found.to_pylist(), values):
             raise NotOneColumn(f"schema {self._id} as {self.type}: its values are of other types")
         return found
 
 
 def _are_same(left: Any, right: Any) -> bool:
-    """Equal, and of the same types; decimals with as many digits."""
+    """Whether both are equal and have the same types; decimals also the same digits."""
     if type(left) is not type(right):
         return False
     if isinstance(left, dict):
@@ -146,7 +146,7 @@ def _are_same(left: Any, right: Any) -> bool:
 
 
 def decode_by_id(data: pa.Array, decoder_of: Callable[[int], ColumnDecoder]) -> pa.Array:
-    """Rows of each id by its decoder. Null stays null. Raises `Undecodable` with the row, and `NotOneColumn`."""
+    """Decodes the rows of each schema id. Null stays null. Raises `Undecodable` with the row, and `NotOneColumn`."""
     column = data.cast(pa.binary())
     if len(column) == column.null_count:
         return pa.nulls(len(column))
@@ -205,11 +205,11 @@ class Program:
 
     @property
     def width(self) -> int:
-        """Cells of a value."""
+        """The number of cells of a value."""
         return self._targets + self._places
 
     def tables(self, count: int) -> tuple[Array, Array, Array]:
-        """Cells, lengths and present, of so many rows."""
+        """Empty cells, lengths and present for so many rows."""
         return (
             np.zeros((self._targets, count), np.int64),
             np.zeros((self._targets, count), np.int64),
@@ -217,19 +217,19 @@ class Program:
         )
 
     def walk(self, data: Array, starts: Array, ends: Array) -> Walked | int:
-        """What is where, or the place of the first value that is not of the schema."""
+        """Finds the fields of each row. Returns the number of a row that does not match the schema, if any."""
         cells, lengths, present = self.tables(len(starts))
         bad = kernels.walk(data, starts, ends, *self.columns, cells, lengths, present)
         return int(bad) if bad >= 0 else Walked(data, cells, lengths, present)
 
     def run(self, data: Array, starts: Array, ends: Array) -> pa.Array | int:
-        """The column, or the place of the first value that is not of the schema."""
+        """Returns the column, or the number of the first row that does not match the schema."""
         found = self.walk(data, starts, ends)
         if isinstance(found, int):
             return found
         made = found.array(self.root)
         try:
-            made.validate(full=True)  # text is UTF-8
+            made.validate(full=True)  # text must be UTF-8
         except pa.ArrowInvalid:
             return 0
         return made
@@ -287,7 +287,7 @@ class Program:
 
 @dataclass(slots=True)
 class Walked:
-    """What a walk found: `avro_kernels` says what is in them."""
+    """The result of a walk; `avro_kernels` describes the arrays."""
 
     data: Array
     cells: Array
@@ -295,7 +295,7 @@ class Walked:
     present: Array
 
     def bytes_of(self, node: Node) -> tuple[Array, Array]:
-        """Of all rows, one behind the other, and where each begins."""
+        """The bytes of all rows, concatenated, and the offset of each row."""
         starts, lengths = self.cells[node.target], self.lengths[node.target]
         offsets = np.zeros(len(starts) + 1, np.int64)
         np.cumsum(lengths, out=offsets[1:])
@@ -363,7 +363,7 @@ def _validity(missing: Array | None) -> pa.Buffer | None:
 
 
 def expanded(schema: Any) -> Any:
-    """With every name replaced by what it means. Raises `NotOneColumn`."""
+    """Returns the schema with every name replaced by its definition. Raises `NotOneColumn`."""
     if AvroLimits.has_many_parts(schema):
         raise NotOneColumn(
             f"a schema that holds itself, or more than {MAX_PARTS} parts, or is nested too deeply, has no columns"
@@ -375,7 +375,7 @@ def expanded(schema: Any) -> Any:
 
 
 def logical_of(schema: Any) -> str | None:
-    """fastavro's name of it, where fastavro reads it as something else than the plain type."""
+    """Returns fastavro's name of the logical type, if fastavro converts its values."""
     if not isinstance(schema, dict) or "logicalType" not in schema:
         return None
     name = f"{schema['type']}-{schema['logicalType']}"
@@ -422,7 +422,7 @@ def _plain_type(schema: Any, frames: bool) -> pa.DataType:
     if kind == "map" and frames:
         return pa.map_(pa.string(), _plain_type(schema["values"], frames))
     if kind == "float" and not frames:
-        return pa.float64()  # as Python has it; a reader's float may be somebody's int, of more digits
+        return pa.float64()  # as in Python; the value of a reader's float may be an int with more digits
     if kind in _SCALARS:
         return _SCALARS[kind][1]
     raise NotOneColumn(f"there is no column for Avro's {kind}")
@@ -431,14 +431,14 @@ def _plain_type(schema: Any, frames: bool) -> pa.DataType:
 # -- a reader's schema ---------------------------------------------------------------------------------------
 
 _WIDER = {
-    "int": {"long", "double"},  # fastavro keeps more of a whole number than a float has
+    "int": {"long", "double"},  # fastavro keeps more digits of an int than a float has
     "long": {"double"},
     "float": {"double"},
 }
 
 
 def parts_of(schema: Any) -> tuple[bool, Any]:
-    """Whether it may be null, and what it is otherwise."""
+    """Returns whether the type is nullable, and the type without null."""
     if isinstance(schema, list):
         others = [one for one in schema if one != "null"]
         if len(schema) == 2 and len(others) == 1:
@@ -447,7 +447,7 @@ def parts_of(schema: Any) -> tuple[bool, Any]:
 
 
 def plain_of(schema: Any) -> Any:
-    """A type without the null beside it, and without the types that only stand around it."""
+    """Returns the type without null, and without types that only wrap another one."""
     schema = parts_of(schema)[1]
     while isinstance(schema, dict) and isinstance(schema["type"], dict | list):
         schema = parts_of(schema["type"])[1]
@@ -455,7 +455,7 @@ def plain_of(schema: Any) -> Any:
 
 
 def resolves(writer: Any, reader: Any) -> bool:
-    """Whether `_resolved` can do it."""
+    """Whether `_resolved` can resolve the writer's schema into the reader's."""
     return _fits(expanded(writer), expanded(reader))
 
 
@@ -475,7 +475,7 @@ def _fits(writer: Any, reader: Any) -> bool:
     for one in reader["fields"]:
         found = _fields_for(one, reader, writer)
         if len(found) > 1:
-            return False  # which of them counts is fastavro's business
+            return False  # fastavro decides which of them is used
         if found:
             if not _fits(found[0]["type"], one["type"]):
                 return False
@@ -499,12 +499,12 @@ def _is_plain_default(one: Any) -> bool:
 
 
 def plain_default(one: Any) -> Any:
-    """Of a field whose default is plain. JSON has no form for some doubles: they are texts, such as "NaN"."""
+    """The default of a field with a plain default. Doubles that JSON cannot express are texts, such as "NaN"."""
     return float(one["default"]) if one["type"] == "double" else one["default"]
 
 
 def _fields_for(one: Any, reader: Any, writer: Any) -> list[Any]:
-    """A field that the reader has under its own name is nobody's alias, as in fastavro."""
+    """As in fastavro, the name of a reader's field is not an alias of another field."""
     names = {one["name"], *(set(one.get("aliases", ())) - {it["name"] for it in reader["fields"]})}
     return [it for it in writer["fields"] if it["name"] in names]
 

@@ -1,5 +1,5 @@
-"""Defaults of Avro fields as values. fastavro takes them as the schema's JSON has them: text for bytes, and numbers for
-dates. It also gives the same list or dict to all records, so that a change of one would change the others.
+"""Defaults of Avro fields as values. fastavro uses the JSON of the schema: text for bytes, numbers for dates. It also
+shares a list or dict between all records, so that a change of one would change the others.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _KINDS: dict[str, type | tuple[type, ...]] = {
 
 
 def with_values(schema: Any) -> tuple[Any, frozenset[int]]:
-    """A parsed schema for fastavro's reader and writer, and the identities of its defaults that are lists or dicts."""
+    """Returns a parsed schema for fastavro, and the ids of its defaults that are lists or dicts."""
     try:
         made = copy.deepcopy(schema)
     except RecursionError:
@@ -53,7 +53,7 @@ def with_values(schema: Any) -> tuple[Any, frozenset[int]]:
         for field in record["fields"]:
             if id(field) not in raw:
                 continue
-            with contextlib.suppress(Exception):  # a default that is no value of its type stays as it is
+            with contextlib.suppress(Exception):  # a default that does not fit its type stays as it is
                 field["default"] = _value(raw[id(field)], field["type"], named, raw)
             if isinstance(field["default"], list | dict):
                 shared.add(id(field["default"]))
@@ -61,7 +61,7 @@ def with_values(schema: Any) -> tuple[Any, frozenset[int]]:
 
 
 def own(value: Any, shared: frozenset[int]) -> Any:
-    """The value, with copies of the defaults that it shares with others."""
+    """Replaces shared defaults in the value by copies. Returns the value."""
     waiting = [value] if shared else []
     while waiting:
         one = waiting.pop()

@@ -33,7 +33,7 @@ BYTE_TABLE_OUT = types.Array(types.uint8, 2, "C")
 
 @inlined
 def _varint(data, at, end):
-    """(value, behind it); behind is negative where there is none."""
+    """Returns the value and the offset after it. The offset is negative if the bytes are no varint."""
     found = np.uint64(0)
     shift = np.uint64(0)
     while at < end:
@@ -53,7 +53,7 @@ def _varint(data, at, end):
 
 @compiled(BYTES_IN, *[INT64S_IN] * 6, TABLE_OUT, TABLE_OUT, BYTE_TABLE_OUT)
 def walk(data, starts, ends, kinds, targets, extras, jumps, cells, lengths, present):
-    """-1, or the first row that is not of the schema."""
+    """Returns -1, or the first row that does not match the schema."""
     steps = len(kinds)
     for row in range(len(starts)):
         at, end = starts[row], ends[row]
@@ -61,7 +61,7 @@ def walk(data, starts, ends, kinds, targets, extras, jumps, cells, lengths, pres
         while step < steps:
             kind, target = kinds[step], targets[step]
             if kind in (INT, LONG, ENUM, NULLABLE):
-                if at < end and data[at] < 0x80:  # one byte, as most are
+                if at < end and data[at] < 0x80:  # most have one byte
                     small = np.int64(data[at])
                     value, at = (small >> 1) ^ -(small & 1), at + 1
                 else:
@@ -117,7 +117,8 @@ def walk(data, starts, ends, kinds, targets, extras, jumps, cells, lengths, pres
 
 @compiled(BYTES_IN, BYTES_IN, *[INT64S_IN] * 4, TABLE_IN, TABLE_IN, BYTE_TABLE_IN, INT64S_OUT, BYTES_OUT)
 def put(data, front, kinds, targets, extras, jumps, cells, lengths, present, offsets, out):
-    """What `walk` has read, into `out`, `front` before each row. `offsets` gets where each begins, and the end."""
+    """Writes the fields that `walk` found into `out`, with `front` before each row. `offsets` gets the offset of each
+    row, and the end."""
     steps = len(kinds)
     at = 0
     for row in range(len(offsets) - 1):
@@ -158,7 +159,7 @@ def put(data, front, kinds, targets, extras, jumps, cells, lengths, present, off
 
 @compiled(BYTES_IN, INT64S_IN, INT64S_IN, INT64S_IN, BYTES_OUT)
 def gather(data, starts, lengths, offsets, out):
-    """Pieces of `data` one behind the other. `offsets` has where each begins."""
+    """Concatenates pieces of `data`. `offsets` has the offset of each in `out`."""
     for row in range(len(starts)):
         at, to = starts[row], offsets[row]
         for index in range(lengths[row]):
@@ -167,7 +168,8 @@ def gather(data, starts, lengths, offsets, out):
 
 @compiled(BYTES_IN, INT64S_IN, INT64S_IN, BYTE_TABLE_OUT)
 def unscaled(data, starts, lengths, out):
-    """Big-endian two's complement of any length up to 16 to little-endian of 16. False: one is longer."""
+    """Converts big-endian two's complement of up to 16 bytes to little-endian of 16 bytes. Returns False if a number is
+    longer."""
     for row in range(len(starts)):
         size, at = lengths[row], starts[row]
         if size > 16:

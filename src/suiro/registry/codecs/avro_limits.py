@@ -1,9 +1,9 @@
-"""Avro that is nested without end, or that is long without bytes: found before fastavro reads it.
+"""Finds Avro values that are nested too deeply, or that are large without bytes, before fastavro reads them.
 
-A record that holds itself, such as a list or a tree, is nested as deeply as its bytes say, a byte a level; fastavro
-follows in C, and some thousand levels end the process with a segmentation fault. An array of nulls has as many items as
-its count says, in five bytes. Records that hold each other twice, and nothing else, double at each level. Few schemas
-allow any of it: for those, and for no others, each value is walked first, without recursion.
+A record that contains itself, such as a list or a tree, can be nested one level for each byte. fastavro reads it
+recursively in C, and some thousand levels crash the process. An array of nulls has as many items as its count says, in
+five bytes. Records that only contain each other twice double at each level. Few schemas allow this. For those, each
+value is checked first, without recursion.
 """
 
 from __future__ import annotations
@@ -13,11 +13,11 @@ from collections.abc import Iterator
 from typing import Any
 
 MAX_NESTING = 500
-"""Records, arrays and maps in one another, in a value of a schema that refers to itself."""
+"""The depth of nested records, arrays and maps, in a value of a recursive schema."""
 MAX_EMPTY_ITEMS = 10_000
-"""Items, in one value, that take no bytes; of fields that take none, so many more than the value has bytes."""
+"""The number of items without bytes in one value. Fields without bytes may exceed the bytes of the value by as many."""
 MAX_PARTS = 10_000
-"""Of a schema that becomes columns: its types, each counted as often as it is used."""
+"""The number of types of a schema that becomes columns, each counted as often as it is used."""
 FEW_EMPTY_FIELDS = 16
 
 _STREAM = re.compile(r" from <_io\.BytesIO object at 0x[0-9a-f]+>")
@@ -27,23 +27,23 @@ _TEXTS = ("bytes", "string")
 
 
 def what_is_wrong(error: Exception) -> str:
-    """fastavro's words, without the address of the stream: a dead letter is the same when it is written again."""
+    """fastavro's message without the address of the stream, so that a repeated dead letter is identical."""
     return f"{type(error).__name__}: {_STREAM.sub('', str(error))}"
 
 
 class AvroLimits:
-    """Of a schema as fastavro parses it."""
+    """The limits for values of a schema that fastavro has parsed."""
 
     @classmethod
     def of(cls, schema: Any) -> AvroLimits | None:
-        """None where no value can be over them."""
+        """Returns None if no value can exceed the limits."""
         made = cls(schema)
         risky = made._is_recursive() or made._has_empty_items or made._has_empty_records
         return made if risky else None
 
     @classmethod
     def has_many_parts(cls, schema: Any) -> bool:
-        """More than `MAX_PARTS`, or no end of them, or so deep in one another that they cannot be counted."""
+        """Whether it has more than `MAX_PARTS` parts, is recursive, or is nested too deeply to be counted."""
         try:
             return cls(schema)._count(schema, False, {}) > MAX_PARTS
         except RecursionError:
@@ -81,7 +81,7 @@ class AvroLimits:
         )
 
     def check(self, data: bytes, at: int) -> None:
-        """The value that begins at `at`. Raises `ValueError` where it is over a limit, or not of the schema."""
+        """Checks the value at `at`. Raises `ValueError` if it exceeds a limit or does not match the schema."""
         empty = 0
         waiting: list[tuple[Any, int]] = [(self._schema, 1)]
         while waiting:
@@ -93,7 +93,7 @@ class AvroLimits:
                         continue
                     if one.is_empty:
                         empty += one.left * self._count(one.items, True, self._empty_parts)
-                        one.left = 0  # nothing of them is in the bytes
+                        one.left = 0  # they have no bytes
                         if empty > MAX_EMPTY_ITEMS:
                             raise ValueError(f"has more than {MAX_EMPTY_ITEMS} items without bytes")
                         waiting.append((one, depth))
@@ -138,7 +138,7 @@ class AvroLimits:
         return self._named.get(one, one) if isinstance(one, str) else one
 
     def _is_recursive(self) -> bool:
-        """Whether a name leads back to itself: names that lead nowhere are taken away until none is left."""
+        """Whether a name refers to itself. Names that refer to none of the rest are removed until none is left."""
         left = {name: refers & self._named.keys() for name, refers in self._refers.items() if name}
         while ends := [name for name, refers in left.items() if not refers & left.keys()]:
             for name in ends:
@@ -154,14 +154,14 @@ class AvroLimits:
         if kind in ("record", "error"):
             name = one["name"]
             if name not in self._empty:
-                self._empty[name] = False  # one that holds itself has no value at all
+                self._empty[name] = False  # a record that always contains itself has no values
                 self._empty[name] = all(self._is_empty(part) for part in _parts(one))
             return self._empty[name]
         return kind == "null"
 
     def _count(self, one: Any, empty_only: bool, known: dict[str, int]) -> int:
-        """Of the types within it, each as often as it is used. `empty_only`: of records' fields that take no bytes.
-        Beyond `MAX_PARTS` it does not matter how many."""
+        """Counts the types within it, each as often as it is used. `empty_only` counts only fields of records without
+        bytes. It stops above `MAX_PARTS`."""
         one = self._meant(one)
         is_record = _kind(one) in ("record", "error")
         if not is_record:
@@ -169,14 +169,14 @@ class AvroLimits:
             return min(1 + sum(self._count(part, empty_only, known) for part in parts), MAX_PARTS + 1)
         name = one["name"]
         if name not in known:
-            known[name] = 0 if empty_only else MAX_PARTS + 1  # one that holds itself has no end
+            known[name] = 0 if empty_only else MAX_PARTS + 1  # a recursive record has no end
             parts = [part for part in _parts(one) if not empty_only or self._is_empty(part)]
             known[name] = min(1 + sum(self._count(part, empty_only, known) for part in parts), MAX_PARTS + 1)
         return known[name]
 
 
 class _Block:
-    """Items of an array or a map, of which `left` are to come before the next count."""
+    """Items of an array or a map. `left` is the number of items before the next count."""
 
     def __init__(self, items: Any, is_empty: bool, *, has_keys: bool = False) -> None:
         self.items = items
@@ -219,7 +219,7 @@ def _long(data: bytes, at: int) -> tuple[int, int]:
 
 
 def _count(data: bytes, at: int) -> tuple[int, int]:
-    """Of a block's items; where it is negative, the block's size follows."""
+    """Reads the number of items of a block. After a negative number comes the size of the block."""
     count, at = _long(data, at)
     if count < 0:
         _, at = _long(data, at)

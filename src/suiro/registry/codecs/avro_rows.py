@@ -1,9 +1,9 @@
-"""Avro to Python values, many at once: the kernels find where each field is, and a field of all rows is made at a time.
+"""Avro to Python values, many at once: kernels find the fields, and one field of all rows is converted at a time.
 
-For the schemas that `avro_columns` has kernels for, and with a reader's schema where that leaves fields out, fills in
-constants and takes whole numbers for floats. The values are what fastavro gives row by row, dates and decimals by its
-own functions, once for each different one. A value that is not of the schema makes none of them: the row's own reader
-says what is wrong.
+This works for the schemas that the kernels of `avro_columns` support, and for a reader's schema that only drops fields,
+adds constants and reads whole numbers as floats. The values are equal to those of fastavro. Dates and decimals are
+converted by fastavro's functions, once for each different value. If a value does not match the schema, no value is
+returned: the reader of the row reports the error.
 """
 
 from __future__ import annotations
@@ -33,11 +33,11 @@ from suiro.registry.codecs.avro_limits import AvroLimits
 from suiro.registry.codecs.wire import PREFIX, NotOneColumn
 
 _CELLS_AT_ONCE = 1 << 19
-"""Fields of rows that are found together, 17 bytes each."""
+"""The number of fields of all rows that are found together, 17 bytes each."""
 
 
 def rows_decoder(writer: Any, reader: Any) -> RowsDecoder | None:
-    """None: fastavro reads row by row."""
+    """Returns None if fastavro must read row by row."""
     if reader == writer:
         reader = None
     if AvroLimits.of(writer) is not None:
@@ -55,7 +55,7 @@ def rows_decoder(writer: Any, reader: Any) -> RowsDecoder | None:
 
 @dataclass(slots=True)
 class _Form:
-    """How a type's values are made. `convert`: of a plain value, fastavro's reader of its logical type."""
+    """How values of a type are made. `convert` is fastavro's reader of the logical type."""
 
     node: Node
     fields: list[tuple[str, _Form]] = field(default_factory=list)
@@ -97,7 +97,7 @@ def _add_fields(made: _Form, writer: Any, reader: Any) -> None:
         if wanted is not None:
             made.fields.append((name, _form(node, one["type"], wanted["type"])))
         elif _has_text(node):
-            raise Unsupported  # nobody would look whether it is text
+            raise Unsupported  # nothing would check that it is UTF-8
     made.constants = [(name, plain_default(one)) for name, one in left.items()]
 
 
@@ -106,7 +106,7 @@ def _has_text(node: Node) -> bool:
 
 
 class RowsDecoder:
-    """For values of one writer's schema."""
+    """Decodes values of one writer's schema."""
 
     def __init__(self, program: Program, form: _Form) -> None:
         self._program = program
@@ -114,7 +114,7 @@ class RowsDecoder:
         self._at_once = max(1, _CELLS_AT_ONCE // max(1, program.width))
 
     def decode(self, items: Sequence[bytes]) -> list[Any] | None:
-        """Whole values, the schema's id in front. None: some value is not of the schema."""
+        """Items begin with the schema id. Returns None if a value does not match the schema."""
         found: list[Any] = []
         for start in range(0, len(items), self._at_once):
             made = self._decode(items[start : start + self._at_once])
@@ -133,7 +133,7 @@ class RowsDecoder:
         try:
             return _values(self._form, walked, len(items))
         except (ValueError, OverflowError, ArithmeticError, NotOneColumn):
-            return None  # text that is none, a date beyond the calendar
+            return None  # invalid UTF-8, or a date out of range
 
 
 def _values(form: _Form, walked: Walked, count: int) -> list[Any]:

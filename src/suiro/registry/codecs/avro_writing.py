@@ -1,9 +1,9 @@
-"""Python values to Avro, many at once: a field of all rows becomes an array, and a kernel writes the rows from them.
+"""Python values to Avro, many at once: each field of all rows becomes an array, and a kernel writes the rows.
 
-For the schemas that `avro_columns` has kernels for, and for values that say plainly what they are: dicts with every
-field and no other, of the very types that the schema has. The bytes are fastavro's; dates and decimals are made by its
-own functions. Where anything is otherwise, a default to be filled in or a value that does not fit, fastavro writes the
-rows and says what is wrong.
+This works for the schemas that the kernels of `avro_columns` support, and for plain values: dicts with exactly the
+fields of the schema, and values of exactly its types. The bytes are those of fastavro; dates and decimals are converted
+by its functions. Otherwise, for a missing field or a value that does not fit, fastavro writes the rows and reports
+errors.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ from suiro.registry.codecs.avro_columns import Node, Program, Unsupported, expan
 from suiro.registry.codecs.wire import PREFIX, NotOneColumn
 
 ROWS_AT_ONCE = 1024
-"""One row that fastavro has to write sends no more than these to it."""
+"""One row that fastavro must write makes it write at most so many."""
 
 _CELLS_AT_ONCE = 1 << 21
 _LONGEST_NUMBER = 10
 
 
 def rows_encoder(schema: Any) -> RowsEncoder | None:
-    """None: fastavro writes row by row."""
+    """Returns None if fastavro must write row by row."""
     try:
         program = Program(schema)
         if program.width * ROWS_AT_ONCE > _CELLS_AT_ONCE:
@@ -43,12 +43,12 @@ def rows_encoder(schema: Any) -> RowsEncoder | None:
 
 
 class _Unlike(Exception):
-    """The values do not say plainly what they are."""
+    """The values are not plain."""
 
 
 @dataclass(slots=True)
 class _Form:
-    """How a type's values are taken. `prepare`: fastavro's writer of its logical type."""
+    """How values of a type are taken. `prepare` is fastavro's writer of the logical type."""
 
     node: Node
     size: int = 0
@@ -80,18 +80,19 @@ def _form(node: Node, schema: Any) -> _Form:
 
 def _prepared(prepare: Callable[[Any, Any], Any], schema: Any, value: Any) -> Any:
     found = prepare(value, schema)
-    return bytes(found) if isinstance(value, Decimal) else found  # it may be a bytearray
+    # A decimal may become a bytearray.
+    return bytes(found) if isinstance(value, Decimal) else found
 
 
 class RowsEncoder:
-    """For values of one schema, `ROWS_AT_ONCE` of them at most."""
+    """Encodes values of one schema, at most `ROWS_AT_ONCE` at a time."""
 
     def __init__(self, program: Program, form: _Form) -> None:
         self._program = program
         self._form = form
 
     def encode(self, values: Sequence[Any], schema_id: int) -> list[bytes] | None:
-        """The schema's id stands in front of each. None: fastavro has to write them."""
+        """Each result begins with the schema id. Returns None if fastavro must write the values."""
         filled = _Filled(self._program, len(values))
         try:
             filled.fill(self._form, list(values), np.arange(len(values)))
@@ -101,7 +102,7 @@ class RowsEncoder:
 
 
 class _Filled:
-    """What a walk over the rows would find."""
+    """The arrays that a walk over the encoded rows would return."""
 
     def __init__(self, program: Program, count: int) -> None:
         self._program = program
@@ -110,7 +111,7 @@ class _Filled:
         self._size = 0
 
     def fill(self, form: _Form, values: list[Any], rows: Any) -> None:
-        """`rows`: where the values belong."""
+        """`rows` are the row numbers of the values."""
         node = form.node
         if node.place >= 0:
             if None in values:
@@ -126,7 +127,7 @@ class _Filled:
                 self.fill(inner, list(map(itemgetter(name), values)), rows)
             return
         if form.prepare is not None:
-            # A value that many rows share is prepared once; it is kept here, so no other has its id.
+            # A value that many rows share is prepared once. The list keeps it, so no other object gets its id.
             made = {key: form.prepare(value) for key, value in {id(one): one for one in values}.items()}
             values = [made[id(value)] for value in values]
         if node.kind in (kernels.BYTES, kernels.FIXED):
@@ -170,7 +171,7 @@ class _Filled:
 
 
 def _numbers(form: _Form, values: list[Any]) -> Any:
-    """As cells have them: numbers, or the bits of floats."""
+    """The cells: numbers, or the bits of floats."""
     match form.node.kind:
         case kernels.BOOLEAN:
             _check(values, bool)
@@ -191,7 +192,7 @@ def _numbers(form: _Form, values: list[Any]) -> Any:
     with np.errstate(over="ignore"):
         floats = doubles.astype(np.float32)
     if not np.isfinite(floats).all():
-        raise _Unlike  # too large, which is an error
+        raise _Unlike  # too large: fastavro raises an error
     return floats.view(np.uint32).astype(np.int64)
 
 

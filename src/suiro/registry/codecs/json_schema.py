@@ -17,8 +17,8 @@ from suiro.registry.schemas import JSON, Schema
 
 STEPS_OF_A_VALUE = 200_000
 STEPS_OF_A_BYTE = 100
-"""What validating one value may cost. Who writes a record may have written its schema, too: one that asks for more
-would stop its readers."""
+"""The steps for validating one value. The writer of a record may also write its schema, and must not be able to stop
+readers by an expensive one."""
 
 
 def _refuse_constant(name: str) -> NoReturn:
@@ -39,7 +39,7 @@ class JsonSchemaCodec:
         schema_id = self._wire.split(data)
         settings = self._wire.settings
         found = self._by_id.get(schema_id)
-        if found is None:  # asked even where another schema validates: an unknown id is an error
+        if found is None:  # also if another schema validates: an unknown id is an error
             try:
                 found = self._by_id[schema_id] = self._validator(self._wire.schema(schema_id))
             except InvalidSchema as error:
@@ -62,7 +62,7 @@ class JsonSchemaCodec:
         return value
 
     def schema_of(self, data: bytes) -> str:
-        """The text of the schema that a value was written with. Raises `Undecodable`."""
+        """Returns the text of the writer's schema. Raises `Undecodable`."""
         return self._wire.schema(self._wire.split(data)).text
 
     def encode(self, topic: str, value: Any) -> bytes:

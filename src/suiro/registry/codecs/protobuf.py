@@ -1,11 +1,12 @@
-"""Protobuf: values are dicts by the fields' names; the schema's text is compiled, no generated code is needed.
+"""Protobuf: values are dicts by field names. The text of the schema is compiled; no generated code is needed.
 
 A message is a dict of all its fields. A field that can be absent (a message, `optional`, a member of a oneof) is None
-then; a repeated one is a list, a map a dict, an enum its constant's name (its number where the schema has no name for
-it), bytes are bytes. Fields that the schema does not know are left out. A message object can be written too.
+if it is. A repeated field is a list, a map is a dict, an enum is the name of its constant (or its number, if the schema
+has no name for it), bytes are bytes. Fields that the schema does not have are dropped. Message objects can be written
+too.
 
-Between id and message stands which message of the file it is: a path of indexes into nested messages, as zigzag
-varints, their count in front; `[0]`, the file's first, is a single zero.
+Between the id and the message is the path of the message type: indexes into nested messages, as zigzag varints, after
+their count. `[0]`, the first message of the file, is a single zero.
 """
 
 from __future__ import annotations
@@ -39,7 +40,7 @@ class ProtobufCodec:
         return _to_dict(found)
 
     def prefix(self, data: bytes) -> bytes:
-        """What stands in front of the message: the schema's id, and which of its messages it is."""
+        """The bytes before the message: the schema id and the path of the message type."""
         return data[: _read_path(data, PREFIX.size)[1]]
 
     def message_of(self, data: bytes) -> Any:
@@ -85,7 +86,7 @@ class ProtobufCodec:
             name = ""
             for one in compiled(schema.text, self._wire.imports(schema)):
                 name = pool.AddSerializedFile(one).name
-            # The pool goes with its files, which do not keep it.
+            # The files do not keep their pool alive.
             found = self._files[schema] = (pool, pool.FindFileByName(name))
         return found[1]
 
@@ -138,10 +139,10 @@ def _at(file: Any, path: list[int]) -> Any:
 
 
 def _within(place: Any) -> list[Any]:
-    """The messages of a file or a message, in the order in which they are defined.
+    """The messages of a file or a message, in the order of their definitions.
 
-    Those that stand for maps do not count, as in Confluent's Java: they are in no schema's text. (Its Python counts
-    them, and so disagrees with its Java where a map stands before a nested message.)
+    The entries of maps do not count, as in Confluent's Java client: they are not in the text. (Its Python client counts
+    them, so the two disagree if a map precedes a nested message.)
     """
     if not hasattr(place, "message_types_by_name"):
         return [one for one in place.nested_types if not one.GetOptions().map_entry]

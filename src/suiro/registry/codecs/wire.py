@@ -23,7 +23,7 @@ LATEST_KEPT_S = 60.0
 
 
 class Undecodable(UsageError):
-    """The bytes are no value of a schema of the registry. The message is the reason. `row`: of a column."""
+    """The bytes are not a value of a schema of the registry. The message is the reason. `row`: of a column."""
 
     def __init__(self, reason: str, row: int | None = None) -> None:
         super().__init__(reason, row)
@@ -35,22 +35,22 @@ class Undecodable(UsageError):
 
 
 class NotOneColumn(UsageError):
-    """The data is sound, but its values have no common Arrow type."""
+    """The data is valid, but its values have no common Arrow type."""
 
 
 class Unencodable(UsageError):
-    """The value does not fit the schema, or there is none."""
+    """The value does not fit the schema, or there is no schema."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CodecSettings:
-    """`schema`: what is written, and into what is read where the language can; None: the registry's."""
+    """`schema` is used for writing, and as the reader's schema if the language has one. None: the registry's."""
 
     registry: str = field(repr=False)  # it may hold a password
     schema: Schema | None = None
-    message: str | None = None  # of a Protobuf schema with several
+    message: str | None = None  # of a Protobuf schema with several messages
     is_key: bool = False
-    subject: str | None = None  # in place of what the strategy says
+    subject: str | None = None  # instead of the strategy's
     subject_strategy: SubjectStrategy = "topic"
     auto_register: bool = True
     use_latest_version: bool = False
@@ -60,16 +60,16 @@ class CodecSettings:
 
 class Codec(Protocol):
     def decode(self, data: bytes) -> Any:
-        """Raises `Undecodable`, and `RegistryError` where the registry cannot be asked."""
+        """Raises `Undecodable`, and `RegistryError` if the registry cannot be asked."""
         ...
 
     def encode(self, topic: str, value: Any) -> bytes:
-        """Raises `Unencodable`, and `RegistryError` as the registry does."""
+        """Raises `Unencodable`, and `RegistryError` if the registry cannot be asked or refuses."""
         ...
 
 
 class WireFormat:
-    """What codecs have in common. `language` is the schema's type."""
+    """The shared part of all codecs. `language` is the type of the schema."""
 
     def __init__(self, language: str, settings: CodecSettings) -> None:
         self.language = language
@@ -78,7 +78,7 @@ class WireFormat:
         self._written: dict[str, tuple[int, Schema]] = {}
 
     def split(self, data: bytes) -> int:
-        """The id in front. Raises `Undecodable`."""
+        """Returns the schema id of the data. Raises `Undecodable`."""
         if len(data) < PREFIX.size:
             raise Undecodable(
                 f"{len(data)} bytes are too few: a zero byte and a schema id of 4 bytes come first"
@@ -91,7 +91,7 @@ class WireFormat:
         return int(schema_id)
 
     def schema(self, schema_id: int) -> Schema:
-        """Raises `Undecodable` where the registry has no such id, or it is of another language."""
+        """Raises `Undecodable` if the registry does not have the id, or its schema is of another language."""
         try:
             found = registry_client(self.settings.registry).schema(schema_id)
         except SchemaNotFoundError:
@@ -104,7 +104,7 @@ class WireFormat:
         return imports_of(self.settings.registry, schema)
 
     def subject(self, topic: str, record: str | None) -> str:
-        """`record`: the full name of what is written; None where that is not known before the schema is."""
+        """`record` is the full name of the written type; None if it is not known before the schema is."""
         if self.settings.subject is not None:
             return self.settings.subject
         strategy = self.settings.subject_strategy
@@ -118,7 +118,7 @@ class WireFormat:
         return record if strategy == "record" else f"{topic}-{record}"
 
     def to_write(self, topic: str, record: str | None) -> tuple[int, Schema]:
-        """Id and schema for the values of a topic."""
+        """Returns the id and the schema for values of a topic."""
         settings = self.settings
         subject = self.subject(topic, record)
         if settings.schema is None or settings.use_latest_version:
@@ -158,7 +158,7 @@ class WireFormat:
 
 
 def imports_of(registry: str, schema: Schema) -> tuple[Import, ...]:
-    """What a schema refers to, directly or not, each once, in an order in which they can be parsed."""
+    """Returns the schemas that a schema refers to, directly or not, each once, each after those that it needs."""
     client = registry_client(registry)
     found: dict[str, Import] = {}
     visited: set[tuple[str, int]] = set()

@@ -34,22 +34,22 @@ __all__ = [
 
 CACHE_SIZE = 1_000
 CACHE_CHARS = 32 << 20
-"""Of the texts whose parsed form is kept, and of what they refer to."""
+"""The length of the texts whose parsed form is cached, including their references."""
 
 
 class Format(Protocol):
     def parse(self, text: str, imports: Sequence[Import], *, strict: bool, budget: Budget) -> Parsed:
-        """Raises `InvalidSchema` and `TooComplex`. What is registered already is not parsed strictly: it may be older
-        than a check."""
+        """Raises `InvalidSchema` and `TooComplex`. Registered schemas are not parsed strictly: they may be older than a
+        check."""
         ...
 
     def formatted(self, parsed: Parsed, form: str) -> str:
-        """The schema in another form that clients ask for. Raises `InvalidSchema` for one we do not have."""
+        """Returns the schema in another form. Raises `InvalidSchema` for an unknown form."""
         ...
 
 
 def format_of(type_: str) -> Format:
-    """Loads the language's modules on first use. Raises `InvalidSchema` for a language we do not know."""
+    """Imports the modules of the language on first use. Raises `InvalidSchema` for an unknown language."""
     match type_:
         case "AVRO":
             from suiro.registry.formats.avro_format import AvroFormat
@@ -74,7 +74,7 @@ def parse(
     strict: bool = True,
     budget: Budget | None = None,
 ) -> Parsed:
-    """Raises `InvalidSchema`, and `TooComplex` for what the budget does not suffice for."""
+    """Raises `InvalidSchema`, and `TooComplex` if the budget is not enough."""
     key = (type_, text, imports, strict)
     known = _parsed.get(key)
     if known is not None:
@@ -87,7 +87,7 @@ def parse(
         raise InvalidSchema("nested too deeply") from None
     except UnicodeEncodeError:
         raise InvalidSchema("it holds half of a surrogate pair, which is no character") from None
-    except ValueError as error:  # a number beyond those of floats
+    except ValueError as error:  # a number beyond the range of floats
         raise InvalidSchema(f"it cannot be written as JSON: {error}") from None
     except (AttributeError, TypeError, KeyError) as error:
         if strict:
@@ -98,9 +98,9 @@ def parse(
 
 
 def compare(reader: Parsed, writer: Parsed, budget: Budget | None = None) -> list[Incompatibility]:
-    """Why data written with `writer` cannot be read with `reader`, two schemas of one language. Empty: it can be read.
+    """Returns why data written with `writer` cannot be read with `reader`, two schemas of one language. Empty: it can.
 
-    Raises `TooComplex`, and `InvalidSchema` for what was parsed without checks and is no schema: nothing is known then.
+    Raises `TooComplex`, and `InvalidSchema` if one was parsed without checks and is no schema: nothing is known then.
     """
     try:
         return _rules_of(reader.type)(reader.model, writer.model, budget or Budget(MAX_COMPARED_STEPS))
@@ -111,7 +111,7 @@ def compare(reader: Parsed, writer: Parsed, budget: Budget | None = None) -> lis
 
 
 def _rules_of(type_: str) -> Callable[[Any, Any, Budget], list[Incompatibility]]:
-    """Loads the language's modules on first use."""
+    """Imports the modules of the language on first use."""
     match type_:
         case "AVRO":
             from suiro.registry.formats import avro_rules
@@ -130,7 +130,7 @@ _Key = tuple[str, str, tuple[Import, ...], bool]
 
 
 class _Cache:
-    """What was parsed last, bounded by the length of the texts."""
+    """The schemas that were parsed last, limited by the length of their texts."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()

@@ -1,11 +1,11 @@
-"""Avro: a schema's text read into nodes, and written again in one form.
+"""Avro: parses the text of a schema into nodes, and writes it in one form.
 
-The canonical form is what Java's `Schema.toString()` writes, which is what Confluent's registry stores: no blanks,
-members in a fixed order, names without a namespace they inherit; documentation, defaults, aliases and properties of
-users are kept. The normalised form has those properties in the order of their names besides.
+The canonical form is that of Java's `Schema.toString()`, which Confluent's registry stores: no blanks, members in a
+fixed order, names without an inherited namespace. Documentation, defaults, aliases and user properties are kept. The
+normalised form also sorts user properties by name.
 
-Checked as strictly as Java's parser, and no more: names, duplicates, what a name means, unions, and that a default is a
-value of its field's type.
+The checks are those of Java's parser: names, duplicates, undefined names, unions, and whether a default is a value of
+its field's type.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ PRIMITIVES = ("null", "boolean", "int", "long", "float", "double", "bytes", "str
 _NAMED = ("record", "error", "enum", "fixed")
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\Z")
 _INT_RANGE = {"int": 1 << 31, "long": 1 << 63}
-# Of every type, whether it has them or not: Java's Avro drops them from "int", too (`Schema.SCHEMA_RESERVED`).
+# Java's Avro reserves them in every type, also in "int" (`Schema.SCHEMA_RESERVED`).
 _RESERVED = frozenset(
     {"doc", "fields", "items", "name", "namespace", "size", "symbols", "values", "type", "aliases"}
 )
@@ -49,9 +49,10 @@ class Field:
         return self.default is not _ABSENT
 
 
-@dataclass(slots=True, eq=False, repr=False)  # a graph has no end to show
+# Without repr: a recursive graph would have no end.
+@dataclass(slots=True, eq=False, repr=False)
 class Node:
-    """One type. A name used again is the same node, so a recursive schema is a graph."""
+    """One type. A repeated name is the same node, so a recursive schema is a graph."""
 
     type: str
     name: str = ""  # without namespace
@@ -62,7 +63,7 @@ class Node:
     symbols: tuple[str, ...] = ()
     enum_default: str | None = None
     size: int = 0
-    items: Node | None = None  # of an array, or a map's values
+    items: Node | None = None  # of an array; the values of a map
     branches: tuple[Node, ...] = ()
     properties: dict[str, Any] = field(default_factory=dict)
     _by_name: dict[str, Field] = field(default_factory=dict)
@@ -97,7 +98,7 @@ class AvroFormat:
         )
 
     def formatted(self, parsed: Parsed, form: str) -> str:
-        """`resolved`: with what it refers to written out."""
+        """`resolved` is the form with all references expanded."""
         if form != "resolved":
             raise InvalidSchema(f"format={form}: an Avro schema has the format 'resolved', or none")
         return compact_json(_write(parsed.model, None, set(), ordered=False))
@@ -115,7 +116,7 @@ class _Parser:
             data = json.loads(text)
         except ValueError as error:
             if re.fullmatch(r"[A-Za-z_][A-Za-z0-9_.]*", text.strip()):
-                data = text.strip()  # a bare name, which Java takes too
+                data = text.strip()  # a bare name; Java accepts it too
             else:
                 raise InvalidSchema(f"not JSON: {error}") from None
         node = self._type(data, None)
@@ -138,7 +139,7 @@ class _Parser:
             raise InvalidSchema(f"No type: {compact_json(data)}")
         type_ = data["type"]
         if not isinstance(type_, str):
-            return self._type(type_, namespace)  # {"type": {"type": ...}}: Java looks through it
+            return self._type(type_, namespace)  # {"type": {"type": ...}}: Java accepts it
         if type_ in PRIMITIVES:
             return Node(type=type_, properties=_properties(data, _RESERVED))
         if type_ in _NAMED:
@@ -278,12 +279,13 @@ def _names(aliases: Any) -> tuple[str, ...]:
 
 
 class _Defaults:
-    """Is this JSON a default of the type? As Java's Avro decides (`Schema.isValidDefault`), which is what producers
-    use: any branch of a union may give the default, an enum's may be no symbol, a fixed one's of any length."""
+    """Decides whether JSON is a valid default of a type, as Java's Avro does (`Schema.isValidDefault`), which producers
+    use: a default may match any branch of a union, need not be a symbol of its enum, and may have any length for a
+    fixed."""
 
     def __init__(self, budget: Budget) -> None:
         self._budget = budget
-        self._known: dict[tuple[int, int], bool] = {}  # by identity; the default keeps the values
+        self._known: dict[tuple[int, int], bool] = {}  # by id; the default keeps the values alive
 
     def fits(self, value: Any, node: Node) -> bool:
         self._budget.spend()
@@ -325,7 +327,7 @@ class _Defaults:
 
 
 def _write(node: Node, namespace: str | None, written: set[str], *, ordered: bool) -> Any:
-    """The JSON of a type; `written` are names that need no definition any more."""
+    """Returns the JSON of a type. `written` has the names that are already defined."""
 
     def properties(of: dict[str, Any]) -> dict[str, Any]:
         return dict(sorted(of.items())) if ordered else of

@@ -1,12 +1,12 @@
-"""Can data written with one Avro schema be read with another? The rules of schema resolution in Avro's specification,
-decided as Java's `SchemaCompatibility` decides, whose verdicts Confluent's registry gives.
+"""Decides whether data written with one Avro schema can be read with another, by the rules of schema resolution in
+Avro's specification. The verdicts are those of Java's `SchemaCompatibility`, and so those of Confluent's registry.
 
-Not looked at, as there: logical types (a decimal whose scale changes reads wrong numbers, and passes), documentation,
-order, and properties of users.
+As there, these are ignored: logical types (a decimal whose scale changes passes, although it is read wrongly),
+documentation, order, and user properties.
 
-Our own rules and not the `avro` package's checker, although its verdicts are the same (the tests compare them on
-every pair of schemas they have): its messages lack the place where branches of a union differ, and it decides for a
-field without default whose type is an enum with one by looking the enum up in the record.
+The checker of the `avro` package is not used, although its verdicts are the same (the tests compare them on all their
+pairs of schemas). Its messages lack the place where branches of a union differ. For a field without a default whose
+type is an enum with one, it looks the enum up in the record.
 """
 
 from __future__ import annotations

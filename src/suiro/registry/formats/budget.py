@@ -11,16 +11,16 @@ from collections.abc import Callable
 from suiro.errors import UsageError
 
 MAX_STEPS = 1_000_000
-"""Of one text that is parsed. A step is a part, a keyword, a name."""
+"""For parsing one text. A step is a part, a keyword or a name."""
 
 MAX_COMPARED_STEPS = 300_000
-"""Of one schema that is held against another. A step is a pair of parts, or a name."""
+"""For comparing two schemas. A step is a pair of parts, or a name."""
 
 STEPS_BETWEEN_PAUSES = 500
 
 
 class TooComplex(UsageError):
-    """The work was ended where its budget did. Nothing is known of its outcome."""
+    """The budget was used up. The outcome of the work is unknown."""
 
 
 def _go_on() -> None:
@@ -36,7 +36,7 @@ class Budget:
         self.pause = pause
 
     def spend(self, steps: int = 1) -> None:
-        """Raises `TooComplex` once all is spent, and whatever `pause` does."""
+        """Raises `TooComplex` if the budget is used up, and the errors of `pause`."""
         self._left -= steps
         if self._left < 0:
             raise TooComplex(

@@ -1,10 +1,9 @@
-"""JSON Schema, drafts 4 to 2020-12: parsed, checked against its draft's own schema, every `$ref` resolved.
+"""JSON Schema, drafts 4 to 2020-12: parses a schema, checks it against its draft, and resolves each `$ref`.
 
-`jsonschema` and `referencing` do the work. A schema that does not say its draft is one of draft 7. A `$ref` leads into
-the schema itself, to a reference by its name, or to a draft's schema; nothing is ever fetched from anywhere.
+`jsonschema` and `referencing` do the work. A schema that does not name its draft is of draft 7. A `$ref` leads into the
+schema itself, to a reference by its name, or to the schema of a draft. Nothing is fetched.
 
-The canonical form is the text without blanks; the normalised form has the members of every object in order of their
-names besides.
+The canonical form is the text without blanks. The normalised form also sorts the members of every object.
 """
 
 from __future__ import annotations
@@ -30,20 +29,20 @@ ROOT_URI = "suiro:schema"
 STEPS_OF_A_REFERENCE = 100
 _SIBLINGS_COUNT_FROM = ("2019-09", "2020-12")
 DATA = frozenset({"enum", "const", "default", "examples"})
-"""Keywords in which what looks like a schema is none."""
+"""Keywords whose values are data, even if they look like schemas."""
 NAMING = frozenset(
     {"properties", "patternProperties", "definitions", "$defs", "dependentSchemas", "dependencies"}
 )
-"""Keywords whose members have names that their author chose, which may be those of keywords."""
+"""Keywords whose members have names chosen by the author, which may be equal to keywords."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Subschema:
-    """A schema within its document: what a relative `$ref` in it means is known."""
+    """A schema in its document, so that a relative `$ref` can be resolved."""
 
     schema: Any
     resolver: Any
-    siblings_count: bool  # from draft 2019-09 on, what stands beside a `$ref` counts too
+    siblings_count: bool  # from draft 2019-09 on, keywords beside a `$ref` count
 
     def below(self, schema: Any) -> Subschema:
         if isinstance(schema, dict) and any(isinstance(schema.get(name), str) for name in ("$id", "id")):
@@ -52,7 +51,7 @@ class Subschema:
         return Subschema(schema, self.resolver, self.siblings_count)
 
     def follow(self, reference: str) -> Subschema:
-        """Raises `InvalidSchema` where the reference leads nowhere."""
+        """Raises `InvalidSchema` if the reference leads nowhere."""
         try:
             found = self.resolver.lookup(reference)
         except (Unresolvable, PointerToNowhere, NoSuchAnchor) as error:
@@ -70,7 +69,7 @@ class JsonFormat:
         resource = Resource.from_contents(schema, default_specification=DRAFT7)
         if strict:
             draft = validator_for(schema, default=Draft7Validator)
-            # Without formats: patterns are ECMAScript's, and a check by Python's own would refuse some.
+            # Formats are not checked: patterns are those of ECMAScript, and Python's check would refuse some.
             problem = Validator(draft.META_SCHEMA, REGISTRY).problem(schema, budget)
             if problem is not None:
                 raise InvalidSchema(problem)
@@ -96,7 +95,7 @@ class JsonFormat:
 
 
 def validator(text: str, imports: Sequence[Import]) -> Validator:
-    """For values. Raises `InvalidSchema`."""
+    """Returns a validator of values. Raises `InvalidSchema`."""
     return Validator(_load(text), _registry(imports))
 
 

@@ -1,8 +1,8 @@
-"""Can data that is valid for one JSON Schema (the writer's) always be valid for another (the reader's)?
+"""Decides whether data that is valid for one JSON Schema (the writer's) is always valid for another (the reader's).
 
-Decided keyword by keyword, as Confluent's registry documents its checks, whose names for differences these are. What
-JSON Schema leaves open counts: a property that a schema does not name may hold anything, unless `additionalProperties`
-says otherwise. So
+The schemas are compared keyword by keyword, as Confluent's registry documents its checks. The names of differences are
+Confluent's. A property that a schema does not name may have any value, unless `additionalProperties` says otherwise.
+So
 
 | change | the writer's object is open | closed | has a schema for others |
 |---|---|---|---|
@@ -12,16 +12,16 @@ says otherwise. So
 |---|---|---|---|
 | the reader names one property less | fine | incompatible | fine if it fits |
 
-As in Confluent's registry, and although a validator asks for them, a new required property with a `default` passes, and
-so does one that `properties` does not name.
+As in Confluent's registry, a new required property passes if it has a `default`, or if `properties` does not name it,
+although a validator requires it.
 
-Where a part is combined (`allOf`, `anyOf`, `oneOf`, `not`) every condition of the reader must follow from one
-condition of the writer. That is careful: what passes is safe, and some pairs are refused that are safe for a reason
-which only several conditions together give.
+In combined schemas (`allOf`, `anyOf`, `oneOf`, `not`), every condition of the reader must follow from one condition of
+the writer. This is conservative: a pair that passes is safe, and some pairs are refused that are safe only because of
+several conditions together.
 
-Not looked at, because they are notes and no conditions to most validators: `format`, `content*`, `default`, `title`,
-`description`, `examples`. Compared only for being the same: `contains`, `if`/`then`/`else`, `propertyNames`,
-`$dynamicRef`, and beside combinations `unevaluatedProperties` and `unevaluatedItems`.
+These keywords are ignored, because most validators do not check them: `format`, `content*`, `default`, `title`,
+`description`, `examples`. These must be identical: `contains`, `if`/`then`/`else`, `propertyNames`, `$dynamicRef`, and
+next to combinations `unevaluatedProperties` and `unevaluatedItems`.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ _COMBINING = ("allOf", "anyOf", "oneOf", "not", "if", "then", "else", "$ref")
 _APPLYING = frozenset(
     {*_COMBINING, "$dynamicRef", "$recursiveRef", "dependencies", "dependentSchemas", "contains"}
 )
-"""Whose schemas may have looked at properties and items, so that they are not unevaluated."""
+"""Keywords whose schemas may have evaluated properties and items."""
 _ONLY_THE_SAME = (
     ("contains", "array"),
     ("unevaluatedItems", "array"),
@@ -52,7 +52,7 @@ _ONLY_THE_SAME = (
     ("$dynamicRef", ""),
     ("$recursiveRef", ""),
 )
-_NEVER_IDLE = ("contains",)  # `contains: true` asks for an item
+_NEVER_IDLE = ("contains",)  # `contains: true` requires an item
 MAX_SHOWN_CHARS = 500  # of values in a message
 
 Found = list[Incompatibility]
@@ -66,7 +66,7 @@ class _Check:
     def __init__(self, budget: Budget) -> None:
         self._budget = budget
         self._pairs = Pairs(budget)
-        # By the identity of a schema, which is kept with it. None: being taken apart.
+        # By the id of a schema, which is stored to keep it alive. None: it is being split.
         self._conditions_of: dict[int, tuple[Any, list[_Condition] | None]] = {}
         self._conjunctions: dict[tuple[int, ...], Subschema] = {}
 
@@ -81,10 +81,11 @@ class _Check:
         return self._pairs.decided(pair, found)
 
     def _conditions(self, subschema: Subschema) -> list[_Condition]:
-        """All must hold: ("plain", schema), ("anyOf", branches), ("oneOf", branches), ("not", schema), ("if", ...)."""
+        """Returns the conditions that must all hold: ("plain", schema), ("anyOf", branches), ("oneOf", branches),
+        ("not", schema), ("if", ...)."""
         schema, key = subschema.schema, id(subschema.schema)
         if key in self._conditions_of:
-            return self._conditions_of[key][1] or []  # a schema that asks for itself says nothing more
+            return self._conditions_of[key][1] or []  # a schema that refers to itself adds nothing
         self._conditions_of[key] = (schema, None)
         self._budget.spend()
         unique = {id(one): one for one in self._split(subschema)}
@@ -144,7 +145,7 @@ class _Check:
             case ("plain", Subschema() as one), ("plain", Subschema() as other):
                 return self._compare_plain(one, other, path)
             case (_, Subschema() as one), (kind, list(branches)) if kind != "if" and reader[0] == "plain":
-                # Each branch together with nothing else: conditions beside the sum have had their own chance.
+                # Each branch alone: the conditions beside it are compared separately.
                 return [each for branch in branches for each in self.compare(one, branch, path)]
             case (("anyOf" | "oneOf") as kind, list(branches)), ("plain", Subschema() as other):
                 if any(not self.compare(branch, other, path) for branch in branches):
@@ -165,7 +166,7 @@ class _Check:
         ]
 
     def _match(self, readers: Sequence[Subschema], writers: Sequence[Subschema], path: str) -> Found:
-        """Each of the writer's branches needs a branch of the reader's that is its own."""
+        """Each branch of the writer needs a different branch of the reader."""
         fits = [
             [index for index, reader in enumerate(readers) if not self.compare(reader, writer, path)]
             for writer in writers
@@ -277,7 +278,7 @@ class _Check:
         for pattern in dict.fromkeys([*patterns, *old_patterns]):
             schema = patterns.get(pattern, _others(new))
             place = f"{path}/patternProperties/{pattern}"
-            # A name that matches a new pattern may have matched any of the old ones.
+            # A name that matches a new pattern may match any of the old ones.
             before = (
                 [old_patterns[pattern]] if pattern in old_patterns else [*old_patterns.values(), _others(old)]
             )
@@ -316,7 +317,7 @@ class _Check:
         found += self.compare(reader.below(rest), writer.below(old_rest), f"{path}/items")
         place = f"{path}/additionalItems"
         if not first and not old_first and "additionalItems" in new:
-            # It has no meaning without a list of items, and will have it once there is one.
+            # It has no meaning without a list of items, but gets one if a list is added later.
             others, old_others = new["additionalItems"], old.get("additionalItems", True)
             found += self.compare(reader.below(others), writer.below(old_others), place)
         if "contains" in new and "contains" in old:
@@ -345,7 +346,7 @@ class _Check:
         return []
 
     def _values(self, schema: dict[str, Any]) -> dict[Hashable, Any] | None:
-        """The only ones allowed, by what makes them equal; None: any."""
+        """Returns the allowed values by their keys; None if any is allowed."""
         found = None
         for name in ("enum", "const"):
             if name in schema:
@@ -355,7 +356,7 @@ class _Check:
         return found
 
     def _is_same(self, one: Subschema, other: Subschema, known: set[tuple[int, int]]) -> bool:
-        """Also behind references. `known`: the pairs that are being looked at or were found to be the same."""
+        """Whether both are the same, following references. `known` has the pairs that were met before."""
         self._budget.spend()
         new, old = one.schema, other.schema
         if (id(new), id(old)) in known:
@@ -387,7 +388,7 @@ class _Check:
         return True
 
     def _schemas_of(self, schema: dict[str, Any], name: str, *, in_doubt: bool) -> list[Any]:
-        """What a property of this name must be valid for. `in_doubt`: does a pattern match that nobody can run?"""
+        """Returns the schemas for a property of this name. `in_doubt`: whether a pattern that cannot be run matches."""
         found = [schema["properties"][name]] if name in (schema.get("properties") or {}) else []
         for pattern, one in (schema.get("patternProperties") or {}).items():
             self._budget.spend()
@@ -404,7 +405,7 @@ _Condition = tuple[str, Any]
 
 
 def _most_telling(reader: _Condition, writers: list[_Condition], results: list[Found]) -> Found:
-    """Of a condition that follows from none, the comparison with one of its kind says most."""
+    """Returns the result for a condition of the same kind if there is one, because it says most."""
     for writer, result in zip(writers, results, strict=True):
         if writer[0] == reader[0]:
             return result
@@ -473,7 +474,7 @@ def _compare_strings(new: dict[str, Any], old: dict[str, Any], path: str) -> Fou
 
 
 def _bounds(schema: dict[str, Any], inclusive: str, exclusive: str) -> tuple[float | None, bool]:
-    """The limit, and whether it is itself excluded. Draft 4 says that with a boolean, later ones with a number."""
+    """Returns the limit, and whether it is exclusive: a boolean in draft 4, a number in later drafts."""
     limit, excluded = schema.get(inclusive), schema.get(exclusive)
     if isinstance(excluded, bool) or excluded is None:
         return limit, bool(excluded)
@@ -508,7 +509,7 @@ def _compare_numbers(new: dict[str, Any], old: dict[str, Any], path: str) -> Fou
 
 
 def _evaluated_alone(schema: dict[str, Any]) -> dict[str, Any]:
-    """Where nothing else applies in this place, what is unevaluated is what is additional."""
+    """Without other applicable keywords, unevaluated is the same as additional."""
     schema = dict(schema)
     if "unevaluatedProperties" in schema:
         others = schema.pop("unevaluatedProperties")
@@ -537,7 +538,7 @@ def _dependencies(schema: Any) -> dict[str, Any]:
 
 
 def _items(schema: dict[str, Any]) -> tuple[list[Any], Any]:
-    """The schemas of the first items, and that of the rest."""
+    """Returns the schemas of the first items, and the schema of the rest."""
     if isinstance(schema.get("items"), list):
         return schema["items"], schema.get("additionalItems", True)
     return schema.get("prefixItems") or [], schema.get("items", True)

@@ -21,13 +21,13 @@ from suiro.registry.formats.budget import Budget, TooComplex
 from suiro.registry.formats.patterns import InvalidPattern, search
 
 MAX_ERRORS = 100
-"""Are looked at for the one that says most."""
+"""The number of errors from which the most relevant one is chosen."""
 MAX_MESSAGE_CHARS = 500
 CHARS_PER_STEP = 10
 
 Keyword = Callable[[Any, Any, Any, Any], Iterator[ValidationError]]
 
-_budget: ContextVar[Budget] = ContextVar("budget")  # of the validation that this thread is in
+_budget: ContextVar[Budget] = ContextVar("budget")  # of the validation on this thread
 
 
 class Validator:
@@ -36,7 +36,7 @@ class Validator:
         self._validator = _counted(draft)(schema, registry=registry)
 
     def problem(self, value: Any, budget: Budget) -> str | None:
-        """None: it is valid. Raises `TooComplex`."""
+        """Returns why the value is invalid; None if it is valid. Raises `TooComplex`."""
         token = _budget.set(budget)
         try:
             errors = self._validator.iter_errors(value)
@@ -57,7 +57,7 @@ class Validator:
 
 @lru_cache(maxsize=32)
 def _counted(draft: Any) -> Any:
-    """The draft's validator, whose keywords spend of the budget."""
+    """Returns a validator of the draft whose keywords spend the budget."""
     keywords = {
         **draft.VALIDATORS,
         **{name: ours for name, ours in _OURS.items() if name in draft.VALIDATORS},
@@ -65,7 +65,7 @@ def _counted(draft: Any) -> Any:
     made = validators.extend(draft, {name: _spending(keyword) for name, keyword in keywords.items()})
 
     def evolve(self: Any, **changes: Any) -> Any:
-        # A part of a schema may name another draft: its keywords are counted too.
+        # A part of a schema may name another draft. Its keywords are counted too.
         schema = changes.setdefault("schema", self.schema)
         other = validators.validator_for(schema, default=draft)
         kind = made if other is draft else _counted(other)
@@ -85,7 +85,7 @@ def _spending(keyword: Keyword) -> Keyword:
         budget = _budget.get()
         budget.spend(1 + _size(value) + _size(instance))
         for error in keyword(validator, value, instance, schema) or ():
-            # Messages hold the value: with a large one and many branches, they would cost more than all else.
+            # Messages contain the value. With a large value and many branches they would cost most.
             budget.spend(len(error.message) // CHARS_PER_STEP)
             error.message = error.message[:MAX_MESSAGE_CHARS]
             yield error
@@ -155,7 +155,7 @@ def _unevaluated_properties(
 
 
 def _evaluated(validator: Any, instance: dict[str, Any], schema: Any) -> set[str]:
-    """The properties that a schema, which the object is valid for, has looked at ("unevaluatedProperties" of the
+    """Returns the properties that a schema evaluates, if the object is valid for it ("unevaluatedProperties" of the
     drafts from 2019-09 on)."""
     _budget.get().spend(1 + len(instance))
     if not isinstance(schema, dict):

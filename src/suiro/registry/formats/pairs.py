@@ -23,16 +23,16 @@ class Pairs:
         self._budget = budget
         self._known: dict[Hashable, list[Incompatibility]] = {}
         self._open: dict[Hashable, int] = {}  # and how deep
-        self._rests_on: dict[Hashable, int] = {}  # of what is kept for now: the outermost open pair
+        self._rests_on: dict[Hashable, int] = {}  # the outermost open pair of each provisional verdict
         self._for_now: list[Hashable] = []
-        self._outermost = _ON_NOTHING  # open pair that was met since the innermost one was opened
+        self._outermost = _ON_NOTHING  # the outermost open pair met since the innermost one was opened
         self._around: list[tuple[int, int]] = []  # of each open pair: `_outermost` and `_for_now` before it
 
     def known(self, pair: Hashable) -> list[Incompatibility] | None:
-        """The verdict, of a pair that was met before: of what was told already, the first difference is told again.
-        None: decide, and call `decided`. That may raise instead; nothing is compared any more then.
+        """Returns the verdict of a pair that was met before, with only its first difference. None: the caller decides,
+        and calls `decided`. If it raises instead, it must not compare anything after that.
 
-        `pair` must stay what it is: of an object's identity, somebody keeps the object. Raises `TooComplex`.
+        If `pair` has ids of objects, the caller keeps the objects alive. Raises `TooComplex`.
         """
         self._budget.spend()
         known = self._known.get(pair)

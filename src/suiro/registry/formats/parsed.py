@@ -8,7 +8,7 @@ from typing import Any
 from suiro.errors import UsageError
 
 READER, WRITER = "\u27eareader\u27eb", "\u27eawriter\u27eb"
-"""Stand in a description for "new" and "old", or the other way round where the old schema is the one that reads."""
+"""Placeholders in a description for "new" and "old", or for "old" and "new" if the old schema reads."""
 
 
 class InvalidSchema(UsageError):
@@ -25,14 +25,14 @@ class Import:
 
 @dataclass(frozen=True, slots=True)
 class Incompatibility:
-    """Why a reader cannot read. `kind` is Confluent's name for it, `path` a place in the schema."""
+    """A reason why a reader cannot read. `kind` is Confluent's name for it, `path` a place in the schema."""
 
     kind: str
     path: str
     description: str
 
     def message(self, *, reader_is_new: bool) -> str:
-        """In the form in which Confluent's registry tells it."""
+        """Returns the message of Confluent's registry."""
         reader, writer = ("new", "old") if reader_is_new else ("old", "new")
         description = self.description.replace(READER, reader).replace(WRITER, writer)
         return f"{{errorType:'{self.kind}', description:'{description}', additionalInfo:'{self.path}'}}"
@@ -40,7 +40,7 @@ class Incompatibility:
 
 @dataclass(frozen=True, slots=True)
 class Parsed:
-    """`canonical` is what is stored: the same for texts that differ in layout only. `model` is the format's own."""
+    """`canonical` is stored. It is the same for texts that differ only in layout. `model` is specific to the format."""
 
     type: str
     canonical: str

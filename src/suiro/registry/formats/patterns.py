@@ -16,22 +16,22 @@ from suiro.registry.formats.budget import TooComplex
 
 BACKTRACKING_TIMEOUT_S = 1.0
 MAX_BACKTRACKING_CHARS = 4_000
-"""Of an expression that RE2 does not know: `regex` takes longer than linear to read one."""
+"""The length of an expression that RE2 does not support: `regex` parses it in more than linear time."""
 RE2_BYTES = 2 << 20
-"""Of one expression. What needs more is run by `regex`."""
+"""The memory for one expression. If it needs more, `regex` runs it."""
 MAX_LINEAR_STEPS = 500_000_000
-"""Of one search: the expression's instructions times the text's characters, some 150 million a second."""
+"""For one search: the instructions of the expression times the characters of the text, about 150 million a second."""
 CACHE_SIZE = 128
 
 _ESCAPE = re.compile(r"\\(?:u([0-9A-Fa-f]{4})|c([A-Za-z])|.)", re.DOTALL)
 
 
 class InvalidPattern(ValueError):
-    """No regular expression in a language that we have."""
+    """The pattern is no regular expression that RE2 or `regex` can run."""
 
 
 def search(pattern: str, text: str) -> bool:
-    """Is it anywhere in the text? Raises `InvalidPattern`, and `TooComplex` where the time was not enough."""
+    """Whether the pattern matches anywhere in the text. Raises `InvalidPattern`, and `TooComplex` after a timeout."""
     linear, backtracking = _compiled(pattern)
     if linear is not None:
         if linear.programsize * len(text) > MAX_LINEAR_STEPS:
@@ -40,7 +40,7 @@ def search(pattern: str, text: str) -> bool:
             )
         try:
             return linear.search(text) is not None
-        except UnicodeEncodeError:  # half of a surrogate pair: no UTF-8
+        except UnicodeEncodeError:  # half of a surrogate pair
             linear, backtracking = None, _backtracking(pattern)
     if backtracking is None:
         raise InvalidPattern(pattern)

@@ -1,12 +1,12 @@
-"""Protobuf: `.proto` texts and serialised descriptors, compiled by protoc, written again in one form.
+"""Protobuf: compiles `.proto` texts and serialised descriptors with protoc, and writes them in one form.
 
-Google's own compiler decides what is valid. It runs as a child process over the schema and what it imports: references
-by their names, and without a reference the well-known types (`google/protobuf`), the common ones (`google/type`), and
+Google's compiler decides what is valid. It runs as a child process on the schema and its imports: references by their
+names, and without a reference the well-known types (`google/protobuf`), the common types (`google/type`),
 `confluent/meta.proto` and `confluent/type/decimal.proto`.
 
-Clients send a schema as text, or as the base64 of its FileDescriptorProto (Python's do), and may ask for either
-(`format=serialized`). The canonical form is written from the descriptor: layout does not count, comments do. The
-normalised form leaves comments out and has imports, and the fields of a message, in order.
+Clients send a schema as text, or as the base64 of its FileDescriptorProto (Python clients do), and may ask for either
+(`format=serialized`). The canonical form is written from the descriptor: it keeps comments but not the layout. The
+normalised form drops comments and sorts imports and the fields of messages.
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ from suiro.registry.schemas import PROTOBUF
 
 DEFAULT_NAME = "default.proto"
 PROTOC_TIMEOUT_S = 20
-PAUSE_S = 0.1  # between looks whether anybody still waits for protoc
-MAX_ERROR_CHARS = 10_000  # of protoc's complaints
+PAUSE_S = 0.1  # between checks whether the caller still waits for protoc
+MAX_ERROR_CHARS = 10_000  # of the errors of protoc
 _BAD_NAME = (errno.ENAMETOOLONG, errno.EISDIR, errno.ENOTDIR, errno.EEXIST, errno.EILSEQ, errno.EINVAL)
 _OWN_PROTOS = Path(__file__).parent / "protos"
 _FILE_SET = "google.protobuf.FileDescriptorSet"
@@ -42,12 +42,12 @@ _FILE_SET = "google.protobuf.FileDescriptorSet"
 
 @dataclass(frozen=True, slots=True)
 class ProtobufModel:
-    """A compiled file and all it imports. Messages and enums by full name, without the dot in front."""
+    """A compiled file and its imports. Messages and enums are found by full name, without a leading dot."""
 
     file: Any  # FileDescriptorProto
     messages: dict[str, Any]
     enums: dict[str, Any]
-    packages: dict[str, str]  # of each message and enum
+    packages: dict[str, str]  # by message or enum
     serialized: bytes
 
 
@@ -80,12 +80,12 @@ class ProtobufFormat:
 
 
 def compiled(text: str, imports: Sequence[Import]) -> list[bytes]:
-    """FileDescriptorProtos: what the schema needs, each behind what it needs itself, and the schema as the last."""
+    """Returns FileDescriptorProtos: the imports, each after its own imports, then the schema."""
     return [one.SerializeToString() for one in _files(text, imports, Budget()).file]
 
 
 def _descriptor(text: str) -> Any:
-    """The FileDescriptorProto, if this is the base64 of one."""
+    """Returns the FileDescriptorProto if the text is the base64 of one."""
     if any(char.isspace() or char in ";{" for char in text.strip()):
         return None
     try:
@@ -95,7 +95,7 @@ def _descriptor(text: str) -> Any:
 
 
 def _serialized(file: Any) -> bytes:
-    # What our plain class does not know (options) stays as it was written: the same bytes each time.
+    # The plain class keeps unknown options as bytes, so the result is always the same.
     plain = descriptor_pb2.FileDescriptorProto.FromString(file.SerializeToString(deterministic=True))
     plain.ClearField("source_code_info")
     data: bytes = plain.SerializeToString(deterministic=True)
@@ -106,7 +106,7 @@ def _serialized(file: Any) -> bytes:
 
 
 def _files(text: str, imports: Sequence[Import], budget: Budget) -> Any:
-    """A FileDescriptorSet; the schema is its last file. Its class knows the options that the files define."""
+    """Returns a FileDescriptorSet whose last file is the schema. Its class knows the options that the files define."""
     given = _descriptor(text)
     if given is not None:
         return _link(given, imports, budget)
@@ -114,7 +114,7 @@ def _files(text: str, imports: Sequence[Import], budget: Budget) -> Any:
 
 
 def _link(given: Any, imports: Sequence[Import], budget: Budget) -> Any:
-    """The same, of a descriptor that somebody else compiled."""
+    """Does the same for a descriptor that the client compiled."""
     needed = "".join(f'import "{name}";\n' for name in given.dependency)
     files = descriptor_pb2.FileDescriptorSet.FromString(
         _run_protoc(f'syntax = "proto3";\n{needed}', imports, budget)
@@ -125,7 +125,7 @@ def _link(given: Any, imports: Sequence[Import], budget: Budget) -> Any:
 
 
 def _with_options(data: bytes) -> Any:
-    """Parsed with the options that the files themselves define; otherwise those would be unknown bytes."""
+    """Parses a FileDescriptorSet with the options that its files define, which would be unknown bytes otherwise."""
     pool = descriptor_pool.DescriptorPool()
     plain = descriptor_pb2.FileDescriptorSet.FromString(data)
     if not any(_describes_files(one) for one in plain.file):
@@ -140,7 +140,7 @@ def _with_options(data: bytes) -> Any:
 
 
 def _describes_files(file: Any) -> bool:
-    """Is it descriptor.proto, under whatever name?"""
+    """Whether the file is descriptor.proto, under any name."""
     return file.package == "google.protobuf" and "FileDescriptorSet" in {
         one.name for one in file.message_type
     }
@@ -150,7 +150,8 @@ def _run_protoc(text: str, imports: Sequence[Import], budget: Budget) -> bytes:
     with tempfile.TemporaryDirectory(prefix="suiro-protoc-") as name:
         folder = Path(name)
         main = _lay_out(folder, text, imports, budget)
-        with tempfile.TemporaryDirectory(prefix="suiro-protoc-") as out:  # apart: an import may have any name
+        # A separate folder, because an import may have any name.
+        with tempfile.TemporaryDirectory(prefix="suiro-protoc-") as out:
             result = Path(out) / "set"
             command = [str(_protoc()), *(f"-I{path}" for path in (folder, _OWN_PROTOS, *_common_protos()))]
             command += ["--include_imports", "--include_source_info", f"--descriptor_set_out={result}", main]
@@ -161,7 +162,7 @@ def _run_protoc(text: str, imports: Sequence[Import], budget: Budget) -> bytes:
 
 
 def _lay_out(folder: Path, text: str, imports: Sequence[Import], budget: Budget) -> str:
-    """Every import is a file below the folder. The schema is one too, whose name is returned."""
+    """Writes every import and the schema as files below the folder. Returns the name of the schema's file."""
     taken = set()
     for one in imports:
         inner = _descriptor(one.text)
@@ -185,7 +186,7 @@ def _lay_out(folder: Path, text: str, imports: Sequence[Import], budget: Budget)
 
 
 def _finish(command: Sequence[str], folder: Path, budget: Budget) -> str | None:
-    """What protoc complains of. Whoever waits may end it at any time."""
+    """Returns the errors of protoc. The caller may end it at any time."""
     with subprocess.Popen(
         command, cwd=folder, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, errors="replace"
     ) as running:
@@ -225,14 +226,14 @@ def _protoc() -> Path:
 
 
 def _common_protos() -> Iterator[str]:
-    """Where googleapis-common-protos keeps `google/type`. Nothing else of what is installed can be imported."""
+    """The folder of `google/type` in googleapis-common-protos. Other installed files cannot be imported."""
     spec = importlib.util.find_spec("google.type")
     for place in (spec.submodule_search_locations or ()) if spec is not None else ():
         yield f"google/type={place}"
 
 
 def _names(files: Any) -> list[tuple[str, Any, str]]:
-    """(full name, message or enum, package), of every file."""
+    """Returns (full name, message or enum, package) for every file."""
     found: list[tuple[str, Any, str]] = []
 
     def visit(scope: str, messages: Any, enums: Any, package: str) -> None:

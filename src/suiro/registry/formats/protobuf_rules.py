@@ -1,5 +1,5 @@
-"""Can what was written with one Protobuf schema be read with another? The rules of "Updating A Message Type" in
-Protobuf's guide, decided as Confluent's registry does, whose names for differences these are.
+"""Decides whether data written with one Protobuf schema can be read with another, by the rules of "Updating A Message
+Type" in Protobuf's guide, as Confluent's registry does. The names of differences are Confluent's.
 
 Fields are matched by number, messages by name within their package.
 
@@ -16,8 +16,8 @@ Fields are matched by number, messages by name within their package.
 | ONEOF_FIELD_REMOVED | a field of a oneof that the reader lacks, unless all of that oneof's went |
 | MULTIPLE_FIELDS_MOVED_TO_ONEOF, FIELD_MOVED_TO_EXISTING_ONEOF | fields that now exclude one another |
 
-Everything else passes. Not looked at: names of fields (they count in JSON only), enum constants, defaults, options,
-services, extensions, and numbers that are reserved.
+Everything else passes. These are ignored: names of fields (they matter only in JSON), enum constants, defaults,
+options, services, extensions, and reserved numbers.
 """
 
 from __future__ import annotations
@@ -100,7 +100,7 @@ class _Check:
         new, old = {one.number: one for one in reader.field}, {one.number: one for one in writer.field}
         self._budget.spend(len(new) + len(old))
         new_oneofs, old_oneofs = _oneof_of(reader), _oneof_of(writer)
-        # A oneof that went with all its fields is no loss; one of its fields is.
+        # Removing a whole oneof is allowed; removing some of its fields is not.
         kept_oneofs = set(new_oneofs.values()) | {
             old_oneofs[number] for number in new if number in old_oneofs
         }
@@ -177,7 +177,7 @@ def _found(kind: str, path: str, what: str) -> Incompatibility:
 
 
 def _oneof_of(message: Any) -> dict[int, str]:
-    """Name of the oneof, by field number; a proto3 `optional` is none."""
+    """Returns the name of the oneof by field number; a proto3 `optional` is none."""
     return {
         one.number: message.oneof_decl[one.oneof_index].name
         for one in message.field
@@ -188,7 +188,7 @@ def _oneof_of(message: Any) -> dict[int, str]:
 def _moved_to_oneofs(
     new: dict[int, str], old: dict[int, str], old_fields: dict[int, Any], path: str
 ) -> Found:
-    """Fields that did not exclude one another before: those of one oneof did, and new ones were never written."""
+    """Finds fields that exclude one another now. Fields of one oneof did before; new fields were never written."""
     found: Found = []
     members_of: dict[str, list[int]] = {}
     for number, name in new.items():
@@ -208,7 +208,7 @@ def _moved_to_oneofs(
 
 
 def _map_entries(message: Any, name: str) -> dict[str, Any]:
-    """By full name: a type of another message may have the same last name."""
+    """Returns map entries by full name, because types of other messages may have the same last name."""
     return {within(name, one.name): one for one in message.nested_type if one.options.map_entry}
 
 

@@ -22,7 +22,7 @@ _SCALARS = {
 }
 _GROUP = FieldDescriptorProto.TYPE_GROUP
 _REPEATED, _REQUIRED = FieldDescriptorProto.LABEL_REPEATED, FieldDescriptorProto.LABEL_REQUIRED
-# Numbers of descriptor.proto's own fields: paths of comments are made of them.
+# The numbers of fields of descriptor.proto, of which the paths of comments consist.
 _FILE_MESSAGE, _FILE_ENUM, _FILE_SERVICE, _FILE_EXTENSION = 4, 5, 6, 7
 _MESSAGE_FIELD, _MESSAGE_NESTED, _MESSAGE_ENUM, _MESSAGE_EXTENSION, _MESSAGE_ONEOF = 2, 3, 4, 6, 8
 _ENUM_VALUE, _SERVICE_METHOD = 2, 2
@@ -31,7 +31,7 @@ Path = tuple[int, ...]
 
 
 def write(file: Any, known: set[str], *, normalized: bool) -> str:
-    """`known` are the full names of all messages and enums, also of imported files."""
+    """`known` has the full names of all messages and enums, including those of imported files."""
     return "\n".join(_Writer(file, known, normalized=normalized).lines()) + "\n"
 
 
@@ -42,7 +42,7 @@ class _Writer:
         self._scopes = {
             ".".join(parts[:n]) for parts in (name.split(".") for name in known) for n in range(len(parts))
         }
-        # Wherever an option may stand in the file: a name is looked for in all of these before it is one of the root.
+        # The scopes in which an option may be: a name is looked up in all of these before the root.
         names = [file.package, *_names_of_messages(file.message_type, file.package)]
         self._around = {
             ".".join(parts[: n + 1])
@@ -172,7 +172,8 @@ class _Writer:
         return _SCALARS.get(field.type) or self._shortest(field.type_name.removeprefix("."), scope)
 
     def _shortest(self, full: str, scope: str) -> str:
-        """A name that means `full` where it stands, by Protobuf's rule: the innermost scope that has its first part."""
+        """Returns the shortest name that means `full` in the scope. Protobuf looks its first part up in the innermost scope
+        first."""
         parts = full.split(".")
         for length in range(1, len(parts) + 1):
             name = ".".join(parts[-length:])
@@ -285,7 +286,7 @@ class _Writer:
         return (f"option {name} = {value};" for name, value in self._options(options))
 
     def _from_anywhere(self, full: str) -> str:
-        """A name that means `full` in every place of the file."""
+        """Returns a name that means `full` everywhere in the file."""
         first = full.partition(".")[0]
         hidden = any(
             name in self._known or name in self._scopes for name in (f"{one}.{first}" for one in self._around)
@@ -298,7 +299,7 @@ class _Writer:
 
 
 def within(scope: str, name: str) -> str:
-    """The full name of what is defined in a package or a message."""
+    """Returns the full name of a definition in a package or a message."""
     return f"{scope}.{name}" if scope else name
 
 
@@ -310,7 +311,7 @@ def _names_of_messages(messages: Any, scope: str) -> Iterator[str]:
 
 
 def is_repeated(field: Any) -> bool:
-    """Protobuf 5 has no `is_repeated`; later ones warn of `label`."""
+    """Whether the field is repeated. Protobuf 5 has no `is_repeated`, and later versions deprecate `label`."""
     repeated = getattr(field, "is_repeated", None)
     return bool(repeated if repeated is not None else field.label == FieldDescriptor.LABEL_REPEATED)
 
@@ -354,7 +355,7 @@ def _default(field: Any) -> str:
 
 
 def _json_name(name: str) -> str:
-    """What protoc makes of a field's name: `tail_number` is `tailNumber`."""
+    """Returns the name that protoc derives: `tail_number` becomes `tailNumber`."""
     out, upper = "", False
     for char in name:
         if char == "_":
