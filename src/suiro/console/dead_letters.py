@@ -1,8 +1,8 @@
 """Dead letters: records that a topology or a connector put aside, with headers for the reason and the source.
 
 `redrives` sends them back. The dead letters that are done need not be a prefix: an operator may choose some, and some
-cannot be sent back. So the committed offset of a redrive's group is the offset before which everything is done, and
-its metadata has the ranges after it that are done (`Done`).
+cannot be sent back. So everything before the committed offset of a redrive's group is done, and the metadata of the
+offset has the ranges after it that are done (`Done`).
 
 Anyone who may write to the dead-letter topic can write any headers. A header with an invalid topic name is ignored,
 and reasons of any number and length are counted in bounded memory.
@@ -21,12 +21,12 @@ from suiro.console.topics import ranges_of, topic_info
 from suiro.errors import OffsetOutOfRangeError, UsageError
 
 PREFIXES = ("__streams.errors.", "__connect.errors.")
-"""Of headers: Kafka Streams' (KIP-1034), and Kafka Connect's."""
+"""Prefixes of headers: those of Kafka Streams (KIP-1034) and of Kafka Connect."""
 GROUPS_MAX = 1_000
-"""Of a summary; what has yet another reason is counted as `OTHER_REASONS`."""
+"""The most groups of a summary. Dead letters with further reasons are counted as `OTHER_REASONS`."""
 OTHER_REASONS = "other reasons"
 TEXT_CHARS = 500
-"""Of an exception and of a reason in a summary."""
+"""The longest exception and reason in a summary."""
 TARGETS_OF_KAFKA = frozenset(
     {"__consumer_offsets", "__transaction_state", "__share_group_state", "__cluster_metadata"}
 )
@@ -46,7 +46,7 @@ class Origin(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeadLetter:
-    """`refusal`: why it cannot be sent back by what its headers say; None where it can, as far as they tell."""
+    """`refusal` is the reason why its headers do not allow to send it back, or None."""
 
     record: LogRecord
     exception: str
@@ -56,7 +56,7 @@ class DeadLetter:
 
 
 def dead_letter_of(record: LogRecord) -> DeadLetter:
-    """By the last header of each name: what a record had before is of an earlier error, or somebody's invention."""
+    """Uses the last header of each name. Earlier ones are of an earlier error, or forged."""
     said: dict[str, str] = {}
     for name, value in record.headers:
         for prefix in PREFIXES:
@@ -86,7 +86,7 @@ def dead_letter_of(record: LogRecord) -> DeadLetter:
 
 
 def origin_topic(record: LogRecord) -> str | None:
-    """What a record's headers name as the topic that it comes from, as it stands there; None: it is no dead letter."""
+    """Returns the source topic that the headers name, unchecked; None if the record is no dead letter."""
     found = None
     for name, value in record.headers:
         if name.startswith(PREFIXES) and name in _TOPIC_HEADERS:
@@ -97,7 +97,7 @@ def origin_topic(record: LogRecord) -> str | None:
 def without_error(
     headers: tuple[tuple[str, bytes | None], ...], instead: str
 ) -> tuple[tuple[str, bytes | None], ...]:
-    """Headers with what they say of the error replaced, but for where the record comes from."""
+    """Replaces the values of headers that describe the error, except those for the source of the record."""
     data = instead.encode()
     return tuple(
         (name, data if name.startswith(PREFIXES) and name not in _PLACE_HEADERS else value)
@@ -114,7 +114,7 @@ def _is_number(text: str) -> bool:
 
 @dataclass(slots=True)
 class Done:
-    """Of one partition: every offset before `position`, and those in `ranges` behind it (first, behind the last)."""
+    """The done dead letters of one partition: those before `position`, and those in `ranges` of (first, end)."""
 
     position: int
     ranges: list[tuple[int, int]] = field(default_factory=list)
@@ -138,7 +138,7 @@ class Done:
 
     @classmethod
     def parse(cls, offset: int, metadata: str) -> Done:
-        """Raises `ValueError` for what no redrive wrote."""
+        """Raises `ValueError` if no redrive wrote the metadata."""
         if _RANGES.fullmatch(metadata) is None:
             raise ValueError(metadata)
         ranges = []
@@ -149,13 +149,13 @@ class Done:
 
 
 def redrive_group(topic: str) -> str:
-    """Whose committed offsets say which dead letters of a topic are done."""
+    """The group whose committed offsets tell which dead letters of a topic are done."""
     return f"suiro-redrive-{topic}"
 
 
 def done_of(client: Client, topic: str, group: str, *, require_stable: bool) -> dict[int, Done]:
-    """Of each partition. Not `require_stable`: an open transaction of a redrive, which may have been killed, does not
-    count."""
+    """Returns what is done, by partition. Without `require_stable`, the open transaction of a redrive, which may have
+    been killed, does not count."""
     places = [(topic, one.partition) for one in topic_info(client, topic).partitions]
     ranges = ranges_of(client, places)
     found: dict[int, Done] = {}
@@ -176,7 +176,7 @@ def done_of(client: Client, topic: str, group: str, *, require_stable: bool) -> 
                 f"topic was made anew. Delete the group (`suiro group delete {group}`), and every dead letter of the "
                 "topic counts as waiting"
             )
-        made.add(0, first)  # what retention removed
+        made.add(0, first)  # retention removed them
         found[place[1]] = made
     return found
 
@@ -186,7 +186,7 @@ def done_of(client: Client, topic: str, group: str, *, require_stable: bool) -> 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeadLetterGroup:
-    """Dead letters with one reason, numbers in it left out."""
+    """Dead letters with the same reason, apart from numbers in it."""
 
     topic: str
     origin_topic: str | None
@@ -200,7 +200,7 @@ class DeadLetterGroup:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Summary:
-    """The most frequent first. `read`: how many dead letters were counted; not `complete`: there are more."""
+    """`groups` has the most frequent first. `read` dead letters were counted; without `complete` there are more."""
 
     groups: tuple[DeadLetterGroup, ...]
     read: int
@@ -209,7 +209,7 @@ class Summary:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeadLetterTopic:
-    """`records`: by its offsets; None while a partition has no leader."""
+    """`records` is computed from offsets; None while a partition has no leader."""
 
     name: str
     records: int | None
@@ -217,23 +217,25 @@ class DeadLetterTopic:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Bound:
-    """How much of a topic is read at the most: so many of its newest records, shared by its partitions, and of these so
-    many bytes."""
+    """The limit for reading a topic: its newest records, shared between the partitions, and of these so many bytes."""
 
     records: int
     bytes: int
 
 
 SHOWN = Bound(records=50_000, bytes=128 * 1024 * 1024)
-"""For somebody who waits for the answer: a few seconds."""
+"""For a user who waits for the answer: a few seconds."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Selection:
-    """Which dead letters; what is None, and no `places`, chooses all. `places`: partition and offset. `origin_topic`:
-    of the empty one are those that name none. `reason`: a part of the exception or of the reason, as they are or as a
-    summary has them. `exception`: all of it. `group_reason`: all of the reason as a summary has it, so that of two
-    groups the one whose reason is a part of the other's can be chosen."""
+    """Chooses dead letters. None, and empty `places`, choose all.
+
+    - `places`: partition and offset. `origin_topic`: "" chooses those that name no source.
+    - `exception`: the whole exception. `reason`: a part of the exception or of the reason, as they are or as in a
+      summary.
+    - `group_reason`: the whole reason as in a summary. It can choose a group whose reason is a part of another's.
+    """
 
     places: frozenset[tuple[int, int]] = frozenset()
     origin_topic: str | None = None
@@ -265,12 +267,12 @@ def is_named_as_dead_letters(topic: str) -> bool:
 
 
 def find_topics(client: Client) -> tuple[str, ...]:
-    """Those whose names say that they are of dead letters: with "dead" or "dlq" in them."""
+    """Returns the topics with "dead" or "dlq" in their names."""
     return tuple(one.name for one in _found(client))
 
 
 def count_topics(client: Client) -> tuple[DeadLetterTopic, ...]:
-    """The same, with how many records they have."""
+    """Returns the same topics with the number of their records."""
     infos = _found(client)
     places = [(one.name, each.partition) for one in infos for each in one.partitions if each.leader >= 0]
     sizes = {place: max(end - first, 0) for place, (first, end) in ranges_of(client, places).items()}
@@ -294,7 +296,7 @@ def _found(client: Client) -> list[TopicInfo]:
 
 
 Seen = Callable[[DeadLetter], DeadLetter]
-"""A dead letter as the user may see it: what they cannot see they cannot choose by either."""
+"""Returns a dead letter as the user may see it. Users cannot choose by what they cannot see."""
 
 
 def _as_it_is(letter: DeadLetter) -> DeadLetter:
@@ -302,8 +304,8 @@ def _as_it_is(letter: DeadLetter) -> DeadLetter:
 
 
 class Letters:
-    """Iterates over (dead letter, whether it is done) of what the topic has now, oldest first in each partition; `read`
-    and `complete` then say how much that was."""
+    """Iterates over (dead letter, whether it is done) up to the current end of the topic, oldest first in each
+    partition. After that, `read` is their number, and `complete` tells whether these were all."""
 
     def __init__(
         self,
@@ -341,7 +343,7 @@ class Letters:
         ranges = ranges_of(self._client, [(self._topic, partition) for partition in partitions])
         sizes = {partition: max(end - first, 0) for (_, partition), (first, end) in ranges.items()}
         starts = {}
-        # What a short partition does not need is left to the longer ones.
+        # Short partitions leave the rest of their share to longer ones.
         for nth, partition in enumerate(sorted(sizes, key=lambda one: sizes[one])):
             share = min(sizes[partition], records // (len(sizes) - nth))
             records -= share
@@ -358,7 +360,7 @@ def summarise(
     bound: Bound | None = None,
     seen: Seen = _as_it_is,
 ) -> Summary:
-    """Dead letters counted by where they come from and why."""
+    """Counts dead letters by source and reason."""
     found: dict[tuple[str | None, str, str], DeadLetterGroup] = {}
     letters = Letters(client, topic, group=group, bound=bound, seen=seen)
     for letter, is_done in letters:
@@ -391,7 +393,7 @@ def _without_numbers(text: str) -> str:
 
 
 def dead_letter_at(client: Client, topic: str, partition: int, offset: int) -> DeadLetter | None:
-    """None where there is no record. Raises `UsageError` for a partition that the topic does not have."""
+    """Returns None if there is no record. Raises `UsageError` if the topic does not have the partition."""
     try:
         start = Start(kind="offset", value=offset)
         record = next(read_records(client, topic, start=start, partitions=[partition]), None)
@@ -401,7 +403,7 @@ def dead_letter_at(client: Client, topic: str, partition: int, offset: int) -> D
 
 
 def origin_record(client: Client, letter: DeadLetter) -> LogRecord | None:
-    """The record that it was made of; None where that is not in the log any more, or not named."""
+    """Returns the source record; None if the log does not have it any more, or the headers do not name it."""
     origin = letter.origin
     if origin is None or origin.offset is None or origin.topic not in client.metadata([origin.topic]):
         return None

@@ -1,7 +1,7 @@
 """Formats of keys and values: decoding for people and programs, encoding, and filters.
 
-Bytes that cannot be decoded are reported and shown as hex; they do not end the command. `auto` tries the schema id of
-a registry first, then a JSON object or array, text, and eight bytes as a long. Everything else is hex.
+Bytes that cannot be decoded are reported and shown as hex; they do not end the command. `auto` first tries the schema
+id of a registry, then a JSON object or array, text, and eight bytes as a long. Everything else is hex.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ if TYPE_CHECKING:
 FORMATS = ("string", "json", "avro", "long", "hex")
 
 REGISTRY_PAUSE_MS = 10_000
-"""After a question to a registry that failed, or for an id that it does not have: a page of a hundred records asks it
-once. A long begins as a schema's id does."""
+"""The pause after a failed request to a registry, or for an unknown id, so that a page of a hundred records asks once.
+The bytes of a long begin like a schema id."""
 UNKNOWN_IDS_MAX = 1_000
 _LONG = struct.Struct(">q")
 _SCHEMA_ID = struct.Struct(">bI")
@@ -33,7 +33,8 @@ _SCHEMA_ID = struct.Struct(">bI")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Decoded:
-    """`value` for programs, `text` for people; with `error` both may be hex. `format`: what it was taken for."""
+    """`value` is for programs, `text` for people. With `error` both may be hex. `format` is the format that was
+    used."""
 
     value: Any
     text: str
@@ -46,7 +47,7 @@ Decoder = Callable[[bytes | None], Decoded]
 
 
 def decoder(name: str, registry: str | None = None) -> Decoder:
-    """For keys or values in one of `FORMATS`, or "auto"; avro needs the URL of a registry."""
+    """Returns a decoder for one of `FORMATS`, or "auto". Avro needs the URL of a registry."""
     decode = _decode_of(name, registry)
 
     def decoded(data: bytes | None) -> Decoded:
@@ -64,7 +65,7 @@ def decoder(name: str, registry: str | None = None) -> Decoder:
 
 
 def value_reader(name: str, registry: str | None = None) -> Callable[[bytes | None], Any]:
-    """What `decoder` gives as `value`, and no text: for filters, which look at many records to show a few."""
+    """Like `decoder`, but returns only the `value`, for filters that look at many records to show a few."""
     decode = decoder(name, registry)
     if name not in ("auto", "json"):
         return lambda data: decode(data).value
@@ -75,7 +76,7 @@ def value_reader(name: str, registry: str | None = None) -> Callable[[bytes | No
             try:
                 return parse(data)
             except (msgspec.MsgspecError, ValueError, RecursionError):
-                pass  # what else the standard library takes, or why it is none
+                pass  # the standard library accepts more, or reports the error
         return decode(data).value
 
     return value_of
@@ -113,7 +114,7 @@ def _hex(data: bytes) -> Decoded:
 def _json(data: bytes) -> Decoded:
     from suiro.foundation.nesting import parse_json
 
-    # As it was written for people: a number would lose digits on its way through a float.
+    # People see the original text: a float would lose digits of a number.
     return Decoded(value=parse_json(data), text=data.decode(), format="json")
 
 
@@ -144,7 +145,7 @@ def _of_schema(value: Any, name: str, schema_id: int | None) -> Decoded:
     from suiro.connect import plain_json
 
     text = json.dumps(plain(value), default=plain_json, ensure_ascii=False)
-    if not _is_utf8(text):  # half of a surrogate pair stays the escape that it was written as
+    if not _is_utf8(text):  # half of a surrogate pair stays escaped
         text = json.dumps(plain(value), default=plain_json)
     return Decoded(value=json.loads(text), text=text, format=name, schema_id=schema_id)
 
@@ -158,7 +159,7 @@ def _is_utf8(text: str) -> bool:
 
 
 def _schema_id(data: bytes) -> int | None:
-    """By the first five bytes of Confluent's format; None where there are none."""
+    """Returns the id in the first five bytes of Confluent's format, or None."""
     if len(data) < _SCHEMA_ID.size or data[0] != 0:
         return None
     found: int = _SCHEMA_ID.unpack_from(data)[1]
@@ -166,16 +167,15 @@ def _schema_id(data: bytes) -> int | None:
 
 
 class _Guessing:
-    """The format that bytes look like. What begins like a schema's id and is of no schema that the registry has is
-    taken for something else."""
+    """Guesses the format of bytes. If they begin like a schema id that the registry does not have, another format is
+    used."""
 
     def __init__(self, registry: str | None, clock: Clock | None = None) -> None:
         self._registry = registry
         self._clock = clock or SystemClock()
         self._asks_again_ms = 0
-        self._unknown: dict[
-            int, int
-        ] = {}  # ids that the registry did not have, and when they are asked for again
+        # Ids that the registry does not have, and when it is asked for them again.
+        self._unknown: dict[int, int] = {}
 
     def __call__(self, data: bytes) -> Decoded:
         schema_id = _schema_id(data)
@@ -228,7 +228,7 @@ class _Guessing:
 
 
 def encoder(name: str, registry: str | None = None, *, subject: str = "") -> Callable[[Any], bytes | None]:
-    """The other way: of text (or of a value of JSON). Null stays null. Raises `UsageError`."""
+    """Returns an encoder of text, or of a JSON value. Null stays null. Raises `UsageError`."""
     if name == "avro":
         from suiro.registry import CodecSettings, codec_of
 

@@ -18,16 +18,15 @@ TIME_MAX_MS = (1 << 63) - 1
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupLag:
-    """Of one partition. What is None is not there: nothing is committed, or the partition is gone or has no leader."""
+    """The lag of one partition. None means unknown: nothing is committed, or the partition is gone or has no leader.
+    `lag_ms` is how long the first unread record has waited; None if it was not asked for."""
 
     topic: str
     partition: int
     committed: int | None
     end_offset: int | None
     lag: int | None
-    lag_ms: (
-        int | None
-    )  # how long the first record that was not read has waited; None where it was not asked for
+    lag_ms: int | None
     member_id: str | None
     client_id: str | None
     host: str | None
@@ -53,7 +52,7 @@ def list_groups(client: Client) -> tuple[ListedGroup, ...]:
 
 
 def describe_group(client: Client, group: str, *, now_ms: int | None = None) -> GroupDetails:
-    """`now_ms`: also how long the first unread record of each partition has waited, which reads one of each.
+    """With `now_ms`, also finds how long the first unread record of each partition has waited, by reading it.
 
     Raises `RefusedError` for a group that does not exist.
     """
@@ -64,7 +63,7 @@ def describe_group(client: Client, group: str, *, now_ms: int | None = None) -> 
     owners = {place: member for member in described.members for place in member.assignment}
     places = sorted({*committed, *owners})
     known = client.metadata(sorted({topic for topic, _ in places})) if places else {}
-    # Of a partition without a leader the end cannot be asked; the others are shown.
+    # A partition without a leader has no known end. The others are shown.
     led = {
         (name, one.partition) for name, info in known.items() for one in info.partitions if one.leader >= 0
     }
@@ -113,7 +112,7 @@ def _waited_ms(
 
 
 def first_waits_since(client: Client, place: TopicPartition, offset: int) -> int | None:
-    """The timestamp of the first record of a partition from an offset on, in ms; None where there is none to read."""
+    """Returns the timestamp in ms of the first record from an offset on; None if no record can be read."""
     first = client.list_offsets({place: EARLIEST})[place].offset
     position = max(offset, first)
     try:
@@ -121,7 +120,7 @@ def first_waits_since(client: Client, place: TopicPartition, offset: int) -> int
             {place: position}, max_bytes=TIME_FETCH_BYTES, partition_max_bytes=TIME_FETCH_BYTES, max_wait_ms=0
         )[place]
         found = next((one for one, _ in records_of(*place, position, answer, True) if one is not None), None)
-    # The right to describe a topic is not the one to read it. And what is damaged, or gone by now, has no time.
+    # The user may describe the topic but not read it; or the record is damaged, or gone by now.
     except (KafkaError, CorruptRecordError, OffsetOutOfRangeError):
         return None
     return None if found is None else found.timestamp
@@ -132,7 +131,7 @@ def first_waits_since(client: Client, place: TopicPartition, offset: int) -> int
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reset:
-    """Where to: the names of kafka-consumer-groups. `value` is an offset, a time in ms, or how far to shift."""
+    """The target, with the names of kafka-consumer-groups. `value` is an offset, a time in ms, or the shift."""
 
     to: Literal["earliest", "latest", "current", "offset", "datetime", "shift"]
     value: int = 0
@@ -149,9 +148,10 @@ class NewOffset:
 def plan_reset(
     client: Client, group: str, reset: Reset, topics: Mapping[str, Sequence[int] | None] | None
 ) -> tuple[NewOffset, ...]:
-    """What `reset_offsets` would commit. `topics`: {topic: partitions, None for all}; None: what the group committed.
+    """Returns the offsets for `reset_offsets`. `topics` is {topic: partitions, None for all}; None: those that the
+    group has committed.
 
-    An offset out of a partition's range becomes the nearest that it has, as with Kafka's tool.
+    An offset outside the range of a partition becomes the nearest one in it, as with Kafka's tool.
     """
     committed = client.offset_fetch(group, require_stable=False)
     places = sorted(committed) if topics is None else _places(client, topics)
@@ -202,7 +202,7 @@ def _places(client: Client, topics: Mapping[str, Sequence[int] | None]) -> list[
 
 
 def reset_offsets(client: Client, group: str, planned: Sequence[NewOffset]) -> None:
-    """Refused while the group has members: they would go on where they are, and commit over it."""
+    """Refuses while the group has members: they would continue where they are, and overwrite the offsets."""
     described = client.admin.describe_group(group)
     if described.has_members:
         raise RefusedError(

@@ -1,8 +1,8 @@
 """Pages through a log: the records around an offset, forward or backward, with the transaction state of each.
 
-Unlike a consumer, a page shows everything: records of aborted and of open transactions are marked, not skipped. A page
-holds about `PAGE_BYTES`, shared by its partitions, and one record for each of them. If that is not enough for a whole
-page, the page has fewer records and says where to continue.
+Unlike a consumer, a page shows everything: records of aborted and open transactions are marked, not skipped. A page
+holds about `PAGE_BYTES`, shared between its partitions, and at least one record of each. If that is not enough for a
+whole page, the page has fewer records and says where to continue.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from suiro.protocol.records import control_type, decode_batch, iter_batch
 FETCH_BYTES = 256 * 1024
 PAGE_BYTES = 16 * 1024 * 1024
 PAGES_MAX = 1_000
-"""Fetches for one page: a log may have any number of batches without a record in them."""
+"""The most fetches for one page: a log may have any number of batches without records."""
 STEP_GROWTH = 4
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
 
@@ -31,7 +31,7 @@ Transaction = Literal["committed", "aborted", "open"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Batch:
-    """What a record stands in: its codec, its bytes in the log, how many records it has."""
+    """The batch of a record: its codec, its bytes in the log, and the number of its records."""
 
     codec: str
     bytes: int
@@ -40,7 +40,7 @@ class Batch:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LogEntry:
-    """`transaction`: None for a record that was written outside of any."""
+    """`transaction` is None for a record that was written without a transaction."""
 
     record: LogRecord
     batch: Batch
@@ -49,7 +49,7 @@ class LogEntry:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LogPage:
-    """`before` and `after`: {partition: offset} where the page before ends and the one after begins."""
+    """`before` and `after` are {partition: offset}: where the previous page ends and the next one begins."""
 
     entries: tuple[LogEntry, ...]
     before: Mapping[int, int]
@@ -65,8 +65,8 @@ def read_page(
     direction: Literal["forward", "backward"],
     limit: int,
 ) -> LogPage:
-    """At most `limit` records from the positions on, or those before them. Several partitions are put together by time,
-    each in its own order."""
+    """Returns at most `limit` records from the positions on, or before them. Partitions are merged by time, each in its
+    own order."""
     is_forward = direction == "forward"
     reading = _Reading(client, topic, PAGE_BYTES // max(len(positions), 1))
     found: dict[int, list[LogEntry]] = {}
@@ -94,7 +94,7 @@ def read_page(
 
 
 class _Reading:
-    """Of one page. `share`: bytes of each partition, as they are read and as they unpack."""
+    """Reads one page. `share` limits the bytes of each partition, both as fetched and uncompressed."""
 
     def __init__(self, client: Client, topic: str, share: int) -> None:
         self._client = client
@@ -107,7 +107,7 @@ class _Reading:
     def forward(
         self, partition: int, position: int, first: int, end: int, limit: int
     ) -> tuple[list[LogEntry], int]:
-        """The records, and where the next are."""
+        """Returns the records, and the offset of the next ones."""
         self._begin()
         entries: list[LogEntry] = []
         at = position
@@ -122,8 +122,8 @@ class _Reading:
     def backward(
         self, partition: int, position: int, first: int, end: int, limit: int
     ) -> tuple[list[LogEntry], int]:
-        """The records, and the offset before which others may be. A log may have any gaps, so that it looks further and
-        further back; where records are large, it looks less far."""
+        """Returns the records, and the offset before which there may be others. A log may have gaps of any size, so
+        each step looks further back. If records are large, steps get smaller."""
         self._begin()
         entries: list[LogEntry] = []
         high, step = position, limit
@@ -138,7 +138,7 @@ class _Reading:
                     break
                 at = following
             if at < high:
-                # What lies between was not read: show what joins on to the place that was asked for, nothing else.
+                # Some records in between were not read: show only those next to the position.
                 if entries or high - low == 1:
                     break
                 step = max((at - low) // 2, 1)
@@ -150,7 +150,7 @@ class _Reading:
         return kept, kept[0].record.offset if len(entries) > limit else high
 
     def _begin(self) -> None:
-        """What was read so far does not count any more."""
+        """Resets the count of bytes."""
         self._bytes = 0
         self._is_first = True
 
@@ -160,8 +160,8 @@ class _Reading:
     def _fetch(
         self, partition: int, at: int, *, most: int | None = None, before: int | None = None
     ) -> tuple[list[LogEntry], int]:
-        """Records from an offset on, and where to go on: as far as `most` of them, or those `before` an offset, are. A
-        batch may unpack to millions."""
+        """Returns records from an offset on, and where to continue: at most `most`, or those `before` an offset. A
+        batch may uncompress to millions of records."""
         place = (self._topic, partition)
         most_bytes = min(FETCH_BYTES, self._share)
         sizes = {"max_bytes": most_bytes, "partition_max_bytes": most_bytes, "max_wait_ms": 0}
@@ -238,8 +238,8 @@ class _Reading:
 def _states(
     fetched: Fetched, headers: Sequence[tuple[int, BatchHeader]], is_stable: bool
 ) -> list[Transaction | None]:
-    """Of each batch. Before the last stable offset the broker says which were aborted; behind it a marker further on
-    does, and where there is none, the transaction is open."""
+    """Returns the state of each batch. Before the last stable offset the broker names aborted transactions. After it a
+    later marker decides, and without a marker the transaction is open."""
     states: list[Transaction | None] = []
     if is_stable:
         aborted = sorted(fetched.aborted, key=lambda item: item[1])

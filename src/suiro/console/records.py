@@ -34,18 +34,18 @@ PARTITION_FETCH_BYTES = 1024 * 1024
 FETCH_WAIT_MS = 500
 OFFSET_CHARS_MAX = 20
 BATCH_BYTES_MAX = 128 * 1024 * 1024
-"""What one compressed batch may become; records of strangers must not fill memory."""
+"""The largest uncompressed batch. Records of strangers must not fill memory."""
 EMPTY_FETCHES_MAX = 20
-"""That bring nothing although records are promised, each after `FETCH_WAIT_MS`."""
+"""The most fetches without records although the broker reports some, each after `FETCH_WAIT_MS`."""
 PRODUCE_BATCH_RECORDS = 500
 PRODUCE_BATCH_BYTES = 512 * 1024
 PRODUCER_KEPT_MS = 60 * 60_000
-"""After so long a pause a new producer id is taken: brokers forget one that does not write."""
+"""After a pause of this length a new producer id is used: brokers forget ids that do not write."""
 SEQUENCES = 1 << 31
 
 
 class LogRecord(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """A record as it stands in the log. `timestamp` in ms. A struct, because a search makes millions of them, and a
+    """A record of the log. `timestamp` is in ms. It is a struct, because a search makes millions of them, and a
     dataclass takes ten times as long."""
 
     topic: str
@@ -62,18 +62,18 @@ class LogRecord(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Start:
-    """`value` is an offset, how many records before the end, or a time in ms; nothing of earliest and latest."""
+    """`value` is an offset, a number of records before the end, or a time in ms. earliest and latest do not use it."""
 
     kind: Literal["earliest", "latest", "offset", "last", "time"]
     value: int = 0
 
 
 def parse_start(text: str) -> Start:
-    """earliest, latest, an offset, -N (N before the end), or a time in ISO 8601. Raises `UsageError`."""
+    """Parses earliest, latest, an offset, -N (N before the end), or a time in ISO 8601. Raises `UsageError`."""
     if text in ("earliest", "latest"):
         return Start(kind="earliest" if text == "earliest" else "latest")
     if text.isascii() and text.removeprefix("-").isdigit():
-        # Of thousands of digits Python makes no number.
+        # Python does not convert thousands of digits.
         if len(text) > OFFSET_CHARS_MAX or (number := int(text)) >= 1 << 63:
             raise UsageError(f"{text[:40]} is no offset: the largest is 2^63 - 1")
         return (
@@ -91,7 +91,7 @@ def parse_start(text: str) -> Start:
 def start_offsets(
     client: Client, topic: str, partitions: Sequence[int], start: Start, *, read_committed: bool = True
 ) -> dict[int, int]:
-    """The offset of each partition that `start` means. Raises `OffsetOutOfRangeError`."""
+    """Returns the offset of `start` in each partition. Raises `OffsetOutOfRangeError`."""
     places = [(topic, partition) for partition in partitions]
     first = client.list_offsets(dict.fromkeys(places, EARLIEST))
     end = client.list_offsets(dict.fromkeys(places, LATEST), read_committed=read_committed)
@@ -114,7 +114,7 @@ def start_offsets(
                 offset = start.value
                 if len(places) == 1 and not begins <= offset <= ends:
                     raise OffsetOutOfRangeError(*place, offset, begins, ends)
-                offset = min(max(offset, begins), ends)  # of several each has its own range
+                offset = min(max(offset, begins), ends)  # each partition has its own range
         found[place[1]] = offset
     return found
 
@@ -132,9 +132,9 @@ def read_records(
     follow: bool = False,
     idle: Callable[[], bool] = lambda: True,
 ) -> Iterator[LogRecord]:
-    """From `start` (or the offset of each partition) to the end that each partition has now; with `follow` for ever.
+    """Reads from `start` (or the offset of each partition) to the current end of each partition; with `follow` forever.
 
-    With `follow`, `idle` is asked whenever nothing came, and ends it by False.
+    With `follow`, `idle` is called whenever nothing came. If it returns False, reading ends.
     """
     count = len(topic_info(client, topic).partitions)
     chosen = list(dict.fromkeys(range(count) if partitions is None else partitions))
@@ -180,7 +180,7 @@ def read_records(
 def records_of(
     topic: str, partition: int, position: int, fetched: Fetched, read_committed: bool
 ) -> Iterator[tuple[LogRecord | None, int]]:
-    """(record, where to go on behind it), and (None, where to go on) behind each batch. Raises `CorruptRecordError`."""
+    """Yields (record, next offset), and (None, next offset) after each batch. Raises `CorruptRecordError`."""
     try:
         yield from _records_of(topic, partition, position, fetched, read_committed)
     except CorruptRecordError as error:
@@ -223,7 +223,7 @@ def _records_of(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OutgoingRecord:
-    """`partition` None: by the key as Kafka clients do it. `timestamp` None: now."""
+    """`partition` None: chosen by the key, as by Kafka's clients. `timestamp` None: now."""
 
     key: bytes | None
     value: bytes | None
@@ -241,11 +241,11 @@ def produce(
     clock: Clock | None = None,
     progress: Callable[[int], None] = lambda written: None,
 ) -> int:
-    """Returns how many, once all are acknowledged. `records` is read as batches fill. Each is written once, also where
-    an answer is lost.
+    """Returns the number of records after all are acknowledged. Reads `records` as batches fill. Each record is written
+    once, even if a response is lost.
 
-    `progress` is told after each acknowledgement how many it are. Where `records` ends with an error, those before it
-    are written.
+    `progress` is called with the total after each acknowledgement. If `records` ends with an error, the records before
+    it are written.
     """
     clock = clock or SystemClock()
     count = len(topic_info(client, topic).partitions)
@@ -256,9 +256,9 @@ def produce(
     def flush() -> None:
         nonlocal size, written
         taken = dict(waiting)
-        waiting.clear()  # before they are sent: what fails is not sent a second time on the way out
+        waiting.clear()  # before sending, so that `finally` does not send a failed batch again
         size = 0
-        # One after the other by partition: each batch is whole or not there.
+        # One batch for each partition: a batch is written as a whole or not at all.
         client.produce(
             {(topic, number): batches_of.encode(topic, number, batch) for number, batch in taken.items()}
         )
@@ -289,12 +289,12 @@ def produce(
 
 
 def size_of(record: LogRecord | OutgoingRecord) -> int:
-    """In memory and in a batch, about, in bytes."""
+    """Its approximate size in a batch, in bytes."""
     return bytes_of(record) + 32
 
 
 def bytes_of(record: LogRecord | OutgoingRecord) -> int:
-    """Of its key, its value and its headers."""
+    """The bytes of its key, value and headers."""
     headers = sum(len(name) + len(value or b"") for name, value in record.headers)
     return len(record.key or b"") + len(record.value or b"") + headers
 
@@ -302,7 +302,7 @@ def bytes_of(record: LogRecord | OutgoingRecord) -> int:
 def produce_one(
     client: Client, topic: str, record: OutgoingRecord, *, clock: Clock | None = None
 ) -> tuple[int, int]:
-    """(partition, offset)."""
+    """Returns (partition, offset)."""
     partition = _partition_of(topic, record, len(topic_info(client, topic).partitions), keyless=0)
     clock = clock or SystemClock()
     timestamp = _timestamp_of(record, clock)
@@ -313,7 +313,7 @@ def produce_one(
 
 
 def _partition_of(topic: str, record: OutgoingRecord, count: int, *, keyless: int) -> int:
-    """`keyless`: for a record that has no key and names no partition. Raises `UsageError`."""
+    """`keyless` is the partition of a record without a key. Raises `UsageError`."""
     if record.partition is not None:
         require_partition(topic, record.partition, count)
         return record.partition
@@ -329,7 +329,8 @@ def _timestamp_of(record: OutgoingRecord, clock: Clock) -> int:
 
 
 class _Batches:
-    """Of one idempotent producer: a batch that is sent again, because its answer was lost, is not written again."""
+    """Encodes the batches of one idempotent producer: a batch that is resent after a lost response is not written
+    twice."""
 
     def __init__(self, client: Client, clock: Clock) -> None:
         self._client = client
@@ -356,8 +357,8 @@ class _Batches:
 
 
 def _new_producer(client: Client) -> ProducerIdentity | None:
-    """None where brokers of before KIP-679 want a right of its own for it, which this user does not have, and where
-    brokers that only speak Kafka's protocol do not have it."""
+    """Returns None if the broker does not support producer ids, or (before KIP-679) the user does not have the required
+    right."""
     try:
         return client.new_producer()
     except UnsupportedVersionError:

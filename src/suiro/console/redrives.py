@@ -2,8 +2,8 @@
 
 **A redrive sends each record exactly once**, whichever process is killed. One transaction has the copies, a line in
 the journal topic, and the offsets of the finished dead letters, committed for the redrive's group. The next redrive
-starts with the same transactional id: the coordinator first completes or aborts an open transaction, then the group's
-offsets say what remains. Of two redrives at once, the later one fences the earlier one.
+starts with the same transactional id: the coordinator first completes or aborts an open transaction, then the offsets
+of the group tell what remains. Of two concurrent redrives, the later one fences the earlier one.
 
 A dead letter is sent to the topic and partition that its headers name. Anyone who may write to the dead-letter topic
 can write these headers. So Kafka's internal topics are never written to, and the plan names every target topic.
@@ -43,21 +43,21 @@ from suiro.protocol.murmur2 import partition_for_key
 from suiro.protocol.records import Record, encode_batch
 
 JOURNAL_TOPIC = "suiro.redrives"
-"""One record for each transaction of a redrive: when, who, which dead letters, where to."""
+"""The topic of the journal: one record for each transaction, with time, user, dead letters and targets."""
 
 TRANSACTION_RECORDS = 500
 TRANSACTION_BYTES = 4 * 1024 * 1024
 BATCH_BYTES = 512 * 1024
-"""Smaller than the max.message.bytes of most topics."""
+"""It is smaller than max.message.bytes of most topics."""
 METADATA_CHARS_MAX = 4_000
-"""Of the ranges behind a committed offset; brokers take 4,096."""
+"""The longest metadata with the ranges after a committed offset. Brokers accept 4,096."""
 TOPICS_MAX = 1_000
-"""That dead letters of one redrive may name, existing or not: each costs a question."""
+"""The most topics that the dead letters of one redrive may name, existing or not: each costs a request."""
 REASONS_MAX = 100
-"""Why some stay, told one by one; what is beyond them is counted together."""
+"""The most reasons for refused dead letters. Those with further reasons are counted together."""
 LOOK_BACK = 100
-"""Offsets before a chosen place that are read with it. Ends of transactions in between are then done with it, and need
-no ranges of their own."""
+"""The number of offsets before a chosen place that are read with it, so that transaction markers in between are done
+with it and need no ranges."""
 HISTORY_RECORDS = 10_000
 HISTORY_BYTES = 32 * 1024 * 1024
 HISTORY_LINES = 200
@@ -70,8 +70,8 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
-    """What a redrive would do, or did. `targets`: {(topic, partition): records}. `refused`: {reason: records}, which
-    stay where they are. Not `complete`: it was planned by the newest records, and there are more."""
+    """The plan or the result of a redrive. `targets` is {(topic, partition): records}. `refused` is {reason: records}
+    of those that stay. Without `complete`, only the newest records were read."""
 
     topic: str
     group: str
@@ -109,7 +109,7 @@ class _Counts:
 
 
 class _Targets:
-    """Where a dead letter goes to, by the topics there are now."""
+    """Finds the targets of dead letters among the current topics."""
 
     def __init__(self, client: Client, *, by_key: bool, only: frozenset[str] | None = None) -> None:
         self._client = client
@@ -118,7 +118,7 @@ class _Targets:
         self._topics: dict[str, TopicInfo | str] = {}
 
     def of(self, letter: DeadLetter) -> TopicPartition | str:
-        """The target, or why there is none."""
+        """Returns the target, or why there is none."""
         if letter.refusal is not None or letter.origin is None:
             return letter.refusal or ""
         topic, partition, _ = letter.origin
@@ -143,7 +143,7 @@ class _Targets:
         return topic, partition
 
     def _look_at(self, topic: str) -> TopicInfo | str:
-        """The topic, or why it is no target. A name that somebody made up must not hold up the other dead letters."""
+        """Returns the topic, or why it is no target. A forged name must not block the other dead letters."""
         try:
             return self._client.metadata([topic]).get(topic) or f"topic {topic} does not exist"
         except RefusedError as error:
@@ -160,7 +160,8 @@ def plan_redrive(
     bound: Bound | None = None,
     seen: Seen = lambda letter: letter,
 ) -> Plan:
-    """What `redrive` would do now. Chosen places are read alone, and of a whole topic as much as `bound` says."""
+    """Returns what `redrive` would do now. Only chosen places are read; of a whole topic, `bound` limits the
+    records."""
     group = group or redrive_group(topic)
     targets = _Targets(client, by_key=by_key)
     counts = _Counts()
@@ -193,8 +194,8 @@ def plan_redrive(
 def _chosen(
     client: Client, topic: str, done: Mapping[int, Done], selection: Selection, counts: _Counts
 ) -> Iterator[tuple[LogRecord, int]]:
-    """(record, where what is done with it begins) of everything that is not done, and of chosen places their
-    neighbourhood. What has no record, such as the ends of transactions, is done with the record behind it."""
+    """Yields (record, start) of all that is not done, and for chosen places also of records near them. The offsets from
+    start to the record are done with it, because some have no record, such as transaction markers."""
     for partition, reads in _reads(topic, done, selection, counts).items():
         for first, last in reads:
             following = first
@@ -209,7 +210,7 @@ def _chosen(
 def _reads(
     topic: str, done: Mapping[int, Done], selection: Selection, counts: _Counts
 ) -> dict[int, list[tuple[int, int | None]]]:
-    """Of each partition from which offset to which; None: to its end."""
+    """Returns the offsets to read in each partition, as (first, last); last None: to the end."""
     if not selection.places:
         return {partition: [(one.position, None)] for partition, one in sorted(done.items())}
     reads: dict[int, list[tuple[int, int | None]]] = {}
@@ -244,16 +245,16 @@ def redrive(
     clock: Clock | None = None,
     seen: Seen = lambda letter: letter,
 ) -> Plan:
-    """Sends the chosen dead letters back, as many a transaction as `transaction_records`; returns what was done.
+    """Sends the chosen dead letters back, `transaction_records` in each transaction. Returns what was done.
 
-    `by`: who does it, for the journal. `only_to`: the topics that somebody agreed to; a dead letter that came later and
-    names another stays. `progress` is told after each transaction how many are back. After an error what was
-    committed is done, and the next call goes on behind it.
+    `by` is the user, for the journal. `only_to` has the topics that the user agreed to; a later dead letter that names
+    another stays. `progress` is called with the total after each transaction. After an error, committed transactions
+    are done, and the next call continues after them.
     """
     group = group or redrive_group(topic)
     client.create_topics([NewTopic(JOURNAL_TOPIC, 1, configs={"retention.ms": "-1"})], exist_ok=True)
     producer = client.transaction(f"{group}-{topic}")
-    producer.init()  # whatever was open is decided when this returns
+    producer.init()  # an open transaction is completed or aborted when this returns
     work = _Redrive(client, producer, topic, group, by, clock or SystemClock())
     targets = _Targets(client, by_key=by_key, only=only_to)
     counts = _Counts()
@@ -274,12 +275,12 @@ def redrive(
         work.commit()
         progress(work.total)
     if work.total:
-        producer.init()  # the markers of the last transaction are written then, and readers see its records
+        producer.init()  # the markers of the last transaction are written then, so readers see its records
     return counts.plan(topic, group)
 
 
 class _Redrive:
-    """The transaction that is being filled, and what is done once it is committed."""
+    """The transaction that is being filled, and the dead letters that are done when it commits."""
 
     def __init__(
         self, client: Client, producer: TransactionalProducer, topic: str, group: str, by: str, clock: Clock
@@ -328,7 +329,7 @@ class _Redrive:
             producer.commit_offsets(self._group, offsets)
             producer.end()
         except BaseException:
-            # Else readers of committed records would wait for the transaction's timeout.
+            # Otherwise readers of committed records would wait until the transaction times out.
             with suppress(SuiroError):
                 producer.abort()
             raise
@@ -395,7 +396,7 @@ def _parts(records: Sequence[LogRecord]) -> Iterator[list[LogRecord]]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Redriven:
-    """One transaction, as the journal has it. With `error` its record is no line of a redrive, and no more is known."""
+    """One transaction of the journal. With `error` the record is not a valid line, and nothing more is known."""
 
     at: int  # ms
     who: str
@@ -406,7 +407,7 @@ class Redriven:
 
 
 def history(client: Client, topic: str) -> tuple[Redriven, ...]:
-    """Of a topic's dead letters, the newest first; of the last `HISTORY_RECORDS` of the journal."""
+    """Returns the redrives of a topic from the last `HISTORY_RECORDS` of the journal, the newest first."""
     if JOURNAL_TOPIC not in client.metadata([JOURNAL_TOPIC]):
         return ()
     place = (JOURNAL_TOPIC, 0)
@@ -425,7 +426,7 @@ def history(client: Client, topic: str) -> tuple[Redriven, ...]:
 
 
 def _line_of(record: LogRecord) -> Redriven:
-    """Of anybody who may write to the topic."""
+    """Parses a line. Anyone who may write to the topic could have written it."""
     try:
         line = parse_json(record.value or b"", allow_nan=False, allow_half_pairs=False)
         if not 0 <= _typed(line["records"], int) < 1 << 63:

@@ -13,10 +13,10 @@ from suiro.registry import Reference, RegisteredSchema, RegistryClient, Schema, 
 
 VERSIONS_MAX = 100
 TEXT_CHARS_MAX = 8 * 1024 * 1024
-"""Of the versions of a subject that are described together, the newest first."""
+"""The most characters of the versions that are described together, from the newest on."""
 DIFF_WORK_MAX = 1_000_000
-"""Lines of one times lines of the other, between their common beginning and end. Beyond it all of the one is shown as
-replaced by all of the other."""
+"""The product of the numbers of lines between the common beginning and end. Above it, the diff replaces all lines of
+the one by all lines of the other."""
 DIFF_CONTEXT = 3
 _CONTEXT = re.compile(r":\.[^:]*:")
 _PLACE = re.compile(r"([-+])(\d+)")
@@ -33,7 +33,7 @@ class SubjectRow:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SchemaVersion:
-    """`text`: as it is read by people."""
+    """`text` is laid out for people."""
 
     version: int
     id: int
@@ -44,7 +44,7 @@ class SchemaVersion:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SubjectDetails:
-    """The newest version first. `earlier`: how many are left out."""
+    """`versions` has the newest first. `earlier` is the number of versions that are left out."""
 
     subject: str
     compatibility: str
@@ -54,7 +54,7 @@ class SubjectDetails:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Checked:
-    """`reasons`: what speaks against registering it now; empty where nothing does."""
+    """`reasons` tells why it cannot be registered now; empty if it can."""
 
     compatible: bool
     reasons: tuple[str, ...]
@@ -101,7 +101,7 @@ def describe_subject(client: RegistryClient, subject: str) -> SubjectDetails:
 
 
 def topic_of(subject: str) -> str | None:
-    """Whose records have the subject's schemas, by the names that clients give (`TOPIC-key`, `TOPIC-value`)."""
+    """Returns the topic of a subject that clients named `TOPIC-key` or `TOPIC-value`."""
     name = _CONTEXT.sub("", subject, count=1) if subject.startswith(":") else subject
     for suffix in ("-key", "-value"):
         if name.endswith(suffix) and name != suffix:
@@ -110,28 +110,28 @@ def topic_of(subject: str) -> str | None:
 
 
 def get(client: RegistryClient, subject: str, version: int | None = None) -> RegisteredSchema:
-    """The latest unless a version is given. Raises `SchemaNotFoundError`."""
+    """Returns the version, or the latest. Raises `SchemaNotFoundError`."""
     return client.latest(subject) if version is None else client.version(subject, version)
 
 
 def register(client: RegistryClient, subject: str, schema: Schema) -> RegisteredSchema:
-    """A schema that the subject has already stays the version it is. Raises `IncompatibleSchemaError`."""
+    """A schema that the subject already has keeps its version. Raises `IncompatibleSchemaError`."""
     client.register(subject, schema)
     try:
         return client.lookup(subject, schema)
-    except SchemaNotFoundError:  # the client knew it from before it was deleted
+    except SchemaNotFoundError:  # it was deleted after the client cached its id
         client.register(subject, schema)
         return client.lookup(subject, schema)
 
 
 def check(client: RegistryClient, subject: str, schema: Schema) -> Checked:
-    """By the subject's own level; registers nothing."""
+    """Checks the schema by the subject's level. Registers nothing."""
     reasons = tuple(client.compatible(subject, schema))
     return Checked(compatible=not reasons, reasons=reasons)
 
 
 def diff(old: RegisteredSchema, new: RegisteredSchema) -> tuple[str, ...]:
-    """Lines of a unified diff; none where both say the same."""
+    """Returns the lines of a unified diff; none if both are the same."""
     before, after = pretty(old.schema).splitlines(), pretty(new.schema).splitlines()
     if before == after:
         return ()
@@ -143,7 +143,7 @@ def diff(old: RegisteredSchema, new: RegisteredSchema) -> tuple[str, ...]:
         place = f"@@ -{first + 1},{len(removed)} +{first + 1},{len(added)} @@"
         lines = [f"-{line}" for line in removed] + [f"+{line}" for line in added]
         return (f"--- {names[0]}", f"+++ {names[1]}", place, *lines)
-    # What is the same at both ends is not looked at, but for what is shown of it.
+    # Only the context of the common lines at both ends is compared.
     ahead, behind = max(first - DIFF_CONTEXT, 0), max(last - DIFF_CONTEXT, 0)
     found = difflib.unified_diff(
         before[ahead : len(before) - behind],
@@ -156,7 +156,7 @@ def diff(old: RegisteredSchema, new: RegisteredSchema) -> tuple[str, ...]:
 
 
 def _common(one: list[str], other: list[str]) -> int:
-    """How many of the first lines are the same."""
+    """Returns the number of equal lines at the beginning."""
     for count, (mine, theirs) in enumerate(zip(one, other, strict=False)):
         if mine != theirs:
             return count
@@ -164,14 +164,14 @@ def _common(one: list[str], other: list[str]) -> int:
 
 
 def _moved(line: str, by: int) -> str:
-    """The line of a hunk's place, by so many lines further down."""
+    """Moves the place of a hunk down by so many lines."""
     if not by or not line.startswith("@@ "):
         return line
     return _PLACE.sub(lambda match: f"{match[1]}{int(match[2]) + by}", line)
 
 
 def pretty(schema: Schema) -> str:
-    """JSON with a field a line, each number as it is written; Protobuf as it is."""
+    """Lays out JSON with one field a line, without changing numbers. Protobuf stays as it is."""
     if schema.type == "PROTOBUF":
         return schema.text
     try:
@@ -183,7 +183,8 @@ def pretty(schema: Schema) -> str:
 def delete(
     client: RegistryClient, subject: str, version: int | None = None, *, permanent: bool = False
 ) -> tuple[int, ...]:
-    """A version, or the whole subject; returns what is gone. For good only what was deleted before."""
+    """Deletes a version or the whole subject, and returns the versions. `permanent` needs a delete without it
+    before."""
     if version is None:
         return tuple(client.delete_subject(subject, permanent=permanent))
     if version < 1:

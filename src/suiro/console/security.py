@@ -1,6 +1,6 @@
 """Access rules, users and quotas.
 
-Mistakes in a change are found before the brokers are asked: of several rules, they may accept one and refuse the next.
+Changes are checked before the brokers are asked, because brokers may accept one of several rules and refuse the next.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ from suiro.client import (
 from suiro.errors import RefusedError, UsageError
 
 CLUSTER_NAME = "kafka-cluster"
-"""What Kafka calls the cluster in its rules."""
+"""The name of the cluster in Kafka's rules."""
 RULES_MAX = 1_000
-"""Made of one call."""
+"""The most rules of one call."""
 ANYTHING = frozenset({"any", "match"})
-"""Words of filters; a rule has none of them."""
+"""Words that are valid only in filters, not in rules."""
 QUOTA_ENTITIES = ("user", "client-id", "ip")
 
 
@@ -49,8 +49,8 @@ def rules_of(
     producer: bool = False,
     consumer: bool = False,
 ) -> tuple[Acl, ...]:
-    """A rule for each resource, principal, host and operation. `producer` and `consumer` are the operations that such
-    programs need, as with Kafka's tool. Raises `UsageError` where nothing or not enough is named."""
+    """Makes a rule for each resource, principal, host and operation. `producer` and `consumer` add the operations that
+    such programs need, as with Kafka's tool. Raises `UsageError` if something is missing."""
     if not resources:
         raise UsageError("a rule is for a topic, group, transactional id or the cluster; name one")
     if not principals:
@@ -96,7 +96,7 @@ def rules_of(
 
 
 def _check(acl: Acl) -> None:
-    """Raises `UsageError` for what no rule has, such as words that match others."""
+    """Raises `UsageError` for words that a rule cannot have, such as those of filters."""
     said = (
         ("resource type", acl.resource_type, ACL_RESOURCES),
         ("pattern type", acl.pattern_type, ACL_PATTERNS),
@@ -116,7 +116,7 @@ def _check(acl: Acl) -> None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rules:
-    """`off`: why there are none, where the brokers have no authorizer."""
+    """`off` tells why there are no rules, if the brokers have no authorizer."""
 
     acls: tuple[Acl, ...]
     off: str | None = None
@@ -132,7 +132,7 @@ def list_rules(client: Client) -> Rules:
 
 
 def remove_rule(client: Client, acl: Acl) -> None:
-    """This rule and no other."""
+    """Removes exactly this rule."""
     if not client.admin.delete_acls([selecting(acl)]):
         raise RefusedError("there is no such rule; nothing was removed", "RESOURCE_NOT_FOUND")
 
@@ -152,7 +152,7 @@ def selecting(acl: Acl) -> AclFilter:
 
 
 def remove_user(client: Client, name: str, mechanism: str | None = None) -> ScramUser:
-    """All passwords of a SCRAM user, or that of one mechanism; returns what it had."""
+    """Removes all passwords of a SCRAM user, or that of one mechanism. Returns the user as it was."""
     found = client.admin.describe_scram_users([name])
     if not found:
         raise RefusedError(
@@ -164,7 +164,7 @@ def remove_user(client: Client, name: str, mechanism: str | None = None) -> Scra
 
 
 def check_quota_entity(entity: Mapping[str, str | None]) -> None:
-    """Whose quotas: `user`, `client-id`, both, or `ip`; None is the default of all that have none of their own. Raises
+    """An entity has `user`, `client-id`, both, or `ip`. None is the default for all without their own quota. Raises
     `UsageError`."""
     for kind, name in entity.items():
         if kind not in QUOTA_ENTITIES:
@@ -185,7 +185,7 @@ def set_quotas(
     *,
     validate_only: bool = False,
 ) -> None:
-    """Sets some and takes others away, all in one request."""
+    """Sets and removes quotas in one request."""
     check_quota_entity(entity)
     if not values and not remove:
         raise UsageError("nothing is to be changed; give quotas to set or to remove")

@@ -10,8 +10,8 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 def printable(text: str) -> str:
-    """Every character that is not printable as its escape: control characters, marks that turn the direction of text
-    around, halves of surrogate pairs, ends of lines. What is left is one line that says what it is."""
+    """Escapes all characters that are not printable: control characters, marks that change the direction of text,
+    halves of surrogate pairs, and ends of lines. The result is one line."""
     if text.isprintable():
         return text
     return "".join(one if one.isprintable() else _escaped(one) for one in text)
@@ -28,7 +28,8 @@ def _escaped(character: str) -> str:
 
 
 def iso_time(timestamp_ms: int) -> str:
-    """In UTC, to the millisecond; "" where there is none, and the number itself where no calendar has it."""
+    """Returns the time in UTC, to the millisecond; "" for a negative number, and the number itself beyond the
+    calendar."""
     if timestamp_ms < 0:
         return ""
     try:
@@ -39,7 +40,7 @@ def iso_time(timestamp_ms: int) -> str:
 
 
 def parse_time(text: str) -> int:
-    """Milliseconds since the epoch of a time in ISO 8601; without a zone it is UTC. Raises `ValueError`."""
+    """Returns milliseconds since the epoch of a time in ISO 8601, in UTC if it has no zone. Raises `ValueError`."""
     moment = datetime.fromisoformat(text)
     if moment.tzinfo is None:
         moment = moment.replace(tzinfo=UTC)
@@ -47,7 +48,7 @@ def parse_time(text: str) -> int:
 
 
 def plain(value: Any) -> Any:
-    """As JSON can hold it: NaN and infinities, which JSON has no words for, as strings."""
+    """Replaces NaN and infinities, which JSON cannot express, by strings."""
     if isinstance(value, float) and not math.isfinite(value):
         return str(value)
     if isinstance(value, dict):

@@ -46,7 +46,7 @@ class TopicDetails:
 
 
 def list_topics(client: Client, *, internal: bool = False) -> tuple[TopicRow, ...]:
-    """By name. `internal`: also those that the brokers keep for themselves."""
+    """Returns the topics by name. `internal` adds those of the brokers themselves."""
     found = client.metadata()
     return tuple(
         TopicRow(**row_fields(found[name])) for name in sorted(found) if internal or not found[name].internal
@@ -54,7 +54,7 @@ def list_topics(client: Client, *, internal: bool = False) -> tuple[TopicRow, ..
 
 
 def row_fields(topic: TopicInfo) -> dict[str, Any]:
-    """Of a `TopicRow`."""
+    """Returns the fields of a `TopicRow`."""
     return {
         "name": topic.name,
         "partitions": len(topic.partitions),
@@ -66,7 +66,7 @@ def row_fields(topic: TopicInfo) -> dict[str, Any]:
 
 
 def topic_info(client: Client, name: str) -> TopicInfo:
-    """Raises `UnknownTopicError`, which names topics that are called almost so."""
+    """Raises `UnknownTopicError`, which suggests topics with similar names."""
     found = client.metadata([name]).get(name)
     if found is not None:
         return found
@@ -78,13 +78,13 @@ def topic_info(client: Client, name: str) -> TopicInfo:
 
 
 def require_partition(topic: str, partition: int, count: int) -> None:
-    """Raises `UsageError` where a topic of so many partitions does not have this one."""
+    """Raises `UsageError` if a topic with `count` partitions does not have this one."""
     if not 0 <= partition < count:
         raise UsageError(f"topic {topic!r} has partitions 0 to {count - 1}, not {partition}")
 
 
 def ranges_of(client: Client, places: Iterable[TopicPartition]) -> dict[TopicPartition, tuple[int, int]]:
-    """The first offset of each partition and its end. Each must have a leader."""
+    """Returns the first offset and the end of each partition. All partitions must have a leader."""
     asked = list(places)
     firsts = client.list_offsets(dict.fromkeys(asked, EARLIEST))
     ends = client.list_offsets(dict.fromkeys(asked, LATEST))
@@ -131,7 +131,8 @@ def create_topic(
     configs: Mapping[str, str] | None = None,
     if_not_exists: bool = False,
 ) -> bool:
-    """Whether it was made; False where it was there already, and may be. Raises `TopicExistsError`."""
+    """Returns whether it created the topic; False if it existed and `if_not_exists` allows that. Raises
+    `TopicExistsError`."""
     if if_not_exists and name in client.metadata([name]):
         return False
     topic = NewTopic(name, partitions, replication_factor, configs or {})
@@ -147,7 +148,7 @@ def alter_topic(
     configs: Mapping[str, str | None] | None = None,
     validate_only: bool = False,
 ) -> None:
-    """More partitions, other settings; None takes a setting away. Settings first: they can be taken back."""
+    """Adds partitions and changes settings; None removes a setting. Settings come first, because they can be undone."""
     info = topic_info(client, name)
     if partitions is not None and partitions < len(info.partitions):
         raise UsageError(
@@ -161,7 +162,7 @@ def alter_topic(
 
 
 def delete_topics(client: Client, names: Sequence[str], *, if_exists: bool = False) -> None:
-    """All of them are looked for before the first is deleted."""
+    """Checks that all topics exist before it deletes the first."""
     if not if_exists:
         for name in names:
             topic_info(client, name)
@@ -169,7 +170,7 @@ def delete_topics(client: Client, names: Sequence[str], *, if_exists: bool = Fal
 
 
 def delete_records(client: Client, name: str, before: Mapping[int, int] | None = None) -> dict[int, int]:
-    """Deletes what is before an offset of each partition; None: every record. Returns where each begins now."""
+    """Deletes the records before an offset of each partition; None: all records. Returns the new first offsets."""
     count = len(topic_info(client, name).partitions)
     if before is None:
         before = dict.fromkeys(range(count), -1)

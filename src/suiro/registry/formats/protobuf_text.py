@@ -172,8 +172,8 @@ class _Writer:
         return _SCALARS.get(field.type) or self._shortest(field.type_name.removeprefix("."), scope)
 
     def _shortest(self, full: str, scope: str) -> str:
-        """Returns the shortest name that means `full` in the scope. Protobuf looks its first part up in the innermost scope
-        first."""
+        """Returns the shortest name that means `full` in the scope. Protobuf looks up its first part from the innermost
+        scope on."""
         parts = full.split(".")
         for length in range(1, len(parts) + 1):
             name = ".".join(parts[-length:])
