@@ -1,8 +1,8 @@
 """The HTTP application: the files of the page, and the API below `/api/v1`, behind logins, roles and same-site rules.
 
-Handlers run on threads, but for those that answer from memory. Streams are produced step by step on separate threads,
-so that a hundred of them share the time, and each ends within one step after its reader has disconnected. Every action
-that changes something is logged: user, action, result.
+Handlers run on threads, except those that answer from memory. Streams are produced step by step on separate threads, so
+a hundred of them share the time, and each ends within one step after its reader has disconnected. Every action that
+changes something is logged: user, action, result.
 """
 
 from __future__ import annotations
@@ -51,8 +51,7 @@ MAX_STREAMS = 200
 MAX_STREAMS_OF_USER = 100
 AUDIT_CHARS = 500
 _SECRET = frozenset({"password", "salt", "value", "key", "headers", "files", "settings", "registry"})
-"""Fields of requests that are not noted: passwords (settings of a client and URLs may hold them, too), what is in
-records, and code."""
+"""Fields of requests that are not logged: passwords (also in settings and URLs), the contents of records, and code."""
 
 HEADERS = {
     "content-security-policy": (
@@ -73,8 +72,8 @@ logger = logging.getLogger(__name__)
 
 
 class ConsoleApplication:
-    """`users` and `login` None: whoever calls it by a name of this machine is an admin. With a login, the page's files
-    are for everybody, and the API asks who it is. `streams`: how many are open."""
+    """Without `users` and `login`, every caller that uses a name of this machine is an admin. With `login`, the files
+    of the page are public, and the API requires a session. `streams` is the number of open streams."""
 
     def __init__(self, console: Console, users: Users | None = None, login: Login | None = None) -> None:
         self._console = console
@@ -110,7 +109,7 @@ class ConsoleApplication:
         await (self._open if is_open else self._guard)(scope, receive, send_with_headers)
 
     async def _for_everybody(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """With a login: the way in, and the page's files, which tell nothing of the cluster."""
+        """With a login: serves the login, and the files of the page, which have no data of the cluster."""
         path = scope["path"]
         if self._login is not None and self._login.is_place(path):
             answer = await self._login.answer(scope)
@@ -201,10 +200,10 @@ class ConsoleApplication:
                 await _json(answer, status)(scope, receive, send)
         finally:
             watching.cancel()
-            gone.set()  # where the server stops, too: else what takes minutes would hold the process
+            gone.set()  # also if the server stops, so that long requests do not delay the end of the process
 
     async def _run(self, run: Callable[[], Any], *, from_memory: bool) -> tuple[int, Any]:
-        """Status, and the answer as bytes or a stream."""
+        """Returns the status, and the response as bytes or a stream."""
         loop = asyncio.get_running_loop()
 
         def encoded() -> Any:
@@ -222,14 +221,15 @@ class ConsoleApplication:
             return 500, _error_json(500, f"the console failed: {type(error).__name__}; its log says more")
 
     async def _is_let_in(self, scope: Scope) -> bool:
-        """Still: a stream may last longer than the session of its reader, or than the reader's line in the file."""
+        """Whether the user still has access: a stream may outlive the session of its reader, or the user's line in the
+        file."""
         authorization = _header(scope, b"authorization")
         if self._login is not None and not authorization:
             return self._login.sessions.known(_header(scope, b"cookie")) is not None
         if self._users is None:
             return True
         verdict = self._users.recall(authorization)
-        if verdict is None:  # the file has changed, and the password in it is a hash
+        if verdict is None:  # the file has changed, and verifying a hash takes long
             loop = asyncio.get_running_loop()
             verdict = await loop.run_in_executor(None, self._users.verify, authorization)
         return (verdict.name, verdict.role) == (scope["suiro.user"], scope["suiro.role"])
@@ -261,12 +261,12 @@ class ConsoleApplication:
         parts = _steps(answer.parts, self._streaming)
         try:
             await send({"type": "http.response.start", "status": 200, "headers": headers})
-            await send({"type": "http.response.body", "body": b"", "more_body": True})  # the head goes now
+            await send({"type": "http.response.body", "body": b"", "more_body": True})  # sends the headers now
             async with contextlib.aclosing(parts):
                 async for part in parts:
                     if gone.is_set() or self._console.is_stopped or not await is_let_in():
                         if isinstance(answer, Download):
-                            return  # without an end: half a file must not look like all of it
+                            return  # without an end, so that half a file does not look complete
                         break
                     if part:
                         await send({"type": "http.response.body", "body": part, "more_body": True})
@@ -281,7 +281,7 @@ class ConsoleApplication:
 async def _steps(
     parts: Iterator[bytes] | AsyncIterator[bytes], threads: Executor
 ) -> AsyncGenerator[bytes, None]:
-    """Each step of an iterator on a thread; its `finally` runs on one, too."""
+    """Runs each step of an iterator on a thread, including its `finally`."""
     if isinstance(parts, AsyncIterator):
         async for part in parts:
             yield part
@@ -307,7 +307,7 @@ async def _steps(
 def _closed(close: Callable[[], None]) -> None:
     try:
         close()
-    except ValueError:  # its last step still runs, and ends by itself
+    except ValueError:  # its last step is still running, and ends by itself
         logger.debug("a stream was closed within a step")
     except Exception:
         logger.exception("a stream did not end well")
@@ -366,7 +366,7 @@ def _body(endpoint: Endpoint, body: bytes) -> Any:
 
 
 def _noted(body: bytes) -> str:
-    """The body for the list of changes, without what is nobody's business there."""
+    """Returns the body for the list of changes, without secrets and contents of records."""
     try:
         value = json.loads(body or b"{}")
     except (ValueError, RecursionError):
@@ -380,7 +380,7 @@ def _noted(body: bytes) -> str:
 
 
 def _is_hidden(name: str, value: Any) -> bool:
-    # A number is where a reset moves a group to; a record's value is a text.
+    # A number is the target of a reset; the value of a record is a text.
     is_place = name == "value" and isinstance(value, int)
     return name in _SECRET and value is not None and not is_place
 

@@ -1,4 +1,4 @@
-"""The console, as its endpoints see it: settings, clients to borrow, the registry, the state of the cluster."""
+"""The console as its endpoints use it: settings, clients to borrow, the registry, the state of the cluster."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ if TYPE_CHECKING:
     from suiro.registry import RegistryClient
 
 IDLE_CLIENTS = 4
-"""Kept for the next request; what is lent beyond them is closed when it comes back."""
+"""The most clients kept for later requests. Others are closed when they are returned."""
 AUDIT_EVENTS = 1_000
-"""Changes that are kept for the page, and as many that were refused."""
+"""The number of changes kept for the page, and of refused ones."""
 API_TIMEOUT_MS = 20_000
 
 audit_logger = logging.getLogger("suiro.console.audit")
@@ -34,7 +34,7 @@ audit_logger = logging.getLogger("suiro.console.audit")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Remote:
-    """Another HTTP server that the console speaks to for its users."""
+    """Another HTTP server that the console calls for its users."""
 
     url: str
     user: str | None = None
@@ -60,7 +60,7 @@ class ConsoleSettings:
 
     @property
     def is_open(self) -> bool:
-        """Everybody who reaches it is let in."""
+        """Whether everyone who can connect has access."""
         return self.users is None and self.oidc is None
 
     @property
@@ -77,13 +77,13 @@ class AuditEvent:
 
 
 class Console:
-    """Thread-safe. `start` begins to look at the cluster."""
+    """Thread-safe. `start` starts reading the state of the cluster."""
 
     def __init__(self, settings: ConsoleSettings, *, clock: Clock | None = None) -> None:
         self.settings = settings
         self.clock = clock or SystemClock()
         self.model = Model(self._new_client, clock=self.clock)
-        # What was refused has a list of its own: whoever may do nothing must not push out what others did.
+        # Refused changes have their own list, so that a user without rights cannot push out the changes of others.
         self._done: deque[AuditEvent] = deque(maxlen=AUDIT_EVENTS)
         self._refused: deque[AuditEvent] = deque(maxlen=AUDIT_EVENTS)
         self._idle: list[Client] = []
@@ -96,7 +96,7 @@ class Console:
         self.model.start()
 
     def stop(self) -> None:
-        """Safe to call again. What waits for the cluster fails, and streams end."""
+        """May be called more than once. Requests that wait for the cluster fail, and streams end."""
         with self._lock:
             self.is_stopped = True
             for lent in self._lent:
@@ -106,14 +106,14 @@ class Console:
         self.model.stop()
 
     def note(self, user: str | None, what: str, status: int) -> None:
-        """For the list of changes, and the log. What is not printable is escaped: a request may have anything in it."""
+        """Adds to the list of changes and to the log. Characters that are not printable are escaped."""
         what = printable(what)
         events = self._refused if 400 <= status < 500 else self._done
         events.append(AuditEvent(at=self.clock.wall_ms(), user=user, what=what, status=status))
         audit_logger.info("%s: %s: %d", user or "-", what, status)
 
     def audit(self) -> list[AuditEvent]:
-        """The newest first."""
+        """Returns the changes, the newest first."""
         return sorted((*self._refused, *self._done), key=lambda event: event.at)[::-1]
 
     def _new_client(self) -> Client:
@@ -122,7 +122,7 @@ class Console:
 
     @contextmanager
     def client(self) -> Iterator[Client]:
-        """Nobody else's for the time of the `with`; connections stay for the next."""
+        """Lends a client for the `with`. Its connections are kept for the next borrower."""
         with self._lock:
             client = self._idle.pop() if self._idle else self._new_client()
             self._lent.add(client)
@@ -140,7 +140,7 @@ class Console:
                 client.close()
 
     def registry(self) -> RegistryClient:
-        """Raises `UsageError` where none was named."""
+        """Raises `UsageError` if no registry is configured."""
         if self.settings.registry is None:
             raise UsageError("no schema registry was named; start the console with --registry URL")
         with self._lock:

@@ -1,7 +1,7 @@
 """The definition of an endpoint: a method, a path, a role, and a function that runs on a thread.
 
-Every change is a POST with a JSON body, so that the rule of `suiro.foundation.http.origins` covers it. The return
-value of an endpoint is written as JSON by msgspec; `Events` and `Download` are streamed.
+Every change is a POST with a JSON body, so that `suiro.foundation.http.origins` checks it. The return value of an
+endpoint is encoded as JSON by msgspec; `Events` and `Download` are streamed.
 """
 
 from __future__ import annotations
@@ -45,38 +45,38 @@ _NOT_FOUND = frozenset({"GROUP_ID_NOT_FOUND", "RESOURCE_NOT_FOUND", "UNKNOWN_TOP
 
 
 class NotFoundError(UsageError):
-    """There is nothing of that name."""
+    """Nothing has this name."""
 
 
 class ConflictError(UsageError):
-    """Not as things stand."""
+    """The current state does not allow it."""
 
 
 class ForbiddenError(UsageError):
-    """Not for the user."""
+    """The user may not do it."""
 
 
 class Body(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
-    """What a request says; a field that nobody asked for is refused."""
+    """The body of a request. Unknown fields are refused."""
 
 
 class ConfirmBody(Body):
-    """For what cannot be taken back: the name of what goes (`require_confirmed`)."""
+    """For changes that cannot be undone: repeats the name (`require_confirmed`)."""
 
     confirm: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Events:
-    """Server-sent events: `parts` gives bytes, already framed (`web.events`). Each step may take half a second at most,
-    so that a stream whose reader has gone ends within one."""
+    """Server-sent events: `parts` yields framed bytes (`web.events`). Each step may take half a second at most, so that
+    a stream ends soon after its reader has disconnected."""
 
     parts: Iterator[bytes] | AsyncIterator[bytes]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Download:
-    """A file for the reader's disk, as it is made. Steps as of `Events`."""
+    """A file that is sent while it is made. For the steps see `Events`."""
 
     name: str
     media_type: str
@@ -85,8 +85,8 @@ class Download:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Call:
-    """One request, past logins, roles and the check of its body. `gone` is set when nobody waits for the answer.
-    `can_log_out`: its user has a session."""
+    """One request, after the checks of login, role and body. `gone` is set when the client has disconnected.
+    `can_log_out`: the user has a session."""
 
     console: Console
     path: Mapping[str, str]
@@ -99,26 +99,26 @@ class Call:
 
     @property
     def is_masked(self) -> bool:
-        """Whether this user sees no masked fields."""
+        """Whether fields are masked for this user."""
         return self.role < Role.ADMIN and bool(self.console.settings.masks.rules)
 
     def require_unmasked(self, what: str) -> None:
-        """For what shows values of records in ways that masks do not reach. Raises `ForbiddenError`."""
+        """For responses with values of records that masks do not cover. Raises `ForbiddenError`."""
         if self.is_masked:
             raise ForbiddenError(f"this console masks fields of records (--mask), so {what} are for admins")
 
     def number(self, name: str, default: int | None = None, *, most: int = MAX_NUMBER) -> int | None:
-        """A parameter of the query that is a number from 0 on. Raises `UsageError`."""
+        """Returns a parameter of the query that is a number from 0 on. Raises `UsageError`."""
         text = self.query.get(name)
         return default if text is None else number_of(name, text, most=most)
 
 
 @dataclass(frozen=True, slots=True)
 class Endpoint:
-    """`path` has names in braces for parts; a part is one segment, taken apart before it is decoded. A parameter that
-    is not in `query` is refused. The document of the API has the docstring of `handle`, and what it returns.
-    `from_memory`: it waits for nobody, so it runs on the event loop, and is answered also while all threads wait for a
-    cluster that is away."""
+    """`path` has names in braces; each stands for one segment, which is split off before it is decoded. Parameters that
+    are not in `query` are refused. The OpenAPI document has the docstring and the return type of `handle`.
+    `from_memory`: it never waits, so it runs on the event loop, and works even while all threads wait for an
+    unreachable cluster."""
 
     method: str
     path: str
@@ -137,14 +137,14 @@ class Endpoint:
 
     @property
     def answer(self) -> Any:
-        """The type that JSON is made of; None where that is no type of ours, or a stream."""
+        """The type of the JSON response; None if it has no type of its own, or is a stream."""
         found = get_type_hints(self.handle)["return"]
         is_open = found in (bytes, Events, Download) or get_origin(found) in (dict, Mapping)
         return None if is_open else found
 
 
 class Router:
-    """Paths by their segments. Raises `ValueError` for two endpoints of one path and method."""
+    """Finds endpoints by the segments of a path. Raises `ValueError` if two have the same path and method."""
 
     def __init__(self, endpoints: tuple[Endpoint, ...]) -> None:
         self.endpoints = endpoints
@@ -157,7 +157,7 @@ class Router:
             methods[one.method] = one
 
     def find(self, raw_path: str) -> tuple[Mapping[str, Endpoint], tuple[str, ...]]:
-        """The endpoints of a path by method, and its segments; nothing where there is none."""
+        """Returns the endpoints of a path by method, and its segments. The mapping may be empty."""
         segments = tuple(raw_path.split("/"))
         found: tuple[int, Mapping[str, Endpoint]] | None = None
         for shape, methods in self._by_shape.items():
@@ -166,13 +166,13 @@ class Router:
             if any(part not in ("{}", said) for part, said in zip(shape, segments, strict=True)):
                 continue
             names = shape.count("{}")
-            if found is None or names < found[0]:  # a name that is written out comes before one in braces
+            if found is None or names < found[0]:  # a literal segment takes precedence over a name in braces
                 found = names, methods
         return (found[1], segments) if found is not None else ({}, segments)
 
 
 def names_in(endpoint: Endpoint, segments: tuple[str, ...]) -> dict[str, str]:
-    """Raises `NotFoundError` for bytes that are no text."""
+    """Returns the names of the path. Raises `NotFoundError` for bytes that are not UTF-8."""
     found = {}
     for part, said in zip(endpoint.path.split("/"), segments, strict=True):
         if part.startswith("{"):
@@ -184,7 +184,7 @@ def names_in(endpoint: Endpoint, segments: tuple[str, ...]) -> dict[str, str]:
 
 
 def fields_of(value: DataclassInstance) -> dict[str, Any]:
-    """Of a dataclass by their names, for an answer that has them and more."""
+    """Returns the fields of a dataclass by name, for a response that has them and more."""
     return {one.name: getattr(value, one.name) for one in fields(value)}
 
 
@@ -195,7 +195,7 @@ def number_of(name: str, text: str, *, most: int = MAX_NUMBER) -> int:
 
 
 def require_confirmed(said: str, name: str) -> None:
-    """What cannot be taken back is done for whoever typed its name."""
+    """A change that cannot be undone requires the repeated name."""
     if said != name:
         raise UsageError(f'"confirm" must be the name, {name!r}')
 
@@ -207,7 +207,7 @@ def status_of(error: SuiroError) -> int:
         case ForbiddenError() | RegistryRefusedError(status=403):
             return 403
         case RegistryRefusedError(status=401):
-            return 500  # it is the console that has no login there
+            return 500  # the console has no login there
         case ConflictError() | IncompatibleSchemaError():
             return 409
         case RefusedError(code_name=code) if code in _FORBIDDEN:

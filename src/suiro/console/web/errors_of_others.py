@@ -1,6 +1,6 @@
-"""Errors that applications, connectors and views report: they may quote a record, so with masks they are for admins.
+"""Errors that applications, connectors and views report. They may quote a record, so with masks only admins see them.
 
-That there is an error stays visible. Errors of the console itself quote nothing: a server that does not answer.
+Others see that there is an error. Errors of the console itself quote no records.
 """
 
 from __future__ import annotations
@@ -15,16 +15,16 @@ HIDDEN_ERROR = (
     "an error that may quote records; this console masks fields (--mask), so only admins can read it"
 )
 _NAMES = frozenset({"error", "follower_error", "trace", "reason"})
-"""Under which servers report them."""
+"""The fields with which servers report errors."""
 
 
 def without_errors(call: Call, value: Any) -> Any:
-    """`value` as JSON decodes it."""
+    """`value` is decoded JSON."""
     return _hidden(value) if call.is_masked else value
 
 
 def json_without_errors(call: Call, content: bytes) -> bytes:
-    """Unchanged, with every digit, for those who may see errors."""
+    """Returns the content unchanged, with all digits, if the user may see errors."""
     if not call.is_masked:
         return content
     return msgspec.json.encode(_hidden(msgspec.json.decode(content)))

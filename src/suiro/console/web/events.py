@@ -11,5 +11,5 @@ _encode = msgspec.json.Encoder().encode
 
 
 def event(name: str, data: Any) -> bytes:
-    """JSON has no line ends of its own, so that an event is one line of data."""
+    """Encoded JSON has no line ends, so an event is one line of data."""
     return b"event: " + name.encode() + b"\ndata: " + _encode(data) + b"\n\n"

@@ -1,6 +1,6 @@
 """The files of the page, read once: about a hundred small ones, which do not change while the console runs.
 
-Browsers revalidate them at each load by their ETag, so that a new version of suiro is used at once.
+Browsers revalidate them by ETag at each load, so a new version of suiro is used at once.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class PageFiles:
         return cls(found)
 
     def answer(self, method: str, path: str, known: str, accepted: str) -> Response:
-        """`known`: the ETag that the client has (If-None-Match). `accepted`: its Accept-Encoding."""
+        """`known` is the ETag of the client (If-None-Match), `accepted` its Accept-Encoding."""
         file = self._files.get(path)
         if file is None:
             return Response(
@@ -54,7 +54,7 @@ class PageFiles:
         if file.packed:
             if _takes_gzip(accepted):
                 headers["content-encoding"] = "gzip"
-            else:  # browsers all take it; curl and scripts ask for nothing
+            else:  # all browsers accept gzip; curl and scripts may not
                 content = gzip.decompress(content)
         return Response(content, headers=headers, media_type=file.media_type)
 

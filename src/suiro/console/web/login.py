@@ -1,8 +1,8 @@
 """Logins by a provider: `/login` redirects a browser to it, `/login/callback` receives it back, `/logout` logs out.
 
 The state of a login in progress (state, nonce, PKCE verifier, target page) is in a cookie that this process signs. So
-a million logins that are started but not completed use no memory here, and a login that was started in another browser
-fails. A state is valid once: it is remembered as used until its cookie expires.
+a million logins that are started but not completed use no memory, and a login that was started in another browser
+fails. A state is valid once: used states are remembered until their cookies expire.
 
 That cookie is `SameSite=Lax`, because the browser comes back from another site. The session cookie is
 `SameSite=Strict`: the files of the page are public, and the page's own requests come from this site.
@@ -41,10 +41,10 @@ THREADS = 4
 LOGINS_AT_ONCE = 32
 LOGINS_OF_ADDRESS_AT_ONCE = 8
 USED_STATES_MAX = 10_000
-"""Beyond them the oldest is forgotten; the provider takes a code but once, too."""
+"""Above it the oldest is forgotten. The provider accepts a code only once, too."""
 PLACE_CHARS_MAX = 1_000
 QUERY_CHARS_MAX = 8_192
-_PLACE = re.compile(r"#/[!-~]*")  # visible ASCII: a place within the page, and so never another site
+_PLACE = re.compile(r"#/[!-~]*")  # visible ASCII: a place in the page, never another site
 
 logger = logging.getLogger(__name__)
 _Made = TypeVar("_Made")
@@ -63,8 +63,8 @@ class _BusyError(SuiroError):
 
 
 class Login:
-    """`url`: the console's, as browsers know it; `noted(user, what, status)` keeps the list of changes. All but
-    `sessions` is for the event loop's thread. Raises `ConfigError`."""
+    """`url` is the address of the console for browsers. `noted(user, what, status)` adds to the list of changes.
+    Everything except `sessions` must run on the thread of the event loop. Raises `ConfigError`."""
 
     def __init__(
         self, settings: OidcSettings, *, url: str, clock: Clock, noted: Callable[[str | None, str, int], None]
@@ -72,7 +72,7 @@ class Login:
         self._url = (settings.url or url).rstrip("/")
         parts = urlsplit(self._url)
         self._is_https = parts.scheme == "https"
-        # No other host can set a cookie with the prefix; without TLS, other servers of this host differ by their port.
+        # Other hosts cannot set a cookie with this prefix. Without TLS, the port distinguishes servers of this host.
         prefix = "__Host-suiro" if self._is_https else f"suiro-{parts.port or 80}"
         self._session_cookie, self._login_cookie = f"{prefix}-session", f"{prefix}-login"
         self._clock = clock
@@ -94,7 +94,7 @@ class Login:
         return path in (LOGIN, CALLBACK)
 
     async def answer(self, scope: Scope) -> Response:
-        """Of `/login` and `/login/callback`."""
+        """Answers `/login` and `/login/callback`."""
         if scope["method"] != "GET":
             return _page(405, "GET only", "")
         said = _said(scope["query_string"])
@@ -160,7 +160,8 @@ class Login:
         return answer
 
     def logout(self, scope: Scope) -> Response:
-        """Past the guard: the request is of this site's page. The answer says where the provider's session ends."""
+        """The guard has checked that the request comes from this page. The response has the provider's logout
+        address."""
         identity = self.sessions.end(_cookies(scope))
         url = None
         if identity is not None:
@@ -172,7 +173,7 @@ class Login:
         return answer
 
     async def _run(self, address: str, work: Callable[[], _Made]) -> _Made:
-        """On a thread, as far as there are any for so many, and for one address."""
+        """Runs on a thread. Raises `_BusyError` if too many logins run, in total or from one address."""
         mine = self._at_once[address] >= LOGINS_OF_ADDRESS_AT_ONCE
         if mine or self._at_once.total() >= LOGINS_AT_ONCE:
             raise _BusyError("too many logins")
@@ -223,7 +224,7 @@ class Login:
 
 
 def _said(query: bytes) -> dict[str, str]:
-    """Parameters that are there once."""
+    """Returns the parameters that occur exactly once."""
     try:
         found = parse_qs(query[:QUERY_CHARS_MAX].decode("latin-1"), keep_blank_values=True, max_num_fields=50)
     except ValueError:
@@ -236,7 +237,7 @@ def _cookies(scope: Scope) -> str:
 
 
 def _redirect(url: str) -> Response:
-    # quote: what is no part of an address does not become part of the head
+    # Quoting keeps other characters out of the header.
     target = quote(url, safe=":/?#[]@!$&'()*+,;=%~")
     return Response(status_code=303, headers={"location": target, "cache-control": "no-store"})
 

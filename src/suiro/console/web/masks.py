@@ -1,9 +1,9 @@
 """Masked fields of records, which only admins see: rules `TOPICS=FIELD` (`*` in TOPICS, dots in FIELD for a path).
 
-A masked record is shown only as JSON with the field's value replaced: never as bytes, nor as text if it is not JSON.
-The same holds for its key, but a key that is plain text or a number has no fields, and is shown.
-If there are rules, rows of stores and of views, which are made of records, are for admins only. Filters see what their
-user sees, so that a filter cannot reveal a value.
+A masked record is shown only as JSON with the value of the field replaced: never as bytes, nor as text if it is not
+JSON. The same applies to its key, but a key that is plain text or a number has no fields, and is shown. If there are
+rules, only admins see rows of stores and views, which are made of records. A filter sees what its user sees, so it
+cannot reveal a value.
 """
 
 from __future__ import annotations
@@ -38,12 +38,12 @@ class Masks:
         return cls(tuple(rules))
 
     def of(self, topic: str) -> tuple[tuple[str, ...], ...]:
-        """The paths that are hidden in records of a topic."""
+        """Returns the paths of masked fields in records of a topic."""
         return tuple(path for topics, path in self.rules if fnmatchcase(topic, topics))
 
 
 def masked(text: str, paths: Sequence[Sequence[str]]) -> str | None:
-    """JSON with what the paths name replaced; numbers stay as they were written. None for what is no JSON."""
+    """Returns JSON with the fields of the paths replaced and numbers unchanged; None if the text is not JSON."""
     try:
         value = _DECODER.decode(text)
         for path in paths:
@@ -54,7 +54,7 @@ def masked(text: str, paths: Sequence[Sequence[str]]) -> str | None:
 
 
 def _replaced(value: Any, path: Sequence[str]) -> Any:
-    """Lists on the way stand for each of their items."""
+    """Replaces a field; in a list, in each item."""
     if isinstance(value, list):
         return [_replaced(one, path) for one in value]
     if not isinstance(value, dict) or path[0] not in value:

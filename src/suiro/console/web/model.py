@@ -1,12 +1,11 @@
-"""The state of the cluster, which one thread reads in rounds, so that no request waits for the cluster.
+"""The state of the cluster. One thread reads it in rounds, so that requests do not wait for the cluster.
 
-A round reads the topics, the end offsets of their partitions, and the groups. It starts `ROUND_S` after the one
-before, or later if rounds are slow: the console spends at most a fifth of the time on them. Expensive parts are read
-in turns: sizes and start offsets three times a minute, and as many of possibly thousands of groups as `GROUPS_S`
-allows.
+A round reads the topics, the end offsets of their partitions, and the groups. It starts `ROUND_S` after the previous
+one, or later if rounds are slow: they take at most a fifth of the time. Expensive parts are read less often: sizes and
+first offsets three times a minute, and in each round as many of the groups, possibly thousands, as `GROUPS_S` allows.
 
-Changes are sent to all subscribers as bytes that are encoded once. While the cluster cannot be reached, the last state
-remains, and the overview says since when and why.
+Changes are encoded once and sent to all subscribers. While the cluster is unreachable, the last state remains, and the
+overview tells since when and why.
 """
 
 from __future__ import annotations
@@ -35,11 +34,11 @@ from suiro.foundation.types import TopicPartition
 
 ROUND_S = 5.0
 SHARE = 5
-"""A round begins so many times the last one's time after it, at the earliest."""
+"""Rounds are at least so many times their duration apart."""
 SELDOM_S = 20.0
 GROUPS_S = 1.0
 MOST = 10
-"""Of the busiest topics and of the groups that are furthest behind, in the overview."""
+"""The number of busiest topics and of groups with the largest lag in the overview."""
 HISTORY = 180  # rounds; a quarter of an hour
 TOPIC_HISTORY = 60
 GROUP_HISTORY = 30
@@ -52,7 +51,7 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TopicNow(TopicRow):
-    """What is None could not be asked."""
+    """None means that the value could not be read."""
 
     records: int | None  # offsets from the first to the end; compaction and transactions leave fewer records
     size_bytes: int | None
@@ -61,8 +60,8 @@ class TopicNow(TopicRow):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupNow:
-    """`lag` in records, `lag_ms`: how long the first unread record has waited; None where it is not known (yet).
-    `trend`: the lag of the last rounds that looked at this group."""
+    """`lag` is in records, `lag_ms` is how long the first unread record has waited; None if unknown (yet). `trend` is
+    the lag of the last rounds that read this group."""
 
     group: str
     state: str
@@ -103,7 +102,7 @@ class Overview:
 
 @dataclass(slots=True)
 class _Group:
-    """Of one group between two looks. `waits`: {place: (committed, timestamp of the first record not read)}."""
+    """One group, as it was read last. `waits` is {place: (committed, timestamp of the first unread record)}."""
 
     now: GroupNow
     committed: dict[TopicPartition, int] = field(default_factory=dict)
@@ -120,7 +119,7 @@ _NOTHING = Overview(
 
 
 class Model:
-    """Reading is thread-safe and never waits. `new_client` makes the client of its thread."""
+    """Reading is thread-safe and never waits. `new_client` creates the client of the model's thread."""
 
     def __init__(self, new_client: Callable[[], Client], *, clock: Clock) -> None:
         self._new_client = new_client
@@ -131,14 +130,14 @@ class Model:
         self._client: Client | None = None
         self._subscribers: set[Subscriber] = set()
         self._lock = threading.Lock()
-        # Read by any thread: each is put in its place whole.
+        # Read by any thread: each attribute is replaced as a whole.
         self.version = 0
         self.overview = _NOTHING
         self.topics: dict[str, TopicNow] = {}
         self.topics_json = msgspec.json.encode({"version": 0, "topics": []})
         self.groups: dict[str, GroupNow] = {}
         self.groups_json = msgspec.json.encode({"version": 0, "groups": []})
-        # Of the thread.
+        # Used only by the model's thread.
         self._cluster: tuple[str, int, tuple[Broker, ...]] = ("", -1, ())
         self._infos: dict[str, TopicInfo] = {}
         self._firsts: dict[TopicPartition, int] = {}
@@ -151,7 +150,7 @@ class Model:
         self._topic_history: dict[str, deque[tuple[int, float]]] = {}
         self._listed: dict[str, ListedGroup] = {}
         self._known: dict[str, _Group] = {}
-        self._turn: deque[str] = deque()  # groups, the one that waits longest first
+        self._turn: deque[str] = deque()  # groups; the one that waits longest is first
 
     # -- for others ----------------------------------------------------------------------------------------------
 
@@ -160,7 +159,7 @@ class Model:
         self._thread.start()
 
     def stop(self) -> None:
-        """Ends what its subscribers wait for, with an event of no bytes. Safe to call again."""
+        """Sends subscribers an empty event, which ends them. May be called more than once."""
         self._stopping.set()
         self._wake.set()
         with self._lock:
@@ -174,12 +173,12 @@ class Model:
             self._thread.join(5.0)
 
     def look_again(self) -> None:
-        """Something was changed through the console: the next round begins now."""
+        """Starts the next round now, after a change through the console."""
         self._wake.set()
 
     @contextmanager
     def subscribed(self, subscriber: Subscriber) -> Iterator[None]:
-        """It is called on the model's thread with each event, and must not wait."""
+        """Calls `subscriber` with each event on the model's thread. It must not wait."""
         with self._lock:
             self._subscribers.add(subscriber)
         try:
@@ -195,7 +194,7 @@ class Model:
         return tuple(self._topic_history.get(topic, ()))
 
     def grew_lately(self, topic: str) -> bool:
-        """Within its history, which is of the last minutes."""
+        """Whether it grew within its history, the last minutes."""
         return any(rate for _, rate in self.topic_history(topic))
 
     def group_history(self, group: str) -> tuple[tuple[int, int, int | None], ...]:
@@ -231,7 +230,7 @@ class Model:
             self._client = None
 
     def _whole_round(self, client: Client) -> None:
-        """A topic may be deleted between two questions of a round: then it is begun again."""
+        """Repeats a round if a topic was deleted during it."""
         for _ in range(ROUNDS_BEGUN - 1):
             try:
                 self._round(client)
@@ -268,18 +267,18 @@ class Model:
         self._firsts = {place: found.offset for place, found in firsts.items()}
         try:
             self._sizes = client.admin.partition_sizes()
-        except KafkaError:  # this user may not
+        except KafkaError:  # the user has no right to read sizes
             self._sizes = None
 
     def _rates(self, ends: dict[TopicPartition, int], now_ms: int) -> dict[str, float]:
-        """Offsets a second of each topic; nothing in the first round."""
+        """Returns the offsets per second of each topic; nothing in the first round."""
         took_s = (now_ms - self._ends_at_ms) / 1_000
         if not self._ends or took_s <= 0:
             return {}
         written: dict[str, int] = {}
         for place, end in ends.items():
             before = self._ends.get(place)
-            # A topic that was made anew begins again.
+            # A recreated topic starts again.
             written[place[0]] = written.get(place[0], 0) + (max(end - before, 0) if before is not None else 0)
         rates = {name: count / took_s for name, count in written.items()}
         self._rate = sum(rate for name, rate in rates.items() if not self._infos[name].internal)
@@ -287,7 +286,7 @@ class Model:
         for name, rate in rates.items():
             history = self._topic_history.get(name)
             if history is None and rate:
-                # It begins at the round before, with nothing.
+                # The history starts at zero in the previous round.
                 history = self._topic_history[name] = deque([(self._ends_at_ms, 0.0)], maxlen=TOPIC_HISTORY)
             if history is not None:
                 history.append((now_ms, round(rate, 2)))
@@ -316,7 +315,7 @@ class Model:
                     self._look_at_group(client, self._listed[name])
                 except KafkaError as error:
                     logger.debug("group %s: %s", name, error)
-                # Those that were looked at are appended by the next round.
+                # The next round appends the groups that were read.
 
     def _look_at_group(self, client: Client, listed: ListedGroup) -> None:
         offsets = client.offset_fetch(listed.group, require_stable=False)
@@ -361,7 +360,7 @@ class Model:
         )
         self._known[listed.group] = _Group(now=now, committed=committed, waits=found_waits, history=history)
 
-    # -- what is told --------------------------------------------------------------------------------------------
+    # -- events --------------------------------------------------------------------------------------------------
 
     def _publish(self, error: str | None, rates: dict[str, float] | None = None) -> None:
         version = self.version + 1
@@ -483,7 +482,7 @@ class Model:
                     severity="warning", text=new_dead_letters(name), link=_link("dead-letters", name)
                 )
         for group in self.groups.values():
-            # Those that commit offsets without being members, as applications on Spark do, are always empty.
+            # Groups without members, such as those of applications on Spark, are always empty.
             is_of_members = self._listed[group.group].protocol_type == "consumer"
             if is_of_members and group.lag and group.state == "Empty" and _grows(group.trend):
                 yield Problem(

@@ -1,8 +1,8 @@
 """Logins by an OpenID Connect provider: the redirect to it, and the verification of the user who comes back.
 
-This is the authorization code flow with PKCE. The provider's token is verified completely: its signature by one of the
-provider's keys and an algorithm of `ALGORITHMS`, issuer, audience, nonce, times. The provider's metadata is read on
-the caller's thread, with limits of time and bytes, and cached; nothing is requested before a user logs in. `authlib`
+This is the authorization code flow with PKCE. The provider's token is verified completely: its signature with one of
+the provider's keys and an algorithm of `ALGORITHMS`, issuer, audience, nonce, times. The provider's metadata is read on
+the caller's thread, with limits of time and bytes, and cached. Nothing is requested before a user logs in. `authlib`
 and `joserfc` are imported only here, if a provider is configured.
 """
 
@@ -27,16 +27,16 @@ if TYPE_CHECKING:
     from joserfc.jwk import Key
 
 ALGORITHMS = ("RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "ES512")
-"""Of signatures that only the provider can make; never "none", nor those by a secret that this console has too."""
+"""Algorithms of signatures that only the provider can create: not "none", and not those with a shared secret."""
 ANSWER_BYTES_MAX = 256 * 1024
 TOKEN_CHARS_MAX = 64 * 1024
 CONNECT_TIMEOUT_S = 5.0
 READ_TIMEOUT_S = 5.0
 DOCUMENT_KEPT_MS = 3_600_000
 KEYS_AGAIN_MS = 30_000
-"""A token that names an unknown key has the keys read again, but not more often than this."""
+"""The interval after which a token with an unknown key causes the keys to be read again."""
 FAILURE_KEPT_MS = 5_000
-"""For so long after a provider did not answer nobody waits for it again."""
+"""The time after a failure of the provider in which logins fail at once."""
 MAX_KEYS = 100
 RSA_BITS_MIN = 2_048
 LEEWAY_S = 60
@@ -47,17 +47,17 @@ _Read = TypeVar("_Read")
 
 
 class LoginRefusedError(SuiroError):
-    """The provider's answer is not what a login takes."""
+    """The response of the provider does not allow a login."""
 
 
 class NoRoleError(LoginRefusedError):
-    """Somebody whom the provider knows, and to whom no role was given here."""
+    """The provider knows the user, but no role was given to the user here."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OidcSettings:
-    """`roles`: values of `role_claim` and the roles they give; `EVERYBODY` gives one to whoever can log in. `url`: the
-    console's address as browsers know it; None: the one it listens on. Raises `ConfigError`."""
+    """`roles` has values of `role_claim` and their roles; the value `EVERYBODY` applies to every user. `url` is the
+    address of the console for browsers; None: the one it listens on. Raises `ConfigError`."""
 
     issuer: str
     client_id: str
@@ -89,7 +89,7 @@ class OidcSettings:
 
     @staticmethod
     def parse_roles(said: Iterable[str]) -> tuple[tuple[str, Role], ...]:
-        """Each VALUE=ROLE. Raises `ConfigError`."""
+        """Parses texts VALUE=ROLE. Raises `ConfigError`."""
         found = []
         for one in said:
             value, _, name = one.rpartition("=")
@@ -108,7 +108,7 @@ class Identity:
 
 
 class _Document(msgspec.Struct, frozen=True):
-    """What a provider says of itself (OpenID Connect Discovery)."""
+    """The metadata of a provider (OpenID Connect Discovery)."""
 
     issuer: str
     authorization_endpoint: str
@@ -119,7 +119,7 @@ class _Document(msgspec.Struct, frozen=True):
 
 
 class Provider:
-    """Thread-safe. Everything that asks the provider may take seconds, and raises `TransientError` where there is no
+    """Thread-safe. Methods that call the provider may take seconds, and raise `TransientError` if it does not
     answer."""
 
     def __init__(self, settings: OidcSettings, *, redirect_uri: str, clock: Clock) -> None:
@@ -128,7 +128,7 @@ class Provider:
         self._redirect_uri = redirect_uri
         self._clock = clock
         self._http = httpx.Client(timeout=httpx.Timeout(CONNECT_TIMEOUT_S, read=READ_TIMEOUT_S))
-        self._http.cookies.jar.set_policy(DefaultCookiePolicy(allowed_domains=[]))  # it asks for many people
+        self._http.cookies.jar.set_policy(DefaultCookiePolicy(allowed_domains=[]))  # the client is shared by all users
         self._lock = threading.Lock()
         self._document: _Document | None = None
         self._document_at_ms = 0
@@ -142,15 +142,15 @@ class Provider:
     # -- the flow ----------------------------------------------------------------------------------------------------
 
     def login_url(self, *, state: str, nonce: str, verifier: str) -> str:
-        """Where a browser is sent."""
+        """Returns the address to which the browser is redirected."""
         url, _ = self._client().create_authorization_url(
             self.document().authorization_endpoint, state=state, code_verifier=verifier, nonce=nonce
         )
         return str(url)
 
     def logout_url(self, id_token: str, *, back_to: str) -> str | None:
-        """Where a browser is sent that has logged out here; None: the provider knows no such place, or was never
-        asked."""
+        """Returns the address to which a browser is redirected after a logout; None if the provider has none, or was
+        never asked."""
         document = self._document
         if document is None or document.end_session_endpoint is None:
             return None
@@ -165,7 +165,7 @@ class Provider:
         return f"{document.end_session_endpoint}{joined}{query}"
 
     def identify(self, *, code: str, nonce: str, verifier: str) -> Identity:
-        """Who comes back with `code`. Raises `LoginRefusedError`."""
+        """Returns the user for `code`. Raises `LoginRefusedError`."""
         from authlib.oauth2 import OAuth2Error
 
         document = self.document()
@@ -192,7 +192,7 @@ class Provider:
 
         settings = self._settings
         return OAuth2Client(
-            self,  # its `post`
+            self,  # authlib calls `post`
             client_id=settings.client_id,
             client_secret=settings.client_secret,
             token_endpoint_auth_method=auth_method if settings.client_secret else None,
@@ -204,7 +204,7 @@ class Provider:
     def post(
         self, url: str, *, data: Mapping[str, str], headers: Mapping[str, str], auth: Any
     ) -> httpx.Response:
-        """How authlib's client asks: under the limits that hold for everything here."""
+        """Sends the requests of authlib's client, with the limits of this module."""
         sent = {**headers, "Content-Type": "application/x-www-form-urlencoded"}
         url, sent, body = auth.prepare("POST", url, sent, urlencode(data))
         sent.pop("Content-Length", None)
@@ -236,7 +236,7 @@ class Provider:
         return found.claims
 
     def _key_of(self, token: Any) -> Key:
-        """The one key that a token names; where it names none, the only one."""
+        """Returns the key that a token names, or the only key if it names none."""
         name = token.headers().get("kid")
         for again in (False, True):
             found = [key for key in self._known_keys(again) if name is None or key.kid == name]
@@ -256,10 +256,10 @@ class Provider:
         return name
 
     def _role_of(self, claims: Mapping[str, Any]) -> Role:
-        """The highest that is given."""
+        """Returns the highest role of the user."""
         path = self._settings.role_claim
         found: Any = claims.get(path)
-        if found is None:  # of a claim within claims, as realm_access.roles
+        if found is None:  # a nested claim such as realm_access.roles
             found = claims
             for part in path.split("."):
                 found = found.get(part) if isinstance(found, Mapping) else None
@@ -271,7 +271,7 @@ class Provider:
             )
         return max(given)
 
-    # -- what the provider says of itself ----------------------------------------------------------------------------
+    # -- the provider's metadata ---------------------------------------------------------------------------------------
 
     def document(self) -> _Document:
         with self._lock:
@@ -315,7 +315,7 @@ class Provider:
             return self._keys
 
     def _read(self, read: Callable[[], _Read]) -> _Read:
-        """With the lock held: those who come meanwhile wait for the same, and after a failure they do not."""
+        """The caller holds the lock, so others wait for the same result. After a failure they do not wait."""
         if self._failure is not None and self._clock.monotonic_ms() - self._failure[1] < FAILURE_KEPT_MS:
             raise TransientError(self._failure[0])
         try:
@@ -342,7 +342,7 @@ class Provider:
 
 
 def _keys(url: str, content: bytes) -> tuple[Key, ...]:
-    """Those that check signatures; what this console does not know is for others."""
+    """Returns the keys for signatures. Keys of unknown types are skipped."""
     from joserfc.errors import JoseError
     from joserfc.jwk import ECKey, JWKRegistry, RSAKey
 
@@ -366,7 +366,8 @@ def _keys(url: str, content: bytes) -> tuple[Key, ...]:
 
 
 def _require_safe(what: str, url: str) -> None:
-    """Codes and tokens travel over TLS, or do not leave this machine."""
+    """Raises `ConfigError` unless the address uses TLS or is on this machine: codes and tokens must not be sent in
+    clear."""
     try:
         parts = urlsplit(url)
         host, _ = parts.hostname, parts.port

@@ -1,4 +1,4 @@
-"""A record as the API returns it: decoded, shortened for lists, masked for users who may not see all of it."""
+"""A record as the API returns it: decoded, shortened for lists, and masked for users who may not see all of it."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from suiro.errors import UsageError
 from suiro.foundation.http import Role
 
 CUT_CHARS = 4 * 1024
-"""Of a key or value in a list; all of it is there when one record is asked for."""
+"""The longest key or value in a list. The response for a single record has all of it."""
 HEADER_CHARS = 1_024
 HEADERS_MAX = 100
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Field:
-    """JSON is given as the text it is, so that no number loses a digit. `cut`: this is only the beginning."""
+    """JSON is returned as the original text, so that numbers lose no digits. `cut`: the text is only the beginning."""
 
     format: str
     text: str
@@ -57,10 +57,10 @@ class RecordJson:
 
 
 class RecordView:
-    """Of one topic, for one who asks. `key` and `value` of the query say the formats.
+    """Shows records of one topic to the user of a request. `key` and `value` of the query are the formats.
 
-    A dead letter is a copy of a record: what is hidden in the topic that its headers name is hidden in it, and so is
-    what its headers say of the error, which may quote the record.
+    A dead letter is a copy of a record. So fields that are masked in its source topic are masked in it, and the headers
+    that describe the error, which may quote the record, are hidden.
     """
 
     def __init__(self, call: Call, topic: str) -> None:
@@ -73,7 +73,7 @@ class RecordView:
         self._masked = self._masks.of(topic)
 
     def hidden_paths(self, record: LogRecord) -> tuple[tuple[str, ...], ...]:
-        """Of fields; none: all of it is shown."""
+        """Returns the paths of masked fields; none if the whole record is shown."""
         if not self._masks.rules:
             return ()
         origin = origin_topic(record)
@@ -92,7 +92,7 @@ class RecordView:
         return self._key_of(record), _hidden(value, paths) if paths else value
 
     def _key_of(self, record: LogRecord) -> Decoded:
-        """As the user may see it. Where fields are hidden, in the format that it has: another would show its bytes."""
+        """As the user may see it. If fields are masked, its format is guessed: another format would show its bytes."""
         paths = self.hidden_paths(record)
         if not paths:
             return self._key(record.key)

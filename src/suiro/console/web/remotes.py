@@ -1,8 +1,8 @@
-"""Other HTTP servers that the console asks for its users: hosts of views, processes of connect.
+"""Other HTTP servers that the console calls for its users: hosts of views, processes of connect, applications.
 
-Each server is asked separately, within limits. A server that is down or slow appears in a list as an entry with an
-error, and only the first list waits for it: until it answers again, it is asked in the background, and lists show its
-last error at once. It occupies few of the console's threads, and none that other servers need.
+Each server is called separately, within limits. A server that is down or slow appears in a list as an entry with an
+error. Only the first list waits for it: until it answers again, it is called in the background, and lists show its last
+error at once. It uses few of the console's threads, and none that other servers need.
 """
 
 from __future__ import annotations
@@ -30,14 +30,14 @@ from suiro.foundation.http import AnswerTooLargeError, ask, is_temporary
 CONNECT_TIMEOUT_S = 3.0
 READ_TIMEOUT_S = 10.0
 LIST_TIMEOUT_S = 4.0
-"""A list waits so long for all of its servers together."""
+"""The time that a list waits for all of its servers together."""
 ANSWER_BYTES_MAX = 32 * 1024 * 1024
 AT_ONCE, WAITING = 2, 2
-"""Questions to one server, in addition to those of lists."""
+"""Requests to one server, in addition to those of lists."""
 FAILURE_KEPT_MS = 15_000
-"""How long a list believes that a server that was away is still away, before it waits for it again."""
+"""The time after a failure before a list waits for the server again."""
 LONG_AT_ONCE = 4
-"""Questions to all servers together that may take minutes."""
+"""The number of requests to all servers together that may take minutes."""
 MESSAGE_CHARS = 2_000
 ERROR_BODY = frozenset({400, 413, 415, 422})
 
@@ -45,12 +45,12 @@ T = TypeVar("T")
 
 
 class RemoteError(SuiroError):
-    """Another server did something that its users cannot mend here."""
+    """Another server failed in a way that the user cannot fix here."""
 
 
 @dataclass(frozen=True, slots=True)
 class Listed:
-    """A server's part in a list, with its number and address: what it said, or why it said nothing."""
+    """The part of one server in a list: its number, its address, and its answer or error."""
 
     number: int
     url: str
@@ -83,7 +83,7 @@ class Peer:
     # -- one question --------------------------------------------------------------------------------------------
 
     def get(self, path: str, gone: threading.Event) -> bytes:
-        """JSON, as it was sent. Raises an error of `endpoint`, `TransientError` or `RemoteError`."""
+        """Returns JSON as the server sent it. Raises an error of `endpoint`, `TransientError` or `RemoteError`."""
         with self._turns.taken(gone):
             return _json(self, self._ask(self._http, "GET", path))
 
@@ -96,15 +96,15 @@ class Peer:
         *,
         user: str | None = None,
     ) -> bytes:
-        """`user`: for whom, told to a server at which the console has a login of its own. It is asked once: what was
-        not answered may have been done. The caller's going ends no change."""
+        """`user` is named to a server at which the console has its own login. The request is sent once, because it may
+        have been executed without an answer. It is not cancelled when the caller disconnects."""
         with self._turns.taken(gone):
             return _json(self, self._ask(self._http, method, path, body, self._for(user)))
 
     def long(
         self, path: str, body: Any, gone: threading.Event, *, user: str | None, timeout_s: float
     ) -> bytes:
-        """A POST that takes minutes, and ends with its caller's going: the connection is closed, which tells the
+        """Sends a POST that may take minutes. When the caller disconnects, it closes the connection, which tells the
         server."""
         sockets: list[socket.socket] = []
 
@@ -113,7 +113,7 @@ class Peer:
                 found = info["return_value"].get_extra_info("socket")
                 if found is not None:
                     sockets.append(found)
-                    if gone.is_set():  # before there was anything to close
+                    if gone.is_set():  # the caller left before the connection was made
                         close()
 
         def close() -> None:
@@ -180,7 +180,7 @@ class Peer:
     # -- lists ---------------------------------------------------------------------------------------------------
 
     def asking(self, path: str) -> tuple[Future[bytes], str | None]:
-        """The answer that is on its way, and how the last ended where that was badly."""
+        """Returns the pending answer, and the error of the last request if it failed."""
         with self._lock:
             found = self._asking.get(path)
             failure, at_ms = self._failures.get(path, (None, 0))
@@ -220,7 +220,7 @@ _peers_lock = threading.Lock()
 
 
 def peer_of(call: Call, remotes: Sequence[Remote], what: str, *, named: str = "host") -> Peer:
-    """By the number in the path, which is `named` so there. Raises `NotFoundError`."""
+    """Returns the server with the number in the path, whose name there is `named`. Raises `NotFoundError`."""
     number = number_of(named, call.path[named])
     if number >= len(remotes):
         raise NotFoundError(f"there is no {what} {number}; the console was given {len(remotes)}")
@@ -236,8 +236,8 @@ def _peer(console: Console, remote: Remote) -> Peer:
 
 
 def listed(call: Call, remotes: Sequence[Remote], path: str, read: Callable[[bytes], Any]) -> list[Listed]:
-    """What each says, asked side by side."""
-    clock = SystemClock()  # of a wait that is really waited
+    """Asks all servers at the same time and returns their answers."""
+    clock = SystemClock()  # the waits are real
     peers = [_peer(call.console, remote) for remote in remotes]
     begun = [peer.asking(path) for peer in peers]
     ends_ms = clock.monotonic_ms() + int(LIST_TIMEOUT_S * 1_000)
@@ -260,7 +260,7 @@ def listed(call: Call, remotes: Sequence[Remote], path: str, read: Callable[[byt
 
 
 def segment(name: str) -> str:
-    """Of a path."""
+    """Returns the name as one segment of a path."""
     return quote(name, safe="")
 
 

@@ -1,6 +1,6 @@
 """`suiro console`: runs the server until SIGTERM or SIGINT.
 
-Without users it listens on the loopback address only, because anyone who reaches it may delete topics.
+Without users it listens only on the loopback address, because everyone who can connect may delete topics.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 class ConsoleServer:
-    """Serves once it is made, at `url`, until `stop`. `listener`: in place of the settings' host and port. Raises
+    """Serves at `url` from its creation until `stop`. `listener` replaces host and port of the settings. Raises
     `ConfigError`."""
 
     def __init__(self, settings: ConsoleSettings, listener: socket.socket | None = None) -> None:
@@ -55,7 +55,7 @@ class ConsoleServer:
     def _login_by(self, settings: ConsoleSettings, listener: socket.socket) -> Login | None:
         if settings.oidc is None:
             return None
-        from suiro.console.web.login import Login  # and authlib
+        from suiro.console.web.login import Login  # imports authlib
 
         url = url_of(listener, tls=settings.tls is not None)
         return Login(settings.oidc, url=url, clock=self.console.clock, noted=self.console.note)
@@ -65,7 +65,7 @@ class ConsoleServer:
         return self._application.streams
 
     def stop(self) -> None:
-        """Safe to call again."""
+        """May be called more than once."""
         self.console.stop()
         self._server.stop()
         if self._login is not None:
@@ -75,7 +75,7 @@ class ConsoleServer:
 def serve(
     settings: ConsoleSettings, *, listener: socket.socket | None = None, while_stdin_is_open: bool = False
 ) -> None:
-    """Prints the ready line on stdout."""
+    """Runs until SIGTERM or SIGINT. Prints the ready line on stdout."""
     stopping = Stopping(while_stdin_is_open=while_stdin_is_open)
     server = ConsoleServer(settings, listener)
     try:

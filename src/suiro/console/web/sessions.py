@@ -1,7 +1,7 @@
 """Sessions of users who logged in by a provider, in memory, and their cookies.
 
-A session expires, and keeps the role of its login. A restart of the console ends all sessions. Only a hash of the
-cookie is kept, so that the contents of the memory do not allow a login.
+A session expires, and keeps the role of its login. A restart of the console ends all sessions. Only hashes of cookies
+are kept, so that the contents of the memory do not allow a login.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ COOKIES_CHARS_MAX = 16 * 1024
 @dataclass(frozen=True, slots=True)
 class _Session:
     identity: Identity
-    ends_ms: int  # of the monotonic clock
+    ends_ms: int  # monotonic time
 
 
 class LoginSessions:
-    """Thread-safe. Of a user's sessions, and of all, the oldest goes where there are too many: only who has a role
-    has any."""
+    """Thread-safe. If a user, or the console, has too many sessions, the oldest ends. Only users with a role have
+    sessions."""
 
     def __init__(self, *, cookie: str, login_path: str, lasts_ms: int, clock: Clock) -> None:
         self.login_path = login_path
@@ -40,7 +40,7 @@ class LoginSessions:
         self._sessions: OrderedDict[bytes, _Session] = OrderedDict()
 
     def begin(self, identity: Identity) -> str:
-        """The cookie's value."""
+        """Starts a session and returns the value of its cookie."""
         secret = secrets.token_urlsafe(32)
         now_ms = self._clock.monotonic_ms()
         with self._lock:
@@ -55,7 +55,7 @@ class LoginSessions:
         return secret
 
     def known(self, cookie: str) -> Verdict | None:
-        """`cookie` is the header of a request."""
+        """Returns the user of a session. `cookie` is the header of a request."""
         with self._lock:
             found = self._sessions.get(_hash(cookie_of(cookie, self._cookie) or ""))
         if found is None or found.ends_ms <= self._clock.monotonic_ms():
@@ -63,7 +63,7 @@ class LoginSessions:
         return Verdict(found.identity.user, found.identity.role)
 
     def end(self, cookie: str) -> Identity | None:
-        """Whose it was."""
+        """Ends a session and returns its user."""
         with self._lock:
             found = self._sessions.pop(_hash(cookie_of(cookie, self._cookie) or ""), None)
         return None if found is None else found.identity
@@ -77,7 +77,7 @@ def _hash(secret: str) -> bytes:
 
 
 def cookie_of(header: str, name: str) -> str | None:
-    """None also where it is there twice: somebody else's site has set one of them."""
+    """Returns the value of a cookie. None also if it is there twice, because another site has set one of them."""
     found = []
     for part in header[:COOKIES_CHARS_MAX].split(";"):
         key, _, value = part.strip().partition("=")

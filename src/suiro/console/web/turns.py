@@ -1,7 +1,7 @@
 """Turns for slow work: limits how many run and how many wait; requests for the same result share one.
 
-Handlers run on a few threads. Reading a large topic, or a server that does not answer, occupies at most the configured
-number of them. Further callers are asked to try again.
+Handlers run on a few threads. Reading a large topic, or waiting for a server that does not answer, uses at most the
+configured number of them. Further callers are told to try again.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ from typing import Any, TypeVar
 from suiro.errors import TransientError
 
 LOOK_S = 0.2
-"""Between two looks at whether somebody who waits is still there."""
+"""The interval between checks whether a waiting caller is still connected."""
 
 T = TypeVar("T")
 
 
 class Turns:
-    """`at_once` are at work and `waiting` wait. `what` is for the message to those beyond them."""
+    """`at_once` may work and `waiting` may wait at the same time. `what` names the work in errors."""
 
     def __init__(self, what: str, *, at_once: int, waiting: int) -> None:
         self._what = what
@@ -33,13 +33,13 @@ class Turns:
 
     @contextmanager
     def taken(self, gone: threading.Event) -> Iterator[None]:
-        """For the time of the `with`. Raises `TransientError` where too many wait, or `gone` is set meanwhile."""
+        """Holds a turn for the `with`. Raises `TransientError` if too many wait, or `gone` is set while waiting."""
         with self._place(), self._turn(gone):
             yield
 
     def shared(self, key: Hashable, work: Callable[[], T], gone: threading.Event) -> T:
-        """Of several who ask for the same at the same time, the first works and the others get its answer, or its
-        error. It works to the end though it has gone: others may wait for it."""
+        """If several callers ask for the same key at the same time, the first does the work, and the others get its
+        result or error. The work continues if the first caller disconnects, because others may wait for it."""
         with self._place():
             with self._lock:
                 others = self._running.get(key)
@@ -64,12 +64,12 @@ class Turns:
             try:
                 return others.result(LOOK_S)
             except TimeoutError:
-                if others.done():  # it is the error of the work itself
+                if others.done():  # the work itself raised TimeoutError
                     raise
                 _look(gone)
 
     def _end(self, key: Hashable) -> None:
-        """Before the answer is known: who asks from now on asks anew."""
+        """Ends the sharing, before the result is set: later callers start new work."""
         with self._lock:
             del self._running[key]
 

@@ -15,7 +15,7 @@ from suiro.foundation.http import Role
 
 PATH = "/api/v1/application"
 EXPLAIN_TIMEOUT_S = 120.0
-"""The application ends it earlier, and says so."""
+"""The application stops earlier and says so."""
 _ROWS = {
     "first": "how many rows to leave out",
     "limit": "how many rows at the most",
@@ -32,7 +32,7 @@ class RowBody(Body):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Related:
-    """What reads or writes a topic. `link` is a place of the page."""
+    """A reader or writer of a topic. `link` is a place of the page."""
 
     kind: str
     name: str
@@ -58,7 +58,7 @@ def _application(content: bytes) -> dict[str, Any]:
 
 
 def related_to(call: Call, topic: str) -> Iterator[Related]:
-    """The applications whose topology reads or writes a topic, also as a changelog; those that answer."""
+    """Yields the applications whose topology reads or writes a topic, also as a changelog, as far as they answer."""
     for one in list_applications(call)["apps"]:
         name = str(one.get("application_id", ""))
         link = f"#/applications/{one['app']}"

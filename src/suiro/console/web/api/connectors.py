@@ -19,7 +19,7 @@ METHODS = {"pause": "PUT", "resume": "PUT", "restart": "POST"}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConnectHost:
-    """`connectors`: the status of each, as the host tells it. `error`: why there are none."""
+    """`connectors` has the status of each connector as the host reports it. `error` tells why there are none."""
 
     host: int
     url: str
@@ -33,7 +33,7 @@ class ConnectHosts:
 
 
 class NothingBody(Body):
-    """There is nothing to say."""
+    """The request has no fields."""
 
 
 def list_connectors(call: Call) -> ConnectHosts:
@@ -57,7 +57,7 @@ def _statuses(content: bytes) -> list[Any]:
 
 
 def _status(name: str, status: Any) -> dict[str, Any]:
-    """Kafka Connect tells the state of a connector and of each of its tasks apart."""
+    """Returns the status of a connector. Kafka Connect reports the connector and each of its tasks separately."""
     if not isinstance(status, dict):
         raise TypeError(f"the status of {name[:80]!r} is no object")
     connector = status.get("connector")

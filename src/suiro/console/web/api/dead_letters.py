@@ -1,8 +1,8 @@
-"""Dead letters: counted by reason, shown next to the records that they came from, sent back.
+"""Dead letters: counted by reason, shown next to their source records, and sent back.
 
 A dead-letter topic may have any number of records. A request reads only the newest ones, within a limit of records and
-bytes, and says whether that was all. Few such reads run at once, and requests for the same topic share one. A redrive
-reads everything that it sends, and runs to its end even if its caller disconnects.
+bytes, and tells whether these were all. Few such reads run at once, and requests for the same topic share one. A
+redrive reads everything that it sends, and runs to its end even if its caller disconnects.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from suiro.foundation.http import Role
 LETTERS = 100
 LETTERS_MAX = 500
 TEXT_CHARS_MAX = 4 * 1024
-"""Of the reason of one dead letter; its headers have all of it."""
+"""The longest reason of one dead letter. Its headers have all of it."""
 PLACES_MAX = 10_000
 NUMBER_MAX = (1 << 63) - 1
 
@@ -50,7 +50,7 @@ class TopicList:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupRow:
-    """`first`: partition and offset of the first of them."""
+    """`first` is the partition and offset of the first dead letter."""
 
     origin_topic: str | None
     exception: str
@@ -75,7 +75,7 @@ class GroupRow:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupList:
-    """`read`: how many dead letters were counted, the newest; not `complete`: there are more."""
+    """The newest `read` dead letters were counted; without `complete` there are more."""
 
     groups: tuple[GroupRow, ...]
     read: int
@@ -95,7 +95,7 @@ class OriginJson:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Letter:
-    """`refusal`: why it cannot go back. `done`: it went back."""
+    """`refusal` tells why it cannot be sent back. `done`: it was sent back."""
 
     record: RecordJson
     exception: str
@@ -107,7 +107,7 @@ class Letter:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LetterList:
-    """Not `complete`: others may be chosen as well, further on or older than what was read."""
+    """Without `complete` there may be others, after these or older than the records that were read."""
 
     letters: tuple[Letter, ...]
     complete: bool
@@ -115,7 +115,7 @@ class LetterList:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OriginRecord:
-    """null: it is not in the log any more, or not named."""
+    """null: the log does not have it any more, or the headers do not name it."""
 
     record: RecordJson | None
 
@@ -135,8 +135,8 @@ class Refused:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlanJson:
-    """`redriven`: how many went back; null: nothing was done. Not `complete`: it was planned by the newest, and there
-    are more."""
+    """`redriven` is the number of records that were sent back; null if nothing was done. Without `complete`, only the
+    newest records were read."""
 
     records: int
     done_before: int
@@ -163,8 +163,8 @@ class PlanJson:
 
 
 class RedriveBody(Body):
-    """Without `places`, `origin_topic`, `exception`, `reason` and `group_reason` all of them. `only_to`: the topics
-    that somebody agreed to, such as those of a dry run; what names another stays."""
+    """Without `places`, `origin_topic`, `exception`, `reason` and `group_reason` it chooses all. `only_to` has the
+    topics that the user agreed to, such as those of a dry run; dead letters that name another stay."""
 
     dry_run: bool
     places: list[tuple[int, int]] | None = None
@@ -237,7 +237,7 @@ def _shown(view: RecordView, record: LogRecord, *, whole: bool = False) -> Recor
 
 
 def _seen_by(call: Call) -> Seen:
-    """Where fields are hidden from the user, so is what an error says of them: it may quote the record."""
+    """If fields are masked for the user, the reason is hidden too, because it may quote the record."""
     masks = call.console.settings.masks
 
     def seen(letter: DeadLetter) -> DeadLetter:

@@ -15,7 +15,7 @@ from suiro.foundation.http import Role
 
 KEEP_ALIVE_S = 10.0
 WAITING_EVENTS = 16
-"""Of one reader; whoever is further behind is told to load everything again."""
+"""The most waiting events of one reader. If it is further behind, it is told to load everything again."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

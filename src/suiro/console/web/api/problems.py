@@ -1,7 +1,7 @@
-"""What is wrong now: in the cluster, and in the applications, views and connectors that the console was named.
+"""Current problems: of the cluster, and of the configured applications, views and connectors.
 
-The cluster's part is in the overview, too. The others are asked for at each call, as their lists are: a server that
-does not answer is itself a problem, and holds nobody up for long (`remotes`).
+The problems of the cluster are in the overview, too. The others are read at each call, like their lists. A server that
+does not answer is itself a problem, and does not delay the response for long (`remotes`).
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ TEXT_CHARS = 300
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Problems:
-    """Errors first. `left_out`: how many there are beyond these."""
+    """`problems` has errors first. `left_out` is the number of further problems."""
 
     problems: tuple[Problem, ...]
     left_out: int
@@ -56,7 +56,7 @@ def _of_applications(call: Call) -> Iterator[Problem]:
             yield _error(f"Application {name}", "it has stopped with an error", link)
         topics = one.get("dead_letter_topics")
         for topic in topics if isinstance(topics, list) else ():
-            # Those with such a name are in the overview.
+            # The overview has the topics with such a name.
             if not is_named_as_dead_letters(str(topic)) and model.grew_lately(str(topic)):
                 text = f"{new_dead_letters(str(topic))}, of application {name}"
                 yield Problem(severity="warning", text=text, link=f"#/dead-letters/{segment(str(topic))}")
@@ -99,7 +99,7 @@ def _error_of(pipeline: Any) -> Any:
 
 
 def _error(what: str, why: Any, link: str) -> Problem:
-    """One line. An error of a server that does not answer has its address."""
+    """Returns a problem of one line. The error of a server that does not answer has its address."""
     text = " ".join(f"{what}: {why}".split())
     return Problem(
         severity="error", text=text if len(text) <= TEXT_CHARS else f"{text[:TEXT_CHARS]}…", link=link

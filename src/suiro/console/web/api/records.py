@@ -35,18 +35,18 @@ from suiro.foundation.http import Role
 PAGE_RECORDS = 100
 PAGE_RECORDS_MAX = 1_000
 PAGE_PARTITIONS_MAX = 200
-"""Put together by time; of a topic with more, one partition is looked at at a time."""
+"""The most partitions that are merged by time. Of a topic with more, one partition is shown at a time."""
 SCAN_RECORDS = 100
 SCAN_RECORDS_MAX = 10_000
 STEP_MS = 200
-"""Of a search, a tail or a file, between two looks at whether anybody still waits for it."""
+"""The length of a step of a search, a tail or a file. After each step, the reader may have disconnected."""
 SCAN_FETCH_BYTES = 1024 * 1024
 TAIL_RECORDS = 40
-"""Shown of each step; a person reads fewer, and what is left out is counted."""
+"""The most records shown in each step: people read fewer. The others are counted."""
 TAIL_BEHIND_MAX = 2_000
-"""Of one partition: a tail that is further behind goes on near the end."""
+"""The most offsets by which a tail may be behind in one partition, before it continues near the end."""
 TAIL_LOOKED_AT = 200
-"""The same where any record is shown. Markers of transactions and gaps of compaction are among them."""
+"""The same without a filter. Transaction markers and gaps of compaction count."""
 TAIL_WAIT_MS = 250
 
 _WHERE = {
@@ -60,7 +60,7 @@ _FROM = {"from": "earliest, latest, an offset, -N, or a time in ISO 8601"}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Edges:
-    """Where the page before this one ends, and the one behind it begins."""
+    """The end of the previous page and the beginning of the next one."""
 
     before: int
     after: int
@@ -96,7 +96,7 @@ def _page(call: Call) -> RecordsPage:
             positions = {partition: at for partition, at in said.items() if partition in chosen}
         else:
             start = parse_start(call.query.get("from", "latest"))
-            if start.kind == "last":  # the newest of all partitions together
+            if start.kind == "last":  # the newest records of all partitions together
                 start, direction, limit = Start(kind="latest"), "backward", min(limit, max(start.value, 1))
             positions = start_offsets(client, topic, chosen, start, read_committed=False)
         page = read_page(client, topic, positions=positions, ranges=ranges, direction=direction, limit=limit)
@@ -120,7 +120,8 @@ def _direction(call: Call) -> Literal["forward", "backward"]:
 
 
 def _partitions(call: Call, info: TopicInfo, *, whole: bool = False) -> list[int]:
-    """The partition that is asked for, or all that have a leader. `whole`: raises `TransientError` where one has none."""
+    """The partition that is asked for, or all that have a leader. `whole`: raises `TransientError` where one has
+    none."""
     wanted = call.number("partition")
     if wanted is not None:
         require_partition(info.name, wanted, len(info.partitions))
@@ -141,7 +142,7 @@ def _ranges(client: Client, topic: str, partitions: Sequence[int]) -> dict[int, 
 
 
 def _positions(text: str, known: Sequence[int]) -> dict[int, int]:
-    """`0:12,1:40`"""
+    """Parses positions such as `0:12,1:40`."""
     found = {}
     for part in text.split(","):
         partition, colon, offset = part.partition(":")
@@ -185,7 +186,7 @@ def _entry(client: Client, topic: str, partition: int, offset: int) -> Any:
 
 
 class _Matching:
-    """The records that a request looks for, as its user may see them."""
+    """Finds the records that a request asks for, as its user may see them."""
 
     def __init__(self, call: Call, topic: str) -> None:
         text = call.query.get("filter", "").strip()
@@ -193,7 +194,7 @@ class _Matching:
         self.filter = Filter(text) if text else None
 
     def look(self, record: LogRecord) -> tuple[Decoded, Decoded] | None:
-        """Its key and value; None where the filter leaves it out."""
+        """Returns the key and the value of a record; None if the filter leaves it out."""
         view, wanted = self.view, self.filter
         if wanted is not None:
             key = view.key_for_a_filter(record) if wanted.asks_for_keys else None
@@ -203,7 +204,7 @@ class _Matching:
 
     @property
     def unclear(self) -> dict[str, Any]:
-        """How many records the filter said nothing of so far, and the first of them."""
+        """The number of records that the filter did not fit so far, and the first of them."""
         wanted = self.filter
         return {
             "unclear": 0 if wanted is None else wanted.unclear,
@@ -220,8 +221,8 @@ class _Progress:
 
 
 class _Scan:
-    """Committed records from a start to the end that the topic has now, partition by partition: the same answer each
-    time. `steps` gives what each step found."""
+    """Reads committed records from a start to the current end of the topic, partition by partition, so that the result
+    is always the same. `steps` yields the records of each step."""
 
     def __init__(self, call: Call, topic: str, *, limit: int | None) -> None:
         self._console = call.console
@@ -267,13 +268,13 @@ class _Scan:
                                 if self._limit is not None and progress.matched >= self._limit:
                                     yield found
                                     return
-                        # Also behind batches that have nothing to show: aborted transactions may be gigabytes.
+                        # Also after batches without visible records: aborted transactions may have gigabytes.
                         if self._clock.monotonic_ms() >= until:
                             progress.share = min((done + at - start) / self._total, 1.0)
                             yield found
                             found = []
                             until = self._clock.monotonic_ms() + STEP_MS
-                    if at == before:  # what was promised does not come; a step is over, and it is asked again
+                    if at == before:  # no records came: the step ends, and the next one asks again
                         yield found
                         found = []
                         until = self._clock.monotonic_ms() + STEP_MS
@@ -329,15 +330,14 @@ def _tailed(call: Call, topic: str, matching: _Matching, positions: dict[int, in
             last: deque[tuple[LogRecord, tuple[Decoded, Decoded] | None]] = deque(maxlen=TAIL_RECORDS)
             seen = dropped = 0
             before = matching.unclear
-            with (
-                call.console.client() as client
-            ):  # lent for a step, so that twenty tails need no more than their turns
+            # The client is lent for one step, so that twenty tails can share clients.
+            with call.console.client() as client:
                 answers = client.fetch(
                     at,
                     max_bytes=SCAN_FETCH_BYTES,
                     partition_max_bytes=SCAN_FETCH_BYTES,
                     max_wait_ms=TAIL_WAIT_MS,
-                    min_bytes=SCAN_FETCH_BYTES,  # a person sees no more than a few steps a second
+                    min_bytes=SCAN_FETCH_BYTES,  # a few steps a second are enough for people
                 )
             for place, fetched in answers.items():
                 behind = fetched.last_stable_offset - behind_max
@@ -355,7 +355,7 @@ def _tailed(call: Call, topic: str, matching: _Matching, positions: dict[int, in
                     if found is not None or not is_filtered:
                         seen += 1
                         last.append((record, found))
-            # Without a filter, only those that are shown are decoded.
+            # Without a filter, only records that are shown are decoded.
             shown = [view.shown(record, *(found or view.key_and_value(record))) for record, found in last]
             dropped += seen - len(shown)
             told = {"records": shown, "dropped": dropped, **matching.unclear}
@@ -388,7 +388,7 @@ def _json_lines(scan: _Scan) -> Iterator[bytes]:
                 "timestamp": record.timestamp,
                 "key": _as_json(key),
                 "value": _as_json(value),
-                # As pairs, as the commands print and read them: a name may be there twice.
+                # Pairs, as the commands print and read them, because a name may occur twice.
                 "headers": [
                     (name, None if data is None else data.decode(errors="backslashreplace"))
                     for name, data in scan.view.headers(record)
@@ -399,7 +399,7 @@ def _json_lines(scan: _Scan) -> Iterator[bytes]:
 
 
 def _as_json(decoded: Decoded) -> Any:
-    """JSON goes as it was written, digits and all, but in one line: ends of lines are never within its texts."""
+    """Returns JSON as it was written, with all digits, but on one line. Strings in JSON have no raw line ends."""
     if decoded.error is None and decoded.format in ("json", "avro", "json-schema", "protobuf"):
         return msgspec.Raw(decoded.text.translate(_SPACES).encode())
     return decoded.value
@@ -430,7 +430,7 @@ def _csv_lines(scan: _Scan) -> Iterator[bytes]:
 
 
 def _no_formula(text: str) -> str:
-    """Spreadsheets run what begins so; an apostrophe makes it text to them."""
+    """Prevents spreadsheets from running the text as a formula, by an apostrophe."""
     return f"'{text}" if text[:1] in ("=", "+", "-", "@", "\t", "\r") and not _is_number(text) else text
 
 

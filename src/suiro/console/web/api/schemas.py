@@ -1,7 +1,7 @@
 """Schemas of the registry.
 
 A registry has no single request for all columns of the list. So rows are cached for a while, and a list fetches only
-as many new rows as a user would wait for. The following lists fetch the rest.
+as many new rows as a user would wait for. Later lists fetch the rest.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from suiro.registry import Reference, RegistryClient, Schema, SchemaType
 
 ROW_KEPT_MS = 30_000
 ROWS_ASKED_MAX = 300
-"""Three questions each."""
+"""The most rows that one list fetches, with three requests each."""
 ASKING_THREADS = 4
 AT_ONCE, WAITING = 4, 4
 VERSION_MAX = (1 << 31) - 1
@@ -37,7 +37,7 @@ _asking = ThreadPoolExecutor(ASKING_THREADS, thread_name_prefix="console-registr
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SubjectLine:
-    """What is null is not known yet: ask again."""
+    """null means not known yet: ask again."""
 
     subject: str
     versions: tuple[int, ...] = ()
@@ -54,7 +54,8 @@ class SubjectList:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SubjectPage(SubjectDetails):
-    """The newest version first. `earlier`: how many are left out. `topics`: by the subject's name."""
+    """`versions` has the newest first. `earlier` is the number of versions that are left out. `topics` are found by the
+    name of the subject."""
 
     topics: tuple[str, ...]
 
@@ -87,7 +88,7 @@ class SchemaBody(Body):
 
 @dataclass(slots=True)
 class _Known:
-    """Of one console: rows, and when they were asked for."""
+    """The cached rows of one console, with the times at which they were fetched."""
 
     lock: Lock = field(default_factory=Lock)
     rows: dict[str, tuple[SubjectLine, int]] = field(default_factory=dict)
@@ -131,7 +132,7 @@ def _listed(console: Console, registry: RegistryClient) -> SubjectList:
 
 
 def _row(registry: RegistryClient, subject: str) -> SubjectLine | None:
-    """None for one that was deleted meanwhile."""
+    """Returns None if the subject was deleted meanwhile."""
     try:
         return SubjectLine(**fields_of(schemas.row_of(registry, subject)))
     except SchemaNotFoundError:

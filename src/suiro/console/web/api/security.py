@@ -32,7 +32,7 @@ class UserList:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QuotaRow:
-    """`entity`: null is the default of all that have none of their own."""
+    """In `entity`, null is the default for all without their own quota."""
 
     entity: dict[str, str | None]
     values: Mapping[str, float]

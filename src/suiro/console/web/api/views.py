@@ -1,4 +1,4 @@
-"""Views, through the hosts that serve them. Answers of a host are passed on unchanged, with every digit."""
+"""Views, through the hosts that serve them. Responses of a host are passed on unchanged, with all digits."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ from suiro.errors import UsageError
 from suiro.foundation.http import Role
 
 LONG_TIMEOUT_MS = 10 * 60_000
-"""Of a comparison or an explanation, where nothing shorter is asked for."""
+"""The default timeout of a comparison or an explanation."""
 LONGEST_TIMEOUT_MS = 60 * 60_000
 DEPLOY_TIMEOUT_S = 180.0
-"""The host checks the code in a process of its own, for two minutes at most."""
+"""The host checks the code in a separate process, for at most two minutes."""
 ROWS = "rows of views"
-SLACK_S = 30.0  # the host ends it; this is for its answer
+SLACK_S = 30.0  # the time for the answer of the host, after its own timeout
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ViewsHost:
-    """`views`: as the host tells them. `error`: why there are none."""
+    """`views` are as the host reports them. `error` tells why there are none."""
 
     host: int
     url: str
@@ -41,8 +41,8 @@ class ViewsHosts:
 
 
 class DeployBody(Body):
-    """`files`: the text of each by its name; they lie beside each other. `entry`: APP.PY:FUNCTION, one of them and the
-    function in it that has `@view`."""
+    """`files` has texts by file name; all files are in one folder. `entry` is APP.PY:FUNCTION: one of the files, and
+    its function with `@view`."""
 
     entry: str
     files: dict[str, str]
@@ -75,7 +75,7 @@ class ShiftBody(Body):
 
 
 class RollbackBody(Body):
-    """There is nothing to say."""
+    """The request has no fields."""
 
 
 class ForwardBody(Body):
@@ -141,7 +141,7 @@ def _doing(what: str) -> Callable[[Call], bytes]:
 
 
 def _working(what: str) -> Callable[[Call], bytes]:
-    """What takes minutes, and is ended where nobody waits for it any more."""
+    """A request that may take minutes. It ends when its caller disconnects."""
 
     def work(call: Call) -> bytes:
         call.require_unmasked(ROWS)
