@@ -1,4 +1,4 @@
-"""The only module that reads time; a lint rule holds the others to it. Rules take a `Clock`, so tests can turn it."""
+"""The only module that reads time, which a lint rule enforces. Other code takes a `Clock`, which tests can control."""
 
 from __future__ import annotations
 
@@ -7,33 +7,33 @@ import time
 from typing import Protocol
 
 stopwatch_ns = time.perf_counter_ns
-"""Nanoseconds from an unknown start, for what a piece of work took. No rule depends on it."""
+"""Nanoseconds from an unknown start, to measure durations. No decision depends on it."""
 
 monotonic_s = time.monotonic
-"""Seconds that never go backwards, for deadlines of waits that no test has to turn by hand; else take a `Clock`."""
+"""Seconds that never go backwards, for deadlines that no test controls; otherwise use a `Clock`."""
 
 sleep_s = time.sleep
-"""Sleep. The thread must be one that may block."""
+"""Sleeps. The thread must be allowed to block."""
 
 
 class Clock(Protocol):
     """Wall-clock and monotonic time, both in whole milliseconds."""
 
     def wall_ms(self) -> int:
-        """Milliseconds since the epoch (UTC): what a record's timestamp means."""
+        """Milliseconds since the epoch (UTC), as in the timestamps of records."""
         ...
 
     def monotonic_ms(self) -> int:
-        """Milliseconds that never go backwards: what deadlines and timeouts are measured with."""
+        """Milliseconds that never go backwards, for deadlines and timeouts."""
         ...
 
     def sleep_ms(self, ms: int) -> None:
-        """Let so much time go by."""
+        """Waits so long."""
         ...
 
 
 class SystemClock:
-    """The machine's own time."""
+    """The time of the machine."""
 
     def wall_ms(self) -> int:
         return time.time_ns() // 1_000_000
@@ -77,7 +77,7 @@ class ManualClock:
         return self._monotonic_ms
 
     def sleep_ms(self, ms: int) -> None:
-        """Nobody waits: whoever sleeps turns the clock."""
+        """Advances the clock instead of waiting."""
         self.advance(ms)
 
     def advance(self, ms: int) -> None:

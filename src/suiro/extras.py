@@ -37,7 +37,7 @@ EXTRAS: dict[str, tuple[str, ...]] = {
         "rich",
     ),
 }
-"""The modules without which a part does not work, by its extra."""
+"""The modules that each extra installs and its code needs."""
 
 _NAMES = {
     "pyspark": "PySpark",
@@ -61,14 +61,14 @@ def is_installed(*modules: str) -> bool:
 
 
 def require(extra: str) -> None:
-    """Raises `MissingExtraError` where a module of the extra is not installed."""
+    """Raises `MissingExtraError` if a module of the extra is not installed."""
     for module in EXTRAS[extra]:
         if not is_installed(module):
             raise _missing(module, extra)
 
 
 def explained(error: ModuleNotFoundError) -> MissingExtraError | None:
-    """The same for an import that failed somewhere inside; None where no extra has what is missing."""
+    """Returns the same error for an import that failed; None if no extra has the missing module."""
     for extra, modules in EXTRAS.items():
         for module in modules:
             if error.name is not None and (error.name == module or error.name.startswith(f"{module}.")):
@@ -79,8 +79,8 @@ def explained(error: ModuleNotFoundError) -> MissingExtraError | None:
 def on_first_use(
     package: str, names: Mapping[str, str], *, extras: Mapping[str, str] | str = ""
 ) -> Callable[[str], Any]:
-    """The `__getattr__` of a package. `names`: by module, with blanks in between. `extras`: which one a module needs,
-    or all of them."""
+    """Returns the `__getattr__` of a package. `names` has names by module, separated by blanks. `extras` is the extra
+    that a module needs, or that all modules need."""
     modules = {name: module for module, those in names.items() for name in those.split()}
 
     def get(name: str) -> Any:

@@ -1,6 +1,6 @@
-"""The command line `suiro`: one module a command group, imported when its command is called.
+"""The command line `suiro`: one module for each group of commands, imported when one of its commands is called.
 
-A command loads the module of its own group and no other: a node answers sooner than all of them would be imported.
+A command imports only the module of its own group, because importing all of them takes longer than starting a node.
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ import sys
 
 from suiro import descriptors
 
-# The commands that run until they are told to stop, and then exit with 0. The others do one thing and end: SIGTERM
-# kills them, so that the caller learns that the thing was not done.
+# Commands that run until they are told to stop, and then exit with 0. The others do one thing and end: SIGTERM kills
+# them, so that the caller learns that it was not done.
 _SERVICES = (
     ("node",),
     ("registry",),
@@ -42,7 +42,7 @@ _EVERYDAY = frozenset(
     )
 )
 
-# The others, by the extra that has what they need.
+# The other commands, with the extras that they need.
 _EXTRAS = {
     **{name: name for name in ("capture", "connect", "demo", "registry")},
     **dict.fromkeys(("prepare", "run", "spark", "view"), "spark"),
@@ -60,7 +60,7 @@ def main() -> None:
     except KeyboardInterrupt:
         sys.exit(130)
     except OSError as error:
-        # What is still in the buffer would fail once more at exit.
+        # The rest of the buffer would fail again at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         has_told = isinstance(error.__context__, SystemExit) and error.__context__.code
         if not has_told and not isinstance(error, BrokenPipeError):
@@ -86,11 +86,11 @@ def _main() -> None:
         return
     is_service = any(tuple(arguments[: len(names)]) == names for names in _SERVICES)
     if is_service and "--hash-password" not in arguments:
-        # Before anything else is imported, which may take a second. Each service has handlers of its own once there
-        # is something to stop; they take the place of these.
+        # Before other imports, which may take a second. A service replaces these handlers by its own once there is
+        # something to stop.
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, _exit_undone if "--until-done" in arguments else _exit)
-        # Also before: the shares of files and connections are made of it as their modules are imported.
+        # Also before imports: modules compute their shares of files and connections from the limit.
         descriptors.raise_limit()
     from suiro.cli.commands import group_of
 
@@ -100,7 +100,7 @@ def _main() -> None:
 
         require(_EXTRAS[command])
     if command in _EVERYDAY or command in ("capture", "node", "registry", "view"):
-        # kio looks for Hypothesis, and importing that where tests are installed would take longer than the command.
+        # kio imports Hypothesis if it is installed, which would take longer than the command.
         sys.modules.setdefault("hypothesis", None)  # type: ignore[arg-type]
     if command == "node" or command in _EVERYDAY or command in _EXTRAS:
         sys.exit(group_of(command).main(arguments[1:]))
@@ -110,12 +110,12 @@ def _main() -> None:
 
 
 def _open_streams() -> None:
-    """Where the caller closed one, /dev/null is in its place: the next file that is opened would have its number."""
+    """Opens /dev/null for each stream that the caller closed. Otherwise the next opened file would get its number."""
     for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
         if getattr(sys, name) is None:
             number = os.open(os.devnull, os.O_RDWR)
             os.set_inheritable(number, True)
-            stream = open(number, mode, encoding="utf-8")  # noqa: SIM115 - as long as the process
+            stream = open(number, mode, encoding="utf-8")  # noqa: SIM115 - open as long as the process
             setattr(sys, name, stream)
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="backslashreplace")  # a locale may have less than Unicode

@@ -17,7 +17,7 @@ acl = Group("acl", "Access rules: list, add, remove.")
 
 @dataclass(frozen=True, slots=True)
 class _Rules:
-    """The options that name rules: of which resources, and who may or may not do what."""
+    """The options that select rules: the resources, the principals, and what they may do."""
 
     topic: Annotated[list[str] | None, Option("--topic", "NAME", "Repeatable; * is every topic.")] = None
     group: Annotated[list[str] | None, Option("--group", "NAME", "Repeatable; * is every group.")] = None
@@ -138,7 +138,7 @@ def remove(
 
 
 def _described(client: Client, filters: Sequence[AclFilter]) -> list[Acl]:
-    """The rules that match any of the filters, each once."""
+    """Returns the rules that match any of the filters, each once."""
     return sorted({one for wanted in filters for one in client.admin.describe_acls(wanted)})
 
 

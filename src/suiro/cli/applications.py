@@ -9,7 +9,18 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 from suiro.cli.command_groups import Argument, Group, Option
-from suiro.cli.everyday import AsJson, fail, note, print_fields, print_json, print_rows, print_table, reporting, say, usage
+from suiro.cli.everyday import (
+    AsJson,
+    fail,
+    note,
+    print_fields,
+    print_json,
+    print_rows,
+    print_table,
+    reporting,
+    say,
+    usage,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -78,7 +89,7 @@ def _show_list(found: list[dict[str, Any]], as_json: bool) -> None:
 
 
 def _sum(rows: Iterable[dict[str, Any]], name: str) -> int | None:
-    """None where no row has it."""
+    """Returns None if no row has the value."""
     known = [row[name] for row in rows if row.get(name) is not None]
     return sum(known) if known else None
 
@@ -246,7 +257,7 @@ def explain(
 
 
 def _said_of(found: dict[str, Any]) -> list[str]:
-    """What there is to know of an explanation besides its records."""
+    """Returns the notes on an explanation, besides its records."""
     said = [f"{found['read']:,} records were read"]
     if not found["found"]:
         said.append("they make no such row")

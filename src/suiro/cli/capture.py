@@ -155,7 +155,7 @@ def snapshot(
 @contextmanager
 def _started() -> Iterator[None]:
     log_to_stderr()
-    # httpx would import its command line, with Click and Rich, which nobody calls here.
+    # Prevents httpx from importing its command line with Click and Rich.
     sys.modules.setdefault("httpx._main", None)  # type: ignore[arg-type]
     try:
         yield
@@ -189,7 +189,7 @@ def _run(capture: PostgresCapture, openlineage: str | None) -> None:
 
 
 def _stop_by_signal(capture: PostgresCapture, stopping: Stopping) -> None:
-    """On a thread: a signal handler must not set the event that the capture may be waiting for."""
+    """Runs on a thread, because a signal handler must not set the event that the capture may be waiting for."""
     stopping.wait()
     capture.stop()
 

@@ -1,13 +1,13 @@
 """Commands that are declared once, as functions, and parsed by argparse: `suiro GROUP COMMAND`.
 
 A parameter is `Annotated[int, Option("--partitions", ...)]` with a default, or `Annotated[str, Argument(...)]` without
-one. Types are str, int, float, bool, Path, these or None, and lists of them. A bool whose default is True has two
+one. Types are str, int, float, bool, Path, these or None, and lists of them. A bool with the default True has two
 spellings, `--wait` and `--no-wait`. Options and arguments may be mixed in any order.
 
-Options that several commands have are the fields of a dataclass, declared in the same way; a command has a parameter
-of that class, and gets an instance.
+Options of several commands are the fields of a dataclass, declared in the same way. A command has a parameter of that
+class, and gets an instance.
 
-The module is small because every command loads it; a command loads the module of its own group and no other.
+The module is small because every command imports it.
 """
 
 from __future__ import annotations
@@ -26,15 +26,15 @@ PathKind = Literal["", "existing file", "file", "folder"]
 
 @dataclass(frozen=True, slots=True)
 class Option:
-    """`name`: made of the parameter's where it is empty. `path`: what must be there, or what must not stand in the
-    way. `env`: the variable that it is taken from where it is not given."""
+    """`name` is derived from the parameter if it is empty. `path` is the kind of path that is checked. `env` is the
+    variable with the value if the option is not given."""
 
     name: str = ""
     metavar: str | None = None
     help: str = ""
     also: tuple[str, ...] = ()  # other spellings
     choices: tuple[str, ...] = ()
-    hidden: bool = False  # from people: programs of suiro use it
+    hidden: bool = False  # only programs of suiro use it
     env: str = ""
     min: int | None = None
     path: PathKind = ""
@@ -48,7 +48,7 @@ class Argument:
 
 
 class Group:
-    """`suiro NAME COMMAND`; one whose only command is itself (`suiro NAME`) is added by `itself`."""
+    """`suiro NAME COMMAND`. A group without further commands (`suiro NAME`) is declared by `itself`."""
 
     def __init__(self, name: str, help: str) -> None:
         self.name = name
@@ -67,13 +67,14 @@ class Group:
 
     @property
     def summary(self) -> str:
-        """The line of `suiro --help`."""
+        """The line in `suiro --help`."""
         return (
             self.help if self._itself is None else _first_line(self._itself).split(". ")[0].rstrip(".") + "."
         )
 
     def main(self, arguments: Sequence[str]) -> int:
-        """Parses and runs. A wrong call ends with exit code 2 (`SystemExit`), as argparse does it."""
+        """Parses the arguments and runs the command. A wrong call ends with exit code 2 (`SystemExit`), as in
+        argparse."""
         if self._itself is not None:
             return _run(self._parser(self._itself), self._itself, arguments)
         if arguments and (function := self.commands.get(arguments[0])) is not None:
@@ -86,7 +87,7 @@ class Group:
         return 2
 
     def parsers(self) -> dict[str, argparse.ArgumentParser]:
-        """By the name of the command; "" for the group's own."""
+        """Returns the parsers by command; "" is the group itself."""
         if self._itself is not None:
             return {"": self._parser(self._itself)}
         return {name: self._parser(function, name) for name, function in self.commands.items()}
@@ -119,7 +120,7 @@ def _run(parser: argparse.ArgumentParser, function: Callable[..., None], argumen
 
 
 def _called(function: Callable[..., Any], values: dict[str, Any]) -> Any:
-    """With those of `values` that are its parameters, or of the dataclasses among them."""
+    """Calls a function with the values of its parameters, including those of dataclasses."""
     hints = typing.get_type_hints(function)
     return function(
         **{
@@ -143,7 +144,7 @@ class _Parameter:
 
     @property
     def reader(self) -> Callable[[str], Any]:
-        """Makes a value of a word, and refuses what does not fit."""
+        """Converts a word to a value, and refuses words that do not fit."""
         least = self.declared.min if isinstance(self.declared, Option) else None
         path = self.declared.path
         if least is None and not path:
@@ -153,7 +154,7 @@ class _Parameter:
             value = self.type(text)
             if least is not None and value < least:
                 raise argparse.ArgumentTypeError(f"{text}: give at least {least}")
-            # Of `os`: those of `Path` raise where a name is too long, or a folder may not be entered.
+            # The methods of `Path` raise if a name is too long, or a folder may not be entered.
             if path == "existing file" and not os.path.exists(text):
                 raise argparse.ArgumentTypeError(f"{text} does not exist, or you may not see it")
             if path in ("file", "existing file") and os.path.isdir(text):
@@ -167,7 +168,7 @@ class _Parameter:
 
 
 def _text(word: str) -> str:
-    """Names and values are sent as UTF-8. Paths may be any bytes, as to the shell."""
+    """Checks that a word is UTF-8, in which names and values are sent. Paths may be any bytes."""
     try:
         word.encode()
     except UnicodeEncodeError:
@@ -183,7 +184,7 @@ def _parameters(function: Callable[..., Any]) -> list[_Parameter]:
         if isinstance(hint, type) and is_dataclass(hint):
             found += _parameters(hint)
             continue
-        if typing.get_origin(hint) in (types.UnionType, typing.Union):  # an alias, or None
+        if typing.get_origin(hint) in (types.UnionType, typing.Union):  # an alias or None
             hint = next(part for part in typing.get_args(hint) if part is not type(None))
         kind, declared = typing.get_args(hint)[:2]
         if typing.get_origin(kind) in (types.UnionType, typing.Union):

@@ -1,4 +1,4 @@
-"""The commands of `suiro`: their names and summaries, and where the declarations of each are."""
+"""The commands of `suiro`: their names, summaries and modules."""
 
 from __future__ import annotations
 
@@ -35,18 +35,18 @@ COMMANDS = {
     "spark": "Queries of Spark Structured Streaming.",
     "view": "Views: data derived from the log and served, rebuilt, compared, switched and rolled back.",
 }
-"""As the commands say it themselves; a test compares."""
+"""A test compares these with the summaries of the commands."""
 
-_MODULES = {"app": "applications"}  # of a command with another name
+_MODULES = {"app": "applications"}  # if it differs from the name of the command
 
 
 def group_of(command: str) -> Group:
-    """The declarations of a command. Needs nothing of an extra."""
+    """Returns the declaration of a command. Needs no extra."""
     name = command.replace("-", "_")
     group: Group = getattr(import_module(f"suiro.cli.{_MODULES.get(name, name)}"), name)
     return group
 
 
 def parsers_of(command: str) -> dict[str, ArgumentParser]:
-    """By the name of the command below it; "" for itself."""
+    """Returns the parsers by subcommand; "" is the command itself."""
     return group_of(command).parsers()

@@ -1,7 +1,7 @@
-"""Completion of `suiro` in bash, zsh and fish: the scripts, and what a word can be.
+"""Completion of `suiro` in bash, zsh and fish: the scripts, and the candidates for a word.
 
-A script calls `suiro` with the words so far and the variable _SUIRO_COMPLETE; it prints one candidate a line. Where it
-prints none, the shell completes files.
+A script calls `suiro` with the words so far and the variable _SUIRO_COMPLETE, and gets one candidate a line. If there
+is none, the shell completes file names.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ _OPTIONS = ("--help", "--install-completion", "--show-completion", "--version")
 
 
 def candidates(words: Sequence[str]) -> list[str]:
-    """For the last of `words`, which is the beginning of one; empty where that is not written yet."""
+    """Returns the candidates for the last of `words`, which is the beginning of a word or empty."""
     *before, last = words or [""]
     if not before:
         return _beginning(last, [*COMMANDS, *_OPTIONS])
@@ -95,7 +95,7 @@ class Show(argparse.Action):
 
 
 class Install(argparse.Action):
-    """Writes the script to where the shell reads it."""
+    """Writes the script to the folder of the shell."""
 
     def __call__(self, parser: argparse.ArgumentParser, *arguments: Any) -> None:
         shell = _shell(parser, arguments[1])
@@ -115,7 +115,7 @@ def _shell(parser: argparse.ArgumentParser, given: str | None) -> str:
 
 
 def _install(shell: str, home: Path) -> Path:
-    """Where the script is. A line in the shell's own file, once, has it read."""
+    """Writes the script and returns its path. Adds a line that reads it to the shell's file, once."""
     places = {
         "bash": (".bash_completions/suiro.sh", ".bashrc", "source '{path}'"),
         "zsh": (".zfunc/_suiro", ".zshrc", "autoload -Uz compinit; compinit; source '{path}'"),
@@ -129,7 +129,7 @@ def _install(shell: str, home: Path) -> Path:
         file, added = home / profile, line.format(path=path).encode()
         said = file.read_bytes() if file.exists() else b""
         if added not in said.splitlines():
-            # Appended: a disk that is full must not cost somebody the file.
+            # Appending does not lose the file if the disk is full.
             with file.open("ab") as lines:
                 lines.write((b"\n" if said and not said.endswith(b"\n") else b"") + added + b"\n")
     return path

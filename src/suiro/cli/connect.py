@@ -137,5 +137,5 @@ def _ask(method: str, url: str, token: str | None) -> Any:
 
 
 def _named(url: str) -> str:
-    """Without its password."""
+    """Returns the URL without its password."""
     return re.sub(r"//[^/]*@", "//", url)

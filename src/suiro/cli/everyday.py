@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 DEFAULT_BOOTSTRAP = "127.0.0.1:9092"
 API_TIMEOUT_MS = 20_000
-"""default.api.timeout.ms of the commands: somebody is waiting."""
+"""default.api.timeout.ms of the commands. It is short because a user waits."""
 
 SECRETS = ("sasl.password", "sasl.jaas.config", "ssl.key.password", "registry.password")
 _OWN = ("registry", "registry.user", "registry.password", "registry.ca")
@@ -45,12 +45,12 @@ AsJson = Annotated[bool, Option("--json", help="JSON in one line, for programs."
 Yes = Annotated[bool, Option("--yes", help="Do not ask.", also=("-y",))]
 
 
-# -- where, and as whom --------------------------------------------------------------------------------------
+# -- the connection ------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
 class Connection:
-    """The options of every command that talks to a cluster."""
+    """The options of every command that connects to a cluster."""
 
     bootstrap: Annotated[
         str | None,
@@ -69,7 +69,7 @@ class Connection:
 
 @contextmanager
 def connected(connection: Connection) -> Iterator[Client]:
-    """A client for the cluster that is meant; errors become one line and exit code 1."""
+    """Opens a client for the cluster. Errors become one line and exit code 1."""
     with reporting():
         address, settings = connection_settings(connection)
         from suiro.client import Client
@@ -87,7 +87,7 @@ def connected(connection: Connection) -> Iterator[Client]:
 
 
 def connection_settings(connection: Connection) -> tuple[str, dict[str, str]]:
-    """The cluster's address and the client's settings. Raises `ConfigError`."""
+    """Returns the address of the cluster and the settings of the client. Raises `ConfigError`."""
     settings = _settings(connection)
     address = settings.pop("bootstrap.servers", DEFAULT_BOOTSTRAP)
     settings.setdefault("default.api.timeout.ms", str(API_TIMEOUT_MS))
@@ -95,7 +95,7 @@ def connection_settings(connection: Connection) -> tuple[str, dict[str, str]]:
 
 
 def profile_of(connection: Connection) -> dict[str, str]:
-    """The settings of the profile that was named, or of the default one where nothing else names the cluster. Raises
+    """Returns the settings of the named profile, or of the default one if nothing else names the cluster. Raises
     `ConfigError`."""
     named = connection.profile or os.environ.get("SUIRO_PROFILE")
     is_elsewhere = connection.bootstrap is not None or os.environ.get("SUIRO_BOOTSTRAP_SERVERS")
@@ -119,11 +119,12 @@ def _settings(connection: Connection) -> dict[str, str]:
 
 def _profiles_path() -> Path:
     home = os.environ.get("XDG_CONFIG_HOME") or "~/.config"
-    return Path(os.path.expanduser(home)) / "suiro" / "profiles.toml"  # a user may have no home
+    # `Path.expanduser` raises for a user without a home.
+    return Path(os.path.expanduser(home)) / "suiro" / "profiles.toml"
 
 
 def settings_of(name: str | None) -> dict[str, str]:
-    """The settings of a profile; the default one may be missing. Raises `ConfigError`."""
+    """Returns the settings of a profile. The default profile may be missing. Raises `ConfigError`."""
     from suiro.errors import ConfigError
 
     name = name or os.environ.get("SUIRO_PROFILE")
@@ -152,7 +153,7 @@ def settings_of(name: str | None) -> dict[str, str]:
 
 
 def _flat(table: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
-    """`security.protocol = "SSL"` is a table in a table to TOML."""
+    """Flattens nested tables, because `security.protocol = "SSL"` is a nested table in TOML."""
     for key, value in table.items():
         if isinstance(value, dict):
             yield from _flat(value, f"{prefix}{key}.")
@@ -175,7 +176,7 @@ def _from_environment(path: Path, key: str, value: Any) -> str:
 
 
 def registry_url(registry: str | None, profile: Mapping[str, str]) -> str | None:
-    """Where the registry is. This process asks a profile's with the user and the certificates of the profile."""
+    """Returns the address of the registry. Requests to it use the user and the certificates of the profile."""
     url = registry or os.environ.get("SUIRO_REGISTRY") or profile.get("registry")
     if url is not None and not {"registry.user", "registry.ca"}.isdisjoint(profile):
         from suiro.registry import MOCK_SCHEME, RegistryClient, use_registry_client
@@ -183,7 +184,7 @@ def registry_url(registry: str | None, profile: Mapping[str, str]) -> str | None
         if url.startswith(MOCK_SCHEME):
             return url
         user = profile.get("registry.user")
-        # The profile's password goes to the profile's registry and to no other.
+        # The password of the profile is sent only to the registry of the profile.
         is_own = url == profile.get("registry") and user is not None
         auth = (user or "", profile.get("registry.password", "")) if is_own else None
         use_registry_client(url, RegistryClient(url, auth, ca=profile.get("registry.ca")))
@@ -191,7 +192,7 @@ def registry_url(registry: str | None, profile: Mapping[str, str]) -> str | None
 
 
 def assignments(texts: Iterable[str], option: str) -> dict[str, str]:
-    """NAME=VALUE, several times; another text is a wrong call."""
+    """Parses texts NAME=VALUE. Another text is a wrong call."""
     from suiro.errors import ConfigError
     from suiro.foundation import settings
 
@@ -210,13 +211,13 @@ def fail(message: str, by: str = "suiro") -> NoReturn:
 
 
 def usage(message: str) -> NoReturn:
-    """The call is wrong."""
+    """Ends a wrong call with exit code 2."""
     note(message)
     raise SystemExit(2)
 
 
 def note(message: str, by: str = "suiro") -> None:
-    """One line for people, next to the output."""
+    """Prints one line for people to standard error."""
     from suiro.console.text import printable
 
     print(f"{by}: {printable(message)}", file=sys.stderr)
@@ -224,14 +225,14 @@ def note(message: str, by: str = "suiro") -> None:
 
 @contextmanager
 def reporting(by: str = "suiro") -> Iterator[None]:
-    """An error becomes one line and exit code 1; a reader that has gone away (`| head`) is no error."""
+    """Turns an error into one line and exit code 1. A reader that has gone away (`| head`) is not an error."""
     from suiro.errors import SuiroError
 
     try:
         yield
         sys.stdout.flush()
     except BrokenPipeError:
-        # What is still in the buffer would fail once more at exit.
+        # The rest of the buffer would fail again at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     except (SuiroError, OSError) as error:
         fail(str(error), by)
@@ -240,7 +241,7 @@ def reporting(by: str = "suiro") -> Iterator[None]:
 
 
 def require_yes(question: str, yes: bool) -> None:
-    """Asks on a terminal; elsewhere `--yes` has to be given."""
+    """Asks on a terminal. Elsewhere `--yes` is required."""
     if yes:
         return
     if not sys.stdin.isatty():
@@ -251,7 +252,7 @@ def require_yes(question: str, yes: bool) -> None:
 
 
 def ask_password(of: str = "") -> str:
-    """Twice on a terminal; elsewhere the first line of the standard input. Raises `UsageError`."""
+    """Asks twice on a terminal. Elsewhere it reads the first line of standard input. Raises `UsageError`."""
     from suiro.errors import UsageError
 
     try:
@@ -274,7 +275,7 @@ def ask_password(of: str = "") -> str:
 
 
 def log_to_stderr() -> None:
-    """For services: their standard output is for programs."""
+    """Sends logs to standard error, because the standard output of services is for programs."""
     logging.basicConfig(
         level=logging.INFO, stream=sys.stderr, format="%(asctime)s %(levelname)s %(name)s: %(message)s"
     )
@@ -286,14 +287,14 @@ def log_to_stderr() -> None:
 
 
 def say(text: str = "") -> None:
-    """One line of output; what is not printable is escaped."""
+    """Prints one line. Characters that are not printable are escaped."""
     from suiro.console.text import printable
 
     sys.stdout.write(printable(text) + "\n")
 
 
 def print_json(value: Any) -> None:
-    """One line; ASCII only, so that nothing in it is obeyed by a terminal."""
+    """Prints one line of ASCII, so that it has no control sequences for a terminal."""
     sys.stdout.write(json.dumps(_json(value), default=str) + "\n")
 
 
@@ -308,7 +309,7 @@ def _json(value: Any) -> Any:
 
 
 def print_table(titles: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:
-    """Aligned for people; with a tab between columns where a program reads."""
+    """Prints an aligned table on a terminal. Elsewhere columns are separated by tabs."""
     from suiro.console.text import printable
 
     cells = [[printable(_cell(value)) for value in row] for row in rows]
@@ -330,7 +331,7 @@ def print_table(titles: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:
 
 
 def print_rows(found: Any, as_json: bool, titles: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:
-    """`found` as JSON, or the rows that are made of it as a table."""
+    """Prints `found` as JSON, or the rows made from it as a table."""
     if as_json:
         print_json(found)
     else:

@@ -189,7 +189,7 @@ def delete(
 
 
 def parse_topics(texts: list[str]) -> dict[str, list[int] | None]:
-    """TOPIC or TOPIC:0,1 each; of a topic that is named again, all that is named."""
+    """Parses texts TOPIC or TOPIC:0,1. Partitions of a repeated topic are added."""
     found: dict[str, list[int] | None] = {}
     for text in texts:
         name, colon, numbers = text.partition(":")

@@ -21,7 +21,7 @@ _LOOK_S = 0.5
 
 
 class _Asked(BaseException):
-    """Somebody wants it to stop, be it while it starts."""
+    """A signal asks to stop, possibly during the start."""
 
 
 _Config = Annotated[
@@ -65,7 +65,7 @@ def up(
 
     def stop(*_: object) -> None:
         for number in (signal.SIGTERM, signal.SIGINT):
-            signal.signal(number, signal.SIG_IGN)  # it is stopping; once is enough
+            signal.signal(number, signal.SIG_IGN)  # it is already stopping
         raise _Asked
 
     for number in (signal.SIGTERM, signal.SIGINT):
@@ -166,7 +166,7 @@ def handover(
 
 
 def _settings(config: Path | None, set_: list[str] | None) -> dict[str, str]:
-    """Those of the file with those of `--set` on top. Raises `ConfigError`."""
+    """Returns the settings of the file, overridden by those of `--set`. Raises `ConfigError`."""
     from suiro.config import read_properties
     from suiro.foundation.settings import assignments
 

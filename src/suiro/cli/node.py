@@ -82,7 +82,7 @@ def node_(
     insecure: Annotated[
         bool, Option(help="Do not warn where listeners beyond this machine ask nobody for a login.")
     ] = False,
-    # For `NodeProcess`: a node must not outlive the program that started it for itself.
+    # For `NodeProcess`: the node must not outlive the program that started it.
     while_stdin_is_open: Annotated[bool, Option(hidden=True)] = False,
 ) -> None:
     """Run a node: a log that any Kafka client can use. Once it answers, it prints one JSON line on stdout; logs go to
@@ -125,7 +125,8 @@ def node_(
 def _options_of(
     service: str, address: str | None, how: str, auth_file: Path | None, client_config: Path | None
 ) -> list[str]:
-    """Of a service beside the node; `how`: its option for the settings of a client. Raises `ConfigError`."""
+    """Returns the options of a service beside the node. `how` is its option for client settings. Raises
+    `ConfigError`."""
     found = []
     for name, option, value in (
         ("auth-file", "--auth-file", auth_file),

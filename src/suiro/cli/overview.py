@@ -1,4 +1,4 @@
-"""`suiro --help`: every command with its summary, without loading one of them."""
+"""`suiro --help`: every command with its summary, without importing the commands."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from suiro.cli.completion import SHELLS, Install, Show
 
 
 def main(arguments: Sequence[str]) -> int:
-    """The exit code: 0, or 2 for a command that is none (`SystemExit`)."""
+    """Returns the exit code. An unknown command ends with 2 (`SystemExit`)."""
     parser = argparse.ArgumentParser(
         prog="suiro",
         description="Event streaming in Python: a log that speaks the Kafka protocol, and exactly-once Spark "

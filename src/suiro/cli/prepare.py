@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from suiro.streams import Topology
 
-# Modules that compile when they are imported, the longest first. One that is missing here is only compiled later.
+# Modules that compile when they are imported, the slowest first. Others are compiled on first use.
 KERNELS = (
     "suiro.connect.postgres.encoding.kernels",
     "suiro.streams.vectorised.kernels",
@@ -59,17 +59,17 @@ def prepare_(
 
 
 def _compile_modules(folder: Path) -> None:
-    """Where Python is told to write no byte code (PYTHONDONTWRITEBYTECODE), each start compiles all that it imports."""
+    """Compiles byte code, because with PYTHONDONTWRITEBYTECODE each start would compile all its imports."""
     compileall.compile_dir(folder, quiet=2)
 
 
 def _compile_kernels() -> None:
-    """In separate processes: compiling holds the lock of Python's interpreter."""
+    """Compiles in separate processes, because compiling holds the lock of the Python interpreter."""
     running: list[subprocess.Popen[bytes]] = []
     ending = threading.Event()
 
     def compile_(module: str) -> None:
-        # Ctrl-C is for this process, which ends the others.
+        # Only this process gets Ctrl-C, and ends the others.
         process = subprocess.Popen([sys.executable, "-c", f"import {module}"], start_new_session=True)
         running.append(process)
         if ending.is_set():
@@ -100,7 +100,7 @@ def _archive() -> Path:
 
 
 def _count_words(session: SparkSession, bootstrap_servers: str, state_dir: Path) -> None:
-    """A topology of two levels, so that what a topology needs of Spark is loaded, and what format "suiro" needs."""
+    """Runs a topology of two levels, and writes with format "suiro", so that Spark loads the classes that both need."""
     from suiro.client import Client, NewTopic
     from suiro.streams import KafkaStreams
 

@@ -13,7 +13,7 @@ quota = Group("quota", "Quotas of users, client ids and addresses: list, set, re
 
 @dataclass(frozen=True, slots=True)
 class _Entity:
-    """The options that say whose quota it is."""
+    """The options that select the entity of a quota."""
 
     user: Annotated[str | None, Option("--user", "NAME")] = None
     user_default: Annotated[bool, Option("--user-default", help="All users that have none of their own.")] = (
@@ -29,7 +29,7 @@ class _Entity:
     )
 
     def named(self) -> dict[str, str | None]:
-        """By kind; the default has no name."""
+        """Returns names by kind; None is the default."""
         from suiro.console.security import check_quota_entity
         from suiro.errors import UsageError
 

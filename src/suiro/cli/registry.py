@@ -50,7 +50,7 @@ def registry_(
         Path | None, Option(metavar="FILE", help="PEM, with its chain: serve https.")
     ] = None,
     tls_key: Annotated[Path | None, Option(metavar="FILE", help="PEM.")] = None,
-    # For `suiro node --registry`: a socket that listens already, and an end when the node ends.
+    # For `suiro node --registry`: a socket that already listens, and an end with the node.
     listen_fd: Annotated[int | None, Option(hidden=True)] = None,
     while_stdin_is_open: Annotated[bool, Option(hidden=True)] = False,
 ) -> None:

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 _log = logging.getLogger(__name__)
 
 REPLACED = 3
-"""The exit code where another start has taken this one's place."""
+"""The exit code if another start has replaced this one."""
 TELL_S = 0.2
 _PHASES = {
     "following": "follows the running process; it writes nothing until it has caught up",
@@ -163,7 +163,7 @@ def run_(
                 application_id=application_id or getattr(module, "application_id", None) or app.stem,
                 bootstrap_servers=bootstrap_servers,
                 state_dir=state_dir,
-                emit=emit,  # type: ignore[arg-type]  # it says itself what it knows
+                emit=emit,  # type: ignore[arg-type]  # it checks the value itself
                 on_processing_error=on_processing_error,
                 on_deserialization_error=on_deserialization_error,
                 max_offsets_per_trigger=max_offsets_per_trigger,
@@ -183,7 +183,7 @@ def run_(
             ):
                 code = until_stopped(streams, until_done)
                 if code and lineage is not None and streams.exception is None:
-                    lineage.abort()  # it was stopped before all was processed
+                    lineage.abort()  # it was stopped before everything was processed
     except UserCodeError as error:
         print(error, file=sys.stderr)
         code = 1
@@ -282,7 +282,7 @@ def code_of(failure: BaseException) -> int:
 
 
 def _tell_replacement(streams: Any, stopping: Stopping) -> None:
-    """On a separate thread: what comes of `--replace`, as it comes."""
+    """Reports the progress of `--replace`, on a separate thread."""
     told = ""
     while not stopping.wait(TELL_S):
         status = streams.replacement
@@ -296,7 +296,8 @@ def _tell_replacement(streams: Any, stopping: Stopping) -> None:
 
 
 def _await_end(streams: Any, stopping: Stopping) -> None:
-    """On a separate thread, so that a signal is heard. What ended the query is asked for afterwards."""
+    """Waits for the end of the query on a separate thread, so that signals are handled. The caller then asks for the
+    error."""
     try:
         streams.await_termination()
     except Exception as error:  # noqa: BLE001 - the caller asks the query for it
@@ -306,7 +307,7 @@ def _await_end(streams: Any, stopping: Stopping) -> None:
 
 
 def _process_all(streams: Any, done: Future[None], stopping: Stopping) -> None:
-    """On a separate thread, so that a signal stops the wait."""
+    """Processes everything on a separate thread, so that a signal stops the wait."""
     try:
         streams.process_all_available()
     except BaseException as error:  # noqa: BLE001 - the future has it

@@ -36,7 +36,7 @@ _Partition = Annotated[list[int] | None, Option("--partition", "N", "Only this o
 
 @dataclass(frozen=True, slots=True)
 class _Shown:
-    """The options that say which records are printed, and how."""
+    """The options that select records, and the form in which they are printed."""
 
     key_format: _KeyFormat = "string"
     value_format: _ValueFormat = "string"
@@ -66,7 +66,7 @@ class _Shown:
         registry: str | None,
         done: dict[int, int] | None = None,
     ) -> None:
-        """`done`: the offset behind what was printed last, for each partition."""
+        """`done` gets the offset after the last printed record of each partition."""
         from suiro.console.formats import Filter, decoder
 
         key_of, value_of = decoder(self.key_format, registry), decoder(self.value_format, registry)
@@ -185,7 +185,7 @@ def consume(
             for record in found:
                 last_ms = clock.monotonic_ms()
                 yield record
-                # It was printed, or left out by the filter: either way it is behind us.
+                # It was printed, or the filter left it out: either way it is done.
                 done[record.partition] = record.offset + 1
 
         def commit() -> None:
@@ -255,7 +255,7 @@ def produce(
                     key=key_of(line_key), value=value_of(text), headers=headers, partition=partition
                 )
 
-        # Somebody who types waits for the answer to each line.
+        # A user who types waits for the result of each line.
         batch = 1 if sys.stdin.isatty() else writing.PRODUCE_BATCH_RECORDS
         written = 0
 
@@ -266,7 +266,7 @@ def produce(
         try:
             writing.produce(client, name, outgoing(), batch_records=batch, progress=acknowledged)
         except BaseException as error:
-            if written:  # whoever calls it again must know what is there
+            if written:  # who calls it again must know what is there
                 note(f"wrote {written} records to {name}, and then stopped")
             if isinstance(error, UnicodeDecodeError):
                 fail(f"the standard input is not UTF-8: {error}; --value-format hex takes any bytes")
@@ -306,14 +306,14 @@ def _from_json(
 
 
 def of_values(name: str, encode: Callable[[Any], bytes | None]) -> Callable[[Any], bytes | None]:
-    """Encodes what stands in a line of JSON: "5" is a text there, and not the text of a number."""
+    """Returns an encoder of JSON values, for which "5" is a text, not the text of a number."""
     if name not in ("json", "avro"):
         return encode
     return lambda value: encode(None if value is None else json.dumps(value))
 
 
 def _list(value: Any) -> list[Any]:
-    # Of an object or a text, two letters would be taken for a name and its value.
+    # Two characters of a text, or of a name, would be taken for a name and its value.
     if not isinstance(value, list | None) or not all(isinstance(pair, list) for pair in value or ()):
         raise TypeError("headers are a list of pairs")
     return value or []
@@ -341,14 +341,14 @@ def _whole(what: str, value: Any) -> int | None:
 
 
 def _error_of(data: bytes | None, decoded: Decoded) -> str | None:
-    """Why `suiro topic produce --json` cannot write these bytes."""
+    """Returns why `suiro topic produce --json` could not write these bytes, or None."""
     if decoded.error is None and decoded.value is None and data is not None:
         return "is the null of its format, which is here what a record without it has"
     return decoded.error
 
 
 def _shown_header(data: bytes | None) -> str | dict[str, str] | None:
-    """What is no text as hex, so that `suiro topic produce --json` writes the same bytes."""
+    """Returns bytes that are not UTF-8 as hex, so that `suiro topic produce --json` writes the same bytes."""
     if data is None:
         return None
     try:
@@ -379,7 +379,7 @@ def print_record(record: LogRecord, key_of: Decoder, value_of: Decoder, *, as_js
         f"{name}={None if data is None else data.decode(errors='backslashreplace')}"
         for name, data in record.headers
     ]
-    # Escaped one by one: what separates them cannot be in them.
+    # Each part is escaped separately, so that it cannot contain the separator.
     from suiro.console.text import printable
 
     sys.stdout.write("\t".join(printable(part) for part in parts) + "\n")

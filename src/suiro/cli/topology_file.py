@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class UserCodeError(Exception):
-    """What the file's own code raised, as text with the file's lines and not those of suiro."""
+    """An error of the code in the file. The text has the lines of the file, not those of suiro."""
 
     def __init__(self, path: Path, error: BaseException) -> None:
         shown = TracebackException.from_exception(error)
@@ -28,7 +28,8 @@ class UserCodeError(Exception):
 
 
 def load_topology(path: Path) -> tuple[ModuleType, Topology]:
-    """The file as a module, and its topology. Raises `SuiroError`, and `UserCodeError` for what the file raises."""
+    """Returns the file as a module, and its topology. Raises `SuiroError`, and `UserCodeError` for errors of the
+    file."""
     try:
         module = load_module(path)
         return module, topology_of(module)
@@ -40,7 +41,8 @@ def load_topology(path: Path) -> tuple[ModuleType, Topology]:
 
 @contextmanager
 def forgotten() -> Iterator[None]:
-    """What is loaded inside can be loaded again by its name: another version of the same file and its neighbours."""
+    """Forgets the modules loaded inside the `with`, so that another version of the file and its neighbours can be
+    loaded."""
     before, path = set(sys.modules), list(sys.path)
     try:
         yield
@@ -54,7 +56,7 @@ def forgotten() -> Iterator[None]:
 
 
 def load_module(path: Path) -> ModuleType:
-    """Runs the file as a module with its own name; modules next to it can be imported, here and in workers."""
+    """Runs the file as a module with its own name. Modules next to it can be imported, here and in workers."""
     path = path.resolve()
     if path.stem in sys.modules:
         raise ConfigError(

@@ -47,7 +47,7 @@ _New = Annotated[int | None, Option("--new", metavar="N", help="Default: the can
 
 @dataclass(frozen=True, slots=True)
 class _Host:
-    """The options of every command that asks the host."""
+    """The options of every command that calls the host."""
 
     url: Annotated[
         str | None,
@@ -72,7 +72,7 @@ class _Host:
 
 @dataclass(frozen=True, slots=True)
 class _Place:
-    """The options that say where a host keeps its views."""
+    """The options that say where a host stores its views."""
 
     bootstrap_servers: Annotated[
         str,

@@ -21,12 +21,12 @@ BAR_COLUMNS = 30
 
 
 def print_json(value: Any) -> None:
-    """ASCII only, so that nothing in it is obeyed by a terminal."""
+    """Prints ASCII, so that it has no control sequences for a terminal."""
     print(json.dumps(value, indent=2))
 
 
 def say_lines(text: str) -> None:
-    """What is not printable is escaped: values of records are in it."""
+    """Prints lines with values of records. Characters that are not printable are escaped."""
     for line in text.split("\n"):
         say(line)
 
@@ -86,7 +86,7 @@ def _built(one: dict[str, Any]) -> str:
 
 
 def _speed(one: dict[str, Any]) -> str:
-    """Of a version that is being built and has said how far it is."""
+    """Returns the speed of a version that is being built and has reported its progress."""
     if one["paused"]:
         return "waits for the live version"
     progress = one["progress"]
@@ -107,7 +107,7 @@ def _time(ms: int) -> str:
 
 
 class _Line:
-    """One line on a terminal's stderr that is written again and again, and gone in the end."""
+    """A line on the terminal's standard error that is overwritten, and removed at the end."""
 
     def __init__(self, *, quiet: bool) -> None:
         self._is_shown = not quiet and sys.stderr.isatty()
@@ -159,7 +159,7 @@ def watch_build(views: Views, name: str, number: int, *, quiet: bool) -> dict[st
 
 
 def watch_steps(views: Views, name: str, found: dict[str, Any], *, quiet: bool) -> dict[str, Any]:
-    """Until the guide is done, or callers went back; one line a step."""
+    """Prints one line a step, until the steps are done or callers went back."""
     seen = None
     while True:
         routing = found["routing"]

@@ -1,7 +1,7 @@
-"""What a reader with read_committed must never find, by name. Observations go in, `Anomaly` come out: no I/O, no clock.
+"""The anomalies that a reader with read_committed must never find, by name. Pure: no I/O, no clock.
 
-The demo's check uses this module; so do the checkers of the tests, which add what can be said of transactions and
-offsets (`tests/support/exactly_once.py`).
+The check of the demo uses this module. So do the checkers of the tests, which add anomalies of transactions and offsets
+(`tests/support/exactly_once.py`).
 
 | name | what was found |
 |---|---|
@@ -44,7 +44,7 @@ class Anomaly(NamedTuple):
 
 
 class Keys(Generic[K]):
-    """Each wanted key once, and no other. `again`: how often a key came that had come before."""
+    """Checks that each wanted key comes exactly once, and no other key. `again` counts repeated keys."""
 
     def __init__(self, wanted: Iterable[K]) -> None:
         self._wanted = frozenset(wanted)
@@ -70,7 +70,7 @@ class Keys(Generic[K]):
         *,
         text_of: Callable[[K], str] = str,
     ) -> Iterator[Anomaly]:
-        """One for each kind. `texts`: for keys that are missing, that came again, and that nobody wrote."""
+        """Yields one anomaly for each kind. `texts` are for missing, repeated and unknown keys."""
         names: tuple[Name, Name, Name] = ("lost write", "duplicate", "unknown record")
         for name, keys, text in zip(
             names, (self.missing, self.again, self._found - self._wanted), texts, strict=True
@@ -80,5 +80,5 @@ class Keys(Generic[K]):
 
 
 def some(texts: Sequence[str], separator: str = ", ") -> str:
-    """The first of them, for a message."""
+    """Returns the first texts, for a message."""
     return separator.join([*texts[:NAMED_EXAMPLES], *(["..."] if len(texts) > NAMED_EXAMPLES else [])])

@@ -1,4 +1,4 @@
-"""How late each carrier departs: a view, in a file of its own as any user's is.
+"""How late each carrier departs: a view, in its own file like the view of a user.
 
 suiro view deploy carrier_delays.py:carrier_delays
 """
@@ -10,9 +10,9 @@ from typing import Any
 from suiro.streams import KTable, StreamsBuilder, coalesce, col, lit, serdes, struct, when
 from suiro.views import view
 
-FLIGHTS = "nyc.public.flights"  # as `suiro capture` has the table in the log
+FLIGHTS = "nyc.public.flights"  # the topic of `suiro capture` for the table
 
-IS_CANCELLED = col("dep_delay").is_null()  # it never departed, so it has no delay
+IS_CANCELLED = col("dep_delay").is_null()  # a flight that did not depart has no delay
 CANCELLED = when(IS_CANCELLED, 1).otherwise(0)
 MINUTES = coalesce(col("dep_delay"), 0)
 DEPARTED = lit(1)

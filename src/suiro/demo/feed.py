@@ -1,4 +1,4 @@
-"""Inserts flights while the demo runs: transaction by transaction, as fast as the story says."""
+"""Inserts flights while the demo runs: transaction by transaction, at the speed that the story sets."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ LOOK_EVERY_S = 0.05
 
 
 class Feed:
-    """On a thread from `start` to `stop`. `before`: flights that are in the table already; `processed`: how many the
-    pipeline has done, with those; never more than `ahead` of it are inserted."""
+    """Runs on a thread from `start` to `stop`. `before` is the number of flights already in the table. `processed`
+    returns how many the pipeline has processed, including those. At most `ahead` more are inserted."""
 
     def __init__(
         self, dsn: str, rows: pa.Table, *, before: int, ahead: int, processed: Callable[[], int]
@@ -36,7 +36,8 @@ class Feed:
         return len(self._rows)
 
     def go_on(self, until: int, *, rows: int = ROWS, every_s: float = 0.0) -> None:
-        """Until so many flights are inserted in all, so many in a transaction. `every_s`: the pause between two."""
+        """Inserts until `until` flights are inserted in total, `rows` in each transaction. `every_s` is the pause
+        between two."""
         self._pace = until, rows, every_s
 
     def start(self) -> None:

@@ -17,7 +17,7 @@ from suiro.demo.processes import Child
 from suiro.demo.stage import Stage, stopwatch
 from suiro.errors import FatalError
 
-COUNTS_SETTLE_S = 1.0  # the counts may be so late
+COUNTS_SETTLE_S = 1.0  # the delay of the counts
 DRIVER_KILL_AT = 0.15  # of the flights enriched
 LOG_KILL_AT = 0.5
 BAITS_IN_A_MICRO_BATCH = 8
@@ -26,9 +26,9 @@ KEPT_BACK = 0.15  # of the flights: they come while the view changes
 
 
 class Flow:
-    """`rows`: all flights; the first `in_snapshot` are in the table when the capture starts. `per_second`, `cpu_us`:
-    the rate from the first micro-batch to the end of the act, the kills included, and the drivers' processor time for
-    each flight."""
+    """`rows` are all flights. The first `in_snapshot` are in the table when the capture starts. `per_second` is the
+    rate from the first micro-batch to the end of the act, including the kills; `cpu_us` is the drivers' processor time
+    for each flight."""
 
     def __init__(self, stage: Stage, rows: pa.Table, *, in_snapshot: int) -> None:
         self._stage = stage
@@ -37,7 +37,7 @@ class Flow:
         batch_size = stage.system.batch_size
         self._kept_back = int(len(rows) * KEPT_BACK)
         self._until = len(rows) - in_snapshot - self._kept_back
-        # A hunt for a transaction needs flights, however fast the pipeline is: some are left for it.
+        # Some flights are kept back to provoke an open transaction, even if the pipeline is fast.
         self._bait = max(1, batch_size // BAITS_IN_A_MICRO_BATCH)
         self._allowed = min(self._until, max(0, int(len(rows) * LOG_KILL_AT) - in_snapshot) + batch_size)
         self.feed = stage.feed = Feed(
@@ -52,7 +52,7 @@ class Flow:
         self._cpu_s = 0.0  # of the drivers, while they worked
 
     def run(self) -> None:
-        """Until all flights are through but those that are kept back."""
+        """Runs until all flights are processed, except those that are kept back."""
         stage, took = self._stage, stopwatch()
         self.feed.go_on(self._allowed)
         self.feed.start()
@@ -91,19 +91,19 @@ class Flow:
         self._stage.wait(lambda: counts[ENRICHED] >= wanted, f"{share:.0%} of the flights enriched")
 
     def go_on(self, share: float, seconds: float) -> None:
-        """This share of what was kept back is inserted, in about so many seconds."""
+        """Inserts this share of the kept flights in about so many seconds."""
         count = int(self._kept_back * share)
         self._until = min(len(self.feed), self._until + count)
         self.feed.go_on(self._until, rows=max(1, int(count * FEED_EVERY_S / seconds)), every_s=FEED_EVERY_S)
 
     def finish(self) -> None:
-        """All others, at once."""
+        """Inserts all other flights at once."""
         self.feed.go_on(len(self.feed))
 
     # -- the capture -------------------------------------------------------------------------------------------------
 
     def kill_capture_in_snapshot(self, capture: Child) -> None:
-        """Unless it was faster."""
+        """Kills the capture in its snapshot, unless it is faster."""
 
         def is_over() -> bool:
             return bool(capture.events)
@@ -143,10 +143,10 @@ class Flow:
     # -- the driver and the log --------------------------------------------------------------------------------------
 
     def _freeze_driver(self, *topics: str) -> OpenTransaction:
-        """In a micro-batch whose transaction on these topics is open."""
+        """Freezes the driver in a micro-batch with an open transaction on these topics."""
 
         def look() -> OpenTransaction | None:
-            # A pipeline that has nothing to do opens no transaction: it gets some more flights.
+            # An idle pipeline opens no transaction, so it gets more flights.
             if self._stage.processed >= self._in_snapshot + self._allowed:
                 if self._allowed == len(self.feed):
                     raise FatalError("all flights were processed before an open transaction was seen")

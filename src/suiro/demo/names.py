@@ -5,7 +5,7 @@ from __future__ import annotations
 # The pipeline's transactional id, its group of source offsets and its directory of state have this name.
 APPLICATION = "flights"
 
-# What the capture makes of the database: a topic for each table.
+# The capture writes one topic for each table.
 PREFIX = "nyc"
 TABLES = ("airlines", "airports", "planes", "flights")
 AIRLINES, AIRPORTS, PLANES, RAW = CAPTURED = tuple(f"{PREFIX}.public.{table}" for table in TABLES)
@@ -26,7 +26,7 @@ VIEWS = "_suiro_views"  # the journal of the host of views
 PARTITIONS = 4
 STAGES = (RAW, VALIDATED, REJECTED, ENRICHED, DELAYS, ALERTS)
 
-# Real data of 2013 must not fall to the default retention of seven days.
+# The default retention of seven days would delete data of 2013.
 _KEEP = {"cleanup.policy": "delete", "retention.ms": "-1"}
 _COMPACT = {"cleanup.policy": "compact"}
 

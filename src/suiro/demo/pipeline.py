@@ -41,7 +41,7 @@ Row = dict[str, Any]
 
 ALERT_ABOVE_MINUTES = 60
 ALERT_FROM_FLIGHTS = 5
-ALERT_GRACE = "1 day"  # rows may come so late, in event time
+ALERT_GRACE = "1 day"  # the largest delay of a row, in event time
 
 DELETED = "the row was deleted"
 NO_ARRIVAL_DELAY = "departed, but has no arrival delay"
@@ -105,7 +105,7 @@ def reason_to_reject(flight: Row | None) -> str | None:
 
 
 class Reasons:
-    """A processor: a rejected row tells in its headers why, and where it came from."""
+    """A processor that adds headers with the reason and the source to a rejected row."""
 
     def init(self, context: ProcessorContext) -> None:
         self._context = context
@@ -124,7 +124,7 @@ class Reasons:
 
 
 def scheduled(record: SourceRecord, partition_time: int) -> int:
-    """A flight's event time: its scheduled departure, which is in the key, so that a deleted row has it too."""
+    """The event time of a flight: its scheduled departure, from the key, so that a deleted row has it too."""
     at: datetime = record.key["time_hour"] + timedelta(minutes=record.key["minute"])
     return int(at.timestamp()) * 1000
 
@@ -139,7 +139,7 @@ def hour_of(flight: Row) -> str:
 
 
 def weather_key(flight: Row) -> str:
-    """As the files source makes keys of two fields: a JSON list."""
+    """The key that the files source makes of two fields: a JSON list."""
     return f'["{flight["origin"]}","{flight["time_hour"]}"]'
 
 
@@ -164,7 +164,8 @@ def chosen(row: Row | None, *names: str) -> Row | None:
 
 
 def delays_of(flight: Row) -> list[int]:
-    """What the flight adds to its carrier's totals: flights, cancelled; minutes and flights with a delay, twice."""
+    """The numbers that a flight adds to its carrier's totals: flights, cancelled; minutes and flights with a delay, for
+    departures and arrivals."""
     dep, arr = flight["dep_delay"], flight["arr_delay"]
     return [1, flight["dep_time"] is None, dep or 0, dep is not None, arr or 0, arr is not None]
 

@@ -1,8 +1,8 @@
 """Starts, freezes, kills and stops the processes of the demo.
 
-A process may consist of several: a Spark driver is Python, its JVM, and the JVM's Python workers. They share a session,
-so all of them are frozen and killed together. Each process ends when its standard input closes, so that none outlives
-the demo.
+A part may consist of several processes: a Spark driver is Python, its JVM, and the Python workers of the JVM. They
+share a session, so all of them are frozen and killed together. Each process ends when its standard input closes, so
+none outlives the demo.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ LOG_TAIL_LINES = 30
 
 
 class Log:
-    """The log's process: `suiro node`, a real Apache Kafka, or a running cluster, which is never killed."""
+    """The process of the log: `suiro node`, a real Apache Kafka, or a running cluster, which is never killed."""
 
     def __init__(self, directory: Path, *, kafka: bool, bootstrap: str | None) -> None:
         self._directory = directory
@@ -51,7 +51,7 @@ class Log:
         self._process.kill()
 
     def restart(self) -> None:
-        """Starts it again after `kill`, with the same address and data."""
+        """Restarts it after `kill`, with the same address and data."""
         if isinstance(self._process, KafkaProcess):
             self._process.restart()
         else:
@@ -63,7 +63,7 @@ class Log:
 
 
 class Session:
-    """Every process of a session. `pid`: its leader."""
+    """All processes of a session. `pid` is its leader."""
 
     def __init__(self, pid: int) -> None:
         self.pid = pid
@@ -73,18 +73,18 @@ class Session:
         return not self.members()
 
     def freeze(self) -> None:
-        """Stops every process where it stands (SIGSTOP)."""
+        """Suspends every process (SIGSTOP)."""
         self._signal(signal.SIGSTOP)
 
     def resume(self) -> None:
         self._signal(signal.SIGCONT)
 
     def kill(self) -> None:
-        """kill -9 for every process, as when a machine loses power."""
+        """Sends SIGKILL to every process, as in a power failure."""
         self._signal(signal.SIGKILL)
 
     def cpu_seconds(self) -> float:
-        """Processor time of its processes and of their ended children; 0 without /proc."""
+        """Returns the processor time of its processes and their ended children; 0 without /proc."""
         ticks = 0
         for member in self.members():
             with suppress(OSError):
@@ -102,8 +102,8 @@ class Session:
 
 
 class Child(Session):
-    """`python -m MODULE ARGUMENTS` in a session of its own. `events` has the JSON objects that it writes to standard
-    output, one a line. Standard error goes to `log_path`."""
+    """`python -m MODULE ARGUMENTS` in its own session. `events` has the JSON objects that it writes to standard output,
+    one a line. Standard error goes to `log_path`."""
 
     def __init__(
         self,
@@ -145,11 +145,11 @@ class Child(Session):
         self._close()
 
     def stop(self) -> None:
-        """A clean stop: its input closes. Raises `FatalError` if it fails or does not end."""
+        """Stops it cleanly by closing its input. Raises `FatalError` if it fails or does not end."""
         assert self._process.stdin is not None
         self._process.stdin.close()
         ended = process.wait_or_kill(self._process, STOP_TIMEOUT_S)
-        self._signal(signal.SIGKILL)  # a worker that a JVM left behind
+        self._signal(signal.SIGKILL)  # workers that a JVM left behind
         self._close()
         if not ended:
             raise FatalError(f"{self.what} did not end within {STOP_TIMEOUT_S} s; {self.tail()}")

@@ -1,7 +1,7 @@
 """Reads the view all the time: `python -m suiro.demo.reader URL FILE`, a separate process.
 
-Many callers take turns at a steady rate of look-ups. Each is a user of the view, whom a shift may move. The process
-prints its status now and then until standard input closes. Then it writes all answers to FILE.
+Many callers take turns at a steady rate of look-ups. Each is a user of the view that a shift may move. The process
+prints its status regularly until standard input closes. Then it writes all answers to FILE.
 """
 
 from __future__ import annotations
@@ -38,10 +38,10 @@ ERRORS_KEPT = 20
 
 @dataclass(slots=True)
 class Notes:
-    """What was answered. `rows`: by version, cut and carrier. `walks`: the versions that answered each caller, one
-    after another. `torn`: one cut of a version gave two rows for a carrier, or two offsets. `back`: a caller saw an
-    older cut of the same version than before. `last_s`: when each version answered last. `asked_s`: when each caller
-    asked what it was answered last."""
+    """The answers. `rows` are by version, cut and carrier. `walks` has the versions that answered each caller, in
+    order. `torn` counts cuts of a version with two different rows for a carrier, or different offsets. `back` counts
+    answers of an older cut of the same version than before. `last_s` is the time of the last answer of each version,
+    `asked_s` the time of the last answered request of each caller."""
 
     latencies: Counter[int] = field(default_factory=Counter)  # in tenths of a millisecond
     errors: list[str] = field(default_factory=list)
@@ -83,7 +83,7 @@ class Notes:
         self.asked_s[caller] = asked_s
 
     def latency_ms(self, share: float) -> float | None:
-        """The latency that this share of the reads did not exceed."""
+        """Returns the latency that this share of the reads did not exceed."""
         steps = sorted(self.latencies)
         if not steps:
             return None
@@ -115,8 +115,8 @@ class Notes:
 
 
 class _Door:
-    """Look-ups over HTTP on one connection, retried as `Views` does. With `Views`, a hundred a second take a fifth of a
-    processor, and the demo's machine has other work."""
+    """Look-ups over HTTP on one connection, retried as by `Views`. With `Views`, a hundred per second take a fifth of a
+    processor, which the demo needs for other work."""
 
     def __init__(self, url: str) -> None:
         self._http = HTTPConnection(urlsplit(url).netloc, timeout=TIMEOUT_S)
@@ -138,7 +138,7 @@ class _Door:
                 response = self._http.getresponse()
                 body, status = response.read(), response.status
             except (OSError, HTTPException) as error:
-                self._http.close()  # it connects again by itself
+                self._http.close()  # the next request connects again
                 failure = f"{type(error).__name__}: {error}"
             else:
                 if status == 200:
@@ -153,7 +153,7 @@ class _Door:
 
 
 class _Reading:
-    """One thread always reads for the same callers, so that the answers of each come in order."""
+    """Each thread reads for the same callers all the time, so that the answers of each caller are in order."""
 
     def __init__(self, url: str) -> None:
         self._url = url
@@ -194,7 +194,7 @@ class _Reading:
                 else:
                     with self._lock:
                         self._notes.answered(caller, carrier, answer, asked_s, monotonic_s())
-                # Reads that were missed while this one took long are not made up for.
+                # Reads that were missed during a slow one are skipped.
                 due_s = max(due_s, asked_s) + THREADS / READS_PER_SECOND
 
 

@@ -33,9 +33,9 @@ _json_value = msgspec.json.Decoder().decode
 
 
 class Read(NamedTuple):
-    """One record as a consumer got it (a tuple, because there are more than a million). `value` is None where there is
-    none, or none that can be read; `key` is the flight's id, or the text of the row's key. `headers`: of rejected
-    flights."""
+    """One record as a consumer got it (a tuple, because there are more than a million). `value` is None if it is
+    missing or cannot be read. `key` is the id of the flight, or the text of the row's key. Only rejected flights have
+    `headers`."""
 
     partition: int
     offset: int
@@ -51,8 +51,8 @@ def read(
     registry: str,
     is_over: Callable[[], bool] = lambda: True,
 ) -> Iterator[tuple[str, Read]]:
-    """Every committed record of `topics` with its topic, in the order of its partition, to the ends that the partitions
-    have once it `is_over`."""
+    """Yields every committed record of `topics` with its topic, in the order of its partition, to the ends that the
+    partitions have when `is_over` returns True."""
     consumer = Consumer(
         {
             "bootstrap.servers": bootstrap_servers,
@@ -67,7 +67,7 @@ def read(
     known = consumer.list_topics(timeout=READ_TIMEOUT_S).topics
     places = [(topic, partition) for topic in topics for partition in known[topic].partitions]
     consumer.assign([TopicPartition(topic, partition, 0) for topic, partition in places])
-    at_end = dict.fromkeys(places, -1)  # the end of each partition that was met last
+    at_end = dict.fromkeys(places, -1)  # the last reached end of each partition
     ends: dict[tuple[str, int], int] | None = None
     deadline_s = monotonic_s() + READ_TIMEOUT_S
     registry_client = RegistryClient(registry)
@@ -95,8 +95,8 @@ def read(
 
 
 def count_uncommitted(bootstrap_servers: str, topics: Sequence[str]) -> int:
-    """How many records `topics` hold with those of aborted transactions, which `read` never gives: the headers of the
-    batches say it."""
+    """Counts the records of `topics`, including those of aborted transactions, which `read` does not return. The counts
+    are in the headers of batches."""
     count = 0
     with Client(bootstrap_servers) as client:
         places = [
@@ -129,7 +129,7 @@ def _record(message: Any, avro: _Avro) -> Read:
         id_, row = avro.key(key), None if value is None else avro.row(value)
     else:
         id_, row = key.decode(), None if value is None else _json(value)
-    if topic == REJECTED:  # others' are not compared
+    if topic == REJECTED:  # headers of other topics are not compared
         headers = {name: (text or b"").decode() for name, text in message.headers() or ()}
     return Read(message.partition(), message.offset(), id_, row, headers)
 
@@ -143,7 +143,7 @@ def _json(data: bytes) -> Row | None:
 
 
 class _Avro:
-    """Confluent's wire format: a zero, the schema's id in four bytes, the value. Times become texts."""
+    """Decodes Confluent's wire format: a zero, the schema id in four bytes, the value. Times become texts."""
 
     def __init__(self, registry: RegistryClient) -> None:
         self._registry = registry
@@ -166,7 +166,8 @@ class _Avro:
         return f"{key['carrier']}-{key['flight']}-{key['origin']}-{self._text(moment, '%Y-%m-%dT%H:%MZ')}"
 
     def _text(self, microseconds: int, form: str) -> str:
-        """A time as text. There are few, and formatting each again would take the most time."""
+        """Returns a time as text. There are few different ones, and formatting each again would take most of the
+        time."""
         text = self._texts.get((microseconds, form))
         if text is None:
             at = EPOCH + timedelta(microseconds=microseconds)
@@ -188,7 +189,7 @@ class _Avro:
 
 
 def _plain(schema: Any) -> Any:
-    """Without logical types: a `datetime` for each of a million times would take the most time."""
+    """Removes logical types, because creating a `datetime` for each of a million times would take most of the time."""
     if isinstance(schema, dict):
         return {name: _plain(value) for name, value in schema.items() if name != "logicalType"}
     return [_plain(item) for item in schema] if isinstance(schema, list) else schema

@@ -1,6 +1,6 @@
 """The receiver of alerts: an HTTP server that remembers each `Idempotency-Key`, so that a repeated alert counts once.
 
-Now and then it loses an answer on purpose: the alert is accepted, but the sender gets 503 and must send it again.
+It loses some answers on purpose: the alert is accepted, but the sender gets 503 and must send it again.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ LOSES_EVERY = 10
 
 
 class AlertReceiver:
-    """Listens from the start; `stop` ends it."""
+    """Listens from its creation until `stop`."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -27,12 +27,12 @@ class AlertReceiver:
 
     @property
     def posts(self) -> int:
-        """How many came, with those that came again."""
+        """The number of requests, including repeated ones."""
         return self._posts
 
     @property
     def taken(self) -> dict[str, Mapping[str, Any]]:
-        """What was said under each key."""
+        """The body of each key."""
         with self._lock:
             return dict(self._taken)
 
@@ -41,7 +41,7 @@ class AlertReceiver:
         self._server.server_close()
 
     def take(self, key: str, said: Mapping[str, Any]) -> bool:
-        """False: taken, but the answer is lost."""
+        """Accepts an alert. Returns False if the answer is lost."""
         with self._lock:
             self._posts += 1
             if key in self._taken:

@@ -41,8 +41,8 @@ Have a look around
 
 @dataclass(slots=True, kw_only=True)
 class Outcome:
-    """`counts`: of `verify`. `hidden`: records of aborted transactions. `live`: flights inserted after the snapshot.
-    `posts`: of alerts, repeated ones included."""
+    """`counts` are those of `verify`. `hidden` are records of aborted transactions. `live` are flights inserted after
+    the snapshot. `posts` are requests with alerts, including repeated ones."""
 
     counts: Mapping[str, int]
     differences: Sequence[str]
@@ -64,7 +64,7 @@ class Outcome:
 
 
 def report(show: Display, outcome: Outcome, *, directory: Path | None) -> None:
-    """`directory`: where everything was kept, unless it is gone."""
+    """`directory` has all data and logs; None if it was removed."""
     show.show(_summary(outcome))
     for difference in outcome.differences:
         show.failed(difference)
@@ -147,6 +147,6 @@ def _summary(outcome: Outcome) -> Panel:
 
 
 def look_around(system: System) -> str:
-    """Where everything is, and what to try."""
+    """Returns the addresses of all parts, and commands to try."""
     file = system.directory / "app" / f"{VIEW}.py"
     return LOOK_AROUND.format(system=system, url=system.views_url, view=VIEW, file=file)

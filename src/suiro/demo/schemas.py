@@ -1,7 +1,6 @@
 """Avro schemas of a flight and its key: the format in which the pipeline reads rows and writes results.
 
-The names are those that capture gives the records of the table. A column that is added to the table changes nothing
-here.
+The names are those of the capture. A new column of the table changes nothing here.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""What the acts share: the processes, a client of the log, the screen, and how far everything is.
+"""The shared parts of the acts: the processes, a client of the log, the screen, and the progress.
 
-A read_committed consumer on a thread counts the records that the pipeline has committed. It lives through restarts of
-the log. The final check does not trust these counts: it reads everything again.
+A read_committed consumer on a thread counts the committed records of the pipeline. It survives restarts of the log. The
+final check does not use these counts: it reads everything again.
 """
 
 from __future__ import annotations
@@ -46,11 +46,11 @@ WATCHED = (*STAGES, WEATHER)
 
 
 class StalledError(FatalError):
-    """What was waited for does not come."""
+    """Nothing moves while something is waited for."""
 
 
 class Stage:
-    """`flights`: how many there will be. `feed` and `views` are set as soon as they exist."""
+    """`flights` is the expected number. `feed` and `views` are set as soon as they exist."""
 
     def __init__(self, system: System, client: Client, show: Display, check: Check, *, flights: int) -> None:
         self.system = system
@@ -70,7 +70,7 @@ class Stage:
     # -- waiting -----------------------------------------------------------------------------------------------------
 
     def wait(self, reached: Callable[[], bool], what: str) -> None:
-        """Raises `StalledError` if nothing moves any more, and `FatalError` if a process ended that should not."""
+        """Raises `StalledError` if nothing moves any more, and `FatalError` if a process has ended that should not."""
         before, moved_s = self._moving(), monotonic_s()
         while not reached():
             self._look()
@@ -85,7 +85,8 @@ class Stage:
             sleep_s(LOOK_EVERY_S)
 
     def _moving(self) -> dict[str, object]:
-        """What grows while all is well. Reads do not count: a view that stands still answers them, too."""
+        """Returns the values that change while all is well. Reads do not count, because a stalled view answers them,
+        too."""
         versions = {f"v{each.version}": (each.state, each.done.done, each.cut) for each in self.versions}
         return {**self.counts, "alerts delivered": self.delivered, **versions}
 
@@ -105,7 +106,7 @@ class Stage:
             self.show.status(self._status())
 
     def driver_failed(self) -> None:
-        """Starts it again, unless that was done often enough."""
+        """Restarts the driver, up to a limit."""
         if self.system.driver_starts >= DRIVER_STARTS_LIMIT:
             raise FatalError(
                 f"the Spark driver failed {self.system.driver_starts} times; {self.system.driver.tail()}"
@@ -135,7 +136,7 @@ class Stage:
         return finished_micro_batches(self.system.state_dir / APPLICATION)
 
     def is_complete(self) -> bool:
-        """Every flight is through, and every alert was delivered."""
+        """Whether every flight was processed, and every alert delivered."""
         wanted = self.check.totals
         return (
             self.processed >= self.flights
@@ -165,7 +166,7 @@ class Stage:
 
     @property
     def versions(self) -> tuple[Version, ...]:
-        """As the host of views said last. It is asked now and then."""
+        """The versions as the host of views reported them last. It is asked regularly."""
         if self.views is not None and monotonic_s() >= self._ask_at_s:
             with suppress(SuiroError):
                 self._versions = Version.all_of(self.views.status(VIEW))
@@ -177,14 +178,14 @@ class Stage:
 
     @property
     def reading(self) -> Mapping[str, Any] | None:
-        """What the reader said last."""
+        """The last report of the reader."""
         reader = self.system.reader
         return reader.events[-1] if reader is not None and reader.events else None
 
     # -- counting ----------------------------------------------------------------------------------------------------
 
     def start_counting(self) -> None:
-        """Once all topics exist."""
+        """Starts the counter. All topics must exist."""
         self._counter.start()
 
     def stop_counting(self) -> None:
@@ -201,7 +202,7 @@ class Stage:
                 "isolation.level": "read_committed",
                 "auto.offset.reset": "earliest",
                 "reconnect.backoff.max.ms": 500,
-                "log_level": 0,  # that the node was killed is no news here
+                "log_level": 0,  # the demo kills the node on purpose
             }
         )
         consumer.assign([TopicPartition(topic, p, 0) for topic in WATCHED for p in range(PARTITIONS)])
@@ -215,6 +216,6 @@ class Stage:
 
 
 def stopwatch() -> Callable[[], float]:
-    """Seconds since now."""
+    """Returns a function that returns the seconds since this call."""
     start_s = monotonic_s()
     return lambda: max(0.001, monotonic_s() - start_s)

@@ -34,9 +34,10 @@ IN_THE_SNAPSHOT = 0.5  # of the flights; the others are inserted while the pipel
 
 TO_CHECK = (*CAPTURED, WEATHER, WEATHER_REJECTED, *STAGES[1:])
 
-_PLAIN = re.compile(r"[\w/.,:@+=~-]+")  # the socket's folder is a word of a shell, and a part of a URL
+# The folder of the socket is a word of a shell, and a part of a URL.
+_PLAIN = re.compile(r"[\w/.,:@+=~-]+")
 
-# The last flights come while the view changes: shares of them, and in how many seconds about.
+# Shares of the last flights, which come while the view changes, and the approximate seconds for each.
 WHILE_BUILT = (0.4, 25)
 WHILE_SHIFTED = (0.4, 20)
 WHILE_BACK = (0.2, 8)
@@ -49,7 +50,7 @@ class DemoOptions:
     kafka: bool = False  # a real Apache Kafka in the node's place
     bootstrap: str | None = None  # a running cluster in the node's place
     flights: int | None = None  # the first flights only
-    keep: bool = False  # everything runs on until Ctrl-C
+    keep: bool = False  # everything runs until Ctrl-C
 
 
 def run(options: DemoOptions) -> int:
@@ -73,7 +74,7 @@ def run(options: DemoOptions) -> int:
 
 
 class _Demo:
-    """`stack` ends, in the opposite order, what is started here."""
+    """`stack` stops everything that is started here, in reverse order."""
 
     def __init__(self, options: DemoOptions, directory: Path, stack: ExitStack) -> None:
         self._options = options
@@ -90,7 +91,7 @@ class _Demo:
 
     def run(self) -> Outcome:
         stage, show = self._stage, self.show
-        self._system.start_stand_by()  # Spark needs seconds to start; the flights come meanwhile
+        self._system.start_stand_by()  # Spark starts while the flights are loaded
         self._load()
         flow = Flow(stage, self._rows, in_snapshot=self._in_snapshot)
         change = self._capture(flow)
@@ -117,7 +118,7 @@ class _Demo:
         try:
             stage.wait(stage.is_complete, "the last flight's result")
         except StalledError as error:
-            show.failed(str(error))  # the check will name what is missing
+            show.failed(str(error))  # the check names the missing records
         change.compare_the_end()
         change.retire()
         show.act(8, "The account")
@@ -126,7 +127,7 @@ class _Demo:
         return self._outcome(flow, change)
 
     def show_around(self) -> None:
-        """Until Ctrl-C."""
+        """Runs until Ctrl-C."""
         self.show.show(look_around(self._system))
         self.show.doing("everything runs; Ctrl-C ends it")
         try:
@@ -136,7 +137,7 @@ class _Demo:
         except KeyboardInterrupt:
             self.show.doing("stopping")
 
-    # -- what there is before the first flight -----------------------------------------------------------------------
+    # -- before the first flight -------------------------------------------------------------------------------------
 
     def _start(self, directory: Path) -> tuple[System, Client]:
         took = stopwatch()
@@ -245,7 +246,7 @@ class _Demo:
 
 @contextmanager
 def _unwinding_on_sigterm() -> Iterator[None]:
-    """SIGTERM ends the demo as Ctrl-C does: what it started is stopped on the way out."""
+    """Makes SIGTERM end the demo like Ctrl-C, so that all its processes are stopped."""
 
     def unwind(*_: object) -> None:
         raise KeyboardInterrupt

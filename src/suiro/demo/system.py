@@ -28,7 +28,7 @@ from suiro.demo.processes import Child, Log
 from suiro.demo.receiver import AlertReceiver
 from suiro.errors import FatalError, UsageError
 
-# A JVM that lives for a minute spends half of it in its second compiler; the first one is enough.
+# A JVM that runs for a minute spends half of it in its second compiler. The first one is enough.
 SHORT_LIFE = {"JAVA_TOOL_OPTIONS": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"}
 
 CONNECTORS = """\
@@ -65,9 +65,9 @@ class System:
         self.directory = directory
         self.state_dir = directory / "state"
         self.weather_files = directory / "weather"
-        self.answers = directory / "answers.json"  # what the reader was answered, once it has ended
-        self._run = uuid.uuid4().hex[:8]  # a cluster that saw the demo before has other slots and connectors
-        self.dsn = self.registry_url = self.views_url = ""  # once they are ready
+        self.answers = directory / "answers.json"  # written by the reader at its end
+        self._run = uuid.uuid4().hex[:8]  # makes slots and connectors unique in a cluster
+        self.dsn = self.registry_url = self.views_url = ""  # set when they are ready
         self.driver_starts = 0
         self.batch_size = 1  # records in a micro-batch of the driver
         self.running: dict[str, Child] = {}
@@ -98,7 +98,7 @@ class System:
         )  # fmt: skip
 
     def start_capture(self) -> Child:
-        """Also after a kill: it continues where it was."""
+        """Starts the capture. After a kill, it continues where it was."""
         return self._command(
             "capture", "postgres", "--dsn", self.dsn, "--bootstrap", self.bootstrap_servers,
             "--registry", self.registry_url, "--topic-prefix", PREFIX, "--tables", ",".join(TABLES),
@@ -121,7 +121,7 @@ class System:
         self._command("connect", "run", str(path))
 
     def start_stand_by(self) -> None:
-        """Starts Spark. The next `start_driver` takes it, and does not wait for Spark."""
+        """Starts Spark. The next `start_driver` uses it, and does not wait for Spark."""
         self._start("stand-by", "suiro.demo.driver", environment=SHORT_LIFE)
 
     def start_driver(self) -> Child:
@@ -147,7 +147,7 @@ class System:
         )  # fmt: skip
 
     def start_console(self) -> None:
-        """It refuses connections in its first second."""
+        """Starts the console, which refuses connections in its first second."""
         self._command(
             "console", "--bootstrap-servers", self.bootstrap_servers, "--registry", self.registry_url,
             "--views", self.views_url, "--app", f"http://{self._application_address}",
@@ -158,17 +158,17 @@ class System:
         self._start("reader", "suiro.demo.reader", self.views_url, str(self.answers))
 
     def check(self) -> None:
-        """Raises `FatalError` if a part has ended. Drivers may: the acts kill them, and start them again."""
+        """Raises `FatalError` if a part has ended. Drivers may end: the acts kill and restart them."""
         for name, child in self.running.items():
             if child.ended and name not in ("driver", "stand-by"):
                 raise FatalError(f"the {name} ended; {child.tail()}")
 
     def stop_reader(self) -> None:
-        """`answers` is written then."""
+        """Stops the reader, which writes `answers`."""
         self.running.pop("reader").stop()
 
     def stop_flow(self) -> None:
-        """All that moves data ends, cleanly. The log, the registry and the database stay."""
+        """Stops all parts that move data, cleanly. The log, the registry and the database keep running."""
         names = ("driver", "stand-by", "capture", "connect", "view")
         children = [self.running.pop(name) for name in names if name in self.running]
         with ThreadPoolExecutor(len(names)) as workers:
@@ -182,16 +182,16 @@ class System:
         self.receiver.stop()
         try:
             if views is not None:
-                views.stop()  # with its pipelines, which are sessions of their own
+                views.stop()  # its pipelines have their own sessions
             if registry is not None:
                 registry.kill()
             if database is not None:
-                database.stop()  # Postgres is not in its session: only a clean stop ends it
+                database.stop()  # Postgres is in another session: only a clean stop ends it
         finally:
             self.log.stop()
 
     def _command(self, command: str, *arguments: str, environment: dict[str, str] | None = None) -> Child:
-        """`suiro COMMAND ARGUMENTS`."""
+        """Starts `suiro COMMAND ARGUMENTS`."""
         arguments = (command, *arguments, "--while-stdin-is-open")
         return self._start(command, "suiro.cli", *arguments, environment=environment)
 
@@ -217,6 +217,6 @@ def create_topics(client: Client, bootstrap_servers: str) -> None:
 
 
 def _free_address() -> str:
-    """It stays the same when what listens there is killed and started again."""
+    """Returns an address that stays the same when its process is killed and restarted."""
     with socket.create_server(("127.0.0.1", 0)) as listener:
         return f"127.0.0.1:{listener.getsockname()[1]}"

@@ -1,7 +1,7 @@
 """Compares the contents of the topics with the expected ones, and names every difference.
 
-This is a pure rule over records as they are read (`reading`), so that tests can show it a wrong one. Of a million
-records, only counts are kept, and what must be compared as a whole: alerts, carriers' figures, rejected flights.
+This is a pure function of the records that are read (`reading`), so that tests can give it wrong ones. Of a million
+records it keeps only counts, and the records that are compared as a whole: alerts, carriers' figures, rejected flights.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ Delivered = Mapping[str, Mapping[str, Any]]
 
 
 class Noted:
-    """What was read, as far as the verdict needs it. `wrong`: records with another value than expected."""
+    """The parts of the records that the verdict needs. `wrong` has records with another value than expected."""
 
     def __init__(self, expected: Expected) -> None:
         valid = expected.flights.keys() - expected.rejected
@@ -53,7 +53,7 @@ class Noted:
         self.wrong: dict[str, list[str]] = {topic: [] for topic in (RAW, VALIDATED, REJECTED, ENRICHED)}
         self.kept: dict[str, list[Read]] = {REJECTED: [], DELAYS: [], ALERTS: []}
         self.origin: dict[str, Read] = {}
-        """Rejected flights as they are in `RAW`."""
+        """The records of rejected flights in `RAW`."""
 
     def note(self, topic: str, record: Read) -> None:
         if topic in self.keys:
@@ -61,7 +61,7 @@ class Noted:
         if topic in self.kept:
             self.kept[topic].append(record)
         if topic in self.wrong:
-            flight = self.expected.flights.get(record.key)  # an unexpected key is named already
+            flight = self.expected.flights.get(record.key)  # unexpected keys are reported by `keys`
             if flight is not None:
                 wanted = self.expected.enriched(flight) if topic == ENRICHED else flight
                 if record.value != wanted:
@@ -71,9 +71,9 @@ class Noted:
 
 
 def verify(noted: Noted, delivered: Delivered) -> tuple[dict[str, int], list[str]]:
-    """Counts, and every difference in words: none means that nothing is lost, nothing is there twice, nothing is
-    changed. `delivered`: what came under each idempotency key, TOPIC-PARTITION-OFFSET. `lost` and `duplicates` count
-    the keys of all topics."""
+    """Returns counts, and every difference as text. No difference means that nothing is lost, duplicated or changed.
+    `delivered` has the alerts by idempotency key, TOPIC-PARTITION-OFFSET. `lost` and `duplicates` count the keys of all
+    topics."""
     expected, keys, kept = noted.expected, noted.keys, noted.kept
     counts = {topic: each.total for topic, each in keys.items()}
     differences = [f"{topic}: {one.words}" for topic, each in keys.items() for one in each.anomalies("keys")]
@@ -119,7 +119,7 @@ def _difference(found: Row | None, wanted: Row) -> str:
 
 
 def _wrong_headers(noted: Noted) -> Iterable[str]:
-    """A rejected flight says why, and where it came from."""
+    """Checks that rejected flights have headers with the reason and the source."""
     for record in noted.kept[REJECTED]:
         source = noted.origin.get(record.key)
         if source is not None:
@@ -131,7 +131,7 @@ def _wrong_headers(noted: Noted) -> Iterable[str]:
 
 
 def _wrong_delays(delays: Iterable[Read], expected: Expected) -> Iterable[str]:
-    """Each carrier's flights only ever grow, and its last record has the right figures."""
+    """Checks that the flights of each carrier only grow, and that its last record has the right figures."""
     last: dict[str, Row] = {}
     partition: dict[str, int] = {}
     for record in sorted(delays, key=lambda record: (record.partition, record.offset)):
@@ -158,7 +158,7 @@ def _wrong_delays(delays: Iterable[Read], expected: Expected) -> Iterable[str]:
 
 
 def _wrong_alerts(alerts: Iterable[Read], expected: Expected) -> Iterable[str]:
-    """There is one for each hour in which a carrier was late, and no other."""
+    """Checks that there is exactly one alert for each hour in which a carrier was late."""
 
     def text(hour: Hour) -> str:
         return f"{hour[0]} at {hour[1]}"
@@ -181,7 +181,7 @@ def _wrong_alerts(alerts: Iterable[Read], expected: Expected) -> Iterable[str]:
 
 
 def _wrong_deliveries(delivered: Delivered, alerts: Iterable[Read]) -> Iterable[str]:
-    """Each alert came as it is in the topic, under a key that is its place there."""
+    """Checks that each alert was delivered as it is in the topic, with a key that is its place there."""
     wanted = {f"{ALERTS}-{record.partition}-{record.offset}": record for record in alerts}
     keys = Keys(wanted)
     for key in delivered:

@@ -1,8 +1,8 @@
 """Checks the view: every comparison, every answer to a reader, the explanation, the rollback.
 
-This is a pure rule over what was recorded, so that tests can show it a wrong answer. What each version must answer, at
-any offsets, is computed from the flights that were read back (`FlightLog`), and at the end from the CSV files: sums of
-a few integers, with neither the view's code nor the interpreter.
+This is a pure function of the recorded answers, so that tests can give it wrong ones. The expected answer of each
+version at any offsets is computed from the flights that were read back (`FlightLog`), and at the end from the CSV
+files: sums of a few integers, without the code of the view or the interpreter.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from suiro.demo.reading import Read
 
 ROLLBACK_MS = 1_000
 ROUTES = (1, 2, 1, 2)
-"""The versions that answer a caller, in this order: shifted, rolled back, forward. Some may be left out."""
+"""The versions that answer a caller, in order: shifted, rolled back, forward. Some may be missing."""
 
 Rows = Mapping[str, Mapping[str, Any]]
 Offsets = Mapping[int, int]  # the next offset of each partition
@@ -27,7 +27,7 @@ Offsets = Mapping[int, int]  # the next offset of each partition
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Compared:
-    """What `suiro view compare` said, at which offsets, and the rows that each version answered with there."""
+    """The result of `suiro view compare`, its offsets, and the rows of each version there."""
 
     offsets: Offsets
     equal: int
@@ -38,8 +38,8 @@ class Compared:
 
 @dataclass(slots=True, kw_only=True)
 class ViewAccount:
-    """`answers`: the reader's file. `explained`, `to_explain`: rows, of the first comparison. `same_bytes`: whether the
-    answer at the same offsets was the same before the shift and after the rollback."""
+    """`answers` is the file of the reader. `explained` and `to_explain` count rows of the first comparison.
+    `same_bytes` tells whether the answer at the same offsets was equal before the shift and after the rollback."""
 
     comparisons: list[Compared] = field(default_factory=list)
     explained: int = 0
@@ -52,11 +52,11 @@ class ViewAccount:
     answers: Mapping[str, Any] = field(default_factory=dict)
 
 
-# -- what the versions must answer -----------------------------------------------------------------------------------
+# -- the expected answers --------------------------------------------------------------------------------------------
 
 
 def row_of(version: int, departures: Departures) -> Row | None:
-    """A carrier's row of version 1 or 2; None where there is no flight. Version 1 divides by all flights: those that
+    """Returns a carrier's row of version 1 or 2; None without flights. Version 1 divides by all flights: those that
     never departed count as if they had been on time."""
     flights, cancelled = departures.flights, departures.cancelled
     if not flights:
@@ -71,14 +71,14 @@ def _mean(row: Mapping[str, Any] | None) -> float:
 
 
 def most_apart(rows: Mapping[int, Rows]) -> str:
-    """The carrier whose two rows are the furthest apart."""
+    """Returns the carrier with the largest difference between its two rows."""
     return max(
         sorted(rows[1]), key=lambda carrier: abs(_mean(rows[2].get(carrier)) - _mean(rows[1][carrier]))
     )
 
 
 class Facts(NamedTuple):
-    """What the bug changes. `name`: the carrier whose mean it changes most; `means` and `places` are its own, by
+    """The effect of the bug. `name` is the carrier whose mean changes most; `means` and `places` are its values by
     version. Place 1 has the largest mean delay."""
 
     carriers: int
@@ -111,7 +111,7 @@ def facts_of(departures: Mapping[str, Departures]) -> Facts:
 
 
 class _Sums:
-    """A carrier's flights in one partition, summed up to each."""
+    """The running sums of a carrier's flights in one partition."""
 
     def __init__(self) -> None:
         self._offsets: list[int] = []
@@ -128,7 +128,7 @@ class _Sums:
 
 
 class FlightLog:
-    """The topic of flights, as it was read back: record by record, each partition in order."""
+    """The topic of flights as it was read back, each partition in order."""
 
     def __init__(self, records: Iterable[Read] = ()) -> None:
         self._sums: defaultdict[str, defaultdict[int, _Sums]] = defaultdict(lambda: defaultdict(_Sums))
@@ -141,7 +141,7 @@ class FlightLog:
             sums.add(record.offset, record.value["dep_delay"])
 
     def row(self, version: int, carrier: str, offsets: Offsets) -> Row | None:
-        """Of the flights below these offsets."""
+        """Returns the row for the flights below these offsets."""
         found = Departures()
         of_carrier: Mapping[int, _Sums] = self._sums.get(carrier, {})
         for partition, offset in offsets.items():
@@ -158,7 +158,7 @@ class FlightLog:
 
 
 def check_view(account: ViewAccount, flights: FlightLog, departures: Mapping[str, Departures]) -> list[str]:
-    """Every difference in words; none means that all is as it must be."""
+    """Returns every difference as text; none if everything is as expected."""
     return [
         *_comparisons(account.comparisons, flights, departures),
         *_explanation(account),
@@ -236,6 +236,6 @@ def _reader(answers: Mapping[str, Any], flights: FlightLog) -> Iterator[str]:
 
 
 def is_route(walk: Sequence[int]) -> bool:
-    """Whether these versions can follow one another, for one caller."""
+    """Whether one caller may be answered by these versions in this order."""
     rest = iter(ROUTES)
     return all(version in rest for version in walk)
