@@ -98,9 +98,7 @@ def list_(
             return
         rows = [row_of(client, one) for one in names]
         columns = attrgetter("subject", "versions", "latest_id", "type", "compatibility")
-        print_rows(
-            rows, as_json, ("subject", "versions", "id", "type", "compatibility"), map(columns, rows)
-        )
+        print_rows(rows, as_json, ("subject", "versions", "id", "type", "compatibility"), map(columns, rows))
 
 
 @schema.command

@@ -89,9 +89,7 @@ class _Shown:
                     break
         finally:
             if wanted is not None and wanted.unclear:
-                note(
-                    f"the filter says nothing of {wanted.unclear} records, first of {wanted.first_unclear}"
-                )
+                note(f"the filter says nothing of {wanted.unclear} records, first of {wanted.first_unclear}")
 
 
 def records(
@@ -195,9 +193,7 @@ def consume(
                 client.offset_commit(group, moved)
 
         try:
-            shown.print(
-                watched(), max_messages, registry_url(shown.registry, profile_of(connection)), done
-            )
+            shown.print(watched(), max_messages, registry_url(shown.registry, profile_of(connection)), done)
         finally:
             commit()
 

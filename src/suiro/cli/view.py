@@ -51,7 +51,9 @@ class _Host:
 
     url: Annotated[
         str | None,
-        Option("--url", metavar="URL", env="SUIRO_VIEWS_URL", help="The host, http://127.0.0.1:8085 otherwise."),
+        Option(
+            "--url", metavar="URL", env="SUIRO_VIEWS_URL", help="The host, http://127.0.0.1:8085 otherwise."
+        ),
     ] = None
     as_json: Annotated[bool, Option("--json", help="The answer as JSON.")] = False
 

@@ -282,9 +282,7 @@ def _subjects_by_id(state: State, call: Call) -> Any:
 
 @_reading
 def _versions_by_id(state: State, call: Call) -> Any:
-    return [
-        {"subject": one.subject, "version": one.version} for one in call.paged(_places(state, call))
-    ]
+    return [{"subject": one.subject, "version": one.version} for one in call.paged(_places(state, call))]
 
 
 def _places(state: State, call: Call) -> list[StoredSchema]:
@@ -335,9 +333,7 @@ def _verdict(storage: Storage, call: Call, version: int | None) -> dict[str, Any
                 raise version_not_found(version)  # also where there is no such subject
             against = [found] if found is not None else []
         try:
-            return compatible(
-                state, subject, request, against=against, normalize=normalize, work=call.work
-            )
+            return compatible(state, subject, request, against=against, normalize=normalize, work=call.work)
         except ApiError as error:
             if error.code != INVALID_SCHEMA or not verbose:
                 raise
@@ -369,7 +365,7 @@ def _delete_config(storage: Storage, call: Call) -> Any:
     return _without_subject(storage.write(lambda state: settings.delete_config(state, call.scope())))
 
 
-def _without_subject(config: Mapping[str, Any]) -> dict[str, Any]:
+def _without_subject(config: dict[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in config.items() if name != "subject"}
 
 

@@ -349,9 +349,7 @@ class _Asked:
         """Whether the schema is already registered, with the id and version of the request if it names them."""
         request = self._request
         return (
-            found is not None
-            and request.id in (-1, found.id)
-            and request.version in (0, -1, found.version)
+            found is not None and request.id in (-1, found.id) and request.version in (0, -1, found.version)
         )
 
     def problems(self, candidate: _Candidate, against: Sequence[StoredSchema]) -> list[str]:

@@ -10,8 +10,14 @@ from typing import ClassVar
 
 import pytest
 
-from suiro.cli.everyday import DEFAULT_BOOTSTRAP, Connection, connected, connection_settings, profile_of
-from suiro.cli.everyday import registry_url
+from suiro.cli.everyday import (
+    DEFAULT_BOOTSTRAP,
+    Connection,
+    connected,
+    connection_settings,
+    profile_of,
+    registry_url,
+)
 from suiro.errors import DeadlineExceededError
 from suiro.registry import registry_client
 

@@ -261,7 +261,9 @@ class ConsoleApplication:
         parts = _steps(answer.parts, self._streaming)
         try:
             await send({"type": "http.response.start", "status": 200, "headers": headers})
-            await send({"type": "http.response.body", "body": b"", "more_body": True})  # sends the headers now
+            await send(
+                {"type": "http.response.body", "body": b"", "more_body": True}
+            )  # sends the headers now
             async with contextlib.aclosing(parts):
                 async for part in parts:
                     if gone.is_set() or self._console.is_stopped or not await is_let_in():

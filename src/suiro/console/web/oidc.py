@@ -128,7 +128,9 @@ class Provider:
         self._redirect_uri = redirect_uri
         self._clock = clock
         self._http = httpx.Client(timeout=httpx.Timeout(CONNECT_TIMEOUT_S, read=READ_TIMEOUT_S))
-        self._http.cookies.jar.set_policy(DefaultCookiePolicy(allowed_domains=[]))  # the client is shared by all users
+        self._http.cookies.jar.set_policy(
+            DefaultCookiePolicy(allowed_domains=[])
+        )  # the client is shared by all users
         self._lock = threading.Lock()
         self._document: _Document | None = None
         self._document_at_ms = 0

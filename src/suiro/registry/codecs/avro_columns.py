@@ -305,7 +305,6 @@ class Walked:
         kernels.gather(self.data, starts, lengths, offsets, out)
         return out, offsets
 
-
     def array(self, node: Node) -> pa.Array:
         missing = None if node.place < 0 else self.present[node.place] == 0
         if node.is_record:

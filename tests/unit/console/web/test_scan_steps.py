@@ -1,4 +1,4 @@
-"""A search ends within a step of its reader's going, also where there is nothing to show; partitions without a leader."""
+"""A search ends within a step of its reader's going, also without records to show. Partitions without a leader."""
 
 from __future__ import annotations
 
