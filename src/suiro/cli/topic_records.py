@@ -95,7 +95,6 @@ class _Shown:
 def records(
     name: _Name,
     connection: Connection,
-    shown: _Shown,
     from_: Annotated[
         str,
         Option(
@@ -107,6 +106,8 @@ def records(
     partition: _Partition = None,
     max_: Annotated[int | None, Option("--max", "N", "Stop after N records.")] = None,
     follow: Annotated[bool, Option("--follow", help="Wait for more, until SIGINT.")] = False,
+    *,
+    shown: _Shown,
 ) -> None:
     """Print records, one a line: place, time, key, value, headers.
 
@@ -129,7 +130,6 @@ def records(
 def consume(
     name: _Name,
     connection: Connection,
-    shown: _Shown,
     from_beginning: Annotated[
         bool,
         Option("--from-beginning", help="Where the group has committed nothing: from the first record on."),
@@ -143,6 +143,8 @@ def consume(
     timeout_ms: Annotated[
         int | None, Option("--timeout-ms", "MS", "Stop when nothing came for so long. Absent: go on.")
     ] = None,
+    *,
+    shown: _Shown,
 ) -> None:
     """Print records as they come, until SIGINT; with --group, each once."""
     with connected(connection) as client:

@@ -231,7 +231,6 @@ def adopt(
 @view.command
 def deploy(
     app: Annotated[str, Argument(metavar="APP.PY:FUNCTION", help="The file, and the function with @view.")],
-    host: _Host,
     set_: Annotated[
         list[str] | None,
         Option("--set", metavar="NAME=VALUE", help="A setting of the version's pipeline, `kafka.*` too."),
@@ -243,6 +242,8 @@ def deploy(
         int | None, Option(metavar="N", help="Records a second that building it may read.")
     ] = None,
     wait: Annotated[bool, Option(help="Show how it is built, until it is ready or failed.")] = True,
+    *,
+    host: _Host,
 ) -> None:
     """Build a version of a view from offset 0: the first, or the next one beside the one that serves."""
     with host.views() as views:
@@ -260,8 +261,9 @@ def deploy(
 
 @view.command
 def status(
-    host: _Host,
     name: Annotated[str | None, Argument(metavar="[VIEW]", help="One view only.")] = None,
+    *,
+    host: _Host,
 ) -> None:
     """How views stand: versions, who is answered by which, lag, progress, errors."""
     with host.views() as views:
@@ -278,7 +280,6 @@ def status(
 @view.command
 def compare(
     name: _View,
-    host: _Host,
     old: _Old = None,
     new: _New = None,
     tolerance: Annotated[
@@ -289,6 +290,8 @@ def compare(
         list[str] | None, Option("--ignore", metavar="COLUMN", help="A column that may differ.")
     ] = None,
     timeout: _Timeout = "1h",
+    *,
+    host: _Host,
 ) -> None:
     """Compare two versions, row by row, at the same offsets. The result is kept, with the offsets."""
     with host.views() as views:
@@ -304,7 +307,6 @@ def compare(
 @view.command
 def explain(
     name: _View,
-    host: _Host,
     key: Annotated[
         list[str] | None,
         Argument(
@@ -316,6 +318,8 @@ def explain(
     new: _New = None,
     full: Annotated[bool, Option("--full", help="Every step, not only where the versions part.")] = False,
     timeout: _Timeout = "1h",
+    *,
+    host: _Host,
 ) -> None:
     """Why a row differs: the input records that made it, and where the two versions part ways."""
     with host.views() as views, busy("replaying", quiet=host.as_json):
@@ -329,7 +333,6 @@ def explain(
 @view.command
 def shift(
     name: _View,
-    host: _Host,
     percent: Annotated[
         float | None, Argument(metavar="[PERCENT]", help="Of the callers, on the candidate.")
     ] = None,
@@ -347,6 +350,8 @@ def shift(
     ] = None,
     max_lag: _MaxLag = None,
     wait: Annotated[bool, Option(help="Of steps: show them until the last one is done.")] = True,
+    *,
+    host: _Host,
 ) -> None:
     """Move readers to the candidate, a share of the callers at a time."""
     from suiro.views import guards_of, steps_of
@@ -385,7 +390,7 @@ def rollback(name: _View, host: _Host) -> None:
 
 
 @view.command
-def forward(name: _View, host: _Host, max_lag: _MaxLag = None) -> None:
+def forward(name: _View, max_lag: _MaxLag = None, *, host: _Host) -> None:
     """Back to the share that was there before the rollback."""
     with host.views() as views:
         found = views.forward(name, max_lag_ms=_max_lag_ms(max_lag))
@@ -395,12 +400,13 @@ def forward(name: _View, host: _Host, max_lag: _MaxLag = None) -> None:
 @view.command
 def retire(
     name: _View,
-    host: _Host,
     version: Annotated[int, Argument(metavar="VERSION", help="Its number.")],
     yes: Yes = False,
     last: Annotated[
         bool, Option("--last", help="Though it is the only one, and nothing is served then.")
     ] = False,
+    *,
+    host: _Host,
 ) -> None:
     """Stop a version, and delete its topics and its store. It cannot be undone, and asks."""
     with host.views() as views:
@@ -414,13 +420,13 @@ def retire(
 @view.command
 def throttle(
     name: _View,
-    host: _Host,
     records: Annotated[
         str,
         Argument(
             metavar="N", help="Records a second that building a version may read; 0: pause; off: no limit."
         ),
     ],
+    host: _Host,
 ) -> None:
     """Limit what building a version takes from the one that serves."""
     with host.views() as views:
@@ -444,11 +450,12 @@ def history(name: _View, host: _Host) -> None:
 @view.command
 def topic(
     name: _View,
-    host: _Host,
     caller: Annotated[
         str | None,
         Option(metavar="NAME", help="Who asks; while readers are shifted, some have another version."),
     ] = None,
+    *,
+    host: _Host,
 ) -> None:
     """The output topic of the version that serves: the view's name is the alias of its versions' topics."""
     with host.views(caller) as views:
@@ -459,9 +466,9 @@ def topic(
 @view.command
 def consumers(
     name: _View,
-    host: _Host,
     version: Annotated[int, Argument(metavar="VERSION", help="Whose output topic they read from then on.")],
     group: Annotated[str, Option("--group", metavar="GROUP", help="The consumer group; it must be stopped.")],
+    host: _Host,
 ) -> None:
     """Move a consumer group from one version's output topic to another's, at the matching offsets."""
     with host.views() as views:

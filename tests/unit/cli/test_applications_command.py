@@ -118,6 +118,12 @@ def test_what_an_application_tells(url: str, capsys: pytest.CaptureFixture[str])
     assert json.loads(capsys.readouterr().out)["store"] == APPLICATION["stores"][0]
 
 
+def test_a_list_needs_an_application(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as stopped:
+        app.main(["list"])
+    assert (stopped.value.code, "Give --app URL" in capsys.readouterr().err) == (2, True)
+
+
 def test_an_application_of_an_older_suiro_is_shown_without_what_it_does_not_tell(
     url: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -140,7 +146,6 @@ def test_an_application_of_an_older_suiro_is_shown_without_what_it_does_not_tell
         (["graph", "--app", "{url}/another"], "does not answer as an application does: 200 OK"),
         (["list", "--app", "nonsense"], "expected http://HOST:PORT"),
         (["list", "--app", "http://a..b"], "'http://a..b' is no URL: "),
-        (["list"], "Give --app URL"),
     ],
 )
 def test_why_there_is_nothing_to_show(
