@@ -213,34 +213,24 @@ def reader_of(serde: Serde) -> Copy | None:
     return _FORMS.get(type(serde))
 
 
-def _long(value: Any) -> Any:
-    if type(value) is int and -_INTEGERS <= value < _INTEGERS:
-        return value
-    raise _NotExact
+def _only(kind: type) -> Copy:
+    def read(value: Any) -> Any:
+        if type(value) is kind:
+            return value
+        raise _NotExact
+
+    return read
 
 
-def _int(value: Any) -> Any:
-    if type(value) is int and -(1 << 31) <= value < 1 << 31:
-        return value
-    raise _NotExact
+def _integers_of(bits: int) -> Copy:
+    limit = 1 << (bits - 1)
 
+    def read(value: Any) -> Any:
+        if type(value) is int and -limit <= value < limit:
+            return value
+        raise _NotExact
 
-def _double(value: Any) -> Any:
-    if type(value) is float:
-        return value
-    raise _NotExact
-
-
-def _boolean(value: Any) -> Any:
-    if type(value) is bool:
-        return value
-    raise _NotExact
-
-
-def _bytes(value: Any) -> Any:
-    if type(value) is bytes:
-        return value
-    raise _NotExact
+    return read
 
 
 def _string(value: Any) -> Any:
@@ -287,11 +277,11 @@ def _tagged(value: Any) -> Any:
 _write, _read = msgspec.json.Encoder(order="sorted").encode, msgspec.json.Decoder().decode
 
 _FORMS: dict[type, Copy] = {
-    LongSerde: _long,
-    IntSerde: _int,
-    DoubleSerde: _double,
-    BooleanSerde: _boolean,
-    BytesSerde: _bytes,
+    LongSerde: _integers_of(64),
+    IntSerde: _integers_of(32),
+    DoubleSerde: _only(float),
+    BooleanSerde: _only(bool),
+    BytesSerde: _only(bytes),
     StringSerde: _string,
     JsonSerde: _json,
     TaggedSerde: _tagged,

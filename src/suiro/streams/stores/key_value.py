@@ -2,26 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import Any
 
-from suiro.streams.serdes.block_forms import Failed, encode_rows
 from suiro.streams.stores.decoded import Cells, Snapshot
+from suiro.streams.stores.keyed import KeyedStore
 from suiro.streams.stores.ordered import OrderedMap
 from suiro.streams.topology.nodes import StoreSpec
 
 UNKNOWN_TIMESTAMP = -1
 
 
-class KeyValueStore:
-    def __init__(
-        self, spec: StoreSpec, rows: OrderedMap, *, keeps: bool = False, cells: Cells | None = None
-    ) -> None:
+class KeyValueStore(KeyedStore):
+    def __init__(self, spec: StoreSpec, rows: OrderedMap, *, keeps: bool = False) -> None:
         """`keeps`: see `decoded.Cells`."""
-        self.spec = spec
-        self._rows = rows
-        self._cells = cells or Cells(spec, rows, stamped=True, keeps=keeps)
-        self._topic = f"{spec.name}-changelog"
+        super().__init__(spec, rows)
+        self._cells = Cells(spec, rows, stamped=True, keeps=keeps)
         self.replaced: list[tuple[bytes, Snapshot]] | None = None
         """If it is a list: for each put its key and the row before it, in the order of the puts. Who reads the list
         empties it."""
@@ -37,10 +33,6 @@ class KeyValueStore:
     def put(self, key: Any, value: Any, timestamp: int = UNKNOWN_TIMESTAMP) -> None:
         """A value of None deletes the row."""
         self.put_at(self.spec.key.serialize(self._topic, key), value, timestamp)
-
-    def keys_of(self, keys: Sequence[Any]) -> tuple[list[bytes | None], Failed]:
-        """The bytes of keys, for `row_at` and `put_at`."""
-        return encode_rows(self.spec.key, keys, self._topic)
 
     def row_at(self, raw: bytes) -> tuple[Any, int] | None:
         return self._cells.get(raw)
@@ -74,9 +66,9 @@ class KeyValueStore:
         self, first: Any = None, last: Any = None, *, reverse: bool = False
     ) -> Iterator[tuple[Any, Any]]:
         """Rows with first <= key <= last in the order of the keys' bytes; None is unbounded."""
-        low = None if first is None else self.spec.key.serialize(self._topic, first)
+        low = None if first is None else self.key_of(first)
         # Behind a key of bytes comes first that key with a zero byte added.
-        high = None if last is None else self.spec.key.serialize(self._topic, last) + b"\x00"
+        high = None if last is None else self.key_of(last) + b"\x00"
         return self._decoded(self._rows.range(low, high, reverse=reverse))
 
     def all(self) -> Iterator[tuple[Any, Any]]:

@@ -1,42 +1,34 @@
 """The session store: a row for each key and session, `key ‖ int64 end ‖ int64 start`, as in Kafka Streams' changelog.
 
-A row is the serialised value; its timestamp is the session's end. Which rows end when is an index in memory, built
-from the rows when the store is opened, so that old sessions are found without a look at the others.
+A row is the serialised value; its timestamp is the session's end.
 """
 
 from __future__ import annotations
 
 import struct
 from bisect import bisect_left, insort
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import Any
 
-from sortedcontainers import SortedDict
-
 from suiro.streams.records import Windowed
-from suiro.streams.serdes.block_forms import Failed, encode_rows
 from suiro.streams.stores.decoded import Cells
+from suiro.streams.stores.keyed import KeyedStore
 from suiro.streams.stores.ordered import OrderedMap
+from suiro.streams.stores.time_index import TimeIndex
 from suiro.streams.topology.nodes import StoreSpec
 
 _SESSION = struct.Struct(">qq")  # end, start
 _LATEST = (1 << 63) - 1
 
 
-class SessionStore:
+class SessionStore(KeyedStore):
     def __init__(self, spec: StoreSpec, rows: OrderedMap, *, keeps: bool = False) -> None:
         """`keeps`: see `decoded.Cells`."""
-        self.spec = spec
-        self._rows = rows
+        super().__init__(spec, rows)
         self._cells = Cells(spec, rows, stamped=False, keeps=keeps)
         self.expires_before = 0
         """The end before which its operator needs no rows any more; others may, see `operators.row_expiry`."""
-        self._topic = f"{spec.name}-changelog"
-        # The dict is a set that keeps its order: two runs of the same records do the same.
-        self._by_end: SortedDict[int, dict[bytes, None]] = SortedDict()
-        for row, _ in rows.range():
-            self._by_end.setdefault(_bounds(row)[0], {})[row] = None
-        self._oldest: int = self._by_end.peekitem(0)[0] if self._by_end else _LATEST
+        self._by_end = TimeIndex(rows.keys(), lambda row: _bounds(row)[0])
         # Ends and starts of each key, in order. Only operators need it, so it is made when they first do.
         self._of_key: dict[bytes, list[tuple[int, int]]] | None = None
 
@@ -48,7 +40,7 @@ class SessionStore:
 
     def find_sessions(self, key: Any, earliest_end: int, latest_start: int) -> Iterator[tuple[Windowed, Any]]:
         """The key's sessions with end >= earliest_end and start <= latest_start, by end and then by start."""
-        raw = self.spec.key.serialize(self._topic, key)
+        raw = self.key_of(key)
         length = len(raw) + _SESSION.size
         low = raw + _SESSION.pack(max(earliest_end, 0), 0)
         high = raw + _SESSION.pack(_LATEST, _LATEST) + b"\x00"
@@ -83,13 +75,6 @@ class SessionStore:
     def remove(self, key: Any, start: int, end: int) -> None:
         self.put_at(self.key_of(key), None, start, end)
 
-    def key_of(self, key: Any) -> bytes:
-        """The bytes of a key, for what ends in `_at`."""
-        return self.spec.key.serialize(self._topic, key)
-
-    def keys_of(self, keys: Sequence[Any]) -> tuple[list[bytes | None], Failed]:
-        return encode_rows(self.spec.key, keys, self._topic)
-
     def sessions_at(self, raw: bytes, earliest_end: int, latest_start: int) -> list[tuple[int, int, Any]]:
         """Start, end and value of the sessions that `find_sessions` gives."""
         places = self._places().get(raw)
@@ -114,49 +99,30 @@ class SessionStore:
         """A value of None removes the session."""
         row = raw + _SESSION.pack(end, start)
         if value is None:
-            self._remove(row, end)
+            if row in self._rows:
+                self._by_end.remove(end, row)
+                self._remove(row)
             return
         is_new = self._of_key is not None and row not in self._rows
         self._cells.put(row, value)
-        peers = self._by_end.get(end)
-        if peers is None:
-            peers = self._by_end[end] = {}
-            self._oldest = min(self._oldest, end)
-        peers[row] = None
+        self._by_end.add(end, row)
         if is_new and self._of_key is not None:
             insort(self._of_key.setdefault(raw, []), (end, start))
 
     def ending_between(self, first: int, last: int) -> Iterator[tuple[Windowed, Any]]:
         """All keys' sessions with first <= end <= last, by end, then start, then key bytes."""
-        for end in list(self._by_end.irange(first, last)):
-            for row in sorted(self._by_end.get(end, ()), key=lambda row: (_bounds(row)[1], row)):
+        for rows in self._by_end.between(first, last):
+            for row in sorted(rows, key=lambda row: (_bounds(row)[1], row)):
                 found = self._cells.get(row)
                 if found is not None:
                     yield self._windowed(row), found[0]
 
     def remove_before(self, end: int) -> None:
         """Removes every session that ends earlier than this."""
-        if end <= self._oldest:
-            return
-        by_end = self._by_end
-        while by_end and (oldest := by_end.peekitem(0)[0]) < end:
-            for row in by_end.pop(oldest):
-                self._rows.put(row, None)
-                self._forget(row)
-        self._oldest = by_end.peekitem(0)[0] if by_end else _LATEST
+        for row in self._by_end.take_before(end):
+            self._remove(row)
 
     # -- rows --------------------------------------------------------------------------------------------
-
-    def _remove(self, row: bytes, end: int) -> None:
-        if row not in self._rows:
-            return
-        self._rows.put(row, None)
-        self._forget(row)
-        peers = self._by_end[end]
-        del peers[row]
-        if not peers:
-            del self._by_end[end]
-            self._oldest = self._by_end.peekitem(0)[0] if self._by_end else _LATEST
 
     def _places(self) -> dict[bytes, list[tuple[int, int]]]:
         if self._of_key is None:
@@ -165,7 +131,9 @@ class SessionStore:
                 self._of_key.setdefault(row[: -_SESSION.size], []).append(_bounds(row))
         return self._of_key
 
-    def _forget(self, row: bytes) -> None:
+    def _remove(self, row: bytes) -> None:
+        """Removes a row that the time index no longer has."""
+        self._rows.put(row, None)
         if self._of_key is None:
             return
         raw = row[: -_SESSION.size]

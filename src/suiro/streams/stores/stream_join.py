@@ -13,6 +13,7 @@ from heapq import heapify, heappop, heappush
 from typing import Any
 
 from suiro.streams.serdes.block_forms import Failed, encode_rows
+from suiro.streams.stores.keyed import KeyedStore
 from suiro.streams.stores.ordered import OrderedMap
 from suiro.streams.topology.nodes import StoreSpec
 
@@ -20,11 +21,9 @@ _PLACE = struct.Struct(">qi")
 _NO_TIME = -1
 
 
-class StreamJoinStore:
+class StreamJoinStore(KeyedStore):
     def __init__(self, spec: StoreSpec, rows: OrderedMap) -> None:
-        self.spec = spec
-        self._rows = rows
-        self._topic = f"{spec.name}-changelog"
+        super().__init__(spec, rows)
         # Derived from the rows: the first leaves first; and each key's timestamps and sequences, in order.
         self._by_time: list[tuple[int, bytes]] = []
         self._of_key: dict[bytes, list[tuple[int, int]]] = {}
@@ -42,13 +41,6 @@ class StreamJoinStore:
     def fetch(self, key: Any, first: int, last: int) -> Iterator[tuple[int, Any]]:
         """Timestamps and values of a key with `first <= timestamp <= last`, in the order of time, then of arrival."""
         return iter(self.fetch_at(self.key_of(key), first, last))
-
-    def key_of(self, key: Any) -> bytes:
-        """The bytes of a key, for `put_at` and `fetch_at`."""
-        return self.spec.key.serialize(self._topic, key)
-
-    def keys_of(self, keys: Sequence[Any]) -> tuple[list[bytes | None], Failed]:
-        return encode_rows(self.spec.key, keys, self._topic)
 
     def data_of(self, value: Any) -> bytes:
         """The bytes of a value, for `put_at`."""

@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from heapq import heapify, heappop, heappush
 from typing import Any
 
+from suiro.streams.stores.keyed import KeyedStore
 from suiro.streams.stores.ordered import OrderedMap
 from suiro.streams.topology.nodes import StoreSpec
 
@@ -21,13 +22,11 @@ _VALUE, _TOMBSTONE = b"\x01", b"\x00"
 _NO_TIME = -1
 
 
-class VersionedStore:
+class VersionedStore(KeyedStore):
     def __init__(self, spec: StoreSpec, rows: OrderedMap) -> None:
         assert spec.retention_ms is not None, f"versioned store {spec.name} has no history"
-        self.spec = spec
+        super().__init__(spec, rows)
         self._history_ms = spec.retention_ms
-        self._rows = rows
-        self._topic = f"{spec.name}-changelog"
         self._time = _NO_TIME
         # Derived from the rows: each key's timestamps, ascending; and (when, row): from when on, in store time minus
         # history, a row may be out of sight.
@@ -44,7 +43,7 @@ class VersionedStore:
         """
         if timestamp < self._time - self._history_ms:
             return None
-        raw = self.spec.key.serialize(self._topic, key)
+        raw = self.key_of(key)
         row = raw + _TIMESTAMP.pack(timestamp)
         if value is None:
             self._rows.put(row, _TOMBSTONE)
@@ -77,13 +76,13 @@ class VersionedStore:
         return None if found is None else found[0]
 
     def get_with_timestamp(self, key: Any) -> tuple[Any, int] | None:
-        raw = self.spec.key.serialize(self._topic, key)
+        raw = self.key_of(key)
         versions = self._versions.get(raw)
         return self._version(raw, versions[-1]) if versions else None
 
     def get_as_of(self, key: Any, timestamp: int) -> tuple[Any, int] | None:
         """The value that was valid at the timestamp, and since when. Before the history, only a latest version is."""
-        raw = self.spec.key.serialize(self._topic, key)
+        raw = self.key_of(key)
         versions = self._versions.get(raw)
         if not versions:
             return None

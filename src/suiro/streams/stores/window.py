@@ -1,21 +1,19 @@
 """The window store: a row for each key and window start, `key ‖ int64 start ‖ int32 0`, as in Kafka Streams' changelog.
 
-A row is its timestamp (int64) and the serialised value. Which rows start when is an index in memory, built from the
-rows when the store is opened, so that old rows are found without a look at the others.
+A row is its timestamp (int64) and the serialised value.
 """
 
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import Any, overload
 
-from sortedcontainers import SortedDict
-
 from suiro.streams.records import Windowed
-from suiro.streams.serdes.block_forms import Failed, encode_rows
 from suiro.streams.stores.decoded import Cells
+from suiro.streams.stores.keyed import KeyedStore
 from suiro.streams.stores.ordered import OrderedMap
+from suiro.streams.stores.time_index import TimeIndex
 from suiro.streams.topology.nodes import StoreSpec
 
 _WINDOW = struct.Struct(">qi")  # start, sequence
@@ -23,22 +21,16 @@ _UNKNOWN_TIMESTAMP = -1
 _LATEST = (1 << 63) - 1
 
 
-class WindowStore:
+class WindowStore(KeyedStore):
     """`spec.window_size_ms` gives the windows that `fetch_all` and `all` name their ends. `keeps`: see `decoded`."""
 
     def __init__(self, spec: StoreSpec, rows: OrderedMap, *, keeps: bool = False) -> None:
-        self.spec = spec
-        self._rows = rows
+        super().__init__(spec, rows)
         self._cells = Cells(spec, rows, stamped=True, keeps=keeps)
         self.expires_before = 0
         """The start before which its operator needs no rows any more; others may, see `operators.row_expiry`."""
-        self._topic = f"{spec.name}-changelog"
         self._size = spec.window_size_ms or 0
-        # The dict is a set that keeps its order: two runs of the same records do the same.
-        self._by_start: SortedDict[int, dict[bytes, None]] = SortedDict()
-        for row, _ in rows.range():
-            self._by_start.setdefault(_start(row), {})[row] = None
-        self._oldest: int = self._by_start.peekitem(0)[0] if self._by_start else _LATEST
+        self._by_start = TimeIndex(rows.keys(), _start)
 
     # -- what users call ---------------------------------------------------------------------------------
 
@@ -71,11 +63,7 @@ class WindowStore:
     # -- what operators need besides ---------------------------------------------------------------------
 
     def get_with_timestamp(self, key: Any, start: int) -> tuple[Any, int] | None:
-        return self.row_at(self.spec.key.serialize(self._topic, key), start)
-
-    def keys_of(self, keys: Sequence[Any]) -> tuple[list[bytes | None], Failed]:
-        """The bytes of keys, for `row_at` and `put_at`."""
-        return encode_rows(self.spec.key, keys, self._topic)
+        return self.row_at(self.key_of(key), start)
 
     def row_at(self, raw: bytes, start: int) -> tuple[Any, int] | None:
         return self._cells.get(raw + _WINDOW.pack(start, 0))
@@ -88,7 +76,7 @@ class WindowStore:
         # The bytes of a negative time come behind all others.
         if last < first:
             return
-        raw = self.spec.key.serialize(self._topic, key)
+        raw = self.key_of(key)
         length = len(raw) + _WINDOW.size
         low = raw + _WINDOW.pack(first, 0)
         high = raw + _WINDOW.pack(last, 1)
@@ -99,50 +87,31 @@ class WindowStore:
 
     def put(self, key: Any, value: Any, start: int, timestamp: int = _UNKNOWN_TIMESTAMP) -> None:
         """A value of None deletes the row."""
-        self.put_at(self.spec.key.serialize(self._topic, key), value, start, timestamp)
+        self.put_at(self.key_of(key), value, start, timestamp)
 
     def put_at(self, raw: bytes, value: Any, start: int, timestamp: int) -> None:
         row = raw + _WINDOW.pack(start, 0)
-        if value is None:
-            self._delete(row, start)
-            return
-        self._cells.put(row, value, timestamp)
-        peers = self._by_start.get(start)
-        if peers is None:
-            peers = self._by_start[start] = {}
-            if start < self._oldest:
-                self._oldest = start
-        peers[row] = None
+        if value is not None:
+            self._cells.put(row, value, timestamp)
+            self._by_start.add(start, row)
+        elif row in self._rows:
+            self._rows.put(row, None)
+            self._by_start.remove(start, row)
 
     def rows_between(self, first: int, last: int) -> Iterator[tuple[Any, int, Any, int]]:
         """(key, start, value, timestamp) of all windows with first <= start <= last, by start, then by key bytes."""
-        for start in list(self._by_start.irange(first, last)):
-            for row in sorted(self._by_start.get(start, ())):
+        for rows in self._by_start.between(first, last):
+            for row in sorted(rows):
                 found = self._cells.get(row)
                 if found is not None:
-                    yield self._key(row), start, *found
+                    yield self._key(row), _start(row), *found
 
     def remove_before(self, start: int) -> None:
         """Removes every window that starts earlier than this."""
-        if start <= self._oldest:
-            return
-        by_start = self._by_start
-        while by_start and (oldest := by_start.peekitem(0)[0]) < start:
-            for row in by_start.pop(oldest):
-                self._rows.put(row, None)
-        self._oldest = by_start.peekitem(0)[0] if by_start else _LATEST
+        for row in self._by_start.take_before(start):
+            self._rows.put(row, None)
 
     # -- rows --------------------------------------------------------------------------------------------
-
-    def _delete(self, row: bytes, start: int) -> None:
-        if row not in self._rows:
-            return
-        self._rows.put(row, None)
-        peers = self._by_start[start]
-        del peers[row]
-        if not peers:
-            del self._by_start[start]
-            self._oldest = self._by_start.peekitem(0)[0] if self._by_start else _LATEST
 
     def _key(self, row: bytes) -> Any:
         return self.spec.key.deserialize(self._topic, row[: -_WINDOW.size])
