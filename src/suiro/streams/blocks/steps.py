@@ -5,14 +5,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Protocol
 
 from suiro.streams.blocks import stateless, table
-from suiro.streams.blocks.aggregate import StreamAggregateStep, TimeWindowAggregateStep
+from suiro.streams.blocks.aggregate import StreamAggregateStep
 from suiro.streams.blocks.async_call import AsyncCallStep
 from suiro.streams.blocks.global_table_join import StreamGlobalTableJoinStep
 from suiro.streams.blocks.map_batches import MapBatchesStep
-from suiro.streams.blocks.session_aggregate import SessionAggregateStep
 from suiro.streams.blocks.stream_stream_join import StreamStreamJoinStep
 from suiro.streams.blocks.stream_table_join import StreamTableJoinStep
 from suiro.streams.blocks.table_aggregate import TableAggregateStep, TableGroupByStep
+from suiro.streams.blocks.windowed_aggregate import WindowedAggregateStep
 from suiro.streams.topology.nodes import (
     AsyncCall,
     Branch,
@@ -76,8 +76,8 @@ _ONE_PORT: dict[type, Any] = {
     AsyncCall: AsyncCallStep,
     MapBatches: MapBatchesStep,
     StreamAggregate: StreamAggregateStep,
-    TimeWindowAggregate: TimeWindowAggregateStep,
-    SessionAggregate: SessionAggregateStep,
+    TimeWindowAggregate: WindowedAggregateStep,
+    SessionAggregate: WindowedAggregateStep,
     StreamGlobalTableJoin: StreamGlobalTableJoinStep,
     TableSource: table.TableSourceStep,
     TableFilter: table.TableFilterStep,

@@ -6,21 +6,24 @@ row's. An aggregator that gives None deletes the row.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Sequence
+from typing import Any
 
+from suiro.streams.errors import TopologyError
+from suiro.streams.operators.context import Context
 from suiro.streams.operators.functions import callable_of
 from suiro.streams.records import Change, Record
 from suiro.streams.topology.nodes import Aggregation, StreamAggregate
 
-if TYPE_CHECKING:
-    from suiro.streams.operators.context import Context
-
 Update = Callable[[Any, Any, Any], Any]
 
 
-def update_of(aggregation: Aggregation, port: int) -> Update:
-    """(key, value, aggregate or None) -> the next aggregate, with what an initializer would have given for None."""
+def updates_of(aggregation: Aggregation) -> list[Update]:
+    """By port: (key, value, aggregate) -> the next aggregate. An aggregate of None stands for the initial one."""
+    return [_update_of(aggregation, port) for port in range(max(1, len(aggregation.aggregators)))]
+
+
+def _update_of(aggregation: Aggregation, port: int) -> Update:
     match aggregation.kind:
         case "count":
             return lambda key, value, aggregate: (aggregate or 0) + 1
@@ -36,16 +39,22 @@ def update_of(aggregation: Aggregation, port: int) -> Update:
             )
 
 
-class StreamAggregateRule:
-    def __init__(self, operator: StreamAggregate, context: Context) -> None:
-        ports = max(1, len(operator.aggregation.aggregators))
-        self._updates = [update_of(operator.aggregation, port) for port in range(ports)]
-        self._store = context.store(operator.store)
+class RowAggregateRule:
+    """One row for each key. `no_key`: why a record without a key fails; None: it is dropped."""
+
+    def __init__(
+        self, store: str, updates: Sequence[Update], context: Context, *, no_key: str | None = None
+    ) -> None:
+        self._updates = updates
+        self._store = context.store(store)
+        self._no_key = no_key
         self._context = context
         self._forward = context.forward
 
     def process(self, record: Record, port: int) -> None:
         key, value = record.key, record.value
+        if key is None and self._no_key is not None:
+            raise TopologyError(self._no_key)
         if key is None or value is None:
             self._context.drop("null key" if key is None else "null value")
             return
@@ -58,3 +67,8 @@ class StreamAggregateRule:
             old = self._store.get(key)  # the aggregator may have changed it in place
         self._store.put(key, new, timestamp)
         self._forward(Record(key, Change(new, old), timestamp, record.headers))
+
+
+class StreamAggregateRule(RowAggregateRule):
+    def __init__(self, operator: StreamAggregate, context: Context) -> None:
+        super().__init__(operator.store, updates_of(operator.aggregation), context)

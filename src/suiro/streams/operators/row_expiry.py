@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 _DAY_MS = 86_400_000
 
 
-class Around(Protocol):
-    """What is asked of an operator's context."""
+class OperatorContext(Protocol):
+    """The members of `Context` and of `BlockContext` that the common parts of operators use."""
 
     time: OperatorTime
 
@@ -36,7 +36,7 @@ class Around(Protocol):
 class RowExpiry:
     """`delay_ms`: a row goes when time is later than its start (of a session: its end) by more than this."""
 
-    def __init__(self, context: Around, store: WindowStore | SessionStore, delay_ms: int) -> None:
+    def __init__(self, context: OperatorContext, store: WindowStore | SessionStore, delay_ms: int) -> None:
         self._store = store
         self._delay = delay_ms
         store.expires_before = context.time.closed - delay_ms
@@ -53,7 +53,7 @@ class RowExpiry:
             store.remove_before(max(slowest, store.expires_before - _DAY_MS))
 
 
-def _joined_with(context: Around, name: str) -> list[str]:
+def _joined_with(context: OperatorContext, name: str) -> list[str]:
     """The other windowed stores that this one is joined with, also through others."""
     kinds = {spec.name: spec.kind for spec in context.sub_topology.stores}
     pairs = [

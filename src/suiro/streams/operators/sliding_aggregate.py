@@ -5,7 +5,7 @@ in it; both ends are inclusive. Windows never start before 0: records at t < dif
 there. A row's timestamp is that of the latest record in it, which is how the record before another one is found.
 
 A record goes into each of its windows that is not closed. One that is too late for all is dropped; each window that
-it is too late for is counted. Records with a null key or value are dropped, and time does not hear of them.
+it is too late for is counted.
 
 Rows stay while a record may still come whose windows they tell of: twice the difference and the grace after their
 start, and a little, which is longer than in Kafka Streams, where such windows can be missing.
@@ -13,57 +13,56 @@ start, and a little, which is longer than in Kafka Streams, where such windows c
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass
+from typing import Any
 
-from suiro.streams.operators.aggregate import update_of
-from suiro.streams.operators.row_expiry import RowExpiry
-from suiro.streams.records import Change, Headers, Record, Windowed
+from suiro.streams.operators.aggregate import Update
+from suiro.streams.operators.row_expiry import OperatorContext
+from suiro.streams.operators.windowing import Give, Windowing
+from suiro.streams.records import Change, Windowed
 from suiro.streams.topology.nodes import SlidingAggregate
-from suiro.streams.windows import EmitStrategy
-
-if TYPE_CHECKING:
-    from suiro.streams.operators.context import Context
 
 _Row = tuple[Any, int]
 """An aggregate, and the timestamp of its latest record."""
 
 
-class SlidingAggregateRule:
-    def __init__(self, operator: SlidingAggregate, context: Context) -> None:
-        ports = max(1, len(operator.aggregation.aggregators))
-        self._updates = [update_of(operator.aggregation, port) for port in range(ports)]
+@dataclass(frozen=True, slots=True)
+class _InHand:
+    """The record in hand. `time`: the time it is judged by."""
+
+    key: Any
+    value: Any
+    timestamp: int
+    update: Update
+    time: int
+    give: Give
+
+
+class SlidingWindowing(Windowing):
+    drops_null_values = True
+
+    def __init__(self, operator: SlidingAggregate, context: OperatorContext, *, reads_old: bool) -> None:
         self._windows = operator.windows
-        self._difference = operator.windows.difference_ms
-        self._emits_final = operator.emit is EmitStrategy.ON_WINDOW_CLOSE
-        self._store = context.store(operator.store)
-        context.time.closes_after(operator.windows.difference_ms + operator.windows.grace_ms)
+        self._difference = self._windows.difference_ms
+        self._length = self._difference + self._windows.grace_ms
         # The window that starts behind a record is open until difference + grace + 1 after it, and the record is told
         # by the window that ends at it, which starts one difference earlier.
-        retention = max(self._store.spec.retention_ms or 0, operator.windows.retention_ms)
-        self._expiry = RowExpiry(context, self._store, retention + 1)
-        self._time = context.time
-        self._context = context
-        self._forward = context.forward
+        super().__init__(operator, context, delay_ms=self._length, kept_longer_ms=1, reads_old=reads_old)
 
-    def process(self, record: Record, port: int) -> None:
-        if record.key is None or record.value is None:
-            self._context.drop("null key" if record.key is None else "null value")
+    def take(self, key: Any, raw: bytes | None, value: Any, timestamp: int, port: int, give: Give) -> None:
+        time = max(self._time.observe(timestamp), self._time.closed)
+        if self._windows.is_closed(timestamp + self._difference, time):
+            self._drop("late")
             return
-        time = max(self._time.observe(record.timestamp), self._time.closed)
-        if self._windows.is_closed(record.timestamp + self._difference, time):
-            self._context.drop("late")
-        elif record.timestamp < self._difference:
-            self._process_early(record, port, time)
+        record = _InHand(key, value, timestamp, self._updates[port], time, give)
+        if timestamp < self._difference:
+            self._take_early(record)
         else:
-            self._process(record, port, time)
-        self._close(record.headers)
-
-    def end_of_batch(self) -> None:
-        self._close(())
+            self._take(record)
 
     # -- one record --------------------------------------------------------------------------------------
 
-    def _process(self, record: Record, port: int, time: int) -> None:
+    def _take(self, record: _InHand) -> None:
         key, t, difference = record.key, record.timestamp, self._difference
         before: int | None = None  # the latest record's timestamp before t
         left: Any = None  # the aggregate of what is before t in the window that ends at t
@@ -80,10 +79,10 @@ class SlidingAggregateRule:
                     right = self._store.get_with_timestamp(key, start) if latest > t else None
                     seen.add(t + 1)
                 seen.add(start)
-                self._update(record, port, time, start, (value, latest), is_new=False)
+                self._update(record, start, (value, latest), is_new=False)
             elif end == t:
                 has_left = True
-                self._update(record, port, time, start, (value, latest), is_new=False)
+                self._update(record, start, (value, latest), is_new=False)
                 if latest == t:  # nothing is new for the windows of this time
                     return
                 before = latest
@@ -93,14 +92,14 @@ class SlidingAggregateRule:
                 seen.add(start)
                 break
         if before is not None and before + 1 not in seen and before + 1 + difference >= t:
-            self._update(record, port, time, before + 1, None, is_new=True)
+            self._update(record, before + 1, None, is_new=True)
         if not has_left:
             base = (left, t) if before is not None and before >= t - difference else None
-            self._update(record, port, time, t - difference, base, is_new=True)
+            self._update(record, t - difference, base, is_new=True)
         if right is not None:
             self._make(record, t + 1, right)
 
-    def _process_early(self, record: Record, port: int, time: int) -> None:
+    def _take_early(self, record: _InHand) -> None:
         """The window that ends at the record would start before 0; the one that starts at 0 stands for it."""
         key, t = record.key, record.timestamp
         first: _Row | None = None
@@ -112,28 +111,26 @@ class SlidingAggregateRule:
                 first = (value, latest)
             elif start <= t:
                 right = self._store.get_with_timestamp(key, start)
-                self._update(record, port, time, start, (value, latest), is_new=False)
+                self._update(record, start, (value, latest), is_new=False)
         if right is None and first is not None:
             # No window starts between 0 and t, so there is no record before t if there is one behind it.
             right = self._store.get_with_timestamp(key, 0)
         if t + 1 not in seen and right is not None and right[1] > t:
             self._make(record, t + 1, right)
         if first is not None and first[1] < t and first[1] + 1 not in seen:
-            self._update(record, port, time, first[1] + 1, None, is_new=True)
-        self._update(record, port, time, 0, first, is_new=first is None)
+            self._update(record, first[1] + 1, None, is_new=True)
+        self._update(record, 0, first, is_new=first is None)
 
-    def _update(
-        self, record: Record, port: int, time: int, start: int, base: _Row | None, *, is_new: bool
-    ) -> None:
+    def _update(self, record: _InHand, start: int, base: _Row | None, *, is_new: bool) -> None:
         """Puts the record into a window; `base` is the row before, or what a new one starts from."""
         key, end = record.key, start + self._difference
-        if self._windows.is_closed(end, time):
-            self._context.drop("late")
+        if self._windows.is_closed(end, record.time):
+            self._drop("late")
             return
         old, timestamp = (
             (None, record.timestamp) if base is None else (base[0], max(base[1], record.timestamp))
         )
-        new = self._updates[port](key, record.value, old)
+        new = record.update(key, record.value, old)
         if is_new or new is old:
             # The aggregator may have changed the old row in place. Where the window that begins behind the record
             # before is the one that ends at this record, it is made twice: the second time there is a row.
@@ -141,27 +138,19 @@ class SlidingAggregateRule:
             old = None if there is None else there[0]
         self._store.put(key, new, start, timestamp)
         if not self._emits_final:
-            self._forward(Record(Windowed(key, start, end), Change(new, old), timestamp, record.headers))
+            record.give(Windowed(key, start, end), Change(new, old), timestamp)
 
-    def _make(self, record: Record, start: int, row: _Row) -> None:
+    def _make(self, record: _InHand, start: int, row: _Row) -> None:
         """Makes a window that the record is not in."""
         self._store.put(record.key, row[0], start, row[1])
         if not self._emits_final:
             window = Windowed(record.key, start, start + self._difference)
-            self._forward(Record(window, Change(row[0]), row[1], record.headers))
+            record.give(window, Change(row[0]), row[1])
 
     # -- closing -----------------------------------------------------------------------------------------
 
-    def _close(self, headers: Headers) -> None:
-        """Gives the results of the windows that closed since the last time, and lets go of old rows."""
-        before, now = self._time.closed, self._time.current
-        if now <= before:
-            return
-        self._time.closed = now
-        if self._emits_final:
-            # Closed are the windows that start before this; see `SlidingWindows.is_closed`.
-            length = self._difference + self._windows.grace_ms
-            for key, start, value, timestamp in self._store.rows_between(before - length, now - length - 1):
-                window = Windowed(key, start, start + self._difference)
-                self._forward(Record(window, Change(value), timestamp, headers))
-        self._expiry.time_is(now)
+    def _give_closed(self, before: int, now: int, give: Give) -> None:
+        # Closed are the windows that start before this; see `SlidingWindows.is_closed`.
+        first, last = before - self._length, now - self._length - 1
+        for key, start, value, timestamp in self._store.rows_between(first, last):
+            give(Windowed(key, start, start + self._difference), Change(value), timestamp)

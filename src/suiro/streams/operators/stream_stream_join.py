@@ -22,7 +22,7 @@ from suiro.streams.topology.nodes import StreamStreamJoin
 
 if TYPE_CHECKING:
     from suiro.streams.operators.context import Context
-    from suiro.streams.operators.row_expiry import Around
+    from suiro.streams.operators.row_expiry import OperatorContext
 
 Attempt = Callable[[Record, Callable[[Record], None]], None]
 
@@ -60,7 +60,7 @@ NOT_WRITTEN: Written = (None, None, None)
 class StreamJoin:
     """What a record does in the join; for `StreamStreamJoinRule`, and for blocks."""
 
-    def __init__(self, operator: StreamStreamJoin, context: Around) -> None:
+    def __init__(self, operator: StreamStreamJoin, context: OperatorContext) -> None:
         windows = operator.windows
         joiner = callable_of(operator.joiner, "left_right")
         left = _Side(

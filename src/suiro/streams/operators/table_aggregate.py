@@ -7,15 +7,14 @@ have the same new key, else two, the old one first. Results are stamped with the
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from suiro.streams.errors import TopologyError
+from suiro.streams.operators.aggregate import RowAggregateRule
+from suiro.streams.operators.context import Context
 from suiro.streams.operators.functions import callable_of
 from suiro.streams.records import Change, Record
 from suiro.streams.topology.nodes import TableAggregate, TableGroupBy
-
-if TYPE_CHECKING:
-    from suiro.streams.operators.context import Context
 
 NO_KEY_TO_GROUP = "a table's row without a key cannot be grouped"
 NO_KEY_TO_AGGREGATE = "a table's row without a key cannot be aggregated"
@@ -60,25 +59,9 @@ def side_of(mapper: Callable[[Any, Any], Any], key: Any, value: Any) -> tuple[An
     return pair[0], pair[1]
 
 
-class TableAggregateRule:
+class TableAggregateRule(RowAggregateRule):
     def __init__(self, operator: TableAggregate, context: Context) -> None:
-        self._update = update_of(operator)
-        self._store = context.store(operator.store)
-        self._forward = context.forward
-
-    def process(self, record: Record, port: int) -> None:
-        key, change = record.key, record.value
-        if key is None:
-            raise TopologyError(NO_KEY_TO_AGGREGATE)
-        found = self._store.get_with_timestamp(key)
-        old, timestamp = (
-            (None, record.timestamp) if found is None else (found[0], max(found[1], record.timestamp))
-        )
-        aggregate = self._update(key, change, old)
-        if aggregate is old and old is not None:
-            old = self._store.get(key)  # adder or subtractor may have changed it in place
-        self._store.put(key, aggregate, timestamp)
-        self._forward(Record(key, Change(aggregate, old), timestamp, record.headers))
+        super().__init__(operator.store, [update_of(operator)], context, no_key=NO_KEY_TO_AGGREGATE)
 
 
 def update_of(operator: TableAggregate) -> Callable[[Any, Change, Any], Any]:
