@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from suiro.streams.blocks.block import Block
+from suiro.streams.blocks.context import BlockContext
 from suiro.streams.calls import Failed
 from suiro.streams.topology.nodes import AsyncCall
-
-if TYPE_CHECKING:
-    from suiro.streams.blocks.block import Block
-    from suiro.streams.blocks.context import BlockContext
 
 
 class AsyncCallStep:
@@ -19,12 +17,12 @@ class AsyncCallStep:
 
     def process(self, block: Block, port: int) -> None:
         context = self._context
-        results = context.caller.results(
+        results = context.task.caller.results(
             context.node.name,
             self._operator,
             block.keys,
             block.values,
-            ends_at_failure=context.settings.on_processing_error == "fail",
+            ends_at_failure=context.task.settings.on_processing_error == "fail",
         )
         rows: list[int] = []
         found: list[Any] = []

@@ -3,20 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
+from suiro.streams.blocks.block import Block
 from suiro.streams.blocks.old_values import needs_old
+from suiro.streams.blocks.plan import Edge
 from suiro.streams.blocks.table_rows import TableRows
+from suiro.streams.calls import Caller
+from suiro.streams.operators.context import TaskSettings
+from suiro.streams.records import Record
+from suiro.streams.times import OperatorTime
+from suiro.streams.topology.nodes import Node
 from suiro.streams.topology.topology import SubTopology, Topology
-
-if TYPE_CHECKING:
-    from suiro.streams.blocks.block import Block
-    from suiro.streams.blocks.plan import Edge
-    from suiro.streams.calls import Caller
-    from suiro.streams.operators.context import TaskSettings
-    from suiro.streams.records import Record
-    from suiro.streams.times import OperatorTime
-    from suiro.streams.topology.nodes import Node
 
 
 class _Task(Protocol):
@@ -48,55 +46,43 @@ class BlockContext:
         self.node = node
         self.time: OperatorTime = task.times[node.name]
         self.needs_old = needs_old(topology, node)
-        self._task = task
+        self.task = task
         self._edges = edges
 
     def forward(self, block: Block) -> None:
         """To every child. Rows of one record must not come in two blocks that are given one after the other, unless
         each has them several times (`Block.made`)."""
         for edge in self._edges:
-            self._task.deliver(edge, block)
+            self.task.deliver(edge, block)
 
     def forward_to(self, child: str, block: Block) -> None:
         for edge in self._edges:
             if edge.child == child:
-                self._task.deliver(edge, block)
+                self.task.deliver(edge, block)
 
     def store(self, name: str) -> Any:
-        return self._task.stores[name]
+        return self.task.stores[name]
 
     def table(self, name: str) -> TableRows:
         """The store of a table that this operator joins, see `table_rows`."""
-        store = self._task.stores[name]
-        self._task.watch(store)
+        store = self.task.stores[name]
+        self.task.watch(store)
         return TableRows(store)
 
     def drop(self, reason: str, count: int = 1) -> None:
         """Counts records that are left out."""
         if count:
-            self._task.drop(reason, count)
+            self.task.drop(reason, count)
 
     def failed(self, block: Block, row: int, error: Exception) -> None:
         """This row's function raised. Raises where the policy is to fail; else the row is left out."""
-        self._task.failed_row(self.node, block, row, error)
+        self.task.failed_row(self.node, block, row, error)
 
     def attempt(self, block: Block, row: int, record: Record, step: Callable[[Record], None]) -> None:
         """For a record that waited, which this row lets go: if the step fails, the waiting record alone is left
         out."""
-        self._task.attempt_row(self.node, block, row, record, step)
+        self.task.attempt_row(self.node, block, row, record, step)
 
     def attempt_at_the_end(self, record: Record, step: Callable[[Record], None]) -> None:
         """The same at the end of the micro-batch."""
-        self._task.attempt(self.node, record, step)
-
-    @property
-    def caller(self) -> Caller:
-        return self._task.caller
-
-    @property
-    def settings(self) -> TaskSettings:
-        return self._task.settings
-
-    @property
-    def sub_topology(self) -> SubTopology:
-        return self._task.sub_topology
+        self.task.attempt(self.node, record, step)

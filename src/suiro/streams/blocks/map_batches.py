@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from suiro.streams.batches import BatchFunction
+from suiro.streams.blocks.block import Block
+from suiro.streams.blocks.context import BlockContext
 from suiro.streams.calls import Failed
 from suiro.streams.topology.nodes import MapBatches
-
-if TYPE_CHECKING:
-    from suiro.streams.blocks.block import Block
-    from suiro.streams.blocks.context import BlockContext
 
 
 class MapBatchesStep:
@@ -24,7 +22,7 @@ class MapBatchesStep:
             block.keys,
             block.values,
             block.timestamps,
-            ends_at_failure=context.settings.on_processing_error == "fail",
+            ends_at_failure=context.task.settings.on_processing_error == "fail",
         )
         rows: list[int] = []
         values: list[Any] = []

@@ -6,8 +6,10 @@ A function is called once for a row. One that fails is told (`Context.failed`), 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from suiro.streams.blocks.block import Block
+from suiro.streams.blocks.context import BlockContext
 from suiro.streams.operators.functions import callable_of
 from suiro.streams.topology.nodes import (
     Branch,
@@ -19,10 +21,6 @@ from suiro.streams.topology.nodes import (
     Peek,
     SelectKey,
 )
-
-if TYPE_CHECKING:
-    from suiro.streams.blocks.block import Block
-    from suiro.streams.blocks.context import BlockContext
 
 
 class PassOn:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
 from suiro.streams.blocks import stateless, table
 from suiro.streams.blocks.aggregate import StreamAggregateStep
 from suiro.streams.blocks.async_call import AsyncCallStep
+from suiro.streams.blocks.block import Block
+from suiro.streams.blocks.context import BlockContext
 from suiro.streams.blocks.global_table_join import StreamGlobalTableJoinStep
 from suiro.streams.blocks.map_batches import MapBatchesStep
 from suiro.streams.blocks.stream_stream_join import StreamStreamJoinStep
@@ -43,10 +45,6 @@ from suiro.streams.topology.nodes import (
     ToStream,
 )
 from suiro.streams.topology.topology import Topology
-
-if TYPE_CHECKING:
-    from suiro.streams.blocks.block import Block
-    from suiro.streams.blocks.context import BlockContext
 
 
 class Step(Protocol):

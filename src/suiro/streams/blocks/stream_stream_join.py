@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from suiro.streams.blocks.block import merged
+from suiro.streams.blocks.block import Block, merged
+from suiro.streams.blocks.context import BlockContext
 from suiro.streams.blocks.results import Results
 from suiro.streams.operators.stream_stream_join import StreamJoin
 from suiro.streams.records import Headers, Record
 from suiro.streams.topology.nodes import StreamStreamJoin
-
-if TYPE_CHECKING:
-    from suiro.streams.blocks.block import Block
-    from suiro.streams.blocks.context import BlockContext
 
 
 class StreamStreamJoinStep:

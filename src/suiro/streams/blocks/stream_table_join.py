@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from suiro.streams.blocks.block import together
+from suiro.streams.blocks.block import Block, together
+from suiro.streams.blocks.context import BlockContext
 from suiro.streams.operators.functions import callable_of
 from suiro.streams.topology.nodes import StreamTableJoin
-
-if TYPE_CHECKING:
-    from suiro.streams.blocks.block import Block
-    from suiro.streams.blocks.context import BlockContext
 
 
 class StreamTableJoinStep:

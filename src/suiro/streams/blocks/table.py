@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from suiro.streams.blocks.block import Block
+from suiro.streams.blocks.context import BlockContext
 from suiro.streams.blocks.stateless import called
 from suiro.streams.operators.functions import callable_of
 from suiro.streams.operators.keys import distinct
 from suiro.streams.records import Change
 from suiro.streams.topology.nodes import TableFilter, TableMapValues, TableSource, ToStream
-
-if TYPE_CHECKING:
-    from suiro.streams.blocks.context import BlockContext
 
 
 class TableSourceStep:
@@ -105,7 +103,7 @@ class TableMapValuesStep(_TableStep):
 class ToStreamStep:
     def __init__(self, operator: ToStream, context: BlockContext) -> None:
         self._mapper = None if operator.mapper is None else callable_of(operator.mapper, "key_value")
-        self._coalesces = context.settings.coalesces
+        self._coalesces = context.task.settings.coalesces
         self._waiting: dict[Hashable, Any] = {}
         self._context = context
 

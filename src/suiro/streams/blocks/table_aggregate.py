@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from suiro.streams.blocks.aggregate import RowAggregateStep
+from suiro.streams.blocks.block import Block
+from suiro.streams.blocks.context import BlockContext
 from suiro.streams.blocks.results import Results
 from suiro.streams.errors import TopologyError
 from suiro.streams.operators.functions import callable_of
 from suiro.streams.operators.table_aggregate import NO_KEY_TO_AGGREGATE, NO_KEY_TO_GROUP, side_of, update_of
 from suiro.streams.records import Change
 from suiro.streams.topology.nodes import TableAggregate, TableGroupBy
-
-if TYPE_CHECKING:
-    from suiro.streams.blocks.block import Block
-    from suiro.streams.blocks.context import BlockContext
 
 
 class TableGroupByStep:

@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from suiro.streams.calls import Failed
+from suiro.streams.operators.context import Context
 from suiro.streams.records import Record
 from suiro.streams.topology.nodes import AsyncCall
-
-if TYPE_CHECKING:
-    from suiro.streams.operators.context import Context
 
 
 class AsyncCallRule:
@@ -20,7 +16,7 @@ class AsyncCallRule:
         self._context = context
 
     def process(self, record: Record, port: int) -> None:
-        (result,) = self._context.caller.results(
+        (result,) = self._context.task.caller.results(
             self._context.node.name, self._operator, [record.key], [record.value], ends_at_failure=True
         )
         if isinstance(result, Failed):

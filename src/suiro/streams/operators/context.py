@@ -1,4 +1,4 @@
-"""A rule's view of its task."""
+"""A rule's view of its operator and its task."""
 
 from __future__ import annotations
 
@@ -25,7 +25,11 @@ class TaskSettings:
 
 
 class _Task(Protocol):
-    """The members of `streams.task.Task` that rules may use."""
+    """The members of `streams.task.Task` that rules may use.
+
+    `is_settled`: at the end of a batch, nothing is on its way to this task from other tasks. `stream_time`: the latest
+    timestamp of all records that the task was fed.
+    """
 
     stores: dict[str, Any]
     settings: TaskSettings
@@ -41,15 +45,20 @@ class _Task(Protocol):
     @property
     def stream_time(self) -> int: ...
     def drop(self, reason: str) -> None: ...
-    def next_number(self, node: str) -> int: ...
+    def next_number(self, node: str) -> int:
+        """Grows with each call for this operator in this task, also over restarts."""
+        ...
+
     def attempt(self, node: Node, record: Record, step: Callable[[Record], None]) -> None: ...
-    def carry(self, carried: int) -> None: ...
+    def carry(self, carried: int) -> None:
+        """For a record that waited for the end of the batch: `time.carried` as it was when the record came."""
+        ...
 
 
 class Context:
-    """What a rule sees of its task; also, through the Processor API, what users see (`processor_api`)."""
+    """An operator in its task. Users see it through the Processor API (`processor_api`)."""
 
-    __slots__ = ("_children", "_task", "forward", "node", "time")
+    __slots__ = ("_children", "drop", "forward", "node", "task", "time")
 
     def __init__(
         self,
@@ -59,11 +68,13 @@ class Context:
         forward: Callable[[Record], None],
         children: Mapping[str, Callable[[Record], None]],
     ) -> None:
+        self.task = task
         self.node = node
         self.time = time
         self.forward = forward
         """To every child, in the order they were built."""
-        self._task = task
+        self.drop = task.drop
+        """Counts a record that is left out."""
         self._children = children
 
     def forward_to(self, child: str, record: Record) -> None:
@@ -74,58 +85,8 @@ class Context:
         return self._children
 
     def store(self, name: str) -> Any:
-        return self._task.stores[name]
-
-    def drop(self, reason: str) -> None:
-        """Counts a record that is left out."""
-        self._task.drop(reason)
-
-    def next_number(self) -> int:
-        """Grows with each call of this operator in this task, also over restarts."""
-        return self._task.next_number(self.node.name)
+        return self.task.stores[name]
 
     def attempt(self, record: Record, step: Callable[[Record], None]) -> None:
         """Does for a record that waited what `process` does for one that comes: if it fails, it alone is left out."""
-        self._task.attempt(self.node, record, step)
-
-    def carry(self, carried: int) -> None:
-        """For a record that waited for the batch's end: what `time.carried` was when it came."""
-        self._task.carry(carried)
-
-    @property
-    def is_settled(self) -> bool:
-        """At the end of a batch: nothing is on its way to this task from other tasks."""
-        return self._task.is_settled
-
-    @property
-    def origin(self) -> Origin | None:
-        return self._task.origin
-
-    @property
-    def partition(self) -> int:
-        return self._task.partition
-
-    @property
-    def caller(self) -> Caller:
-        return self._task.caller
-
-    @property
-    def settings(self) -> TaskSettings:
-        return self._task.settings
-
-    @property
-    def sub_topology(self) -> SubTopology:
-        return self._task.sub_topology
-
-    @property
-    def stream_time(self) -> int:
-        """The task's: the latest timestamp of all records it was fed."""
-        return self._task.stream_time
-
-    @property
-    def wall_clock_time(self) -> int:
-        return self._task.wall_clock_time
-
-    @property
-    def punctuators(self) -> Punctuators:
-        return self._task.punctuators
+        self.task.attempt(self.node, record, step)

@@ -15,8 +15,9 @@ the first repartition keeps null keys. The second one takes `response_partition`
 from __future__ import annotations
 
 import struct
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from suiro.streams.operators.context import Context
 from suiro.streams.operators.foreign_key_messages import (
     Instruction,
     Response,
@@ -27,9 +28,6 @@ from suiro.streams.operators.functions import callable_of
 from suiro.streams.operators.rows import row_of
 from suiro.streams.records import Change, Record
 from suiro.streams.topology.nodes import ForeignKeyResolve, ForeignKeyRespond, ForeignKeySubscribe
-
-if TYPE_CHECKING:
-    from suiro.streams.operators.context import Context
 
 _LENGTH = struct.Struct(">I")
 _NUMBER = struct.Struct(">q")
@@ -60,7 +58,7 @@ class ForeignKeySubscribeRule:
         if not change.is_latest:
             self._context.drop("not the latest version")
             return
-        self._number = self._context.next_number()
+        self._number = self._context.task.next_number(self._context.node.name)
         old = None if change.old is None else self._foreign_key(change.old)
         new = None if change.new is None else self._foreign_key(change.new)
         if self._is_left:
@@ -89,7 +87,7 @@ class ForeignKeySubscribeRule:
         is_over = instruction is Instruction.UNSUBSCRIBE_AND_ANSWER
         new = None if is_over else record.value.new
         left = None if new is None else self._left_value.serialize("", new)
-        subscription = Subscription(record.key, left, self._number, instruction, self._context.partition)
+        subscription = Subscription(record.key, left, self._number, instruction, self._context.task.partition)
         self._forward(Record(foreign_key, subscription, record.timestamp, record.headers))
 
 
@@ -183,7 +181,7 @@ class ForeignKeyResolveRule:
         self._forward(Record(key, Change(new, old), record.timestamp, record.headers))
 
     def end_of_batch(self) -> None:
-        if self._context.is_settled:
+        if self._context.task.is_settled:
             for row, _ in list(self._asked.prefix_scan(_DELETED)):
                 self._asked.put(row, None)
                 self._asked.put(_ROW + row[1:], None)

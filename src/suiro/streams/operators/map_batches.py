@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from suiro.streams.batches import BatchFunction
 from suiro.streams.calls import Failed
+from suiro.streams.operators.context import Context
 from suiro.streams.records import Record
 from suiro.streams.topology.nodes import MapBatches
-
-if TYPE_CHECKING:
-    from suiro.streams.operators.context import Context
 
 
 class MapBatchesRule:

@@ -7,20 +7,18 @@ task by its supplier.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
 from suiro.errors import UsageError
 from suiro.streams.dsl.checks import check_processor
 from suiro.streams.durations import milliseconds
+from suiro.streams.operators.context import Context
 from suiro.streams.punctuation import Cancellable, PunctuationType
 from suiro.streams.records import Origin, Record
 from suiro.streams.serdes.primitives import integer_of
 from suiro.streams.times import LATEST_MS
 from suiro.streams.topology.nodes import Process
 from suiro.streams.windows import Duration
-
-if TYPE_CHECKING:
-    from suiro.streams.operators.context import Context
 
 
 class Processor(Protocol):
@@ -70,8 +68,8 @@ class ProcessorContext:
         interval_ms = milliseconds(interval, what="the interval of schedule")
         if interval_ms <= 0:
             raise UsageError(f"schedule(interval={interval!r}): an interval must be longer than 0 ms")
-        now_ms = self._context.wall_clock_time if type == "wall-clock-time" else None
-        return self._context.punctuators.schedule(
+        now_ms = self._context.task.wall_clock_time if type == "wall-clock-time" else None
+        return self._context.task.punctuators.schedule(
             self._context.node.name, interval_ms, type, self._outside_of_records(callback), now_ms
         )
 
@@ -86,25 +84,25 @@ class ProcessorContext:
     def current_stream_time_ms(self) -> int:
         """The latest timestamp of all records that this task was fed, and of those before them in the partitions that
         they come of; -1 before the first."""
-        return self._context.stream_time
+        return self._context.task.stream_time
 
     def current_system_time_ms(self) -> int:
         """The wall clock of the micro-batch, the same if it runs again. With punctuators that follow the wall clock it
         moves on by their shortest interval."""
-        return self._context.wall_clock_time
+        return self._context.task.wall_clock_time
 
     def record_metadata(self) -> Origin | None:
         """Topic, partition and offset of the record in hand; None in a punctuator."""
-        return self._context.origin
+        return self._context.task.origin
 
     @property
     def application_id(self) -> str:
-        return self._context.settings.application_id
+        return self._context.task.settings.application_id
 
     @property
     def partition(self) -> int:
         """Of the task."""
-        return self._context.partition
+        return self._context.task.partition
 
     def _outside_of_records(self, callback: Callable[[int], None]) -> Callable[[int], None]:
         def punctuate(time_ms: int) -> None:

@@ -7,17 +7,20 @@ partner gets no records stay for ever. (In Kafka Streams the slower table's upda
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Protocol
+from collections.abc import Callable
+from typing import Any, Protocol
 
+from suiro.streams.stores.session import SessionStore
+from suiro.streams.stores.window import WindowStore
+from suiro.streams.times import OperatorTime
 from suiro.streams.topology.nodes import TableTableJoin
-
-if TYPE_CHECKING:
-    from suiro.streams.stores.session import SessionStore
-    from suiro.streams.stores.window import WindowStore
-    from suiro.streams.times import OperatorTime
-    from suiro.streams.topology.topology import SubTopology
+from suiro.streams.topology.topology import SubTopology
 
 _DAY_MS = 86_400_000
+
+
+class _Task(Protocol):
+    sub_topology: SubTopology
 
 
 class OperatorContext(Protocol):
@@ -25,12 +28,11 @@ class OperatorContext(Protocol):
 
     time: OperatorTime
 
-    def store(self, name: str) -> Any: ...
-
-    def drop(self, reason: str) -> None: ...
-
     @property
-    def sub_topology(self) -> SubTopology: ...
+    def task(self) -> _Task: ...
+    @property
+    def drop(self) -> Callable[[str], None]: ...
+    def store(self, name: str) -> Any: ...
 
 
 class RowExpiry:
@@ -55,10 +57,10 @@ class RowExpiry:
 
 def _joined_with(context: OperatorContext, name: str) -> list[str]:
     """The other windowed stores that this one is joined with, also through others."""
-    kinds = {spec.name: spec.kind for spec in context.sub_topology.stores}
+    kinds = {spec.name: spec.kind for spec in context.task.sub_topology.stores}
     pairs = [
         {node.operator.left_store, node.operator.right_store}
-        for node in context.sub_topology.nodes
+        for node in context.task.sub_topology.nodes
         if isinstance(node.operator, TableTableJoin)
     ]
     found = {name}

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
+from suiro.streams.operators.context import Context
 from suiro.streams.operators.functions import callable_of
 from suiro.streams.records import Record
 from suiro.streams.topology.nodes import (
@@ -16,9 +15,6 @@ from suiro.streams.topology.nodes import (
     Peek,
     SelectKey,
 )
-
-if TYPE_CHECKING:
-    from suiro.streams.operators.context import Context
 
 
 class PassOn:

@@ -12,17 +12,15 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from suiro.streams.operators.context import Context
 from suiro.streams.operators.functions import callable_of
+from suiro.streams.operators.row_expiry import OperatorContext
 from suiro.streams.operators.waiting import pack, unpack
 from suiro.streams.records import Headers, Record
 from suiro.streams.stores.stream_join import StreamJoinStore
 from suiro.streams.topology.nodes import StreamStreamJoin
-
-if TYPE_CHECKING:
-    from suiro.streams.operators.context import Context
-    from suiro.streams.operators.row_expiry import OperatorContext
 
 Attempt = Callable[[Record, Callable[[Record], None]], None]
 

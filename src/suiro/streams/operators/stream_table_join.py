@@ -7,17 +7,15 @@ Results have the stream record's timestamp.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from suiro.streams.operators.context import Context
 from suiro.streams.operators.functions import callable_of
 from suiro.streams.operators.rows import row_of
 from suiro.streams.operators.waiting import pack, unpack
 from suiro.streams.records import Record
 from suiro.streams.times import UNKNOWN
 from suiro.streams.topology.nodes import StreamGlobalTableJoin, StreamTableJoin
-
-if TYPE_CHECKING:
-    from suiro.streams.operators.context import Context
 
 
 class StreamTableJoinRule:

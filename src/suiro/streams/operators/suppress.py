@@ -10,16 +10,14 @@ Deletions wait and go on like other updates, but where windows close: there a de
 from __future__ import annotations
 
 import struct
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from suiro.streams.errors import ProcessingError
+from suiro.streams.operators.context import Context
 from suiro.streams.records import Change, Headers, Record, Windowed
 from suiro.streams.serdes import SessionWindowedSerde, TimeWindowedSerde
+from suiro.streams.stores.buffer import TimeOrderedBuffer
 from suiro.streams.topology.nodes import StoreSpec, Suppress
-
-if TYPE_CHECKING:
-    from suiro.streams.operators.context import Context
-    from suiro.streams.stores.buffer import TimeOrderedBuffer
 
 _LENGTH = struct.Struct(">i")  # -1 is None
 _TIMESTAMP = struct.Struct(">q")

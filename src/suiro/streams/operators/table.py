@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Hashable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from suiro.streams.operators.context import Context
 from suiro.streams.operators.functions import callable_of
 from suiro.streams.operators.keys import distinct
 from suiro.streams.records import Change, Record
 from suiro.streams.topology.nodes import GlobalTableSource, TableFilter, TableMapValues, TableSource, ToStream
-
-if TYPE_CHECKING:
-    from suiro.streams.operators.context import Context
 
 
 class TableSourceRule:
@@ -133,7 +131,7 @@ class ToStreamRule:
         self._mapper = None if operator.mapper is None else callable_of(operator.mapper, "key_value")
         self._context = context
         self._forward = context.forward
-        self._waiting: dict[Hashable, tuple[Record, int]] | None = {} if context.settings.coalesces else None
+        self._waiting: dict[Hashable, tuple[Record, int]] | None = {} if context.task.settings.coalesces else None
 
     def process(self, record: Record, port: int) -> None:
         if self._waiting is None:
@@ -151,7 +149,7 @@ class ToStreamRule:
         if self._waiting:
             waiting, self._waiting = self._waiting, {}
             for record, carried in waiting.values():
-                self._context.carry(carried)
+                self._context.task.carry(carried)
                 self._send(record)
 
     def _send(self, record: Record) -> None:

@@ -9,15 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from suiro.streams.operators.context import Context
 from suiro.streams.operators.functions import callable_of
 from suiro.streams.operators.rows import row_of
 from suiro.streams.records import Change, Record
 from suiro.streams.topology.nodes import TableTableJoin
-
-if TYPE_CHECKING:
-    from suiro.streams.operators.context import Context
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
