@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable
+from collections.abc import Hashable
 from typing import Any
 
 from suiro.streams.blocks.block import Block
@@ -10,6 +10,7 @@ from suiro.streams.blocks.context import BlockContext
 from suiro.streams.blocks.stateless import called
 from suiro.streams.operators.functions import callable_of
 from suiro.streams.operators.keys import distinct
+from suiro.streams.operators.table import leaves_out, made_by
 from suiro.streams.records import Change
 from suiro.streams.topology.nodes import TableFilter, TableMapValues, TableSource, ToStream
 
@@ -49,13 +50,13 @@ class TableSourceStep:
         self._context.forward(block.made(rows, values=changes))
 
 
-class _TableStep:
+class TableStep:
     def __init__(self, operator: TableFilter | TableMapValues, context: BlockContext) -> None:
+        self._made = made_by(operator)
+        self._leaves_out = leaves_out(operator)
         self._sends_old = operator.sends_old
         self._store: Any = None if operator.store is None else context.store(operator.store)
         self._is_named = self._store is not None and self._store.spec.named_by_user
-        self._leaves_out = False
-        self._made: Callable[[Any, Any], Any]
         self._context = context
 
     def process(self, block: Block, port: int) -> None:
@@ -83,21 +84,6 @@ class _TableStep:
             rows.append(row)
             changes.append(Change(new, old, True if self._is_named else change.is_latest))
         self._context.forward(block.made(rows, values=changes))
-
-
-class TableFilterStep(_TableStep):
-    def __init__(self, operator: TableFilter, context: BlockContext) -> None:
-        super().__init__(operator, context)
-        predicate, wanted = callable_of(operator.predicate, "key_value"), not operator.negated
-        self._made = lambda key, value: value if bool(predicate(key, value)) is wanted else None
-        self._leaves_out = operator.sends_old and not operator.of_versions
-
-
-class TableMapValuesStep(_TableStep):
-    def __init__(self, operator: TableMapValues, context: BlockContext) -> None:
-        super().__init__(operator, context)
-        mapper = callable_of(operator.mapper, "value")
-        self._made = lambda key, value: mapper(value)
 
 
 class ToStreamStep:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable
+from collections.abc import Callable, Hashable
 from typing import Any
 
 from suiro.streams.operators.context import Context
@@ -57,14 +57,16 @@ class GlobalTableSourceRule:
             self._store.put(record.key, record.value, record.timestamp)
 
 
-class _TableStepRule:
-    """What a filter and a mapper of a table share: their rows, and what is known of the row that is replaced.
+class TableStepRule:
+    """A filter or a mapper of a table.
 
     A store that a user named is asked for the old row, and says whether an update is its latest or beyond its history.
     Rows that are kept for joins only are those of the table above, seen through this operator.
     """
 
     def __init__(self, operator: TableFilter | TableMapValues, context: Context) -> None:
+        self._made = made_by(operator)
+        self._leaves_out = leaves_out(operator)
         self._sends_old = operator.sends_old
         self._store: Any = None if operator.store is None else context.store(operator.store)
         self._is_named = self._store is not None and self._store.spec.named_by_user
@@ -80,7 +82,7 @@ class _TableStepRule:
             old = self._store.get(key)
         elif self._sends_old and change.old is not None:
             old = self._made(key, change.old)
-        if self._is_idle(new, old):
+        if self._leaves_out and new is None and old is None:
             return
         is_latest = change.is_latest
         if self._store is not None:
@@ -92,36 +94,19 @@ class _TableStepRule:
                 is_latest = bool(put) if self._store.spec.kind == "versioned" else True
         self._forward(record.with_value(Change(new, old, is_latest)))
 
-    def _made(self, key: Any, value: Any) -> Any:
-        raise NotImplementedError
 
-    def _is_idle(self, new: Any, old: Any) -> bool:
-        return False
-
-
-class TableFilterRule(_TableStepRule):
-    """A row that no longer passes becomes a tombstone; none is sent if it is known that the old row did not pass."""
-
-    def __init__(self, operator: TableFilter, context: Context) -> None:
-        super().__init__(operator, context)
-        self._predicate = callable_of(operator.predicate, "key_value")
-        self._wanted = not operator.negated
-        self._leaves_out = operator.sends_old and not operator.of_versions
-
-    def _made(self, key: Any, value: Any) -> Any:
-        return value if bool(self._predicate(key, value)) is self._wanted else None
-
-    def _is_idle(self, new: Any, old: Any) -> bool:
-        return self._leaves_out and new is None and old is None
+def made_by(operator: TableFilter | TableMapValues) -> Callable[[Any, Any], Any]:
+    """(key, value) of a row above -> the row's value here; None: there is no row."""
+    if isinstance(operator, TableMapValues):
+        mapper = callable_of(operator.mapper, "value")
+        return lambda key, value: mapper(value)
+    predicate, wanted = callable_of(operator.predicate, "key_value"), not operator.negated
+    return lambda key, value: value if bool(predicate(key, value)) is wanted else None
 
 
-class TableMapValuesRule(_TableStepRule):
-    def __init__(self, operator: TableMapValues, context: Context) -> None:
-        super().__init__(operator, context)
-        self._mapper = callable_of(operator.mapper, "value")
-
-    def _made(self, key: Any, value: Any) -> Any:
-        return self._mapper(value)
+def leaves_out(operator: TableFilter | TableMapValues) -> bool:
+    """Whether a tombstone is left out where it is known that there was no row before."""
+    return isinstance(operator, TableFilter) and operator.sends_old and not operator.of_versions
 
 
 class ToStreamRule:
