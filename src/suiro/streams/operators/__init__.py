@@ -32,7 +32,6 @@ _RULES = {
     "AsyncCall": ("async_call", "AsyncCallRule"),
     "MapBatches": ("map_batches", "MapBatchesRule"),
     "TableSource": ("table", "TableSourceRule"),
-    "GlobalTableSource": ("table", "GlobalTableSourceRule"),
     "TableFilter": ("table", "TableStepRule"),
     "TableMapValues": ("table", "TableStepRule"),
     "ToStream": ("table", "ToStreamRule"),

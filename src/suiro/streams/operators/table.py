@@ -9,7 +9,7 @@ from suiro.streams.operators.context import Context
 from suiro.streams.operators.functions import callable_of
 from suiro.streams.operators.keys import distinct
 from suiro.streams.records import Change, Record
-from suiro.streams.topology.nodes import GlobalTableSource, TableFilter, TableMapValues, TableSource, ToStream
+from suiro.streams.topology.nodes import TableFilter, TableMapValues, TableSource, ToStream
 
 
 class TableSourceRule:
@@ -41,20 +41,6 @@ class TableSourceRule:
             old = self._store.get(key)
             self._store.put(key, new, record.timestamp)
         self._forward(record.with_value(Change(new, old, is_latest)))
-
-
-class GlobalTableSourceRule:
-    """Fills the store that every task reads."""
-
-    def __init__(self, operator: GlobalTableSource, context: Context) -> None:
-        self._store = context.store(operator.store)
-        self._context = context
-
-    def process(self, record: Record, port: int) -> None:
-        if record.key is None:
-            self._context.drop("null key")
-        else:
-            self._store.put(record.key, record.value, record.timestamp)
 
 
 class TableStepRule:
