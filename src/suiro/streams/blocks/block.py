@@ -53,22 +53,21 @@ class Block:
         have an item for each of `rows`. `several`: a row may be among them more than once."""
         order = self.order
         assert order is not None
-        if rows is None or (len(rows) == len(self.keys) and not several):
-            return Block(
-                self.keys if keys is None else keys,
-                self.values if values is None else values,
-                self.timestamps if timestamps is None else timestamps,
-                headers=self.headers,
-                carried=self.carried,
-                order=order,
-            )
+        if rows is not None and len(rows) == len(self.keys) and not several:
+            rows = None
+
+        def own(column: Sequence[Any]) -> Sequence[Any]:
+            return column if rows is None else [column[row] for row in rows]
+
+        if rows is not None:
+            order = order.several(rows) if several else order.taken(rows)
         return Block(
-            _at(self.keys, rows) if keys is None else keys,
-            _at(self.values, rows) if values is None else values,
-            _at(self.timestamps, rows) if timestamps is None else timestamps,
-            headers=None if self.headers is None else _at(self.headers, rows),
-            carried=None if self.carried is None else _at(self.carried, rows),
-            order=order.several(rows) if several else order.taken(rows),
+            own(self.keys) if keys is None else keys,
+            own(self.values) if values is None else values,
+            own(self.timestamps) if timestamps is None else timestamps,
+            headers=None if self.headers is None else own(self.headers),
+            carried=None if self.carried is None else own(self.carried),
+            order=order,
         )
 
     def on_way(self, next_visit: Mapping[int, int], *, carries: bool) -> Block:
@@ -163,7 +162,3 @@ def merged(blocks: Sequence[Block]) -> tuple[Block, list[int]]:
         order=order,
     )
     return block, of
-
-
-def _at(items: Sequence[Any], rows: Sequence[int]) -> list[Any]:
-    return [items[row] for row in rows]

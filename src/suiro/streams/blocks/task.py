@@ -144,22 +144,24 @@ class BlockTask(Task):
         self._taken = None
 
     def _enter(self, taken: Taken) -> None:
-        domain = Domain()
-        inputs = taken.inputs
-        if isinstance(inputs, str):
-            order = Order(domain, range(len(taken)), 0)
-            self._deliver_input(inputs, _whole_of(taken, order))
-            return
-        block = _whole_of(taken, Order(domain, range(len(taken)), 0))
-        rows: dict[str, list[int]] = {}
-        for row, name in enumerate(inputs):
-            rows.setdefault(name, []).append(row)
-        for name, own in rows.items():
-            self._deliver_input(name, block.made(own))
-
-    def _deliver_input(self, name: str, block: Block) -> None:
-        for edge in self._plan.inputs[name]:
-            self.deliver(edge, block)
+        block = Block(
+            taken.keys,
+            taken.values,
+            taken.timestamps,
+            headers=taken.headers,
+            carried=taken.carried,
+            order=Order(Domain(), range(len(taken)), 0),
+        )
+        if isinstance(taken.inputs, str):
+            blocks = {taken.inputs: block}
+        else:
+            rows: dict[str, list[int]] = {}
+            for row, name in enumerate(taken.inputs):
+                rows.setdefault(name, []).append(row)
+            blocks = {name: block.made(own) for name, own in rows.items()}
+        for name, own_block in blocks.items():
+            for edge in self._plan.inputs[name]:
+                self.deliver(edge, own_block)
 
     def deliver(self, edge: Edge, block: Block) -> None:
         if len(block):
@@ -283,7 +285,7 @@ class BlockTask(Task):
             self._flush_exits(exits, None)
 
     def _flush_exits(self, exits: list[_Exit], block: Block | None) -> None:
-        found = [each for each in exits if each.keys]
+        found = [each for each in exits if each.left]
         if not found:
             return
         if block is None:
@@ -293,7 +295,7 @@ class BlockTask(Task):
             # By emission: which row of the island's block it was made of.
             rows = [0] * self._sequence
             for each in found:
-                for place, row in zip(each.places, each.rows, strict=True):
+                for _, place, row, _ in each.left:
                     rows[place] = row
             domain = Domain((block.order, rows))
         for each in found:
@@ -436,54 +438,28 @@ def _always(key: Key) -> Callable[[int], Key]:
     return lambda row: key
 
 
-def _whole_of(taken: Taken, order: Order) -> Block:
-    return Block(
-        taken.keys,
-        taken.values,
-        taken.timestamps,
-        headers=taken.headers,
-        carried=taken.carried,
-        order=order,
-    )
-
-
 class _Exit:
-    """A way out of an island, and what goes by it."""
+    """A way out of an island, and what goes by it. `left`: records, and what `note_exit` says of each."""
 
-    __slots__ = ("_carried", "_headers", "_task", "_timestamps", "_values", "edge", "keys", "places", "rows")
+    __slots__ = ("_task", "edge", "left")
 
     def __init__(self, task: BlockTask, edge: Edge) -> None:
         self.edge = edge
+        self.left: list[tuple[Record, int, int, int]] = []
         self._task = task
-        self._clear()
-
-    def _clear(self) -> None:
-        self.keys: list[Any] = []
-        self._values: list[Any] = []
-        self._timestamps: list[int] = []
-        self._headers: list[Headers] = []
-        self._carried: list[int] = []
-        self.places: list[int] = []
-        self.rows: list[int] = []
 
     def add(self, record: Record) -> None:
-        place, row, carried = self._task.note_exit()
-        self.keys.append(record.key)
-        self._values.append(record.value)
-        self._timestamps.append(record.timestamp)
-        self._headers.append(record.headers)
-        self._carried.append(carried)
-        self.places.append(place)
-        self.rows.append(row)
+        self.left.append((record, *self._task.note_exit()))
 
     def take(self, domain: Domain) -> Block:
-        found = Block(
-            self.keys,
-            self._values,
-            self._timestamps,
-            headers=self._headers if any(self._headers) else None,
-            carried=None if max(self._carried) == UNKNOWN else self._carried,
-            order=Order(domain, self.places, 0),
+        records, places, _, carried = zip(*self.left, strict=True)
+        self.left = []
+        headers = [record.headers for record in records]
+        return Block(
+            [record.key for record in records],
+            [record.value for record in records],
+            [record.timestamp for record in records],
+            headers=headers if any(headers) else None,
+            carried=None if max(carried) == UNKNOWN else carried,
+            order=Order(domain, places, 0),
         )
-        self._clear()
-        return found

@@ -14,14 +14,16 @@ from typing import Any
 
 from suiro.streams.errors import ProcessingError
 from suiro.streams.operators.context import Context
+from suiro.streams.operators.waiting import framed, read_framed
 from suiro.streams.records import Change, Headers, Record, Windowed
 from suiro.streams.serdes import SessionWindowedSerde, TimeWindowedSerde
 from suiro.streams.stores.buffer import TimeOrderedBuffer
 from suiro.streams.topology.nodes import StoreSpec, Suppress
 
-_LENGTH = struct.Struct(">i")  # -1 is None
 _TIMESTAMP = struct.Struct(">q")
 _WINDOW = struct.Struct(">qq")
+_FIRST_PART = 2 + _TIMESTAMP.size
+"""Where the old value of a payload begins: behind two flags and the timestamp."""
 
 
 class SuppressRule:
@@ -63,17 +65,13 @@ class SuppressRule:
         return end + self._delay < time if self._operator.inclusive_end else end + self._delay <= time
 
     def _let_go(self) -> None:
-        now = self._time.current
-        if now > self._time.closed:
-            self._time.closed = now
-        now = self._time.closed
+        now = self._time.closed = max(self._time.current, self._time.closed)
         if self._delay is not None:
             before = now - self._delay + (0 if self._operator.inclusive_end else 1)
         else:
             before = now - (self._operator.time_limit_ms or 0) + 1
-        if self._operator.time_limit_ms is not None or self._delay is not None:
-            for entry in self._buffer.evict_before(before):
-                self._send(entry)
+        for entry in self._buffer.evict_before(before):
+            self._send(entry)
         if not self._is_full():
             return
         if not self._operator.emits_early_when_full:
@@ -128,12 +126,12 @@ class _Form:
             (
                 bytes(flags),
                 _TIMESTAMP.pack(record.timestamp),
-                self._value(change.old) if waiting is None else _old(waiting),
+                self._value(change.old) if waiting is None else framed(read_framed(waiting, _FIRST_PART)[0]),
                 self._value(change.new),
                 *(
                     part
                     for name, value in record.headers
-                    for part in (_framed(name.encode()), _framed(value))
+                    for part in (framed(name.encode()), framed(value))
                 ),
             )
         )
@@ -141,7 +139,11 @@ class _Form:
     def record(self, key: bytes, payload: bytes) -> Record:
         is_windowed, is_latest = bool(payload[0]), bool(payload[1])
         (timestamp,) = _TIMESTAMP.unpack_from(payload, 2)
-        parts = _parts(payload, 10)
+        parts: list[bytes | None] = []
+        place = _FIRST_PART
+        while place < len(payload):
+            part, place = read_framed(payload, place)
+            parts.append(part)
         old, new = (
             None if part is None else self._spec.value.deserialize(self._topic, part) for part in parts[:2]
         )
@@ -157,24 +159,4 @@ class _Form:
         return Record(found, Change(new, old, is_latest), timestamp, headers)
 
     def _value(self, value: Any) -> bytes:
-        return _framed(None if value is None else self._spec.value.serialize(self._topic, value))
-
-
-def _framed(data: bytes | None) -> bytes:
-    return _LENGTH.pack(-1) if data is None else _LENGTH.pack(len(data)) + data
-
-
-def _old(payload: bytes) -> bytes:
-    """The framed old value of a payload."""
-    (length,) = _LENGTH.unpack_from(payload, 10)
-    return payload[10 : 14 + max(length, 0)]
-
-
-def _parts(payload: bytes, position: int) -> list[bytes | None]:
-    found: list[bytes | None] = []
-    while position < len(payload):
-        (length,) = _LENGTH.unpack_from(payload, position)
-        position += 4
-        found.append(None if length < 0 else payload[position : position + length])
-        position += max(length, 0)
-    return found
+        return framed(None if value is None else self._spec.value.serialize(self._topic, value))

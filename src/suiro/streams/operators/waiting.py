@@ -1,4 +1,4 @@
-"""Records in a `TimeOrderedBuffer`: value and headers as one payload."""
+"""Records in a `TimeOrderedBuffer`: value and headers as one payload, and the framing of its parts."""
 
 from __future__ import annotations
 
@@ -14,9 +14,7 @@ _NULL = -1
 def pack(value: bytes, headers: Headers) -> bytes:
     parts = [_COUNT.pack(len(headers))]
     for name, content in headers:
-        raw = name.encode()
-        parts += (_LENGTH.pack(len(raw)), raw)
-        parts += (_LENGTH.pack(_NULL),) if content is None else (_LENGTH.pack(len(content)), content)
+        parts += framed(name.encode()), framed(content)
     return b"".join((*parts, value))
 
 
@@ -24,13 +22,19 @@ def unpack(payload: bytes) -> tuple[bytes, Headers]:
     (count,) = _COUNT.unpack_from(payload)
     place, headers = _COUNT.size, []
     for _ in range(count):
-        name, place = _read(payload, place)
-        content, place = _read(payload, place)
+        name, place = read_framed(payload, place)
+        content, place = read_framed(payload, place)
         headers.append(((name or b"").decode(), content))
     return payload[place:], tuple(headers)
 
 
-def _read(payload: bytes, place: int) -> tuple[bytes | None, int]:
+def framed(data: bytes | None) -> bytes:
+    """The length of the data, and the data."""
+    return _LENGTH.pack(_NULL) if data is None else _LENGTH.pack(len(data)) + data
+
+
+def read_framed(payload: bytes, place: int) -> tuple[bytes | None, int]:
+    """The framed data at this place, and the place behind it."""
     (length,) = _LENGTH.unpack_from(payload, place)
     place += _LENGTH.size
-    return (None, place) if length == _NULL else (payload[place : place + length], place + length)
+    return (None, place) if length < 0 else (payload[place : place + length], place + length)
