@@ -8,11 +8,7 @@ from typing import Any
 from suiro.streams import serdes
 from suiro.streams.interpreter import Interpreter
 from suiro.streams.operators.context import TaskSettings
-from suiro.streams.operators.foreign_key_messages import (
-    response_partition,
-    response_serde,
-    subscription_serde,
-)
+from suiro.streams.operators.foreign_key_messages import ResponseSerde, SubscriptionSerde, response_partition
 from suiro.streams.records import Origin, Record
 from suiro.streams.stores import OrderedMap
 from suiro.streams.task import TIMES, Task
@@ -186,7 +182,7 @@ class Plan:
             Repartition(
                 topic="registration",
                 key=JSON,
-                value=subscription_serde(JSON, JSON),
+                value=SubscriptionSerde(JSON),
                 keeps_null_keys=True,
             ),
             subscribe,
@@ -199,7 +195,6 @@ class Plan:
                 right_store=f"{right}-rows",
                 left_key=JSON,
                 foreign=JSON,
-                right_value=JSON,
             ),
             there,
             right,
@@ -209,7 +204,7 @@ class Plan:
             Repartition(
                 topic="response",
                 key=JSON,
-                value=response_serde(JSON, JSON),
+                value=ResponseSerde(JSON),
                 partitioner=response_partition,
             ),
             respond,
@@ -222,7 +217,6 @@ class Plan:
                 left_store=f"{left}-rows",
                 left_key=JSON,
                 left_value=JSON,
-                right_value=JSON,
                 asked_store=self.store("asked", serde=serdes.bytes),
                 store=self.store("join-rows"),
             ),

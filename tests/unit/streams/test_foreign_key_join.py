@@ -13,10 +13,10 @@ from suiro.streams.operators.context import TaskSettings
 from suiro.streams.operators.foreign_key_messages import (
     Instruction,
     Response,
+    ResponseSerde,
     Subscription,
+    SubscriptionSerde,
     response_partition,
-    response_serde,
-    subscription_serde,
 )
 from suiro.streams.records import Origin, Record
 from suiro.streams.serdes import DeserializationError, SerializationError
@@ -216,7 +216,7 @@ def test_nothing_is_kept_of_rows_that_are_gone(join: str, last: list[str | None]
 @pytest.mark.parametrize("left", [None, b"", b"left value"])
 @pytest.mark.parametrize("instruction", list(Instruction))
 def test_a_subscription_comes_back_as_it_was(left: bytes | None, instruction: Instruction) -> None:
-    serde = subscription_serde(serdes.string, serdes.long)
+    serde = SubscriptionSerde(serdes.string)
     message = Subscription("key", left, 1 << 40, instruction, 7)
     assert pickle.loads(pickle.dumps(serde)) == serde
     assert pickle.loads(pickle.dumps(message)) == message
@@ -227,17 +227,14 @@ def test_a_subscription_comes_back_as_it_was(left: bytes | None, instruction: In
 @pytest.mark.parametrize("left", [None, b"", b"left value"])
 @pytest.mark.parametrize("right", [None, "", "right"])
 def test_a_response_comes_back_as_it_was(left: bytes | None, right: str | None) -> None:
-    serde = response_serde(serdes.string, serdes.long)
+    serde = ResponseSerde(serdes.string)
     message = Response(right, left, 1 << 40, 0)
     assert pickle.loads(pickle.dumps(serde)) == serde
     assert serde.deserialize("t", serde.serialize("t", message)) == message
 
 
 def test_other_values_and_bytes_are_refused() -> None:
-    for serde in (
-        subscription_serde(serdes.string, serdes.string),
-        response_serde(serdes.string, serdes.string),
-    ):
+    for serde in (SubscriptionSerde(serdes.string), ResponseSerde(serdes.string)):
         with pytest.raises(SerializationError):
             serde.serialize("t", "text")
         with pytest.raises(DeserializationError):

@@ -15,6 +15,7 @@ from suiro.streams.dsl.ktable import GlobalKTable, KTable, table_store
 from suiro.streams.dsl.named import Joined, Materialized, Name, StreamJoined, name_of
 from suiro.streams.durations import milliseconds
 from suiro.streams.errors import TopologyError
+from suiro.streams.operators.foreign_key_messages import ResponseSerde, SubscriptionSerde, response_partition
 from suiro.streams.serdes import Serde
 from suiro.streams.topology.nodes import (
     ForeignKeyResolve,
@@ -338,12 +339,6 @@ def _foreign_key(
     name: Name,
 ) -> KTable:
     """The left table subscribes at the foreign keys, the right one's tasks answer, the left one's tasks join."""
-    from suiro.streams.operators.foreign_key_messages import (
-        response_partition,
-        response_serde,
-        subscription_serde,
-    )
-
     if join == "outer":
         raise TopologyError("a foreign-key join cannot be an outer one; use left_join()")
     graph, names = left.graph, left.graph.names
@@ -398,7 +393,7 @@ def _foreign_key(
         Repartition(
             topic=topic,
             key=foreign,
-            value=subscription_serde(left_key, foreign),
+            value=SubscriptionSerde(left_key),
             keeps_null_keys=join == "left",  # a row that names no key has an answer too: none
         ),
         [subscribe],
@@ -413,7 +408,6 @@ def _foreign_key(
             right_store=right_store,
             left_key=left_key,
             foreign=foreign,
-            right_value=right_value,
         ),
         [topic, right_node],
         named=named,
@@ -424,7 +418,7 @@ def _foreign_key(
         Repartition(
             topic=response_topic,
             key=left_key,
-            value=response_serde(right_value, foreign),
+            value=ResponseSerde(right_value),
             partitioner=response_partition,
         ),
         [receive],
@@ -445,7 +439,6 @@ def _foreign_key(
             left_store=left_store,
             left_key=left_key,
             left_value=left_value,
-            right_value=right_value,
             asked_store=asked_store,
             store=None if spec is None else spec.name,
         ),

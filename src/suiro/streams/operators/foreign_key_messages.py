@@ -9,12 +9,10 @@ from typing import Any
 
 from suiro.streams.serdes import DeserializationError, Serde, SerializationError
 
-_HEAD = struct.Struct(
-    ">BiqiI"
-)  # instruction, partition, number, length of the left value or -1, of the left key
-_RESPONSE_HEAD = struct.Struct(
-    ">iqiB"
-)  # partition, number, length of the left value or -1, whether a right one follows
+_HEAD = struct.Struct(">BiqiI")
+"""Instruction, partition, number, length of the left value or -1, length of the left key."""
+_RESPONSE_HEAD = struct.Struct(">iqiB")
+"""Partition, number, length of the left value or -1, whether a right value follows."""
 
 
 class Instruction(IntEnum):
@@ -48,16 +46,6 @@ class Response:
     partition: int
 
 
-def subscription_serde(left_key: Serde, foreign: Serde) -> Serde:
-    """For the values of the repartition by foreign key, whose keys `foreign` writes."""
-    return SubscriptionSerde(left_key)
-
-
-def response_serde(right_value: Serde, foreign: Serde) -> Serde:
-    """For the values of the repartition back to the left key."""
-    return ResponseSerde(right_value)
-
-
 def response_partition(topic: str, key: Any, value: Response, partitions: int) -> int:
     """The partitioner of the repartition back: to where the left row is, however that was partitioned."""
     return value.partition % partitions
@@ -65,6 +53,8 @@ def response_partition(topic: str, key: Any, value: Response, partitions: int) -
 
 @dataclass(frozen=True, slots=True)
 class SubscriptionSerde:
+    """For the values of the repartition by foreign key."""
+
     left_key: Serde
 
     @property
@@ -93,6 +83,8 @@ class SubscriptionSerde:
 
 @dataclass(frozen=True, slots=True)
 class ResponseSerde:
+    """For the values of the repartition back to the left key."""
+
     right_value: Serde
 
     @property

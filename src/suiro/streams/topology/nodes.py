@@ -400,7 +400,6 @@ class ForeignKeyRespond:
     right_store: str
     left_key: Serde
     foreign: Serde
-    right_value: Serde
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -415,7 +414,6 @@ class ForeignKeyResolve:
     left_store: str
     left_key: Serde
     left_value: Serde
-    right_value: Serde
     asked_store: str
     store: str | None = None
 
