@@ -23,6 +23,7 @@ from suiro.console.records import LogRecord, Start, read_records
 from suiro.console.redrives import JOURNAL_TOPIC
 from suiro.protocol.murmur2 import partition_for_key
 from suiro.protocol.records import Record, encode_batch
+from suiro.streams.records import Origin
 from suiro.streams.sources import dead_letter_headers
 
 NewTopicFixture = Callable[..., str]
@@ -38,7 +39,7 @@ def call(log_under_test: LogUnderTest) -> Call:
 
 
 def of_streams(topic: str, partition: int = 0, offset: int = 0, reason: str = "bad") -> Headers:
-    return dead_letter_headers(ValueError(reason), topic, partition, offset, 1)
+    return dead_letter_headers(ValueError(reason), Origin(topic, partition, offset, 1))
 
 
 def put_aside(client: Client, topic: str, *letters: tuple[bytes, Headers], partition: int = 0) -> None:

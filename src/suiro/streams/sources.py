@@ -106,7 +106,7 @@ class SourceReader:
         except (RegistryError, ConfigError):
             raise  # nothing is wrong with the record: the registry is down, or was not named
         except Exception as error:  # noqa: BLE001 - a user's serde raises anything
-            self._undecodable(error, topic, partition, offset, timestamp, key, value, headers)
+            self._undecodable(error, Origin(topic, partition, offset, timestamp, headers), key, value)
             return None
         if extracted is None:
             extracted = self._event_time(topic, partition, offset, timestamp, read_key, read_value, headers)
@@ -179,16 +179,8 @@ class SourceReader:
         for row, timestamp in enumerate(timestamps):
             own = headers[row] if headers is not None else ()
             if row in failed:
-                self._undecodable(
-                    failed[row],
-                    topic,
-                    partition,
-                    offsets[row],
-                    timestamp,
-                    raw_keys[row],
-                    raw_values[row],
-                    own,
-                )
+                origin = Origin(topic, partition, offsets[row], timestamp, own)
+                self._undecodable(failed[row], origin, raw_keys[row], raw_values[row])
                 continue
             time: int | None = times[row]
             if extracted is None:
@@ -273,29 +265,23 @@ class SourceReader:
         return extracted
 
     def _undecodable(
-        self,
-        error: Exception,
-        topic: str,
-        partition: int,
-        offset: int,
-        timestamp: int,
-        key: bytes | None,
-        value: bytes | None,
-        headers: Headers,
+        self, error: Exception, origin: Origin, key: bytes | None, value: bytes | None
     ) -> None:
         if self._policy == "fail":
             raise ProcessingError(
-                f"the record of {topic}-{partition} offset {offset} cannot be read by {self._node.name}: "
-                f'{said(error)}. Give the serde it was written with, or set on_deserialization_error to "skip" or '
+                f"the record of {origin.topic}-{origin.partition} offset {origin.offset} cannot be read by "
+                f'{self._node.name}: {said(error)}. Give the serde it was written with, or set on_deserialization_error to "skip" or '
                 '"dead-letter:<topic>"'
             ) from error
         self._drop("deserialization error")
         if self._policy.startswith("dead-letter:"):
-            added = dead_letter_headers(error, topic, partition, offset, timestamp)
-            target = self._policy.removeprefix("dead-letter:")
             self._dead_letter(
                 DeadLetter(
-                    topic=target, key=key, value=value, timestamp=timestamp, headers=(*headers, *added)
+                    topic=self._policy.removeprefix("dead-letter:"),
+                    key=key,
+                    value=value,
+                    timestamp=origin.timestamp,
+                    headers=(*origin.headers, *dead_letter_headers(error, origin)),
                 )
             )
 
@@ -307,8 +293,7 @@ def _where(source: SourceRecord) -> str:
 def letter_of(topic: str, record: Record, origin: Origin | None, error: Exception) -> DeadLetter:
     """Of a record that an operator could not process; of a table's update, the new row. `origin`: None where it is not
     known."""
-    place = origin or Origin("", -1, -1, record.timestamp)
-    added = dead_letter_headers(error, place.topic, place.partition, place.offset, place.timestamp)
+    added = dead_letter_headers(error, origin or Origin("", -1, -1, record.timestamp))
     return DeadLetter(
         topic=topic,
         key=_readable(topic, record.key.key if isinstance(record.key, Windowed) else record.key),
@@ -337,15 +322,13 @@ def _readable(topic: str, value: Any) -> bytes | None:
         return f"({type(value).__qualname__})".encode("utf-8", "backslashreplace")
 
 
-def dead_letter_headers(
-    error: BaseException, topic: str, partition: int, offset: int, timestamp: int
-) -> Headers:
+def dead_letter_headers(error: BaseException, origin: Origin) -> Headers:
     """Reason and origin, under the names Kafka Streams uses (KIP-1034)."""
     return (
         ("__streams.errors.exception", type(error).__name__.encode()),
         ("__streams.errors.message", said(error)[:MESSAGE_CHARS_MAX].encode()),
-        ("__streams.errors.topic", topic.encode()),
-        ("__streams.errors.partition", str(partition).encode()),
-        ("__streams.errors.offset", str(offset).encode()),
-        ("__streams.errors.timestamp", str(timestamp).encode()),
+        ("__streams.errors.topic", origin.topic.encode()),
+        ("__streams.errors.partition", str(origin.partition).encode()),
+        ("__streams.errors.offset", str(origin.offset).encode()),
+        ("__streams.errors.timestamp", str(origin.timestamp).encode()),
     )

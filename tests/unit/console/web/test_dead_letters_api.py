@@ -24,6 +24,7 @@ from suiro.console.web.api import dead_letters as endpoints
 from suiro.protocol import records as protocol_records
 from suiro.protocol.messages import ErrorCode
 from suiro.protocol.records import Record, encode_batch
+from suiro.streams.records import Origin
 from suiro.streams.sources import dead_letter_headers
 
 Headers = tuple[tuple[str, bytes | None], ...]
@@ -53,7 +54,7 @@ def api(suiro_node: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[A
 
 
 def of_streams(topic: str, partition: int = 0, offset: int = 0, reason: str = "bad") -> Headers:
-    return dead_letter_headers(ValueError(reason), topic, partition, offset, 1)
+    return dead_letter_headers(ValueError(reason), Origin(topic, partition, offset, 1))
 
 
 def put(client: Client, topic: str, *letters: tuple[bytes, Headers], partition: int = 0) -> None:
