@@ -47,7 +47,7 @@ OF_THE_DSL = (
     ),
     *("TimeWindows", "WindowedCogroupedKStream", "WindowedKStream"),
 )
-NOT_FOR_USERS = {"by_key", "check_builder", "is_closed", "starts_for"}
+NOT_FOR_USERS = {"by_key", "is_closed", "starts_for"}
 RECORD = tuple[Any, Any, int]
 
 

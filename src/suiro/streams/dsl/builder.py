@@ -10,7 +10,7 @@ from suiro.streams import serdes
 from suiro.streams.dsl.checks import CoPartitioned, check_topology, is_policy
 from suiro.streams.dsl.graph import Graph
 from suiro.streams.dsl.kstream import KStream
-from suiro.streams.dsl.ktable import GlobalKTable, KTable, table_store
+from suiro.streams.dsl.ktable import GlobalKTable, KTable, add_table
 from suiro.streams.dsl.named import Consumed, Materialized, Name, name_of
 from suiro.streams.dsl.registries import with_serdes_placed
 from suiro.streams.errors import TopologyError
@@ -75,9 +75,7 @@ class StreamsBuilder:
             ),
             on_deserialization_error,
         )
-        node = self._graph.add(
-            self._graph.names.processor("KSTREAM-SOURCE-", given), source, named=given is not None
-        )
+        node = self._graph.add_processor("KSTREAM-SOURCE-", given, source, [])
         return KStream(self._graph, node, key=source.key, value=source.value)
 
     def table(
@@ -102,23 +100,22 @@ class StreamsBuilder:
         consumed, given = self._table_consumed(consumed, key, value, timestamp, materialized, name)
         graph = self._graph
         source = self._source((topic,), consumed, on_deserialization_error)
-        store = None if materialized and materialized.name else graph.names.store(f"{topic}-")
+        store = "" if materialized and materialized.name else graph.names.store(f"{topic}-")
         above = graph.names.processor("KSTREAM-SOURCE-", given, "-source")
         node = graph.names.processor("KTABLE-SOURCE-", given)
         graph.add(above, source, named=given is not None)
-        spec = table_store(graph, materialized, source.key, source.value)
-        graph.add(
+        return add_table(
+            graph,
             node,
-            TableSource(
-                store=None if spec is None else spec.name,
-                versioned=spec is not None and spec.kind == "versioned",
-            ),
+            TableSource(store=None),
             [above],
+            key=source.key,
+            value=source.value,
+            materialized=materialized,
+            reserved=store,
+            logged=True,
             named=given is not None,
         )
-        if store is not None:
-            graph.reserve_rows(node, store, key=source.key, value=source.value, logged=True)
-        return KTable(graph, node, key=source.key, value=source.value)
 
     def global_table(
         self,

@@ -7,10 +7,11 @@ only tables that are named, joined, grouped or suppressed keep their rows, as in
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 from suiro.streams import serdes
+from suiro.streams.dsl.named import Name
 from suiro.streams.dsl.naming import Names, is_generated, legal_name
 from suiro.streams.errors import TopologyError
 from suiro.streams.serdes import Serde
@@ -28,16 +29,6 @@ from suiro.streams.topology.nodes import (
 )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TableRows:
-    """What a table's store would be, should it need one: the name that is reserved for it, and its serdes."""
-
-    store: str
-    key: Serde | None
-    value: Serde | None
-    logged: bool
-
-
 def known(serde: Serde | None) -> Serde:
     """What writes and reads where no serde is known: stores and internal topics."""
     return serdes.tagged if serde is None else serde
@@ -52,14 +43,23 @@ def common_key(keys: Iterable[Serde | None]) -> Serde | None:
     return sure[0] if all(key == sure[0] for key in sure) else None
 
 
+def check_one_builder(one: Any, other: Any, operation: str) -> None:
+    """Of two streams or tables."""
+    if other.graph is not one.graph:
+        raise TopologyError(
+            f"{operation} of {one.node} and {other.node}, which come from different builders; build both with one "
+            "StreamsBuilder"
+        )
+
+
 class Graph:
-    __slots__ = ("_rows", "names", "nodes", "stores")
+    __slots__ = ("_reserved", "names", "nodes", "stores")
 
     def __init__(self) -> None:
         self.nodes: dict[str, Node] = {}
         self.stores: dict[str, StoreSpec] = {}
         self.names = Names()
-        self._rows: dict[str, TableRows] = {}
+        self._reserved: dict[str, StoreSpec] = {}
 
     def add(
         self,
@@ -81,6 +81,10 @@ class Graph:
             aliases=tuple(aliases),
         )
         return name
+
+    def add_processor(self, prefix: str, name: Name, operator: Operator, parents: Sequence[str]) -> str:
+        """Under the user's name, else a generated one; gives it back."""
+        return self.add(self.names.processor(prefix, name), operator, parents, named=name is not None)
 
     def replace(self, name: str, **fields: Any) -> None:
         """Other fields for a node's operator."""
@@ -136,7 +140,9 @@ class Graph:
         self, node: str, store: str, *, key: Serde | None, value: Serde | None, logged: bool
     ) -> None:
         """The store a table gets when something asks for its rows."""
-        self._rows[node] = TableRows(store=store, key=key, value=value, logged=logged)
+        self._reserved[node] = StoreSpec(
+            name=store, kind="key-value", key=known(key), value=known(value), logged=logged
+        )
 
     def store_of(self, node: str) -> str | None:
         """Where a table's rows are."""
@@ -180,17 +186,18 @@ class Graph:
         store = self.store_of(node)
         if store is not None:
             return node, store
-        rows = self._rows[node]
+        spec = self._reserved[node]
         if isinstance(self.nodes[node].operator, Suppress):
             copy = f"{node}-rows"
             if copy not in self.nodes:
                 self.add(copy, TableMapValues(mapper=_same, sends_old=True, store=f"{copy}-store"), [node])
-                self._add_rows(copy, replace(rows, store=f"{copy}-store"))
+                self.add_store(replace(spec, name=f"{copy}-store"))
             return copy, f"{copy}-store"
-        versioned = self.is_versioned(node)
-        self._add_rows(node, rows, self._history_of(node) if versioned else None)
-        self.replace(node, store=rows.store)
-        return node, rows.store
+        if self.is_versioned(node):
+            spec = replace(spec, kind="versioned", retention_ms=self._history_of(node))
+        self.add_store(spec)
+        self.replace(node, store=spec.name)
+        return node, spec.name
 
     def ensure_source_rows(self, node: str) -> None:
         """Kafka Streams takes the rows of unnamed filters and mappers from the table above, and keeps them for that."""
@@ -207,18 +214,6 @@ class Graph:
         """Whether the table's rows are in a store that a user named."""
         store = self.store_of(node)
         return store is not None and self.stores[store].named_by_user
-
-    def _add_rows(self, node: str, rows: TableRows, history_ms: int | None = None) -> None:
-        self.add_store(
-            StoreSpec(
-                name=rows.store,
-                kind="key-value" if history_ms is None else "versioned",
-                key=known(rows.key),
-                value=known(rows.value),
-                retention_ms=history_ms,
-                logged=rows.logged,
-            )
-        )
 
     def _history_of(self, node: str) -> int | None:
         store = self.store_of(node)

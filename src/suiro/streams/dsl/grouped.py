@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from suiro.streams import serdes
 from suiro.streams.dsl.checks import function, python_function
-from suiro.streams.dsl.graph import Graph, common_key, known
+from suiro.streams.dsl.graph import Graph, check_one_builder, common_key, known
 from suiro.streams.dsl.kstream import KStream
 from suiro.streams.dsl.ktable import KTable
 from suiro.streams.dsl.named import Materialized, Name, name_of
@@ -228,7 +228,7 @@ class CogroupedKStream:
         """
         if not isinstance(grouped, KGroupedStream):
             raise TopologyError(f"cogroup takes a grouped stream, not {grouped!r}; group_by_key() makes one")
-        self._parts[0][0].stream.check_builder(grouped.stream, "cogroup")
+        check_one_builder(self._parts[0][0].stream, grouped.stream, "cogroup")
         return CogroupedKStream((*self._parts, (grouped, function(aggregator, "the aggregator of cogroup"))))
 
     def aggregate(

@@ -9,9 +9,9 @@ from typing import Any
 
 from suiro.streams import serdes
 from suiro.streams.dsl.checks import function
-from suiro.streams.dsl.graph import common_key, known
+from suiro.streams.dsl.graph import check_one_builder, common_key, known
 from suiro.streams.dsl.kstream import KStream
-from suiro.streams.dsl.ktable import GlobalKTable, KTable, table_store
+from suiro.streams.dsl.ktable import GlobalKTable, KTable, add_table
 from suiro.streams.dsl.named import Joined, Materialized, Name, StreamJoined, name_of
 from suiro.streams.durations import milliseconds
 from suiro.streams.errors import TopologyError
@@ -35,15 +35,14 @@ from suiro.streams.windows import Duration, JoinWindows
 
 def join_stream(join: JoinType, stream: KStream, other: Any, *arguments: Any, **options: Any) -> KStream:
     """By what the other side is."""
+    if isinstance(other, KStream | KTable | GlobalKTable):
+        check_one_builder(stream, other, "a join")
     match other:
         case KStream():
-            stream.check_builder(other, "a join")
             return _stream_stream(join, stream, other, *arguments, **options)
         case KTable():
-            stream.check_builder(other, "a join")
             return _stream_table(join, stream, other, *arguments, **options)
         case GlobalKTable():
-            stream.check_builder(other, "a join")
             return _stream_global_table(join, stream, other, *arguments, **options)
     raise TopologyError(f"a stream cannot join {other!r}; give a stream, a table or a global table")
 
@@ -61,11 +60,7 @@ def join_tables(
 ) -> KTable:
     if not isinstance(other, KTable):
         raise TopologyError(f"a table cannot join {other!r}; give a table, or join from the stream's side")
-    if other.graph is not table.graph:
-        raise TopologyError(
-            f"a join of {table.node} and {other.node}, which come from different builders; build both with one "
-            "StreamsBuilder"
-        )
+    check_one_builder(table, other, "a join")
     function(joiner, "the joiner")
     if materialized is not None and materialized.history_ms is not None:
         raise TopologyError(
@@ -264,19 +259,15 @@ def _stream_global_table(
         )
     if join == "outer":
         raise TopologyError("a stream and a global table have no outer join; use left_join()")
-    graph = stream.graph
-    node = graph.add(
-        graph.names.processor("KSTREAM-LEFTJOIN-", name),  # for inner joins too, as in Kafka Streams
-        StreamGlobalTableJoin(
-            join=join,
-            key_mapper=function(key_mapper, "the key mapper of a join"),
-            joiner=function(joiner, "the joiner"),
-            table_store=table.store_name,
-        ),
-        [stream.node],
-        named=name is not None,
+    operator = StreamGlobalTableJoin(
+        join=join,
+        key_mapper=function(key_mapper, "the key mapper of a join"),
+        joiner=function(joiner, "the joiner"),
+        table_store=table.store_name,
     )
-    return KStream(graph, node, key=stream.key, value=None, rekeyed=stream.rekeyed)
+    # The prefix is that of inner joins too, as in Kafka Streams.
+    node = stream.graph.add_processor("KSTREAM-LEFTJOIN-", name, operator, [stream.node])
+    return KStream(stream.graph, node, key=stream.key, value=None, rekeyed=stream.rekeyed)
 
 
 # -- tables -------------------------------------------------------------------------------------------------------
@@ -305,10 +296,8 @@ def _table_table(
     this = names.processor("KTABLE-JOINTHIS-", name, "-join-this")
     other = names.processor("KTABLE-JOINOTHER-", name, "-join-other")
     stored = materialized or Materialized()
-    key = stored.key or common_key((left.key, right.key))
-    value = stored.value or value
-    spec = table_store(graph, materialized, key, value)
-    graph.add(
+    return add_table(
+        graph,
         node,
         TableTableJoin(
             join=join,
@@ -317,15 +306,16 @@ def _table_table(
             right_store=right_store,
             left_versioned=graph.is_versioned(left_node),
             right_versioned=graph.is_versioned(right_node),
-            store=None if spec is None else spec.name,
         ),
         [left_node, right_node],
+        key=stored.key or common_key((left.key, right.key)),
+        value=stored.value or value,
+        materialized=materialized,
+        reserved=f"{node}-store",
+        logged=False,
         named=name is not None,
         aliases=(this, other),
     )
-    if spec is None:
-        graph.reserve_rows(node, f"{node}-store", key=key, value=value, logged=False)
-    return KTable(graph, node, key=key, value=value)
 
 
 def _foreign_key(
@@ -374,8 +364,7 @@ def _foreign_key(
     resolver = processor(f"{prefix}-RESPONSE-RESOLVER-PROCESSOR", "-subscription-response-resolver")
     node = processor("FK-JOIN-OUTPUT", "-result")
     stored = materialized or Materialized()
-    reserved = names.store("KTABLE-FK-JOIN-OUTPUT-") if stored.name is None else None
-    key, value = stored.key or left.key, stored.value or value
+    reserved = names.store("KTABLE-FK-JOIN-OUTPUT-") if stored.name is None else ""
 
     graph.add_store(
         StoreSpec(name=store, kind="key-value", key=serdes.bytes, value=serdes.bytes, named_by_user=named)
@@ -425,13 +414,9 @@ def _foreign_key(
         named=named,
         aliases=response_ends,
     )
-    spec = table_store(graph, materialized, key, value)
-    asked_store = graph.add_store(
-        StoreSpec(
-            name=f"{node}-asked-store", kind="key-value", key=serdes.bytes, value=serdes.bytes, logged=False
-        )
-    )
-    graph.add(
+    asked_store = f"{node}-asked-store"
+    table = add_table(
+        graph,
         node,
         ForeignKeyResolve(
             join=join,
@@ -440,12 +425,17 @@ def _foreign_key(
             left_key=left_key,
             left_value=left_value,
             asked_store=asked_store,
-            store=None if spec is None else spec.name,
         ),
         [response_topic],
+        key=stored.key or left.key,
+        value=stored.value or value,
+        materialized=materialized,
+        reserved=reserved,
+        logged=True,
         named=named,
         aliases=(resolver,),
     )
-    if reserved is not None:
-        graph.reserve_rows(node, reserved, key=key, value=value, logged=True)
-    return KTable(graph, node, key=key, value=value)
+    graph.add_store(
+        StoreSpec(name=asked_store, kind="key-value", key=serdes.bytes, value=serdes.bytes, logged=False)
+    )
+    return table

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, overload
 
 from suiro.streams import serdes
 from suiro.streams.dsl.checks import function, processor_supplier, python_function
-from suiro.streams.dsl.graph import Graph
+from suiro.streams.dsl.graph import Graph, check_one_builder
 from suiro.streams.dsl.kstream_async import AsyncOperators
 from suiro.streams.dsl.kstream_batches import BatchOperators
 from suiro.streams.dsl.named import (
@@ -165,16 +165,10 @@ class KStream(AsyncOperators, BatchOperators):
         """
         if not isinstance(other, KStream):
             raise TopologyError(f"merge takes a stream, not {other!r}; a table becomes one with to_stream()")
-        self.check_builder(other, "merge")
-        graph = self.graph
-        node = graph.add(
-            graph.names.processor("KSTREAM-MERGE-", name),
-            Merge(),
-            [self.node, other.node],
-            named=name is not None,
-        )
+        check_one_builder(self, other, "merge")
+        node = self.graph.add_processor("KSTREAM-MERGE-", name, Merge(), [self.node, other.node])
         return KStream(
-            graph,
+            self.graph,
             node,
             key=self.key if self.key == other.key else None,
             value=self.value if self.value == other.value else None,
@@ -268,19 +262,13 @@ class KStream(AsyncOperators, BatchOperators):
             python_function(topic, "the topic of to()")
         else:
             legal_name(topic)
-        given = name_of(name) or produced.name
-        graph = self.graph
-        graph.add(
-            graph.names.processor("KSTREAM-SINK-", given),
-            Sink(
-                topic=topic,
-                key=key or produced.key or _for_readers(self.key),
-                value=value or produced.value or self.value,
-                partitioner=partitioner or produced.partitioner,
-            ),
-            [self.node],
-            named=given is not None,
+        sink = Sink(
+            topic=topic,
+            key=key or produced.key or _for_readers(self.key),
+            value=value or produced.value or self.value,
+            partitioner=partitioner or produced.partitioner,
         )
+        self.graph.add_processor("KSTREAM-SINK-", name_of(name) or produced.name, sink, [self.node])
 
     def repartition(
         self,
@@ -389,29 +377,28 @@ class KStream(AsyncOperators, BatchOperators):
         >>> results(latest, delays=[("UA", 3, 0), ("UA", None, 1)])
         [('UA', 3, 0), ('UA', None, 1)]
         """
-        from suiro.streams.dsl.ktable import KTable, table_store
+        from suiro.streams.dsl.ktable import add_table
 
         graph = self.graph
         stored = materialized or Materialized()
         key, value = key or stored.key or self.key, value or stored.value or self.value
         node = graph.names.processor("KSTREAM-TOTABLE-", name)
-        store = graph.names.store("KSTREAM-TOTABLE-") if stored.name is None else None
+        store = "" if stored.name is not None else graph.names.store("KSTREAM-TOTABLE-")
         stream = KStream(graph, self.node, key=key, value=value, rekeyed=self.rekeyed).by_key(
             node, named=name is not None
         )
-        spec = table_store(graph, materialized, key, value)
-        graph.add(
+        return add_table(
+            graph,
             node,
-            TableSource(
-                store=None if spec is None else spec.name,
-                versioned=spec is not None and spec.kind == "versioned",
-            ),
+            TableSource(store=None),
             [stream.node],
+            key=key,
+            value=value,
+            materialized=materialized,
+            reserved=store,
+            logged=True,
             named=name is not None,
         )
-        if store is not None:
-            graph.reserve_rows(node, store, key=key, value=value, logged=True)
-        return KTable(graph, node, key=key, value=value)
 
     # -- joins -------------------------------------------------------------------------------------------
 
@@ -557,13 +544,6 @@ class KStream(AsyncOperators, BatchOperators):
         node = self.graph.repartition(self.node, base, key=self.key, value=self.value, named=named)
         return KStream(self.graph, node, key=self.key, value=self.value)
 
-    def check_builder(self, other: Any, operation: str) -> None:
-        if other.graph is not self.graph:
-            raise TopologyError(
-                f"{operation} of {self.node} and {other.node}, which come from different builders; build both with one "
-                "StreamsBuilder"
-            )
-
     def _next(
         self,
         operator: Operator,
@@ -574,9 +554,7 @@ class KStream(AsyncOperators, BatchOperators):
         value: Serde | None,
         rekeyed: bool = False,
     ) -> KStream:
-        node = self.graph.add(
-            self.graph.names.processor(prefix, name), operator, [self.node], named=name is not None
-        )
+        node = self.graph.add_processor(prefix, name, operator, [self.node])
         return KStream(self.graph, node, key=key, value=value, rekeyed=rekeyed or self.rekeyed)
 
 
@@ -587,12 +565,8 @@ class BranchedKStream:
 
     def __init__(self, stream: KStream, name: Name) -> None:
         self._stream = stream
-        graph = stream.graph
-        self._node = graph.add(
-            graph.names.processor("KSTREAM-BRANCH-", name),
-            Branch(predicates=()),
-            [stream.node],
-            named=name is not None,
+        self._node = stream.graph.add_processor(
+            "KSTREAM-BRANCH-", name, Branch(predicates=()), [stream.node]
         )
         self._predicates: list[tuple[Function | None, str]] = []
         self._branches: dict[str, KStream] = {}

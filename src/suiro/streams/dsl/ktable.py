@@ -5,6 +5,8 @@ A table keeps rows only when it must: it is named, joined, grouped or suppressed
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from suiro.streams.dsl.checks import function
@@ -15,6 +17,7 @@ from suiro.streams.dsl.suppressed import Suppressed
 from suiro.streams.errors import TopologyError
 from suiro.streams.serdes import Serde
 from suiro.streams.topology.nodes import (
+    ForeignKeyResolve,
     Function,
     SelectKey,
     SessionAggregate,
@@ -24,6 +27,8 @@ from suiro.streams.topology.nodes import (
     TableFilter,
     TableGroupBy,
     TableMapValues,
+    TableSource,
+    TableTableJoin,
     TimeWindowAggregate,
     ToStream,
 )
@@ -89,11 +94,8 @@ class KTable:
         >>> results(rows, planes=[("N1", 180, 0), ("N1", None, 1)])
         [('N1', 30, 0), ('N1', None, 1)]
         """
-        graph = self.graph
         operator = TableMapValues(mapper=function(mapper, "the mapper of map_values"))
-        node = graph.names.processor("KTABLE-MAPVALUES-", name)
-        graph.add(node, operator, [self.node], named=name is not None)
-        return self._with_rows(node, self.key, value, materialized)
+        return self._next(operator, "KTABLE-MAPVALUES-", name, value=value, materialized=materialized)
 
     def to_stream(self, mapper: Function | None = None, *, name: Name = None) -> KStream:
         """Every change as a record, a deletion as one with a null value; `mapper(key, value)` gives it another key.
@@ -103,16 +105,11 @@ class KTable:
         [(180, 180, 0)]
         """
         graph = self.graph
-        node = graph.add(
-            graph.names.processor("KTABLE-TOSTREAM-", name), ToStream(), [self.node], named=name is not None
-        )
+        node = graph.add_processor("KTABLE-TOSTREAM-", name, ToStream(), [self.node])
         if mapper is None:
             return KStream(graph, node, key=self.key, value=self.value)
-        keyed = graph.add(
-            graph.names.processor("KSTREAM-KEY-SELECT-"),
-            SelectKey(mapper=function(mapper, "the mapper of to_stream")),
-            [node],
-        )
+        select = SelectKey(mapper=function(mapper, "the mapper of to_stream"))
+        keyed = graph.add_processor("KSTREAM-KEY-SELECT-", None, select, [node])
         return KStream(graph, keyed, key=None, value=self.value, rekeyed=True)
 
     def group_by(
@@ -137,12 +134,8 @@ class KTable:
         given = name_of(name) or grouped.name
         graph = self.graph
         graph.send_old(self.node, at_any_price=True)
-        node = graph.add(
-            graph.names.processor("KTABLE-SELECT-", given),
-            TableGroupBy(mapper=function(mapper, "the mapper of group_by")),
-            [self.node],
-            named=given is not None,
-        )
+        operator = TableGroupBy(mapper=function(mapper, "the mapper of group_by"))
+        node = graph.add_processor("KTABLE-SELECT-", given, operator, [self.node])
         return KGroupedTable(graph, node, key=key or grouped.key, value=value or grouped.value, name=given)
 
     def suppress(self, suppressed: Suppressed, *, name: Name = None) -> KTable:
@@ -162,9 +155,8 @@ class KTable:
                 "Suppressed.until_time_limit(...)"
             )
         graph = self.graph
-        closing, inclusive = (None, False)
-        if suppressed.time_limit_ms is None:
-            closing, inclusive = _closing(graph, self.node)
+        waits_for_windows = suppressed.time_limit_ms is None
+        closing, inclusive = _closing(graph, self.node) if waits_for_windows else (None, False)
         given = name_of(name) or suppressed.name
         node = graph.names.generate("KTABLE-SUPPRESS-") if given is None else given
         store = graph.names.store("KTABLE-SUPPRESS-") if given is None else f"{given}-store"
@@ -187,12 +179,13 @@ class KTable:
                 time_limit_ms=suppressed.time_limit_ms,
                 max_records=suppressed.max_records,
                 max_bytes=suppressed.max_bytes,
-                emits_early_when_full=suppressed.time_limit_ms is not None,
+                emits_early_when_full=not waits_for_windows,
             ),
             [self.node],
             named=given is not None,
         )
-        return self._with_rows(node, self.key, self.value, None)
+        graph.reserve_rows(node, f"{node}-store", key=self.key, value=self.value, logged=False)
+        return KTable(graph, node, key=self.key, value=self.value)
 
     # -- joins -------------------------------------------------------------------------------------------
 
@@ -281,22 +274,32 @@ class KTable:
             sends_old=graph.send_old(self.node, at_any_price=False),
             of_versions=graph.is_versioned(self.node),
         )
-        node = graph.names.processor("KTABLE-FILTER-", name)
-        graph.add(node, operator, [self.node], named=name is not None)
-        return self._with_rows(node, self.key, self.value, materialized)
+        return self._next(operator, "KTABLE-FILTER-", name, value=self.value, materialized=materialized)
 
-    def _with_rows(
-        self, node: str, key: Serde | None, value: Serde | None, materialized: Materialized | None
+    def _next(
+        self,
+        operator: TableFilter | TableMapValues,
+        prefix: str,
+        name: Name,
+        *,
+        value: Serde | None,
+        materialized: Materialized | None,
     ) -> KTable:
-        """A table made of another one. Rows that a user did not name need no changelog: they can be made again."""
+        """Rows that a user did not name need no changelog: they can be made again."""
         stored = materialized or Materialized()
-        key, value = stored.key or key, stored.value or value
-        spec = table_store(self.graph, materialized, key, value)
-        if spec is None:
-            self.graph.reserve_rows(node, f"{node}-store", key=key, value=value, logged=False)
-        else:
-            self.graph.replace(node, store=spec.name)
-        return KTable(self.graph, node, key=key, value=value)
+        node = self.graph.names.processor(prefix, name)
+        return add_table(
+            self.graph,
+            node,
+            operator,
+            [self.node],
+            key=stored.key or self.key,
+            value=stored.value or value,
+            materialized=materialized,
+            reserved=f"{node}-store",
+            logged=False,
+            named=name is not None,
+        )
 
 
 class GlobalKTable:
@@ -315,18 +318,41 @@ class GlobalKTable:
         self.value = value
 
 
-def table_store(
-    graph: Graph, materialized: Materialized | None, key: Serde | None, value: Serde | None
+def add_table(
+    graph: Graph,
+    node: str,
+    operator: TableSource | TableFilter | TableMapValues | TableTableJoin | ForeignKeyResolve,
+    parents: Sequence[str],
+    *,
+    key: Serde | None,
+    value: Serde | None,
+    materialized: Materialized | None,
+    reserved: str,
+    logged: bool,
+    named: bool,
+    aliases: Sequence[str] = (),
+) -> KTable:
+    """The table of an operator. Its rows are in the store that a user named. Without one they are kept once something
+    asks for them: in a store of the name `reserved`, which has a changelog if `logged`."""
+    spec = _named_store(materialized, key, value)
+    if spec is not None:
+        graph.add_store(spec)
+        operator = replace(operator, store=spec.name)
+        if isinstance(operator, TableSource):
+            operator = replace(operator, versioned=spec.kind == "versioned")
+    graph.add(node, operator, parents, named=named, aliases=aliases)
+    if spec is None:
+        graph.reserve_rows(node, reserved, key=key, value=value, logged=logged)
+    return KTable(graph, node, key=key, value=value)
+
+
+def _named_store(
+    materialized: Materialized | None, key: Serde | None, value: Serde | None
 ) -> StoreSpec | None:
-    """Adds the store that a user named; None if there is none."""
     if materialized is None or materialized.name is None:
         return None
-    if materialized.retention_ms is not None:
-        raise TopologyError(
-            f"store {materialized.name} has a retention, but holds no windows; leave it out, rows stay until they are "
-            "deleted"
-        )
-    spec = StoreSpec(
+    check_no_retention(materialized)
+    return StoreSpec(
         name=materialized.name,
         kind="key-value" if materialized.history_ms is None else "versioned",
         key=known(materialized.key or key),
@@ -335,8 +361,14 @@ def table_store(
         logged=materialized.logged,
         named_by_user=True,
     )
-    graph.add_store(spec)
-    return spec
+
+
+def check_no_retention(materialized: Materialized) -> None:
+    if materialized.retention_ms is not None:
+        raise TopologyError(
+            f"store {materialized.name} has a retention, but holds no windows; leave it out, rows stay until they are "
+            "deleted"
+        )
 
 
 def _closing(graph: Graph, node: str) -> tuple[int, bool]:
