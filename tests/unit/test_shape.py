@@ -22,7 +22,6 @@ OPTIONS = "declares the options of the command"
 LONG_FILES = {
     "config/table.py": "the table of settings",
     "protocol/kernels.py": KERNEL,
-    "streams/dsl/grouped.py": "the operators of groups, most of it their docstrings",
     "streams/dsl/kstream.py": "the operators of streams, most of it their docstrings",
     "streams/vectorised/kernels.py": KERNEL,
 }

@@ -5,15 +5,15 @@ Windows, retention and serdes of an aggregate's store are settled here; the fold
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any, Literal
 
 from suiro.streams import serdes
 from suiro.streams.dsl.checks import function, python_function
 from suiro.streams.dsl.graph import Graph, check_one_builder, common_key, known
 from suiro.streams.dsl.kstream import KStream
-from suiro.streams.dsl.ktable import KTable
+from suiro.streams.dsl.ktable import KTable, check_no_retention
 from suiro.streams.dsl.named import Materialized, Name, name_of
 from suiro.streams.errors import TopologyError
 from suiro.streams.serdes import Serde
@@ -24,15 +24,13 @@ from suiro.streams.topology.nodes import (
     Repartition,
     SessionAggregate,
     SlidingAggregate,
+    StoreKind,
     StoreSpec,
     StreamAggregate,
     TableAggregate,
     TimeWindowAggregate,
 )
 from suiro.streams.windows import EmitStrategy, SessionWindows, SlidingWindows, TimeWindows, Windows
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
 
 
 class KGroupedStream:
@@ -54,7 +52,7 @@ class KGroupedStream:
         >>> results(per_carrier, delays=[("UA", 3, 5), ("UA", None, 6), ("UA", 4, 2)])
         [('UA', 1, 5), ('UA', 2, 5)]
         """
-        return _count([self], None, EmitStrategy.ON_WINDOW_UPDATE, materialized, name)
+        return _table([self], _COUNT, serdes.long, materialized, name)
 
     def reduce(
         self, reducer: Function, *, materialized: Materialized | None = None, name: Name = None
@@ -64,7 +62,7 @@ class KGroupedStream:
         >>> results(delays.group_by_key().reduce(max), delays=[("UA", 3, 0), ("UA", 9, 1), ("UA", 4, 2)])
         [('UA', 3, 0), ('UA', 9, 1), ('UA', 9, 2)]
         """
-        return _reduce(self, None, EmitStrategy.ON_WINDOW_UPDATE, reducer, materialized, name)
+        return _table([self], _reduction(reducer), self.stream.value, materialized, name)
 
     def aggregate(
         self,
@@ -83,17 +81,7 @@ class KGroupedStream:
         >>> results(last, delays=[("UA", 3, 0), ("UA", 9, 1), ("UA", 4, 2)])
         [('UA', [3], 0), ('UA', [3, 9], 1), ('UA', [9, 4], 2)]
         """
-        return _aggregate(
-            self,
-            None,
-            EmitStrategy.ON_WINDOW_UPDATE,
-            initializer,
-            aggregator,
-            None,
-            value,
-            materialized,
-            name,
-        )
+        return _table([self], _aggregation(initializer, aggregator), value, materialized, name)
 
     def windowed_by(self, windows: Windows) -> WindowedKStream:
         """Each window for itself: `TimeWindows`, `SlidingWindows` or `SessionWindows`. A record that comes after its
@@ -163,7 +151,7 @@ class WindowedKStream:
         >>> results(windowed.count(), delays=[("UA", 3, 7)])
         [(Windowed(key='UA', start=0, end=10), 1, 7), (Windowed(key='UA', start=5, end=15), 1, 7)]
         """
-        return _count([self._grouped], self._windows, self._emit, materialized, name)
+        return self._table(_COUNT, serdes.long, materialized, name)
 
     def reduce(
         self, reducer: Function, *, materialized: Materialized | None = None, name: Name = None
@@ -174,7 +162,7 @@ class WindowedKStream:
         >>> results(windowed.reduce(max), delays=[("UA", 3, 7)])
         [(Windowed(key='UA', start=2, end=7), 3, 7)]
         """
-        return _reduce(self._grouped, self._windows, self._emit, reducer, materialized, name)
+        return self._table(_reduction(reducer), self._grouped.stream.value, materialized, name)
 
     def aggregate(
         self,
@@ -196,16 +184,26 @@ class WindowedKStream:
         [(Windowed(key='UA', start=0, end=0), 3, 0), (Windowed(key='UA', start=0, end=0), None, 0),
          (Windowed(key='UA', start=0, end=4), 7, 4)]
         """
-        return _aggregate(
-            self._grouped,
-            self._windows,
-            self._emit,
-            initializer,
-            aggregator,
-            merger,
+        aggregation = _aggregation(initializer, aggregator)
+        return self._table(aggregation, value, materialized, name, _merger(self._windows, merger))
+
+    def _table(
+        self,
+        aggregation: Aggregation,
+        value: Serde | None,
+        materialized: Materialized | None,
+        name: Name,
+        merger: Function | None = None,
+    ) -> KTable:
+        return _table(
+            [self._grouped],
+            aggregation,
             value,
             materialized,
             name,
+            windows=self._windows,
+            emit=self._emit,
+            merger=merger,
         )
 
 
@@ -309,7 +307,7 @@ class KGroupedTable:
         >>> results(by_size.count(), planes=[("N1", 180, 0), ("N2", 180, 1), ("N1", None, 2)])
         [(180, 1, 0), (180, 2, 1), (180, 1, 2)]
         """
-        return self._table("KTABLE-AGGREGATE-", "count", None, None, None, serdes.long, materialized, name)
+        return self._table("count", serdes.long, materialized, name)
 
     def reduce(
         self,
@@ -327,14 +325,12 @@ class KGroupedTable:
         [('all', 180, 0), ('all', 270, 1)]
         """
         return self._table(
-            "KTABLE-REDUCE-",
             "reduce",
-            None,
-            function(adder, "the adder of reduce"),
-            function(subtractor, "the subtractor of reduce"),
             self._value,
             materialized,
             name,
+            adder=function(adder, "the adder of reduce"),
+            subtractor=function(subtractor, "the subtractor of reduce"),
         )
 
     def aggregate(
@@ -357,26 +353,22 @@ class KGroupedTable:
         [('all', 180, 0), ('all', 90, 1)]
         """
         return self._table(
-            "KTABLE-AGGREGATE-",
             "aggregate",
-            python_function(initializer, "the initializer of aggregate"),
-            function(adder, "the adder of aggregate"),
-            function(subtractor, "the subtractor of aggregate"),
             value,
             materialized,
             name,
+            initializer=python_function(initializer, "the initializer of aggregate"),
+            adder=function(adder, "the adder of aggregate"),
+            subtractor=function(subtractor, "the subtractor of aggregate"),
         )
 
     def _table(
         self,
-        prefix: str,
-        kind: Any,
-        initializer: Callable[[], Any] | None,
-        adder: Function | None,
-        subtractor: Function | None,
+        kind: Literal["count", "reduce", "aggregate"],
         value: Serde | None,
         materialized: Materialized | None,
         name: Name,
+        **functions: Any,
     ) -> KTable:
         graph, names = self._graph, self._graph.names
         stored = _not_windowed(materialized)
@@ -394,98 +386,29 @@ class KGroupedTable:
                 named=self._name is not None,
                 aliases=aliases,
             )
-        node = names.processor(prefix, name)
-        spec = StoreSpec(
-            name=store,
-            kind="key-value",
-            key=known(stored.key or self._key),
-            value=known(stored.value or value),
-            logged=stored.logged,
-            named_by_user=stored.name is not None,
-        )
-        graph.add_store(spec)
-        graph.add(
-            node,
-            TableAggregate(
-                kind=kind, store=store, initializer=initializer, adder=adder, subtractor=subtractor
-            ),
-            [self._repartition],
-            named=name is not None,
-        )
-        return KTable(graph, node, key=stored.key or self._key, value=stored.value or value)
+        prefix = "KTABLE-REDUCE-" if kind == "reduce" else "KTABLE-AGGREGATE-"
+        key, value = stored.key or self._key, stored.value or value
+        graph.add_store(_spec(store, stored, None, key, value))
+        operator = TableAggregate(kind=kind, store=store, **functions)
+        node = graph.add_processor(prefix, name, operator, [self._repartition])
+        return KTable(graph, node, key=key, value=value)
 
 
 # -- what they share ----------------------------------------------------------------------------------------------
 
 
-def _count(
-    groups: Sequence[KGroupedStream],
-    windows: Windows | None,
-    emit: EmitStrategy,
-    materialized: Materialized | None,
-    name: Name,
-) -> KTable:
-    return _table(
-        groups,
-        Aggregation(kind="count"),
-        windows,
-        emit,
-        None,
-        serdes.long,
-        materialized,
-        name,
-        prefix="KSTREAM-AGGREGATE-",
-    )
+_COUNT = Aggregation(kind="count")
 
 
-def _reduce(
-    group: KGroupedStream,
-    windows: Windows | None,
-    emit: EmitStrategy,
-    reducer: Function,
-    materialized: Materialized | None,
-    name: Name,
-) -> KTable:
-    aggregation = Aggregation(kind="reduce", aggregators=(function(reducer, "the reducer of reduce"),))
-    return _table(
-        [group],
-        aggregation,
-        windows,
-        emit,
-        None,
-        group.stream.value,
-        materialized,
-        name,
-        prefix="KSTREAM-REDUCE-",
-    )
+def _reduction(reducer: Function) -> Aggregation:
+    return Aggregation(kind="reduce", aggregators=(function(reducer, "the reducer of reduce"),))
 
 
-def _aggregate(
-    group: KGroupedStream,
-    windows: Windows | None,
-    emit: EmitStrategy,
-    initializer: Callable[[], Any],
-    aggregator: Function,
-    merger: Function | None,
-    value: Serde | None,
-    materialized: Materialized | None,
-    name: Name,
-) -> KTable:
-    aggregation = Aggregation(
+def _aggregation(initializer: Callable[[], Any], aggregator: Function) -> Aggregation:
+    return Aggregation(
         kind="aggregate",
         initializer=python_function(initializer, "the initializer of aggregate"),
         aggregators=(function(aggregator, "the aggregator of aggregate"),),
-    )
-    return _table(
-        [group],
-        aggregation,
-        windows,
-        emit,
-        _merger(windows, merger),
-        value,
-        materialized,
-        name,
-        prefix="KSTREAM-AGGREGATE-",
     )
 
 
@@ -512,38 +435,38 @@ def _cogroup(
     return _table(
         [group for group, _ in parts],
         aggregation,
-        windows,
-        EmitStrategy.ON_WINDOW_UPDATE,
-        _merger(windows, merger),
         value,
         materialized,
         name,
-        prefix="COGROUPKSTREAM-AGGREGATE-",
-        cogroup=True,
+        windows=windows,
+        merger=_merger(windows, merger),
+        is_cogroup=True,
     )
 
 
 def _table(
     groups: Sequence[KGroupedStream],
     aggregation: Aggregation,
-    windows: Windows | None,
-    emit: EmitStrategy,
-    merger: Function | None,
     value: Serde | None,
     materialized: Materialized | None,
     name: Name,
     *,
-    prefix: str,
-    cogroup: bool = False,
+    windows: Windows | None = None,
+    emit: EmitStrategy = EmitStrategy.ON_WINDOW_UPDATE,
+    merger: Function | None = None,
+    is_cogroup: bool = False,
 ) -> KTable:
     graph = groups[0].stream.graph
     names = graph.names
-    stored = materialized or Materialized() if windows is not None else _not_windowed(materialized)
+    stored = _not_windowed(materialized) if windows is None else materialized or Materialized()
+    prefix = "KSTREAM-REDUCE-" if aggregation.kind == "reduce" else "KSTREAM-AGGREGATE-"
+    if is_cogroup:
+        prefix = "COGROUPKSTREAM-AGGREGATE-"
     store = stored.name or names.store(prefix)
-    node = "" if cogroup else names.processor(prefix, name)
+    node = "" if is_cogroup else names.processor(prefix, name)
     inputs = [group.by_key(store).node for group in groups]
     aliases: tuple[str, ...] = ()
-    if cogroup:
+    if is_cogroup:
         aliases = tuple(
             names.processor(prefix, name, f"-cogroup-agg-{number}") for number in range(len(groups))
         )
@@ -598,27 +521,25 @@ def _spec(
             f"store {store} would keep windows for {retention_ms} ms, but they are open for {windows.retention_ms} ms; "
             "give a longer retention, or shorter windows or grace"
         )
-    match windows:
-        case TimeWindows():
-            return replace(spec, kind="window", retention_ms=retention_ms, window_size_ms=windows.size_ms)
-        case SlidingWindows():
-            return replace(
-                spec, kind="window", retention_ms=retention_ms, window_size_ms=windows.difference_ms
-            )
-        case SessionWindows():
-            return replace(spec, kind="session", retention_ms=retention_ms)
+    size_ms = _size_ms(windows)
+    kind: StoreKind = "session" if size_ms is None else "window"
+    return replace(spec, kind=kind, retention_ms=retention_ms, window_size_ms=size_ms)
 
 
 def _windowed_key(key: Serde | None, windows: Windows | None) -> Serde | None:
+    if windows is None:
+        return key
+    size_ms = _size_ms(windows)
+    inner = known(key)
+    return serdes.session_windowed(inner) if size_ms is None else serdes.time_windowed(inner, size_ms)
+
+
+def _size_ms(windows: Windows) -> int | None:
+    """None for sessions, whose lengths differ."""
     match windows:
-        case None:
-            return key
-        case TimeWindows():
-            return serdes.time_windowed(known(key), windows.size_ms)
-        case SlidingWindows():
-            return serdes.time_windowed(known(key), windows.difference_ms)
-        case SessionWindows():
-            return serdes.session_windowed(known(key))
+        case TimeWindows(size_ms=size_ms) | SlidingWindows(difference_ms=size_ms):
+            return size_ms
+    return None
 
 
 def _windows(windows: Any) -> Windows:
@@ -644,10 +565,7 @@ def _merger(windows: Windows | None, merger: Function | None) -> Function | None
 
 def _not_windowed(materialized: Materialized | None) -> Materialized:
     stored = materialized or Materialized()
-    if stored.retention_ms is not None:
-        raise TopologyError(
-            f"store {stored.name} has a retention, but holds no windows; leave it out, rows stay until they are deleted"
-        )
+    check_no_retention(stored)
     if stored.history_ms is not None:
         raise TopologyError(
             f"store {stored.name} of an aggregate cannot be versioned; a table or to_table() can"
