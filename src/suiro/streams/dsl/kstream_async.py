@@ -121,9 +121,9 @@ class AsyncOperators:
         >>> results(delays.filter_async(is_late), delays=[("UA", 3, 0), ("AA", 20, 1)])
         [('AA', 20, 1)]
         """
-        return self._filter_async(
-            "filter", predicate, concurrency, timeout, retries, backoff, retry_on, order, name
-        )
+        calls = _calls("filter_async", concurrency, timeout, retries, backoff, retry_on, order)
+        operator = _operator("filter", predicate, "the predicate of filter_async", calls)
+        return self._next(operator, "KSTREAM-FILTER-ASYNC-", name, key=self.key, value=self.value)
 
     def filter_not_async(
         self,
@@ -144,9 +144,9 @@ class AsyncOperators:
         >>> results(delays.filter_not_async(is_late), delays=[("UA", 3, 0), ("AA", 20, 1)])
         [('UA', 3, 0)]
         """
-        return self._filter_async(
-            "filter_not", predicate, concurrency, timeout, retries, backoff, retry_on, order, name
-        )
+        calls = _calls("filter_not_async", concurrency, timeout, retries, backoff, retry_on, order)
+        operator = _operator("filter_not", predicate, "the predicate of filter_not_async", calls)
+        return self._next(operator, "KSTREAM-FILTER-ASYNC-", name, key=self.key, value=self.value)
 
     def flat_map_values_async(
         self,
@@ -195,22 +195,6 @@ class AsyncOperators:
         calls = _calls("peek_async", concurrency, timeout, retries, backoff, retry_on, order)
         operator = _operator("peek", action, "the action of peek_async", calls)
         return self._next(operator, "KSTREAM-PEEK-ASYNC-", name, key=self.key, value=self.value)
-
-    def _filter_async(
-        self,
-        kind: CallKind,
-        predicate: Callable[[Any, Any], Coroutine[Any, Any, Any]],
-        concurrency: int,
-        timeout: Duration | None,
-        retries: int,
-        backoff: Duration,
-        retry_on: RetryOn,
-        order: CallOrder,
-        name: Name,
-    ) -> KStream:
-        calls = _calls(f"{kind}_async", concurrency, timeout, retries, backoff, retry_on, order)
-        operator = _operator(kind, predicate, f"the predicate of {kind}_async", calls)
-        return self._next(operator, "KSTREAM-FILTER-ASYNC-", name, key=self.key, value=self.value)
 
 
 def _operator(kind: CallKind, function: Any, what: str, calls: CallSettings) -> AsyncCall:

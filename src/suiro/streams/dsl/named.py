@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Self
 
 from suiro.streams.durations import milliseconds
 from suiro.streams.errors import TopologyError
@@ -43,17 +43,23 @@ def name_of(name: Name) -> str | None:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Consumed:
-    """How topics are read. `timestamp`: see `extractors`."""
+class _Serdes:
+    """Serdes of a key and a value, and a name."""
 
     key: Serde | None = None
     value: Serde | None = None
-    timestamp: Any = None
     name: str | None = None
 
     @classmethod
-    def as_(cls, name: str) -> Consumed:
+    def as_(cls, name: str) -> Self:
         return cls(name=name)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Consumed(_Serdes):
+    """How topics are read. `timestamp`: see `extractors`."""
+
+    timestamp: Any = None
 
     @classmethod
     def with_(
@@ -68,17 +74,10 @@ class Consumed:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Produced:
+class Produced(_Serdes):
     """How a topic is written."""
 
-    key: Serde | None = None
-    value: Serde | None = None
     partitioner: Partitioner | None = None
-    name: str | None = None
-
-    @classmethod
-    def as_(cls, name: str) -> Produced:
-        return cls(name=name)
 
     @classmethod
     def with_(
@@ -93,7 +92,7 @@ class Produced:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Grouped:
+class Grouped(_Serdes):
     """Serdes of a group, and the name of its repartition topic (`<name>-repartition`).
 
     >>> by_minutes = Grouped.with_(serdes.long, serdes.long, name="by-minutes")
@@ -101,14 +100,6 @@ class Grouped:
     >>> results(counts, delays=[("UA", 3, 0)])
     [(3, 1, 0)]
     """
-
-    key: Serde | None = None
-    value: Serde | None = None
-    name: str | None = None
-
-    @classmethod
-    def as_(cls, name: str) -> Grouped:
-        return cls(name=name)
 
     @classmethod
     def with_(
@@ -118,18 +109,11 @@ class Grouped:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Repartitioned:
+class Repartitioned(_Serdes):
     """The topic of an explicit `repartition()`."""
 
-    key: Serde | None = None
-    value: Serde | None = None
     partitions: int | None = None
     partitioner: Partitioner | None = None
-    name: str | None = None
-
-    @classmethod
-    def as_(cls, name: str) -> Repartitioned:
-        return cls(name=name)
 
     @classmethod
     def with_(
@@ -145,17 +129,10 @@ class Repartitioned:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Joined:
+class Joined(_Serdes):
     """Serdes of the stream of a stream-table join, its name, and how long it waits for late rows of the table."""
 
-    key: Serde | None = None
-    value: Serde | None = None
     grace_ms: int | None = None
-    name: str | None = None
-
-    @classmethod
-    def as_(cls, name: str) -> Joined:
-        return cls(name=name)
 
     @classmethod
     def with_(

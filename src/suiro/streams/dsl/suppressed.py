@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from suiro.streams.durations import milliseconds
 from suiro.streams.errors import TopologyError
@@ -61,12 +61,7 @@ class Suppressed:
         >>> Suppressed.until_window_closes().with_name("final").name
         'final'
         """
-        return Suppressed(
-            time_limit_ms=self.time_limit_ms,
-            max_records=self.max_records,
-            max_bytes=self.max_bytes,
-            name=name,
-        )
+        return replace(self, name=name)
 
 
 def _limit(limit: int | None, what: str) -> int | None:
