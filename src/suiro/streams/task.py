@@ -7,7 +7,6 @@ maps of its stores, and keeps the maps' changes when the task is done with a bat
 
 from __future__ import annotations
 
-import struct
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Protocol
 
@@ -19,7 +18,7 @@ from suiro.streams.operators.context import Context, TaskSettings
 from suiro.streams.punctuation import Punctuators
 from suiro.streams.records import Origin, Record
 from suiro.streams.stores import OrderedMap, open_store
-from suiro.streams.times import UNKNOWN, OperatorTime
+from suiro.streams.times import UNKNOWN, OperatorTime, keep_number, numbers_of
 from suiro.streams.topology.nodes import (
     Node,
     Repartition,
@@ -37,13 +36,8 @@ from suiro.streams.windows import EmitStrategy
 TIMES = "$times"
 """Name of the map that holds operator times; beside the stores', and kept like them."""
 
-DELAYS = "$delays"
-"""What the delays of operators begin with in that map (`OperatorTime.closes_after`)."""
-
 _PUNCTUATORS = "$punctuators"
 _NUMBERS = "$numbers"
-_INT64 = struct.Struct(">q")
-
 
 Processing = Callable[[Record, int], None]
 Around = Callable[[Node, Processing], Processing]
@@ -164,14 +158,11 @@ class Task:
                 finish()
                 self._finished()
         for name, time in self.times.items():
-            for what, timestamp in time.state().items():
-                self._keep(f"{name}\0{what}", timestamp)
-            if time.delay != UNKNOWN:
-                self._keep(f"{DELAYS}\0{name}", time.delay)
+            time.keep(self._times_map, name)
         for name, due in self.punctuators.state().items():
-            self._keep(f"{_PUNCTUATORS}\0{name}", due)
+            keep_number(self._times_map, f"{_PUNCTUATORS}\0{name}", due)
         for name, number in self._numbers.items():
-            self._keep(f"{_NUMBERS}\0{name}", number)
+            keep_number(self._times_map, f"{_NUMBERS}\0{name}", number)
 
     def _finished(self) -> None:
         """An operator has let go of what waited."""
@@ -182,11 +173,6 @@ class Task:
     def next_number(self, node: str) -> int:
         number = self._numbers[node] = self._numbers.get(node, 0) + 1
         return number
-
-    def _keep(self, name: str, value: int) -> None:
-        key, data = name.encode(), _INT64.pack(value)
-        if self._times_map.get(key) != data:
-            self._times_map.put(key, data)
 
     @property
     def caller(self) -> Caller:
@@ -288,17 +274,14 @@ class Task:
 
     def _restore_times(self) -> None:
         self.times = {"": self._task_time, **{node.name: OperatorTime() for node in self.sub_topology.nodes}}
-        for key, data in self._times_map.range():
-            name, _, what = key.decode().partition("\0")
-            if name == _PUNCTUATORS:
-                self.punctuators.restore({what: _INT64.unpack(data)[0]})
-            elif name == _NUMBERS:
-                self._numbers[what] = _INT64.unpack(data)[0]
-            elif name == DELAYS:
-                if what in self.times:
-                    self.times[what].delay = _INT64.unpack(data)[0]
-            elif name in self.times:
-                self.times[name].restore([(what, _INT64.unpack(data)[0])])
+        for name, time in self.times.items():
+            time.restore(self._times_map, name)
+        for name, number in numbers_of(self._times_map):
+            kind, _, what = name.partition("\0")
+            if kind == _PUNCTUATORS:
+                self.punctuators.restore({what: number})
+            elif kind == _NUMBERS:
+                self._numbers[what] = number
 
 
 class _Leave:

@@ -1,7 +1,7 @@
 """Operator time: the latest event time that an operator of a task has seen (`observedStreamTime` in Kafka Streams).
 
 It is the latest timestamp of the records that reached the operator, and what closes windows. Unlike Kafka Streams' it
-survives restarts: a runner keeps `state()` with the stores.
+survives restarts: it is kept in an ordered map beside the stores (`keep`, `restore`).
 
 Where one task gets only some of the records of a partition upstream, because they were spread by key, a record also
 carries how far its partition had come (`carried`): it is judged by the later one of the two. So whether it is late
@@ -10,7 +10,10 @@ does not depend on when the task heard of the others (`pass_to`), that is, on wh
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import struct
+from collections.abc import Iterator
+
+from suiro.streams.stores.ordered import OrderedMap
 
 UNKNOWN = -1
 """Before the first record."""
@@ -18,8 +21,9 @@ UNKNOWN = -1
 LATEST_MS = (1 << 63) - 1
 """The latest time that Kafka has."""
 
-_CLOSED = "closed"
-_CURRENT = "current"
+_DELAYS = "$delays"
+"""The names of kept delays begin with this."""
+_INT64 = struct.Struct(">q")
 
 
 class OperatorTime:
@@ -62,10 +66,36 @@ class OperatorTime:
             self.closed += changed
         return changed
 
-    def state(self) -> dict[str, int]:
-        found = {_CURRENT: self.current, _CLOSED: self.closed}
-        return {name: time for name, time in found.items() if time != UNKNOWN}
+    def keep(self, rows: OrderedMap, name: str) -> None:
+        """Writes to the map what changed. `name`: of the operator; empty for its task."""
+        for what, number in (
+            (f"{name}\0current", self.current),
+            (f"{name}\0closed", self.closed),
+            (f"{_DELAYS}\0{name}", self.delay),
+        ):
+            if number != UNKNOWN:
+                keep_number(rows, what, number)
 
-    def restore(self, times: Iterable[tuple[str, int]]) -> None:
-        for name, time in times:
-            setattr(self, name, time)
+    def restore(self, rows: OrderedMap, name: str) -> None:
+        """Reads what `keep` wrote."""
+        self.current = _number(rows, f"{name}\0current")
+        self.closed = _number(rows, f"{name}\0closed")
+        self.delay = _number(rows, f"{_DELAYS}\0{name}")
+
+
+def keep_number(rows: OrderedMap, name: str, number: int) -> None:
+    """Writes a number under a name, unless it is there already."""
+    key, data = name.encode(), _INT64.pack(number)
+    if rows.get(key) != data:
+        rows.put(key, data)
+
+
+def numbers_of(rows: OrderedMap) -> Iterator[tuple[str, int]]:
+    """All numbers that were kept, with their names."""
+    for key, data in rows.range():
+        yield key.decode(), _INT64.unpack(data)[0]
+
+
+def _number(rows: OrderedMap, name: str) -> int:
+    data = rows.get(name.encode())
+    return UNKNOWN if data is None else int(_INT64.unpack(data)[0])

@@ -49,14 +49,9 @@ def inputs_of(
 ) -> tuple[Inputs, dict[str, int]]:
     """Inputs, and how many records were dropped for which reason."""
     dropped: dict[str, int] = {}
-    if chunk.key.null_count:
-        wanted = chunk.key.valid()
-        dropped["null key"] = len(chunk) - int(wanted.sum())
-        chunk = chunk.filter(wanted)
-    if drops_null_values and chunk.value.null_count:
-        wanted = chunk.value.valid()
-        dropped["null value"] = len(chunk) - int(wanted.sum())
-        chunk = chunk.filter(wanted)
+    chunk = chunk.present("key", dropped)
+    if drops_null_values:
+        chunk = chunk.present("value", dropped)
     found: npt.NDArray[Any] | None = None
     valid = None
     if numbers.operand is not None:

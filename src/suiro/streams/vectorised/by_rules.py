@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from typing import Any, Protocol
 
@@ -12,7 +12,6 @@ from suiro.protocol.columnar import HEADERS_TYPE
 from suiro.streams.operators.context import TaskSettings
 from suiro.streams.records import Headers, Origin, Record
 from suiro.streams.serdes import natural
-from suiro.streams.sources import DeadLetter
 from suiro.streams.stores import OrderedMap
 from suiro.streams.task import TIMES, Task
 from suiro.streams.topology.nodes import Node, Repartition, Sink, Source
@@ -21,10 +20,9 @@ from suiro.streams.vectorised.stateless import Chain
 
 
 class Failures(Protocol):
-    """Takes what is left out on the way."""
+    """Takes the records that fail on the way."""
 
     def dead_letter(self, topic: str, record: Record, origin: Origin | None, error: Exception) -> None: ...
-    def add_dead_letter(self, letter: DeadLetter) -> None: ...
 
 
 class RulePath:
@@ -81,6 +79,12 @@ def _ending(node: Node) -> Node:
     if isinstance(node.operator, Sink | Repartition):
         return node
     return replace(node, operator=Sink(topic=""))
+
+
+def add_counts(counts: dict[str, int], more: Mapping[str, int]) -> None:
+    for reason, count in more.items():
+        if count:
+            counts[reason] = counts.get(reason, 0) + count
 
 
 def headers_array(headers: list[Headers]) -> pa.Array | None:

@@ -6,7 +6,7 @@ are the operators' times; either can go on where the other stopped.
 
 from __future__ import annotations
 
-import struct
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -19,8 +19,7 @@ from suiro.streams.records import Origin, Record
 from suiro.streams.serdes import TimeWindowedSerde, double
 from suiro.streams.sources import SourceReader
 from suiro.streams.stores import OrderedMap
-from suiro.streams.task import DELAYS
-from suiro.streams.times import UNKNOWN
+from suiro.streams.times import UNKNOWN, OperatorTime
 from suiro.streams.topology.nodes import (
     Node,
     Repartition,
@@ -34,17 +33,16 @@ from suiro.streams.topology.nodes import (
 from suiro.streams.topology.topology import SubTopology, Topology
 from suiro.streams.vectorised import kernels
 from suiro.streams.vectorised.aggregate import Inputs, NumberRows, Updates, combine, inputs_of
-from suiro.streams.vectorised.by_rules import Failures, RulePath, headers_array, headers_of
+from suiro.streams.vectorised.by_rules import Failures, RulePath, add_counts, headers_array, headers_of
 from suiro.streams.vectorised.columns import Chunk, Column, is_exact
 from suiro.streams.vectorised.emission import Emission, without_tail
 from suiro.streams.vectorised.numbers import Numbers, recognised
 from suiro.streams.vectorised.sources import check_input, read_chunk, types_of_input
 from suiro.streams.vectorised.stateless import FALLBACK, Chain, Reason, Types
-from suiro.streams.vectorised.suffix import leave
+from suiro.streams.vectorised.suffix import Suffix
 from suiro.streams.vectorised.time_window_aggregate import combine_windows
 from suiro.streams.windows import EmitStrategy
 
-_INT64 = struct.Struct(">q")
 _OPAQUE = pa.dictionary(pa.int8(), pa.null())
 """The type of windowed keys: no expression can look into them."""
 
@@ -112,21 +110,21 @@ def columnar_aggregate(
     single = isinstance(source.operator, Source) and len(source.operator.topics) == 1
     if not single and (is_windowed or numbers.needs_order):
         return Reason(f"{aggregate.name} takes records of several input partitions, whose order counts")
-    suffixes: list[Chain] = []
+    suffixes: list[Suffix] = []
     exits = {node.name for node in sub.outputs}
     key_type = _OPAQUE if is_windowed else types.key
     out_types = Types(key_type, pa.float64() if numbers.is_double else pa.int64())
     for child, _ in topology.children(aggregate.name):
         if not isinstance(child.operator, ToStream):
             return Reason(f"{aggregate.name} is a table that {child.name} goes on with")
-        suffix = Chain(topology, child, exits=exits, inside=inside)
-        reason = suffix.why_not(out_types)
+        chain = Chain(topology, child, exits=exits, inside=inside)
+        reason = chain.why_not(out_types)
         if reason is None:
-            reason = _check_windowed_sinks(topology, suffix, spec, operator)
+            reason = _check_windowed_sinks(topology, chain, spec, operator)
         if reason is not None:
             return reason
-        suffixes.append(suffix)
-        unreached -= {child.name, *(node.name for node in suffix.nodes)}
+        suffixes.append(Suffix(topology, chain, settings))
+        unreached -= {child.name, *(node.name for node in chain.nodes)}
     if unreached:
         return Reason(
             f"{', '.join(sorted(unreached))} is beside the way from {source.name} to {aggregate.name}"
@@ -135,12 +133,12 @@ def columnar_aggregate(
 
 
 def _check_windowed_sinks(
-    topology: Topology, suffix: Chain, spec: StoreSpec, operator: StreamAggregate | TimeWindowAggregate
+    topology: Topology, chain: Chain, spec: StoreSpec, operator: StreamAggregate | TimeWindowAggregate
 ) -> Reason | None:
     if not isinstance(operator, TimeWindowAggregate):
         return None
     wanted = TimeWindowedSerde(spec.key, operator.windows.size_ms)
-    for name in suffix.reached:
+    for name in chain.reached:
         node = topology.node(name)
         assert isinstance(node.operator, Sink | Repartition)
         if node.operator.key != wanted or isinstance(node.operator, Repartition):
@@ -159,7 +157,7 @@ class ColumnarAggregate:
         spec: StoreSpec,
         numbers: Numbers,
         prefix: Chain,
-        suffixes: list[Chain],
+        suffixes: list[Suffix],
         settings: TaskSettings,
     ) -> None:
         operator = aggregate.operator
@@ -186,10 +184,9 @@ class ColumnarAggregate:
         partition: int,
         reader: SourceReader | None,
         failures: Failures,
-        dropped: dict[str, int] | None = None,
+        dropped: dict[str, int],
     ) -> pa.RecordBatch:
         """A chunk of an input partition as one payload. `columns` as they are in the topic, or as they were carried."""
-        counts: dict[str, int] = {} if dropped is None else dropped
         try:
             chunk = read_chunk(self.source, columns, topic)
             seen = _latest(chunk.timestamps)
@@ -205,15 +202,13 @@ class ColumnarAggregate:
             inputs, seen, left_out = self._by_rules(columns, topic, partition, reader, failures)
         if "time" in columns.schema.names:
             seen = max(seen, _latest(columns.column("time").to_numpy()))
-        for reason, count in left_out.items():
-            counts[reason] = counts.get(reason, 0) + count
+        add_counts(dropped, left_out)
         if self._windows is None:
             return Payload(
                 columns=combine(inputs, self._numbers), seen=seen, reached=_latest(inputs.timestamps)
             ).packed()
         found = combine_windows(inputs, self._numbers, self._windows)
-        if found.late:
-            counts["late"] = counts.get("late", 0) + found.late
+        add_counts(dropped, {"late": found.late})
         return Payload(columns=found.columns, seen=seen, reached=found.time).packed()
 
     def _by_rules(
@@ -233,7 +228,7 @@ class ColumnarAggregate:
         timestamps: list[int] = []
         numbers: list[int | float | None] = []
         headers: list[Any] = []
-        dropped: dict[str, int] = {}
+        dropped: Counter[str] = Counter()
         seen = UNKNOWN
 
         def records() -> Any:
@@ -244,8 +239,7 @@ class ColumnarAggregate:
 
         def arrive(name: str, record: Record) -> None:
             if record.key is None or (record.value is None and self._windows is None):
-                reason = "null key" if record.key is None else "null value"
-                dropped[reason] = dropped.get(reason, 0) + 1
+                dropped["null key" if record.key is None else "null value"] += 1
                 return
             key = self._spec.key.serialize(self._topic, record.key)
             if number_of is not None:
@@ -255,8 +249,7 @@ class ColumnarAggregate:
             headers.append(record.headers)
 
         path.run(records(), arrive)
-        for reason, count in path.dropped.items():
-            dropped[reason] = dropped.get(reason, 0) + count
+        dropped.update(path.dropped)
         valid = np.array([number is not None for number in numbers], np.uint8)
         kind = np.float64 if self._numbers.is_double else np.int64
         found = (
@@ -289,29 +282,35 @@ class ColumnarAggregate:
         *,
         partition: int,
         failures: Failures,
-        dropped: dict[str, int] | None = None,
+        dropped: dict[str, int],
     ) -> list[Emission]:
         """Payloads of one micro-batch, each input partition's in order, into the rows; gives what leaves."""
-        clock = _Times(times, self._aggregate.name, is_windowed=self._windows is not None)
-        if self._windows is not None:
-            clock.closes_after(self._windows.size_ms + self._windows.grace_ms)
+        name, windows = self._aggregate.name, self._windows
+        task_time, time = OperatorTime(), OperatorTime()
+        task_time.restore(times, "")
+        time.restore(times, name)
+        length = 0 if windows is None else windows.size_ms + windows.grace_ms
+        if windows is not None:
+            time.closes_after(length)
         for payload in map(Payload.unpacked, payloads):
-            if self._windows is None:
+            if windows is None:
                 rows.apply(payload.columns)
             else:
-                length = self._windows.size_ms + self._windows.grace_ms
-                late = rows.apply(payload.columns, clock.before, length)
-                if late and dropped is not None:
-                    dropped["late"] = dropped.get("late", 0) + late
-            clock.advance(payload)
+                late = rows.apply(payload.columns, max(time.current, time.closed), length)
+                add_counts(dropped, {"late": late})
+                time.observe(payload.reached)
+            task_time.observe(payload.seen)
         updates = rows.updates()
-        if self._windows is not None and (now := clock.close()) is not None:
-            retention = max(self._spec.retention_ms or 0, self._windows.retention_ms)
-            rows.remove_before(now - retention + 1)
+        if windows is not None and time.current > time.closed:
+            time.closed = time.current
+            retention = max(self._spec.retention_ms or 0, windows.retention_ms)
+            rows.remove_before(time.closed - retention + 1)
+        task_time.keep(times, "")
+        time.keep(times, name)
         return self._leave(updates, partition, failures, dropped)
 
     def _leave(
-        self, updates: Updates, partition: int, failures: Failures, dropped: dict[str, int] | None
+        self, updates: Updates, partition: int, failures: Failures, dropped: dict[str, int]
     ) -> list[Emission]:
         if not self._suffixes or len(updates.slots) == 0:
             return []
@@ -329,7 +328,7 @@ class ColumnarAggregate:
         return [
             emission
             for suffix in self._suffixes
-            for emission in leave(self._topology, suffix, chunk, self._settings, partition, failures, dropped)
+            for emission in suffix.leave(chunk, partition, failures, dropped)
         ]
 
     # -- for people ----------------------------------------------------------------------------------------
@@ -339,56 +338,9 @@ class ColumnarAggregate:
         how = "combined in the source task" if numbers.combines else "one after another in the bucket"
         windows = "" if self._windows is None else " per window"
         found = [f"{self._aggregate.name}: columns, {numbers.name}{windows} {how}"]
-        for chain in (self._prefix, *self._suffixes):
+        for chain in (self._prefix, *(suffix.chain for suffix in self._suffixes)):
             found += [f"{node.name}: columns" for node in chain.nodes if node is not self._aggregate]
         return found
-
-
-class _Times:
-    """The operators' times in the map where a task keeps them."""
-
-    def __init__(self, times: OrderedMap, name: str, *, is_windowed: bool) -> None:
-        self._map = times
-        self._name = name
-        self._is_windowed = is_windowed
-
-    @property
-    def before(self) -> int:
-        """What the aggregate judges records by."""
-        return max(self._get(f"{self._name}\0current"), self._get(f"{self._name}\0closed"))
-
-    def closes_after(self, delay_ms: int) -> None:
-        """As `OperatorTime.closes_after`."""
-        place, closed = f"{DELAYS}\0{self._name}".encode(), f"{self._name}\0closed"
-        data = _INT64.pack(delay_ms)
-        known = self._map.get(place)
-        if known == data:
-            return
-        self._map.put(place, data)
-        if known is not None and self._get(closed) != UNKNOWN:
-            moved = self._get(closed) + delay_ms - _INT64.unpack(known)[0]
-            self._map.put(closed.encode(), _INT64.pack(moved))
-
-    def advance(self, payload: Payload) -> None:
-        self._put("\0current", payload.seen)
-        if self._is_windowed:
-            self._put(f"{self._name}\0current", payload.reached)
-
-    def close(self) -> int | None:
-        """The time by which windows are closed, where it has moved."""
-        now = self._get(f"{self._name}\0current")
-        if now <= self._get(f"{self._name}\0closed"):
-            return None
-        self._put(f"{self._name}\0closed", now)
-        return now
-
-    def _get(self, key: str) -> int:
-        data = self._map.get(key.encode())
-        return UNKNOWN if data is None else int(_INT64.unpack(data)[0])
-
-    def _put(self, key: str, time: int) -> None:
-        if time > self._get(key):
-            self._map.put(key.encode(), _INT64.pack(time))
 
 
 def _latest(timestamps: Any) -> int:

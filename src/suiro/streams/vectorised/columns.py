@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -141,15 +141,6 @@ class Column:
             return self._raw
         return self.bytes_for(serde, topic)
 
-    def filter(self, mask: pa.Array) -> Column:
-        return self._of(lambda column: column.filter(mask))
-
-    def slice(self, start: int, count: int) -> Column:
-        return self._of(lambda column: column.slice(start, count))
-
-    def take(self, rows: pa.Array) -> Column:
-        return self._of(lambda column: column.take(rows))
-
     @classmethod
     def joined(cls, columns: Sequence[Column]) -> Column:
         """One behind the other. Raises ArrowInvalid where their values are of different types."""
@@ -167,8 +158,8 @@ class Column:
             found._read = _one_behind_the_other([each._read for each in columns])
         return found
 
-    def _of(self, rows: Callable[[pa.Array], pa.Array]) -> Column:
-        """A column of these rows."""
+    def of(self, rows: Callable[[pa.Array], pa.Array]) -> Column:
+        """A column of the rows that the function takes of an array."""
         found = Column(
             raw=None if self._raw is None else rows(self._raw),
             values=None if self._values is None else rows(self._values),
@@ -227,32 +218,33 @@ class Chunk:
         if mask.all():
             return self
         rows = pa.array(mask)
-        return Chunk(
-            key=self.key.filter(rows),
-            value=self.value.filter(rows),
-            timestamps=self.timestamps[mask],
-            headers=None if self.headers is None else self.headers.filter(rows),
-            places=None if self.places is None else self.places[mask],
-        )
+        return self._of(lambda column: column.filter(rows), mask)
 
     def slice(self, start: int, count: int) -> Chunk:
-        rows = slice(start, start + count)
-        return Chunk(
-            key=self.key.slice(start, count),
-            value=self.value.slice(start, count),
-            timestamps=self.timestamps[rows],
-            headers=None if self.headers is None else self.headers.slice(start, count),
-            places=None if self.places is None else self.places[rows],
-        )
+        return self._of(lambda column: column.slice(start, count), slice(start, start + count))
 
     def take(self, rows: npt.NDArray[Any]) -> Chunk:
         taken = pa.array(rows)
+        return self._of(lambda column: column.take(taken), rows)
+
+    def present(self, part: Literal["key", "value"], dropped: dict[str, int]) -> Chunk:
+        """Without the records whose key or value is null, which are counted."""
+        column: Column = getattr(self, part)
+        if not column.null_count:
+            return self
+        wanted = column.valid()
+        reason = f"null {part}"
+        dropped[reason] = dropped.get(reason, 0) + len(self) - int(wanted.sum())
+        return self.filter(wanted)
+
+    def _of(self, rows: Callable[[pa.Array], pa.Array], indices: Any) -> Chunk:
+        """The rows that the function takes of an Arrow array, and the indices of a NumPy one."""
         return Chunk(
-            key=self.key.take(taken),
-            value=self.value.take(taken),
-            timestamps=self.timestamps[rows],
-            headers=None if self.headers is None else self.headers.take(taken),
-            places=None if self.places is None else self.places[rows],
+            key=self.key.of(rows),
+            value=self.value.of(rows),
+            timestamps=self.timestamps[indices],
+            headers=None if self.headers is None else rows(self.headers),
+            places=None if self.places is None else self.places[indices],
         )
 
     def with_key(self, key: Column) -> Chunk:

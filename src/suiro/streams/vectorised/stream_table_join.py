@@ -9,7 +9,6 @@ Data that columns cannot do raises one of `FALLBACK` before anything has changed
 
 from __future__ import annotations
 
-import struct
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -26,15 +25,15 @@ from suiro.streams.operators.context import TaskSettings
 from suiro.streams.serdes import NotColumnarError
 from suiro.streams.serdes.block_forms import decode_block
 from suiro.streams.stores import OrderedMap
-from suiro.streams.times import UNKNOWN
+from suiro.streams.times import UNKNOWN, OperatorTime
 from suiro.streams.topology.nodes import Node, StoreSpec, StreamTableJoin, TableSource
 from suiro.streams.topology.topology import SubTopology, Topology
-from suiro.streams.vectorised.by_rules import Failures
+from suiro.streams.vectorised.by_rules import Failures, add_counts
 from suiro.streams.vectorised.columns import Chunk, Column, is_exact, is_usable, type_of
 from suiro.streams.vectorised.emission import Emission
 from suiro.streams.vectorised.sources import check_input, read_chunk, types_of_input
 from suiro.streams.vectorised.stateless import FALLBACK, Chain, Reason, Types, joined
-from suiro.streams.vectorised.suffix import leave, written_by_rules
+from suiro.streams.vectorised.suffix import Suffix
 from suiro.streams.vectorised.table import Met, TableRows
 
 ROWS_AT_ONCE = 32_768
@@ -44,7 +43,6 @@ are many times as large."""
 TABLE_BYTES_MAX = 1024 * 1024 * 1024
 """Of rows that one micro-batch puts into a table. An array of Arrow takes 2 GiB."""
 
-_INT64 = struct.Struct(">q")
 _PLAIN = (str, bytes, int, float, bool)
 
 
@@ -104,7 +102,7 @@ def columnar_join(
     covered |= {node.name for node in suffix.nodes}
     if covered != inside | {node.name for node in sub.inputs}:
         return Reason(f"{', '.join(sorted(inside - covered))} is beside the way through {join.name}")
-    return ColumnarJoin(topology, join, table, spec, chains, suffix, settings)
+    return ColumnarJoin(topology, join, table, spec, chains, Suffix(topology, suffix, settings))
 
 
 def _result_type(
@@ -134,8 +132,7 @@ class ColumnarJoin:
         table: Node,
         spec: StoreSpec,
         chains: dict[str, Chain],
-        suffix: Chain,
-        settings: TaskSettings,
+        suffix: Suffix,
     ) -> None:
         operator = join.operator
         assert isinstance(operator, StreamTableJoin)
@@ -146,7 +143,6 @@ class ColumnarJoin:
         self._spec = spec
         self._chains = chains
         self._suffix = suffix
-        self._settings = settings
         self._joiner = operator.joiner
         self._is_left = operator.join == "left"
         self._topic = f"{spec.name}-changelog"
@@ -179,17 +175,15 @@ class ColumnarJoin:
         *,
         partition: int,
         failures: Failures,
-        dropped: dict[str, int] | None = None,
+        dropped: dict[str, int],
     ) -> list[Emission]:
         records = arrived.records
         met = arrived.met(rows)
-        if arrived.seen > UNKNOWN:
-            known = times.get(b"\0current")
-            if known is None or _INT64.unpack(known)[0] < arrived.seen:
-                times.put(b"\0current", _INT64.pack(arrived.seen))
-        if dropped is not None:
-            for reason, count in arrived.dropped.items():
-                dropped[reason] = dropped.get(reason, 0) + count
+        task_time = OperatorTime()
+        task_time.restore(times, "")
+        task_time.observe(arrived.seen)
+        task_time.keep(times, "")
+        add_counts(dropped, arrived.dropped)
         if records is None or met is None:
             return []
         if not self._is_left:
@@ -207,7 +201,7 @@ class ColumnarJoin:
         met: Met,
         partition: int,
         failures: Failures,
-        dropped: dict[str, int] | None,
+        dropped: dict[str, int],
     ) -> list[Emission]:
         left, right = records.value.read, self._decoded(rows, met)
         joiner: Any = self._joiner
@@ -222,11 +216,9 @@ class ColumnarJoin:
             others = self._one_by_one(rows.values(met)) if right is None else right.to_pylist()
             values = self._by_rows(joiner, records, left.to_pylist(), others)
         if isinstance(values, list):
-            return written_by_rules(
-                self._topology, self._suffix, records, values, self._settings, partition, failures, dropped
-            )
+            return self._suffix.leave_by_rules(records, values, partition, failures, dropped)
         chunk = records.with_value(Column(values=values))
-        return leave(self._topology, self._suffix, chunk, self._settings, partition, failures, dropped)
+        return self._suffix.leave(chunk, partition, failures, dropped)
 
     def _decoded(self, rows: TableRows, met: Met) -> pa.Array | None:
         """None where they are no column: the table has changed then, so the micro-batch goes on with single rows. Rows
@@ -273,7 +265,7 @@ class ColumnarJoin:
         how = "columns; its joiner is Python, called for each pair" if is_python else "columns"
         found = [f"{self._join.name}: {how}", f"{self._table.name}: columns"]
         ends = (self._join, self._table)
-        for chain in (*self._chains.values(), self._suffix):
+        for chain in (*self._chains.values(), self._suffix.chain):
             found += [f"{node.name}: columns" for node in chain.nodes if node not in ends]
         return found
 
@@ -316,10 +308,9 @@ class Arrived:
 
     def _add_stream(self, chunk: Chunk, reached: Any) -> None:
         columnar = self._columnar
-        if chunk.value.null_count:
-            chunk = _without(chunk, chunk.value.valid(), "null value", self.dropped)
-        if chunk.key.null_count and not columnar._is_left:
-            chunk = _without(chunk, chunk.key.valid(), "null key", self.dropped)
+        chunk = chunk.present("value", self.dropped)
+        if not columnar._is_left:
+            chunk = chunk.present("key", self.dropped)
         if len(chunk):
             keys = chunk.key.bytes_for(columnar._spec.key, columnar._topic)
             self._pieces.append((keys, reached[chunk.places], chunk.timestamps, None))
@@ -327,8 +318,7 @@ class Arrived:
 
     def _add_table(self, chunk: Chunk, reached: Any) -> None:
         columnar = self._columnar
-        if chunk.key.null_count:
-            chunk = _without(chunk, chunk.key.valid(), "null key", self.dropped)
+        chunk = chunk.present("key", self.dropped)
         if len(chunk):
             keys = chunk.key.bytes_for(columnar._spec.key, columnar._topic)
             values = chunk.value.bytes_for(columnar._spec.value, columnar._topic)
@@ -395,8 +385,3 @@ def _parts(columns: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     for each in columns:
         for start in range(0, each.num_rows, ROWS_AT_ONCE):
             yield each.slice(start, ROWS_AT_ONCE)
-
-
-def _without(chunk: Chunk, wanted: npt.NDArray[np.bool_], reason: str, dropped: dict[str, int]) -> Chunk:
-    dropped[reason] = dropped.get(reason, 0) + len(chunk) - int(wanted.sum())
-    return chunk.filter(wanted)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
@@ -13,64 +14,64 @@ from suiro.streams.records import Record, Windowed
 from suiro.streams.serdes import TimeWindowedSerde, natural
 from suiro.streams.topology.nodes import Node, Repartition, Sink
 from suiro.streams.topology.topology import Topology
-from suiro.streams.vectorised.by_rules import Failures, RulePath, headers_array, headers_of
+from suiro.streams.vectorised.by_rules import Failures, RulePath, add_counts, headers_array, headers_of
 from suiro.streams.vectorised.columns import Chunk, Column
 from suiro.streams.vectorised.emission import Emission, emissions
 from suiro.streams.vectorised.stateless import FALLBACK, Chain
 
 
-def leave(
-    topology: Topology,
-    suffix: Chain,
-    chunk: Chunk,
-    settings: TaskSettings,
-    partition: int,
-    failures: Failures,
-    dropped: dict[str, int] | None,
-) -> list[Emission]:
-    """The records go on to the suffix's exits. `dropped`: counts what is left out on the way."""
-    try:
-        return emissions(topology, suffix.run(chunk))
-    except FALLBACK:
-        values = chunk.value.values.to_pylist()
-        return written_by_rules(topology, suffix, chunk, values, settings, partition, failures, dropped)
+class Suffix:
+    """`chain`: the nodes. `dropped` of its methods: counts what is left out on the way."""
 
+    def __init__(self, topology: Topology, chain: Chain, settings: TaskSettings) -> None:
+        self.chain = chain
+        self._topology = topology
+        self._settings = settings
 
-def written_by_rules(
-    topology: Topology,
-    suffix: Chain,
-    chunk: Chunk,
-    values: Sequence[Any],
-    settings: TaskSettings,
-    partition: int,
-    failures: Failures,
-    dropped: dict[str, int] | None,
-) -> list[Emission]:
-    """The same record by record; `values` take the place of the chunk's."""
-    path = RulePath(topology, suffix, settings=settings, partition=partition, failures=failures)
-    found: dict[str, list[_Written]] = {}
-    left_out: dict[str, int] = {}
-    rows = zip(
-        _listed(chunk.key),
-        values,
-        chunk.timestamps.tolist(),
-        headers_of(chunk.headers, len(chunk)),
-        strict=True,
-    )
+    def leave(
+        self, chunk: Chunk, partition: int, failures: Failures, dropped: dict[str, int]
+    ) -> list[Emission]:
+        """The records go on to the exits."""
+        try:
+            return emissions(self._topology, self.chain.run(chunk))
+        except FALLBACK:
+            return self.leave_by_rules(chunk, chunk.value.values.to_pylist(), partition, failures, dropped)
 
-    def arrive(name: str, record: Record) -> None:
-        operator = topology.node(name).operator
-        assert isinstance(operator, Sink | Repartition)
-        if record.key is None and isinstance(operator, Repartition) and not operator.keeps_null_keys:
-            left_out["null key"] = left_out.get("null key", 0) + 1
-            return
-        found.setdefault(name, []).append(_written(operator, record))
+    def leave_by_rules(
+        self,
+        chunk: Chunk,
+        values: Sequence[Any],
+        partition: int,
+        failures: Failures,
+        dropped: dict[str, int],
+    ) -> list[Emission]:
+        """The same record by record; `values` take the place of the chunk's."""
+        topology = self._topology
+        path = RulePath(
+            topology, self.chain, settings=self._settings, partition=partition, failures=failures
+        )
+        found: dict[str, list[_Written]] = {}
+        left_out: Counter[str] = Counter()
+        rows = zip(
+            _listed(chunk.key),
+            values,
+            chunk.timestamps.tolist(),
+            headers_of(chunk.headers, len(chunk)),
+            strict=True,
+        )
 
-    path.run(((Record(*row), None) for row in rows), arrive)
-    if dropped is not None:
-        for reason, count in (*path.dropped.items(), *left_out.items()):
-            dropped[reason] = dropped.get(reason, 0) + count
-    return [_emission(topology.node(name), records) for name, records in found.items()]
+        def arrive(name: str, record: Record) -> None:
+            operator = topology.node(name).operator
+            assert isinstance(operator, Sink | Repartition)
+            if record.key is None and isinstance(operator, Repartition) and not operator.keeps_null_keys:
+                left_out["null key"] += 1
+                return
+            found.setdefault(name, []).append(_written(operator, record))
+
+        path.run(((Record(*row), None) for row in rows), arrive)
+        add_counts(dropped, path.dropped)
+        add_counts(dropped, left_out)
+        return [_emission(topology.node(name), records) for name, records in found.items()]
 
 
 def _listed(keys: Column) -> list[Any]:
