@@ -92,7 +92,6 @@ class Task:
         """Set by the runner before the end of a batch: nothing is on its way to this task from others."""
         self._restore_times()
         self._rules: dict[str, Rule] = {}
-        self._contexts: dict[str, Context] = {}
         # Children first, so that a rule finds its way on when it is made.
         for node in reversed(sub_topology.nodes):
             self._rules[node.name] = self._make(topology, node)
@@ -199,7 +198,6 @@ class Task:
         context = Context(self, node, self.times[node.name], in_turn(steps.values()), steps)
         missing = [name for name in stores_of(node) if name not in self.stores]
         assert not missing, f"{node.name} has no store {missing}"
-        self._contexts[node.name] = context
         return rule_of(node.operator, context)
 
     def _children_of(self, topology: Topology, node: Node) -> dict[str, Callable[[Record], None]]:
