@@ -18,10 +18,6 @@ from suiro.streams.serdes.serde import DeserializationError, SerializationError
 if TYPE_CHECKING:
     import pyarrow as pa
 
-_INT = struct.Struct(">i")
-_LONG = struct.Struct(">q")
-_DOUBLE = struct.Struct(">d")
-
 EXACT_DOUBLE = 1 << 53
 """Up to here every int is a double, so an int may be given for one."""
 
@@ -127,69 +123,80 @@ class StringSerde:
         raise SerializationError(self.name, topic, str(kind), "it takes string columns")
 
 
+class _NumberSerde:
+    """The base of numbers of a fixed width. `kind`: whose values need no look in a block. `layout` is that of `struct`,
+    `dtype` that of NumPy."""
+
+    __slots__ = ()
+
+    name: ClassVar[str]
+    kind: ClassVar[type]
+    layout: ClassVar[struct.Struct]
+    dtype: ClassVar[str]
+
+    def serialize(self, topic: str, value: Any) -> bytes:
+        raise NotImplementedError
+
+    def deserialize(self, topic: str, data: bytes) -> Any:
+        return _read(self.name, topic, data, self.layout)
+
+    def decode_block(self, data: Sequence[bytes | None], topic: str) -> list[Any]:
+        unpack = self.layout.unpack
+        return [None if item is None else unpack(item)[0] for item in data]
+
+    def encode_block(self, values: Sequence[Any], topic: str) -> list[bytes | None]:
+        if are_of(self.kind, values):
+            pack = self.layout.pack
+            return [None if value is None else pack(value) for value in values]
+        return [None if value is None else self.serialize(topic, value) for value in values]
+
+    def decode_column(self, data: pa.Array, *, topic: str = "") -> pa.Array:
+        return _decode_fixed(self.name, topic, data, self.dtype)
+
+
+class _IntegerSerde(_NumberSerde):
+    __slots__ = ()
+
+    kind = int
+
+    def serialize(self, topic: str, value: Any) -> bytes:
+        return _write_integer(self.name, topic, value, self.layout)
+
+    def encode_column(self, values: pa.Array, *, topic: str = "") -> pa.Array:
+        integers = _integers(self.name, topic, values, f"int{8 * self.layout.size}")
+        return _encode_fixed(values, integers, self.dtype)
+
+
 @dataclass(frozen=True, slots=True)
-class IntSerde:
+class IntSerde(_IntegerSerde):
     """int32, big-endian."""
 
     name: ClassVar[str] = "int"
-
-    def serialize(self, topic: str, value: Any) -> bytes:
-        return _write_integer(self.name, topic, value, _INT)
-
-    def deserialize(self, topic: str, data: bytes) -> int:
-        return int(_read(self.name, topic, data, _INT))
-
-    def decode_block(self, data: Sequence[bytes | None], topic: str) -> list[int | None]:
-        return [None if item is None else _INT.unpack(item)[0] for item in data]
-
-    def encode_block(self, values: Sequence[Any], topic: str) -> list[bytes | None]:
-        if are_of(int, values):
-            return [None if value is None else _INT.pack(value) for value in values]
-        return [None if value is None else self.serialize(topic, value) for value in values]
-
-    def decode_column(self, data: pa.Array, *, topic: str = "") -> pa.Array:
-        return _decode_fixed(self.name, topic, data, ">i4")
-
-    def encode_column(self, values: pa.Array, *, topic: str = "") -> pa.Array:
-        return _encode_fixed(values, _integers(self.name, topic, values, "int32"), ">i4")
+    layout: ClassVar[struct.Struct] = struct.Struct(">i")
+    dtype: ClassVar[str] = ">i4"
 
 
 @dataclass(frozen=True, slots=True)
-class LongSerde:
+class LongSerde(_IntegerSerde):
     """int64, big-endian."""
 
     name: ClassVar[str] = "long"
-
-    def serialize(self, topic: str, value: Any) -> bytes:
-        return _write_integer(self.name, topic, value, _LONG)
-
-    def deserialize(self, topic: str, data: bytes) -> int:
-        return int(_read(self.name, topic, data, _LONG))
-
-    def decode_block(self, data: Sequence[bytes | None], topic: str) -> list[int | None]:
-        return [None if item is None else _LONG.unpack(item)[0] for item in data]
-
-    def encode_block(self, values: Sequence[Any], topic: str) -> list[bytes | None]:
-        if are_of(int, values):
-            return [None if value is None else _LONG.pack(value) for value in values]
-        return [None if value is None else self.serialize(topic, value) for value in values]
-
-    def decode_column(self, data: pa.Array, *, topic: str = "") -> pa.Array:
-        return _decode_fixed(self.name, topic, data, ">i8")
-
-    def encode_column(self, values: pa.Array, *, topic: str = "") -> pa.Array:
-        return _encode_fixed(values, _integers(self.name, topic, values, "int64"), ">i8")
+    layout: ClassVar[struct.Struct] = struct.Struct(">q")
+    dtype: ClassVar[str] = ">i8"
 
 
 @dataclass(frozen=True, slots=True)
-class DoubleSerde:
+class DoubleSerde(_NumberSerde):
     """A 64-bit float, big-endian. Ints up to 2**53 are taken too, because they lose nothing."""
 
     name: ClassVar[str] = "double"
+    kind: ClassVar[type] = float
+    layout: ClassVar[struct.Struct] = struct.Struct(">d")
+    dtype: ClassVar[str] = ">f8"
 
     def serialize(self, topic: str, value: Any) -> bytes:
         if isinstance(value, float):
-            return _DOUBLE.pack(value)
+            return self.layout.pack(value)
         number = integer_of(value)
         if number is None:
             raise SerializationError(self.name, topic, type(value).__name__, "it takes float")
@@ -197,21 +204,7 @@ class DoubleSerde:
             raise SerializationError(
                 self.name, topic, type(value).__name__, f"{number} is too large to be exact"
             )
-        return _DOUBLE.pack(number)
-
-    def deserialize(self, topic: str, data: bytes) -> float:
-        return float(_read(self.name, topic, data, _DOUBLE))
-
-    def decode_block(self, data: Sequence[bytes | None], topic: str) -> list[float | None]:
-        return [None if item is None else _DOUBLE.unpack(item)[0] for item in data]
-
-    def encode_block(self, values: Sequence[Any], topic: str) -> list[bytes | None]:
-        if are_of(float, values):
-            return [None if value is None else _DOUBLE.pack(value) for value in values]
-        return [None if value is None else self.serialize(topic, value) for value in values]
-
-    def decode_column(self, data: pa.Array, *, topic: str = "") -> pa.Array:
-        return _decode_fixed(self.name, topic, data, ">f8")
+        return self.layout.pack(number)
 
     def encode_column(self, values: pa.Array, *, topic: str = "") -> pa.Array:
         import pyarrow as pa
@@ -223,7 +216,7 @@ class DoubleSerde:
             doubles = values.cast(pa.float64())  # refuses ints beyond 2**53
         except pa.ArrowInvalid as error:
             raise SerializationError(self.name, topic, str(kind), str(error)) from None
-        return _encode_fixed(values, doubles, ">f8")
+        return _encode_fixed(values, doubles, self.dtype)
 
 
 @dataclass(frozen=True, slots=True)
