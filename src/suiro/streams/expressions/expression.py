@@ -5,7 +5,6 @@ A tree has two evaluators that agree on every value: Python values (`on_python.p
 types are on one page, docs/reference/expressions.md.
 
 Expressions are immutable and picklable. `==` builds an expression, so two of them are compared by `same_as`.
-The module is long because every operator and function is a method of its own, with a line that says what it does.
 """
 
 from __future__ import annotations
@@ -58,6 +57,24 @@ class ExpressionError(UsageError):
 
     def __str__(self) -> str:
         return f"{self.expression}: {self.reason}"
+
+
+def _binary(function: str) -> Callable[[Expression, Operand], Expression]:
+    """The method of an operator, whose left operand is an expression."""
+
+    def method(self: Expression, other: Operand) -> Expression:
+        return Call(function, (self, _node(other)))
+
+    return method
+
+
+def _reflected(function: str) -> Callable[[Expression, Operand], Expression]:
+    """The same where only the right operand is one."""
+
+    def method(self: Expression, other: Operand) -> Expression:
+        return Call(function, (_node(other), self))
+
+    return method
 
 
 class Expression:
@@ -144,42 +161,18 @@ class Expression:
 
     # Arithmetic
 
-    def __add__(self, other: Operand) -> Expression:
-        return Call("add", (self, _node(other)))
-
-    def __radd__(self, other: Operand) -> Expression:
-        return Call("add", (_node(other), self))
-
-    def __sub__(self, other: Operand) -> Expression:
-        return Call("subtract", (self, _node(other)))
-
-    def __rsub__(self, other: Operand) -> Expression:
-        return Call("subtract", (_node(other), self))
-
-    def __mul__(self, other: Operand) -> Expression:
-        return Call("multiply", (self, _node(other)))
-
-    def __rmul__(self, other: Operand) -> Expression:
-        return Call("multiply", (_node(other), self))
-
-    def __truediv__(self, other: Operand) -> Expression:
-        return Call("divide", (self, _node(other)))
-
-    def __rtruediv__(self, other: Operand) -> Expression:
-        return Call("divide", (_node(other), self))
-
-    def __floordiv__(self, other: Operand) -> Expression:
-        return Call("floor_divide", (self, _node(other)))
-
-    def __rfloordiv__(self, other: Operand) -> Expression:
-        return Call("floor_divide", (_node(other), self))
-
-    def __mod__(self, other: Operand) -> Expression:
-        return Call("modulo", (self, _node(other)))
-
-    def __rmod__(self, other: Operand) -> Expression:
-        return Call("modulo", (_node(other), self))
-
+    __add__ = _binary("add")
+    __radd__ = _reflected("add")
+    __sub__ = _binary("subtract")
+    __rsub__ = _reflected("subtract")
+    __mul__ = _binary("multiply")
+    __rmul__ = _reflected("multiply")
+    __truediv__ = _binary("divide")
+    __rtruediv__ = _reflected("divide")
+    __floordiv__ = _binary("floor_divide")
+    __rfloordiv__ = _reflected("floor_divide")
+    __mod__ = _binary("modulo")
+    __rmod__ = _reflected("modulo")
     def __neg__(self) -> Expression:
         return Call("negate", (self,))
 
@@ -215,24 +208,12 @@ class Expression:
 
     # Comparison
 
-    def __eq__(self, other: Operand) -> Expression:  # type: ignore[override]
-        return Call("equal", (self, _node(other)))
-
-    def __ne__(self, other: Operand) -> Expression:  # type: ignore[override]
-        return Call("not_equal", (self, _node(other)))
-
-    def __lt__(self, other: Operand) -> Expression:
-        return Call("less", (self, _node(other)))
-
-    def __le__(self, other: Operand) -> Expression:
-        return Call("less_equal", (self, _node(other)))
-
-    def __gt__(self, other: Operand) -> Expression:
-        return Call("greater", (self, _node(other)))
-
-    def __ge__(self, other: Operand) -> Expression:
-        return Call("greater_equal", (self, _node(other)))
-
+    __eq__ = _binary("equal")  # type: ignore[assignment]
+    __ne__ = _binary("not_equal")  # type: ignore[assignment]
+    __lt__ = _binary("less")
+    __le__ = _binary("less_equal")
+    __gt__ = _binary("greater")
+    __ge__ = _binary("greater_equal")
     __hash__ = object.__hash__
 
     def is_null(self) -> Expression:
@@ -257,18 +238,10 @@ class Expression:
 
     # Boolean
 
-    def __and__(self, other: Operand) -> Expression:
-        return Call("and", (self, _node(other)))
-
-    def __rand__(self, other: Operand) -> Expression:
-        return Call("and", (_node(other), self))
-
-    def __or__(self, other: Operand) -> Expression:
-        return Call("or", (self, _node(other)))
-
-    def __ror__(self, other: Operand) -> Expression:
-        return Call("or", (_node(other), self))
-
+    __and__ = _binary("and")
+    __rand__ = _reflected("and")
+    __or__ = _binary("or")
+    __ror__ = _reflected("or")
     def __invert__(self) -> Expression:
         return Call("not", (self,))
 

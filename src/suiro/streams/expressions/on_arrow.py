@@ -1,6 +1,6 @@
 """Evaluates expressions on Arrow columns, a column at a time, with the same results as `on_python` for every input.
 
-`supports` says for given types whether an expression can run here. It can only where the types settle every
+`result_type` says for given types whether an expression can run here. It can only where the types settle every
 rule in advance, so nothing here fails for a wrong type. What is left to fail is a whole number beyond 64 bits:
 then the rows go through the Python rules, which know which of them matter (a branch not taken does not).
 
@@ -71,20 +71,6 @@ _NULL, _BOOLEAN, _LONG, _DOUBLE = pa.null(), pa.bool_(), pa.int64(), pa.float64(
 _STRING, _BINARY = pa.string(), pa.binary()
 
 
-def supports(
-    expression: Expression,
-    value: pa.DataType | None = None,
-    *,
-    key: pa.DataType | None = None,
-    left: pa.DataType | None = None,
-    right: pa.DataType | None = None,
-    aggregate: pa.DataType | None = None,
-) -> bool:
-    """Whether `evaluate` takes the expression over columns of these types. None: there is no such column."""
-    kind = result_type(expression, value, key=key, left=left, right=right, aggregate=aggregate)
-    return kind is not None
-
-
 def result_type(
     expression: Expression,
     value: pa.DataType | None = None,
@@ -112,7 +98,7 @@ def result_type(
 def evaluate(expression: Expression, columns: Columns) -> pa.Array:
     """The expression's value for every row.
 
-    Raises ExpressionError where a row's whole numbers exceed 64 bits, and UsageError where `supports` is False.
+    Raises ExpressionError where a row's whole numbers exceed 64 bits, and UsageError where `result_type` gives None.
     """
     present = columns.present()
     try:

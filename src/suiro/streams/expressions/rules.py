@@ -94,14 +94,12 @@ def _unless_zero(function: Callable[[Any, Any], Any]) -> Callable[[Any, Any], An
     return guarded
 
 
-def _negate(value: Any) -> Any:
-    number = _number(value)
-    return _whole(-number) if isinstance(number, int) else -number
+def _signed(function: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    def rule(value: Any) -> Any:
+        number = _number(value)
+        return _whole(function(number)) if isinstance(number, int) else function(number)
 
-
-def _absolute(value: Any) -> Any:
-    number = _number(value)
-    return _whole(abs(number)) if isinstance(number, int) else abs(number)
+    return rule
 
 
 def _round(value: Any, digits: int) -> Any:
@@ -113,18 +111,14 @@ def _round(value: Any, digits: int) -> Any:
     return round(scaled, 0) / scale if math.isfinite(scaled) else number
 
 
-def _floor(value: Any) -> Any:
-    number = _number(value)
-    if isinstance(number, int) or not math.isfinite(number):
-        return number
-    return math.copysign(float(math.floor(number)), number)
+def _towards(function: Callable[[float], int]) -> Callable[[Any], Any]:
+    def rule(value: Any) -> Any:
+        number = _number(value)
+        if isinstance(number, int) or not math.isfinite(number):
+            return number
+        return math.copysign(float(function(number)), number)
 
-
-def _ceil(value: Any) -> Any:
-    number = _number(value)
-    if isinstance(number, int) or not math.isfinite(number):
-        return number
-    return math.copysign(float(math.ceil(number)), number)
+    return rule
 
 
 PLAIN = frozenset({int, float, str, bytes})
@@ -173,10 +167,8 @@ def membership(constants: tuple[Any, ...]) -> Callable[[Any], bool | None]:
     absent = None if len(present) < len(constants) else False
 
     def rule(value: Any) -> bool | None:
-        found = False
         for constant in present:
-            found = _equal(value, constant)
-            if found:
+            if _equal(value, constant):
                 return True
         return absent
 
@@ -288,10 +280,10 @@ def type_of(value: Any) -> str:
 
 
 UNARY: dict[str, Callable[[Any], Any]] = {
-    "negate": _negate,
-    "abs": _absolute,
-    "floor": _floor,
-    "ceil": _ceil,
+    "negate": _signed(operator.neg),
+    "abs": _signed(abs),
+    "floor": _towards(math.floor),
+    "ceil": _towards(math.ceil),
     "not": _not,
     "upper": lambda value: _text(value).upper(),
     "lower": lambda value: _text(value).lower(),
