@@ -7,6 +7,7 @@ from typing import Any
 from suiro.streams.blocks.block import Block
 from suiro.streams.blocks.context import BlockContext
 from suiro.streams.calls import Failed
+from suiro.streams.operators.async_call import outcomes
 from suiro.streams.topology.nodes import AsyncCall
 
 
@@ -24,38 +25,18 @@ class AsyncCallStep:
             block.values,
             ends_at_failure=context.task.settings.on_processing_error == "fail",
         )
-        rows: list[int] = []
-        found: list[Any] = []
         kind = self._operator.kind
+        rows: list[int] = []
+        keys: list[Any] = []
+        values: list[Any] = []
         for row, result in enumerate(results):
             try:
                 if isinstance(result, Failed):
                     raise result.error
-                match kind:
-                    case "map_values":
-                        found.append(result)
-                    case "map":
-                        key, value = result
-                        found.append((key, value))
-                    case "filter" | "filter_not":
-                        if bool(result) is not (kind == "filter"):
-                            continue
-                    case "flat_map_values":
-                        for value in result:
-                            rows.append(row)
-                            found.append(value)
-                        continue
+                for key, value in outcomes(kind, block.keys[row], block.values[row], result):
+                    rows.append(row)
+                    keys.append(key)
+                    values.append(value)
             except Exception as error:  # noqa: BLE001 - a user's function raises anything
                 context.failed(block, row, error)
-                continue
-            rows.append(row)
-        match kind:
-            case "map_values":
-                made = block.made(rows, values=found)
-            case "map":
-                made = block.made(rows, keys=[key for key, _ in found], values=[value for _, value in found])
-            case "flat_map_values":
-                made = block.made(rows, values=found, several=True)
-            case _:
-                made = block.made(rows)
-        context.forward(made)
+        context.forward(block.made(rows, keys=keys, values=values, several=kind == "flat_map_values"))

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from typing import Any
+
 from suiro.streams.calls import Failed
 from suiro.streams.operators.context import Context
 from suiro.streams.records import Record
-from suiro.streams.topology.nodes import AsyncCall
+from suiro.streams.topology.nodes import AsyncCall, CallKind
 
 
 class AsyncCallRule:
@@ -21,18 +24,23 @@ class AsyncCallRule:
         )
         if isinstance(result, Failed):
             raise result.error
-        forward = self._context.forward
-        match self._operator.kind:
-            case "map_values":
-                forward(record.with_value(result))
-            case "map":
-                key, value = result
-                forward(Record(key, value, record.timestamp, record.headers))
-            case "filter" | "filter_not" as kind:
-                if bool(result) is (kind == "filter"):
-                    forward(record)
-            case "flat_map_values":
-                for value in result:
-                    forward(record.with_value(value))
-            case "peek":
-                forward(record)
+        for key, value in outcomes(self._operator.kind, record.key, record.value, result):
+            self._context.forward(Record(key, value, record.timestamp, record.headers))
+
+
+def outcomes(kind: CallKind, key: Any, value: Any, result: Any) -> Iterator[tuple[Any, Any]]:
+    """The keys and values that go on for a record, as the plain operator would give them for this result."""
+    match kind:
+        case "map_values":
+            yield key, result
+        case "map":
+            new_key, new_value = result
+            yield new_key, new_value
+        case "filter" | "filter_not":
+            if bool(result) is (kind == "filter"):
+                yield key, value
+        case "flat_map_values":
+            for each in result:
+                yield key, each
+        case "peek":
+            yield key, value
