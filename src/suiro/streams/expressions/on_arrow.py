@@ -254,7 +254,7 @@ def _plan_call(node: Call, arguments: list[_Plan]) -> _Plan:
             return _plan_membership(first, node.options[0])
         case "cast":
             return _plan_cast(first, node.options[0])
-    if node.function in _STRING_KERNELS:
+    if node.function in _STRINGS:
         return _plan_string(node, first, arguments[1:])
     if node.function in _COMPARISONS:
         return _plan_comparison(_COMPARISONS[node.function], node, arguments)
@@ -460,21 +460,26 @@ def _cased(
     return run
 
 
-_STRING_KERNELS: dict[str, pa.DataType] = {
-    "upper": _STRING,
-    "lower": _STRING,
-    "strip": _STRING,
-    "length": _LONG,
-    "contains": _BOOLEAN,
-    "starts_with": _BOOLEAN,
-    "ends_with": _BOOLEAN,
-    "substring": _STRING,
-    "replace": _STRING,
+_STRINGS: dict[str, tuple[pa.DataType, Callable[..., Callable[[pa.Array], pa.Array]]]] = {
+    "upper": (_STRING, lambda: _cased(pc.ascii_upper, str.upper)),
+    "lower": (_STRING, lambda: _cased(pc.ascii_lower, str.lower)),
+    "strip": (_STRING, lambda: lambda column: pc.ascii_trim(column, SPACES)),
+    "length": (_LONG, lambda: lambda column: pc.utf8_length(column).cast(_LONG)),
+    "contains": (_BOOLEAN, lambda text: lambda column: pc.match_substring(column, text)),
+    "starts_with": (_BOOLEAN, lambda text: lambda column: pc.starts_with(column, text)),
+    "ends_with": (_BOOLEAN, lambda text: lambda column: pc.ends_with(column, text)),
+    "substring": (_STRING, lambda start, length: lambda column: _substring(column, start, length)),
+    "replace": (_STRING, lambda old, new: lambda column: pc.replace_substring(column, old, new)),
 }
+"""The type of a function's results, and its kernel for its text or options."""
+
+
+def _substring(column: pa.Array, start: int, length: int | None) -> pa.Array:
+    return pc.utf8_slice_codeunits(column, start, None if length is None else start + length)
 
 
 def _plan_string(node: Call, first: _Plan, others: list[_Plan]) -> _Plan:
-    kind = _STRING_KERNELS[node.function]
+    kind, kernel = _STRINGS[node.function]
     nothing = _nothing([first, *others])
     if nothing is not None:
         return nothing
@@ -482,40 +487,19 @@ def _plan_string(node: Call, first: _Plan, others: list[_Plan]) -> _Plan:
         return _call(kind, lambda column: pc.binary_length(column).cast(_LONG), [first])
     if first.kind != _STRING:
         raise _OutsideError(f"{first.kind} is no string")
-    if others:
-        pattern = node.arguments[1]
-        if not isinstance(pattern, Constant) or not isinstance(pattern.constant, str):
-            raise _OutsideError("the text to look for is not a constant")
-        text = pattern.constant
-        kernel = {
-            "contains": pc.match_substring,
-            "starts_with": pc.starts_with,
-            "ends_with": pc.ends_with,
-        }[node.function]
-        return _call(kind, lambda column: kernel(column, text), [first])
-    match node.function:
-        case "upper":
-            return _call(kind, _cased(pc.ascii_upper, str.upper), [first])
-        case "lower":
-            return _call(kind, _cased(pc.ascii_lower, str.lower), [first])
-        case "strip":
-            return _call(kind, lambda column: pc.ascii_trim(column, SPACES), [first])
-        case "length":
-            return _call(kind, lambda column: pc.utf8_length(column).cast(_LONG), [first])
-        case "substring":
-            start, length = node.options
-            stop = None if length is None else start + length
-            return _call(kind, lambda column: pc.utf8_slice_codeunits(column, start, stop), [first])
-        case _:
-            old, new = node.options
-            return _call(kind, lambda column: pc.replace_substring(column, old, new), [first])
+    if not others:
+        return _call(kind, kernel(*node.options), [first])
+    pattern = node.arguments[1]
+    if not isinstance(pattern, Constant) or not isinstance(pattern.constant, str):
+        raise _OutsideError("the text to look for is not a constant")
+    return _call(kind, kernel(pattern.constant), [first])
 
 
 # Types
 
 _TARGETS = {"long": _LONG, "int": _LONG, "double": _DOUBLE, "string": _STRING, "boolean": _BOOLEAN}
-_LONG_TEXT = r"^-?[0-9]{1,18}$"
-_DOUBLE_TEXT = r"^-?[0-9]{1,15}(\.[0-9]{1,15})?$"
+_TEXTS = {"long": r"^-?[0-9]{1,18}$", "double": r"^-?[0-9]{1,15}(\.[0-9]{1,15})?$"}
+"""Texts that Arrow reads as Python does."""
 
 
 def _plan_cast(plan: _Plan, type_name: str) -> _Plan:
@@ -524,31 +508,12 @@ def _plan_cast(plan: _Plan, type_name: str) -> _Plan:
         return plan
     if source not in (_BOOLEAN, _LONG, _DOUBLE, _STRING):
         raise _OutsideError(f"a cast of {source}")
-    slow = _by_value(lambda value: cast_value(value, type_name), target)
     if source == target and type_name != "int":
         return plan
-    match source, type_name:
-        case (kind, "int" | "long") if kind == _BOOLEAN:
-            return _call(target, lambda column: column.cast(_LONG), [plan])
-        case (kind, "int") if kind == _LONG:
-            return _call(target, _within_int, [plan])
-        case (kind, "int" | "long") if kind == _DOUBLE:
-            return _call(target, lambda column: _truncate(column, type_name), [plan])
-        case (kind, "double") if kind == _LONG:
-            return _doubled(plan)
-        case (kind, "double") if kind == _BOOLEAN:
-            return _call(target, lambda column: column.cast(_LONG).cast(_DOUBLE), [plan])
-        case (kind, "boolean") if kind in (_LONG, _DOUBLE):
-            return _call(target, lambda column: pc.not_equal(column, 0), [plan])
-        case (kind, "string") if kind in (_LONG, _BOOLEAN):
-            return _call(target, lambda column: column.cast(_STRING), [plan])
-        case (kind, "string") if kind == _DOUBLE:
-            return _call(target, _write_doubles, [plan])
-        case (kind, "long") if kind == _STRING:
-            return _call(target, lambda column: _read_text(column, _LONG_TEXT, target, slow), [plan])
-        case (kind, "double") if kind == _STRING:
-            return _call(target, lambda column: _read_text(column, _DOUBLE_TEXT, target, slow), [plan])
-    return _call(target, slow, [plan])
+    slow = _by_value(lambda value: cast_value(value, type_name), target)
+    if source == _STRING and type_name in _TEXTS:
+        return _call(target, lambda column: _read_text(column, _TEXTS[type_name], target, slow), [plan])
+    return _call(target, _CASTS.get((source, type_name), slow), [plan])
 
 
 def _within_int(column: pa.Array) -> pa.Array:
@@ -556,9 +521,9 @@ def _within_int(column: pa.Array) -> pa.Array:
     return pc.if_else(inside, column, None)
 
 
-def _truncate(column: pa.Array, type_name: str) -> pa.Array:
+def _truncate(column: pa.Array, bits: int) -> pa.Array:
     whole = pc.trunc(column)
-    bound = float(1 << (31 if type_name == "int" else 63))
+    bound = float(1 << (bits - 1))
     inside = pc.and_(pc.greater_equal(whole, -bound), pc.less(whole, bound))
     return pc.if_else(inside, whole, None).cast(_LONG, safe=False)
 
@@ -572,3 +537,20 @@ def _read_text(
 ) -> pa.Array:
     simple = pc.all(pc.match_substring_regex(column, pattern)).as_py()
     return slow(column) if simple is False else column.cast(target)
+
+
+_CASTS: dict[tuple[pa.DataType, str], Callable[[pa.Array], pa.Array]] = {
+    (_BOOLEAN, "int"): lambda column: column.cast(_LONG),
+    (_BOOLEAN, "long"): lambda column: column.cast(_LONG),
+    (_BOOLEAN, "double"): lambda column: column.cast(_LONG).cast(_DOUBLE),
+    (_BOOLEAN, "string"): lambda column: column.cast(_STRING),
+    (_LONG, "int"): _within_int,
+    (_LONG, "double"): lambda column: column.cast(_DOUBLE, safe=False),
+    (_LONG, "boolean"): lambda column: pc.not_equal(column, 0),
+    (_LONG, "string"): lambda column: column.cast(_STRING),
+    (_DOUBLE, "int"): lambda column: _truncate(column, 32),
+    (_DOUBLE, "long"): lambda column: _truncate(column, 64),
+    (_DOUBLE, "boolean"): lambda column: pc.not_equal(column, 0),
+    (_DOUBLE, "string"): _write_doubles,
+}
+"""By the column's type and the name of the wanted one. What is not here goes by the Python rule, value by value."""
