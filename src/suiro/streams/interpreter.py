@@ -17,7 +17,7 @@ from suiro.streams.call_loop import Calls
 from suiro.streams.operators.context import TaskSettings
 from suiro.streams.operators.functions import topic_of
 from suiro.streams.records import Change, Headers, Origin, Record
-from suiro.streams.serdes import natural
+from suiro.streams.serdes import Serde, natural
 from suiro.streams.sources import DeadLetter, SourceReader, letter_of
 from suiro.streams.stores import OrderedMap, open_store
 from suiro.streams.task import TIMES, Around, Task
@@ -225,17 +225,12 @@ def _global_specs(topology: Topology) -> list[StoreSpec]:
 def _through(cut: Repartition, record: Record) -> Record:
     """A record as it comes out of the internal topic: written and read again by its serdes."""
 
-    def again(value: Any) -> Any:
-        return (
-            None if value is None else cut.value.deserialize(cut.topic, cut.value.serialize(cut.topic, value))
-        )
+    def again(serde: Serde, given: Any) -> Any:
+        return None if given is None else serde.deserialize(cut.topic, serde.serialize(cut.topic, given))
 
-    key = (
-        None
-        if record.key is None
-        else cut.key.deserialize(cut.topic, cut.key.serialize(cut.topic, record.key))
-    )
-    value = record.value
+    key, value = again(cut.key, record.key), record.value
     if cut.is_change:
-        return Record(key, Change(again(value.new), again(value.old)), record.timestamp, record.headers)
-    return Record(key, again(value), record.timestamp, record.headers)
+        value = Change(again(cut.value, value.new), again(cut.value, value.old))
+    else:
+        value = again(cut.value, value)
+    return Record(key, value, record.timestamp, record.headers)

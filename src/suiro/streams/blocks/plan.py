@@ -19,10 +19,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
+from typing import TypeVar
 
 from suiro.streams.blocks.shared_stores import pairs_of
 from suiro.streams.topology.nodes import Node, Process, Repartition, Sink, StreamTableJoin
 from suiro.streams.topology.topology import SubTopology, Topology, stores_of
+
+T = TypeVar("T")
 
 PATHS_MAX = 2048
 """Paths from inputs to operators, all together."""
@@ -208,9 +211,10 @@ def _groups(
                 unite([node.name for node in users], f"they share store {spec.name}")
             else:
                 joined += [(spec.name, writer, reader) for writer, reader in pairs]
-    below = _below([node.name for node in sub.nodes if isinstance(node.operator, Process)], children)
+    processors = [node.name for node in sub.nodes if isinstance(node.operator, Process)]
+    below = _reached(processors, {name: [child for child, _ in ways] for name, ways in children.items()})
     if len(below) > 1:
-        unite(below, "a processor may change what it forwarded")
+        unite(list(below), "a processor may change what it forwarded")
     while True:
         circle = _circle(sub, children, group)
         if circle is not None:
@@ -233,17 +237,6 @@ def _groups(
     return list(found.values())
 
 
-def _below(names: list[str], children: dict[str, list[tuple[str, int]]]) -> list[str]:
-    found: dict[str, None] = {}
-    waiting = list(names)
-    while waiting:
-        name = waiting.pop()
-        if name not in found:
-            found[name] = None
-            waiting += [child for child, _ in children[name]]
-    return list(found)
-
-
 def _circle(
     sub: SubTopology, children: dict[str, list[tuple[str, int]]], group: dict[str, _Group]
 ) -> list[str] | None:
@@ -253,7 +246,7 @@ def _circle(
         for child, _ in children[node.name]:
             if group[child] is not group[node.name]:
                 ways.setdefault(id(group[node.name]), set()).add(id(group[child]))
-    reach = {start: _reached(start, ways) for start in ways}
+    reach = {start: _reached(found, ways) for start, found in ways.items()}
     for start, found in reach.items():
         if start in found:
             on_way = {start} | {each for each in found if start in reach.get(each, ())}
@@ -261,13 +254,14 @@ def _circle(
     return None
 
 
-def _reached(start: int, ways: dict[int, set[int]]) -> set[int]:
-    found: set[int] = set()
-    waiting = list(ways.get(start, ()))
+def _reached(starts: Iterable[T], ways: Mapping[T, Iterable[T]]) -> dict[T, None]:
+    """These and all that lies behind them."""
+    found: dict[T, None] = {}
+    waiting = list(starts)
     while waiting:
         each = waiting.pop()
         if each not in found:
-            found.add(each)
+            found[each] = None
             waiting += ways.get(each, ())
     return found
 

@@ -38,18 +38,16 @@ ENVIRONMENT = "SUIRO_SCHEMA_REGISTRY_URL"
 _UNSET: Any = object()
 
 
-class _Process:
-    """Asking the system for it costs as much as reading a short value."""
-
-    def __init__(self) -> None:
-        self.ask()
-
-    def ask(self) -> None:
-        self.id = os.getpid()
+_process_id = os.getpid()
+"""Asking the system for it costs as much as reading a short value."""
 
 
-_process = _Process()
-os.register_at_fork(after_in_child=_process.ask)
+def _ask_process_id() -> None:
+    global _process_id
+    _process_id = os.getpid()
+
+
+os.register_at_fork(after_in_child=_ask_process_id)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,7 +69,10 @@ class RegisteredSerde:
     _opened: list[Any] = field(default_factory=list, init=False, repr=False, compare=False)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _rebuilt, (type(self), {one.name: getattr(self, one.name) for one in fields(self) if one.init})
+        return _rebuilt, (type(self), self._said())
+
+    def _said(self) -> dict[str, Any]:
+        return {one.name: getattr(self, one.name) for one in fields(self) if one.init}
 
     def with_(
         self,
@@ -146,26 +147,15 @@ class RegisteredSerde:
 
     def codec(self) -> Codec:
         """Raises `ConfigError` where no registry was named."""
-        if self._opened and self._opened[0] == _process.id:
+        if self._opened and self._opened[0] == _process_id:
             found: Codec = self._opened[1]
             return found
         from suiro.registry import CodecSettings, codec_of
 
-        found = codec_of(
-            self.language,
-            CodecSettings(
-                registry=self.registry or registry_of_environment(self.name),
-                schema=self.schema,
-                message=self.message,
-                is_key=self.is_key,
-                subject_strategy=self.subject_strategy,
-                auto_register=self.auto_register,
-                use_latest_version=self.use_latest_version,
-                normalize=self.normalize,
-                validate=self.validate,
-            ),
-        )
-        self._opened[:] = _process.id, found
+        said = self._said()
+        said["registry"] = self.registry or _registry_of_environment(self.name)
+        found = codec_of(self.language, CodecSettings(**said))
+        self._opened[:] = _process_id, found
         return found
 
 
@@ -277,7 +267,7 @@ class AvroInside:
         return pa.array([None if row is None else self.serialize(topic, row) for row in rows], pa.binary())
 
 
-def registry_of_environment(name: str) -> str:
+def _registry_of_environment(name: str) -> str:
     found = os.environ.get(ENVIRONMENT)
     if not found:
         raise ConfigError(

@@ -58,9 +58,6 @@ class TimeOrderedBuffer:
         time = self._times().get(key)
         return None if time is None else self._rows.get(_row(time, key, 0))
 
-    def time_of(self, key: bytes) -> int | None:
-        return self._times().get(key)
-
     def delete(self, key: bytes) -> bytes | None:
         """Takes the key's entry out; gives its payload."""
         time = self._times().pop(key, None)
@@ -76,10 +73,6 @@ class TimeOrderedBuffer:
     def add(self, time: int, key: bytes, payload: bytes) -> None:
         """Holds one more entry; those of the same time and key leave in the order they were added."""
         self._write(_row(time, key, self._next_sequence(time, key)), payload)
-
-    def at(self, time: int, key: bytes) -> list[bytes]:
-        """The payloads of this time and key, in the order they were added."""
-        return [payload for _, payload in self._entries_at(time, key)]
 
     def remove(self, time: int, key: bytes) -> int:
         """Takes out all entries of this time and key; gives how many there were."""
