@@ -122,7 +122,7 @@ class _Batch:
         self._workers: dict[asyncio.Task[None], int] = {}  # and the row of each
         self._broken: BaseException | None = None
 
-    # -- in the thread that waits ------------------------------------------------------------------------
+    # In the thread that waits
 
     def cancel(self) -> None:
         with suppress(RuntimeError):  # the process ends, and its loop has
@@ -133,7 +133,7 @@ class _Batch:
             raise self._broken
         return self._results[: self._end]
 
-    # -- in the loop -------------------------------------------------------------------------------------
+    # In the loop
 
     async def run(self) -> None:
         try:
@@ -264,7 +264,7 @@ def _called(function: object) -> str:
     return getattr(inner, "__qualname__", None) or type(inner).__qualname__
 
 
-# -- the loop -------------------------------------------------------------------------------------------------
+# The event loop
 
 
 @dataclass(slots=True)

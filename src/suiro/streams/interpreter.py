@@ -95,8 +95,6 @@ class Interpreter:
                     self._inputs.setdefault(topic, []).append((node, reader, table))
         self._readers = {node.name: task for task in self._tasks for node in task.sub_topology.inputs}
 
-    # -- use ---------------------------------------------------------------------------------------------
-
     def pipe(
         self,
         topic: str,
@@ -158,8 +156,6 @@ class Interpreter:
         for task in self._tasks:
             task.close()
 
-    # -- what tasks give -----------------------------------------------------------------------------------
-
     def emit(self, node: Node, record: Record) -> None:
         match node.operator:
             case Repartition() as cut:
@@ -187,8 +183,6 @@ class Interpreter:
         given = record.value.new if isinstance(record.value, Change) else record.value
         sent = Record(record.key, given, record.timestamp, letter.headers)
         self._emitted(Emitted(topic, sent, letter.key, letter.value))
-
-    # -- inside --------------------------------------------------------------------------------------------
 
     def _run(self) -> None:
         while self._queue:

@@ -10,11 +10,11 @@ from dataclasses import dataclass
 from typing import Literal
 
 from suiro.streams.errors import ProcessingError
+from suiro.streams.records import LATEST_MS
 
 PunctuationType = Literal["stream-time", "wall-clock-time"]
 
-
-_NEVER = (1 << 63) - 1
+_NEVER = LATEST_MS
 """When a cancelled function is due."""
 
 

@@ -10,6 +10,9 @@ from typing import Any
 
 import msgspec
 
+LATEST_MS = (1 << 63) - 1
+"""The latest time that Kafka has."""
+
 Headers = tuple[tuple[str, bytes | None], ...]
 
 

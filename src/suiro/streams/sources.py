@@ -16,10 +16,10 @@ from suiro.errors import ConfigError, RegistryError
 from suiro.foundation.types import TopicPartition
 from suiro.streams.errors import ProcessingError, said
 from suiro.streams.extractors import FailOnInvalidTimestamp, SourceRecord
-from suiro.streams.records import Change, Headers, Origin, Record, Windowed
+from suiro.streams.records import LATEST_MS, Change, Headers, Origin, Record, Windowed
 from suiro.streams.serdes import natural
 from suiro.streams.serdes.block_forms import decode_rows
-from suiro.streams.times import LATEST_MS, UNKNOWN
+from suiro.streams.times import UNKNOWN
 from suiro.streams.topology.nodes import Node, Repartition, Source
 
 if TYPE_CHECKING:

@@ -111,8 +111,6 @@ class Task:
                 init()
         self.punctuators.is_starting = False
 
-    # -- running -----------------------------------------------------------------------------------------
-
     def process(self, input_name: str, record: Record, origin: Origin | None, carried: int = UNKNOWN) -> None:
         """Feeds a record into one of the sub-topology's inputs and runs it to the end of every path.
 
@@ -188,8 +186,6 @@ class Task:
             close = getattr(rule, "close", None)
             if close is not None:
                 close()
-
-    # -- building ----------------------------------------------------------------------------------------
 
     def _make(self, topology: Topology, node: Node) -> Rule:
         if isinstance(node.operator, Sink | Repartition):

@@ -18,9 +18,6 @@ from suiro.streams.stores.ordered import OrderedMap
 UNKNOWN = -1
 """Before the first record."""
 
-LATEST_MS = (1 << 63) - 1
-"""The latest time that Kafka has."""
-
 _DELAYS = "$delays"
 """The names of kept delays begin with this."""
 _INT64 = struct.Struct(">q")

@@ -127,8 +127,6 @@ class BlockTask(Task):
                 run = partial(self._joined if hasattr(step, "process_ports") else self._whole, nodes[0], step)
             self._running.append(run)
 
-    # -- running -----------------------------------------------------------------------------------------
-
     def process_block(self, taken: Taken) -> None:
         """Feeds records and runs them to the end of every path."""
         self._taken, self._hides_origin = taken, False
@@ -276,7 +274,7 @@ class BlockTask(Task):
         self._carried = carried
         super().carry(carried)
 
-    # -- what leaves an island ---------------------------------------------------------------------------
+    # Records that leave an island
 
     def _flush_all_exits(self) -> None:
         """Of rows that no record in hand set off."""
@@ -308,7 +306,7 @@ class BlockTask(Task):
         self._sequence += 1
         return place, -1 if self._at is None else self._at[1], self._carried
 
-    # -- what leaves the task ----------------------------------------------------------------------------
+    # Records that leave the task
 
     def emit(self, node: Node, record: Record) -> None:
         """From within an island, where nothing waits: who forwarded the record may change it later."""
@@ -364,7 +362,7 @@ class BlockTask(Task):
                 merged_parcels([parcel for parcel, _ in items], [(index, row) for _, index, row in rows])
             )
 
-    # -- failures ----------------------------------------------------------------------------------------
+    # Failures
 
     def failed_row(self, node: Node, block: Block, row: int, error: Exception) -> None:
         if isinstance(error, ProcessingError):
@@ -395,8 +393,6 @@ class BlockTask(Task):
     def origin(self, found: Origin | None) -> None:
         """None: the record in hand did not come now. Else it is known where it came from."""
         self._hides_origin = found is None
-
-    # -- building ----------------------------------------------------------------------------------------
 
     def _make(self, topology: Topology, node: Node) -> Rule:
         unit = self._plan.units[self._plan.unit_of[node.name]]

@@ -98,7 +98,7 @@ class Graph:
         self.stores[spec.name] = spec
         return spec.name
 
-    # -- repartitions ------------------------------------------------------------------------------------
+    # Repartitions
 
     def repartition(
         self,
@@ -134,7 +134,7 @@ class Graph:
             aliases=(nulls, sink, source),
         )
 
-    # -- tables ------------------------------------------------------------------------------------------
+    # Tables
 
     def reserve_rows(
         self, node: str, store: str, *, key: Serde | None, value: Serde | None, logged: bool

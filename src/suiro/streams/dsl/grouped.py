@@ -394,9 +394,6 @@ class KGroupedTable:
         return KTable(graph, node, key=key, value=value)
 
 
-# -- what they share ----------------------------------------------------------------------------------------------
-
-
 _COUNT = Aggregation(kind="count")
 
 

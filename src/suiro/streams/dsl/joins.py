@@ -73,7 +73,7 @@ def join_tables(
     return _table_table(join, table, other, joiner, value, materialized, name)
 
 
-# -- streams ------------------------------------------------------------------------------------------------------
+# Joins of streams
 
 
 def _stream_stream(
@@ -270,7 +270,7 @@ def _stream_global_table(
     return KStream(stream.graph, node, key=stream.key, value=None, rekeyed=stream.rekeyed)
 
 
-# -- tables -------------------------------------------------------------------------------------------------------
+# Tables
 
 
 def _table_table(

@@ -70,7 +70,7 @@ class KStream(AsyncOperators, BatchOperators):
         self.value = value
         self.rekeyed = rekeyed
 
-    # -- record by record --------------------------------------------------------------------------------
+    # Record by record
 
     def filter(self, predicate: Function, *, name: Name = None) -> KStream:
         """Keeps the records for which `predicate(key, value)` holds. Keys and values may be None.
@@ -233,7 +233,7 @@ class KStream(AsyncOperators, BatchOperators):
             operator, "KSTREAM-PROCESSVALUES-", name, key=self.key, value=value, rekeyed=self.rekeyed
         )
 
-    # -- out ---------------------------------------------------------------------------------------------
+    # Sinks and repartitions
 
     def to(
         self,
@@ -309,7 +309,7 @@ class KStream(AsyncOperators, BatchOperators):
         )
         return KStream(self.graph, node, key=key, value=value)
 
-    # -- to groups and tables ------------------------------------------------------------------------------
+    # To groups and tables
 
     def group_by(
         self,
@@ -400,7 +400,7 @@ class KStream(AsyncOperators, BatchOperators):
             named=name is not None,
         )
 
-    # -- joins -------------------------------------------------------------------------------------------
+    # Joins
 
     @overload
     def join(
@@ -535,7 +535,7 @@ class KStream(AsyncOperators, BatchOperators):
             name=name,
         )
 
-    # -- for the other modules of the DSL ----------------------------------------------------------------
+    # For the other modules of the DSL
 
     def by_key(self, base: str, *, named: bool) -> KStream:
         """This stream with records of one key together: itself, or behind a repartition named after `base`."""

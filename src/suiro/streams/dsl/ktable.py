@@ -187,7 +187,7 @@ class KTable:
         graph.reserve_rows(node, f"{node}-store", key=self.key, value=self.value, logged=False)
         return KTable(graph, node, key=self.key, value=self.value)
 
-    # -- joins -------------------------------------------------------------------------------------------
+    # Joins
 
     def join(
         self,
@@ -261,8 +261,6 @@ class KTable:
         return join_tables(
             "outer", self, other, joiner, None, value=value, materialized=materialized, name=name
         )
-
-    # -- inside ------------------------------------------------------------------------------------------
 
     def _filter(
         self, predicate: Function, negated: bool, materialized: Materialized | None, name: Name

@@ -14,9 +14,8 @@ from suiro.streams.dsl.checks import check_processor
 from suiro.streams.durations import milliseconds
 from suiro.streams.operators.context import Context
 from suiro.streams.punctuation import Cancellable, PunctuationType
-from suiro.streams.records import Origin, Record
+from suiro.streams.records import LATEST_MS, Origin, Record
 from suiro.streams.serdes.primitives import integer_of
-from suiro.streams.times import LATEST_MS
 from suiro.streams.topology.nodes import Process
 from suiro.streams.windows import Duration
 

@@ -60,8 +60,6 @@ class SlidingWindowing(Windowing):
         else:
             self._take(record)
 
-    # -- one record --------------------------------------------------------------------------------------
-
     def _take(self, record: _InHand) -> None:
         key, t, difference = record.key, record.timestamp, self._difference
         before: int | None = None  # the latest record's timestamp before t
@@ -146,8 +144,6 @@ class SlidingWindowing(Windowing):
         if not self._emits_final:
             window = Windowed(record.key, start, start + self._difference)
             record.give(window, Change(row[0]), row[1])
-
-    # -- closing -----------------------------------------------------------------------------------------
 
     def _give_closed(self, before: int, now: int, give: Give) -> None:
         # Closed are the windows that start before this; see `SlidingWindows.is_closed`.

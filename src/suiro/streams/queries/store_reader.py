@@ -117,7 +117,7 @@ class ReadOnlyStore:
         )
         self._table.start()
 
-    # -- questions ---------------------------------------------------------------------------------------
+    # Questions
 
     def get(self, key: Any) -> Answer[Any]:
         """The row of a key, None if there is none; of a versioned store the latest."""
@@ -179,8 +179,6 @@ class ReadOnlyStore:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
-
-    # -- inside ------------------------------------------------------------------------------------------
 
     def _ask(self, question: Callable[[Any], T], *kinds: str) -> Answer[T]:
         if self._spec.kind not in kinds:

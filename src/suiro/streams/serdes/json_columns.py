@@ -31,7 +31,7 @@ _LENGTH = 4_300
 _TEXT = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*"', re.DOTALL)
 
 
-# -- whole objects -----------------------------------------------------------------------------------------
+# Whole objects
 
 
 def read_objects(column: pa.Array) -> pa.Array | None:
@@ -212,7 +212,7 @@ def are_alike(values: Sequence[Any], levels: int = _LEVELS) -> bool:
     return all(are_alike(each, levels - 1) for each in (*columns, items))
 
 
-# -- some fields -------------------------------------------------------------------------------------------
+# Some fields
 
 
 def read_fields(column: pa.Array, fields: frozenset[str]) -> pa.StructArray | None:
@@ -272,7 +272,7 @@ def _decoder(names: tuple[str, ...]) -> tuple[Callable[[bytes], Any], Any]:
     return msgspec.json.Decoder(row).decode, row()
 
 
-# -- writing -----------------------------------------------------------------------------------------------
+# Writing
 
 
 class _NotWritten(Exception):

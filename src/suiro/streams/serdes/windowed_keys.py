@@ -12,13 +12,12 @@ from dataclasses import dataclass
 from typing import Any
 
 from suiro.errors import UsageError
-from suiro.streams.records import Windowed
+from suiro.streams.records import LATEST_MS, Windowed
 from suiro.streams.serdes.block_forms import decode_block, encode_block
 from suiro.streams.serdes.serde import DeserializationError, Serde, SerializationError
 
 _ONE = struct.Struct(">q")
 _TWO = struct.Struct(">qq")
-_LATEST_MS = (1 << 63) - 1
 
 
 def time_windowed(inner: Serde, size_ms: int) -> TimeWindowedSerde:
@@ -56,10 +55,10 @@ class TimeWindowedSerde:
             raise DeserializationError(self.name, topic, f"8 bytes of window are missing in {len(data)}")
         key = self.inner.deserialize(topic, data[: -_ONE.size])
         (start,) = _ONE.unpack_from(data, len(data) - _ONE.size)
-        return Windowed(key, start, min(start + self.size_ms, _LATEST_MS))
+        return Windowed(key, start, min(start + self.size_ms, LATEST_MS))
 
     def decode_block(self, data: Sequence[bytes | None], topic: str) -> list[Any]:
-        size, latest = self.size_ms, _LATEST_MS
+        size, latest = self.size_ms, LATEST_MS
         starts = [0 if item is None else _ONE.unpack(item[-8:])[0] for item in data]
         keys = decode_block(self.inner, [None if item is None else item[:-8] for item in data], topic)
         return [

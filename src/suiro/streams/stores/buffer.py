@@ -47,7 +47,7 @@ class TimeOrderedBuffer:
         row = self._first()
         return None if row is None else _time(row)
 
-    # -- one entry for a key -----------------------------------------------------------------------------
+    # One entry for a key
 
     def put(self, time: int, key: bytes, payload: bytes) -> None:
         """Replaces the key's entry, which keeps its time, or makes one with this time."""
@@ -68,7 +68,7 @@ class TimeOrderedBuffer:
         self._erase(row)
         return payload
 
-    # -- several entries for a key -----------------------------------------------------------------------
+    # Several entries for a key
 
     def add(self, time: int, key: bytes, payload: bytes) -> None:
         """Holds one more entry; those of the same time and key leave in the order they were added."""
@@ -94,8 +94,6 @@ class TimeOrderedBuffer:
             for time, key, payload in entries:
                 self.add(time + by, key, payload)
 
-    # -- in order ----------------------------------------------------------------------------------------
-
     def entries(self) -> Iterator[Entry]:
         """All, in the order in which they leave."""
         for row, payload in self._rows.range():
@@ -110,8 +108,6 @@ class TimeOrderedBuffer:
         """Takes out and gives every entry whose time is less than this."""
         while (row := self._first()) is not None and _time(row) < time:
             yield self._evict(row)
-
-    # -- rows --------------------------------------------------------------------------------------------
 
     def _evict(self, row: bytes) -> Entry:
         payload = self._rows.get(row)

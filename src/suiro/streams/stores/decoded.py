@@ -151,7 +151,7 @@ Snapshot = _Row | bytes | None
 """A row as it was; None where there was none."""
 
 
-# -- copies of values that were read -------------------------------------------------------------------------
+# Copies of values that were read
 
 _ATOMS = frozenset(
     {
@@ -201,7 +201,7 @@ def _copied(value: Any) -> Any:
     return value
 
 
-# -- values as they are read back ----------------------------------------------------------------------------
+# Values as they are read back
 
 
 class _NotExact(Exception):

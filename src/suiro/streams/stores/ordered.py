@@ -123,8 +123,6 @@ class OrderedMap:
                     self._come(key)
                 self._rows[key] = value
 
-    # -- inside ------------------------------------------------------------------------------------------
-
     def _come(self, key: bytes) -> None:
         if key not in self._rows and self._unordered.pop(key, True):
             self._unordered[key] = True

@@ -10,7 +10,7 @@ from bisect import bisect_left, insort
 from collections.abc import Iterator
 from typing import Any
 
-from suiro.streams.records import Windowed
+from suiro.streams.records import LATEST_MS, Windowed
 from suiro.streams.stores.decoded import Cells
 from suiro.streams.stores.keyed import KeyedStore
 from suiro.streams.stores.ordered import OrderedMap
@@ -18,7 +18,6 @@ from suiro.streams.stores.time_index import TimeIndex
 from suiro.streams.topology.nodes import StoreSpec
 
 _SESSION = struct.Struct(">qq")  # end, start
-_LATEST = (1 << 63) - 1
 
 
 class SessionStore(KeyedStore):
@@ -32,18 +31,18 @@ class SessionStore(KeyedStore):
         # Ends and starts of each key, in order. Only operators need it, so it is made when they first do.
         self._of_key: dict[bytes, list[tuple[int, int]]] | None = None
 
-    # -- what users call ---------------------------------------------------------------------------------
+    # For users
 
     def fetch(self, key: Any) -> Iterator[tuple[Windowed, Any]]:
         """All sessions of a key, by end and then by start."""
-        return self.find_sessions(key, 0, _LATEST)
+        return self.find_sessions(key, 0, LATEST_MS)
 
     def find_sessions(self, key: Any, earliest_end: int, latest_start: int) -> Iterator[tuple[Windowed, Any]]:
         """The key's sessions with end >= earliest_end and start <= latest_start, by end and then by start."""
         raw = self.key_of(key)
         length = len(raw) + _SESSION.size
         low = raw + _SESSION.pack(max(earliest_end, 0), 0)
-        high = raw + _SESSION.pack(_LATEST, _LATEST) + b"\x00"
+        high = raw + _SESSION.pack(LATEST_MS, LATEST_MS) + b"\x00"
         for row in self._rows.keys(low, high):
             if len(row) != length:  # it is of a longer key, which begins with this one
                 continue
@@ -66,7 +65,7 @@ class SessionStore(KeyedStore):
     def approximate_num_entries(self) -> int:
         return len(self._rows)
 
-    # -- what operators need besides ---------------------------------------------------------------------
+    # For operators
 
     def put(self, key: Any, value: Any, start: int, end: int) -> None:
         """A value of None removes the session."""
@@ -121,8 +120,6 @@ class SessionStore(KeyedStore):
         """Removes every session that ends earlier than this."""
         for row in self._by_end.take_before(end):
             self._remove(row)
-
-    # -- rows --------------------------------------------------------------------------------------------
 
     def _places(self) -> dict[bytes, list[tuple[int, int]]]:
         if self._of_key is None:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Iterator
 
 from sortedcontainers import SortedDict
 
-_LATEST = (1 << 63) - 1
+from suiro.streams.records import LATEST_MS
 
 
 class TimeIndex:
@@ -50,4 +50,4 @@ class TimeIndex:
         return found
 
     def _first(self) -> int:
-        return self._rows.peekitem(0)[0] if self._rows else _LATEST
+        return self._rows.peekitem(0)[0] if self._rows else LATEST_MS

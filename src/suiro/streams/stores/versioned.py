@@ -34,8 +34,6 @@ class VersionedStore(KeyedStore):
         self._to_remove: list[tuple[int, bytes]] = []
         self._read_rows()
 
-    # -- use ---------------------------------------------------------------------------------------------
-
     def put(self, key: Any, value: Any, timestamp: int) -> bool | None:
         """Whether this is now the key's latest version; None where it is older than the history and left out.
 
@@ -98,8 +96,6 @@ class VersionedStore(KeyedStore):
             found = self._version(raw, self._versions[raw][-1])
             if found is not None:
                 yield self.spec.key.deserialize(self._topic, raw), found[0]
-
-    # -- rows --------------------------------------------------------------------------------------------
 
     def _version(self, raw: bytes, timestamp: int) -> tuple[Any, int] | None:
         data = self._rows.get(raw + _TIMESTAMP.pack(timestamp))

@@ -9,7 +9,7 @@ import struct
 from collections.abc import Iterator
 from typing import Any, overload
 
-from suiro.streams.records import Windowed
+from suiro.streams.records import LATEST_MS, Windowed
 from suiro.streams.stores.decoded import Cells
 from suiro.streams.stores.keyed import KeyedStore
 from suiro.streams.stores.ordered import OrderedMap
@@ -18,7 +18,6 @@ from suiro.streams.topology.nodes import StoreSpec
 
 _WINDOW = struct.Struct(">qi")  # start, sequence
 _UNKNOWN_TIMESTAMP = -1
-_LATEST = (1 << 63) - 1
 
 
 class WindowStore(KeyedStore):
@@ -32,7 +31,7 @@ class WindowStore(KeyedStore):
         self._size = spec.window_size_ms or 0
         self._by_start = TimeIndex(rows.keys(), _start)
 
-    # -- what users call ---------------------------------------------------------------------------------
+    # For users
 
     @overload
     def fetch(self, key: Any, time: int) -> Any: ...
@@ -60,7 +59,7 @@ class WindowStore(KeyedStore):
     def approximate_num_entries(self) -> int:
         return len(self._rows)
 
-    # -- what operators need besides ---------------------------------------------------------------------
+    # For operators
 
     def get_with_timestamp(self, key: Any, start: int) -> tuple[Any, int] | None:
         return self.row_at(self.key_of(key), start)
@@ -72,7 +71,7 @@ class WindowStore(KeyedStore):
         self, key: Any, first: int, last: int, *, reverse: bool = False
     ) -> Iterator[tuple[int, Any, int]]:
         """(start, value, timestamp) of the key's windows with first <= start <= last."""
-        first, last = max(first, 0), min(last, _LATEST)
+        first, last = max(first, 0), min(last, LATEST_MS)
         # The bytes of a negative time come behind all others.
         if last < first:
             return
@@ -110,8 +109,6 @@ class WindowStore(KeyedStore):
         """Removes every window that starts earlier than this."""
         for row in self._by_start.take_before(start):
             self._rows.put(row, None)
-
-    # -- rows --------------------------------------------------------------------------------------------
 
     def _key(self, row: bytes) -> Any:
         return self.spec.key.deserialize(self._topic, row[: -_WINDOW.size])

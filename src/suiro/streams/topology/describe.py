@@ -94,7 +94,7 @@ def _names(topology: Topology) -> str:
     return "\n".join(lines) + "\n" if lines else "every operator that keeps state has a name of its own\n"
 
 
-# -- text ---------------------------------------------------------------------------------------------------------
+# As text
 
 
 def _text(topology: Topology) -> str:
@@ -127,7 +127,7 @@ def _joined(processors: Sequence[_Processor]) -> str:
     return ", ".join(processor.name for processor in processors) or "none"
 
 
-# -- processors ---------------------------------------------------------------------------------------------------
+# Processors
 
 
 def _processors(topology: Topology, sub: SubTopology) -> list[_Processor]:
@@ -245,7 +245,7 @@ def _called(function: object) -> str:
     return getattr(function, "__qualname__", None) or type(function).__qualname__
 
 
-# -- Mermaid ------------------------------------------------------------------------------------------------------
+# As a Mermaid diagram
 
 
 def _mermaid(topology: Topology) -> str:

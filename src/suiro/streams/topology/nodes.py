@@ -40,7 +40,7 @@ class StoreSpec:
     named_by_user: bool = False
 
 
-# -- sources and sinks ------------------------------------------------------------------------------------------
+# Sources and sinks
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -100,7 +100,7 @@ class Repartition:
     asked_for: bool = False  # `repartition()`: a real topic, others may read it
 
 
-# -- record by record -------------------------------------------------------------------------------------------
+# Record by record
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -212,7 +212,7 @@ class Process:
     fixed_key: bool = False
 
 
-# -- aggregations of streams ------------------------------------------------------------------------------------
+# Aggregations of streams
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -259,7 +259,7 @@ class SessionAggregate:
     emit: EmitStrategy = EmitStrategy.ON_WINDOW_UPDATE
 
 
-# -- tables -----------------------------------------------------------------------------------------------------
+# Tables
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -324,7 +324,7 @@ class Suppress:
     emits_early_when_full: bool = True  # False: full is an error
 
 
-# -- joins ------------------------------------------------------------------------------------------------------
+# Joins
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

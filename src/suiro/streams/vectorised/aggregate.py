@@ -180,8 +180,6 @@ class NumberRows:
             array.nbytes for array in (self._times, self._rows, self._forwarded, self._changed)
         )
 
-    # -- durable rows --------------------------------------------------------------------------------------
-
     def load(self, keys: pa.Array, values: pa.Array) -> None:
         """Rows as a store holds them; a later row of a key takes the place of an earlier one, null deletes."""
         slots = self._slots(keys)
@@ -204,8 +202,6 @@ class NumberRows:
     def rows(self) -> tuple[pa.Array, pa.Array]:
         slots = np.flatnonzero(self._present[: len(self._index)]).astype(np.int32)
         return self._index.keys(slots), self._saved(slots)
-
-    # -- a batch -------------------------------------------------------------------------------------------
 
     def apply(self, payload: pa.RecordBatch, closed: int | None = None, length: int = 0) -> int:
         """Puts in what a source task gave. Windows whose start is at most `closed - length` take nothing; returns how
@@ -259,7 +255,7 @@ class NumberRows:
         self._headers = []
         return found
 
-    # -- windows -------------------------------------------------------------------------------------------
+    # Windows
 
     def between(self, first: int, last: int) -> Slots:
         """The windows with first <= start <= last, by start and then by key bytes."""
@@ -289,8 +285,6 @@ class NumberRows:
         if old.any():
             self._present[:count][old] = 0
             self._dirty[:count][old] = 1
-
-    # -- inside --------------------------------------------------------------------------------------------
 
     def _slots(self, keys: pa.Array) -> Slots:
         slots = self._index.slots(keys)

@@ -174,7 +174,7 @@ class ColumnarAggregate:
         self._windows = operator.windows if isinstance(operator, TimeWindowAggregate) else None
         self._topic = f"{spec.name}-changelog"
 
-    # -- in the source task --------------------------------------------------------------------------------
+    # In the source task
 
     def prepare(
         self,
@@ -269,7 +269,7 @@ class ColumnarAggregate:
             dropped,
         )
 
-    # -- in the task -------------------------------------------------------------------------------------
+    # In the task
 
     def new_rows(self) -> NumberRows:
         return NumberRows(self._numbers, is_windowed=self._windows is not None, operator=self._aggregate.name)
@@ -330,8 +330,6 @@ class ColumnarAggregate:
             for suffix in self._suffixes
             for emission in suffix.leave(chunk, partition, failures, dropped)
         ]
-
-    # -- for people ----------------------------------------------------------------------------------------
 
     def explain(self) -> list[str]:
         numbers = self._numbers

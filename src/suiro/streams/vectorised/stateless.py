@@ -133,8 +133,6 @@ class Chain:
                 found |= fields
         return frozenset(found) or None
 
-    # -- running -------------------------------------------------------------------------------------------
-
     def _visit(self, node: Node, chunk: Chunk, pieces: dict[str, list[Chunk]]) -> None:
         if len(chunk) == 0:
             return
@@ -176,8 +174,6 @@ class Chain:
             if child in self._children:
                 self._visit(self._topology.node(child), chunk.filter(taken), pieces)
             chunk = chunk.filter(~taken)
-
-    # -- checking ------------------------------------------------------------------------------------------
 
     def _check(self, node: Node, types: Types, arrived: dict[str, list[Types]]) -> Reason | None:
         if node.name in self.exits:

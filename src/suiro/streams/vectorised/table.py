@@ -76,8 +76,6 @@ class TableRows:
     def nbytes(self) -> int:
         return self._index.nbytes + int(self._buffer.nbytes + self._places.nbytes + self._sizes.nbytes)
 
-    # -- durable rows --------------------------------------------------------------------------------------
-
     def load(self, keys: pa.Array, rows: pa.Array) -> None:
         """Rows as a store holds them; a later row of a key takes the place of an earlier one, null deletes."""
         view = BinaryView.of(rows)
@@ -112,8 +110,6 @@ class TableRows:
 
     def rows(self) -> tuple[pa.ChunkedArray, pa.ChunkedArray]:
         return self._at(np.flatnonzero(self._sizes[: len(self._index)] >= 0).astype(np.int32))
-
-    # -- a batch -------------------------------------------------------------------------------------------
 
     def look_up(self, keys: pa.Array) -> Met:
         """The rows of these keys."""
@@ -161,8 +157,6 @@ class TableRows:
         touched = slots[table_rows >= 0]
         self._dirty[touched[touched >= 0]] = 1
         return Met(places, sizes)
-
-    # -- inside --------------------------------------------------------------------------------------------
 
     def _at(self, slots: Slots) -> tuple[pa.ChunkedArray, pa.ChunkedArray]:
         """Keys, and rows in as many chunks."""
