@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any, Literal
 
 import numpy as np
@@ -270,6 +271,17 @@ class ColumnarJoin:
         return found
 
 
+@dataclass(frozen=True, slots=True)
+class _Piece:
+    """Rows of one side in their order. `reached`: how far their input partition had come at each. `values`: what goes
+    into the table; None for records of the stream."""
+
+    keys: pa.Array
+    reached: npt.NDArray[np.int64]
+    timestamps: npt.NDArray[np.int64]
+    values: pa.Array | None
+
+
 class Arrived:
     """What came to both sides in a micro-batch, input partition by input partition."""
 
@@ -277,11 +289,7 @@ class Arrived:
         self._columnar = columnar
         self.dropped: dict[str, int] = {}
         self._stream: list[Chunk] = []
-        self._pieces: list[
-            tuple[pa.Array, npt.NDArray[np.int64], npt.NDArray[np.int64], pa.Array | None]
-        ] = []
-        self._order: npt.NDArray[np.int64] | None = None
-        self._is_record: npt.NDArray[np.bool_] | None = None
+        self._pieces: list[_Piece] = []
         self.seen = UNKNOWN
         for input_partition in input_partitions:
             latest = UNKNOWN
@@ -297,32 +305,42 @@ class Arrived:
                 self.seen = max(self.seen, latest)
                 chunk = replace(chunk, places=np.arange(len(chunk)))
                 for end, piece in columnar._chains[input_partition.input].run(chunk).items():
-                    if end == columnar._join.name:
-                        self._add_stream(piece, reached)
-                    else:
-                        self._add_table(piece, reached)
-        if sum(piece[3].nbytes for piece in self._pieces if piece[3] is not None) > TABLE_BYTES_MAX:
+                    self._add(piece, reached, is_stream=end == columnar._join.name)
+        if sum(values.nbytes for values in self._values) > TABLE_BYTES_MAX:
             raise NotColumnarError("table", columnar._topic, "its rows of this micro-batch are too large")
         self.records = self._in_order()
         """The stream's records in the order of the join; None where there is none."""
 
-    def _add_stream(self, chunk: Chunk, reached: Any) -> None:
+    def _add(self, chunk: Chunk, reached: Any, *, is_stream: bool) -> None:
         columnar = self._columnar
-        chunk = chunk.present("value", self.dropped)
-        if not columnar._is_left:
+        if is_stream:
+            chunk = chunk.present("value", self.dropped)
+        if not (is_stream and columnar._is_left):
             chunk = chunk.present("key", self.dropped)
-        if len(chunk):
-            keys = chunk.key.bytes_for(columnar._spec.key, columnar._topic)
-            self._pieces.append((keys, reached[chunk.places], chunk.timestamps, None))
+        if len(chunk) == 0:
+            return
+        keys = chunk.key.bytes_for(columnar._spec.key, columnar._topic)
+        values = None if is_stream else chunk.value.bytes_for(columnar._spec.value, columnar._topic)
+        self._pieces.append(_Piece(keys, reached[chunk.places], chunk.timestamps, values))
+        if is_stream:
             self._stream.append(chunk)
 
-    def _add_table(self, chunk: Chunk, reached: Any) -> None:
-        columnar = self._columnar
-        chunk = chunk.present("key", self.dropped)
-        if len(chunk):
-            keys = chunk.key.bytes_for(columnar._spec.key, columnar._topic)
-            values = chunk.value.bytes_for(columnar._spec.value, columnar._topic)
-            self._pieces.append((keys, reached[chunk.places], chunk.timestamps, values))
+    @property
+    def _values(self) -> list[pa.Array]:
+        return [piece.values for piece in self._pieces if piece.values is not None]
+
+    @cached_property
+    def _order(self) -> npt.NDArray[np.int64]:
+        """The rows of all pieces in the order of the join."""
+        return np.argsort(np.concatenate([piece.reached for piece in self._pieces]), kind="stable")
+
+    @cached_property
+    def _table_rows(self) -> npt.NDArray[np.int64]:
+        """By row of all pieces: which of the rows for the table it is; -1: it is a record of the stream."""
+        is_table = np.concatenate(
+            [np.full(len(piece.keys), piece.values is not None, np.bool_) for piece in self._pieces]
+        )
+        return np.where(is_table, np.cumsum(is_table) - 1, -1)
 
     def _in_order(self) -> Chunk | None:
         if not self._stream:
@@ -335,50 +353,34 @@ class Arrived:
         chunk = joined(stream, None) if len(stream) > 1 else stream[0]
         chunk.value.read  # noqa: B018 — is there before anything changes
         if len(self._pieces) > 1:
-            reached = np.concatenate([piece[1] for piece in self._pieces])
-            self._order = np.argsort(reached, kind="stable")
-            is_table = np.concatenate(
-                [np.full(len(piece[1]), piece[3] is not None, np.bool_) for piece in self._pieces]
-            )
-            self._is_record = ~is_table
-            places = np.cumsum(self._is_record) - 1
-            taken = places[self._order[self._is_record[self._order]]]
+            is_record = self._table_rows < 0
+            places = np.cumsum(is_record) - 1
+            taken = places[self._order[is_record[self._order]]]
             if not (taken == np.arange(len(taken))).all():
                 chunk = chunk.take(taken)
         return chunk
 
     def met(self, rows: TableRows) -> Met | None:
         """The rows that the records meet, in the same order; the table's rows are put into it."""
-        values = [piece[3] for piece in self._pieces if piece[3] is not None]
         if not self._pieces:
             return None
+        values = self._values
         if not values and len(self._pieces) == 1:
-            return rows.look_up(self._pieces[0][0])
-        counts = [len(piece[1]) for piece in self._pieces]
-        table_rows = np.full(sum(counts), -1, np.int64)
-        start = put = 0
-        for piece, count in zip(self._pieces, counts, strict=True):
-            if piece[3] is not None:
-                table_rows[start : start + count] = np.arange(put, put + count)
-                put += count
-            start += count
-        order = self._order
-        if order is None:
-            order = np.argsort(np.concatenate([piece[1] for piece in self._pieces]), kind="stable")
-        keys = pa.concat_arrays([piece[0] for piece in self._pieces])
+            return rows.look_up(self._pieces[0].keys)
+        keys = pa.concat_arrays([piece.keys for piece in self._pieces])
         if not values:
             found = rows.look_up(keys)
         else:
             found = rows.meet(
-                order=order,
-                table_rows=table_rows,
+                order=self._order,
+                table_rows=self._table_rows,
                 keys=keys,
                 values=pa.concat_arrays(values),
-                timestamps=np.concatenate([piece[2] for piece in self._pieces]),
+                timestamps=np.concatenate([piece.timestamps for piece in self._pieces]),
             )
         if not self._stream:
             return None
-        return found.take(order[table_rows[order] < 0])
+        return found.take(self._order[self._table_rows[self._order] < 0])
 
 
 def _parts(columns: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
