@@ -1,8 +1,8 @@
 """Calls the functions of `map_batches`: converts records to a table or frame, and the result back to values.
 
-The columns have the types that the topology names, for every batch: what is inferred from the records of a batch would
-depend on where it is cut. Which record a failure is of is found by halving the batch; so a function may see records
-again that it has seen.
+The columns of every batch have the types that the topology names. Types inferred from the records of a batch would
+depend on where the batch is cut. A batch that fails is halved until the failing record is found, so a function may see
+a record more than once.
 """
 
 from __future__ import annotations
@@ -37,8 +37,8 @@ class BatchFunction:
         *,
         ends_at_failure: bool = False,
     ) -> list[Any]:
-        """By record: its new value, or `Failed`. A null value stays one; the function does not see it.
-        `ends_at_failure`: nothing is said of what is behind the first `Failed`."""
+        """Returns for each record its new value, or `Failed`. The function does not see null values, which stay null.
+        `ends_at_failure`: the result ends with the first `Failed`."""
         rows = [row for row, value in enumerate(values) if value is not None]
         found: list[Any] = [None] * len(values)
         columns = (
@@ -55,7 +55,7 @@ class BatchFunction:
         return found[:last]
 
     def _halved(self, columns: tuple[list[Any], list[Any], list[int]], first: int, end: int) -> Iterator[Any]:
-        """Lazily: where the first failure ends all, what is behind it is not tried."""
+        """Yields lazily: where the first failure ends all, later records are not tried."""
         if first == end:
             return
         try:
@@ -99,7 +99,7 @@ class BatchFunction:
 
 
 def arrow_type(kind: Any) -> pa.DataType:
-    """Of a type or the name of one. Raises `ValueError`."""
+    """Returns Arrow's type for a type or the name of one. Raises `ValueError` for anything else."""
     import pyarrow as pa
 
     if isinstance(kind, pa.DataType):
@@ -119,7 +119,7 @@ def _field(values: list[Any], name: str) -> list[Any]:
 
 
 def _nullable() -> dict[Any, Any]:
-    """Types of pandas that do not change where a value is null."""
+    """Returns the types of pandas that stay the same when a value is null, by Arrow's types."""
     import pandas as pd
     import pyarrow as pa
 
@@ -131,7 +131,8 @@ def _nullable() -> dict[Any, Any]:
 
 
 def _columns(answer: Any, gives: Columns, rows: int) -> list[Any]:
-    """The columns of an answer, as Arrow has them."""
+    """Returns the columns of an answer as Arrow arrays, in the order of the schema. Raises `BatchAnswerError` if they
+    do not fit it."""
     names = [name for name, _ in gives.fields]
     found = _arrow(answer)
     if isinstance(found, dict):
@@ -163,7 +164,7 @@ def _columns(answer: Any, gives: Columns, rows: int) -> list[Any]:
 
 
 def _arrow(answer: Any) -> Any:
-    """Arrow columns by name, or one without."""
+    """Returns Arrow columns by name, or one column that has no name."""
     import pyarrow as pa
 
     if isinstance(answer, pa.Table | pa.RecordBatch):

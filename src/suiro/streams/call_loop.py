@@ -35,13 +35,14 @@ BACKOFF_MAX_MS = 30_000
 """The longest wait before another attempt, however often it was made."""
 
 BLOCKED_MS = 200
-"""A function that goes on for so long without awaiting is reported."""
+"""A function that runs for this long without awaiting is reported."""
 
 LOOK_S = 0.5
-"""How often who waits for calls looks whether they are still wanted, and whether one of them blocks the loop."""
+"""How often the thread that waits for calls checks whether they are still wanted, and whether one of them blocks the
+loop."""
 
 CANCEL_S = 10.0
-"""How long cancelled calls are waited for. Who goes on in spite of it is reported."""
+"""How long to wait for cancelled calls. Calls that go on after that are reported."""
 
 END_S = 2.0
 
@@ -55,7 +56,7 @@ class Calls:
         self._is_given_up = False
 
     def give_up(self) -> None:
-        """From any thread. Calls that are under way are cancelled, and no others begin."""
+        """Cancels the calls that are running, and lets no others begin. May be called from any thread."""
         self._is_given_up = True
 
     def results(
@@ -93,7 +94,7 @@ class Calls:
 
 
 class _Batch:
-    """Calls of one operator for some records, made by so many workers as may be under way."""
+    """The calls of one operator for some records. There is a worker for each call that may run at a time."""
 
     def __init__(
         self,
@@ -155,8 +156,8 @@ class _Batch:
                 worker.cancel()
 
     async def _work(self) -> None:
-        """One call after the other, until there is none that may begin. Whoever ends a call whose key others wait for
-        makes the next one of them itself."""
+        """Makes one call after the other, until there is none that may begin. A worker that ends a call whose key other
+        rows wait for makes the next of these calls itself."""
         worker = asyncio.current_task()
         assert worker is not None
         try:
@@ -197,7 +198,7 @@ class _Batch:
         return None
 
     async def _result(self, worker: asyncio.Task[None], row: int) -> Any:
-        """Of the first attempt that does not fail, or `Failed`."""
+        """Returns the result of the first attempt that does not fail, or `Failed`."""
         settings = self._settings
         attempt = 0
         while True:
@@ -234,13 +235,14 @@ class _Batch:
             raise TimeoutError(f"no answer within {limit_ms} ms") from error
 
     def _key(self, row: int) -> Any:
-        """None where the call waits for no other one: a record without a key belongs to no sequence."""
+        """Returns the key by which calls wait for each other; None if the call waits for none. A record without a key
+        belongs to no sequence."""
         key = self._keys[row]
         return None if key is None or not self._settings.by_key else _comparable(key)
 
 
 def _comparable(key: Any) -> Any:
-    """Equal for equal keys, whatever they are."""
+    """Returns a hashable object that is equal for equal keys, of any type."""
     by_identity: Any = object.__hash__
     if type(key).__hash__ is not by_identity:
         try:
@@ -269,7 +271,7 @@ def _called(function: object) -> str:
 
 @dataclass(slots=True)
 class _Step:
-    """What the loop is at: a function, from one `await` to the next."""
+    """A step of the loop: a function, from one `await` to the next."""
 
     title: str
     began_ns: int
@@ -311,7 +313,7 @@ class _LoopThread:
 
     @types.coroutine
     def timed(self, coroutine: Coroutine[Any, Any, Any], title: str) -> Generator[Any, Any, Any]:
-        """The coroutine, watched for steps that take too long."""
+        """Runs the coroutine, and reports steps that take too long."""
         sent: Any = None
         thrown: BaseException | None = None
         try:
@@ -337,7 +339,8 @@ class _LoopThread:
             coroutine.close()
 
     def look_for_a_block(self) -> None:
-        """From another thread: a function may block the loop for ever."""
+        """Reports a step that takes too long while it runs, since a function may block the loop for ever. Called from
+        another thread."""
         step = self._step
         if step is None:
             return
@@ -372,7 +375,7 @@ def _thread() -> _LoopThread:
 
 
 def _forget() -> None:
-    """In a process that was forked: the loop's thread is not there."""
+    """Forgets the loop in a process that was forked, where its thread does not exist."""
     global _lock, _running
     if _running is not None:
         atexit.unregister(_running.end)

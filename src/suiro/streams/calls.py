@@ -22,7 +22,7 @@ NOT_RETRIED: tuple[type[Exception], ...] = (
     UsageError,
     ValueError,
 )
-"""Errors of a program or of the record in hand: the same call would fail the same way."""
+"""Errors of the program or of the record: the same call would fail the same way."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +42,6 @@ class Caller(Protocol):
         *,
         ends_at_failure: bool,
     ) -> Sequence[Any]:
-        """By record, in their order: what the function gave, or `Failed`. None of the calls is under way when this
-        returns or raises. `ends_at_failure`: the first `Failed` is the last outcome; what is behind it is cancelled."""
+        """Returns the function's result for each record, in their order, or `Failed`. No call is running when this
+        returns or raises. `ends_at_failure`: the first `Failed` is the last outcome, and later calls are cancelled."""
         ...

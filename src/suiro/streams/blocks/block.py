@@ -10,13 +10,14 @@ from suiro.streams.records import Headers, Record
 from suiro.streams.times import UNKNOWN
 
 Row = tuple[Any, Any, int, Headers, int]
-"""A row by itself: key, value, timestamp (ms), headers, and what its input partition had come to (`UNKNOWN` if not
-carried)."""
+"""A row by itself: key, value, timestamp (ms), headers, and how far its input partition had come (`UNKNOWN` if that is
+not carried)."""
 
 
 class Block:
-    """Nobody changes the lists of a block. `headers`: None where no row has any. `carried`: by row, how far its
-    partition upstream had come; None where it is not known of any. `order`: None of one that stays where it is."""
+    """The lists of a block never change. `headers`: None if no row has any. `carried`: for each row, how far its
+    partition upstream had come; None if that is not known for any row. `order`: None for a block that is not
+    forwarded."""
 
     __slots__ = ("carried", "headers", "keys", "order", "timestamps", "values")
 
@@ -49,8 +50,8 @@ class Block:
         timestamps: Sequence[int] | None = None,
         several: bool = False,
     ) -> Block:
-        """A block of these rows, in their order; None: of all. Columns that are given take the place of its own, and
-        have an item for each of `rows`. `several`: a row may be among them more than once."""
+        """Returns a block of these rows, or of all (None). Columns that are given replace the block's own; they have an
+        item for each of `rows`. `several`: a row may occur more than once."""
         order = self.order
         assert order is not None
         if rows is not None and len(rows) == len(self.keys) and not several:
@@ -71,7 +72,8 @@ class Block:
         )
 
     def on_way(self, next_visit: Mapping[int, int], *, carries: bool) -> Block:
-        """The same one operator further. `carries`: it is asked there how far partitions upstream had come."""
+        """Returns the block as it comes to the next operator. `carries`: that operator asks how far partitions upstream
+        had come."""
         assert self.order is not None
         return Block(
             self.keys,
@@ -101,7 +103,7 @@ class Block:
 
     @classmethod
     def of_rows(cls, rows: Iterable[Row]) -> Block:
-        """Of rows that waited for the end of the micro-batch; at least one."""
+        """Returns a block of rows that waited for the end of the micro-batch. There must be at least one."""
         keys, values, timestamps, headers, carried = zip(*rows, strict=True)
         found = cls.at_the_end(keys, values, timestamps)
         found.headers = headers if any(headers) else None
@@ -110,19 +112,19 @@ class Block:
 
     @classmethod
     def at_the_end(cls, keys: Sequence[Any], values: Sequence[Any], timestamps: Sequence[int]) -> Block:
-        """Of rows that an operator lets go of at the end of the micro-batch."""
+        """Returns a block of rows that an operator releases at the end of the micro-batch."""
         return cls(keys, values, timestamps, order=Order(Domain(is_the_end=True), range(len(keys)), 0))
 
 
 def together(blocks: Sequence[Block]) -> Block | None:
-    """One block of the rows of any number, in their order."""
+    """Returns one block with the rows of all blocks, in their order; None if there are no blocks."""
     if len(blocks) > 1:
         return merged(blocks)[0]
     return blocks[0] if blocks else None
 
 
 def merged(blocks: Sequence[Block]) -> tuple[Block, list[int]]:
-    """One block of the rows of several, in their order, and for each row which of the blocks it is of."""
+    """Returns one block with the rows of all blocks, in their order, and for each row the index of its block."""
     orders = [block.order for block in blocks]
     first = orders[0]
     assert first is not None

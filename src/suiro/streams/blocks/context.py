@@ -40,7 +40,7 @@ class _Task(Protocol):
 
 
 class BlockContext:
-    """As `Context` is for rules. `needs_old`: somebody below reads the old values of changes."""
+    """The counterpart of `Context` for steps. `needs_old`: an operator below reads the old values of changes."""
 
     def __init__(self, task: _Task, topology: Topology, node: Node, edges: tuple[Edge, ...]) -> None:
         self.node = node
@@ -50,8 +50,8 @@ class BlockContext:
         self._edges = edges
 
     def forward(self, block: Block) -> None:
-        """To every child. Rows of one record must not come in two blocks that are given one after the other, unless
-        each has them several times (`Block.made`)."""
+        """Forwards a block to every child. A step must not forward the rows of one record in two blocks, unless each
+        was made with `several` (`Block.made`)."""
         for edge in self._edges:
             self.task.deliver(edge, block)
 
@@ -64,7 +64,7 @@ class BlockContext:
         return self.task.stores[name]
 
     def table(self, name: str) -> TableRows:
-        """The store of a table that this operator joins, see `table_rows`."""
+        """Returns the rows of a table that this operator joins, see `table_rows`."""
         store = self.task.stores[name]
         self.task.watch(store)
         return TableRows(store)
@@ -75,14 +75,15 @@ class BlockContext:
             self.task.drop(reason, count)
 
     def failed(self, block: Block, row: int, error: Exception) -> None:
-        """This row's function raised. Raises where the policy is to fail; else the row is left out."""
+        """Reports that the function raised on this row. Raises if the policy is to fail; otherwise the row is left
+        out."""
         self.task.failed_row(self.node, block, row, error)
 
     def attempt(self, block: Block, row: int, record: Record, step: Callable[[Record], None]) -> None:
-        """For a record that waited, which this row lets go: if the step fails, the waiting record alone is left
+        """Runs the step for a waiting record that this row releases. If the step fails, only the waiting record is left
         out."""
         self.task.attempt_row(self.node, block, row, record, step)
 
     def attempt_at_the_end(self, record: Record, step: Callable[[Record], None]) -> None:
-        """The same at the end of the micro-batch."""
+        """Runs the step for a waiting record at the end of the micro-batch."""
         self.task.attempt(self.node, record, step)

@@ -13,9 +13,9 @@ from suiro.streams.topology.nodes import Node
 
 @dataclass(slots=True, kw_only=True)
 class Parcel:
-    """Encoded records for one topic, in their order. `headers`, `partitions`: None where no record has any, or all go
-    where their keys belong; so does a record whose partition is None. `rows`: those of the block that they are; None:
-    all."""
+    """Encoded records for one topic, in their order. `headers`: None if no record has any. `partitions`: None if the
+    key chooses each partition; a record whose partition is None goes by its key too. `rows`: the rows of the block that
+    the records come from; None: all."""
 
     topic: str
     keys: Sequence[bytes | None]
@@ -30,23 +30,25 @@ class Parcel:
 
 
 class BlockOutputs(Protocol):
-    """`failed(row, error)`: is told of each row that cannot be encoded; it is left out, unless that raises."""
+    """`failed(row, error)` is called for each row that cannot be encoded. The row is left out unless the call
+    raises."""
 
     def sink(self, node: Node, block: Block, failed: Callable[[int, Exception], None]) -> list[Parcel]:
-        """Encodes at once: what is in the block may be changed by those that come after."""
+        """Encodes at once, because later operators may change the values of the block."""
         ...
 
     def repartition(self, node: Node, block: Block, failed: Callable[[int, Exception], None]) -> None: ...
 
     def letter(self, topic: str, record: Record, origin: Origin | None, error: Exception) -> Parcel:
-        """A dead letter."""
+        """Returns a dead letter for a record that failed."""
         ...
 
     def send(self, parcel: Parcel) -> None: ...
 
 
 def merged_parcels(parcels: Sequence[Parcel], rows: Sequence[tuple[int, int]]) -> Parcel:
-    """Of parcels of one topic. `rows`: which parcel, and which of its records, one after the other."""
+    """Returns one parcel for one topic. `rows`: for each record, which parcel it is in and which of its records it
+    is."""
     has_headers = any(parcel.headers is not None for parcel in parcels)
     has_partitions = any(parcel.partitions is not None for parcel in parcels)
     pairs = [(parcels[index], row) for index, row in rows]

@@ -7,7 +7,7 @@ from suiro.streams.topology.topology import Topology
 
 
 def needs_old(topology: Topology, node: Node) -> bool:
-    """Whether anything right below the node may read the old values it sends."""
+    """Tells whether a child of the node may read the old values that it sends."""
     return any(_reads(child) for child, _ in topology.children(node.name))
 
 

@@ -16,9 +16,9 @@ Key = tuple[int, ...]
 
 
 class Domain:
-    """What places are counted in. `made_of`: the order that has the rows which these places were made of, and which
-    they are. Without it the places are those of the records that the task took, or (`is_the_end`) of rows that
-    operators let go of at the end of a micro-batch."""
+    """The rows that places are numbers of. `made_of`: the order of the rows that these rows were made from, and which
+    row each was made from. Without it, places count the records that the task took or, if `is_the_end`, the rows that
+    operators release at the end of a micro-batch."""
 
     __slots__ = ("_keys", "_order", "_roots", "_rows", "is_the_end")
 
@@ -45,7 +45,7 @@ class Domain:
         return () if self._order is None else self._order.key(self._rows[place])
 
     def root(self, place: int) -> int:
-        """The record that the task took; -1 where it is none that is in hand."""
+        """Returns the number of the record that the task took; -1 for a row that comes from no record of this block."""
         if self._roots is not None:
             return self._roots[place]
         if self._order is not None:
@@ -54,7 +54,7 @@ class Domain:
 
 
 class Order:
-    """Of the rows of one block. Places are worked out when somebody asks."""
+    """The order of the rows of one block. Places are computed on first use."""
 
     __slots__ = ("_base", "_places", "_rows", "domain", "visits")
 
@@ -69,7 +69,7 @@ class Order:
     ) -> None:
         self.domain = domain
         self.visits = visits
-        """The path that each row came by; one number where all came by the same."""
+        """The path that each row came by; one number if all rows came by the same path."""
         self._places = places
         self._base = base
         self._rows = rows
@@ -94,17 +94,17 @@ class Order:
         return self.visits if isinstance(self.visits, int) else self.visits[row]
 
     def taken(self, rows: Sequence[int]) -> Order:
-        """Of these rows, each at most once and in their order."""
+        """Returns the order of these rows. Each occurs at most once, in the given order."""
         visits = self.visits if isinstance(self.visits, int) else [self.visits[row] for row in rows]
         return Order(self.domain, None, visits, base=self, rows=rows)
 
     def several(self, rows: Sequence[int]) -> Order:
-        """Of rows that were made of these, which may be there more than once."""
+        """Returns the order of rows that were made from these rows, which may occur more than once."""
         visits = self.visits if isinstance(self.visits, int) else [self.visits[row] for row in rows]
         return Order(Domain((self, rows)), range(len(rows)), visits)
 
     def on_way(self, next_visit: Mapping[int, int]) -> Order:
-        """The same rows one operator further."""
+        """Returns the order of the same rows at the next operator."""
         visits = self.visits
         moved = next_visit[visits] if isinstance(visits, int) else [next_visit[each] for each in visits]
         if self._places is None:
@@ -113,7 +113,7 @@ class Order:
 
 
 def ranks(orders: Sequence[Order]) -> list[Callable[[int], Any]]:
-    """By order, a function of a row. What it gives can be compared with that of rows of the other orders."""
+    """Returns for each order a function of a row. Its results can be compared with those of the other orders."""
     if all(order.domain is orders[0].domain for order in orders):
         return [_short_rank(order) for order in orders]
     return [order.key for order in orders]

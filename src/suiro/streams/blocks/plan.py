@@ -33,8 +33,8 @@ PATHS_MAX = 2048
 
 @dataclass(frozen=True, slots=True)
 class Edge:
-    """A way on, from a node or an input. `next_visit`: the number of the path to the child, by that of the path to the
-    parent; by 0, which is no path, one of them."""
+    """The way from a node or an input to a child. `next_visit`: maps the number of a path to the parent to the number
+    of the path to the child. 0 is no path; it maps to any of them."""
 
     child: str
     port: int
@@ -44,7 +44,7 @@ class Edge:
 
 @dataclass(frozen=True, slots=True)
 class Unit:
-    """`why`: why it is an island; empty for a step."""
+    """`why`: the reason why the unit is an island; empty for a step."""
 
     nodes: tuple[str, ...]
     why: str = ""
@@ -56,7 +56,7 @@ class Unit:
 
 @dataclass(frozen=True, slots=True)
 class BlockPlan:
-    """`inputs`: the ways in from each input; a record comes by path 0."""
+    """`inputs`: the edges from each input. A record comes in by path 0."""
 
     units: tuple[Unit, ...]
     unit_of: dict[str, int]
@@ -109,7 +109,8 @@ def _children_of_input(topology: Topology, sub: SubTopology, node: Node) -> list
 
 
 def _children(topology: Topology, sub: SubTopology) -> dict[str, list[tuple[str, int]]]:
-    """By node, in the order in which a record goes to them. Below a repartition another task goes on."""
+    """Returns the children of each node in the order in which a record goes to them. The children of a repartition
+    belong to another task."""
     inside = {each.name for each in sub.nodes}
     found: dict[str, list[tuple[str, int]]] = {}
     for node in sub.nodes:
@@ -122,7 +123,7 @@ def _children(topology: Topology, sub: SubTopology) -> dict[str, list[tuple[str,
 
 
 def _together(ways: Iterable[tuple[str, int]]) -> list[tuple[str, int]]:
-    """All ports of a child follow each other, as in `Task`."""
+    """Sorts the ports of each child next to each other, as `Task` does."""
     found: dict[str, list[tuple[str, int]]] = {}
     for child, port in ways:
         found.setdefault(child, []).append((child, port))
@@ -130,7 +131,7 @@ def _together(ways: Iterable[tuple[str, int]]) -> list[tuple[str, int]]:
 
 
 class _Visits:
-    """The tree of all paths, depth first: its numbers are those of visits. 0 is the record's before it enters."""
+    """The tree of all paths, numbered depth first. The numbers are those of visits; 0 is a record before it enters."""
 
     def __init__(
         self,
@@ -139,7 +140,7 @@ class _Visits:
         *,
         is_flat: bool = False,
     ) -> None:
-        """`is_flat`: all have the same number, for there is no order to be put right."""
+        """`is_flat`: all paths have the same number, because rows need not be put in order."""
         self.is_complete = True
         self._ways: dict[tuple[str, int], dict[int, int]] = {}
         self._entries: dict[tuple[str, int], dict[int, int]] = {}
@@ -240,7 +241,7 @@ def _groups(
 def _circle(
     sub: SubTopology, children: dict[str, list[tuple[str, int]]], group: dict[str, _Group]
 ) -> list[str] | None:
-    """Nodes of groups that lie on a way from a group back to it; None: there is none."""
+    """Returns the nodes of groups that lie on a way from a group back to itself; None if there is no such way."""
     ways: dict[int, set[int]] = {}
     for node in sub.nodes:
         for child, _ in children[node.name]:
@@ -255,7 +256,7 @@ def _circle(
 
 
 def _reached(starts: Iterable[T], ways: Mapping[T, Iterable[T]]) -> dict[T, None]:
-    """These and all that lies behind them."""
+    """Returns these and everything that can be reached from them."""
     found: dict[T, None] = {}
     waiting = list(starts)
     while waiting:
@@ -272,7 +273,8 @@ def _in_order(
     inputs: dict[str, list[tuple[str, int]]],
     groups: list[_Group],
 ) -> tuple[Unit, ...]:
-    """Depth first: what is below a unit comes before what is below its next sibling, unless it waits for that."""
+    """Sorts units depth first: all units below a unit come before the units below its next sibling, unless they wait
+    for these."""
     group_of = {name: index for index, group in enumerate(groups) for name in group.nodes}
     done: dict[int, None] = {}
 

@@ -8,7 +8,7 @@ from suiro.streams.blocks.block import Block
 
 
 class Results:
-    """`row`: the row in hand, to which results belong that are given now."""
+    """`row`: the row that results belong to which are given now."""
 
     __slots__ = ("keys", "row", "rows", "timestamps", "values")
 

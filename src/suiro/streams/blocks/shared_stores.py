@@ -1,7 +1,7 @@
-"""Which joins may run over blocks although they read a store that another operator writes.
+"""Finds the joins that may run over blocks although they read a store that another operator writes.
 
-A table's operator that writes a row and then sends one change, and joins that get this change: then a join can tell
-which row each of its records must find (`table_rows`).
+The writer must be a table's operator that sends one change for each row that it writes, and the join must get these
+changes. The join can then tell which row each of its records must find (`table_rows`).
 """
 
 from __future__ import annotations
@@ -22,7 +22,8 @@ _WRITERS = TableSource | TableFilter | TableMapValues | StreamAggregate | TableA
 
 
 def pairs_of(store: str, users: Sequence[Node]) -> list[tuple[str, str]] | None:
-    """Who writes the store and who reads it, for each reader; None where the users must be an island."""
+    """Returns the writer and the reader of the store, for each reader; None if the users of the store must be an
+    island."""
     writers = [node for node in users if getattr(node.operator, "store", None) == store]
     if len(writers) != 1 or not isinstance(writers[0].operator, _WRITERS):
         return None

@@ -1,6 +1,7 @@
 """The rules of `operators.stateless` over blocks. The rules are documented there.
 
-A function is called once for a row. One that fails is told (`Context.failed`), and the rows behind it go on.
+A function is called once for each row. A row whose function fails is reported (`BlockContext.failed`), and later rows
+go on.
 """
 
 from __future__ import annotations
@@ -133,7 +134,7 @@ class FlatMapValuesStep:
 def called(
     context: BlockContext, block: Block, function: Callable[[Any, Any], Any]
 ) -> tuple[list[int], list[Any]]:
-    """What a function of key and value gives, and the rows for which it does."""
+    """Returns the rows for which a function of key and value gave a result, and the results."""
     rows: list[int] = []
     results: list[Any] = []
     for row, (key, value) in enumerate(zip(block.keys, block.values, strict=True)):

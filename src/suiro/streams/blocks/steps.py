@@ -48,7 +48,8 @@ from suiro.streams.topology.topology import Topology
 
 
 class Step(Protocol):
-    """`process` forwards through its context. A step may have `end_of_batch()`, as rules have."""
+    """An operator over blocks. `process` forwards through its context. A step may have `end_of_batch()`, as rules
+    have."""
 
     def process(self, block: Block, port: int) -> None: ...
 
@@ -109,7 +110,7 @@ def has_step(topology: Topology, node: Node, has_several_ports: bool) -> bool:
 
 
 def step_of(node: Node, context: BlockContext) -> Step:
-    """Of a node that `has_step`, but for those by which records leave the task."""
+    """Returns the step of a node for which `has_step` is true, except sinks and repartitions."""
     kind = type(node.operator)
     step: Step = (_ANY_PORT.get(kind) or _SEVERAL_PORTS.get(kind) or _ONE_PORT[kind])(node.operator, context)
     return step

@@ -28,7 +28,8 @@ class TableRows:
         self.keys_of: Callable[[Sequence[Any]], tuple[list[bytes | None], Failed]] = store.keys_of
 
     def finder(self, block: Block, changes: Block | None) -> Find:
-        """`changes`: what the table's operator sent while it wrote the block's rows; None: nothing."""
+        """`changes`: the changes that the table's operator sent while it wrote the rows of this block; None if there
+        are none."""
         replaced, row_at = self._store.replaced, self._row_at
         if changes is None or not replaced:
             return lambda raw, row: row_at(raw)

@@ -1,9 +1,9 @@
 """A task that runs a sub-topology over blocks, on Spark. Its results are those of `Task`.
 
-A block goes through one unit after the other (`plan`), all its rows through each: through a step in one loop, through
-an island record by record, by the rules. What comes to a unit by several ways is put in the order in which the
-interpreter would have come to it (`order`), and so is what leaves for one topic. `end_of_batch` is the interpreter's:
-what one operator lets go of has gone through all below it before the next operator is asked.
+All rows of a block go through one unit (`plan`) before the next unit gets them: through a step in one loop, through an
+island record by record, by the rules. Rows that come to a unit by several ways, and records that leave for one topic,
+are put in the order of the interpreter (`order`). `end_of_batch` works as in the interpreter: what one operator
+releases has gone through all operators below before the next operator is asked.
 """
 
 from __future__ import annotations
@@ -33,17 +33,17 @@ from suiro.streams.topology.nodes import Node, Process, Repartition, Sink
 from suiro.streams.topology.topology import SubTopology, Topology
 
 _NO_RECORDS_FAULT = (RegistryError, ConfigError)
-"""Raised of a whole block; always fails the task."""
+"""Errors that are not the fault of a record. They always fail the task."""
 
 _LAST = 1 << 62
-"""Behind every visit: what a record's time sets off comes after all that the record does."""
+"""A number above those of all visits: what a record's time sets off comes after all that the record does."""
 
 
 @dataclass(slots=True)
 class Taken:
-    """Records in the order in which the task takes them, as columns. `inputs`: the input of each, or of all. `carried`:
-    how far the partition upstream of each had come; None where it is not known. `letters`: dead letters, and how many
-    records were taken before. `origin(row)`: where a record came from."""
+    """Records in the order in which the task takes them, as columns. `inputs`: the input of each record, or of all.
+    `carried`: for each record, how far its partition upstream had come; None if that is not known. `letters`: dead
+    letters, each with the number of records that were taken before it. `origin(row)`: where a record came from."""
 
     inputs: str | list[str]
     keys: list[Any]
@@ -59,7 +59,7 @@ class Taken:
 
     @property
     def times(self) -> Sequence[int]:
-        """What stream time each record tells its task."""
+        """The stream time of each record."""
         return self.timestamps if self.carried is None else list(map(max, self.timestamps, self.carried))
 
 
@@ -79,7 +79,7 @@ class BlockTask(Task):
         opened_stores: dict[str, Any] | None = None,
         caller: Caller | None = None,
     ) -> None:
-        """`plan`: `plan_of` this sub-topology. The rest as `Task` takes it."""
+        """`plan`: the result of `plan_of` for this sub-topology. The other parameters are those of `Task`."""
         self._plan = plan
         self._leaves = outputs
         self._topology = topology
@@ -93,7 +93,7 @@ class BlockTask(Task):
         self._carried = UNKNOWN
         self._watched: list[Any] = []
         self.rows: dict[str, int] = {}
-        """How many came to each unit, by the node that they came to."""
+        """The number of records that came to each unit, by the node that they came to."""
         super().__init__(
             topology,
             sub_topology,
@@ -242,7 +242,7 @@ class BlockTask(Task):
         self._flush_exits(self._exits[index], block)
 
     def _punctuate(self, clocks: Sequence[int], first: int, end: int) -> None:
-        """What the times of these records set off, each behind all that the record itself did."""
+        """Runs the punctuators that the times of these records set off, after all that each record itself did."""
         if not self.punctuators:
             return
         at, self._at = self._at, None
@@ -265,7 +265,7 @@ class BlockTask(Task):
         self._send()
 
     def watch(self, store: Any) -> None:
-        """Lets the store say which rows were replaced while blocks run."""
+        """Lets the store note the rows that are replaced while blocks run."""
         store.replaced = []
         if store not in self._watched:
             self._watched.append(store)
@@ -277,7 +277,7 @@ class BlockTask(Task):
     # Records that leave an island
 
     def _flush_all_exits(self) -> None:
-        """Of rows that no record in hand set off."""
+        """Forwards rows that no record of a block set off."""
         self._sequence = 0
         for exits in self._exits.values():
             self._flush_exits(exits, None)
@@ -300,8 +300,8 @@ class BlockTask(Task):
             self.deliver(each.edge, each.take(domain))
 
     def note_exit(self) -> tuple[int, int, int]:
-        """Of a record that leaves an island now: its place among all that do, the row it was made of, what its input
-        partition had come to."""
+        """Returns for a record that leaves an island now: its place among all that leave, the row that it was made
+        from, and how far its input partition had come."""
         place = self._sequence
         self._sequence += 1
         return place, -1 if self._at is None else self._at[1], self._carried
@@ -309,7 +309,8 @@ class BlockTask(Task):
     # Records that leave the task
 
     def emit(self, node: Node, record: Record) -> None:
-        """From within an island, where nothing waits: who forwarded the record may change it later."""
+        """Encodes a record that leaves from within an island at once, because the code that forwarded it may change it
+        later."""
         block = Block(
             [record.key],
             [record.value],
@@ -374,14 +375,14 @@ class BlockTask(Task):
     def attempt_row(
         self, node: Node, block: Block, row: int, record: Record, step: Callable[[Record], None]
     ) -> None:
-        """`attempt` for a record that this row lets go."""
+        """As `attempt`, for a record that this row releases."""
         before, self._at = self._at, (block, row)
         self.attempt(node, record, step)
         self._at = before
 
     @property
     def origin(self) -> Origin | None:
-        """Of the record in hand."""
+        """The origin of the current record."""
         if self._at is None or self._taken is None or self._hides_origin:
             return None
         block, row = self._at
@@ -391,7 +392,7 @@ class BlockTask(Task):
 
     @origin.setter
     def origin(self, found: Origin | None) -> None:
-        """None: the record in hand did not come now. Else it is known where it came from."""
+        """None hides the origin, for a record that waited. Otherwise the origin is that of the current row."""
         self._hides_origin = found is None
 
     def _make(self, topology: Topology, node: Node) -> Rule:
@@ -419,7 +420,7 @@ class BlockTask(Task):
 def _in_hand(
     ways: Mapping[tuple[str, int], Callable[[Record], None]], deliveries: list[tuple[Block, Edge]]
 ) -> tuple[Block | None, Sequence[Callable[[Record], None]]]:
-    """What came to an island, and the way in of each row."""
+    """Returns what came to an island as one block, and the entry of each row."""
     steps = [ways[edge.child, edge.port] for _, edge in deliveries]
     if not deliveries:
         return None, ()
@@ -435,7 +436,7 @@ def _always(key: Key) -> Callable[[int], Key]:
 
 
 class _Exit:
-    """A way out of an island, and what goes by it. `left`: records, and what `note_exit` says of each."""
+    """A way out of an island, and the records that leave by it. `left`: each record, with the result of `note_exit`."""
 
     __slots__ = ("_task", "edge", "left")
 
