@@ -14,7 +14,7 @@ from typing import NoReturn
 from suiro.errors import UsageError
 
 LONGEST_MS = (1 << 63) - 1
-"""What Kafka's int64 can hold."""
+"""The longest duration: Kafka's int64 holds no more."""
 
 _TEXT = re.compile(r"\s*([+-]?)(\d+(?:\.\d+)?)\s*([A-Za-z]+)\s*", re.ASCII)
 

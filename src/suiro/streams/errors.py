@@ -10,7 +10,7 @@ class TopologyError(UsageError):
 
 
 class CheckpointError(UsageError):
-    """What the log knows of an application and what its checkpoint holds do not fit; nothing was written."""
+    """The checkpoint of an application does not fit what the log knows of it; nothing was written."""
 
 
 class ProcessingError(UsageError):
@@ -18,8 +18,8 @@ class ProcessingError(UsageError):
 
 
 def said(error: BaseException) -> str:
-    """The message of an error, which may be a user's. Half of a surrogate pair in it, from a record, is shown by its
-    number: UTF-8 has no form for it."""
+    """Returns the message of an error, whose class may be a user's. Half of a surrogate pair is shown by its number,
+    because UTF-8 has no form for it."""
     try:
         message = str(error)
     except Exception:  # noqa: BLE001 - a user's class

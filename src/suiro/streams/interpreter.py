@@ -37,7 +37,7 @@ class Emitted:
 
 class Interpreter:
     around: Around | None = None
-    """Set by a subclass that looks on, see `suiro.lineage`."""
+    """Set by a subclass that observes operators, see `suiro.lineage`."""
 
     def __init__(
         self,
@@ -48,13 +48,13 @@ class Interpreter:
         wall_clock_time: int = 0,
         maps: Mapping[tuple[int, str], OrderedMap] | None = None,
     ) -> None:
-        """`maps`: those of an interpreter before (`maps`), to go on where it stopped."""
+        """`maps`: the `maps` of an earlier interpreter, to go on where it stopped."""
         settings = settings or TaskSettings()
         self.topology = topology
         self.outputs: deque[Emitted] = deque()
         self.dropped: dict[str, int] = {}
         self.maps: dict[tuple[int, str], OrderedMap] = dict(maps or {})
-        """By sub-topology and store; -1 is the global tables'."""
+        """By sub-topology and store. The maps of global tables are under -1."""
         self._queue: deque[tuple[Node, Record, Origin]] = deque()
         self._offsets: dict[str, int] = {}
         self._global_stores = {
@@ -106,9 +106,9 @@ class Interpreter:
         place: tuple[int, int] | None = None,
         decoded: tuple[Any, Any] | None = None,
     ) -> None:
-        """A record arrives in an input topic, and everything that follows from it happens. `place`: its partition and
-        offset, of a record that stands in a log; else partition 0 and the next offset. `decoded`: its key and value, if
-        somebody has read them."""
+        """Feeds a record of an input topic and runs everything that follows from it. `place`: the partition and offset
+        of a record that is in a log; by default partition 0 and the next offset. `decoded`: its key and value, if they
+        were deserialised before."""
         if topic not in self._inputs:
             raise UsageError(
                 f"the topology does not read topic {topic!r}; it reads {', '.join(sorted(self._inputs)) or 'none'}"
@@ -133,7 +133,7 @@ class Interpreter:
         self._run()
 
     def end_of_batch(self) -> None:
-        """What a runner that works in batches does at the end of one."""
+        """Does what a runner that works in batches does at the end of a batch."""
         for task in self._tasks:
             task.end_of_batch()
             self._run()
@@ -217,7 +217,7 @@ def _global_specs(topology: Topology) -> list[StoreSpec]:
 
 
 def _through(cut: Repartition, record: Record) -> Record:
-    """A record as it comes out of the internal topic: written and read again by its serdes."""
+    """Returns a record as it comes out of the internal topic: written and read again by its serdes."""
 
     def again(serde: Serde, given: Any) -> Any:
         return None if given is None else serde.deserialize(cut.topic, serde.serialize(cut.topic, given))

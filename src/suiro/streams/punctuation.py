@@ -34,14 +34,15 @@ class Cancellable:
 
 
 class Punctuators:
-    """Stream-time functions are due at 0, so at once when the first record came, and at multiples of their interval;
-    wall-clock functions an interval after they were scheduled, then every interval. Who is due earlier is called
-    earlier. A clock that jumps over several intervals calls a function once; one that is set back calls it an interval
-    later.
+    """Stream-time functions are due at 0, so with the first record, and at multiples of their interval. Wall-clock
+    functions are due an interval after they were scheduled, then every interval. Functions are called in the order in
+    which they are due. A clock that jumps over several intervals calls a function once; one that is set back calls it
+    an interval later.
 
-    A processor schedules its functions again whenever its task is made, so those that were cancelled are remembered.
+    A processor schedules its functions again whenever its task is made, so cancelled functions are remembered.
 
-    `failed(node, time, error)`: is told of a function that raised; raises where the policy is to fail."""
+    `failed(node, time, error)` is called for a function that raised. It raises if the policy is to fail.
+    """
 
     def __init__(self, failed: Callable[[str, int, Exception], None]) -> None:
         self._failed = failed
@@ -51,7 +52,7 @@ class Punctuators:
         self._returning: list[Cancellable] = []
         self._replaced: set[str] = set()
         self.is_starting = True
-        """While processors are made."""
+        """True while processors are made."""
 
     def __bool__(self) -> bool:
         return bool(self._scheduled)
@@ -67,7 +68,8 @@ class Punctuators:
         callback: Callable[[int], None],
         now_ms: int | None,
     ) -> Cancellable:
-        """`now_ms` of the wall clock; None for stream time. A node's functions are told apart by their order."""
+        """Schedules a function. `now_ms`: the wall clock; None for stream time. The functions of a node are identified
+        by their order."""
         number = self._counts[node] = self._counts.get(node, -1) + 1
         name = f"{node}#{number}"
         first = 0 if now_ms is None else now_ms + interval_ms
@@ -89,7 +91,7 @@ class Punctuators:
         return due | {name: _NEVER for name in gone if _node_of(name) not in self._replaced}
 
     def restore(self, due: Mapping[str, int]) -> None:
-        """Before anything is scheduled."""
+        """Restores what `state` returned. To be called before anything is scheduled."""
         self._due.update(due)
 
     def stream_time_is(self, time_ms: int) -> None:

@@ -35,14 +35,14 @@ CoPartitioned = (
     | SlidingAggregate
     | SessionAggregate
 )
-"""With several parents: operators that bring records with one key together."""
+"""Operators that, if they have several parents, bring records with one key together."""
 
 WITH_ASYNC = ("filter", "filter_not", "flat_map_values", "map", "map_values", "peek")
 """Operators on streams that have a columnar form for async functions."""
 
 
 def function(given: Any, what: str) -> Function:
-    """A function of an operator; `what` says whose, in errors ("the predicate of filter")."""
+    """Returns a function of an operator. `what` names it in errors ("the predicate of filter")."""
     if isinstance(given, Expression):
         return given
     if callable(given):
@@ -54,7 +54,7 @@ def function(given: Any, what: str) -> Function:
 
 
 def python_function(given: Any, what: str) -> Callable[..., Any]:
-    """A function that no expression can be."""
+    """Returns a function that must not be an expression; `what` as in `function`."""
     if callable(given) and not isinstance(given, Expression):
         return _not_async(given, what)
     raise TopologyError(f"{what} is {given!r}, which is not a Python callable; give a function")
@@ -68,7 +68,7 @@ def processor_supplier(given: Any, operator: str) -> Callable[[], Any]:
 
 
 def check_processor(processor: Any, name: str) -> None:
-    """Of a class or an object: an `async def process` would never run."""
+    """Refuses a class or an object whose `process` is an `async def`, which would never run."""
     if inspect.iscoroutinefunction(getattr(processor, "process", None)):
         raise TopologyError(
             f"process of {name} is an async function; a processor takes one record after the other and awaits nothing. "
@@ -77,7 +77,7 @@ def check_processor(processor: Any, name: str) -> None:
 
 
 def async_function(given: Any, what: str) -> Callable[..., Coroutine[Any, Any, Any]]:
-    """A function of an operator that awaits it."""
+    """Returns a function of an operator that awaits it; `what` as in `function`."""
     if _is_async(given):
         return given  # type: ignore[no-any-return]
     if inspect.isasyncgenfunction(given):
@@ -90,7 +90,7 @@ def async_function(given: Any, what: str) -> Callable[..., Coroutine[Any, Any, A
 
 
 def _not_async(given: Callable[..., Any], what: str) -> Callable[..., Any]:
-    """An operator that does not await would take the coroutine for the result."""
+    """Refuses an async function: an operator that does not await would take the coroutine for the result."""
     if not _is_async(given) and not inspect.isasyncgenfunction(given):
         return given
     operator = what.rpartition(" ")[2]
@@ -112,12 +112,12 @@ def _is_async(given: Any) -> bool:
 
 
 def is_policy(given: str) -> bool:
-    """For records that cannot be read or processed."""
+    """Tells whether this is a policy for records that cannot be read or processed."""
     return given in ("fail", "skip") or (given.startswith("dead-letter:") and given != "dead-letter:")
 
 
 def check_topology(topology: Topology) -> None:
-    """Raises TopologyError for what can be seen without a broker."""
+    """Raises TopologyError for faults that can be found without a broker."""
     if not topology.nodes:
         raise TopologyError(
             "the topology is empty; start it with builder.stream(topic) or builder.table(topic)"
@@ -140,7 +140,8 @@ def check_topology(topology: Topology) -> None:
 
 
 def check_co_partitioned(topology: Topology, partition_counts: Mapping[str, int]) -> None:
-    """Topics that meet by key must be cut alike. `partition_counts` has the topology's source topics."""
+    """Raises TopologyError if topics that meet by key have different numbers of partitions. `partition_counts` has the
+    topology's source topics."""
     for node in topology.nodes:
         if not isinstance(node.operator, CoPartitioned) or len(node.parents) < 2:
             continue
@@ -156,7 +157,8 @@ def check_co_partitioned(topology: Topology, partition_counts: Mapping[str, int]
 
 
 def _counts_above(topology: Topology, name: str, partition_counts: Mapping[str, int]) -> dict[str, int]:
-    """Of the topics that a node's records come from, by topic. Repartitions of free width adapt to the others."""
+    """Returns the partition counts of the topics that a node's records come from. Repartitions without a count of their
+    own adapt to the others."""
     operator = topology.node(name).operator
     if isinstance(operator, Source):
         return {topic: partition_counts[topic] for topic in operator.topics if topic in partition_counts}

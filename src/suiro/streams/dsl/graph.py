@@ -30,12 +30,12 @@ from suiro.streams.topology.nodes import (
 
 
 def known(serde: Serde | None) -> Serde:
-    """What writes and reads where no serde is known: stores and internal topics."""
+    """Returns the serde of a store or an internal topic: `tagged` if none is known."""
     return serdes.tagged if serde is None else serde
 
 
 def common_key(keys: Iterable[Serde | None]) -> Serde | None:
-    """The serde of keys that meet: the one that is known. None if none is, or if they differ."""
+    """Returns the serde of keys that meet: the one that is known. None if none is known, or if they differ."""
     all_keys = [key for key in keys if key is not None]
     sure = [key for key in all_keys if getattr(key, "inner", key) != serdes.tagged]
     if not sure:
@@ -44,7 +44,7 @@ def common_key(keys: Iterable[Serde | None]) -> Serde | None:
 
 
 def check_one_builder(one: Any, other: Any, operation: str) -> None:
-    """Of two streams or tables."""
+    """Raises TopologyError if two streams or tables come from different builders."""
     if other.graph is not one.graph:
         raise TopologyError(
             f"{operation} of {one.node} and {other.node}, which come from different builders; build both with one "
@@ -70,7 +70,7 @@ class Graph:
         named: bool = False,
         aliases: Sequence[str] = (),
     ) -> str:
-        """Gives the name back."""
+        """Adds a node and returns its name."""
         if name in self.nodes:
             raise TopologyError(f"two operators have the name {name!r}; give each its own")
         self.nodes[name] = Node(
@@ -83,11 +83,11 @@ class Graph:
         return name
 
     def add_processor(self, prefix: str, name: Name, operator: Operator, parents: Sequence[str]) -> str:
-        """Under the user's name, else a generated one; gives it back."""
+        """Adds a node under the user's name or a generated one, and returns the name."""
         return self.add(self.names.processor(prefix, name), operator, parents, named=name is not None)
 
     def replace(self, name: str, **fields: Any) -> None:
-        """Other fields for a node's operator."""
+        """Replaces fields of a node's operator."""
         node = self.nodes[name]
         self.nodes[name] = replace(node, operator=replace(node.operator, **fields))
 
@@ -112,7 +112,8 @@ class Graph:
         asked_for: bool = False,
         named: bool = False,
     ) -> str:
-        """Behind a stream. Takes three numbers: Kafka Streams has a sink, a filter of null keys and a source."""
+        """Adds a repartition behind a stream. It takes three numbers, because Kafka Streams has a sink, a filter of
+        null keys and a source."""
         topic = f"{base}-repartition"
         sink, nulls, source = (
             self.names.generate(f"KSTREAM-{what}-") for what in ("SINK", "FILTER", "SOURCE")
@@ -139,18 +140,18 @@ class Graph:
     def reserve_rows(
         self, node: str, store: str, *, key: Serde | None, value: Serde | None, logged: bool
     ) -> None:
-        """The store a table gets when something asks for its rows."""
+        """Reserves the store that a table gets when something asks for its rows."""
         self._reserved[node] = StoreSpec(
             name=store, kind="key-value", key=known(key), value=known(value), logged=logged
         )
 
     def store_of(self, node: str) -> str | None:
-        """Where a table's rows are."""
+        """Returns the store that holds a table's rows; None if they are not kept."""
         operator = self.nodes[node].operator
         return None if isinstance(operator, Suppress) else getattr(operator, "store", None)
 
     def is_versioned(self, node: str) -> bool:
-        """Whether a table can be asked for its rows as of a time."""
+        """Tells whether a table can be asked for its rows as of a time."""
         store = self.store_of(node)
         if store is not None:
             return self.stores[store].kind == "versioned"
@@ -158,10 +159,10 @@ class Graph:
         return isinstance(operator, TableFilter | TableMapValues) and self.is_versioned(self._parent(node))
 
     def send_old(self, node: str, *, at_any_price: bool) -> bool:
-        """From now on the table's changes carry the row they replace, if that can be had; gives whether they do.
+        """Makes the table's changes carry the row that they replace, if it is known. Returns whether they do.
 
-        `at_any_price`: rows are kept for it that nobody keeps yet. As Kafka Streams' `enableSendingOldValues`: a filter
-        that knows old rows leaves out tombstones, so who asks decides how many updates there are.
+        `at_any_price`: rows that are not kept yet are kept for this. As Kafka Streams' `enableSendingOldValues`: a
+        filter that knows old rows leaves out tombstones, so this call decides how many updates there are.
         """
         match self.nodes[node].operator:
             case TableSource(store=store) | ForeignKeyResolve(store=store):
@@ -182,7 +183,7 @@ class Graph:
         return True
 
     def ensure_rows(self, node: str) -> tuple[str, str]:
-        """The table with a store for its rows, and the store: itself, or a copy where it cannot keep them itself."""
+        """Returns a table that keeps the rows, and its store: the table itself, or a copy if it cannot keep them."""
         store = self.store_of(node)
         if store is not None:
             return node, store
@@ -200,7 +201,8 @@ class Graph:
         return node, spec.name
 
     def ensure_source_rows(self, node: str) -> None:
-        """Kafka Streams takes the rows of unnamed filters and mappers from the table above, and keeps them for that."""
+        """Makes the table above unnamed filters and mappers keep its rows, because Kafka Streams takes their rows from
+        there."""
         while self.store_of(node) is None:
             match self.nodes[node].operator:
                 case TableFilter() | TableMapValues():
@@ -211,7 +213,7 @@ class Graph:
                     return
 
     def _is_named(self, node: str) -> bool:
-        """Whether the table's rows are in a store that a user named."""
+        """Tells whether the table's rows are in a store that a user named."""
         store = self.store_of(node)
         return store is not None and self.stores[store].named_by_user
 

@@ -1,7 +1,5 @@
-"""Builds joins: their stores, the repartitions before them, and Kafka Streams' names for both.
-
-What a join does with records is in `operators`; here both sides are made to meet by key.
-"""
+"""Builds joins: their stores, the repartitions before them, and Kafka Streams' names for both. The rules of joins are
+in `operators`."""
 
 from __future__ import annotations
 
@@ -34,7 +32,7 @@ from suiro.streams.windows import Duration, JoinWindows
 
 
 def join_stream(join: JoinType, stream: KStream, other: Any, *arguments: Any, **options: Any) -> KStream:
-    """By what the other side is."""
+    """Joins a stream with a stream, a table or a global table."""
     if isinstance(other, KStream | KTable | GlobalKTable):
         check_one_builder(stream, other, "a join")
     match other:

@@ -30,7 +30,7 @@ class Names:
         return f"{prefix}{number:010d}"
 
     def processor(self, prefix: str, name: Name = None, suffix: str = "") -> str:
-        """The user's name with a suffix, else a generated one. A number is used up in both cases."""
+        """Returns the user's name with a suffix, or a generated name. Both use up a number."""
         generated = self.generate(prefix)
         given = name_of(name)
         return generated if given is None else legal_name(given + suffix)
@@ -40,7 +40,7 @@ class Names:
 
 
 def legal_name(name: str) -> str:
-    """The name, if it can be a part of a Kafka topic's name."""
+    """Returns the name. Raises TopologyError if it cannot be a part of a Kafka topic's name."""
     if not _LEGAL.fullmatch(name) or name in (".", ".."):
         raise TopologyError(
             f"{name!r} cannot be a name: it becomes a part of topic names; use up to 249 letters, "
@@ -50,10 +50,10 @@ def legal_name(name: str) -> str:
 
 
 def is_generated(name: str) -> bool:
-    """Whether a name comes from a stream operator's place, so that further names made of it would say nothing more."""
+    """Tells whether a name was generated for a stream operator. Further names made from it would say nothing more."""
     return _GENERATED.fullmatch(name) is not None
 
 
 def moves_with_its_place(name: str) -> bool:
-    """Whether a number of the counter is in the name: it changes when operators are added above."""
+    """Tells whether the name contains a number of the counter. Such a name changes when operators are added above."""
     return _NUMBERED.fullmatch(name) is not None

@@ -46,7 +46,7 @@ def with_registry(topology: Topology, url: str | None) -> Topology:
 
 
 def with_registry_of(serde: Serde, url: str, *, is_key: bool) -> Serde:
-    """The same for a serde alone."""
+    """Returns a serde with this registry, unless it has one of its own."""
     found: Serde = _changed(
         serde, lambda it: replace(it, registry=it.registry or url, is_key=is_key or it.is_key)
     )
@@ -54,7 +54,8 @@ def with_registry_of(serde: Serde, url: str, *, is_key: bool) -> Serde:
 
 
 def registry_for_run(topology: Topology, url: str | None) -> Topology:
-    """For workers in other processes, which know no `mock://`."""
+    """Returns the topology with a registry for workers in other processes, which cannot use `mock://`. Raises
+    `ConfigError`."""
     made = with_registry(topology, url or os.environ.get(ENVIRONMENT) or None)
 
     def check(serde: RegisteredSerde) -> RegisteredSerde:
@@ -91,7 +92,7 @@ def _as_key(serde: RegisteredSerde) -> RegisteredSerde:
 
 
 def _changed(value: Any, change: Change) -> Any:
-    """With every serde of a registry changed that is in it; the same object where there is none."""
+    """Returns the value with every serde of a registry in it changed; the same object if there is none."""
     if isinstance(value, RegisteredSerde):
         return change(value)
     if not is_dataclass(value) or isinstance(value, type):

@@ -60,7 +60,7 @@ class ExpressionError(UsageError):
 
 
 def _binary(function: str) -> Callable[[Expression, Operand], Expression]:
-    """The method of an operator, whose left operand is an expression."""
+    """Makes the method of an operator whose left operand is an expression."""
 
     def method(self: Expression, other: Operand) -> Expression:
         return Call(function, (self, _node(other)))
@@ -69,7 +69,7 @@ def _binary(function: str) -> Callable[[Expression, Operand], Expression]:
 
 
 def _reflected(function: str) -> Callable[[Expression, Operand], Expression]:
-    """The same where only the right operand is one."""
+    """Makes the method of an operator of which only the right operand is an expression."""
 
     def method(self: Expression, other: Operand) -> Expression:
         return Call(function, (_node(other), self))

@@ -33,7 +33,7 @@ from suiro.streams.expressions.rules import SPACES, cast_value
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Columns:
-    """The columns of some records, all of one length. What is None is not at hand."""
+    """The columns of some records, all of one length. None: there is no such column."""
 
     value: pa.Array | None = None
     key: pa.Array | None = None
@@ -46,7 +46,7 @@ class Columns:
         return max((len(column) for _, column in self.present()), default=0)
 
     def present(self) -> list[tuple[str, pa.Array]]:
-        """Names and columns of those at hand."""
+        """Returns the names and columns that there are."""
         named = [(field.name, getattr(self, field.name)) for field in fields(self)]
         return [(name, column) for name, column in named if column is not None]
 
@@ -143,7 +143,7 @@ def _plan_root(node: Root, types: _Types) -> _Plan:
 
 
 def _normal(kind: pa.DataType) -> tuple[pa.DataType, Callable[[pa.Array], pa.Array]]:
-    """The type that we compute with, and the way there."""
+    """Returns the type to compute with, and the conversion to it."""
     wanted = kind
     if pa.types.is_uint64(kind) or pa.types.is_dictionary(kind):
         raise _OutsideError(f"a column is of type {kind}")
@@ -207,7 +207,8 @@ def _plan_struct(node: Struct, types: _Types) -> _Plan:
 
 
 def _as(plan: _Plan, kind: pa.DataType) -> _Plan:
-    """The plan, whose results must be of this type; those that are always null become it."""
+    """Returns the plan with results of this type. A plan that is always null gets the type; any other type is
+    outside."""
     if plan.kind == kind:
         return plan
     if pa.types.is_null(plan.kind):
@@ -219,7 +220,8 @@ _SIMPLE = frozenset({_BOOLEAN, _LONG, _DOUBLE, _STRING, _BINARY})
 
 
 def _alike(plans: Sequence[_Plan]) -> tuple[pa.DataType, list[_Plan]]:
-    """All of one type. A whole number beside a double stays what it is in Python, so they are not alike here."""
+    """Returns the plans with results of one type. In Python a whole number beside a double stays what it is, so the two
+    are not alike."""
     kinds = [plan.kind for plan in plans if not pa.types.is_null(plan.kind)]
     kind = kinds[0] if kinds else _NULL
     if kind not in _SIMPLE and kinds:
@@ -266,7 +268,8 @@ def _call(kind: pa.DataType, kernel: Callable[..., pa.Array], arguments: Sequenc
 
 
 def _nothing(arguments: Sequence[_Plan]) -> _Plan | None:
-    """For functions that give null for null: always null, where one argument is. The others still run."""
+    """Returns, for functions that give null for null, a plan that is always null if one of the arguments is. The other
+    arguments still run."""
     if not any(pa.types.is_null(argument.kind) for argument in arguments):
         return None
     return _call(_NULL, lambda *columns: pa.nulls(len(columns[0])), arguments)
@@ -332,7 +335,8 @@ def _divide(dividend: pa.Array, divisor: pa.Array) -> pa.Array:
 
 
 def _numpy(function: Callable[[Any, Any], Any]) -> Callable[[pa.Array, pa.Array], pa.Array]:
-    """NumPy floors as Python does, which Arrow does not. Null where a side is null or the divisor is zero."""
+    """Divides by NumPy, which floors as Python does; Arrow does not. The result is null if a side is null or the
+    divisor is zero."""
 
     def run(dividend: pa.Array, divisor: pa.Array) -> pa.Array:
         kind = dividend.type
@@ -450,7 +454,8 @@ def _by_value(rule: Callable[[Any], Any], kind: pa.DataType) -> Callable[[pa.Arr
 def _cased(
     kernel: Callable[[pa.Array], pa.Array], rule: Callable[[str], str]
 ) -> Callable[[pa.Array], pa.Array]:
-    """Beyond ASCII, Arrow and Python follow different versions and forms of Unicode's tables."""
+    """Uses the kernel for ASCII alone: for other texts Arrow and Python follow different versions of Unicode's
+    tables."""
     slow = _by_value(rule, _STRING)
 
     def run(column: pa.Array) -> pa.Array:

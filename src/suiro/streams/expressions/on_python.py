@@ -84,7 +84,7 @@ class _Function:
         self._variables = 0
 
     def write(self, node: Expression) -> str:
-        """The name of the function, which is in `names` then."""
+        """Adds the function to `names` and returns its name."""
         result = self._value(node, 1)
         name = f"f{len(self._names)}"
         head = f"def {name}({', '.join(self._parameters)}):"
@@ -133,7 +133,7 @@ class _Function:
         raise TypeError(f"not a node of an expression: {node!r}")
 
     def _once(self, node: Expression, level: int) -> str:
-        """A value that may stand in several places."""
+        """Returns a name for the value, which may then stand in several places."""
         value = self._value(node, level)
         if value.isidentifier():
             return value
@@ -220,7 +220,8 @@ class _Function:
         self._rule(node, found, BINARY[node.function], f"{left}, {right}", level + 2)
 
     def _usual(self, node: Call, found: str, left: str, right: str) -> tuple[str, str] | None:
-        """Operands of which the rule says what Python's own operator does, and that; the rule has all others."""
+        """Returns a condition on the operands under which the rule does what Python's own operator does, and that
+        statement; None if there is none. The rule handles all other operands."""
         sign = _SIGNS.get(node.function)
         if sign is None or node.function == "divide":  # by 0 it gives null
             return None
@@ -323,4 +324,4 @@ _LEVELS = 40
 _HELPERS = {
     each.__name__: each for each in (WrongError, _extreme, _field, _logic, _no_condition, _string, _wrong)
 } | {"HIGHEST": HIGHEST, "LOWEST": LOWEST, "PLAIN": PLAIN, "_UNDECIDED": _UNDECIDED}
-"""What each function's globals begin with."""
+"""The first globals of each function."""

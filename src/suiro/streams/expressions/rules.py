@@ -1,6 +1,6 @@
-"""The rules of functions in expressions, for Python values: what each gives, and for which it has no answer.
+"""The rules of functions in expressions, for Python values: the results, and the values that a function refuses.
 
-The page docs/reference/expressions.md says them in words. Functions that give null for null see no None here.
+The page docs/reference/expressions.md states them in words. Functions that give null for null are not called with None.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ SPACES = " \t\n\r\f\v"
 
 
 class WrongError(Exception):
-    """Raised by a rule, which does not know its expression; becomes an ExpressionError, which does."""
+    """A rule refuses a value. The caller, which knows the expression, makes an ExpressionError of it."""
 
 
 def _number(value: Any) -> int | float:
@@ -125,7 +125,8 @@ PLAIN = frozenset({int, float, str, bytes})
 
 
 def _pair(left: Any, right: Any, *, ordered: bool) -> tuple[Any, Any]:
-    """Both sides as they are compared: numbers alike, other values only with their own kind."""
+    """Returns both sides as they are compared. Numbers are compared with numbers, other values only with their own
+    kind."""
     if isinstance(left, bool) or isinstance(right, bool):
         if isinstance(left, bool) and isinstance(right, bool) and not ordered:
             return left, right
@@ -203,7 +204,7 @@ _DECIMAL = re.compile(r"[+-]?([0-9]+(\.[0-9]*)?|\.[0-9]+)([eE][+-]?[0-9]{1,9})?"
 
 
 def cast_value(value: Any, type_name: str) -> Any:
-    """The value as that type; None where it has no such form. The value is not None."""
+    """Returns the value, which is not None, as that type; None if it has no such form."""
     if type_name not in CASTS:
         raise WrongError(f"no type is called {type_name}")
     return CASTS[type_name](value)

@@ -72,7 +72,7 @@ class Context:
         self.node = node
         self.time = time
         self.forward = forward
-        """To every child, in the order they were built."""
+        """Forwards a record to every child, in the order they were built."""
         self.drop = task.drop
         """Counts a record that is left out."""
         self._children = children
@@ -88,5 +88,5 @@ class Context:
         return self.task.stores[name]
 
     def attempt(self, record: Record, step: Callable[[Record], None]) -> None:
-        """Does for a record that waited what `process` does for one that comes: if it fails, it alone is left out."""
+        """Runs the step for a record that waited. If the step fails, only this record is left out."""
         self.task.attempt(self.node, record, step)

@@ -92,8 +92,8 @@ class ForeignKeySubscribeRule:
 
 
 class ForeignKeyRespondRule:
-    """Answers are stamped with the later one of subscription and right row; with the right row's when that changes.
-    Several subscribers are answered in the order of their keys' bytes."""
+    """An answer has the later timestamp of the subscription and the right row; when the right row changes, that of the
+    right row. Several subscribers are answered in the order of their keys' bytes."""
 
     def __init__(self, operator: ForeignKeyRespond, context: Context) -> None:
         self._subscriptions = context.store(operator.subscription_store)
@@ -154,7 +154,8 @@ class ForeignKeyRespondRule:
 class ForeignKeyResolveRule:
     """Joins an answer with the left value that asked. Without a store it does not know the results that it replaces.
 
-    Which number was answered last is kept for each left row; for a deleted one until nothing is on its way any more.
+    It keeps for each left row the number that was answered last; for a deleted row until no more answers can be on
+    their way.
     """
 
     def __init__(self, operator: ForeignKeyResolve, context: Context) -> None:

@@ -16,7 +16,7 @@ _RESPONSE_HEAD = struct.Struct(">iqiB")
 
 
 class Instruction(IntEnum):
-    """What a subscription asks for."""
+    """The request of a subscription."""
 
     UNSUBSCRIBE = 0
     UNSUBSCRIBE_AND_ANSWER = 1
@@ -47,7 +47,7 @@ class Response:
 
 
 def response_partition(topic: str, key: Any, value: Response, partitions: int) -> int:
-    """The partitioner of the repartition back: to where the left row is, however that was partitioned."""
+    """The partitioner of the repartition back: an answer goes to the partition of the left row."""
     return value.partition % partitions
 
 

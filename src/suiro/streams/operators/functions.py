@@ -19,7 +19,7 @@ def callable_of(
 
 
 def topic_of(sink: Sink, key: Any, value: Any) -> str:
-    """Where a record of the sink goes. Raises `UsageError` where its function gives no name."""
+    """Returns the topic of a record. Raises `UsageError` if the sink's function gives no name."""
     if isinstance(sink.topic, str):
         return sink.topic
     topic = sink.topic(key, value, None)
@@ -29,7 +29,7 @@ def topic_of(sink: Sink, key: Any, value: Any) -> str:
 
 
 def partition_of(chosen: Any, topic: str, count: int) -> int:
-    """What a partitioner gave. Raises `UsageError` where there is no such partition."""
+    """Returns the partition that a partitioner chose. Raises `UsageError` if there is no such partition."""
     number = integer_of(chosen)
     if number is None or not 0 <= number < count:
         raise UsageError(

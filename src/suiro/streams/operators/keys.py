@@ -16,8 +16,8 @@ _BY_TEXT = (decimal.Decimal, datetime.datetime, datetime.time)
 
 
 def distinct(key: Any) -> Hashable:
-    """Something in place of the key that is equal only for keys of the same types. Raises `TypeError` for a key that
-    cannot be in a dict."""
+    """Returns an object for the key that is equal only for equal keys of the same types. Raises `TypeError` for a key
+    that cannot be in a dict."""
     kind = type(key)
     if kind is str or kind is bytes or key is None:
         found: Hashable = key

@@ -25,7 +25,7 @@ class Processor(Protocol):
 
 
 class ProcessorContext:
-    """What a processor may do and know."""
+    """The view that a processor has of its task."""
 
     def __init__(self, context: Context, operator: Process) -> None:
         self._context = context

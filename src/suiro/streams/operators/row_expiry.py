@@ -36,7 +36,7 @@ class OperatorContext(Protocol):
 
 
 class RowExpiry:
-    """`delay_ms`: a row goes when time is later than its start (of a session: its end) by more than this."""
+    """`delay_ms`: a row is removed when time is later than its start (the end of a session) by more than this."""
 
     def __init__(self, context: OperatorContext, store: WindowStore | SessionStore, delay_ms: int) -> None:
         self._store = store
@@ -45,7 +45,7 @@ class RowExpiry:
         self._joined = [context.store(name) for name in _joined_with(context, store.spec.name)]
 
     def time_is(self, time: int) -> None:
-        """Lets go of the rows that nobody needs any more."""
+        """Removes the rows that are no longer needed."""
         limit = self._store.expires_before = time - self._delay
         if not self._joined:
             self._store.remove_before(limit)
@@ -56,7 +56,7 @@ class RowExpiry:
 
 
 def _joined_with(context: OperatorContext, name: str) -> list[str]:
-    """The other windowed stores that this one is joined with, also through others."""
+    """Returns the other windowed stores that this one is joined with, directly or through others."""
     kinds = {spec.name: spec.kind for spec in context.task.sub_topology.stores}
     pairs = [
         {node.operator.left_store, node.operator.right_store}

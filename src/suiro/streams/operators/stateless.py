@@ -95,7 +95,7 @@ class PeekRule:
 
 
 class BranchRule:
-    """A record that no predicate wants is dropped, as in Kafka Streams, and not counted as dropped."""
+    """Drops a record for which no predicate holds and does not count it, as Kafka Streams does."""
 
     def __init__(self, operator: Branch, context: Context) -> None:
         self._branches = [

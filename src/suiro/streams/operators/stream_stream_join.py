@@ -42,7 +42,7 @@ class _Side:
     mark: bytes
 
     def last_time(self, timestamp: int) -> int:
-        """Until when an unmatched record waits, this time included."""
+        """Returns the last time at which an unmatched record still waits."""
         return timestamp + self.after_ms + self.grace_ms
 
 
@@ -50,13 +50,14 @@ Give = Callable[[Any, Any, int, Headers], None]
 """(key, value, timestamp, headers) of a result."""
 
 Written = tuple[bytes | None, bytes | None, bytes | None]
-"""The bytes of the key for this side's store and for the other's, and of the value for this side's; None: not known."""
+"""The bytes of the key for this side's store and for the other side's, and of the value for this side's; None if not
+known."""
 
 NOT_WRITTEN: Written = (None, None, None)
 
 
 class StreamJoin:
-    """What a record does in the join; for `StreamStreamJoinRule`, and for blocks."""
+    """The join itself, for `StreamStreamJoinRule` and for blocks."""
 
     def __init__(self, operator: StreamStreamJoin, context: OperatorContext) -> None:
         windows = operator.windows
@@ -91,7 +92,7 @@ class StreamJoin:
         self._drop = context.drop
 
     def written(self, port: int, keys: Sequence[Any], values: Sequence[Any]) -> Iterator[Written]:
-        """For `take`, of many records that come by one port."""
+        """Returns the bytes for `take` of many records that come by one port."""
         own, other = self._sides[port]
         return zip(
             own.store.keys_of(keys)[0],
@@ -111,7 +112,8 @@ class StreamJoin:
         give: Give,
         attempt: Attempt,
     ) -> None:
-        """`attempt` takes a record that waited, and what is to be done with it: if that fails, it alone is left out."""
+        """Joins a record. `attempt(record, step)` runs a step for a record that waited; if it fails, only that record
+        is left out."""
         own, other = self._sides[port]
         self._time.observe(timestamp)
         now = self._time.current
@@ -150,7 +152,7 @@ class StreamJoin:
                 self._unmatched.add(own.last_time(timestamp), own.mark + raw, payload)
 
     def close(self, give: Give, attempt: Attempt) -> None:
-        """At the end of a batch."""
+        """Ends a batch: emits unmatched records whose time has passed, and removes old records."""
         time = self._time.current
         if self._time.was_passed:
             self._emit_unmatched(time, give, attempt)
@@ -158,7 +160,8 @@ class StreamJoin:
             side.store.expire(self._oldest(side, time))
 
     def _oldest(self, side: _Side, time: int) -> int:
-        """The first timestamp of a side that is still joined: by the side's own time, as in Kafka Streams."""
+        """Returns the first timestamp of a side that is still joined. It follows from the side's own time, as in Kafka
+        Streams."""
         return min(side.store.time, time) - self._retention_ms + 1
 
     def _emit_unmatched(self, time: int, give: Give, attempt: Attempt) -> None:

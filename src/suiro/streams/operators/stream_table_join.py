@@ -67,7 +67,7 @@ class StreamTableJoinRule:
         self._let_go(time.current)
 
     def _let_go(self, time: int) -> None:
-        """Joins, in the order of time and key, what rows can no longer come late for."""
+        """Joins the waiting records for which no more late rows can come, in the order of time and key."""
         if self._buffer is None:
             return
         spec = self._buffer.spec

@@ -60,7 +60,7 @@ class SuppressRule:
         self._buffer.put(time, key, self._form.payload(record, self._buffer.get(key)))
 
     def _is_closed(self, end: int, time: int) -> bool:
-        """As the windows themselves say, see `windows`."""
+        """Tells whether a window is closed, by the rule of the windows themselves (`windows`)."""
         assert self._delay is not None
         return end + self._delay < time if self._operator.inclusive_end else end + self._delay <= time
 
@@ -119,7 +119,8 @@ class _Form:
         return self._spec.key.serialize(self._topic, key)
 
     def payload(self, record: Record, waiting: bytes | None) -> bytes:
-        """The old value is what went on before: that of the first update that waits."""
+        """Returns an update as bytes. Its old value is the one that was forwarded before: that of the first update that
+        waits."""
         change: Change = record.value
         flags = isinstance(record.key, Windowed) and not self._takes_windowed, change.is_latest
         return b"".join(

@@ -96,7 +96,8 @@ def leaves_out(operator: TableFilter | TableMapValues) -> bool:
 
 
 class ToStreamRule:
-    """Updates as records, deletions as tombstones. Where the runner coalesces, a key's last update of the batch."""
+    """Forwards updates as records and deletions as tombstones. If the runner coalesces, it forwards only a key's last
+    update of the batch."""
 
     def __init__(self, operator: ToStream, context: Context) -> None:
         self._mapper = None if operator.mapper is None else callable_of(operator.mapper, "key_value")

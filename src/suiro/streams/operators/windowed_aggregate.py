@@ -31,8 +31,8 @@ def windowing_of(
 
 
 class WindowedAggregateRule:
-    """A record with a null key is dropped and time does not hear of it; the same holds for a null value in sliding
-    windows."""
+    """A record with a null key is dropped and does not advance time; in sliding windows also a record with a null
+    value."""
 
     def __init__(self, operator: WindowedAggregate, context: Context) -> None:
         self._windowing = windowing_of(operator, context)

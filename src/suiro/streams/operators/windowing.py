@@ -20,10 +20,10 @@ Give = Callable[[Windowed, Change, int], None]
 
 
 class Windowing:
-    """Records with a null key must not be given to it.
+    """The windows of one operator. It takes no records with a null key.
 
-    `delay_ms`: a window closes when time is later than its place in the store's index by this. `kept_longer_ms`: rows
-    stay for the retention and this. `reads_old`: an operator below reads the old values of changes.
+    `delay_ms`: a window closes this long after its start, or after the end of a session. `kept_longer_ms`: rows stay
+    this much longer than the retention. `reads_old`: an operator below reads the old values of changes.
     """
 
     drops_null_values = False
@@ -65,5 +65,5 @@ class Windowing:
         self._expiry.time_is(now)
 
     def _give_closed(self, before: int, now: int, give: Give) -> None:
-        """Of the windows that are closed by now, and were not by the time before."""
+        """Gives the results of the windows that are closed at `now` and were not at `before`."""
         raise NotImplementedError

@@ -29,7 +29,7 @@ from suiro.streams.topology.topology import Topology
 from suiro.topic_table import TopicTable
 
 ROW_BYTES = 200
-"""What a row takes in memory beside the bytes of its key and its value, about."""
+"""The approximate memory of a row beside the bytes of its key and its value."""
 READABLE = ("key-value", "global", "window", "session", "versioned")
 
 T = TypeVar("T")
@@ -138,7 +138,7 @@ class ReadOnlyStore:
         return self._ask(lambda store: list(store.all()), *READABLE)
 
     def select(self, pick: Callable[[Iterator[tuple[Any, Any]]], T]) -> Answer[T]:
-        """What `pick` takes of all rows; the copy stands still meanwhile."""
+        """Returns what `pick` makes of all rows. The copy does not change meanwhile."""
         return self._ask(lambda store: pick(iter(store.all())), *READABLE)
 
     def fetch(self, key: Any, *bounds: int) -> Answer[Any]:
@@ -160,16 +160,16 @@ class ReadOnlyStore:
             return dict(self._table.positions)
 
     def wait_for(self, offsets: Mapping[int, int], *, timeout_ms: int | None = None) -> None:
-        """Until the copy reflects these changelog offsets, of the partitions named."""
+        """Waits until the copy reflects these changelog offsets."""
         self._wait(lambda: self._table.has_read(offsets), timeout_ms)
 
     def catch_up(self, *, timeout_ms: int | None = None) -> None:
-        """Until the copy reflects everything that is committed now."""
+        """Waits until the copy reflects everything that is committed now."""
         with self._client() as client:
             self.wait_for(_ends(client, self._topic), timeout_ms=timeout_ms)
 
     def close(self) -> None:
-        """Whoever waits for an answer is told that it is closed."""
+        """Closes the copy. Calls that wait for an answer raise UsageError."""
         self._table.stop()
 
     def __enter__(self) -> Self:
@@ -224,7 +224,7 @@ class ReadOnlyStore:
 
 
 class _Held:
-    """How many bytes a copy holds, in all of its maps."""
+    """Counts the bytes that a copy holds in all of its maps."""
 
     def __init__(self, store: str, max_bytes: int | None) -> None:
         self._store = store
@@ -241,7 +241,7 @@ class _Held:
 
 
 class _CountedMap(OrderedMap):
-    """Remembers no changes: nobody takes them of a copy."""
+    """A map that counts its bytes. It remembers no changes, because nobody takes the changes of a copy."""
 
     def __init__(self, held: _Held) -> None:
         super().__init__()

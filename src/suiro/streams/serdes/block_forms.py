@@ -1,10 +1,11 @@
 """`decode_rows` and `encode_rows`: any serde over a block of values.
 
-A serde may have block forms of its own (`BlockSerde`), which give what the forms for one value give, faster, or raise
-and have done nothing. Then, and for a serde without them, the values go one by one, and each one that fails is told
-with its row; so a bad value costs its block a second reading and no more. Null is never given to a serde.
+A serde may have block forms of its own (`BlockSerde`). They give what the forms for one value give, but faster, or
+raise and have done nothing. In that case, and for a serde without block forms, the values are converted one by one, and
+each one that fails is returned with its row. So a bad value costs its block a second reading and no more. A serde is
+never given null.
 
-A registry that is down, or that was not named, is no value's fault: that is raised at once.
+A registry that is down or was not named is not the fault of a value. Its error is raised at once.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from suiro.errors import ConfigError, RegistryError
 from suiro.streams.serdes.serde import Serde
 
 Failed = dict[int, Exception]
-"""The rows that a serde could not take, in order, and why."""
+"""The rows that a serde refused, in order, and its errors."""
 
 
 @runtime_checkable
@@ -32,22 +33,22 @@ class BlockSerde(Serde, Protocol):
 
 
 def decode_rows(serde: Serde, data: Sequence[bytes | None], topic: str) -> tuple[list[Any], Failed]:
-    """The values, None for each row that failed."""
+    """Returns the values, None for each row that failed, and the failures."""
     return _rows(getattr(serde, "decode_block", None), serde.deserialize, data, topic)
 
 
 def encode_rows(serde: Serde, values: Sequence[Any], topic: str) -> tuple[list[bytes | None], Failed]:
-    """The bytes, None for each row that failed."""
+    """Returns the bytes, None for each row that failed, and the failures."""
     return _rows(getattr(serde, "encode_block", None), serde.serialize, values, topic)
 
 
 def decode_block(serde: Serde, data: Sequence[bytes | None], topic: str) -> list[Any]:
-    """Raises what `deserialize` raises of the first row that fails."""
+    """Returns the values. Raises the error of the first row that fails."""
     return _sound(decode_rows(serde, data, topic))
 
 
 def encode_block(serde: Serde, values: Sequence[Any], topic: str) -> list[bytes | None]:
-    """Raises what `serialize` raises of the first row that fails."""
+    """Returns the bytes. Raises the error of the first row that fails."""
     return _sound(encode_rows(serde, values, topic))
 
 

@@ -35,7 +35,7 @@ _TEXT = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*"', re.DOTALL)
 
 
 def read_objects(column: pa.Array) -> pa.Array | None:
-    """The column read by Arrow, or None where that might not be what `json` reads."""
+    """Returns the column as Arrow reads it; None if `json` might read something else."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
@@ -124,7 +124,7 @@ def _may_be_too_deep(items: Sequence[bytes | None], longest: int) -> bool:
 
 
 def _depth(item: bytes) -> int:
-    """Arrays and objects within each other, up to where it is no JSON."""
+    """Returns how deeply arrays and objects are nested, up to where the text is not JSON."""
     import numpy as np
 
     data = np.frombuffer(_TEXT.sub(b"", item), np.uint8)
@@ -134,7 +134,7 @@ def _depth(item: bytes) -> int:
 
 
 def is_deep(kind: pa.DataType) -> bool:
-    """More than `_LEVELS`."""
+    """Tells whether structs and lists of the type are nested more than `_LEVELS` deep."""
     level = [kind]
     for _ in range(_LEVELS + 1):
         level = [each.field(index).type for each in level for index in range(each.num_fields)]
@@ -144,7 +144,7 @@ def is_deep(kind: pa.DataType) -> bool:
 
 
 def _timestamps(table: pa.Table) -> list[pa.Field]:
-    """The columns with timestamps anywhere, as they should be read instead."""
+    """Returns the columns that contain timestamps, with the types that they should be read with."""
     read = [(field, field.with_type(_without_times(field.type))) for field in table.schema]
     return [wanted for found, wanted in read if found != wanted]
 
@@ -170,7 +170,8 @@ def _has_list(kind: pa.DataType) -> bool:
 
 
 def _is_exact(objects: pa.StructArray, text: bytes) -> bool:
-    """No field is absent (Arrow would say null) and no double could have been written as an int."""
+    """Tells whether no field is absent, which Arrow would read as null, and no double could have been written as an
+    int."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
@@ -201,7 +202,7 @@ def _is_exact(objects: pa.StructArray, text: bytes) -> bool:
 
 
 def are_alike(values: Sequence[Any], levels: int = _LEVELS) -> bool:
-    """Whether objects that would be rows of one column have the same fields, and none is nested too deeply."""
+    """Tells whether objects that would be rows of one column have the same fields, and none is nested too deeply."""
     objects = [value for value in values if type(value) is dict]
     items = [item for value in values if type(value) is list for item in value]
     if not objects and not items:
@@ -216,7 +217,7 @@ def are_alike(values: Sequence[Any], levels: int = _LEVELS) -> bool:
 
 
 def read_fields(column: pa.Array, fields: frozenset[str]) -> pa.StructArray | None:
-    """These fields of objects; an absent one is null."""
+    """Returns these fields of objects; an absent field is null. None if that is not sure."""
     import pyarrow as pa
 
     names = sorted(fields)
@@ -266,7 +267,7 @@ def _parts_of_rows(column: pa.Array, names: Sequence[str]) -> list[pa.Array] | N
 
 @lru_cache(_DECODERS)
 def _decoder(names: tuple[str, ...]) -> tuple[Callable[[bytes], Any], Any]:
-    """What reads an object, and what it gives of one that has none of the fields."""
+    """Returns a function that reads an object, and its result for an object that has none of the fields."""
     own = {f"field{number}": name for number, name in enumerate(names)}
     row = msgspec.defstruct("Row", [(name, Any, None) for name in own], rename=own, gc=False)
     return msgspec.json.Decoder(row).decode, row()
@@ -280,7 +281,7 @@ class _NotWritten(Exception):
 
 
 def write_column(values: pa.Array) -> pa.Array | None:
-    """As `write_json` writes each value; null stays null."""
+    """Returns the bytes that `write_json` gives for each value; null stays null. None if that is not sure."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
@@ -298,7 +299,7 @@ def write_column(values: pa.Array) -> pa.Array | None:
 
 
 def _parts(column: pa.Array, levels: int) -> list[str | pa.Array]:
-    """What gives the text of each value, one put behind the other: the same text for all, or a column of texts."""
+    """Returns the parts of the text of each value: the same text for all values, or a column of texts."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
@@ -330,7 +331,8 @@ def _parts_of_structs(column: pa.StructArray, levels: int) -> list[str | pa.Arra
 
 
 def _joined(parts: Sequence[str | pa.Array]) -> pa.Array | pa.Scalar:
-    """Texts, null where one of the parts is; one text where no part is a column."""
+    """Joins the parts to texts. A text is null if one of its parts is. The result is a single text if no part is a
+    column."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
@@ -344,7 +346,7 @@ def _joined(parts: Sequence[str | pa.Array]) -> pa.Array | pa.Scalar:
 
 
 def _escaped(column: pa.StringArray) -> pa.Array:
-    """Texts as they are between the quotation marks."""
+    """Returns the texts as they stand between quotation marks."""
     import numpy as np
     import pyarrow as pa
 
@@ -361,7 +363,7 @@ def _escaped(column: pa.StringArray) -> pa.Array:
 
 
 def _float_texts(column: pa.DoubleArray) -> pa.Array:
-    """Of null, any text. Raises `ValueError` of NaN and infinity."""
+    """Returns the texts of numbers; any text for null. Raises `ValueError` for NaN and infinity."""
     import numpy as np
     import pyarrow as pa
 

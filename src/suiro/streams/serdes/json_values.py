@@ -23,7 +23,7 @@ from suiro.foundation.nesting import MAX_NESTING, TooDeepError, is_too_deep, par
 
 _decode = msgspec.json.Decoder().decode
 write_text = msgspec.json.Encoder(order="sorted").encode
-"""Without a look at the value: for texts, and for what is known to be exact."""
+"""Writes a value without checking it: for texts, and for values that are known to be exact."""
 _WRITER = json.JSONEncoder(sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
 
 _ATOMS = frozenset({str, int, bool, NoneType})
@@ -62,8 +62,8 @@ def write_json(value: Any) -> bytes:
 def write_block(
     values: Sequence[Any], before: bytes = b"", other: Callable[[Any], bytes] | None = None
 ) -> list[bytes | None]:
-    """None stays None. `before`: stands before each. `other`: the whole form of what is not exact, JSON otherwise.
-    Raises."""
+    """Returns the bytes of values; None stays None. `before`: bytes in front of each. `other`: writes values that are
+    not exact, with what stands in front; by default `write_json`. Raises as these do."""
     found: list[bytes | None] = []
     for start in range(0, len(values), _AT_ONCE):
         part = values[start : start + _AT_ONCE]
@@ -83,7 +83,8 @@ def _with(before: bytes, value: Any) -> bytes:
 
 
 def are_exact(values: Sequence[Any]) -> bool:
-    """Whether msgspec writes the same bytes for them as `json` does. Looked at level by level, each of them in C."""
+    """Tells whether msgspec writes the same bytes for the values as `json` does. The values are checked level by level,
+    each level in C."""
     dicts: list[dict[Any, Any]] = []
     lists: list[Sequence[Any]] = [values]
     for _ in range(_LEVELS):
@@ -107,12 +108,12 @@ def are_exact(values: Sequence[Any]) -> bool:
 
 
 def _items(dicts: list[dict[Any, Any]], lists: list[Sequence[Any]]) -> Iterator[Any]:
-    """What is in them, in C."""
+    """Iterates over their items, in C."""
     return chain(chain.from_iterable(map(dict.values, dicts)), chain.from_iterable(lists))
 
 
 def _distinct(kind: type, dicts: list[dict[Any, Any]], lists: list[Sequence[Any]]) -> list[Any]:
-    """Each once: a list that holds itself ten times would become ten, a hundred, ..."""
+    """Returns each object once. A list that holds itself ten times would otherwise become ten, a hundred, ..."""
     return list({id(it): it for it in _items(dicts, lists) if type(it) is kind}.values())
 
 

@@ -23,7 +23,7 @@ EXACT_DOUBLE = 1 << 53
 
 
 def integer_of(value: Any) -> int | None:
-    """The int of an int or a NumPy int; None for all else, booleans included."""
+    """Returns the int of an int or a NumPy int; None for anything else, including booleans."""
     if isinstance(value, bool):
         return None
     try:
@@ -33,7 +33,7 @@ def integer_of(value: Any) -> int | None:
 
 
 def are_of(kind: type, values: Iterable[Any]) -> bool:
-    """Whether each is None or of this very type, no subclass."""
+    """Tells whether each value is None or of exactly this type."""
     return set(map(type, values)) <= {kind, NoneType}
 
 
@@ -124,8 +124,8 @@ class StringSerde:
 
 
 class _NumberSerde:
-    """The base of numbers of a fixed width. `kind`: whose values need no look in a block. `layout` is that of `struct`,
-    `dtype` that of NumPy."""
+    """The base of numbers of a fixed width. `kind`: the type whose values in a block need no further check. `layout`:
+    that of `struct`. `dtype`: NumPy's."""
 
     __slots__ = ()
 

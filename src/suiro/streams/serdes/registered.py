@@ -39,7 +39,7 @@ _UNSET: Any = object()
 
 
 _process_id = os.getpid()
-"""Asking the system for it costs as much as reading a short value."""
+"""Kept here, because asking the system for it takes as long as reading a short value."""
 
 
 def _ask_process_id() -> None:
@@ -230,7 +230,7 @@ class AvroInside:
         return self.inner.name
 
     def reads(self, other: object) -> bool:
-        """Whether the bytes of the other serde are as good here."""
+        """Tells whether this serde reads the bytes of the other one."""
         return other == self.inner
 
     def serialize(self, topic: str, value: Any) -> bytes:

@@ -164,7 +164,7 @@ _TEXTS: tuple[tuple[bytes, type, Any, Any], ...] = (
 
 
 def _loses_zone(value: Any) -> bool:
-    """The text of a time tells its offset, not its zone."""
+    """Tells whether the text of a time would lose its zone: it has the offset only."""
     if not isinstance(value, datetime.time | datetime.datetime):
         return False
     return value.fold != 0 or not (value.tzinfo is None or type(value.tzinfo) is datetime.timezone)
@@ -185,7 +185,7 @@ _ATOMS = frozenset({str, int, bool, type(None)})
 
 
 def _is_plain(value: Any) -> bool:
-    """Whether JSON gives it back as it was."""
+    """Tells whether JSON gives the value back as it was."""
     kind = type(value)
     if kind in _ATOMS:
         return True
