@@ -27,13 +27,13 @@ if TYPE_CHECKING:
 
 
 MESSAGE_CHARS_MAX = 4_096
-"""Of an error's message in a dead letter's headers: it may quote the record, which must not be too large then."""
+"""The most characters of an error's message in a dead letter's headers. The message may quote the record."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeadLetter:
-    """A record on its way to a topic of records that could not be read or processed: as it was in the log, or as it
-    came to the operator that failed (`letter_of`)."""
+    """A record for a topic of records that could not be read or processed: as it was in the log, or as it came to the
+    operator that failed (`letter_of`)."""
 
     topic: str
     key: bytes | None
@@ -44,7 +44,8 @@ class DeadLetter:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReadBlock:
-    """Records of an input partition, in its order. `rows`: which of those that were given they are; None: all."""
+    """Records of an input partition, in its order. `rows`: the indices of the given records that they are; None:
+    all."""
 
     keys: list[Any]
     values: list[Any]
@@ -53,7 +54,7 @@ class ReadBlock:
 
 
 class SourceReader:
-    """For one `Source` (or `Repartition`, as a reader) in one task."""
+    """Reads the records of one `Source`, or of a `Repartition`, in one task."""
 
     def __init__(
         self,
@@ -81,7 +82,7 @@ class SourceReader:
 
     @property
     def has_extractor(self) -> bool:
-        """Which gives other times than those of the records."""
+        """True if the extractor may give other times than those of the records."""
         return not self._plain
 
     def read(
@@ -96,7 +97,8 @@ class SourceReader:
         extracted: int | None = None,
         decoded: tuple[Any, Any] | None = None,
     ) -> Record | None:
-        """None: left out. `extracted`, `decoded`: event time, key and value of a record that was read before."""
+        """Returns the record; None if it is left out. `extracted`, `decoded`: the event time, and key and value, of a
+        record that was read before."""
         try:
             if decoded is None:
                 read_key = None if key is None else self._key.deserialize(topic, key)
@@ -123,9 +125,9 @@ class SourceReader:
         *,
         takes_all: bool,
     ) -> tuple[list[Any], list[Any], Sequence[int | None]] | None:
-        """Keys, values and event times (None: left out) of the records of one input partition, where all can be
-        deserialised. Otherwise None, and nothing has happened. `takes_all`: none of them will be read again; an
-        extractor, which is given the time that the records before came to, is asked for no others."""
+        """Returns keys, values and event times (None: left out) of the records of one input partition if all can be
+        deserialised. Otherwise returns None and has changed nothing. `takes_all`: no record will be read again. Only
+        then is an extractor asked, because it is given the time of the records before."""
         timestamps = columns.column("timestamp").to_pylist()
         is_plain = self._are_times(timestamps)
         if not (is_plain or takes_all):
@@ -161,9 +163,9 @@ class SourceReader:
         headers: Sequence[Headers] | None = None,
         extracted: Sequence[int] | None = None,
     ) -> ReadBlock:
-        """What `read` gives for the records of one input partition, one after the other. `columns`: offset, timestamp,
-        key and value. `headers`: None where no record has any. `extracted`: event times, of records that were read
-        before."""
+        """Returns what `read` gives for the records of one input partition, one after the other. `columns`: offset,
+        timestamp, key and value. `headers`: None if no record has any. `extracted`: the event times of records that
+        were read before."""
         offsets, timestamps = columns.column("offset").to_pylist(), columns.column("timestamp").to_pylist()
         raw_keys, raw_values = columns.column("key").to_pylist(), columns.column("value").to_pylist()
         keys, failed = decode_rows(self._key, raw_keys, topic)
@@ -200,7 +202,7 @@ class SourceReader:
         )
 
     def state(self) -> dict[TopicPartition, int]:
-        """Partition times, by (topic, partition)."""
+        """Returns the partition times by (topic, partition)."""
         return dict(self._times)
 
     def restore(self, times: Iterable[tuple[TopicPartition, int]]) -> None:
@@ -216,7 +218,7 @@ class SourceReader:
         value: Any,
         headers: Headers,
     ) -> int | None:
-        """None: it is left out."""
+        """Returns the event time of a record; None if the record is left out."""
         if self._plain and timestamp >= 0:
             extracted = timestamp
         else:
@@ -242,7 +244,7 @@ class SourceReader:
             self._times[place] = time
 
     def _are_times(self, timestamps: Sequence[int]) -> bool:
-        """Whether each is its record's event time."""
+        """Tells whether each timestamp is its record's event time."""
         return self._plain and min(timestamps, default=0) >= 0
 
     def _extract(self, source: SourceRecord, partition_time: int) -> int:
@@ -292,8 +294,8 @@ def _where(source: SourceRecord) -> str:
 
 
 def letter_of(topic: str, record: Record, origin: Origin | None, error: Exception) -> DeadLetter:
-    """Of a record that an operator could not process; of a table's update, the new row. `origin`: None where it is not
-    known."""
+    """Returns a dead letter for a record that an operator could not process; for a table's update, with the new row.
+    `origin`: None if it is not known."""
     added = dead_letter_headers(error, origin or Origin("", -1, -1, record.timestamp))
     return DeadLetter(
         topic=topic,
@@ -305,8 +307,9 @@ def letter_of(topic: str, record: Record, origin: Origin | None, error: Exceptio
 
 
 def _readable(topic: str, value: Any) -> bytes | None:
-    """As `serdes.natural` writes it. What that has no bytes for (a date in a dict, half of a surrogate pair) is JSON
-    with texts in its place, or as Python shows it: that a record cannot be written is why it is a dead letter."""
+    """Returns the bytes of `serdes.natural`. A value that it cannot write (a date in a dict, half of a surrogate pair)
+    becomes JSON with texts in its place, or the text that Python shows. It must not fail: that a value cannot be
+    written may be why its record is a dead letter."""
     if value is None:
         return None
     try:
@@ -324,7 +327,7 @@ def _readable(topic: str, value: Any) -> bytes | None:
 
 
 def dead_letter_headers(error: BaseException, origin: Origin) -> Headers:
-    """Reason and origin, under the names Kafka Streams uses (KIP-1034)."""
+    """Returns reason and origin under the names that Kafka Streams uses (KIP-1034)."""
     return (
         ("__streams.errors.exception", type(error).__name__.encode()),
         ("__streams.errors.message", said(error)[:MESSAGE_CHARS_MAX].encode()),

@@ -1,8 +1,8 @@
-"""One task: a sub-topology with its stores, fed one record at a time. Both runners run these.
+"""One task: a sub-topology with its stores, fed one record at a time. Both runners run tasks.
 
-Depth first, as in Kafka Streams: a record is at the end of every path below an operator before that operator goes on.
-What leaves through a `Sink` or `Repartition` goes to `Outputs`. A task does no I/O; its runner gives it the ordered
-maps of its stores, and keeps the maps' changes when the task is done with a batch (`end_of_batch`).
+A task goes depth first, as in Kafka Streams: a record is at the end of every path below an operator before that
+operator goes on. Records that leave through a `Sink` or `Repartition` go to `Outputs`. A task does no I/O. Its runner
+gives it the ordered maps of its stores, and keeps the changes of the maps after a batch (`end_of_batch`).
 """
 
 from __future__ import annotations
@@ -34,18 +34,18 @@ from suiro.streams.topology.topology import SubTopology, Topology, stores_of
 from suiro.streams.windows import EmitStrategy
 
 TIMES = "$times"
-"""Name of the map that holds operator times; beside the stores', and kept like them."""
+"""The name of the map that holds operator times. It is kept like those of the stores."""
 
 _PUNCTUATORS = "$punctuators"
 _NUMBERS = "$numbers"
 
 Processing = Callable[[Record, int], None]
 Around = Callable[[Node, Processing], Processing]
-"""Puts something around what a node does with a record: for who looks on, see `suiro.lineage`."""
+"""Wraps the function by which a node processes a record, for observers, see `suiro.lineage`."""
 
 
 class Outputs(Protocol):
-    """Takes what a task gives. `node.operator` is a `Sink` or a `Repartition`."""
+    """Takes the records that leave a task. `node.operator` is a `Sink` or a `Repartition`."""
 
     def emit(self, node: Node, record: Record) -> None: ...
     def dead_letter(self, topic: str, record: Record, origin: Origin | None, error: Exception) -> None: ...
@@ -67,9 +67,9 @@ class Task:
         around: Around | None = None,
         caller: Caller | None = None,
     ) -> None:
-        """`maps`: one for each of the sub-topology's stores, and one named `TIMES`; as the last batch left them.
-        `opened_stores`: stores over these very maps that a task before this one had; those it lacks are added.
-        `caller`: of async functions, where the sub-topology has such."""
+        """`maps`: one for each of the sub-topology's stores, and one named `TIMES`, as the last batch left them.
+        `opened_stores`: the stores that an earlier task opened over these maps; missing ones are added. `caller`: calls
+        async functions, if the sub-topology has any."""
         self.sub_topology = sub_topology
         self.partition = partition
         self.settings = settings
@@ -89,7 +89,7 @@ class Task:
         self._task_time = OperatorTime()
         self._numbers: dict[str, int] = {}
         self.is_settled = False
-        """Set by the runner before the end of a batch: nothing is on its way to this task from others."""
+        """Set by the runner before the end of a batch: no records are on their way to this task from other tasks."""
         self._restore_times()
         self._rules: dict[str, Rule] = {}
         # Children first, so that a rule finds its way on when it is made.
@@ -126,13 +126,13 @@ class Task:
             self.punctuators.stream_time_is(self.stream_time)
 
     def pass_to(self, times: Mapping[str, int]) -> None:
-        """By input: everything that is still to come from it carries this time or a later one. An operator hears of it
-        at the end of the batch, when those above it have let go of what waited for that."""
+        """Says for each input that all later records carry this time or a later one. An operator gets the time at the
+        end of the batch, after the operators above it have released what waited for it."""
         self._passed = times
         self._task_time.pass_to(max(times.values(), default=UNKNOWN))
 
     def carry(self, carried: int) -> None:
-        """How far the partition upstream had come at the record in hand."""
+        """Sets how far the partition upstream had come at the current record."""
         for time in self._followers.values():
             time.carried = carried
 
@@ -147,7 +147,8 @@ class Task:
         self.punctuators.wall_clock_time_is(now_ms)
 
     def end_of_batch(self) -> None:
-        """Lets go of what waited for the batch's end, parents first, and writes the operators' times to their map."""
+        """Releases what waited for the end of the batch, parents first, and writes the operators' times to their
+        map."""
         for node in self.sub_topology.nodes:
             self._pass(node.name)
             finish = getattr(self._rules[node.name], "end_of_batch", None)
@@ -162,7 +163,7 @@ class Task:
             keep_number(self._times_map, f"{_NUMBERS}\0{name}", number)
 
     def _finished(self) -> None:
-        """An operator has let go of what waited."""
+        """Called when an operator has released what waited."""
 
     def drop(self, reason: str, count: int = 1) -> None:
         self.dropped[reason] = self.dropped.get(reason, 0) + count
@@ -178,7 +179,7 @@ class Task:
 
     @property
     def stream_time(self) -> int:
-        """Also by records of other tasks, as those here carried it: not by when their time is told."""
+        """The latest timestamp of the records of this task, or the time that they carried if that is later."""
         return self._task_time.current
 
     def close(self) -> None:
@@ -205,7 +206,8 @@ class Task:
         return {name: in_turn(steps) for name, steps in found.items()}
 
     def _step(self, node: Node, port: int) -> Callable[[Record], None]:
-        """The way into a node by one of its ports; where a failing record stops, or is left out."""
+        """Returns the entry of a node by one of its ports. A record that fails in the node stops the task there, or is
+        left out."""
         process: Processing = self._rules[node.name].process
         if self._around is not None:
             process = self._around(node, process)
@@ -252,7 +254,7 @@ class Task:
             ) from error
 
     def _punctuator_failed(self, node: str, time_ms: int, error: Exception) -> None:
-        """No record is in hand that could be a dead letter."""
+        """A punctuator has no record that could be a dead letter."""
         if self._policy_for(error) != "fail":
             self.drop("processing error")
             return
@@ -279,7 +281,7 @@ class Task:
 
 
 class _Leave:
-    """A sink or the upper end of a repartition."""
+    """The rule of a sink, and of the upper end of a repartition."""
 
     def __init__(self, outputs: Outputs, node: Node) -> None:
         self._emit = outputs.emit
@@ -290,7 +292,7 @@ class _Leave:
 
 
 def in_turn(steps: Iterable[Callable[[Record], None]]) -> Callable[[Record], None]:
-    """All of them, one after the other."""
+    """Returns a function that takes all steps, one after the other."""
     found = list(steps)
     if len(found) == 1:
         return found[0]
@@ -303,7 +305,8 @@ def in_turn(steps: Iterable[Callable[[Record], None]]) -> Callable[[Record], Non
 
 
 def _inputs_of(sub: SubTopology) -> dict[str, set[str]]:
-    """The inputs whose records move each operator's time; a table's do not where a stream joins it."""
+    """Returns for each operator the inputs whose records advance its time. The records of a table do not advance the
+    time of a stream that joins it."""
     found = {node.name: {node.name} for node in sub.inputs}
     for node in sub.nodes:
         parents = node.parents[:1] if isinstance(node.operator, StreamTableJoin) else node.parents
@@ -313,8 +316,8 @@ def _inputs_of(sub: SubTopology) -> dict[str, set[str]]:
 
 
 def _held_up(sub: SubTopology) -> set[str]:
-    """Operators below those that keep records until time has passed. What comes to them is earlier than the input
-    partition it came by, so only their own records move their time."""
+    """Returns the operators below those that keep records until time has passed. Their records are behind the input
+    partition, so only these records advance their time."""
     found: set[str] = set()
     for node in sub.nodes:
         for parent in node.parents:

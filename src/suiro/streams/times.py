@@ -30,32 +30,33 @@ class OperatorTime:
         self.current = UNKNOWN
         """The time by which windows are closed; `UNKNOWN` before the first record."""
         self.closed = UNKNOWN
-        """The time by which the operator closed windows; whoever does sets it."""
+        """The time by which the operator has closed windows; set by the operator."""
         self.delay = UNKNOWN
-        """How long the operator waits until it closes, see `closes_after`; kept with the times."""
+        """How long the operator waits until it closes windows, see `closes_after`."""
         self.carried = UNKNOWN
-        """Of the record in hand; set by the task."""
+        """How far the partition of the current record had come upstream; set by the task."""
         self.was_passed = False
-        """Time went on by records in other tasks, and not since by one here."""
+        """True if records in other tasks advanced the time, and no record here has since."""
 
     def observe(self, timestamp: int) -> int:
-        """Takes note of a record in hand; gives the time it is judged by, which includes it."""
+        """Advances time by a record. Returns the time that the record is judged by, its own included."""
         if timestamp > self.current:
             self.current = timestamp
             self.was_passed = False
         return self.current if self.current > self.carried else self.carried
 
     def pass_to(self, time: int) -> None:
-        """Everything that is still to come carries this time or a later one."""
+        """Advances time: all later records carry this time or a later one."""
         if UNKNOWN < self.current < time:
             self.current = time
             self.was_passed = True
 
     def closes_after(self, delay_ms: int) -> int:
-        """How long after its window an operator closes it, grace included; each operator that closes says so when it is
-        made. Gives by how much that differs from what it was when the state was written: grace may change.
+        """Sets how long after its start or end an operator closes a window, grace included. Each operator that closes
+        windows calls this when it is made. Returns by how much the delay differs from that of the kept state, because
+        grace may change.
 
-        `closed` moves along, so that what was closed stays closed and nothing that was open is passed over.
+        `closed` moves by the difference, so that closed windows stay closed and no open window is skipped.
         """
         changed = 0 if self.delay == UNKNOWN else delay_ms - self.delay
         self.delay = delay_ms
@@ -64,7 +65,7 @@ class OperatorTime:
         return changed
 
     def keep(self, rows: OrderedMap, name: str) -> None:
-        """Writes to the map what changed. `name`: of the operator; empty for its task."""
+        """Writes changed times to the map. `name`: that of the operator; empty for its task."""
         for what, number in (
             (f"{name}\0current", self.current),
             (f"{name}\0closed", self.closed),
@@ -88,7 +89,7 @@ def keep_number(rows: OrderedMap, name: str, number: int) -> None:
 
 
 def numbers_of(rows: OrderedMap) -> Iterator[tuple[str, int]]:
-    """All numbers that were kept, with their names."""
+    """Yields all numbers that were kept, with their names."""
     for key, data in rows.range():
         yield key.decode(), _INT64.unpack(data)[0]
 

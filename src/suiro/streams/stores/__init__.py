@@ -29,7 +29,8 @@ _KEEPING = ("key-value", "window", "session")
 
 
 def open_store(spec: StoreSpec, rows: OrderedMap, *, keeps: bool = False) -> Any:
-    """`keeps`: rows are kept as values until the map's changes are taken, where the kind of store can (`decoded`)."""
+    """Opens the store of a spec. `keeps`: the store keeps rows as values until the map's changes are taken, if its kind
+    can (`decoded`)."""
     module, name = _KINDS[spec.kind]
     kind = getattr(import_module(f"suiro.streams.stores.{module}"), name)
     return kind(spec, rows, keeps=True) if keeps and spec.kind in _KEEPING else kind(spec, rows)

@@ -38,7 +38,7 @@ class TimeOrderedBuffer:
 
     @property
     def size_in_bytes(self) -> int:
-        """Of all keys and payloads."""
+        """The bytes of all keys and payloads."""
         return self._size
 
     @property
@@ -59,7 +59,7 @@ class TimeOrderedBuffer:
         return None if time is None else self._rows.get(_row(time, key, 0))
 
     def delete(self, key: bytes) -> bytes | None:
-        """Takes the key's entry out; gives its payload."""
+        """Removes the key's entry and returns its payload; None if there is none."""
         time = self._times().pop(key, None)
         if time is None:
             return None
@@ -71,11 +71,11 @@ class TimeOrderedBuffer:
     # Several entries for a key
 
     def add(self, time: int, key: bytes, payload: bytes) -> None:
-        """Holds one more entry; those of the same time and key leave in the order they were added."""
+        """Adds an entry. Entries of the same time and key leave in the order they were added."""
         self._write(_row(time, key, self._next_sequence(time, key)), payload)
 
     def remove(self, time: int, key: bytes) -> int:
-        """Takes out all entries of this time and key; gives how many there were."""
+        """Removes all entries of this time and key. Returns how many there were."""
         if self._rows.get(_row(time, key, 0)) is None:  # the first one leaves first
             return 0
         entries = list(self._entries_at(time, key))
@@ -86,7 +86,7 @@ class TimeOrderedBuffer:
         return len(entries)
 
     def move(self, by: int) -> None:
-        """Gives all entries another time, later by this."""
+        """Moves the times of all entries later by this."""
         if by:
             entries = list(self.entries())
             for time, key, _ in entries:
@@ -95,17 +95,17 @@ class TimeOrderedBuffer:
                 self.add(time + by, key, payload)
 
     def entries(self) -> Iterator[Entry]:
-        """All, in the order in which they leave."""
+        """Yields all entries in the order in which they leave."""
         for row, payload in self._rows.range():
             yield _time(row), row[8:-4], payload
 
     def evict_while(self, condition: Callable[[], bool]) -> Iterator[Entry]:
-        """Takes the first entry out and gives it, as long as there is one and the condition holds."""
+        """Removes and yields the first entry, as long as there is one and the condition holds."""
         while (row := self._first()) is not None and condition():
             yield self._evict(row)
 
     def evict_before(self, time: int) -> Iterator[Entry]:
-        """Takes out and gives every entry whose time is less than this."""
+        """Removes and yields every entry whose time is less than this."""
         while (row := self._first()) is not None and _time(row) < time:
             yield self._evict(row)
 

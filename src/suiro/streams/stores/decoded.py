@@ -1,9 +1,9 @@
 """Rows as values: each is decoded and encoded at most once in a micro-batch.
 
-`Cells` stands between a store and its ordered map. Who asks for a row gets a value of their own, as if it had just been
-read from its bytes: an aggregator may change it in place, and what was put may be changed by those below. So a value is
-copied where it comes in and where it goes out, unless it cannot change; and one is kept only if its serde reads it back
-as it is (`reader_of`). All else is encoded at once, as without `Cells.keeps`, and an error is that of the very put.
+`Cells` stands between a store and its ordered map. The caller gets a value of its own, as if it had just been read from
+its bytes: an aggregator may change it in place, and operators below may change a value that was put. So a value that
+can change is copied when it is put and when it is read. A value is kept only if its serde would read it back as it is
+(`reader_of`). Any other value is encoded at once, as without `keeps`, so that `put` itself raises the error.
 """
 
 from __future__ import annotations
@@ -36,11 +36,11 @@ from suiro.streams.stores.ordered import OrderedMap
 from suiro.streams.topology.nodes import StoreSpec
 
 Copy = Callable[[Any], Any]
-"""Gives a value of the caller's own."""
+"""Returns a value that belongs to the caller."""
 
 _TIMESTAMP = struct.Struct(">q")
 _INTEGERS = 1 << 63
-"""Integers up to here have a form in all serdes; larger ones are encoded at once."""
+"""All serdes have a form for integers up to here; larger ones are encoded at once."""
 
 
 class Cells:
@@ -61,7 +61,7 @@ class Cells:
             rows.write = self._write
 
     def get(self, key: bytes) -> tuple[Any, int] | None:
-        """Value and timestamp; the value is the caller's."""
+        """Returns value and timestamp. The value belongs to the caller."""
         if not self._keeps:
             data = self._rows.get(key)
             return None if data is None else self.decoded(data)
@@ -78,7 +78,7 @@ class Cells:
         return value, timestamp
 
     def put(self, key: bytes, value: Any, timestamp: int = 0) -> None:
-        """The value stays the caller's."""
+        """Puts a row. The value still belongs to the caller."""
         if self._form is not None and type(timestamp) is int and -_INTEGERS <= timestamp < _INTEGERS:
             try:
                 own = self._form(value)
@@ -94,7 +94,7 @@ class Cells:
         self._rows.put(key, self.encoded(value, timestamp))
 
     def snapshot(self, key: bytes) -> Snapshot:
-        """The row as it is now, for `row_of`."""
+        """Returns the row as it is now, for `row_of`."""
         row = self._rows.held(key)
         if not isinstance(row, _Row):
             assert row is None or isinstance(row, bytes)
@@ -103,7 +103,7 @@ class Cells:
         return _Row(self, row.value, row.timestamp, row.data, row.copy)
 
     def row_of(self, snapshot: Snapshot) -> tuple[Any, int] | None:
-        """What `get` would have given; the value is the caller's."""
+        """Returns what `get` would have returned then. The value belongs to the caller."""
         if isinstance(snapshot, _Row):
             return snapshot.copy(snapshot.value), snapshot.timestamp
         return None if snapshot is None else self.decoded(snapshot)
@@ -128,7 +128,7 @@ class Cells:
 
 
 class _Row:
-    """A row as a value. `data`: its bytes, where they are known. `is_change`: it was put, and not only read."""
+    """A row as a value. `data`: its bytes, if they are known. `is_change`: the row was put, not only read."""
 
     __slots__ = ("_cells", "copy", "data", "is_change", "timestamp", "value")
 
@@ -138,7 +138,7 @@ class _Row:
         self.timestamp = timestamp
         self.data = read
         self.copy = copy
-        """Gives who asks for the row a value of their own."""
+        """Copies the value for a caller."""
         self.is_change = read is None
 
     def encoded(self) -> bytes:
@@ -148,7 +148,7 @@ class _Row:
 
 
 Snapshot = _Row | bytes | None
-"""A row as it was; None where there was none."""
+"""A row as it was; None if there was none."""
 
 
 # Copies of values that were read
@@ -163,7 +163,7 @@ _ATOMS = frozenset(
 
 
 def copier_of(value: Any) -> Copy | None:
-    """What copies this value, with everything in it that can change; None where nobody knows."""
+    """Returns a function that copies this value with everything in it that can change; None if none is known."""
     kind = type(value)
     if kind in _ATOMS:
         return _same
@@ -209,7 +209,8 @@ class _NotExact(Exception):
 
 
 def reader_of(serde: Serde) -> Copy | None:
-    """Gives what the serde would read from the bytes it writes of a value, or raises; None: not known of this serde."""
+    """Returns a function that returns what the serde would read from the bytes it writes for a value, or raises
+    `_NotExact`. None: there is no such function for this serde."""
     return _FORMS.get(type(serde))
 
 
@@ -245,8 +246,8 @@ def _string(value: Any) -> Any:
 
 
 def _json(value: Any) -> Any:
-    """An object's fields come back sorted. A list or dict is written and read by msgspec, which takes less time than to
-    look at all that is in it. JSON does not have what comes back as another value: a tuple, a date, NaN."""
+    """The fields of an object come back sorted. msgspec writes and reads a list or dict, which takes less time than
+    checking all its items. A value that comes back as another one (a tuple, a date, NaN) is not exact."""
     kind = type(value)
     if kind is dict or kind is list:
         try:
@@ -268,7 +269,7 @@ def _json(value: Any) -> Any:
 
 
 def _tagged(value: Any) -> Any:
-    """Other than JSON's, it refuses enumerations and classes derived from those of JSON."""
+    """Unlike `_json`, refuses enumerations and classes derived from those of JSON."""
     if are_exact((value,)):
         return _json(value)
     raise _NotExact

@@ -19,11 +19,10 @@ class KeyValueStore(KeyedStore):
         super().__init__(spec, rows)
         self._cells = Cells(spec, rows, stamped=True, keeps=keeps)
         self.replaced: list[tuple[bytes, Snapshot]] | None = None
-        """If it is a list: for each put its key and the row before it, in the order of the puts. Who reads the list
-        empties it."""
+        """If it is a list, each put appends its key and the row before it. The reader empties the list."""
 
     def get(self, key: Any) -> Any:
-        """None where there is no row."""
+        """Returns None if there is no row."""
         found = self.get_with_timestamp(key)
         return None if found is None else found[0]
 
@@ -47,7 +46,7 @@ class KeyValueStore(KeyedStore):
             self.replaced.append((raw, before))
 
     def row_of(self, snapshot: Snapshot) -> tuple[Any, int] | None:
-        """A row that was replaced, as `row_at` gave it then."""
+        """Returns a row that was replaced, as `row_at` returned it then."""
         return self._cells.row_of(snapshot)
 
     def put_if_absent(self, key: Any, value: Any, timestamp: int = UNKNOWN_TIMESTAMP) -> Any:
@@ -57,7 +56,7 @@ class KeyValueStore(KeyedStore):
         return found
 
     def delete(self, key: Any) -> Any:
-        """Gives back the value that was there."""
+        """Deletes the row and returns its value."""
         found = self.get(key)
         self.put(key, None)
         return found
@@ -65,7 +64,7 @@ class KeyValueStore(KeyedStore):
     def range(
         self, first: Any = None, last: Any = None, *, reverse: bool = False
     ) -> Iterator[tuple[Any, Any]]:
-        """Rows with first <= key <= last in the order of the keys' bytes; None is unbounded."""
+        """Yields rows with first <= key <= last in the order of the keys' bytes; None is unbounded."""
         low = None if first is None else self.key_of(first)
         # Behind a key of bytes comes first that key with a zero byte added.
         high = None if last is None else self.key_of(last) + b"\x00"
@@ -75,7 +74,7 @@ class KeyValueStore(KeyedStore):
         return self._decoded(self._rows.range())
 
     def prefix_scan(self, prefix: bytes) -> Iterator[tuple[Any, Any]]:
-        """Rows whose serialised key begins with these bytes."""
+        """Yields rows whose serialised key begins with these bytes."""
         return self._decoded(self._rows.prefix(prefix))
 
     def approximate_num_entries(self) -> int:

@@ -17,9 +17,9 @@ class KeyedStore:
         self._topic = f"{spec.name}-changelog"
 
     def key_of(self, key: Any) -> bytes:
-        """The bytes of a key, for the methods whose names end in `_at`."""
+        """Returns the bytes of a key, for the methods whose names end in `_at`."""
         return self.spec.key.serialize(self._topic, key)
 
     def keys_of(self, keys: Sequence[Any]) -> tuple[list[bytes | None], Failed]:
-        """The bytes of keys, None for each that failed."""
+        """Returns the bytes of keys, None for each that failed, and the failures."""
         return encode_rows(self.spec.key, keys, self._topic)

@@ -1,9 +1,9 @@
 """The one primitive under every store: an ordered map of bytes that remembers what changed.
 
-What changed since the last `take_changes` is what a runner makes durable and what a changelog topic gets. Every store
-kind is a key layout over this map, so one format persists them all.
+A runner makes the changes since the last `take_changes` durable and writes them to the changelog topic. Every kind of
+store is a key layout over this map, so one format persists them all.
 
-A row may be held as a `Row`, whose bytes are made when they are asked for, at the latest when the changes are taken: so
+A row may be held as a `Row`, whose bytes are made when they are asked for, at the latest when the changes are taken. So
 a row that changes many times in a micro-batch is encoded once (`decoded`).
 """
 
@@ -17,7 +17,7 @@ from sortedcontainers import SortedList
 
 SAMPLE_ROWS = 100
 HELD_ROWS_MAX = 50_000
-"""Rows of one map that are held otherwise than as bytes; one more, and all of them become bytes."""
+"""The most rows of one map that are not held as bytes. With one more, all of them become bytes."""
 
 
 class Row(Protocol):
@@ -32,7 +32,7 @@ class OrderedMap:
         self._held = 0
         self._held_max = held_max
         self.write: Callable[[Sequence[Any]], None] | None = None
-        """Makes the bytes of many held rows, before each is asked for its own: together that takes less time."""
+        """Encodes many held rows together, which takes less time, before each is asked for its bytes."""
         # Most maps are only asked for single keys, so the order is made when a part of it is asked for.
         self._order: SortedList[bytes] | None = None
         self._unordered: dict[bytes, bool] = {}  # keys that came (True) or went since the order was made
@@ -45,7 +45,8 @@ class OrderedMap:
 
     @property
     def bytes_about(self) -> int:
-        """Of keys and rows, as the first rows have them. Asked for when the changes were taken."""
+        """The approximate bytes of keys and rows, estimated from the first rows. To be asked for after the changes were
+        taken."""
         some = [
             len(key) + (len(row) if type(row) is bytes else 0)
             for key, row in islice(self._rows.items(), SAMPLE_ROWS)
@@ -57,11 +58,11 @@ class OrderedMap:
         return row if row is None or type(row) is bytes else _bytes_of(row)
 
     def held(self, key: bytes) -> bytes | Row | None:
-        """The row as it is: its bytes, or what holds it."""
+        """Returns the row as it is held: its bytes or a `Row`."""
         return self._rows.get(key)
 
     def put(self, key: bytes, row: bytes | Row | None) -> None:
-        """None deletes."""
+        """Puts a row; None deletes it."""
         if row is None:
             self._remove(key)
         else:
@@ -75,7 +76,7 @@ class OrderedMap:
                 self._let_go()
 
     def hold(self, key: bytes, row: Row) -> None:
-        """Holds a row that is there in another form. It is no change."""
+        """Holds an existing row in another form. This is no change."""
         self._rows[key] = row
         self._read.append(key)
         self._held += 1
@@ -85,16 +86,16 @@ class OrderedMap:
     def range(
         self, first: bytes | None = None, last: bytes | None = None, *, reverse: bool = False
     ) -> Iterator[tuple[bytes, bytes]]:
-        """Rows with `first <= key < last` in the order of their bytes; None is unbounded.
+        """Yields rows with `first <= key < last` in the order of their bytes; None is unbounded.
 
-        The map may change while this is consumed: keys are chosen at the call, a row deleted meanwhile is left out.
+        The map may change while this is consumed. The keys are chosen at the call; a row deleted meanwhile is left out.
         """
         return self._items(self.keys(first, last, reverse=reverse))
 
     def keys(
         self, first: bytes | None = None, last: bytes | None = None, *, reverse: bool = False
     ) -> list[bytes]:
-        """Of `range`."""
+        """Returns the keys of `range`."""
         if self._order is None:
             if first is None and last is None:
                 return sorted(self._rows, reverse=reverse)
@@ -108,13 +109,13 @@ class OrderedMap:
         return self.range(prefix, after_prefix(prefix))
 
     def take_changes(self) -> dict[bytes, bytes | None]:
-        """Last value of every key that was put since the last call; None where it was deleted."""
+        """Returns the last row of every key that was put since the last call; None if it was deleted."""
         self._let_go()
         changes, self._changes = self._changes, {}
         return changes  # type: ignore[return-value]  # no row is held any more
 
     def restore(self, changes: Iterable[tuple[bytes, bytes | None]]) -> None:
-        """Applies what another map's `take_changes` gave; nothing of it counts as a change of this one."""
+        """Applies what another map's `take_changes` returned. It does not count as a change of this map."""
         for key, value in changes:
             if value is None:
                 self._remove(key)
@@ -152,7 +153,7 @@ class OrderedMap:
                 yield key, value
 
     def _let_go(self) -> None:
-        """Held rows become bytes."""
+        """Turns held rows into bytes."""
         rows, changes = self._rows, self._changes
         if self.write is not None:
             held = [row for row in changes.values() if row is not None and type(row) is not bytes]
@@ -174,6 +175,6 @@ def _bytes_of(row: bytes | Row) -> bytes:
 
 
 def after_prefix(prefix: bytes) -> bytes | None:
-    """The first key behind all keys that begin with `prefix`; None if there is none."""
+    """Returns the first key behind all keys that begin with `prefix`; None if there is none."""
     stripped = prefix.rstrip(b"\xff")
     return stripped[:-1] + bytes([stripped[-1] + 1]) if stripped else None

@@ -26,7 +26,7 @@ class SessionStore(KeyedStore):
         super().__init__(spec, rows)
         self._cells = Cells(spec, rows, stamped=False, keeps=keeps)
         self.expires_before = 0
-        """The end before which its operator needs no rows any more; others may, see `operators.row_expiry`."""
+        """The end before which the store's operator needs no rows. Others may need them, see `operators.row_expiry`."""
         self._by_end = TimeIndex(rows.keys(), lambda row: _bounds(row)[0])
         # Ends and starts of each key, in order. Only operators need it, so it is made when they first do.
         self._of_key: dict[bytes, list[tuple[int, int]]] | None = None
@@ -34,11 +34,11 @@ class SessionStore(KeyedStore):
     # For users
 
     def fetch(self, key: Any) -> Iterator[tuple[Windowed, Any]]:
-        """All sessions of a key, by end and then by start."""
+        """Yields all sessions of a key, by end and then by start."""
         return self.find_sessions(key, 0, LATEST_MS)
 
     def find_sessions(self, key: Any, earliest_end: int, latest_start: int) -> Iterator[tuple[Windowed, Any]]:
-        """The key's sessions with end >= earliest_end and start <= latest_start, by end and then by start."""
+        """Yields the key's sessions with end >= earliest_end and start <= latest_start, by end and then by start."""
         raw = self.key_of(key)
         length = len(raw) + _SESSION.size
         low = raw + _SESSION.pack(max(earliest_end, 0), 0)
@@ -51,14 +51,14 @@ class SessionStore(KeyedStore):
                 yield Windowed(key, start, end), found[0]
 
     def fetch_session(self, key: Any, start: int, end: int) -> Any:
-        """The value of exactly this session; None if there is none."""
+        """Returns the value of exactly this session; None if there is none."""
         return self.get(key, start, end)
 
     def get(self, key: Any, start: int, end: int) -> Any:
         return self.value_at(self.key_of(key), start, end)
 
     def all(self) -> Iterator[tuple[Windowed, Any]]:
-        """In the order of the keys' bytes, then of ends and starts."""
+        """Yields all sessions in the order of the keys' bytes, then of ends and starts."""
         for row, data in self._rows.range():
             yield self._windowed(row), self._cells.decoded(data)[0]
 
@@ -75,7 +75,7 @@ class SessionStore(KeyedStore):
         self.put_at(self.key_of(key), None, start, end)
 
     def sessions_at(self, raw: bytes, earliest_end: int, latest_start: int) -> list[tuple[int, int, Any]]:
-        """Start, end and value of the sessions that `find_sessions` gives."""
+        """Returns start, end and value of the sessions that `find_sessions` yields."""
         places = self._places().get(raw)
         if places is None:
             return []
@@ -109,7 +109,7 @@ class SessionStore(KeyedStore):
             insort(self._of_key.setdefault(raw, []), (end, start))
 
     def ending_between(self, first: int, last: int) -> Iterator[tuple[Windowed, Any]]:
-        """All keys' sessions with first <= end <= last, by end, then start, then key bytes."""
+        """Yields all keys' sessions with first <= end <= last, by end, then start, then key bytes."""
         for rows in self._by_end.between(first, last):
             for row in sorted(rows, key=lambda row: (_bounds(row)[1], row)):
                 found = self._cells.get(row)
@@ -146,6 +146,6 @@ class SessionStore(KeyedStore):
 
 
 def _bounds(row: bytes) -> tuple[int, int]:
-    """End and start."""
+    """Returns the end and the start of a row."""
     end, start = _SESSION.unpack_from(row, len(row) - _SESSION.size)
     return end, start

@@ -39,11 +39,12 @@ class StreamJoinStore(KeyedStore):
         self.put_at(self.key_of(key), self.data_of(value), timestamp)
 
     def fetch(self, key: Any, first: int, last: int) -> Iterator[tuple[int, Any]]:
-        """Timestamps and values of a key with `first <= timestamp <= last`, in the order of time, then of arrival."""
+        """Yields timestamps and values of a key with `first <= timestamp <= last`, in the order of time, then of
+        arrival."""
         return iter(self.fetch_at(self.key_of(key), first, last))
 
     def data_of(self, value: Any) -> bytes:
-        """The bytes of a value, for `put_at`."""
+        """Returns the bytes of a value, for `put_at`."""
         return self.spec.value.serialize(self._topic, value)
 
     def all_data_of(self, values: Sequence[Any]) -> tuple[list[bytes | None], Failed]:
@@ -77,14 +78,14 @@ class StreamJoinStore(KeyedStore):
         return found
 
     def all(self) -> Iterator[tuple[Any, int, Any]]:
-        """Keys, timestamps and values, in the order of rows."""
+        """Yields keys, timestamps and values in the order of rows."""
         for row, value in self._rows.range():
             timestamp, _ = _PLACE.unpack(row[-_PLACE.size :])
             key = self.spec.key.deserialize(self._topic, row[: -_PLACE.size])
             yield key, timestamp, self.spec.value.deserialize(self._topic, value)
 
     def expire(self, before: int) -> None:
-        """Removes records with an earlier timestamp, but for the latest, which is the store's time."""
+        """Removes records with an earlier timestamp, except the latest, which is the store's time."""
         before = min(before, self.time)
         expired: dict[bytes, None] = {}
         while self._by_time and self._by_time[0][0] < before:

@@ -1,4 +1,4 @@
-"""The rows of a windowed store by time, so that old rows are found without a look at the others."""
+"""Finds the old rows of a windowed store without a look at the others."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from suiro.streams.records import LATEST_MS
 
 
 class TimeIndex:
-    """Kept in memory, and built from the rows when the store is opened."""
+    """The rows of a store by the time in their keys. It is kept in memory, and built when the store is opened."""
 
     def __init__(self, rows: Iterable[bytes], time_of: Callable[[bytes], int]) -> None:
         # The dict is a set that keeps its order: two runs of the same records do the same.
@@ -20,7 +20,7 @@ class TimeIndex:
         self._oldest = self._first()
 
     def add(self, time: int, row: bytes) -> None:
-        """A row that is there already stays."""
+        """Adds a row, unless it is there already."""
         peers = self._rows.get(time)
         if peers is None:
             peers = self._rows[time] = {}
@@ -36,7 +36,7 @@ class TimeIndex:
             self._oldest = self._first()
 
     def between(self, first: int, last: int) -> Iterator[Iterable[bytes]]:
-        """The rows of each time with first <= time <= last. Rows may come and go while this is consumed."""
+        """Yields the rows of each time with first <= time <= last. Rows may come and go while this is consumed."""
         for time in list(self._rows.irange(first, last)):
             yield self._rows.get(time, ())
 

@@ -35,7 +35,8 @@ class VersionedStore(KeyedStore):
         self._read_rows()
 
     def put(self, key: Any, value: Any, timestamp: int) -> bool | None:
-        """Whether this is now the key's latest version; None where it is older than the history and left out.
+        """Puts a version. Returns whether it is now the key's latest; None if it is older than the history and left
+        out.
 
         A value of None is a tombstone: the key has no value from then on, until its next version.
         """
@@ -63,13 +64,13 @@ class VersionedStore(KeyedStore):
         return is_latest
 
     def delete(self, key: Any, timestamp: int) -> tuple[Any, int] | None:
-        """Puts a tombstone; gives the value and timestamp that were valid then."""
+        """Puts a tombstone. Returns the value and timestamp that were valid then."""
         found = self.get_as_of(key, timestamp)
         self.put(key, None, timestamp)
         return found
 
     def get(self, key: Any) -> Any:
-        """The latest version's value; None where there is none or it is a tombstone."""
+        """Returns the latest version's value; None if there is none or it is a tombstone."""
         found = self.get_with_timestamp(key)
         return None if found is None else found[0]
 
@@ -79,7 +80,8 @@ class VersionedStore(KeyedStore):
         return self._version(raw, versions[-1]) if versions else None
 
     def get_as_of(self, key: Any, timestamp: int) -> tuple[Any, int] | None:
-        """The value that was valid at the timestamp, and since when. Before the history, only a latest version is."""
+        """Returns the value that was valid at the timestamp, and since when. Before the history, only a key's latest
+        version is found."""
         raw = self.key_of(key)
         versions = self._versions.get(raw)
         if not versions:
@@ -91,7 +93,7 @@ class VersionedStore(KeyedStore):
         return self._version(raw, versions[place])
 
     def all(self) -> Iterator[tuple[Any, Any]]:
-        """Keys and their latest values, in the order of the keys' bytes."""
+        """Yields keys and their latest values in the order of the keys' bytes."""
         for raw in sorted(self._versions):
             found = self._version(raw, self._versions[raw][-1])
             if found is not None:

@@ -21,13 +21,14 @@ _UNKNOWN_TIMESTAMP = -1
 
 
 class WindowStore(KeyedStore):
-    """`spec.window_size_ms` gives the windows that `fetch_all` and `all` name their ends. `keeps`: see `decoded`."""
+    """`fetch_all` and `all` compute the ends of windows from `spec.window_size_ms`. `keeps`: see `decoded`."""
 
     def __init__(self, spec: StoreSpec, rows: OrderedMap, *, keeps: bool = False) -> None:
         super().__init__(spec, rows)
         self._cells = Cells(spec, rows, stamped=True, keeps=keeps)
         self.expires_before = 0
-        """The start before which its operator needs no rows any more; others may, see `operators.row_expiry`."""
+        """The start before which the store's operator needs no rows. Others may need them, see
+        `operators.row_expiry`."""
         self._size = spec.window_size_ms or 0
         self._by_start = TimeIndex(rows.keys(), _start)
 
@@ -38,20 +39,21 @@ class WindowStore(KeyedStore):
     @overload
     def fetch(self, key: Any, time: int, time_to: int) -> Iterator[tuple[int, Any]]: ...
     def fetch(self, key: Any, time: int, time_to: int | None = None) -> Any:
-        """The value of the key's window that starts at `time`, None if there is none; or, with two times, (start,
-        value) of its windows that start between them, both included, oldest first."""
+        """Returns the value of the key's window that starts at `time`, None if there is none. With two times, yields
+        (start, value) of the windows that start between them, both included, oldest first."""
         if time_to is not None:
             return ((start, value) for start, value, _ in self.fetch_rows(key, time, time_to))
         found = self.get_with_timestamp(key, time)
         return None if found is None else found[0]
 
     def fetch_all(self, time_from: int, time_to: int) -> Iterator[tuple[Windowed, Any]]:
-        """All keys' windows that start between the times, both included; oldest first, then in the order of keys."""
+        """Yields all keys' windows that start between the times, both included; oldest first, then in the order of
+        keys."""
         for key, start, value, _ in self.rows_between(time_from, time_to):
             yield Windowed(key, start, start + self._size), value
 
     def all(self) -> Iterator[tuple[Windowed, Any]]:
-        """In the order of the keys' bytes, then of starts."""
+        """Yields all windows in the order of the keys' bytes, then of starts."""
         for row, data in self._rows.range():
             start = _start(row)
             yield Windowed(self._key(row), start, start + self._size), self._cells.decoded(data)[0]
@@ -70,7 +72,7 @@ class WindowStore(KeyedStore):
     def fetch_rows(
         self, key: Any, first: int, last: int, *, reverse: bool = False
     ) -> Iterator[tuple[int, Any, int]]:
-        """(start, value, timestamp) of the key's windows with first <= start <= last."""
+        """Yields (start, value, timestamp) of the key's windows with first <= start <= last."""
         first, last = max(first, 0), min(last, LATEST_MS)
         # The bytes of a negative time come behind all others.
         if last < first:
@@ -98,7 +100,8 @@ class WindowStore(KeyedStore):
             self._by_start.remove(start, row)
 
     def rows_between(self, first: int, last: int) -> Iterator[tuple[Any, int, Any, int]]:
-        """(key, start, value, timestamp) of all windows with first <= start <= last, by start, then by key bytes."""
+        """Yields (key, start, value, timestamp) of all windows with first <= start <= last, by start, then by key
+        bytes."""
         for rows in self._by_start.between(first, last):
             for row in sorted(rows):
                 found = self._cells.get(row)

@@ -46,7 +46,7 @@ class _Processor:
     weight: int = 0
 
     def weigh(self) -> int:
-        """Itself and, by every path, what is below it."""
+        """Returns the number of processors from here down, counted once for each path."""
         if not self.weight:
             self.weight = 1 + sum(processor.weigh() for processor in self.after)
         return self.weight
@@ -54,7 +54,7 @@ class _Processor:
 
 @dataclass(slots=True)
 class _Part:
-    """A node as processors: where records come in, by port, and where they leave."""
+    """A node as processors: those where records come in, by port, and those where they leave."""
 
     processors: list[_Processor]
     inputs: list[_Processor | None]  # None: this port's records wake nothing
@@ -74,9 +74,9 @@ def describe(topology: Topology, style: str = "text") -> str:
 
 
 def unstable_names(topology: Topology) -> list[tuple[str, str]]:
-    """Operators that keep state or own a topic under a name derived from their place, and that name.
+    """Returns the operators whose state or topic has a name derived from their place, and that name.
 
-    Adding an operator above them renames them, and then they start without what they knew.
+    Adding an operator above renames them, and then they start without their state.
     """
     found: dict[str, str] = {}
     for node in topology.nodes:

@@ -83,11 +83,11 @@ class Sink:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Repartition:
-    """Where a topology is cut in two: records go on in the task that owns their new key.
+    """A cut through the topology: records go on in the task that owns their new key.
 
-    `topic` is the internal topic's name without the application id. `partitions` None: as many as the widest of the
-    source topics above it. `is_change`: `Change`s of a table travel, each side for itself unless both have one key.
-    `keeps_null_keys`: KIP-962, records without a key go on (to a partition of their value's hash).
+    `topic` is the internal topic's name without the application id. `partitions` None: as many as the largest of the
+    source topics above has. `is_change`: the records are `Change`s of a table; the two sides travel apart unless both
+    have one key. `keeps_null_keys`: records without a key go on, to a partition of their value's hash (KIP-962).
     """
 
     topic: str
@@ -217,7 +217,7 @@ class Process:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Aggregation:
-    """What `count`, `reduce`, `aggregate` do with a group: one aggregator for each port (several in a co-group).
+    """The functions of `count`, `reduce` or `aggregate`: one aggregator for each port (several in a co-group).
 
     `kind` "count": no functions. "reduce": `aggregators` take (aggregate, value), the first value is the first
     aggregate. "aggregate": `initializer()` and aggregators (key, value, aggregate).
@@ -264,9 +264,11 @@ class SessionAggregate:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TableFilter:
-    """`sends_old`: somebody asked for old rows and they are known, so a tombstone that changes nothing is left out.
+    """`sends_old`: an operator below asked for old rows and they are known, so a tombstone that changes nothing is left
+    out.
 
-    Not so below a versioned table (`of_versions`, KIP-914): a tombstone that changes nothing now is still a version.
+    Below a versioned table (`of_versions`, KIP-914) it is not left out: a tombstone that changes nothing now is still a
+    version.
     """
 
     predicate: Function  # (key, value)
@@ -404,9 +406,10 @@ class ForeignKeyRespond:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ForeignKeyResolve:
-    """Answers are joined with the left rows that asked, unless a later one of the row was joined already.
+    """Joins answers with the left rows that asked, unless a later answer to the row was joined already.
 
-    `asked_store` keeps which. `left_store` is the left table's: Kafka Streams reads it here, and describes it so.
+    `asked_store` keeps the last answer of each row. `left_store` is the left table's: Kafka Streams reads it here, and
+    its description says so.
     """
 
     join: JoinType
@@ -458,7 +461,7 @@ Operator = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Node:
-    """`named_by_user`: False where the name comes from its place and moves with it."""
+    """`named_by_user`: False if the name is derived from the node's place and changes with it."""
 
     name: str
     parents: tuple[str, ...]

@@ -61,7 +61,7 @@ class Topology:
         return next(spec for spec in self.stores if spec.name == name)
 
     def children(self, name: str) -> list[tuple[Node, int]]:
-        """Who takes a node's records, and by which port, in the order they were built."""
+        """Returns the children of a node and the port by which each takes its records, in the order they were built."""
         return [
             (node, port) for node in self.nodes for port, parent in enumerate(node.parents) if parent == name
         ]
@@ -87,12 +87,12 @@ class Topology:
 
     @cached_property
     def sub_topologies(self) -> tuple[SubTopology, ...]:
-        """What tasks run. No path comes back to where it was."""
+        """The sub-topologies that tasks run. No path returns to a sub-topology that it left."""
         return tuple(_sub_topologies(self, stores_of))
 
     @cached_property
     def described_sub_topologies(self) -> tuple[SubTopology, ...]:
-        """As Kafka Streams has them: there a foreign-key join ends in the task of its left table."""
+        """The sub-topologies of Kafka Streams, where a foreign-key join ends in the task of its left table."""
         return tuple(_sub_topologies(self, _described_stores_of))
 
     def describe(self, style: str = "text") -> str:
@@ -103,7 +103,7 @@ class Topology:
 
 
 def stores_of(node: Node) -> tuple[str, ...]:
-    """The stores a node's rule uses, by name: every field of its operator that names one."""
+    """Returns the names of the stores that a node's rule uses: every field of its operator that names one."""
     operator = node.operator
     if isinstance(operator, ForeignKeyResolve):
         return tuple(name for name in (operator.store, operator.asked_store) if name is not None)

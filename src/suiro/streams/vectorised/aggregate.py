@@ -1,9 +1,9 @@
 """Aggregates numbers by key: first in the source task (`combine`), then into the rows of a store (`NumberRows`).
 
-What leaves a source task is one row per key and chunk, in the order of the keys' last records. Sums of doubles, numbers
-that may exceed 64 bits together and null numbers are not put together but travel one by one, for there the order of
-the records decides. (A long sum that passes 64 bits and comes back within one chunk is an error of the rules, and none
-here.) A store's rows are arrays by slot; `load` and `take_changes` speak the bytes of `KeyValueStore`.
+A source task sends one row per key and chunk, in the order of the keys' last records. Doubles to be summed, numbers
+whose sum may exceed 64 bits, and null numbers are not combined but travel one by one, because the order of the records
+decides there. (A sum of longs that passes 64 bits and comes back within one chunk is an error for the rules, but not
+here.) The rows of a store are arrays by slot; `load` and `take_changes` use the bytes of `KeyValueStore`.
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ _NOTHING: _Int64s = read_only(np.zeros(0, np.int64))
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Inputs:
-    """Records as they come into an aggregate: none without a key. `numbers` is None for a count; `valid` where none
-    is null."""
+    """Records as they come into an aggregate. All have keys. `numbers` is None for a count; `valid` is None if no
+    number is null."""
 
     keys: pa.Array
     timestamps: _Int64s
@@ -47,7 +47,7 @@ class Inputs:
 def inputs_of(
     chunk: Chunk, numbers: Numbers, key_serde: Any, topic: str, *, drops_null_values: bool
 ) -> tuple[Inputs, dict[str, int]]:
-    """Inputs, and how many records were dropped for which reason."""
+    """Returns the inputs, and how many records were dropped, by reason."""
     dropped: dict[str, int] = {}
     chunk = chunk.present("key", dropped)
     if drops_null_values:
@@ -69,7 +69,7 @@ def inputs_of(
 
 
 def numbers_of(column: pa.Array, is_double: bool) -> tuple[npt.NDArray[Any], npt.NDArray[np.uint8] | None]:
-    """A column as an array, and which of it are not null (None: all)."""
+    """Returns a column as an array, and which of its numbers are not null (None: all)."""
     kind = column.type
     if pa.types.is_null(kind):
         return np.zeros(len(column), np.float64 if is_double else np.int64), np.zeros(len(column), np.uint8)
@@ -84,7 +84,8 @@ def numbers_of(column: pa.Array, is_double: bool) -> tuple[npt.NDArray[Any], npt
 
 
 def combine(inputs: Inputs, numbers: Numbers) -> pa.RecordBatch:
-    """One row per key (key, number, timestamp, headers) in the order of the last records, or all records."""
+    """Returns one row per key (key, number, timestamp, headers) in the order of the last records; or all records, if
+    they may not be combined."""
     if not _may_combine(inputs, numbers):
         return one_by_one(inputs)
     index = KeyIndex(min(len(inputs), 1 << 16))
@@ -130,7 +131,7 @@ def _may_combine(inputs: Inputs, numbers: Numbers) -> bool:
 
 
 def last_first(last: _Int64s, domain: int) -> _Int64s:
-    """Indices of `last` in the order of its values, which are all different and below `domain`."""
+    """Returns the indices of `last` in the order of its values, which are all different and below `domain`."""
     if domain > 8 * len(last) + 1024:
         return np.argsort(last)
     marks = np.full(domain, -1, np.int64)
@@ -140,7 +141,7 @@ def last_first(last: _Int64s, domain: int) -> _Int64s:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Updates:
-    """What a batch changed, in the order of the keys' last updates; a null number is a deletion."""
+    """The changes of a batch, in the order of the keys' last updates; a null number is a deletion."""
 
     slots: Slots
     keys: pa.Array
@@ -181,7 +182,7 @@ class NumberRows:
         )
 
     def load(self, keys: pa.Array, values: pa.Array) -> None:
-        """Rows as a store holds them; a later row of a key takes the place of an earlier one, null deletes."""
+        """Loads rows as a store holds them. A later row of a key replaces an earlier one; null deletes it."""
         slots = self._slots(keys)
         bad = kernels.load_numbers(
             *BinaryView.of(values).arguments, read_only(slots), self._present, self._times, self._rows
@@ -190,7 +191,7 @@ class NumberRows:
             raise FatalError(f"row {keys[bad].as_py()!r} of the state of {self._operator} is no number")
 
     def take_changes(self) -> tuple[pa.Array, pa.Array] | None:
-        """Keys and rows that changed since the last call, null for deleted ones; None: nothing did."""
+        """Returns keys and rows that changed since the last call, null for deleted rows; None if nothing changed."""
         slots = np.flatnonzero(self._dirty[: len(self._index)]).astype(np.int32)
         if len(slots) == 0:
             return None
@@ -204,8 +205,8 @@ class NumberRows:
         return self._index.keys(slots), self._saved(slots)
 
     def apply(self, payload: pa.RecordBatch, closed: int | None = None, length: int = 0) -> int:
-        """Puts in what a source task gave. Windows whose start is at most `closed - length` take nothing; returns how
-        many rows were too late."""
+        """Applies the payload of a source task. Windows whose start is at most `closed - length` take nothing. Returns
+        how many records were too late for them."""
         slots = self._slots(payload.column("key"))
         late = 0
         if closed is not None:
@@ -236,7 +237,7 @@ class NumberRows:
         return late
 
     def updates(self) -> Updates:
-        """What the batch changed so far; the next batch begins."""
+        """Ends the batch and returns its changes."""
         changed = self._changed[: len(self._index)]
         touched = np.flatnonzero(changed >= 0)
         touched = touched[last_first(changed[touched], self._turns)] if len(touched) else touched
@@ -258,7 +259,7 @@ class NumberRows:
     # Windows
 
     def between(self, first: int, last: int) -> Slots:
-        """The windows with first <= start <= last, by start and then by key bytes."""
+        """Returns the windows with first <= start <= last, by start and then by key bytes."""
         count = len(self._index)
         starts = self._starts[:count]
         wanted = (self._present[:count] != 0) & (starts >= first) & (starts <= last)
@@ -268,7 +269,7 @@ class NumberRows:
         return np.asarray(slots[order.to_numpy()])
 
     def of(self, slots: Slots) -> Updates:
-        """These rows as they are."""
+        """Returns these rows as they are."""
         present = np.ones(len(slots), np.bool_)
         return Updates(
             slots=slots,

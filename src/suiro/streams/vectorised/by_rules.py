@@ -26,7 +26,7 @@ class Failures(Protocol):
 
 
 class RulePath:
-    """A `Chain`, record by record. Its exits are not run; what arrives at them is given back."""
+    """Runs a `Chain` record by record. It does not run the exits; it returns the records that arrive at them."""
 
     def __init__(
         self,
@@ -63,7 +63,8 @@ class RulePath:
     def run(
         self, records: Iterable[tuple[Record, Origin | None]], each: Callable[[str, Record], None]
     ) -> None:
-        """`each(exit, record)` is called for whatever arrives. Where it fails, the record has failed at the exit."""
+        """Calls `each(exit, record)` for each record that arrives at an exit. If the call fails, the record has failed
+        at the exit."""
         self._each = each
         for record, origin in records:
             self._task.process(self._start, record, origin)
@@ -88,7 +89,7 @@ def add_counts(counts: dict[str, int], more: Mapping[str, int]) -> None:
 
 
 def headers_array(headers: list[Headers]) -> pa.Array | None:
-    """The column of these; None where no record has any."""
+    """Returns the column of these headers; None if no record has any."""
     if not any(headers):
         return None
     rows = [[{"key": name, "value": value} for name, value in each] for each in headers]
@@ -96,7 +97,7 @@ def headers_array(headers: list[Headers]) -> pa.Array | None:
 
 
 def headers_of(column: Any, rows: int) -> list[Headers]:
-    """A headers column as records have them."""
+    """Returns the headers of a column as records have them."""
     if column is None:
         return [()] * rows
     return [

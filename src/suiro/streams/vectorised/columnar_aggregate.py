@@ -1,7 +1,7 @@
 """A sub-topology that aggregates numbers of one input, on columns: prefix, combine, rows of the store, suffix.
 
-The prefix and the combining run in the source task, the rest in the task. The store's bytes are the rules', and so
-are the operators' times; either can go on where the other stopped.
+The prefix and the combining run in the source task, the rest in the task. The bytes of the store and the operators'
+times are those of the rules, so either can go on where the other stopped.
 """
 
 from __future__ import annotations
@@ -49,17 +49,15 @@ _OPAQUE = pa.dictionary(pa.int8(), pa.null())
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Payload:
-    """What a source task sends to a task for one chunk of an input partition.
-
-    `seen`: the latest timestamp of all records, `reached`: of those that came to the aggregate.
-    """
+    """The message of a source task to a task for one chunk of an input partition. `seen`: the latest timestamp of all
+    records. `reached`: that of the records that came to the aggregate."""
 
     columns: pa.RecordBatch
     seen: int
     reached: int
 
     def packed(self) -> pa.RecordBatch:
-        """As one record batch."""
+        """Returns the payload as one record batch."""
         known = self.columns.schema.metadata or {}
         more = {b"seen": str(self.seen), b"reached": str(self.reached)}
         return self.columns.replace_schema_metadata({**known, **more})
@@ -77,7 +75,8 @@ class Payload:
 def columnar_aggregate(
     topology: Topology, sub: SubTopology, aggregate: Node, settings: TaskSettings
 ) -> ColumnarAggregate | Reason:
-    """`aggregate` is the only stateful operator of the sub-topology."""
+    """Returns the columnar form, or the reason why there is none. `aggregate` is the only stateful operator of the
+    sub-topology."""
     operator = aggregate.operator
     assert isinstance(operator, StreamAggregate | TimeWindowAggregate)
     if len(sub.inputs) != 1:
@@ -186,7 +185,8 @@ class ColumnarAggregate:
         failures: Failures,
         dropped: dict[str, int],
     ) -> pa.RecordBatch:
-        """A chunk of an input partition as one payload. `columns` as they are in the topic, or as they were carried."""
+        """Turns a chunk of an input partition into one payload. `columns`: as they are in the topic, or as they were
+        carried from another task."""
         try:
             chunk = read_chunk(self.source, columns, topic)
             seen = _latest(chunk.timestamps)
@@ -219,7 +219,7 @@ class ColumnarAggregate:
         reader: SourceReader | None,
         failures: Failures,
     ) -> tuple[Inputs, int, dict[str, int]]:
-        """The same, record by record; numbers too."""
+        """Does the same record by record, also for the numbers."""
         path = RulePath(
             self._topology, self._prefix, settings=self._settings, partition=partition, failures=failures
         )
@@ -284,7 +284,8 @@ class ColumnarAggregate:
         failures: Failures,
         dropped: dict[str, int],
     ) -> list[Emission]:
-        """Payloads of one micro-batch, each input partition's in order, into the rows; gives what leaves."""
+        """Applies the payloads of one micro-batch to the rows, and returns the records that leave. The payloads of each
+        input partition are in order."""
         name, windows = self._aggregate.name, self._windows
         task_time, time = OperatorTime(), OperatorTime()
         task_time.restore(times, "")
@@ -348,7 +349,7 @@ def _latest(timestamps: Any) -> int:
 def _read_rows(
     node: Node, columns: pa.RecordBatch, topic: str, partition: int, reader: SourceReader | None
 ) -> Any:
-    """(record, origin) of each row, as a task is fed."""
+    """Yields (record, origin) for each row, as a task is fed."""
     headers = headers_of(
         columns.column("headers") if "headers" in columns.schema.names else None, columns.num_rows
     )

@@ -1,7 +1,7 @@
 """Records of one input partition as columns, in the order of their offsets.
 
-A key or value column is bytes as a serde wrote them, or the values, or both; each is made from the other when it is
-asked for. Values are those the rules would see: where a serde has no column for some data, an error says so and the
+A key or value column has the bytes that a serde wrote, the values, or both. Each is made from the other when it is
+asked for. Values are those that the rules would see: if a serde has no column for the data, it raises an error and the
 rules run instead.
 """
 
@@ -44,23 +44,23 @@ _EXACT = (BytesSerde, StringSerde, IntSerde, LongSerde, BooleanSerde)
 
 
 def is_usable(serde: Serde | None) -> bool:
-    """Whether columns can be read and written by it."""
+    """Tells whether the serde can read and write columns."""
     return serde is not None and isinstance(serde, ColumnarSerde)
 
 
 def is_exact(serde: Serde | None) -> bool:
-    """Whether equal values have equal bytes and bytes that were read are written again as they were."""
+    """Tells whether equal values have equal bytes, and bytes that were read are written again as they were."""
     return isinstance(serde.inner if isinstance(serde, TimeWindowedSerde) else serde, _EXACT)
 
 
 def type_of(serde: Serde | None) -> pa.DataType | None:
-    """The type of its columns; None where it depends on the data."""
+    """Returns the type of the serde's columns; None if it depends on the data."""
     return _TYPES.get(type(serde))
 
 
 class Column:
-    """`serde`: what the bytes were written with; None where there are only values. `fields`: all that expressions read
-    of the values, if these are objects; None: perhaps all of them."""
+    """A column of keys or values. `serde`: the serde that wrote the bytes; None if there are only values. `fields`: the
+    fields that expressions read of values that are objects; None: they may read all of them."""
 
     __slots__ = ("_fields", "_raw", "_read", "_values", "serde", "topic")
 
@@ -90,7 +90,7 @@ class Column:
 
     @property
     def _with_nulls(self) -> pa.Array:
-        """Bytes may stand for null: those of a union's null, in Avro."""
+        """The column whose nulls count. In Avro, bytes may stand for null: those of a union's null."""
         if isinstance(self.serde, AvroSerde | AvroInside):
             return self.values
         return self._any
@@ -115,7 +115,7 @@ class Column:
 
     @property
     def read(self) -> pa.Array:
-        """As `values`, for expressions: perhaps without the fields that they do not read."""
+        """The values for expressions: perhaps without the fields that these do not read."""
         if self._fields is None or self._values is not None:
             return self.values
         if self._read is None:
@@ -124,7 +124,7 @@ class Column:
         return self._read
 
     def bytes_for(self, serde: Serde | None, topic: str) -> pa.Array:
-        """As `serde` writes the values; None is `serdes.natural`. Raises SerializationError."""
+        """Returns the bytes that `serde` writes for the values; None is `serdes.natural`. Raises SerializationError."""
         if serde is None or isinstance(serde, NaturalSerde):
             if self._raw is not None and isinstance(self.serde, BytesSerde | StringSerde | LongSerde):
                 return self._raw
@@ -136,14 +136,14 @@ class Column:
         return serde.encode_column(self.values, topic=topic)
 
     def readable_by(self, serde: Serde, topic: str) -> pa.Array:
-        """Bytes that `serde` reads these values from; perhaps not those it would write."""
+        """Returns bytes from which `serde` reads these values. They may differ from those that it would write."""
         if self._raw is not None and (serde == self.serde or _reads(serde, self.serde)):
             return self._raw
         return self.bytes_for(serde, topic)
 
     @classmethod
     def joined(cls, columns: Sequence[Column]) -> Column:
-        """One behind the other. Raises ArrowInvalid where their values are of different types."""
+        """Joins columns end to end. Raises ArrowInvalid if their values have different types."""
         first = columns[0]
         if first.serde is None or any(each.serde != first.serde for each in columns):
             return cls(values=pa.concat_arrays([each.values for each in columns]))
@@ -159,7 +159,7 @@ class Column:
         return found
 
     def of(self, rows: Callable[[pa.Array], pa.Array]) -> Column:
-        """A column of the rows that the function takes of an array."""
+        """Returns a column of the rows that the function takes of an array."""
         found = Column(
             raw=None if self._raw is None else rows(self._raw),
             values=None if self._values is None else rows(self._values),
@@ -172,7 +172,7 @@ class Column:
 
 
 def _one_behind_the_other(columns: Sequence[pa.Array | None]) -> pa.Array | None:
-    """None where some are not there, or they are of different types."""
+    """Joins arrays end to end. Returns None if some are missing or their types differ."""
     there = [each for each in columns if each is not None]
     if len(there) < len(columns) or any(each.type != there[0].type for each in there):
         return None
@@ -200,10 +200,8 @@ def _natural(kind: pa.DataType) -> Serde:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Chunk:
-    """`places`: where each row was in the chunk that all of this came from, where paths part and meet again.
-
-    `headers` is None where no record has any.
-    """
+    """`places`: the place of each row in the first chunk, if paths part and meet again. `headers`: None if no record
+    has any."""
 
     key: Column
     value: Column
@@ -228,7 +226,7 @@ class Chunk:
         return self._of(lambda column: column.take(taken), rows)
 
     def present(self, part: Literal["key", "value"], dropped: dict[str, int]) -> Chunk:
-        """Without the records whose key or value is null, which are counted."""
+        """Returns the chunk without the records whose key or value is null, and counts those."""
         column: Column = getattr(self, part)
         if not column.null_count:
             return self
@@ -238,7 +236,7 @@ class Chunk:
         return self.filter(wanted)
 
     def _of(self, rows: Callable[[pa.Array], pa.Array], indices: Any) -> Chunk:
-        """The rows that the function takes of an Arrow array, and the indices of a NumPy one."""
+        """Returns the rows that the function takes of an Arrow array, which are the indices of a NumPy array."""
         return Chunk(
             key=self.key.of(rows),
             value=self.value.of(rows),

@@ -20,8 +20,8 @@ from suiro.streams.vectorised.key_index import BinaryView, binary_array, read_on
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Emission:
-    """Records for one node, in order. `partition_keys`: the bytes that choose the partition where they are not the
-    key's (all windows of a key go into one). `null_keys`: how many were left out because they have none."""
+    """Records for one node, in order. `partition_keys`: the bytes that choose the partition, if these are not the key
+    (all windows of a key go to one partition). `null_keys`: how many records were left out because they have no key."""
 
     node: Node
     keys: pa.Array
@@ -36,7 +36,7 @@ class Emission:
 
 
 def emissions(topology: Topology, arrived: Mapping[str, Chunk]) -> list[Emission]:
-    """What arrived at sinks and repartitions, as bytes. Raises one of `FALLBACK`."""
+    """Returns the records that arrived at sinks and repartitions, as bytes. Raises one of `FALLBACK`."""
     return [_emission(topology.node(name), chunk) for name, chunk in arrived.items()]
 
 
@@ -66,12 +66,12 @@ def _emission(node: Node, chunk: Chunk) -> Emission:
 
 
 def is_for_us(operator: Any) -> TypeGuard[Repartition]:
-    """Whether nobody but us reads what it writes, so that JSON need not be written anew."""
+    """Tells whether only our own tasks read the records, so that JSON need not be written again."""
     return isinstance(operator, Repartition) and not operator.asked_for
 
 
 def without_tail(column: pa.Array, tail: int) -> pa.Array:
-    """A binary column without nulls, every row shorter by so many bytes."""
+    """Returns a binary column without nulls, with each row shorter by so many bytes."""
     view = BinaryView.of(column)
     offsets = np.zeros(len(column) + 1, np.int32)
     size = int(view.offsets[-1]) - int(view.offsets[0])
@@ -83,7 +83,7 @@ def without_tail(column: pa.Array, tail: int) -> pa.Array:
 def changelog_columns(
     keys: pa.Array, rows: pa.Array, now: int
 ) -> tuple[pa.Array, pa.Array, npt.NDArray[np.int64]]:
-    """Changed rows of a store as its changelog gets them: keys, values without the timestamp in front, and that
+    """Returns changed rows of a store as its changelog gets them: keys, values without the timestamp in front, and that
     timestamp. Deletions have the time `now`."""
     view = BinaryView.of(rows)
     starts = view.offsets[:-1].astype(np.int64)

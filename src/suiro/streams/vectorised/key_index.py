@@ -24,7 +24,7 @@ _Int64s = npt.NDArray[np.int64]
 _CAPACITY = 1024
 _ARENA = 16 * 1024
 PIECE_BYTES = 256 * 1024 * 1024
-"""Of keys and rows that go into one array. A binary one takes 2 GiB."""
+"""The bytes of keys and rows that go into one array. A binary array takes 2 GiB."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +79,7 @@ class KeyIndex:
         return int(self._table.nbytes + self._arena.nbytes + self._starts.nbytes)
 
     def slots(self, keys: pa.Array) -> Slots:
-        """The slot of each key, new ones for unknown keys; -1 for null."""
+        """Returns the slot of each key, a new one for an unknown key; -1 for null."""
         view = BinaryView.of(keys)
         rows = len(keys)
         slots = np.empty(rows, np.int32)
@@ -93,7 +93,7 @@ class KeyIndex:
             self._grow(int(view.offsets[row + 1]) - int(view.offsets[row]))
 
     def find(self, keys: pa.Array) -> Slots:
-        """The slot of each key; -1 where it is unknown or null."""
+        """Returns the slot of each key; -1 if the key is unknown or null."""
         slots = np.empty(len(keys), np.int32)
         kernels.find_keys(
             *BinaryView.of(keys).arguments, self._table, self._arena, self._starts, self._result, slots
@@ -101,7 +101,7 @@ class KeyIndex:
         return slots
 
     def keys(self, slots: Slots | None = None) -> pa.Array:
-        """The keys of these slots, or of all in their order."""
+        """Returns the keys of these slots, or of all slots in their order."""
         if slots is None:
             slots = np.arange(len(self), dtype=np.int32)
         offsets, out = self._room(slots, 0)
@@ -109,12 +109,12 @@ class KeyIndex:
         return binary_array(offsets, out)
 
     def pieces(self, slots: Slots, sizes: _Int64s) -> list[Slots]:
-        """These slots in parts, each with keys and rows for one array. `sizes`: of the rows."""
+        """Divides slots into parts, each with keys and rows for one array. `sizes`: those of the rows."""
         ends = np.cumsum(self._starts[slots + 1] - self._starts[slots] + np.maximum(sizes, 0))
         return np.split(slots, np.flatnonzero(np.diff(ends // PIECE_BYTES)) + 1)
 
     def window_keys(self, slots: Slots, starts: _Int64s) -> pa.Array:
-        """Keys of a window store: key, start, and sequence number 0."""
+        """Returns the keys of a window store: key, start, and sequence number 0."""
         offsets, out = self._room(slots, 12)
         kernels.gather_window_keys(
             self._arena, self._starts, read_only(slots), read_only(starts), offsets, out
@@ -129,7 +129,7 @@ class KeyIndex:
         return offsets, np.empty(size, np.uint8)
 
     def _grow(self, size: int) -> None:
-        """Room for one more key of this size, and for as many again as there are."""
+        """Makes room for one more key of this size, and for as many again as there are."""
         count = len(self)
         if count + 2 > len(self._starts):
             self._starts = _longer(self._starts, 2 * len(self._starts))
@@ -142,7 +142,7 @@ class KeyIndex:
 
 
 def binary_array(offsets: Slots, data: _Bytes, bitmap: _Bytes | None = None, nulls: int = 0) -> pa.Array:
-    """A binary column of these buffers."""
+    """Returns a binary column of these buffers."""
     validity = None if bitmap is None or nulls == 0 else pa.py_buffer(bitmap)
     return pa.Array.from_buffers(
         pa.binary(), len(offsets) - 1, [validity, pa.py_buffer(offsets), pa.py_buffer(data)], nulls
@@ -150,7 +150,7 @@ def binary_array(offsets: Slots, data: _Bytes, bitmap: _Bytes | None = None, nul
 
 
 def read_only(array: npt.NDArray[Any]) -> npt.NDArray[Any]:
-    """The kernels are compiled for read-only inputs alone."""
+    """Returns a read-only view: the kernels are compiled for read-only inputs only."""
     view = array.view()
     view.flags.writeable = False
     return view

@@ -31,7 +31,8 @@ _NAMES = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Numbers:
-    """`operand`: what of each record goes in; None for count. `initial` None: there is none.
+    """An aggregation of numbers. `operand`: the number of each record; None for count. `initial`: None if there is
+    none.
 
     `reduces`: the first number is the first aggregate.
     """
@@ -48,17 +49,17 @@ class Numbers:
 
     @property
     def combines(self) -> bool:
-        """Whether parts may be put together first; doubles round differently then."""
+        """True if parts may be combined first. Doubles would round differently."""
         return not self.is_double
 
     @property
     def needs_order(self) -> bool:
-        """Whether the result depends on the order of a key's records."""
+        """True if the result depends on the order of a key's records."""
         return self.is_double or self.op in (kernels.FIRST, kernels.LAST)
 
 
 def recognised(aggregation: Aggregation, store: StoreSpec, types: Types) -> Numbers | Reason:
-    """`types` of the records that come in."""
+    """Returns the aggregation of numbers, or the reason why it is none. `types`: those of the records that come in."""
     if not isinstance(store.value, LongSerde | DoubleSerde):
         return Reason(f"its store {store.name} holds {store.value.name}, not long or double")
     is_double = isinstance(store.value, DoubleSerde)

@@ -31,8 +31,8 @@ class ColumnarStateless:
         self._fields = {name: _fields(chain) for name, chain in chains.items()}
 
     def run(self, input_name: str, columns: pa.RecordBatch, *, topic: str) -> list[Emission]:
-        """What a chunk of an input partition becomes. Raises one of `stateless.FALLBACK`: nothing has happened then,
-        and the rules must run on it."""
+        """Runs a chunk of an input partition. Raises one of `stateless.FALLBACK` before anything has changed; the rules
+        must then run on the chunk."""
         node = self._topology.node(input_name)
         chunk = read_chunk(node, columns, topic, fields=self._fields[input_name])
         return emissions(self._topology, self._chains[input_name].run(chunk))
@@ -82,7 +82,8 @@ def _stateless(topology: Topology, sub: SubTopology) -> ColumnarStateless | Reas
 
 
 def _fields(chain: Chain) -> frozenset[str] | None:
-    """Values that leave for one of our tasks as they came are not read."""
+    """Returns the fields that the chain reads of an input's values. It does not read values that leave for one of our
+    tasks as they came."""
     source: Any = chain.start.operator
 
     def of_exit(node: Node) -> frozenset[str] | None:

@@ -35,12 +35,12 @@ from suiro.streams.topology.topology import Topology
 from suiro.streams.vectorised.columns import Chunk, Column, is_usable, type_of
 
 FALLBACK = (UsageError, pa.ArrowException)
-"""What says that the rules must run on a chunk instead."""
+"""The errors that say that the rules must run on a chunk instead."""
 
 
 @dataclass(frozen=True, slots=True)
 class Reason:
-    """Why something does not run on columns."""
+    """The reason why something does not run on columns."""
 
     text: str
 
@@ -50,7 +50,7 @@ class Reason:
 
 @dataclass(frozen=True, slots=True)
 class Types:
-    """Of a record's columns, as far as they are known before there is data; None is unknown."""
+    """The types of a record's columns, as far as they are known before there is data; None is unknown."""
 
     key: pa.DataType | None
     value: pa.DataType | None
@@ -89,11 +89,12 @@ class Chain:
         self.reached = {name for name in self._children if name in exits}
 
     def why_not(self, types: Types) -> Reason | None:
-        """None: it runs on columns, as far as can be known before there is data."""
+        """Returns the reason why the chain does not run on columns; None if it does, as far as can be known before
+        there is data."""
         return self._check(self.start, types, {})
 
     def types_at(self, exit: str, types: Types) -> Types | Reason:
-        """What types arrive there; unknown ones where several paths bring different ones."""
+        """Returns the types that arrive at an exit; unknown types if several paths bring different ones."""
         found: dict[str, list[Types]] = {}
         reason = self._check(self.start, types, found)
         if reason is not None:
@@ -102,7 +103,7 @@ class Chain:
         return arrived[0] if all(each == arrived[0] for each in arrived) else Types(None, None)
 
     def run(self, chunk: Chunk) -> dict[str, Chunk]:
-        """What arrives at each exit, in the order in which the rules would bring it. Raises one of `FALLBACK`."""
+        """Returns the records that arrive at each exit, in the order of the rules. Raises one of `FALLBACK`."""
         if self._rejoins:
             chunk = replace(chunk, places=np.arange(len(chunk)))
         pieces: dict[str, list[Chunk]] = {}
@@ -115,8 +116,8 @@ class Chain:
         return {name: _in_order(found) for name, found in pieces.items()}
 
     def fields(self, of_exit: Callable[[Node], frozenset[str] | None]) -> frozenset[str] | None:
-        """What of an object that came in is read, by expressions and at exits; None: perhaps all of it. `of_exit`: what
-        an exit reads of the value that arrives there."""
+        """Returns the fields that expressions and exits read of an incoming object; None: they may read all of it.
+        `of_exit`: the fields that an exit reads of a value that arrives there."""
         found: set[str] = set()
         pending = [self.start]
         while pending:
@@ -207,7 +208,7 @@ class Chain:
 
 
 def _expressions(node: Node) -> list[Expression]:
-    """Those of a node that has a form for columns."""
+    """Returns the expressions of a node that has a form for columns."""
     operator = node.operator
     functions: list[Any] = []
     match operator:
@@ -283,7 +284,7 @@ def _computed(mapper: Any, chunk: Chunk) -> Column:
 
 
 def _in_order(pieces: list[Chunk]) -> Chunk:
-    """Pieces that came by several paths, as if every record had gone all its ways before the next one."""
+    """Merges pieces that came by several paths, as if every record had gone all its ways before the next one."""
     if len(pieces) == 1:
         return pieces[0]
     places = np.concatenate([piece.places for piece in pieces if piece.places is not None])
@@ -291,7 +292,7 @@ def _in_order(pieces: list[Chunk]) -> Chunk:
 
 
 def joined(pieces: list[Chunk], order: np.ndarray[Any, np.dtype[np.int64]] | None) -> Chunk:
-    """One chunk of all rows, in this order. Raises one of `FALLBACK` where their values are of different types."""
+    """Returns one chunk of all rows, in this order. Raises one of `FALLBACK` if their values have different types."""
 
     headers = None
     if any(piece.headers is not None for piece in pieces):

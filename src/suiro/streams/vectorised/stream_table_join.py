@@ -39,17 +39,17 @@ from suiro.streams.vectorised.table import Met, TableRows
 
 ROWS_AT_ONCE = 32_768
 BYTES_AT_ONCE = 64 * 1024 * 1024
-"""Records or pairs, and bytes of the table's rows in them, that are read, joined and written at a time: their columns
-are many times as large."""
+"""The most records or pairs, and bytes of the table's rows in them, that are read, joined and written at a time. Their
+columns are many times as large."""
 TABLE_BYTES_MAX = 1024 * 1024 * 1024
-"""Of rows that one micro-batch puts into a table. An array of Arrow takes 2 GiB."""
+"""The most bytes of rows that one micro-batch puts into a table. An array of Arrow takes 2 GiB."""
 
 _PLAIN = (str, bytes, int, float, bool)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InputChunks:
-    """What one input partition has for one input in a micro-batch, in order."""
+    """The records of one input partition for one input in a micro-batch, in order."""
 
     input: str
     topic: str
@@ -59,7 +59,8 @@ class InputChunks:
 def columnar_join(
     topology: Topology, sub: SubTopology, join: Node, settings: TaskSettings
 ) -> ColumnarJoin | Reason:
-    """`join` and the source of its table are the only stateful operators of the sub-topology."""
+    """Returns the columnar form, or the reason why there is none. `join` and the source of its table are the only
+    stateful operators of the sub-topology."""
     operator = join.operator
     assert isinstance(operator, StreamTableJoin)
     if operator.versioned or operator.grace_ms is not None:
@@ -156,15 +157,17 @@ class ColumnarJoin:
         self.fields = {
             name: chain.fields(lambda end: left if end is join else None) for name, chain in chains.items()
         }
-        """What is read of an input's values, as `Chain.fields` gives it. The table keeps all of its rows."""
+        """The fields that are read of an input's values, as `Chain.fields` returns them. The table keeps its rows as a
+        whole."""
 
     def new_rows(self) -> TableRows:
         return TableRows()
 
     def arrive(self, input_partitions: Sequence[InputChunks]) -> Arrived:
-        """`input_partitions` in the order in which ties are settled; none of them may have to wait for another.
+        """Returns what arrived. `input_partitions` are in the order in which ties are settled; none may have to wait
+        for another.
 
-        Raises one of `FALLBACK`: the rules must run the micro-batch then.
+        Raises one of `FALLBACK`; the rules must then run the micro-batch.
         """
         return Arrived(self, input_partitions)
 
@@ -222,8 +225,8 @@ class ColumnarJoin:
         return self._suffix.leave(chunk, partition, failures, dropped)
 
     def _decoded(self, rows: TableRows, met: Met) -> pa.Array | None:
-        """None where they are no column: the table has changed then, so the micro-batch goes on with single rows. Rows
-        that many records meet are decoded once."""
+        """Returns the rows as a column; None if they are no column. The table has changed by then, so the micro-batch
+        goes on with single rows. A row that many records meet is decoded once."""
         distinct, each = met.distinct()
         try:
             if len(distinct.sizes) > len(met.sizes) // 2:
@@ -241,7 +244,7 @@ class ColumnarJoin:
     def _by_rows(
         self, joiner: Any, records: Chunk, ones: list[Any], others: list[Any]
     ) -> pa.Array | list[Any]:
-        """Results as a column, or as they are where they have no common type."""
+        """Returns results as a column, or as a list if they have no common type."""
         found: list[Any] = []
         try:
             found.extend(map(joiner, ones, others))
@@ -283,7 +286,7 @@ class _Piece:
 
 
 class Arrived:
-    """What came to both sides in a micro-batch, input partition by input partition."""
+    """The records that came to both sides in a micro-batch, input partition by input partition."""
 
     def __init__(self, columnar: ColumnarJoin, input_partitions: Sequence[InputChunks]) -> None:
         self._columnar = columnar
@@ -309,7 +312,7 @@ class Arrived:
         if sum(values.nbytes for values in self._values) > TABLE_BYTES_MAX:
             raise NotColumnarError("table", columnar._topic, "its rows of this micro-batch are too large")
         self.records = self._in_order()
-        """The stream's records in the order of the join; None where there is none."""
+        """The stream's records in the order of the join; None if there are none."""
 
     def _add(self, chunk: Chunk, reached: Any, *, is_stream: bool) -> None:
         columnar = self._columnar
@@ -361,7 +364,7 @@ class Arrived:
         return chunk
 
     def met(self, rows: TableRows) -> Met | None:
-        """The rows that the records meet, in the same order; the table's rows are put into it."""
+        """Puts the new rows into the table, and returns the rows that the records meet, in the order of `records`."""
         if not self._pieces:
             return None
         values = self._values

@@ -21,7 +21,7 @@ from suiro.streams.vectorised.stateless import FALLBACK, Chain
 
 
 class Suffix:
-    """`chain`: the nodes. `dropped` of its methods: counts what is left out on the way."""
+    """`chain`: the nodes. Its methods count in `dropped` the records that are left out on the way."""
 
     def __init__(self, topology: Topology, chain: Chain, settings: TaskSettings) -> None:
         self.chain = chain
@@ -31,7 +31,7 @@ class Suffix:
     def leave(
         self, chunk: Chunk, partition: int, failures: Failures, dropped: dict[str, int]
     ) -> list[Emission]:
-        """The records go on to the exits."""
+        """Runs the records to the exits, and returns what leaves there."""
         try:
             return emissions(self._topology, self.chain.run(chunk))
         except FALLBACK:
@@ -45,7 +45,7 @@ class Suffix:
         failures: Failures,
         dropped: dict[str, int],
     ) -> list[Emission]:
-        """The same record by record; `values` take the place of the chunk's."""
+        """Does the same record by record. `values` take the place of the chunk's."""
         topology = self._topology
         path = RulePath(
             topology, self.chain, settings=self._settings, partition=partition, failures=failures

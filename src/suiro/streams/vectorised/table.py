@@ -25,8 +25,8 @@ _STAMP = 8
 
 @dataclass(frozen=True, slots=True)
 class Met:
-    """Rows of a table at some moment, by the record that met each: where its bytes begin and how many they are, -1
-    where there was none. Holds until the rows' changes are taken."""
+    """Rows of a table at some moment, by the record that met each: the place and the size of its bytes; size -1 if
+    there was no row. Valid until the rows' changes are taken."""
 
     places: _Int64s
     sizes: _Int64s
@@ -40,14 +40,14 @@ class Met:
         return Met(self.places[rows], self.sizes[rows])
 
     def distinct(self) -> tuple[Met, _Int64s]:
-        """Each row once, and for each record which of them it met."""
+        """Returns each row once, and for each record which of them it met."""
         _, first, each = np.unique(
             np.where(self.found, self.places, -1), return_index=True, return_inverse=True
         )
         return self.take(first), each
 
     def pieces(self, rows_max: int, bytes_max: int) -> Iterator[slice]:
-        """A row of more bytes is a piece."""
+        """Divides the rows into pieces of so many rows and bytes. A larger row is a piece of its own."""
         ends = np.cumsum(np.maximum(self.sizes, 0))
         start = taken = 0
         while start < len(ends):
@@ -77,7 +77,7 @@ class TableRows:
         return self._index.nbytes + int(self._buffer.nbytes + self._places.nbytes + self._sizes.nbytes)
 
     def load(self, keys: pa.Array, rows: pa.Array) -> None:
-        """Rows as a store holds them; a later row of a key takes the place of an earlier one, null deletes."""
+        """Loads rows as a store holds them. A later row of a key replaces an earlier one; null deletes it."""
         view = BinaryView.of(rows)
         slots = self._slots(keys)
         self._reserve(int(view.offsets[-1]) - int(view.offsets[0]))
@@ -94,12 +94,12 @@ class TableRows:
         )
 
     def change(self, keys: pa.Array, rows: pa.Array) -> None:
-        """The same as changes of this batch."""
+        """Loads rows as changes of this batch."""
         self.load(keys, rows)
         self._dirty[self._index.find(keys)] = 1
 
     def take_changes(self) -> tuple[pa.ChunkedArray, pa.ChunkedArray] | None:
-        """Keys and rows that changed since the last call, null for deleted ones; None: nothing did."""
+        """Returns keys and rows that changed since the last call, null for deleted rows; None if nothing changed."""
         slots = np.flatnonzero(self._dirty[: len(self._index)]).astype(np.int32)
         if len(slots) == 0:
             return None
@@ -112,14 +112,14 @@ class TableRows:
         return self._at(np.flatnonzero(self._sizes[: len(self._index)] >= 0).astype(np.int32))
 
     def look_up(self, keys: pa.Array) -> Met:
-        """The rows of these keys."""
+        """Returns the rows of these keys."""
         slots = self._index.find(keys)
         known = slots >= 0
         safe = np.where(known, slots, 0)
         return Met(self._places[safe], np.where(known, self._sizes[safe], -1))
 
     def values(self, met: Met) -> pa.Array:
-        """Without the timestamps in front; null where there is no row."""
+        """Returns the rows without the timestamps in front; null if there is no row."""
         return self._gathered(met.places, met.sizes, _STAMP)
 
     def meet(
@@ -131,10 +131,10 @@ class TableRows:
         values: pa.Array,
         timestamps: _Int64s,
     ) -> Met:
-        """Table rows and stream records in one order; gives the row that each record meets.
+        """Takes table rows and stream records in one order, and returns the row that each record meets.
 
-        `keys` of both. `table_rows`: which of `values` a row puts into the table; -1 for a record. A table row meets
-        none.
+        `keys`: those of both. `table_rows`: which of `values` a row puts into the table; -1 for a record. A table row
+        meets none.
         """
         slots = self._slots(keys)
         view = BinaryView.of(values)
@@ -159,7 +159,7 @@ class TableRows:
         return Met(places, sizes)
 
     def _at(self, slots: Slots) -> tuple[pa.ChunkedArray, pa.ChunkedArray]:
-        """Keys, and rows in as many chunks."""
+        """Returns keys and rows, in equal chunks."""
         pieces = self._index.pieces(slots, self._sizes[slots])
         keys = [self._index.keys(piece) for piece in pieces]
         rows = [self._gathered(self._places[piece], self._sizes[piece], 0) for piece in pieces]
@@ -193,7 +193,7 @@ class TableRows:
         return binary_array(offsets, out, bitmap, nulls)
 
     def _compact(self) -> None:
-        """Lets go of old rows' bytes and of deleted keys, when they are the larger part."""
+        """Frees the bytes of old rows and the deleted keys when they are the larger part."""
         count = len(self._index)
         sizes = self._sizes[:count]
         live = int(sizes[sizes >= 0].sum())

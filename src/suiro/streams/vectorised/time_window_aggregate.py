@@ -27,7 +27,7 @@ _PAIRS = 4096
 
 @dataclass(frozen=True, slots=True)
 class WindowPayload:
-    """`time`: the latest timestamp of the records; UNKNOWN where there is none."""
+    """`time`: the latest timestamp of the records; UNKNOWN if there are none."""
 
     columns: pa.RecordBatch
     time: int
@@ -35,7 +35,7 @@ class WindowPayload:
 
 
 def combine_windows(inputs: Inputs, numbers: Numbers, windows: TimeWindows) -> WindowPayload:
-    """Rows of (key of the window store, number, timestamp, count, headers), as `aggregate.combine` gives them."""
+    """Returns rows of (key of the window store, number, timestamp, count, headers), as `aggregate.combine` does."""
     index = KeyIndex(min(len(inputs), 1 << 16))
     slots = index.slots(inputs.keys)
     if not _may_combine(inputs, numbers):
@@ -107,7 +107,7 @@ def _spread(inputs: Inputs, windows: TimeWindows, index: KeyIndex, slots: Any) -
 
 
 class _Pairs:
-    """Keys and windows, and what is known of each pair."""
+    """Pairs of a key and a window, with the results of each."""
 
     def __init__(self, room: int) -> None:
         self.table = np.zeros(1 << (2 * room - 1).bit_length(), np.int32)
