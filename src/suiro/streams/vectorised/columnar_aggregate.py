@@ -74,58 +74,52 @@ class Payload:
 
 def columnar_aggregate(
     topology: Topology, sub: SubTopology, aggregate: Node, settings: TaskSettings
-) -> ColumnarAggregate | Reason:
-    """Returns the columnar form, or the reason why there is none. `aggregate` is the only stateful operator of the
+) -> ColumnarAggregate:
+    """Returns the columnar form. Raises `Reason` if there is none. `aggregate` is the only stateful operator of the
     sub-topology."""
     operator = aggregate.operator
     assert isinstance(operator, StreamAggregate | TimeWindowAggregate)
     if len(sub.inputs) != 1:
-        return Reason(f"{aggregate.name} has several inputs")
+        raise Reason(f"{aggregate.name} has several inputs")
     source = sub.inputs[0]
-    reason = check_input(source)
-    if reason is not None:
-        return reason
+    check_input(source)
     spec = topology.store(operator.store)
     if not is_exact(spec.key):
-        return Reason(
+        raise Reason(
             f"{aggregate.name}: keys by serde {spec.key.name} may be equal and have different bytes"
         )
     inside = {node.name for node in sub.nodes}
     prefix = Chain(topology, source, exits={aggregate.name}, inside=inside)
     unreached = inside - {source.name} - {node.name for node in prefix.nodes}
     if aggregate.name not in prefix.reached:
-        return Reason(f"{aggregate.name} is not fed by {source.name}")
+        raise Reason(f"{aggregate.name} is not fed by {source.name}")
     types = prefix.types_at(aggregate.name, types_of_input(source))
-    if isinstance(types, Reason):
-        return types
-    numbers = recognised(operator.aggregation, spec, types)
-    if isinstance(numbers, Reason):
-        return Reason(f"{aggregate.name}: {numbers}")
+    try:
+        numbers = recognised(operator.aggregation, spec, types)
+    except Reason as reason:
+        raise Reason(f"{aggregate.name}: {reason}") from None
     if numbers.op != kernels.COUNT and settings.on_processing_error != "fail":
-        return Reason(f"{aggregate.name}: on_processing_error asks for each record")
+        raise Reason(f"{aggregate.name}: on_processing_error asks for each record")
     is_windowed = isinstance(operator, TimeWindowAggregate)
     if isinstance(operator, TimeWindowAggregate) and operator.emit is not EmitStrategy.ON_WINDOW_UPDATE:
-        return Reason(f"{aggregate.name} emits when windows close")
+        raise Reason(f"{aggregate.name} emits when windows close")
     single = isinstance(source.operator, Source) and len(source.operator.topics) == 1
     if not single and (is_windowed or numbers.needs_order):
-        return Reason(f"{aggregate.name} takes records of several input partitions, whose order counts")
+        raise Reason(f"{aggregate.name} takes records of several input partitions, whose order counts")
     suffixes: list[Suffix] = []
     exits = {node.name for node in sub.outputs}
     key_type = _OPAQUE if is_windowed else types.key
     out_types = Types(key_type, pa.float64() if numbers.is_double else pa.int64())
     for child, _ in topology.children(aggregate.name):
         if not isinstance(child.operator, ToStream):
-            return Reason(f"{aggregate.name} is a table that {child.name} goes on with")
+            raise Reason(f"{aggregate.name} is a table that {child.name} goes on with")
         chain = Chain(topology, child, exits=exits, inside=inside)
-        reason = chain.why_not(out_types)
-        if reason is None:
-            reason = _check_windowed_sinks(topology, chain, spec, operator)
-        if reason is not None:
-            return reason
+        chain.check(out_types)
+        _check_windowed_sinks(topology, chain, spec, operator)
         suffixes.append(Suffix(topology, chain, settings))
         unreached -= {child.name, *(node.name for node in chain.nodes)}
     if unreached:
-        return Reason(
+        raise Reason(
             f"{', '.join(sorted(unreached))} is beside the way from {source.name} to {aggregate.name}"
         )
     return ColumnarAggregate(topology, source, aggregate, spec, numbers, prefix, suffixes, settings)
@@ -133,16 +127,15 @@ def columnar_aggregate(
 
 def _check_windowed_sinks(
     topology: Topology, chain: Chain, spec: StoreSpec, operator: StreamAggregate | TimeWindowAggregate
-) -> Reason | None:
+) -> None:
     if not isinstance(operator, TimeWindowAggregate):
-        return None
+        return
     wanted = TimeWindowedSerde(spec.key, operator.windows.size_ms)
     for name in chain.reached:
         node = topology.node(name)
         assert isinstance(node.operator, Sink | Repartition)
         if node.operator.key != wanted or isinstance(node.operator, Repartition):
-            return Reason(f"{name}: windowed keys leave by another serde than {wanted.name}")
-    return None
+            raise Reason(f"{name}: windowed keys leave by another serde than {wanted.name}")
 
 
 class ColumnarAggregate:

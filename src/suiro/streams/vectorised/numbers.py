@@ -58,37 +58,37 @@ class Numbers:
         return self.is_double or self.op in (kernels.FIRST, kernels.LAST)
 
 
-def recognised(aggregation: Aggregation, store: StoreSpec, types: Types) -> Numbers | Reason:
-    """Returns the aggregation of numbers, or the reason why it is none. `types`: those of the records that come in."""
+def recognised(aggregation: Aggregation, store: StoreSpec, types: Types) -> Numbers:
+    """Returns the aggregation of numbers. Raises `Reason` if it is none. `types`: those of the records that come in."""
     if not isinstance(store.value, LongSerde | DoubleSerde):
-        return Reason(f"its store {store.name} holds {store.value.name}, not long or double")
+        raise Reason(f"its store {store.name} holds {store.value.name}, not long or double")
     is_double = isinstance(store.value, DoubleSerde)
     if aggregation.kind == "count":
         if is_double:
-            return Reason(f"its store {store.name} holds double")
+            raise Reason(f"its store {store.name} holds double")
         return Numbers(op=kernels.COUNT, initial=0)
     if len(aggregation.aggregators) != 1:
-        return Reason("it is a co-group of several inputs")
+        raise Reason("it is a co-group of several inputs")
     function = aggregation.aggregators[0]
     if not isinstance(function, Expression):
-        return Reason("its function is Python, not an expression")
+        raise Reason("its function is Python, not an expression")
     if aggregation.kind == "reduce":
         found = _reduced(function, is_double)
     else:
         assert aggregation.initializer is not None
         found = _aggregated(function, aggregation.initializer(), is_double)
-    if isinstance(found, Reason) or found.operand is None:
+    if found.operand is None:
         return found
     if all(getattr(types, root, None) is not None for root in found.operand.roots()):
         kind = result_type(found.operand, types.value, key=types.key)
         if kind is None or not (pa.types.is_integer(kind) or (is_double and pa.types.is_floating(kind))):
-            return Reason(f"{found.operand.describe()} is {kind or 'of no type known before'}, no number")
+            raise Reason(f"{found.operand.describe()} is {kind or 'of no type known before'}, no number")
     if is_double and found.op in (kernels.MIN, kernels.MAX):
-        return Reason("it is a minimum or maximum of doubles")
+        raise Reason("it is a minimum or maximum of doubles")
     return found
 
 
-def _reduced(function: Expression, is_double: bool) -> Numbers | Reason:
+def _reduced(function: Expression, is_double: bool) -> Numbers:
     match function:
         case Root(name="left"):
             op = kernels.FIRST
@@ -102,11 +102,11 @@ def _reduced(function: Expression, is_double: bool) -> Numbers | Reason:
         } == {"left", "right"}:
             op = _OPS[name]
         case _:
-            return Reason(f"{function.describe()} is none of the reducers that are known")
+            raise Reason(f"{function.describe()} is none of the reducers that are known")
     return Numbers(op=op, operand=record_value(), reduces=True, is_double=is_double)
 
 
-def _aggregated(function: Expression, initial: Any, is_double: bool) -> Numbers | Reason:
+def _aggregated(function: Expression, initial: Any, is_double: bool) -> Numbers:
     match function:
         case Call(function="add" | "least" | "greatest" as name, arguments=(one, two)):
             op = _OPS[name]
@@ -115,17 +115,17 @@ def _aggregated(function: Expression, initial: Any, is_double: bool) -> Numbers 
             elif isinstance(two, Root) and two.name == "aggregate":
                 operand = one
             else:
-                return Reason(f"{function.describe()} is none of the aggregators that are known")
+                raise Reason(f"{function.describe()} is none of the aggregators that are known")
         case _:
             op, operand = kernels.LAST, function
     beyond = operand.roots() - {"key", "value"}
     if beyond:
-        return Reason(f"{function.describe()} is none of the aggregators that are known")
+        raise Reason(f"{function.describe()} is none of the aggregators that are known")
     if initial is None and op == kernels.SUM:
-        return Reason("its initializer gives None, which nothing can be added to")
+        raise Reason("its initializer gives None, which nothing can be added to")
     wanted = (int, float) if is_double else (int,)
     if initial is not None and type(initial) not in wanted:
-        return Reason(f"its initializer gives a {type(initial).__name__}")
+        raise Reason(f"its initializer gives a {type(initial).__name__}")
     if type(initial) is int and abs(initial) > (1 << 53):
-        return Reason("its initializer gives a number beyond 2**53")
+        raise Reason("its initializer gives a number beyond 2**53")
     return Numbers(op=op, operand=operand, initial=initial, is_double=is_double)

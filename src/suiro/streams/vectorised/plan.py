@@ -47,37 +47,40 @@ ColumnarForm: TypeAlias = ColumnarStateless | ColumnarAggregate | ColumnarJoin
 
 def columnar_form_of(topology: Topology, sub: SubTopology, settings: TaskSettings) -> ColumnarForm | Reason:
     """A pure function of the topology and the settings."""
+    try:
+        return _columnar_form(topology, sub, settings)
+    except Reason as reason:
+        return reason.with_traceback(None)
+
+
+def _columnar_form(topology: Topology, sub: SubTopology, settings: TaskSettings) -> ColumnarForm:
     topics = Counter(node.operator.topic for node in sub.outputs if isinstance(node.operator, Sink))
     twice = [topic for topic, count in topics.items() if count > 1]
     if twice:
-        return Reason(f"several sinks write to {twice[0]}, in the order of the records")
+        raise Reason(f"several sinks write to {twice[0]}, in the order of the records")
     if not sub.is_stateful:
         return _stateless(topology, sub)
     if not settings.coalesces:
-        return Reason("every update is wanted, not one per key and micro-batch")
+        raise Reason("every update is wanted, not one per key and micro-batch")
     if sub.global_tables:
-        return Reason("a global table is joined")
+        raise Reason("a global table is joined")
     aggregates = [n for n in sub.nodes if isinstance(n.operator, StreamAggregate | TimeWindowAggregate)]
     if len(aggregates) == 1 and len(sub.stores) == 1:
         return columnar_aggregate(topology, sub, aggregates[0], settings)
     joins = [n for n in sub.nodes if isinstance(n.operator, StreamTableJoin)]
     if len(joins) == 1 and len(sub.stores) == 1:
         return columnar_join(topology, sub, joins[0], settings)
-    return Reason(f"{_stateful_names(sub)}: no form for columns")
+    raise Reason(f"{_stateful_names(sub)}: no form for columns")
 
 
-def _stateless(topology: Topology, sub: SubTopology) -> ColumnarStateless | Reason:
+def _stateless(topology: Topology, sub: SubTopology) -> ColumnarStateless:
     inside = {node.name for node in sub.nodes}
     exits = {node.name for node in sub.outputs}
     chains = {}
     for node in sub.inputs:
-        reason = check_input(node)
-        chain = Chain(topology, node, exits=exits, inside=inside)
-        if reason is None:
-            reason = chain.why_not(types_of_input(node))
-        if reason is not None:
-            return reason
-        chains[node.name] = chain
+        check_input(node)
+        chains[node.name] = chain = Chain(topology, node, exits=exits, inside=inside)
+        chain.check(types_of_input(node))
     return ColumnarStateless(topology, chains)
 
 

@@ -17,19 +17,19 @@ from suiro.streams.vectorised.columns import Chunk, Column, is_usable
 from suiro.streams.vectorised.stateless import Reason, Types
 
 
-def check_input(node: Node) -> Reason | None:
+def check_input(node: Node) -> None:
+    """Raises `Reason` if the input cannot be read as columns."""
     operator = node.operator
     assert isinstance(operator, Source | Repartition)
     if isinstance(operator, Source):
         extractor = operator.timestamp
         if extractor is not None and not isinstance(extractor, FailOnInvalidTimestamp):
-            return Reason(f"{node.name}: a timestamp extractor looks at each record")
+            raise Reason(f"{node.name}: a timestamp extractor looks at each record")
     elif operator.is_change:
-        return Reason(f"{node.name}: changes of a table travel")
+        raise Reason(f"{node.name}: changes of a table travel")
     for serde in (operator.key, operator.value):
         if not is_usable(serde):
-            return Reason(f"{node.name}: serde {serde.name} reads values one by one")
-    return None
+            raise Reason(f"{node.name}: serde {serde.name} reads values one by one")
 
 
 def types_of_input(node: Node) -> Types:

@@ -38,14 +38,8 @@ FALLBACK = (UsageError, pa.ArrowException)
 """The errors that say that the rules must run on a chunk instead."""
 
 
-@dataclass(frozen=True, slots=True)
-class Reason:
-    """The reason why something does not run on columns."""
-
-    text: str
-
-    def __str__(self) -> str:
-        return self.text
+class Reason(Exception):
+    """The reason why something does not run on columns. Checks raise it, and `plan.columnar_form_of` returns it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,17 +82,15 @@ class Chain:
         self._rejoins = any(len([n for n in node.parents if n in self._children]) > 1 for node in self.nodes)
         self.reached = {name for name in self._children if name in exits}
 
-    def why_not(self, types: Types) -> Reason | None:
-        """Returns the reason why the chain does not run on columns; None if it does, as far as can be known before
-        there is data."""
-        return self._check(self.start, types, {})
+    def check(self, types: Types) -> None:
+        """Raises `Reason` if the chain does not run on columns, as far as can be known before there is data."""
+        self._check(self.start, types, {})
 
-    def types_at(self, exit: str, types: Types) -> Types | Reason:
-        """Returns the types that arrive at an exit; unknown types if several paths bring different ones."""
+    def types_at(self, exit: str, types: Types) -> Types:
+        """Returns the types that arrive at an exit; unknown types if several paths bring different ones. Raises
+        `Reason` as `check` does."""
         found: dict[str, list[Types]] = {}
-        reason = self._check(self.start, types, found)
-        if reason is not None:
-            return reason
+        self._check(self.start, types, found)
         arrived = found[exit]
         return arrived[0] if all(each == arrived[0] for each in arrived) else Types(None, None)
 
@@ -176,35 +168,30 @@ class Chain:
                 self._visit(self._topology.node(child), chunk.filter(taken), pieces)
             chunk = chunk.filter(~taken)
 
-    def _check(self, node: Node, types: Types, arrived: dict[str, list[Types]]) -> Reason | None:
+    def _check(self, node: Node, types: Types, arrived: dict[str, list[Types]]) -> None:
         if node.name in self.exits:
             arrived.setdefault(node.name, []).append(types)
-            return _check_exit(node)
-        found: Reason | Types = types
+            _check_exit(node)
+            return
         match node.operator:
             case Filter(predicate=predicate):
-                found = _checked(node, predicate, types, "key_value", "filter")
+                _result_type(node, predicate, types, "key_value")
             case MapValues(mapper=mapper):
-                found = _checked(node, mapper, types, "value", "value")
+                types = Types(types.key, _result_type(node, mapper, types, "value"))
             case SelectKey(mapper=mapper):
-                found = _checked(node, mapper, types, "key_value", "key")
+                types = Types(_result_type(node, mapper, types, "key_value"), types.value)
             case ToStream(mapper=mapper) if mapper is not None:
-                found = _checked(node, mapper, types, "key_value", "key")
+                types = Types(_result_type(node, mapper, types, "key_value"), types.value)
             case Branch(predicates=predicates):
                 for each, _ in predicates:
-                    if each is not None and isinstance(found, Types):
-                        found = _checked(node, each, types, "key_value", "filter")
+                    if each is not None:
+                        _result_type(node, each, types, "key_value")
             case Source() | Merge() | ToStream():
                 pass
             case _ if node is not self.start:
-                return Reason(f"{node.name} ({type(node.operator).__name__}) has no form for columns")
-        if isinstance(found, Reason):
-            return found
+                raise Reason(f"{node.name} ({type(node.operator).__name__}) has no form for columns")
         for child in self._children[node.name]:
-            reason = self._check(child, found, arrived)
-            if reason is not None:
-                return reason
-        return None
+            self._check(child, types, arrived)
 
 
 def _expressions(node: Node) -> list[Expression]:
@@ -221,44 +208,33 @@ def _expressions(node: Node) -> list[Expression]:
     return [function for function in functions if isinstance(function, Expression)]
 
 
-def _check_exit(node: Node) -> Reason | None:
+def _check_exit(node: Node) -> None:
     operator = node.operator
-    match operator:
-        case Sink():
-            if not isinstance(operator.topic, str):
-                return Reason(f"{node.name}: a callable chooses the topic of each record")
-            if operator.partitioner is not None:
-                return Reason(f"{node.name}: a callable chooses the partition of each record")
-        case Repartition():
-            if operator.partitioner is not None:
-                return Reason(f"{node.name}: a callable chooses the partition of each record")
-            if operator.is_change:
-                return Reason(f"{node.name}: changes of a table travel")
+    if isinstance(operator, Sink) and not isinstance(operator.topic, str):
+        raise Reason(f"{node.name}: a callable chooses the topic of each record")
+    if isinstance(operator, Sink | Repartition) and operator.partitioner is not None:
+        raise Reason(f"{node.name}: a callable chooses the partition of each record")
+    if isinstance(operator, Repartition) and operator.is_change:
+        raise Reason(f"{node.name}: changes of a table travel")
     for serde in (getattr(operator, "key", None), getattr(operator, "value", None)):
         inner = getattr(serde, "inner", serde)
         if serde is not None and not isinstance(serde, NaturalSerde) and not is_usable(inner):
-            return Reason(f"{node.name}: serde {serde.name} writes values one by one")
-    return None
+            raise Reason(f"{node.name}: serde {serde.name} writes values one by one")
 
 
-def _checked(node: Node, function: Function, types: Types, kind: str, gives: str) -> Reason | Types:
+def _result_type(node: Node, function: Function, types: Types, kind: str) -> pa.DataType | None:
+    """Returns the type of a function's results; None if that is not known. Raises `Reason` if it cannot run here."""
     if not isinstance(function, Expression):
-        return Reason(f"{node.name}: its function is Python, not an expression")
+        raise Reason(f"{node.name}: its function is Python, not an expression")
     beyond = function.roots() - _ROOTS[kind]
     if beyond:
-        return Reason(f"{node.name}: the expression looks at {', '.join(sorted(beyond))}")
-    result = None
-    if all(getattr(types, root) is not None for root in function.roots()):
-        result = result_type(function, types.value, key=types.key)
-        if result is None:
-            return Reason(f"{node.name}: {function.describe()} has no form for columns of these types")
-    match gives:
-        case "filter":
-            return types
-        case "key":
-            return Types(result, types.value)
-        case _:
-            return Types(types.key, result)
+        raise Reason(f"{node.name}: the expression looks at {', '.join(sorted(beyond))}")
+    if any(getattr(types, root) is None for root in function.roots()):
+        return None
+    found = result_type(function, types.value, key=types.key)
+    if found is None:
+        raise Reason(f"{node.name}: {function.describe()} has no form for columns of these types")
+    return found
 
 
 def _columns(function: Expression, chunk: Chunk) -> Columns:

@@ -58,70 +58,63 @@ class InputChunks:
 
 def columnar_join(
     topology: Topology, sub: SubTopology, join: Node, settings: TaskSettings
-) -> ColumnarJoin | Reason:
-    """Returns the columnar form, or the reason why there is none. `join` and the source of its table are the only
+) -> ColumnarJoin:
+    """Returns the columnar form. Raises `Reason` if there is none. `join` and the source of its table are the only
     stateful operators of the sub-topology."""
     operator = join.operator
     assert isinstance(operator, StreamTableJoin)
     if operator.versioned or operator.grace_ms is not None:
-        return Reason(f"{join.name} joins a versioned table, or waits for late rows")
+        raise Reason(f"{join.name} joins a versioned table, or waits for late rows")
     table = topology.node(join.parents[1])
     if not isinstance(table.operator, TableSource) or table.operator.store != operator.table_store:
-        return Reason(f"{join.name} joins {table.name}, which is no source of a table")
+        raise Reason(f"{join.name} joins {table.name}, which is no source of a table")
     spec = topology.store(operator.table_store)
     if not is_exact(spec.key) or not is_usable(spec.value):
-        return Reason(f"{table.name}: serdes {spec.key.name} and {spec.value.name} are not both for columns")
+        raise Reason(f"{table.name}: serdes {spec.key.name} and {spec.value.name} are not both for columns")
     if settings.on_processing_error != "fail":
-        return Reason(f"{join.name}: on_processing_error asks for each record")
+        raise Reason(f"{join.name}: on_processing_error asks for each record")
     inside = {node.name for node in sub.nodes}
     exits = {node.name for node in sub.outputs}
     chains: dict[str, Chain] = {}
     types: dict[str, Types] = {}
     covered = {join.name, table.name}
     for node in sub.inputs:
-        reason = check_input(node)
-        if reason is not None:
-            return reason
+        check_input(node)
         chain = Chain(topology, node, exits={join.name, table.name}, inside=inside)
         if len(chain.reached) != 1:
-            return Reason(f"{node.name} feeds both sides of {join.name}, or none")
+            raise Reason(f"{node.name} feeds both sides of {join.name}, or none")
         (end,) = chain.reached
-        found = chain.types_at(end, types_of_input(node))
-        if isinstance(found, Reason):
-            return found
-        types[end] = found
+        types[end] = chain.types_at(end, types_of_input(node))
         chains[node.name] = chain
         covered |= {node.name, *(each.name for each in chain.nodes)}
     if [child.name for child, _ in topology.children(table.name)] != [join.name]:
-        return Reason(f"{table.name} is used by others than {join.name}")
+        raise Reason(f"{table.name} is used by others than {join.name}")
     result = _result_type(join, operator, types.get(join.name), spec)
-    if isinstance(result, Reason):
-        return result
     suffix = Chain(topology, join, exits=exits, inside=inside)
-    reason = suffix.why_not(Types(types[join.name].key, result))
-    if reason is not None:
-        return reason
+    suffix.check(Types(types[join.name].key, result))
     covered |= {node.name for node in suffix.nodes}
     if covered != inside | {node.name for node in sub.inputs}:
-        return Reason(f"{', '.join(sorted(inside - covered))} is beside the way through {join.name}")
+        raise Reason(f"{', '.join(sorted(inside - covered))} is beside the way through {join.name}")
     return ColumnarJoin(topology, join, table, spec, chains, Suffix(topology, suffix, settings))
 
 
 def _result_type(
     join: Node, operator: StreamTableJoin, stream: Types | None, spec: StoreSpec
-) -> pa.DataType | Reason | None:
+) -> pa.DataType | None:
     if stream is None:
-        return Reason(f"nothing comes into {join.name}")
+        raise Reason(f"nothing comes into {join.name}")
     joiner = operator.joiner
     if not isinstance(joiner, Expression):
         return None
     if joiner.roots() - {"left", "right"}:
-        return Reason(f"{join.name}: the joiner looks at more than both values")
+        raise Reason(f"{join.name}: the joiner looks at more than both values")
     right = type_of(spec.value)
     if stream.value is None or right is None:
         return None
     found = result_type(joiner, left=stream.value, right=right)
-    return Reason(f"{join.name}: {joiner.describe()} has no form for columns") if found is None else found
+    if found is None:
+        raise Reason(f"{join.name}: {joiner.describe()} has no form for columns")
+    return found
 
 
 class ColumnarJoin:
