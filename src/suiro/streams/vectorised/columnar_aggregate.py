@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Literal
 
 import numpy as np
@@ -41,7 +41,7 @@ from suiro.streams.vectorised.sources import check_input, read_chunk, types_of_i
 from suiro.streams.vectorised.stateless import FALLBACK, Chain, Reason, Types
 from suiro.streams.vectorised.suffix import Suffix
 from suiro.streams.vectorised.time_window_aggregate import combine_windows
-from suiro.streams.windows import EmitStrategy
+from suiro.streams.windows import EmitStrategy, TimeWindows
 
 _OPAQUE = pa.dictionary(pa.int8(), pa.null())
 """The type of windowed keys: no expression can look into them."""
@@ -100,37 +100,43 @@ def columnar_aggregate(
         raise Reason(f"{aggregate.name}: {reason}") from None
     if numbers.op != kernels.COUNT and settings.on_processing_error != "fail":
         raise Reason(f"{aggregate.name}: on_processing_error asks for each record")
-    is_windowed = isinstance(operator, TimeWindowAggregate)
+    windows = operator.windows if isinstance(operator, TimeWindowAggregate) else None
     if isinstance(operator, TimeWindowAggregate) and operator.emit is not EmitStrategy.ON_WINDOW_UPDATE:
         raise Reason(f"{aggregate.name} emits when windows close")
     single = isinstance(source.operator, Source) and len(source.operator.topics) == 1
-    if not single and (is_windowed or numbers.needs_order):
+    if not single and (windows is not None or numbers.needs_order):
         raise Reason(f"{aggregate.name} takes records of several input partitions, whose order counts")
     suffixes: list[Suffix] = []
     exits = {node.name for node in sub.outputs}
-    key_type = _OPAQUE if is_windowed else types.key
+    key_type = types.key if windows is None else _OPAQUE
     out_types = Types(key_type, pa.float64() if numbers.is_double else pa.int64())
     for child, _ in topology.children(aggregate.name):
         if not isinstance(child.operator, ToStream):
             raise Reason(f"{aggregate.name} is a table that {child.name} goes on with")
         chain = Chain(topology, child, exits=exits, inside=inside)
         chain.check(out_types)
-        _check_windowed_sinks(topology, chain, spec, operator)
+        if windows is not None:
+            _check_windowed_sinks(topology, chain, TimeWindowedSerde(spec.key, windows.size_ms))
         suffixes.append(Suffix(topology, chain, settings))
         unreached -= {child.name, *(node.name for node in chain.nodes)}
     if unreached:
         raise Reason(
             f"{', '.join(sorted(unreached))} is beside the way from {source.name} to {aggregate.name}"
         )
-    return ColumnarAggregate(topology, source, aggregate, spec, numbers, prefix, suffixes, settings)
+    return ColumnarAggregate(
+        topology=topology,
+        source=source,
+        aggregate=aggregate,
+        spec=spec,
+        numbers=numbers,
+        windows=windows,
+        prefix=prefix,
+        suffixes=suffixes,
+        settings=settings,
+    )
 
 
-def _check_windowed_sinks(
-    topology: Topology, chain: Chain, spec: StoreSpec, operator: StreamAggregate | TimeWindowAggregate
-) -> None:
-    if not isinstance(operator, TimeWindowAggregate):
-        return
-    wanted = TimeWindowedSerde(spec.key, operator.windows.size_ms)
+def _check_windowed_sinks(topology: Topology, chain: Chain, wanted: TimeWindowedSerde) -> None:
     for name in chain.reached:
         node = topology.node(name)
         assert isinstance(node.operator, Sink | Repartition)
@@ -138,33 +144,28 @@ def _check_windowed_sinks(
             raise Reason(f"{name}: windowed keys leave by another serde than {wanted.name}")
 
 
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class ColumnarAggregate:
-    kind: Literal["aggregate"] = "aggregate"
+    """The columnar form of an aggregation. `windows`: None for an aggregate of whole keys."""
 
-    def __init__(
-        self,
-        topology: Topology,
-        source: Node,
-        aggregate: Node,
-        spec: StoreSpec,
-        numbers: Numbers,
-        prefix: Chain,
-        suffixes: list[Suffix],
-        settings: TaskSettings,
-    ) -> None:
-        operator = aggregate.operator
-        assert isinstance(operator, StreamAggregate | TimeWindowAggregate)
-        self.source = source
-        self.store = spec.name
-        self._topology = topology
-        self._aggregate = aggregate
-        self._spec = spec
-        self._numbers = numbers
-        self._prefix = prefix
-        self._suffixes = suffixes
-        self._settings = settings
-        self._windows = operator.windows if isinstance(operator, TimeWindowAggregate) else None
-        self._topic = f"{spec.name}-changelog"
+    kind: Literal["aggregate"] = field(default="aggregate", init=False)
+    topology: Topology
+    source: Node
+    aggregate: Node
+    spec: StoreSpec
+    numbers: Numbers
+    windows: TimeWindows | None
+    prefix: Chain
+    suffixes: Sequence[Suffix]
+    settings: TaskSettings
+
+    @property
+    def store(self) -> str:
+        return self.spec.name
+
+    @property
+    def _topic(self) -> str:
+        return f"{self.spec.name}-changelog"
 
     # In the source task
 
@@ -183,24 +184,24 @@ class ColumnarAggregate:
         try:
             chunk = read_chunk(self.source, columns, topic)
             seen = _latest(chunk.timestamps)
-            arrived = self._prefix.run(chunk).get(self._aggregate.name) or chunk.take(np.arange(0))
+            arrived = self.prefix.run(chunk).get(self.aggregate.name) or chunk.take(np.arange(0))
             inputs, left_out = inputs_of(
                 arrived,
-                self._numbers,
-                self._spec.key,
+                self.numbers,
+                self.spec.key,
                 self._topic,
-                drops_null_values=self._windows is None,
+                drops_null_values=self.windows is None,
             )
         except FALLBACK:
             inputs, seen, left_out = self._by_rules(columns, topic, partition, reader, failures)
         if "time" in columns.schema.names:
             seen = max(seen, _latest(columns.column("time").to_numpy()))
         add_counts(dropped, left_out)
-        if self._windows is None:
+        if self.windows is None:
             return Payload(
-                columns=combine(inputs, self._numbers), seen=seen, reached=_latest(inputs.timestamps)
+                columns=combine(inputs, self.numbers), seen=seen, reached=_latest(inputs.timestamps)
             ).packed()
-        found = combine_windows(inputs, self._numbers, self._windows)
+        found = combine_windows(inputs, self.numbers, self.windows)
         add_counts(dropped, {"late": found.late})
         return Payload(columns=found.columns, seen=seen, reached=found.time).packed()
 
@@ -214,9 +215,9 @@ class ColumnarAggregate:
     ) -> tuple[Inputs, int, dict[str, int]]:
         """Does the same record by record, also for the numbers."""
         path = RulePath(
-            self._topology, self._prefix, settings=self._settings, partition=partition, failures=failures
+            self.topology, self.prefix, settings=self.settings, partition=partition, failures=failures
         )
-        number_of = _number_function(self._numbers)
+        number_of = _number_function(self.numbers)
         keys: list[bytes] = []
         timestamps: list[int] = []
         numbers: list[int | float | None] = []
@@ -231,10 +232,10 @@ class ColumnarAggregate:
                 yield record, origin
 
         def arrive(name: str, record: Record) -> None:
-            if record.key is None or (record.value is None and self._windows is None):
+            if record.key is None or (record.value is None and self.windows is None):
                 dropped["null key" if record.key is None else "null value"] += 1
                 return
-            key = self._spec.key.serialize(self._topic, record.key)
+            key = self.spec.key.serialize(self._topic, record.key)
             if number_of is not None:
                 numbers.append(number_of(record))
             keys.append(key)
@@ -244,7 +245,7 @@ class ColumnarAggregate:
         path.run(records(), arrive)
         dropped.update(path.dropped)
         valid = np.array([number is not None for number in numbers], np.uint8)
-        kind = np.float64 if self._numbers.is_double else np.int64
+        kind = np.float64 if self.numbers.is_double else np.int64
         found = (
             None
             if number_of is None
@@ -265,7 +266,7 @@ class ColumnarAggregate:
     # In the task
 
     def new_rows(self) -> NumberRows:
-        return NumberRows(self._numbers, is_windowed=self._windows is not None, operator=self._aggregate.name)
+        return NumberRows(self.numbers, is_windowed=self.windows is not None, operator=self.aggregate.name)
 
     def run(
         self,
@@ -279,7 +280,7 @@ class ColumnarAggregate:
     ) -> list[Emission]:
         """Applies the payloads of one micro-batch to the rows, and returns the records that leave. The payloads of each
         input partition are in order."""
-        name, windows = self._aggregate.name, self._windows
+        name, windows = self.aggregate.name, self.windows
         task_time, time = OperatorTime(), OperatorTime()
         task_time.restore(times, "")
         time.restore(times, name)
@@ -297,7 +298,7 @@ class ColumnarAggregate:
         updates = rows.updates()
         if windows is not None and time.current > time.closed:
             time.closed = time.current
-            retention = max(self._spec.retention_ms or 0, windows.retention_ms)
+            retention = max(self.spec.retention_ms or 0, windows.retention_ms)
             rows.remove_before(time.closed - retention + 1)
         task_time.keep(times, "")
         time.keep(times, name)
@@ -306,12 +307,12 @@ class ColumnarAggregate:
     def _leave(
         self, updates: Updates, partition: int, failures: Failures, dropped: dict[str, int]
     ) -> list[Emission]:
-        if not self._suffixes or len(updates.slots) == 0:
+        if not self.suffixes or len(updates.slots) == 0:
             return []
-        serde: Any = self._spec.key
+        serde: Any = self.spec.key
         keys = updates.keys
-        if self._windows is not None:
-            serde = TimeWindowedSerde(serde, self._windows.size_ms)
+        if self.windows is not None:
+            serde = TimeWindowedSerde(serde, self.windows.size_ms)
             keys = without_tail(keys, 4)
         chunk = Chunk(
             key=Column(raw=keys, serde=serde, topic=self._topic),
@@ -321,17 +322,17 @@ class ColumnarAggregate:
         )
         return [
             emission
-            for suffix in self._suffixes
+            for suffix in self.suffixes
             for emission in suffix.leave(chunk, partition, failures, dropped)
         ]
 
     def explain(self) -> list[str]:
-        numbers = self._numbers
+        numbers = self.numbers
         how = "combined in the source task" if numbers.combines else "one after another in the bucket"
-        windows = "" if self._windows is None else " per window"
-        found = [f"{self._aggregate.name}: columns, {numbers.name}{windows} {how}"]
-        for chain in (self._prefix, *(suffix.chain for suffix in self._suffixes)):
-            found += [f"{node.name}: columns" for node in chain.nodes if node is not self._aggregate]
+        windows = "" if self.windows is None else " per window"
+        found = [f"{self.aggregate.name}: columns, {numbers.name}{windows} {how}"]
+        for chain in (self.prefix, *(suffix.chain for suffix in self.suffixes)):
+            found += [f"{node.name}: columns" for node in chain.nodes if node is not self.aggregate]
         return found
 
 
