@@ -318,11 +318,11 @@ def _inputs_of(sub: SubTopology) -> dict[str, set[str]]:
 def _held_up(sub: SubTopology) -> set[str]:
     """Returns the operators below those that keep records until time has passed. Their records are behind the input
     partition, so only these records advance their time."""
+    holding = {node.name for node in sub.nodes if _holds_up(node)}
     found: set[str] = set()
     for node in sub.nodes:
-        for parent in node.parents:
-            if parent in found or any(each.name == parent and _holds_up(each) for each in sub.nodes):
-                found.add(node.name)
+        if not (holding | found).isdisjoint(node.parents):
+            found.add(node.name)
     return found
 
 

@@ -63,18 +63,9 @@ class StreamsBuilder:
 
         >>> flights = builder.stream("flights", key=serdes.string, value=serdes.json)
         """
-        consumed = consumed or Consumed()
-        given = name_of(name) or consumed.name
-        source = self._source(
-            (topics,) if isinstance(topics, str) else tuple(sorted(topics)),
-            replace(
-                consumed,
-                key=key or consumed.key,
-                value=value or consumed.value,
-                timestamp=timestamp or consumed.timestamp,
-            ),
-            on_deserialization_error,
-        )
+        consumed, given = self._consumed(consumed, key, value, timestamp, None, name)
+        names = (topics,) if isinstance(topics, str) else tuple(sorted(topics))
+        source = self._source(names, consumed, on_deserialization_error)
         node = self._graph.add_processor("KSTREAM-SOURCE-", given, source, [])
         return KStream(self._graph, node, key=source.key, value=source.value)
 
@@ -97,7 +88,7 @@ class StreamsBuilder:
         >>> results(prices, prices=[("tea", 2.5, 0), (None, 9.0, 1), ("tea", None, 2)])
         [('tea', 2.5, 0), ('tea', None, 2)]
         """
-        consumed, given = self._table_consumed(consumed, key, value, timestamp, materialized, name)
+        consumed, given = self._consumed(consumed, key, value, timestamp, materialized, name)
         graph = self._graph
         source = self._source((topic,), consumed, on_deserialization_error)
         store = "" if materialized and materialized.name else graph.names.store(f"{topic}-")
@@ -138,7 +129,7 @@ class StreamsBuilder:
         >>> results(named, names=[("UA", "United", 9)], delays=[("UA", 3, 1)])
         [('UA', ['United', 3], 1)]
         """
-        consumed, given = self._table_consumed(consumed, key, value, timestamp, materialized, name)
+        consumed, given = self._consumed(consumed, key, value, timestamp, materialized, name)
         if materialized is not None and materialized.history_ms is not None:
             raise TopologyError(f"the global table of {topic!r} cannot be versioned; use Materialized.as_")
         graph = self._graph
@@ -223,7 +214,7 @@ class StreamsBuilder:
         )
 
     @staticmethod
-    def _table_consumed(
+    def _consumed(
         consumed: Consumed | None,
         key: Serde | None,
         value: Serde | None,

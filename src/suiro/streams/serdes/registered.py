@@ -98,8 +98,20 @@ class RegisteredSerde:
         `schema` says. `normalize`: the registry compares schemas in a normal form. `validate`: JSON Schema only.
         `message`: which message of a Protobuf schema is written; the first otherwise.
         """
+        refers_to = tuple(references)
+        if refers_to and (schema is _UNSET or schema is None or isinstance(schema, Schema)):
+            raise ConfigError(
+                f"serdes.{self.name}: references go with the schema's text, with_(schema=..., references=[...]); a "
+                "Schema has its own"
+            )
+        written = schema if schema is _UNSET else _schema_of(self.name, self.language, schema, refers_to)
+        if subject_strategy is not _UNSET and subject_strategy not in get_args(SubjectStrategy):
+            raise ConfigError(
+                f"subject_strategy={subject_strategy!r} is none of {', '.join(map(repr, get_args(SubjectStrategy)))}"
+            )
         given: dict[str, Any] = {
             "registry": registry,
+            "schema": written,
             "subject_strategy": subject_strategy,
             "auto_register": auto_register,
             "use_latest_version": use_latest_version,
@@ -108,19 +120,6 @@ class RegisteredSerde:
             "message": message,
             "is_key": is_key,
         }
-        refers_to = tuple(references)
-        if refers_to and (schema is _UNSET or schema is None or isinstance(schema, Schema)):
-            raise ConfigError(
-                f"serdes.{self.name}: references go with the schema's text, with_(schema=..., references=[...]); a "
-                "Schema has its own"
-            )
-        given["schema"] = (
-            _UNSET if schema is _UNSET else _schema_of(self.name, self.language, schema, refers_to)
-        )
-        if subject_strategy is not _UNSET and subject_strategy not in get_args(SubjectStrategy):
-            raise ConfigError(
-                f"subject_strategy={subject_strategy!r} is none of {', '.join(map(repr, get_args(SubjectStrategy)))}"
-            )
         made = replace(self, **{name: value for name, value in given.items() if value is not _UNSET})
         named = getattr(getattr(schema, "DESCRIPTOR", None), "full_name", None)
         return replace(made, message=named) if named is not None and message is _UNSET else made

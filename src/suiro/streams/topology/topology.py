@@ -6,7 +6,7 @@ the one above and the source of the one below. Global tables belong to every sub
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 
@@ -131,69 +131,54 @@ def _described_stores_of(node: Node) -> tuple[str, ...]:
 
 
 def _sub_topologies(topology: Topology, stores_of: Callable[[Node], tuple[str, ...]]) -> list[SubTopology]:
-    group = {node.name: node.name for node in topology.nodes}
-
-    def find(name: str) -> str:
-        while group[name] != name:
-            group[name] = group[group[name]]
-            name = group[name]
-        return name
-
-    global_stores = {
-        node.operator.store: node.name
-        for node in topology.nodes
-        if isinstance(node.operator, GlobalTableSource)
+    tables = {
+        node.operator.store: node for node in topology.nodes if isinstance(node.operator, GlobalTableSource)
     }
+    is_global = {name for node in tables.values() for name in (node.name, *node.parents)}
     cut = {node.name for node in topology.nodes if isinstance(node.operator, Repartition)}
-    is_global = set(global_stores.values()) | {
-        parent for name in global_stores.values() for parent in topology.node(name).parents
-    }
-    owner: dict[str, str] = {}
-    reader: dict[str, str] = {}  # a Repartition -> one of the nodes that read it
-    for node in topology.nodes:
+
+    def links(node: Node) -> Iterator[Hashable]:
         for parent in node.parents:
-            if parent in cut:
-                if parent in reader:
-                    group[find(node.name)] = find(reader[parent])
-                reader.setdefault(parent, node.name)
-            elif parent not in is_global and node.name not in is_global:
-                group[find(node.name)] = find(parent)
+            if parent not in is_global:
+                yield ("reads", parent) if parent in cut else parent
         for store in stores_of(node):
-            if store in global_stores:
-                continue
-            if store in owner:
-                group[find(node.name)] = find(owner[store])
-            owner.setdefault(store, node.name)
-    groups: dict[str, list[Node]] = {}
-    for node in topology.nodes:
-        if node.name not in is_global:
-            groups.setdefault(find(node.name), []).append(node)
+            if store not in tables:
+                yield "uses", store
+
     found = []
-    for number, members in enumerate(groups.values()):
+    nodes = [node for node in topology.nodes if node.name not in is_global]
+    for number, members in enumerate(_connected(nodes, links)):
         names = {node.name for node in members}
-        stores = tuple(dict.fromkeys(s for n in members for s in stores_of(n) if s not in global_stores))
-        read = tuple(
-            dict.fromkeys(
-                parent for n in members for parent in n.parents if parent in cut and parent not in names
-            )
-        )
-        # A Repartition whose reader is in its own sub-topology (two paths that meet) is still an input of it.
-        looped = tuple(
-            dict.fromkeys(
-                parent for n in members for parent in n.parents if parent in cut and parent in names
-            )
-        )
-        sources = [n for n in members if isinstance(n.operator, Source)]
+        used = dict.fromkeys(store for node in members for store in stores_of(node))
+        sources = [node for node in members if isinstance(node.operator, Source)]
+        # A Repartition whose reader is in its own sub-topology (two paths that meet) is still an input of it; the last.
+        read = dict.fromkeys(parent for node in members for parent in node.parents if parent in cut)
         found.append(
             SubTopology(
                 number=number,
                 nodes=tuple(members),
-                inputs=(*sources, *(topology.node(name) for name in (*read, *looped))),
-                outputs=tuple(n for n in members if isinstance(n.operator, Sink | Repartition)),
-                stores=tuple(topology.store(name) for name in stores),
-                global_tables=tuple(
-                    dict.fromkeys(s for n in members for s in stores_of(n) if s in global_stores)
-                ),
+                inputs=(*sources, *map(topology.node, sorted(read, key=names.__contains__))),
+                outputs=tuple(node for node in members if isinstance(node.operator, Sink | Repartition)),
+                stores=tuple(topology.store(name) for name in used if name not in tables),
+                global_tables=tuple(name for name in used if name in tables),
             )
         )
     return found
+
+
+def _connected(nodes: Sequence[Node], links: Callable[[Node], Iterable[Hashable]]) -> list[list[Node]]:
+    """Groups the nodes that have a link in common, directly or through others. A node's name is a link to it."""
+    above: dict[Hashable, Hashable] = {}
+
+    def root(link: Hashable) -> Hashable:
+        while (next_link := above.setdefault(link, link)) != link:
+            link = next_link
+        return link
+
+    for node in nodes:
+        for link in links(node):
+            above[root(node.name)] = root(link)
+    found: dict[Hashable, list[Node]] = {}
+    for node in nodes:
+        found.setdefault(root(node.name), []).append(node)
+    return list(found.values())
