@@ -49,7 +49,7 @@ class FailOnInvalidTimestamp:
     def extract(self, record: SourceRecord, partition_time: int) -> int:
         if record.timestamp < 0:
             raise ProcessingError(
-                f"{record} has the timestamp {record.timestamp}, which is no time; mend its producer, or give "
+                f"{record} has the timestamp {record.timestamp}, which is no time; fix its producer, or give "
                 "the source another extractor (timestamp=LogAndSkipOnInvalidTimestamp())"
             )
         return record.timestamp
@@ -74,7 +74,7 @@ class UsePartitionTimeOnInvalidTimestamp:
             return record.timestamp
         if partition_time < 0:
             raise ProcessingError(
-                f"{record} has the timestamp {record.timestamp}, and its partition has no time yet; mend its producer, "
+                f"{record} has the timestamp {record.timestamp}, and its partition has no time yet; fix its producer, "
                 "or give the source another extractor (timestamp=LogAndSkipOnInvalidTimestamp())"
             )
         return partition_time

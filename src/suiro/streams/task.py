@@ -249,7 +249,7 @@ class Task:
             )
             raise ProcessingError(
                 f"operator {node.name} failed on a record of {where}, key {record.key!r}, timestamp "
-                f"{record.timestamp}: {type(error).__name__}: {said(error)}. Mend the function, or set "
+                f"{record.timestamp}: {type(error).__name__}: {said(error)}. Fix the function, or set "
                 'on_processing_error to "skip" or "dead-letter:<topic>"'
             ) from error
 
@@ -259,7 +259,7 @@ class Task:
             self.drop("processing error")
             return
         raise ProcessingError(
-            f"a punctuator of {node} failed at {time_ms}: {type(error).__name__}: {said(error)}. Mend the function, or "
+            f"a punctuator of {node} failed at {time_ms}: {type(error).__name__}: {said(error)}. Fix the function, or "
             'set on_processing_error to "skip" or "dead-letter:<topic>"'
         ) from error
 

@@ -328,7 +328,7 @@ class ColumnarAggregate:
 
     def explain(self) -> list[str]:
         numbers = self.numbers
-        how = "combined in the source task" if numbers.combines else "one after another in the bucket"
+        how = "combined in the source task" if numbers.combines else "one after another in the task"
         windows = "" if self.windows is None else " per window"
         found = [f"{self.aggregate.name}: columns, {numbers.name}{windows} {how}"]
         for chain in (self.prefix, *(suffix.chain for suffix in self.suffixes)):

@@ -125,7 +125,7 @@ class KeyIndex:
         offsets = np.zeros(len(slots) + 1, np.int32)
         size = kernels.measure_keys(self._arena, self._starts, read_only(slots), added, offsets)
         if size < 0:
-            raise FatalError("keys of more than 2 GB in one micro-batch of one bucket; read fewer at a time")
+            raise FatalError("keys of more than 2 GB in one micro-batch of one task; read fewer at a time")
         return offsets, np.empty(size, np.uint8)
 
     def _grow(self, size: int) -> None:

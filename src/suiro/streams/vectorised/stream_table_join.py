@@ -246,7 +246,7 @@ class ColumnarJoin:
             key = records.key.bytes_for(records.key.serde, "").slice(row, 1).to_pylist()
             raise ProcessingError(
                 f"operator {self._join.name} failed on a record with key bytes {key}, timestamp "
-                f"{int(records.timestamps[row])}: {type(error).__name__}: {error}. Mend the function, or set "
+                f"{int(records.timestamps[row])}: {type(error).__name__}: {error}. Fix the function, or set "
                 'on_processing_error to "skip" or "dead-letter:<topic>"'
             ) from error
         kinds = set(map(type, found)) - {type(None)}

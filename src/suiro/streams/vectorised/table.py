@@ -184,7 +184,7 @@ class TableRows:
         offsets = np.zeros(len(places) + 1, np.int32)
         size = kernels.measure_rows(read_only(sizes), skipped, offsets)
         if size < 0:
-            raise FatalError("rows of more than 2 GB in one micro-batch of one bucket; read fewer at a time")
+            raise FatalError("rows of more than 2 GB in one micro-batch of one task; read fewer at a time")
         out = np.empty(size, np.uint8)
         bitmap = np.zeros((len(places) + 7) // 8, np.uint8)
         nulls = kernels.gather_rows(
