@@ -8,7 +8,7 @@ from typing import Any
 
 from suiro.streams.blocks import BlockTask, Taken, block_plan
 from suiro.streams.blocks.block import Block
-from suiro.streams.blocks.leaving import Parcel
+from suiro.streams.blocks.outputs import Parcel
 from suiro.streams.call_loop import Calls
 from suiro.streams.operators.context import TaskSettings
 from suiro.streams.records import Change, Origin, Record, Windowed

@@ -21,7 +21,7 @@ from suiro.spark.reports import pack_commit, unpack_commit
 from suiro.spark.staging import StagedRecords, StagingWriter
 from suiro.streams import JoinWindows, StreamsBuilder, Suppressed, TimeWindows, serdes
 from suiro.streams.interpreter import Interpreter
-from suiro.streams.operators import waiting
+from suiro.streams.operators import payloads
 from suiro.streams.operators.foreign_key_messages import (
     Instruction,
     Response,
@@ -276,8 +276,8 @@ FORMATS: dict[str, tuple[Callable[[], bytes], Callable[[bytes], Any], Any]] = {
         RESPONSE,
     ),
     "buffered-record": (
-        lambda: waiting.pack(b"value", (("h", b"x"), ("n", None))),
-        waiting.unpack,
+        lambda: payloads.pack(b"value", (("h", b"x"), ("n", None))),
+        payloads.unpack,
         (b"value", (("h", b"x"), ("n", None))),
     ),
     "staging-frames": (staged, staged_of, [("a", 1, b"batch", 2), ("b", 0, b"other", 3)]),

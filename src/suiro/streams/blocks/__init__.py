@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import partial
 
 from suiro.streams.blocks.block import Block
-from suiro.streams.blocks.leaving import BlockOutputs, Parcel
+from suiro.streams.blocks.outputs import BlockOutputs, Parcel
 from suiro.streams.blocks.plan import BlockPlan, plan_of
 from suiro.streams.blocks.steps import has_step
 from suiro.streams.blocks.task import BlockTask, Taken

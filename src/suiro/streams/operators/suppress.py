@@ -14,7 +14,7 @@ from typing import Any
 
 from suiro.streams.errors import ProcessingError
 from suiro.streams.operators.context import Context
-from suiro.streams.operators.waiting import framed, read_framed
+from suiro.streams.operators.payloads import framed, read_framed
 from suiro.streams.records import Change, Headers, Record, Windowed
 from suiro.streams.serdes import SessionWindowedSerde, TimeWindowedSerde
 from suiro.streams.stores.buffer import TimeOrderedBuffer
