@@ -37,7 +37,6 @@ LONG_FUNCTIONS = {
     "protocol/kernels.py:read_records": KERNEL,
     "protocol/kernels.py:write_batches": KERNEL,
     "streams/dsl/joins.py:_foreign_key": "builds the chain of nodes of one join, in order",
-    "streams/dsl/joins.py:_stream_stream": "builds the chain of nodes of one join, in order",
 }
 CIRCLES = {
     frozenset(

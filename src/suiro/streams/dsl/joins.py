@@ -110,39 +110,28 @@ def _stream_stream(
     other = names.generate("KSTREAM-JOINOTHER-" if join == "inner" else "KSTREAM-OUTEROTHER-")
     node = names.processor("KSTREAM-MERGE-", given, "-merge")
     base = joined.store_name
+
+    def add_store(generated: str, suffix: str, **spec: Any) -> str:
+        return graph.add_store(
+            StoreSpec(
+                name=f"{generated if base is None else base + suffix}-store",
+                retention_ms=windows.retention_ms,
+                logged=joined.logged,
+                named_by_user=base is not None,
+                **spec,
+            )
+        )
+
+    width_ms = windows.before_ms + windows.after_ms
+    of_side = {"kind": "stream-join", "key": known(key), "window_size_ms": width_ms}
+    left_store = add_store(this, this_suffix, value=known(left_value), **of_side)
+    right_store = add_store(other, other_suffix, value=known(right_value), **of_side)
     outer = None
     if join != "inner":
-        shared = f"KSTREAM-OUTERSHARED-{this[-10:]}"
-        if base is not None:
-            shared = base + ("-outer-shared-join" if join == "outer" else "-left-shared-join")
-        outer = f"{shared}-store"
-    left_store = f"{this if base is None else base + this_suffix}-store"
-    right_store = f"{other if base is None else base + other_suffix}-store"
-    for store, stored in ((left_store, left_value), (right_store, right_value)):
-        graph.add_store(
-            StoreSpec(
-                name=store,
-                kind="stream-join",
-                key=known(key),
-                value=known(stored),
-                retention_ms=windows.retention_ms,
-                window_size_ms=windows.before_ms + windows.after_ms,
-                logged=joined.logged,
-                named_by_user=base is not None,
-            )
-        )
-    if outer is not None:  # holds the bytes of either side
-        graph.add_store(
-            StoreSpec(
-                name=outer,
-                kind="buffer",
-                key=serdes.bytes,
-                value=serdes.bytes,
-                retention_ms=windows.retention_ms,
-                logged=joined.logged,
-                named_by_user=base is not None,
-            )
-        )
+        shared = "-outer-shared-join" if join == "outer" else "-left-shared-join"
+        # It holds the bytes of either side.
+        of_both = {"kind": "buffer", "key": serdes.bytes, "value": serdes.bytes}
+        outer = add_store(f"KSTREAM-OUTERSHARED-{this[-10:]}", shared, **of_both)
     graph.add(
         node,
         StreamStreamJoin(
