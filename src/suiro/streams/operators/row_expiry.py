@@ -1,8 +1,8 @@
 """Expires rows of windowed tables after their retention, unless a table that they are joined with needs them.
 
 A windowed table may lag behind the one it is joined with. Its updates meet the other's rows, so those stay until the
-slower of the two has passed them; at the most a day longer than their retention, lest the rows of a table whose
-partner gets no records stay for ever. (In Kafka Streams the slower table's updates find nothing.)
+slower table has passed them, but no longer than a day beyond their retention: the slower table may get no more records.
+(In Kafka Streams the slower table's updates find nothing.)
 """
 
 from __future__ import annotations

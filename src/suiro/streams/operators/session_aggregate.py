@@ -31,7 +31,7 @@ class SessionWindowing(Windowing):
 
     def take(self, key: Any, raw: bytes | None, value: Any, timestamp: int, port: int, give: Give) -> None:
         gap, delay, store = self._windows.gap_ms, self._windows.closing_delay_ms, self._store
-        # What is later than the record came by records before it, of other tasks too.
+        # A carried time later than the record's is that of earlier records, also of other tasks.
         time_before = max(self._time.current, self._time.closed)
         if self._time.carried > timestamp:
             time_before = max(time_before, self._time.carried)
@@ -49,8 +49,8 @@ class SessionWindowing(Windowing):
             self._drop("late")
             return
         new = self._updates[port](key, value, self._merge(key, [found for _, _, found in merged]))
-        # Merging may have changed the values in place, so the old ones are read again; and before the new row is put,
-        # which may be in the place of one of them.
+        # Merging may have changed the values in place, so the old values are read again, before the new row replaces
+        # one of them.
         replaced = [] if start == end else [(one, other) for one, other, _ in merged]
         old_values = [self._old(raw, one, other) for one, other in (*replaced, (start, end))]
         old = None if replaced else old_values[-1]
@@ -75,7 +75,7 @@ class SessionWindowing(Windowing):
 
 
 def _merger_of(operator: SessionAggregate) -> Callable[[Any, list[Any]], Any]:
-    """(key, values of sessions) -> what the sessions amount to together; None for none."""
+    """(key, values of sessions) -> the value of the sessions together; None for no sessions."""
     aggregation = operator.aggregation
     match aggregation.kind:
         case "count":

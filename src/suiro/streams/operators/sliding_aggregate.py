@@ -7,8 +7,8 @@ there. A row's timestamp is that of the latest record in it, which is how the re
 A record goes into each of its windows that is not closed. One that is too late for all is dropped; each window that
 it is too late for is counted.
 
-Rows stay while a record may still come whose windows they tell of: twice the difference and the grace after their
-start, and a little, which is longer than in Kafka Streams, where such windows can be missing.
+Rows stay as long as a record may come whose windows are found by them: for twice the difference and the grace after
+their start, and 1 ms more. Kafka Streams removes them earlier, so such windows can be missing there.
 """
 
 from __future__ import annotations
@@ -45,8 +45,8 @@ class SlidingWindowing(Windowing):
         self._windows = operator.windows
         self._difference = self._windows.difference_ms
         self._length = self._difference + self._windows.grace_ms
-        # The window that starts behind a record is open until difference + grace + 1 after it, and the record is told
-        # by the window that ends at it, which starts one difference earlier.
+        # The window that starts after a record is open until difference + grace + 1 after the record. The record is
+        # found by the window that ends at it, which starts one difference earlier.
         super().__init__(operator, context, delay_ms=self._length, kept_longer_ms=1, reads_old=reads_old)
 
     def take(self, key: Any, raw: bytes | None, value: Any, timestamp: int, port: int, give: Give) -> None:
@@ -73,7 +73,7 @@ class SlidingWindowing(Windowing):
                 seen.add(start)
             elif end > t:
                 if t + 1 not in seen:
-                    # Windows further left hold no more of what is behind t.
+                    # Earlier windows hold no more records after t.
                     right = self._store.get_with_timestamp(key, start) if latest > t else None
                     seen.add(t + 1)
                 seen.add(start)
@@ -111,7 +111,7 @@ class SlidingWindowing(Windowing):
                 right = self._store.get_with_timestamp(key, start)
                 self._update(record, start, (value, latest), is_new=False)
         if right is None and first is not None:
-            # No window starts between 0 and t, so there is no record before t if there is one behind it.
+            # No window starts between 0 and t, so there is no record before t if there is one after it.
             right = self._store.get_with_timestamp(key, 0)
         if t + 1 not in seen and right is not None and right[1] > t:
             self._make(record, t + 1, right)
@@ -130,8 +130,8 @@ class SlidingWindowing(Windowing):
         )
         new = record.update(key, record.value, old)
         if is_new or new is old:
-            # The aggregator may have changed the old row in place. Where the window that begins behind the record
-            # before is the one that ends at this record, it is made twice: the second time there is a row.
+            # The aggregator may have changed the old row in place. If the window that starts after the previous record
+            # is the one that ends at this record, it is made twice, and the second time there is a row.
             there = self._store.get_with_timestamp(key, start)
             old = None if there is None else there[0]
         self._store.put(key, new, start, timestamp)

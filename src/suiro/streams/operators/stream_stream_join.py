@@ -1,10 +1,10 @@
 """Joins two streams: records with the same key whose timestamps are close enough. Each pair is joined once.
 
-A record joins those that the other side's store still has, whenever it comes itself; there is no other lateness. In
-left and outer joins a record that meets none waits until its window and grace have passed, and leaves with a null for
-the other side, in the order of time, side (right first) and key; one whose window has passed already when it comes does
-not wait. As in Kafka Streams, unmatched records are looked at when a record comes that is not behind in time, and time
-also passes by records that are dropped.
+A record joins the records that the other side's store still has, however late it comes itself. In left and outer joins
+a record without a match waits until its window and grace have passed. It is then joined with null, in the order of
+time, side (right first) and key. A record whose window has already passed when it comes does not wait. As in Kafka
+Streams, unmatched records are looked at when a record comes that is not behind in time, and records that are dropped
+advance time too.
 """
 
 from __future__ import annotations
@@ -82,9 +82,10 @@ class StreamJoin:
         )
         self._sides = ((left, right), (right, left))
         self._by_mark = {side.mark: side for side in (left, right)}
-        # A join without width and grace would else keep nothing at all.
+        # Otherwise a join without width and grace would keep nothing.
         self._retention_ms = max(1, windows.retention_ms)
-        # Waiting records are kept by the time until which they wait; the two sides may wait differently long.
+        # Waiting records are sorted by the time until which they wait, because the two sides may wait for different
+        # times.
         self._unmatched = None if operator.outer_store is None else context.store(operator.outer_store)
         if self._unmatched is not None:
             self._unmatched.move(context.time.closes_after(windows.grace_ms))

@@ -1,8 +1,8 @@
 """Joins a stream with a table: each stream record with the current row. Updates of the table produce no results.
 
-With a versioned table the row is the one that was valid at the record's timestamp. With a grace period records wait in
-a buffer, until rows that come late for them can no longer be expected, and leave it in the order of their timestamps.
-Results have the stream record's timestamp.
+With a versioned table, the row is the one that was valid at the record's timestamp. With a grace period, records wait
+in a buffer until no more rows are expected for their time, and leave it in the order of their timestamps. Results have
+the stream record's timestamp.
 """
 
 from __future__ import annotations
@@ -14,7 +14,6 @@ from suiro.streams.operators.functions import callable_of
 from suiro.streams.operators.rows import row_of
 from suiro.streams.operators.payloads import pack, unpack
 from suiro.streams.records import Record
-from suiro.streams.times import UNKNOWN
 from suiro.streams.topology.nodes import StreamGlobalTableJoin, StreamTableJoin
 
 
@@ -28,9 +27,6 @@ class StreamTableJoinRule:
         self._table = context.store(operator.table_store)
         self._grace_ms = operator.grace_ms or 0
         self._buffer: Any = None if operator.buffer_store is None else context.store(operator.buffer_store)
-        # How far the stream's input partitions came while this rule was there: an input partition of the table may be
-        # ahead of them.
-        self._reached = UNKNOWN
         self._context = context
         self._forward = context.forward
 

@@ -1,10 +1,10 @@
 """`suppress`: buffers the updates of a table, and forwards only the last one of each key.
 
-Until its window closes (the key is `Windowed`), or until a time after the key's first waiting update; sooner if the
-buffer is full and may emit early. What goes on is the last update with its timestamp and headers, changed from the
-value that went on before, in the order of (time, key bytes).
+An update waits until its window closes (the key is `Windowed`), or for a time after the key's first waiting update.
+It waits less if the buffer is full and may emit early. The last update is forwarded with its timestamp and headers, as
+a change from the value that was forwarded before. Updates leave in the order of (time, key bytes).
 
-Deletions wait and go on like other updates, but where windows close: there a deleted row has no final result.
+Deletions wait and are forwarded like other updates, except if windows close: there a deleted row has no final result.
 """
 
 from __future__ import annotations
