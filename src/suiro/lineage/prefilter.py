@@ -31,7 +31,7 @@ from suiro.streams.topology.nodes import (
 )
 from suiro.streams.topology.topology import Topology
 from suiro.streams.vectorised.sources import check_input, read_chunk, types_of_input
-from suiro.streams.vectorised.stateless import Chain
+from suiro.streams.vectorised.stateless import Chain, Reason
 
 Way = Callable[[Any, Any], Any]
 """Key and value -> the next ones (at the end of the way: the key at the re-key point), or `_GONE`."""
@@ -195,10 +195,15 @@ def _path(topology: Topology, start: Node, source: Source, points: Collection[st
 
 
 def _chain(topology: Topology, start: Node, passed: Collection[str], rekey_point: str) -> Chain | None:
-    if start.name == rekey_point or check_input(start) is not None:
+    if start.name == rekey_point:
         return None
     chain = Chain(topology, start, exits={rekey_point}, inside={*passed, rekey_point})
-    return chain if chain.why_not(types_of_input(start)) is None else None
+    try:
+        check_input(start)
+        chain.check(types_of_input(start))
+    except Reason:
+        return None
+    return chain
 
 
 def _step(node: Node) -> _Step | None:

@@ -266,9 +266,7 @@ class SourceReader:
             )
         return extracted
 
-    def _undecodable(
-        self, error: Exception, origin: Origin, key: bytes | None, value: bytes | None
-    ) -> None:
+    def _undecodable(self, error: Exception, origin: Origin, key: bytes | None, value: bytes | None) -> None:
         if self._policy == "fail":
             raise ProcessingError(
                 f"the record of {origin.topic}-{origin.partition} offset {origin.offset} cannot be read by "

@@ -17,8 +17,8 @@ from typing import Any, cast
 from suiro.errors import ConfigError, RegistryError
 from suiro.streams.blocks.block import Block, merged, together
 from suiro.streams.blocks.context import BlockContext
-from suiro.streams.blocks.outputs import BlockOutputs, Parcel, merged_parcels
 from suiro.streams.blocks.order import Domain, Key, Order
+from suiro.streams.blocks.outputs import BlockOutputs, Parcel, merged_parcels
 from suiro.streams.blocks.plan import BlockPlan, Edge
 from suiro.streams.blocks.steps import PortsStep, Step, step_of
 from suiro.streams.calls import Caller

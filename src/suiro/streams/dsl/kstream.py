@@ -565,9 +565,7 @@ class BranchedKStream:
 
     def __init__(self, stream: KStream, name: Name) -> None:
         self._stream = stream
-        self._node = stream.graph.add_processor(
-            "KSTREAM-BRANCH-", name, Branch(predicates=()), [stream.node]
-        )
+        self._node = stream.graph.add_processor("KSTREAM-BRANCH-", name, Branch(predicates=()), [stream.node])
         self._predicates: list[tuple[Function | None, str]] = []
         self._branches: dict[str, KStream] = {}
 

@@ -173,6 +173,7 @@ class Expression:
     __rfloordiv__ = _reflected("floor_divide")
     __mod__ = _binary("modulo")
     __rmod__ = _reflected("modulo")
+
     def __neg__(self) -> Expression:
         return Call("negate", (self,))
 
@@ -242,6 +243,7 @@ class Expression:
     __rand__ = _reflected("and")
     __or__ = _binary("or")
     __ror__ = _reflected("or")
+
     def __invert__(self) -> Expression:
         return Call("not", (self,))
 

@@ -24,9 +24,7 @@ from suiro.streams.topology.nodes import SessionAggregate
 class SessionWindowing(Windowing):
     def __init__(self, operator: SessionAggregate, context: OperatorContext, *, reads_old: bool) -> None:
         self._windows = operator.windows
-        super().__init__(
-            operator, context, delay_ms=operator.windows.closing_delay_ms, reads_old=reads_old
-        )
+        super().__init__(operator, context, delay_ms=operator.windows.closing_delay_ms, reads_old=reads_old)
         self._merge = _merger_of(operator)
 
     def take(self, key: Any, raw: bytes | None, value: Any, timestamp: int, port: int, give: Give) -> None:

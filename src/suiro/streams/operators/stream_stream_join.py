@@ -16,8 +16,8 @@ from typing import Any
 
 from suiro.streams.operators.context import Context
 from suiro.streams.operators.functions import callable_of
-from suiro.streams.operators.row_expiry import OperatorContext
 from suiro.streams.operators.payloads import pack, unpack
+from suiro.streams.operators.row_expiry import OperatorContext
 from suiro.streams.records import Headers, Record
 from suiro.streams.stores.stream_join import StreamJoinStore
 from suiro.streams.topology.nodes import StreamStreamJoin

@@ -11,8 +11,8 @@ from typing import Any
 
 from suiro.streams.operators.context import Context
 from suiro.streams.operators.functions import callable_of
-from suiro.streams.operators.rows import row_of
 from suiro.streams.operators.payloads import pack, unpack
+from suiro.streams.operators.rows import row_of
 from suiro.streams.records import Record
 from suiro.streams.topology.nodes import StreamGlobalTableJoin, StreamTableJoin
 

@@ -66,12 +66,11 @@ class SuppressRule:
 
     def _let_go(self) -> None:
         now = self._time.closed = max(self._time.current, self._time.closed)
-        if self._delay is not None:
-            before = now - self._delay + (0 if self._operator.inclusive_end else 1)
-        else:
-            before = now - (self._operator.time_limit_ms or 0) + 1
-        for entry in self._buffer.evict_before(before):
-            self._send(entry)
+        held_ms = self._operator.time_limit_ms if self._delay is None else self._delay
+        if held_ms is not None:
+            before = now - held_ms + (0 if self._operator.inclusive_end else 1)
+            for entry in self._buffer.evict_before(before):
+                self._send(entry)
         if not self._is_full():
             return
         if not self._operator.emits_early_when_full:
@@ -129,11 +128,7 @@ class _Form:
                 _TIMESTAMP.pack(record.timestamp),
                 self._value(change.old) if waiting is None else framed(read_framed(waiting, _FIRST_PART)[0]),
                 self._value(change.new),
-                *(
-                    part
-                    for name, value in record.headers
-                    for part in (framed(name.encode()), framed(value))
-                ),
+                *(part for name, value in record.headers for part in (framed(name.encode()), framed(value))),
             )
         )
 

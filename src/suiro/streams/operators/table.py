@@ -103,7 +103,9 @@ class ToStreamRule:
         self._mapper = None if operator.mapper is None else callable_of(operator.mapper, "key_value")
         self._context = context
         self._forward = context.forward
-        self._waiting: dict[Hashable, tuple[Record, int]] | None = {} if context.task.settings.coalesces else None
+        self._waiting: dict[Hashable, tuple[Record, int]] | None = (
+            {} if context.task.settings.coalesces else None
+        )
 
     def process(self, record: Record, port: int) -> None:
         if self._waiting is None:

@@ -85,9 +85,7 @@ def columnar_aggregate(
     check_input(source)
     spec = topology.store(operator.store)
     if not is_exact(spec.key):
-        raise Reason(
-            f"{aggregate.name}: keys by serde {spec.key.name} may be equal and have different bytes"
-        )
+        raise Reason(f"{aggregate.name}: keys by serde {spec.key.name} may be equal and have different bytes")
     inside = {node.name for node in sub.nodes}
     prefix = Chain(topology, source, exits={aggregate.name}, inside=inside)
     unreached = inside - {source.name} - {node.name for node in prefix.nodes}

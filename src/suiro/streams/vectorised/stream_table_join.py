@@ -56,9 +56,7 @@ class InputChunks:
     columns: Sequence[pa.RecordBatch]
 
 
-def columnar_join(
-    topology: Topology, sub: SubTopology, join: Node, settings: TaskSettings
-) -> ColumnarJoin:
+def columnar_join(topology: Topology, sub: SubTopology, join: Node, settings: TaskSettings) -> ColumnarJoin:
     """Returns the columnar form. Raises `Reason` if there is none. `join` and the source of its table are the only
     stateful operators of the sub-topology."""
     operator = join.operator

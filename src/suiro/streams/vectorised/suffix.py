@@ -47,9 +47,7 @@ class Suffix:
     ) -> list[Emission]:
         """Does the same record by record. `values` take the place of the chunk's."""
         topology = self._topology
-        path = RulePath(
-            topology, self.chain, settings=self._settings, partition=partition, failures=failures
-        )
+        path = RulePath(topology, self.chain, settings=self._settings, partition=partition, failures=failures)
         found: dict[str, list[_Written]] = {}
         left_out: Counter[str] = Counter()
         rows = zip(
