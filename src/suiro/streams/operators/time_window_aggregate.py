@@ -25,7 +25,8 @@ class TimeWindowing(Windowing):
         self.gives_several = self._emits_final or self._windows.advance_ms != self._windows.size_ms
 
     def take(self, key: Any, raw: bytes | None, value: Any, timestamp: int, port: int, give: Give) -> None:
-        windows, store, update, reads_old = self._windows, self._store, self._updates[port], self._reads_old
+        windows, store, update = self._windows, self._store, self._updates[port]
+        reads_old, emits_final = self._reads_old, self._emits_final
         time = max(self._time.observe(timestamp), self._time.closed)
         for start in windows.starts_for(timestamp):
             end = start + windows.size_ms
@@ -42,7 +43,7 @@ class TimeWindowing(Windowing):
             if new is old and found is not None and reads_old:
                 old = store.row_at(raw, start)[0]  # the aggregator may have changed it in place
             store.put_at(raw, new, start, latest)
-            if not self._emits_final:
+            if not emits_final:
                 give(Windowed(key, start, end), Change(new, old if reads_old else None), latest)
 
     def _give_closed(self, before: int, now: int, give: Give) -> None:

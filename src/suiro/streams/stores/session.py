@@ -97,15 +97,17 @@ class SessionStore(KeyedStore):
     def put_at(self, raw: bytes, value: Any, start: int, end: int) -> None:
         """A value of None removes the session."""
         row = raw + _SESSION.pack(end, start)
+        is_there = row in self._rows
         if value is None:
-            if row in self._rows:
+            if is_there:
                 self._by_end.remove(end, row)
                 self._remove(row)
             return
-        is_new = self._of_key is not None and row not in self._rows
         self._cells.put(row, value)
+        if is_there:
+            return
         self._by_end.add(end, row)
-        if is_new and self._of_key is not None:
+        if self._of_key is not None:
             insort(self._of_key.setdefault(raw, []), (end, start))
 
     def ending_between(self, first: int, last: int) -> Iterator[tuple[Windowed, Any]]:

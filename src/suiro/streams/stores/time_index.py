@@ -20,7 +20,6 @@ class TimeIndex:
         self._oldest = self._first()
 
     def add(self, time: int, row: bytes) -> None:
-        """Adds a row, unless it is there already."""
         peers = self._rows.get(time)
         if peers is None:
             peers = self._rows[time] = {}

@@ -92,10 +92,12 @@ class WindowStore(KeyedStore):
 
     def put_at(self, raw: bytes, value: Any, start: int, timestamp: int) -> None:
         row = raw + _WINDOW.pack(start, 0)
+        is_there = row in self._rows
         if value is not None:
             self._cells.put(row, value, timestamp)
-            self._by_start.add(start, row)
-        elif row in self._rows:
+            if not is_there:
+                self._by_start.add(start, row)
+        elif is_there:
             self._rows.put(row, None)
             self._by_start.remove(start, row)
 
