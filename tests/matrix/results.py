@@ -1,4 +1,4 @@
-"""The runs of the matrix, counted in a file, and the table of `docs/explain/exactly-once.md` made from it."""
+"""The runs of the matrix, counted in a file, and the table of `docs/explain/exactly-once-runs.md` made from it."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tests.matrix.campaign import Result
 from tests.matrix.cells import Cell
 
 DOCS = Path(__file__).parents[2] / "docs" / "explain"
-FILE, PAGE = DOCS / "exactly-once-matrix.json", DOCS / "exactly-once.md"
+FILE, PAGE = DOCS / "exactly-once-matrix.json", DOCS / "exactly-once-runs.md"
 BEGIN, END = "<!-- The matrix, from exactly-once-matrix.json: make matrix -->", "<!-- End of the matrix -->"
 
 _LOCK = Lock()
@@ -68,7 +68,7 @@ def table(counts: Counts) -> str:
         f"| runs | {' | '.join(f'{sum(total[broker]):,}' for broker in TITLES)} |",
         f"| failed | {' | '.join(str(total[broker][1]) for broker in TITLES)} |",
         "",
-        "The rows of the design's failure table, each with the runs of all cells that walk into it:",
+        "Runs by failure. A row counts the runs of all of its cells:",
         "",
         f"| # | what happens | {' | '.join(TITLES.values())} |",
         f"|---|---|{'---|' * len(TITLES)}",
@@ -182,7 +182,7 @@ DESIGN: list[tuple[int, str, Callable[[Cell], bool]]] = [
     (17, "the checkpoint is deleted", _row(17)),
     (18, "the checkpoint is an older copy", _row(18)),
     (19, "the marker is deleted", _row(19)),
-    (20, "Kafka itself loses data: out of scope, see above", lambda cell: False),
+    (20, "Kafka itself loses data: out of scope", lambda cell: False),
     (21, "`commit()` fails after the decision, Spark calls `abort()`", _row(21)),
     (22, "an output topic is deleted inside of a transaction", _row(22)),
     (23, "tasks send: one of them dies, and the stage runs again", _pair(barrier_cells.TASK, "")),

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 DOCS = Path(__file__).parents[2] / "docs" / "explain"
-FILE, PAGE = "exactly-once-soak.json", "exactly-once.md"
+FILE, PAGE = "exactly-once-soak.json", "exactly-once-runs.md"
 BEGIN, END = "<!-- The soak, from exactly-once-soak.json: make soak MINUTES=n -->", "<!-- End of the soak -->"
 
 
