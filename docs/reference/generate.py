@@ -235,13 +235,17 @@ def commands() -> str:
         for inner, parser in parsers_of(name).items():
             example = " ".join(["suiro", f"{name} {inner}".strip(), *_needed(parser)])
             found[f"{name} {inner}".strip()] = (parser.description or "", list(_options(parser)), example)
-    lines = ["# Commands", "", "`suiro --version` prints the version, `suiro COMMAND --help` what is here."]
+    lines = [
+        "# Commands",
+        "",
+        "`suiro COMMAND --help` prints the same. `suiro --version` prints the version.",
+    ]
     for name in dict.fromkeys([*EXAMPLES, *found]):
         said, options, example = found[name]
         fence = "```text" if " " in name else "```"  # a test tries those of one word
         lines += ["", f"## suiro {name}", "", fence, EXAMPLES.get(name, example), "```", "", said]
         if options:
-            lines += ["", "| option | means |", "|---|---|"]
+            lines += ["", "| option | meaning |", "|---|---|"]
         lines += [
             f"| {option.replace('|', chr(92) + '|')} | {means.replace('<', chr(92) + '<')} |"
             for option, means in options
@@ -266,7 +270,9 @@ def _options(parser: argparse.ArgumentParser) -> Iterator[tuple[str, str]]:
         if not name:
             value = {"?": f"[{value.strip()}]", "*": f"[{value.strip()}...]"}.get(str(action.nargs), value)
         is_text = isinstance(action.default, str) and bool(action.default and name)
-        default = f" Default: `{action.default}`." if is_text else ""
+        default = (
+            f" Default: `{action.default}`." if is_text and "Default:" not in (action.help or "") else ""
+        )
         yield f"`{(name + value).strip()}`", (action.help or "").replace("%%", "%") + default
 
 

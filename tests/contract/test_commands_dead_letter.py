@@ -89,11 +89,11 @@ def test_reasons_are_counted_and_one_is_shown(call: Call, client: Client, new_to
     assert "\x1b" not in call("list", dead).out
     shown = call("show", dead).out
     assert f"from: {source}-1 offset 0" in shown
-    assert "the record that it was made of is original" in shown
+    assert "original record: original" in shown
     one = call("show", dead, "--offset", "0", "--json").json
     assert (one["origin_record"]["value"], one["exception"]) == ("original", "ValueError")
     assert "not in the log any more" in call("show", dead, "--offset", "1").out
-    assert "cannot go back" in call("show", dead, "--offset", "3").out
+    assert "cannot be sent back" in call("show", dead, "--offset", "3").out
     assert call("show", dead, "--offset", "99").code == 1
 
 
@@ -208,7 +208,7 @@ def test_a_topic_that_was_made_anew_and_a_group_of_somebody_else(
     put_aside(client, dead, (b"a", of_streams("t")))
     client.offset_commit(f"suiro-redrive-{dead}", {(dead, 0): (7, "suiro:")})
     anew = call("redrive", dead, "--yes")
-    assert (anew.code, "was made anew" in anew.err) == (1, True)
+    assert (anew.code, "was recreated" in anew.err) == (1, True)
     client.offset_commit(f"suiro-redrive-{dead}", {(dead, 0): (1, "by hand")})
     other = call("redrive", dead, "--yes")
     assert (other.code, "no redrive wrote that" in other.err) == (1, True)

@@ -140,7 +140,7 @@ def test_a_filter_compares_and_does_nothing_else(
         "records", name, "--value-format", "json", "--filter", "delay > 2 and carrier == 'UA'", "--json"
     )
     assert [value["delay"] for value in values(found)] == [3, 4]
-    assert "the filter says nothing of 1 records" in found.err
+    assert "the filter could not be applied to 1 records" in found.err
     for code in (
         "__import__('os').system('id')",
         "(lambda: 1)()",
@@ -292,7 +292,7 @@ def test_damage_is_an_error_that_names_its_place() -> None:
 @pytest.mark.parametrize(
     ("last", "why"),
     [
-        ("no json\n", "line 3 is no record in JSON"),
+        ("no json\n", "line 3 is not a record in JSON"),
         (json.dumps({"value": "3", "partition": 9}) + "\n", "not 9"),
         (b"\xff\n", "is not UTF-8"),
     ],

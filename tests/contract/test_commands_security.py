@@ -83,7 +83,7 @@ def test_rules_come_and_go(call: Call, unique: str) -> None:
     assert len(call("acl", "remove", *add, "--yes").rows) == 3
     wait_until(lambda: call("acl", "list", "--topic", unique).rows == [], what="no rules")
     again = call("acl", "remove", *add, "--yes")
-    assert (again.code, "no such rule" in again.err) == (0, True)
+    assert (again.code, "no such ACL" in again.err) == (0, True)
 
 
 def test_prefixed_and_denied(call: Call, unique: str) -> None:

@@ -12,22 +12,28 @@ from suiro.cli.everyday import AsJson, Connection, Yes, connected, note, print_r
 if TYPE_CHECKING:
     from suiro.client import Acl, AclFilter, Client
 
-acl = Group("acl", "Access rules: list, add, remove.")
+acl = Group("acl", "ACLs: list, add, remove.")
 
 
 @dataclass(frozen=True, slots=True)
 class _Rules:
     """The options that select rules: the resources, the principals, and what they may do."""
 
-    topic: Annotated[list[str] | None, Option("--topic", "NAME", "Repeatable; * is every topic.")] = None
-    group: Annotated[list[str] | None, Option("--group", "NAME", "Repeatable; * is every group.")] = None
-    transactional_id: Annotated[list[str] | None, Option("--transactional-id", "ID", "Repeatable.")] = None
+    topic: Annotated[list[str] | None, Option("--topic", "NAME", "Topic; repeatable. * is every topic.")] = (
+        None
+    )
+    group: Annotated[list[str] | None, Option("--group", "NAME", "Group; repeatable. * is every group.")] = (
+        None
+    )
+    transactional_id: Annotated[
+        list[str] | None, Option("--transactional-id", "ID", "Transactional id; repeatable.")
+    ] = None
     cluster: Annotated[bool, Option("--cluster", help="The cluster itself.")] = False
     resource_pattern_type: Annotated[
         str,
         Option(
             "--resource-pattern-type",
-            help="prefixed: all whose names begin so.",
+            help="prefixed: all names that start with the given one.",
             choices=("literal", "prefixed"),
         ),
     ] = "literal"
@@ -36,21 +42,22 @@ class _Rules:
         Option(
             "--operation",
             "NAME",
-            "read, write, describe, alter... as Kafka calls them; repeatable. Default: all.",
+            "Operation, with Kafka's name: read, write, describe, alter...; repeatable. Default: all.",
         ),
     ] = None
     allow_principal: Annotated[
         list[str] | None,
-        Option("--allow-principal", "User:NAME", "Who may; repeatable. User:* is everybody."),
+        Option("--allow-principal", "User:NAME", "Principal to allow; repeatable. User:* is everybody."),
     ] = None
     deny_principal: Annotated[
-        list[str] | None, Option("--deny-principal", "User:NAME", "Who may not; repeatable.")
+        list[str] | None, Option("--deny-principal", "User:NAME", "Principal to deny; repeatable.")
     ] = None
     host: Annotated[
-        list[str] | None, Option("--host", "ADDRESS", "From where; repeatable. Default: anywhere.")
+        list[str] | None,
+        Option("--host", "ADDRESS", "Address from which the client connects; repeatable. Default: any."),
     ] = None
-    producer: Annotated[bool, Option("--producer", help="What a producer needs.")] = False
-    consumer: Annotated[bool, Option("--consumer", help="What a consumer needs.")] = False
+    producer: Annotated[bool, Option("--producer", help="All ACLs that a producer needs.")] = False
+    consumer: Annotated[bool, Option("--consumer", help="All ACLs that a consumer needs.")] = False
 
     def made(self) -> list[Acl]:
         from suiro.console.security import CLUSTER_NAME, Resource, rules_of
@@ -81,12 +88,12 @@ class _Rules:
 @acl.command
 def list_(
     connection: Connection,
-    topic: Annotated[str | None, Option("--topic", "NAME", "Rules that hold for this topic.")] = None,
-    group: Annotated[str | None, Option("--group", "NAME", "Rules that hold for this group.")] = None,
-    principal: Annotated[str | None, Option("--principal", "User:NAME", "Rules of this principal.")] = None,
+    topic: Annotated[str | None, Option("--topic", "NAME", "ACLs that apply to this topic.")] = None,
+    group: Annotated[str | None, Option("--group", "NAME", "ACLs that apply to this group.")] = None,
+    principal: Annotated[str | None, Option("--principal", "User:NAME", "ACLs of this principal.")] = None,
     as_json: AsJson = False,
 ) -> None:
-    """List access rules."""
+    """List ACLs."""
     with connected(connection) as client:
         from suiro.client import AclFilter
 
@@ -102,10 +109,10 @@ def list_(
 def add(
     connection: Connection,
     rules: _Rules,
-    dry_run: Annotated[bool, Option("--dry-run", help="Only show the rules.")] = False,
+    dry_run: Annotated[bool, Option("--dry-run", help="Only show the ACLs.")] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Add access rules. One that is there stays as it is."""
+    """Add ACLs. Existing ACLs are not changed."""
     with connected(connection) as client:
         made = rules.made()
         if not dry_run:
@@ -122,7 +129,7 @@ def remove(
     yes: Yes = False,
     as_json: AsJson = False,
 ) -> None:
-    """Remove access rules: exactly those that `suiro acl add` with the same options adds."""
+    """Remove ACLs: exactly those that `suiro acl add` with the same options adds."""
     with connected(connection) as client:
         from suiro.console.security import selecting
 
@@ -130,11 +137,11 @@ def remove(
         filters = [selecting(one) for one in made]
         there = _described(client, filters)
         if there:
-            require_yes(f"Remove {len(there)} access rules?", yes)
+            require_yes(f"Remove {len(there)} ACLs?", yes)
         gone = client.admin.delete_acls(filters) if there else ()
         _print(gone, as_json)
         if not gone:
-            note("there was no such rule")
+            note("there was no such ACL")
 
 
 def _described(client: Client, filters: Sequence[AclFilter]) -> list[Acl]:

@@ -29,8 +29,8 @@ if TYPE_CHECKING:
 
 app = Group(
     "app",
-    "Applications: how they stand, their graph, rows of their stores and what they are made of; what a change keeps of "
-    "their state.",
+    "Running applications: list, graph, rows of stores and their input records. Also checks a "
+    "changed topology.",
 )
 
 TIMEOUT_S = 10.0
@@ -38,13 +38,15 @@ EXPLAIN_TIMEOUT_S = 120.0
 ANSWER_BYTES_MAX = 32 * 1024 * 1024
 PATH = "/api/v1/application"
 
-App = Annotated[str, Option("--app", "URL", "What `suiro run --console` said.")]
-Apps = Annotated[list[str] | None, Option("--app", "URL", "What `suiro run --console` said. Repeatable.")]
+App = Annotated[str, Option("--app", "URL", "Address that `suiro run --console` printed.")]
+Apps = Annotated[
+    list[str] | None, Option("--app", "URL", "Address that `suiro run --console` printed; repeatable.")
+]
 
 
 @app.command
 def list_(apps: Apps = None, as_json: AsJson = False) -> None:
-    """List applications with their state, rate and lag. Those that do not answer are named, and it exits with 1."""
+    """List applications with their state, rate and lag. If one does not answer, the exit status is 1."""
     if not apps:
         usage("which applications? Give --app URL for each: what `suiro run --console 127.0.0.1:0` said")
     from suiro.errors import SuiroError
@@ -96,8 +98,8 @@ def _sum(rows: Iterable[dict[str, Any]], name: str) -> int | None:
 
 @app.command
 def graph(app: App, as_json: AsJson = False) -> None:
-    """Show an application's operators, how records go through each, and how many; then the sizes of its stores, records
-    that tasks hold back with the reason, and micro-batches that were tried again."""
+    """Show the operators of an application, how each processes records, and how many. Then show the sizes of its
+    stores, records that tasks hold back, and micro-batches that were retried."""
     with reporting():
         found = _ask(app, PATH)
     retried = [one for one in found.get("batches", ()) if one.get("retries")]
@@ -177,13 +179,13 @@ def _show_held(found: dict[str, Any]) -> None:
 @app.command
 def store(
     app: App,
-    name: Annotated[str, Argument("STORE", "Its name; `suiro app graph` has it.")],
-    first: Annotated[int, Option("--first", "N", "Leave out so many rows.")] = 0,
-    limit: Annotated[int, Option("--limit", "N", "At most so many rows, up to 1,000.")] = 100,
-    contains: Annotated[str, Option("--contains", "TEXT", "Rows whose key's text has this in it.")] = "",
+    name: Annotated[str, Argument("STORE", "Name of the store; `suiro app graph` lists them.")],
+    first: Annotated[int, Option("--first", "N", "Skip this number of rows.")] = 0,
+    limit: Annotated[int, Option("--limit", "N", "Maximum number of rows, up to 1,000. Default: 100.")] = 100,
+    contains: Annotated[str, Option("--contains", "TEXT", "Only rows with this text in their key.")] = "",
     as_json: AsJson = False,
 ) -> None:
-    """Show rows of a store, in the order of the keys' bytes, as they are committed, and the size of the store."""
+    """Show the committed rows of a store, in the order of the bytes of their keys, and the size of the store."""
     from urllib.parse import quote, urlencode
 
     query = urlencode({"first": first, "limit": limit, "contains": contains})
@@ -213,20 +215,20 @@ def store(
 @app.command
 def explain(
     app: App,
-    name: Annotated[str, Argument("STORE", "Its name; `suiro app graph` has it.")],
-    key: Annotated[str, Argument("KEY", "The row's key, as `suiro app store` prints it.")],
+    name: Annotated[str, Argument("STORE", "Name of the store; `suiro app graph` lists them.")],
+    key: Annotated[str, Argument("KEY", "Key of the row, as printed by `suiro app store`.")],
     window: Annotated[
         str | None,
         Option(
             "--window",
             "START-END",
-            "Of a row with a window: its times in ms, as `app store --json` has them.",
+            "Window of the row: its times in ms, as printed by `suiro app store --json`.",
         ),
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Show the input records that a row of a store is made of. The topology runs again, in a process beside the
-    application, over at most 1,000,000 records and for at most 60 s."""
+    """Show the input records from which a row of a store was computed. The topology runs again, in a separate
+    process, over at most 1,000,000 records and for at most 60 s."""
     from urllib.parse import quote
 
     bounds = None
@@ -324,14 +326,15 @@ def _ask(url: str, path: str, body: Any = None, *, timeout_s: float = TIMEOUT_S)
 
 @app.command
 def upgrade(
-    old: Annotated[Path, Argument("OLD.PY", "The file that runs now, as `suiro run` takes it.")],
-    new: Annotated[Path, Argument("NEW.PY", "The file that is to run.")],
+    old: Annotated[Path, Argument("OLD.PY", "File of the running application.")],
+    new: Annotated[Path, Argument("NEW.PY", "File of the changed application.")],
     check: Annotated[
-        bool, Option("--check", help="Exit with 1 where the state does not carry over.")
+        bool, Option("--check", help="Exit with status 1 if the state does not carry over.")
     ] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Say what becomes of an application's state when its file changes. Nothing is started, and no cluster is asked."""
+    """Show which state of an application survives a change of its file. The command starts nothing and needs no
+    cluster."""
     from suiro.cli.topology_file import UserCodeError, forgotten, load_topology
     from suiro.streams_spark.upgrade import upgrade_of
 

@@ -24,56 +24,86 @@ capture = Group("capture", "Capture a database: its tables become topics.")
 
 @capture.command
 def postgres(
-    dsn: Annotated[str, Option(metavar="DSN", help="The database: postgresql://user@host/name.")],
-    bootstrap: Annotated[str, Option(metavar="HOST:PORT", help="The Kafka cluster or node.")],
-    registry: Annotated[str, Option(metavar="URL", help="The schema registry.")],
-    topic_prefix: Annotated[str, Option(metavar="P", help="Topics are P.schema.table; names the capture.")],
+    dsn: Annotated[
+        str, Option(metavar="DSN", help="Connection string of the database: postgresql://user@host/name.")
+    ],
+    bootstrap: Annotated[str, Option(metavar="HOST:PORT", help="Brokers of the Kafka cluster or node.")],
+    registry: Annotated[str, Option(metavar="URL", help="Address of the schema registry.")],
+    topic_prefix: Annotated[
+        str, Option(metavar="P", help="Prefix of the topics, P.schema.table. It also names the capture.")
+    ],
     tables: Annotated[
-        str, Option(metavar="A,B", help="schema.table, or table of public. Default: all.")
+        str,
+        Option(metavar="A,B", help="Tables, as schema.table, or table in the schema public. Default: all."),
     ] = "",
-    slot: Annotated[str, Option(metavar="S", help="Default: suiro_P; made if it is not there.")] = "",
-    publication: Annotated[str, Option(metavar="N", help="Default: suiro_P; made likewise.")] = "",
-    partitions: Annotated[int, Option(metavar="N", help="Of new topics. Default: the broker's.")] = -1,
-    decimals: Annotated[str, Option(metavar="HOW", help='"decimal" or "string".')] = "decimal",
+    slot: Annotated[
+        str, Option(metavar="S", help="Replication slot; created if it does not exist. Default: suiro_P.")
+    ] = "",
+    publication: Annotated[
+        str, Option(metavar="N", help="Publication; created if it does not exist. Default: suiro_P.")
+    ] = "",
+    partitions: Annotated[
+        int, Option(metavar="N", help="Partitions of new topics. Default: the broker's.")
+    ] = -1,
+    decimals: Annotated[
+        str, Option(metavar="HOW", help='How numeric values are written: "decimal" or "string".')
+    ] = "decimal",
     as_text: Annotated[
-        str, Option(metavar="C,D", help="Columns as Postgres prints them: schema.table.column.")
+        str, Option(metavar="C,D", help="Columns to write as Postgres prints them: schema.table.column.")
     ] = "",
-    compression: Annotated[str, Option(metavar="CODEC", help="none, gzip, snappy, lz4 or zstd.")] = "none",
+    compression: Annotated[
+        str, Option(metavar="CODEC", help="Compression of records: none, gzip, snappy, lz4 or zstd.")
+    ] = "none",
     snapshot: Annotated[
         str,
-        Option(metavar="WHICH", help='"initial": of tables that have none; "new": of all, again; "never".'),
+        Option(
+            metavar="WHICH",
+            help='Which tables to read: "initial" (those without a snapshot), "new" (all, again) or '
+            '"never" (none).',
+        ),
     ] = "initial",
     state_directory: Annotated[
-        Path | None, Option(metavar="DIR", help="For large transactions. Default: a temporary one.")
+        Path | None, Option(metavar="DIR", help="Directory for large transactions. Default: a temporary one.")
     ] = None,
-    chunk_rows: Annotated[int, Option(metavar="N", help="Of a snapshot, at once. Default: 10000.")] = 10_000,
+    chunk_rows: Annotated[
+        int, Option(metavar="N", help="Rows of a snapshot to read at a time. Default: 10000.")
+    ] = 10_000,
     owed_keys_max: Annotated[
         int,
         Option(
             metavar="N",
-            help="Rows to be read by their keys, until a table begins again. Default: 50000.",
+            help="Rows that may wait to be selected again by key. Above this number, a table is read "
+            "again. Default: 50000.",
         ),
     ] = 50_000,
-    heartbeat: Annotated[float, Option(metavar="SECONDS", help="Default: 10.")] = 10.0,
+    heartbeat: Annotated[
+        float, Option(metavar="SECONDS", help="Seconds between two heartbeats. Default: 10.")
+    ] = 10.0,
     lag_alert_mb: Annotated[
-        int, Option(metavar="MB", help="Of Postgres's log held back. Default: 1024.")
+        int,
+        Option(metavar="MB", help="Report an alert above this lag in the log of Postgres. Default: 1024."),
     ] = 1024,
-    catch_up_mb: Annotated[int, Option(metavar="MB", help="Further behind, read by SQL. Default: 16.")] = 16,
+    catch_up_mb: Annotated[
+        int,
+        Option(
+            metavar="MB", help="Read changes by SQL if the capture is further behind than this. Default: 16."
+        ),
+    ] = 16,
     metrics: Annotated[
-        str | None, Option(metavar="HOST:PORT", help="Serve /metrics there, for Prometheus.")
+        str | None, Option(metavar="HOST:PORT", help="Serve /metrics for Prometheus on this address.")
     ] = None,
     otlp: Annotated[
         str | None,
         Option(
             metavar="URL",
-            help="Push metrics and traces there by OTLP. Default: OTEL_EXPORTER_OTLP_ENDPOINT.",
+            help="Push metrics and traces to this URL by OTLP. Default: OTEL_EXPORTER_OTLP_ENDPOINT.",
         ),
     ] = None,
     openlineage: Annotated[
         str | None,
         Option(
             metavar="URL-OR-FILE",
-            help="Send OpenLineage events there. Default: OPENLINEAGE_URL of the environment.",
+            help="Send OpenLineage events to this URL or file. Default: OPENLINEAGE_URL.",
         ),
     ] = None,
     set_: Annotated[
@@ -82,11 +112,11 @@ def postgres(
     ] = None,
     while_stdin_is_open: Annotated[bool, Option(hidden=True)] = False,
 ) -> None:
-    """A consistent snapshot of the tables, then every change, exactly once, until SIGTERM or SIGINT.
+    """Write a consistent snapshot of the tables to topics, then every change, exactly once, until SIGTERM or SIGINT.
 
-    Started again, it goes on where it was. JSON lines on stdout say what happens; the first is {"event": "ready", ...},
-    when all tables are read and changes flow. Logs go to stderr. The exit code is 0 after a clean stop, and 1 if the
-    capture cannot go on.
+    A restart continues where the capture stopped. JSON lines on stdout report events; {"event": "ready", ...} means
+    that all tables are read and changes flow. Logs go to stderr. The exit status is 0 after a clean stop, and 1 if the
+    capture cannot continue.
     """
     with _started():
         from suiro.connect import CaptureOptions, PostgresCapture, push_capture_metrics, serve_capture_metrics
@@ -137,14 +167,15 @@ def postgres(
 
 @capture.command
 def snapshot(
-    dsn: Annotated[str, Option(metavar="DSN", help="The database that is captured.")],
-    topic_prefix: Annotated[str, Option(metavar="P", help="That of the capture.")],
-    table: Annotated[str, Option(metavar="T", help="schema.table, or table of public.")],
-    slot: Annotated[str, Option(metavar="S", help="That of the capture, if it has one of its own.")] = "",
+    dsn: Annotated[str, Option(metavar="DSN", help="Connection string of the captured database.")],
+    topic_prefix: Annotated[str, Option(metavar="P", help="Prefix of the capture.")],
+    table: Annotated[str, Option(metavar="T", help="Table, as schema.table, or table in the schema public.")],
+    slot: Annotated[str, Option(metavar="S", help="Slot of the capture, if it is not suiro_P.")] = "",
 ) -> None:
-    """Ask a capture that runs (or that will be started again) to read one table anew, beside its changes.
+    """Ask a capture to read a table again while it captures changes. If it does not run, it does so after its next
+    start.
 
-    The request goes into Postgres's log, so it needs only the database.
+    The request is a message in Postgres's log, so the command needs only the database.
     """
     with _started():
         from suiro.connect import request_snapshot

@@ -5,7 +5,7 @@ from __future__ import annotations
 from suiro.cli.command_groups import Group
 from suiro.cli.everyday import AsJson, Connection, connected, print_fields, print_json, print_table
 
-cluster = Group("cluster", "The brokers, how much is on them, what is wrong now.")
+cluster = Group("cluster", "Brokers, number of topics and groups, current problems.")
 
 
 @cluster.itself

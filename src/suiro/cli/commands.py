@@ -14,26 +14,26 @@ COMMANDS = {
     "node": "Run a node: a log that any Kafka client can use.",
     "registry": "Run a schema registry with Confluent's REST API.",
     "capture": "Capture a database: its tables become topics.",
-    "demo": "Every flight out of New York in 2013, from Postgres to a view with a bug, which is fixed while it is "
-    "read.",
-    "run": "Runs a topology.",
-    "prepare": "Compile the kernels and archive Spark's classes, so that the first start is as quick as all others.",
-    "cluster": "Show the brokers, how much is on them, and what is wrong now.",
-    "console": "Serve the console.",
+    "demo": "Run the demo: a year of flights, from Postgres to a view with a bug, which is fixed while "
+    "clients read it.",
+    "run": "Run a topology on Spark.",
+    "prepare": "Compile the kernels and archive Spark's classes, so that later starts are faster.",
+    "cluster": "Show the brokers, the number of topics and groups, and current problems.",
+    "console": "Serve the web console.",
     "topic": "Topics: list, describe, create, alter, delete; read and write records.",
     "group": "Consumer groups: list, describe with lag, reset offsets, delete.",
-    "acl": "Access rules: list, add, remove.",
-    "user": "Users that log in by SCRAM: list, add, remove.",
+    "acl": "ACLs: list, add, remove.",
+    "user": "SCRAM users: list, add, remove.",
     "quota": "Quotas of users, client ids and addresses: list, set, remove.",
     "schema": "Schemas of a registry: list, get, register, check, diff, delete.",
-    "dead-letter": "Records that were put aside: list, show, redrive.",
-    "app": "Applications: how they stand, their graph, rows of their stores and what they are made of; what a change "
-    "keeps of their state.",
-    "kafka": "A real Apache Kafka, and the way from a node to one.",
-    "log": "The files of a node that is not running.",
-    "connect": "Sources and sinks beside the log: run them, look, pause, resume.",
-    "spark": "Queries of Spark Structured Streaming.",
-    "view": "Views: data derived from the log and served, rebuilt, compared, switched and rolled back.",
+    "dead-letter": "Dead letters: list, show, redrive.",
+    "app": "Running applications: list, graph, rows of stores and their input records. Also checks a "
+    "changed topology.",
+    "kafka": "Run a real Apache Kafka, or hand the data of a node over to one.",
+    "log": "Import topics of Apache Kafka into a stopped node.",
+    "connect": "Sources and sinks: run, check, status, pause, resume, restart.",
+    "spark": "Take over queries of Spark's own Kafka connector.",
+    "view": "Views: serve, deploy, compare, explain, shift, roll back, retire.",
 }
 """A test compares these with the summaries of the commands."""
 

@@ -11,14 +11,14 @@ from typing import Annotated, Any
 from suiro.cli.command_groups import Argument, Group, Option
 from suiro.cli.everyday import fail, log_to_stderr, reporting, say
 
-connect = Group("connect", "Sources and sinks beside the log: run them, look, pause, resume.")
+connect = Group("connect", "Sources and sinks: run, check, status, pause, resume, restart.")
 
-_File = Annotated[Path, Argument(metavar="FILE", help="The connectors, such as connectors.toml.")]
-_Name = Annotated[str, Argument(metavar="NAME", help="The connector.")]
-_Url = Annotated[str, Option("--url", metavar="URL", help="Where `suiro connect run` answers.")]
+_File = Annotated[Path, Argument(metavar="FILE", help="File of connectors, such as connectors.toml.")]
+_Name = Annotated[str, Argument(metavar="NAME", help="Name of the connector.")]
+_Url = Annotated[str, Option("--url", metavar="URL", help="Address of `suiro connect run`.")]
 _Token = Annotated[
     str | None,
-    Option("--token", metavar="TOKEN", env="SUIRO_CONNECT_TOKEN", help="The token of its file."),
+    Option("--token", metavar="TOKEN", env="SUIRO_CONNECT_TOKEN", help="Token in the file of connectors."),
 ]
 _DEFAULT_URL = "http://127.0.0.1:8083"
 
@@ -28,7 +28,7 @@ def run(
     file: _File,
     while_stdin_is_open: Annotated[bool, Option("--while-stdin-is-open", hidden=True)] = False,
 ) -> None:
-    """Run every connector of FILE until SIGTERM or SIGINT; one JSON line says where status is asked for."""
+    """Run all connectors of FILE until SIGTERM or SIGINT. One JSON line on stdout has the address of the HTTP API."""
     from suiro.connect import Runtime, push_connect_metrics, read_configuration, serve_control
     from suiro.foundation.http import Tls, Users
     from suiro.foundation.stopping import Stopping
@@ -67,12 +67,12 @@ def run(
         push.stop()
     control.stop()
     if not stopped:
-        fail("a connector did not stop in time; what it had not committed is done again", "suiro connect")
+        fail("a connector did not stop in time; the next start repeats its uncommitted work", "suiro connect")
 
 
 @connect.command
 def check(file: _File) -> None:
-    """Read FILE, check every section, and say what it would run. Nothing is opened."""
+    """Check every section of FILE, and list its connectors. Nothing is opened."""
     from suiro.connect import read_configuration
 
     with reporting("suiro connect"):
@@ -85,9 +85,9 @@ def check(file: _File) -> None:
 def status(
     url: _Url = _DEFAULT_URL,
     token: _Token = None,
-    as_json: Annotated[bool, Option("--json", help="All of it, as JSON.")] = False,
+    as_json: Annotated[bool, Option("--json", help="Print everything as JSON.")] = False,
 ) -> None:
-    """State, records and lag of every connector."""
+    """Show state, records and lag of every connector."""
     from suiro.connect import summary
 
     answer = _ask("GET", f"{url}/connectors?expand=status", token)
@@ -105,19 +105,19 @@ def status(
 
 @connect.command
 def pause(name: _Name, url: _Url = _DEFAULT_URL, token: _Token = None) -> None:
-    """Stop a connector until it is resumed, or the process starts anew."""
+    """Pause a connector until it is resumed, or until the process restarts."""
     _ask("PUT", f"{url}/connectors/{name}/pause", token)
 
 
 @connect.command
 def resume(name: _Name, url: _Url = _DEFAULT_URL, token: _Token = None) -> None:
-    """Let a paused connector go on where it was."""
+    """Resume a paused connector at its position."""
     _ask("PUT", f"{url}/connectors/{name}/resume", token)
 
 
 @connect.command
 def restart(name: _Name, url: _Url = _DEFAULT_URL, token: _Token = None) -> None:
-    """Start a connector anew, now, from what is committed."""
+    """Restart a connector immediately, at its committed position."""
     _ask("POST", f"{url}/connectors/{name}/restart", token)
 
 
@@ -129,7 +129,7 @@ def _ask(method: str, url: str, token: str | None) -> Any:
         answer = httpx.request(method, url, headers=headers, timeout=10)
         said = answer.json() if answer.content else None
     except (httpx.HTTPError, httpx.InvalidURL, ValueError) as error:
-        fail(f"no answer from {_named(url)}: {error}. Does `suiro connect run` run there?", "suiro connect")
+        fail(f"no answer from {_named(url)}: {error}. Is `suiro connect run` running there?", "suiro connect")
     if answer.is_error:
         message = said.get("message", answer.text) if isinstance(said, dict) else answer.text
         fail(str(message), "suiro connect")

@@ -23,16 +23,14 @@ if TYPE_CHECKING:
     from suiro.console.web import Remote
     from suiro.console.web.oidc import OidcSettings
 
-console = Group(
-    "console", "A page for the browser: everything that is known of a cluster and what runs on it."
-)
+console = Group("console", "A web page and an HTTP API for a cluster and what runs on it.")
 
 
 @console.itself
 def console_(
     connection: Connection,
     listen: Annotated[
-        str, Option("--listen", "HOST:PORT", "Default: 127.0.0.1:8090; port 0: a free one.")
+        str, Option("--listen", "HOST:PORT", "Address to listen on. Port 0 selects a free port.")
     ] = "127.0.0.1:8090",
     registry: Registry = None,
     connect: Annotated[
@@ -40,7 +38,8 @@ def console_(
         Option(
             "--connect",
             "URL",
-            "The HTTP of a `suiro connect`; http://TOKEN@HOST:PORT where it has a token. Repeatable.",
+            "Address of `suiro connect` or Kafka Connect; http://TOKEN@HOST:PORT if it has a "
+            "token. Repeatable.",
         ),
     ] = None,
     views: Annotated[
@@ -48,19 +47,19 @@ def console_(
         Option(
             "--views",
             "URL",
-            "A host of views; http://NAME:PASSWORD@HOST:PORT where it has users. Repeatable.",
+            "Address of a view host; http://NAME:PASSWORD@HOST:PORT if it has users. Repeatable.",
         ),
     ] = None,
     app: Annotated[
         list[str] | None,
-        Option("--app", "URL", "An application that runs with --console. Repeatable."),
+        Option("--app", "URL", "Address of an application that runs with --console. Repeatable."),
     ] = None,
     auth_file: Annotated[
         Path | None,
         Option(
             "--auth-file",
             "FILE",
-            "Who may call: lines of name:password below [viewer], [operator] or [admin].",
+            "File of users: lines of name:password in sections [viewer], [operator] and [admin].",
         ),
     ] = None,
     oidc_issuer: Annotated[
@@ -68,16 +67,18 @@ def console_(
         Option(
             "--oidc-issuer",
             "URL",
-            "People log in at this OpenID Connect provider. Needs suiro[console-oidc].",
+            "OpenID Connect provider at which users log in. Needs suiro[console-oidc].",
         ),
     ] = None,
     oidc_client_id: Annotated[
-        str, Option("--oidc-client-id", "ID", "What the provider calls this console.")
+        str, Option("--oidc-client-id", "ID", "Client id of the console at the provider.")
     ] = "",
     oidc_client_secret_file: Annotated[
         Path | None,
         Option(
-            "--oidc-client-secret-file", "FILE", "Its secret there; absent: a public client, by PKCE alone."
+            "--oidc-client-secret-file",
+            "FILE",
+            "File of the client secret. Without it, the console is a public client, with PKCE.",
         ),
     ] = None,
     oidc_role: Annotated[
@@ -85,7 +86,8 @@ def console_(
         Option(
             "--oidc-role",
             "VALUE=ROLE",
-            "Whose claim has the value gets the role viewer, operator or admin; '*=viewer': everybody. Repeatable.",
+            "Role (viewer, operator, admin) of users whose claim has this value; '*=viewer': of "
+            "every user. Repeatable.",
         ),
     ] = None,
     oidc_role_claim: Annotated[
@@ -93,44 +95,50 @@ def console_(
         Option(
             "--oidc-role-claim",
             "NAME",
-            "The claim of the ID token with a user's values: roles, groups, realm_access.roles. Default: roles.",
+            "Claim of the ID token that has these values: roles, groups, realm_access.roles. Default: roles.",
         ),
     ] = "roles",
     oidc_user_claim: Annotated[
         str,
-        Option("--oidc-user-claim", "NAME", "The claim that names a user in lists of changes. Default: sub."),
+        Option("--oidc-user-claim", "NAME", "Claim that names the user in lists of changes. Default: sub."),
     ] = "sub",
     oidc_scope: Annotated[
-        str, Option("--oidc-scope", "SCOPES", "What is asked of the provider. Default: 'openid profile'.")
+        str,
+        Option("--oidc-scope", "SCOPES", "Scopes to request from the provider. Default: 'openid profile'."),
     ] = "openid profile",
     oidc_url: Annotated[
         str | None,
         Option(
             "--oidc-url",
             "URL",
-            "The console's address as browsers know it, where that is another: behind a proxy, under a name.",
+            "Address of the console in the browser, if it differs from --listen, for example behind a proxy.",
         ),
     ] = None,
     oidc_session_minutes: Annotated[
-        int, Option("--oidc-session-minutes", "N", "A login lasts so long. Default: 480.")
+        int, Option("--oidc-session-minutes", "N", "Length of a session. Default: 480.")
     ] = 480,
     tls_certificate: Annotated[
-        Path | None, Option("--tls-certificate", "FILE", "PEM, with its chain: serve https.")
+        Path | None,
+        Option(
+            "--tls-certificate",
+            "FILE",
+            "PEM file of the certificate and its chain. The console then serves HTTPS.",
+        ),
     ] = None,
-    tls_key: Annotated[Path | None, Option("--tls-key", "FILE", "PEM.")] = None,
-    read_only: Annotated[bool, Option("--read-only", help="Nobody changes anything through it.")] = False,
+    tls_key: Annotated[Path | None, Option("--tls-key", "FILE", "PEM file of the private key.")] = None,
+    read_only: Annotated[bool, Option("--read-only", help="Make every user a viewer.")] = False,
     mask: Annotated[
         list[str] | None,
         Option(
             "--mask",
             "TOPICS=FIELD",
-            "Hide a field of records from all but admins: 'orders.*=card.number'. Repeatable.",
+            "Hide a field of records from all users except admins: 'orders.*=card.number'. Repeatable.",
         ),
     ] = None,
     listen_fd: Annotated[int | None, Option("--listen-fd", hidden=True)] = None,
     while_stdin_is_open: Annotated[bool, Option("--while-stdin-is-open", hidden=True)] = False,
 ) -> None:
-    """Serve the console. Once it answers, it prints one JSON line with its address; SIGTERM or SIGINT stops it."""
+    """Serve the web console. When it is ready, it prints one JSON line with its address. SIGTERM or SIGINT stops it."""
     log_to_stderr()
     with reporting():
         from suiro.console.web import ConsoleSettings, Masks, serve
@@ -182,7 +190,7 @@ def _oidc(
 
     if issuer is None:
         if secret_file is not None or roles or more["client_id"] or more["url"]:
-            raise ConfigError("--oidc-... options say something of --oidc-issuer, which is not there")
+            raise ConfigError("the options --oidc-... need --oidc-issuer")
         return None
     from suiro.console.web.oidc import OidcSettings
 

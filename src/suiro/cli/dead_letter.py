@@ -20,12 +20,12 @@ from suiro.cli.everyday import (
     usage,
 )
 
-dead_letter = Group("dead-letter", "Records that were put aside: list, show, redrive.")
+dead_letter = Group("dead-letter", "Dead letters: list, show, redrive.")
 
-_Topic = Annotated[str, Argument("TOPIC", "Of dead letters.")]
+_Topic = Annotated[str, Argument("TOPIC", "Topic of dead letters.")]
 _Group = Annotated[
     str | None,
-    Option("--group", "GROUP", "Whose offsets say what is done. Default: suiro-redrive-TOPIC."),
+    Option("--group", "GROUP", "Group whose offsets store the progress. Default: suiro-redrive-TOPIC."),
 ]
 _Format = Annotated[str, Option("--value-format", choices=("string", "json", "long", "hex"))]
 
@@ -34,12 +34,12 @@ _Format = Annotated[str, Option("--value-format", choices=("string", "json", "lo
 def list_(
     connection: Connection,
     topics: Annotated[
-        list[str] | None, Argument("TOPIC", "Default: those with dead or dlq in their names.")
+        list[str] | None, Argument("TOPIC", "Topics. Default: those with dead or dlq in their names.")
     ] = None,
     group: _Group = None,
     as_json: AsJson = False,
 ) -> None:
-    """Count dead letters by reason; numbers in a reason are left out. Reads each topic to its end."""
+    """Count dead letters by reason, without the numbers in a reason. Reads each topic to its end."""
     with connected(connection) as client:
         from suiro.console.dead_letters import find_topics, summarise
         from suiro.console.text import iso_time
@@ -74,13 +74,14 @@ def show(
     topic: _Topic,
     connection: Connection,
     partition: Annotated[
-        int | None, Option("--partition", "N", "Default: the first that is not empty; with --offset 0.")
+        int | None,
+        Option("--partition", "N", "Partition. Default: the first that is not empty; with --offset, 0."),
     ] = None,
-    offset: Annotated[int | None, Option("--offset", "N", "Default: the first that is there.")] = None,
+    offset: Annotated[int | None, Option("--offset", "N", "Offset. Default: the first one.")] = None,
     value_format: _Format = "string",
     as_json: AsJson = False,
 ) -> None:
-    """Show one dead letter, why it was put aside, and the record that it was made of."""
+    """Show a dead letter, its reason, and its original record."""
     with connected(connection) as client:
         from suiro.console.dead_letters import dead_letter_of, origin_record
         from suiro.console.formats import decoder
@@ -130,12 +131,12 @@ def show(
             }
         )
         if letter.refusal is not None:
-            say(f"it cannot go back: {letter.refusal}")
+            say(f"it cannot be sent back: {letter.refusal}")
         elif origin is None:
-            say("the record that it was made of is not in the log any more")
+            say("the original record is not in the log any more")
         else:
             same = (origin.key, origin.value) == (record.key, record.value)
-            say(f"the record that it was made of is {'the same' if same else value_of(origin.value).text}")
+            say(f"original record: {'the same' if same else value_of(origin.value).text}")
 
 
 @dead_letter.command
@@ -146,26 +147,30 @@ def redrive(
         list[str] | None, Option("--place", "PARTITION:OFFSET", "Only this dead letter; repeatable.")
     ] = None,
     from_topic: Annotated[
-        str | None, Option("--from-topic", "TOPIC", "Only what comes from this topic.")
+        str | None, Option("--from-topic", "TOPIC", "Only dead letters of records from this topic.")
     ] = None,
     reason: Annotated[
-        str | None, Option("--reason", "TEXT", "Only those with this in exception or reason.")
+        str | None,
+        Option("--reason", "TEXT", "Only dead letters with this text in the exception or the reason."),
     ] = None,
     by_key: Annotated[
         bool,
-        Option("--by-key", help="To the partition of the key now, not the one that the record came from."),
+        Option("--by-key", help="Send to the current partition of the key, not to the original partition."),
     ] = False,
     group: _Group = None,
     transaction_records: Annotated[
-        int, Option("--transaction-records", "N", "How many go back in one transaction.")
+        int, Option("--transaction-records", "N", "Records in one transaction. Default: 500.")
     ] = 500,
-    dry_run: Annotated[bool, Option("--dry-run", help="Only show what would go where.")] = False,
+    dry_run: Annotated[
+        bool, Option("--dry-run", help="Only show the targets and the numbers of records.")
+    ] = False,
     yes: Yes = False,
     as_json: AsJson = False,
 ) -> None:
-    """Send dead letters back to where they came from, each once, without the headers of the error.
+    """Send dead letters back to their original topics, each once, without the error headers.
 
-    Whatever dies on the way: call it again, and it goes on behind what is done. Topic suiro.redrives has what was done.
+    If the command is interrupted, run it again: it continues behind the records that it has sent. The topic
+    suiro.redrives lists all redrives.
     """
     if transaction_records < 1:
         usage("--transaction-records is at least 1")
@@ -179,7 +184,7 @@ def redrive(
         )
         plan = redrives.plan_redrive(client, topic, selection, group=group, by_key=by_key)
         for refusal, records in plan.refused.items():
-            note(f"{records} stay: {refusal}")
+            note(f"{records} dead letters stay: {refusal}")
         sent = 0
         if not dry_run and plan.records:
             targets = sorted({name for name, _ in plan.targets})
@@ -193,7 +198,7 @@ def redrive(
                 by_key=by_key,
                 only_to=frozenset(targets),
                 transaction_records=transaction_records,
-                progress=lambda records: note(f"{records} of {plan.records} are back"),
+                progress=lambda records: note(f"sent back {records} of {plan.records} records"),
             ).records
         titles = ("topic", "partition", "records")
         rows = [(*place, records) for place, records in sorted(plan.targets.items())]

@@ -18,32 +18,41 @@ def demo_(
     data: Annotated[
         Path | None,
         Option(
-            help="Keep everything in this new directory. Default: temporary, removed after success.",
+            help="Keep everything in this new directory. Default: a temporary one, removed after success.",
             path="folder",
         ),
     ] = None,
-    plain: Annotated[bool, Option("--plain", help="Plain lines, as without a terminal.")] = False,
+    plain: Annotated[bool, Option("--plain", help="Print plain lines, as without a terminal.")] = False,
     kafka: Annotated[
-        bool, Option("--kafka", help="Start a real Apache Kafka in the node's place (Maven, Java 17+).")
+        bool,
+        Option(
+            "--kafka",
+            help="Start a real Apache Kafka instead of the node (needs Maven and Java 17 or later).",
+        ),
     ] = False,
     bootstrap: Annotated[
         str | None,
-        Option(metavar="HOST:PORT", help="Use this running cluster in the node's place; it is never killed."),
+        Option(
+            metavar="HOST:PORT",
+            help="Use this running cluster instead of the node. The demo does not kill it.",
+        ),
     ] = None,
     flights: Annotated[
         int | None,
-        Option(min=1_000, metavar="N", help="The first N flights of the year only; default: all 336,776."),
+        Option(
+            min=1_000, metavar="N", help="Use only the first N flights of the year. Default: all 336,776."
+        ),
     ] = None,
     keep: Annotated[
-        bool, Option("--keep", help="Leave everything running at the end, for a look around.")
+        bool, Option("--keep", help="Leave everything running at the end, so that you can look around.")
     ] = False,
 ) -> None:
-    """Every flight out of New York in 2013, from Postgres to a view with a bug, which is fixed while it is read.
+    """Run the demo: a year of flights, from Postgres to a view with a bug, which is fixed while clients read it.
 
-    Exit code 0 only if every count adds up. The last line on stdout is one JSON object with the counts.
+    The exit status is 0 only if every check passes. The last line on stdout is one JSON object with the counts.
     """
     if kafka and bootstrap is not None:
-        usage("--kafka starts a cluster and --bootstrap uses yours: give one of them")
+        usage("give --kafka, which starts a cluster, or --bootstrap, which uses yours, not both")
     try:
         from suiro.demo import DemoOptions, run
 

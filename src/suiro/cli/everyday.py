@@ -35,7 +35,7 @@ _OWN = ("registry", "registry.user", "registry.password", "registry.ca")
 
 Profile = Annotated[
     str | None,
-    Option("--profile", "NAME", "A table of ~/.config/suiro/profiles.toml. Also SUIRO_PROFILE."),
+    Option("--profile", "NAME", "Profile in ~/.config/suiro/profiles.toml. Also SUIRO_PROFILE."),
 ]
 Registry = Annotated[
     str | None,
@@ -57,13 +57,14 @@ class Connection:
         Option(
             "--bootstrap-servers",
             "HOST:PORT",
-            "The cluster. Also SUIRO_BOOTSTRAP_SERVERS, or a profile's bootstrap.servers. Default: 127.0.0.1:9092.",
+            "Brokers of the cluster. Also SUIRO_BOOTSTRAP_SERVERS, or bootstrap.servers of a "
+            "profile. Default: 127.0.0.1:9092.",
             also=("--bootstrap-server",),
         ),
     ] = None
     profile: Profile = None
     command_config: Annotated[
-        Path | None, Option("--command-config", "FILE", "Settings of the client, as Kafka's tools read them.")
+        Path | None, Option("--command-config", "FILE", "File of client settings, as for Kafka's tools.")
     ] = None
 
 
@@ -148,7 +149,7 @@ def settings_of(name: str | None) -> dict[str, str]:
     settings = {key: _from_environment(path, key, value) for key, value in _flat(table)}
     written = {key for key, value in _flat(table) if not str(value).startswith("${env:")}
     if written.intersection(SECRETS) and stat.S_IMODE(path.stat().st_mode) & 0o077:
-        note(f"{path} holds a password and others can read it; run: chmod 600 {path}")
+        note(f"{path} contains a password, and other users can read it; run: chmod 600 {path}")
     return settings
 
 
@@ -168,9 +169,7 @@ def _from_environment(path: Path, key: str, value: Any) -> str:
     if text.startswith("${env:") and text.endswith("}"):
         variable = text[len("${env:") : -1]
         if variable not in os.environ:
-            raise ConfigError(
-                f"{path}: {key} is to come from the environment, and {variable} is not set there"
-            )
+            raise ConfigError(f"{path}: {key} needs the environment variable {variable}, which is not set")
         return os.environ[variable]
     return text
 
@@ -245,7 +244,7 @@ def require_yes(question: str, yes: bool) -> None:
     if yes:
         return
     if not sys.stdin.isatty():
-        usage(f"{question} Nobody is there to ask; give --yes")
+        usage(f"{question} There is no terminal to ask on; give --yes")
     note(f"{question} [y/N]")
     if sys.stdin.readline().strip().lower() not in ("y", "yes"):
         fail("nothing was done")

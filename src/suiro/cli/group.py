@@ -47,9 +47,15 @@ def describe(
     connection: Connection,
     time: Annotated[
         bool,
-        Option("--time", help="Also how long the first unread record has waited; reads one a partition."),
+        Option(
+            "--time",
+            help="Also show how long the first unread record of each partition has waited; this reads the "
+            "record.",
+        ),
     ] = False,
-    members: Annotated[bool, Option("--members", help="The members and what each of them reads.")] = False,
+    members: Annotated[
+        bool, Option("--members", help="Show the members and the partitions that each of them reads.")
+    ] = False,
     as_json: AsJson = False,
 ) -> None:
     """Show state, members, offsets and lag."""
@@ -109,25 +115,29 @@ def reset(
     connection: Connection,
     topic: _Topics = None,
     all_topics: Annotated[
-        bool, Option("--all-topics", help="Every partition for which the group has committed an offset.")
+        bool, Option("--all-topics", help="All partitions for which the group has committed an offset.")
     ] = False,
     to_earliest: Annotated[bool, Option("--to-earliest", help="To the first record.")] = False,
-    to_latest: Annotated[bool, Option("--to-latest", help="Behind the last record.")] = False,
+    to_latest: Annotated[bool, Option("--to-latest", help="To the end.")] = False,
     to_current: Annotated[
-        bool, Option("--to-current", help="To what is committed, or else the end.")
+        bool, Option("--to-current", help="To the committed offset, or the end if there is none.")
     ] = False,
     to_offset: Annotated[int | None, Option("--to-offset", "OFFSET")] = None,
     to_datetime: Annotated[
-        str | None, Option("--to-datetime", "TIME", "To the first record at or after it: 2013-01-01T00:00Z.")
+        str | None,
+        Option("--to-datetime", "TIME", "To the first record at or after this time: 2013-01-01T00:00Z."),
     ] = None,
-    shift_by: Annotated[int | None, Option("--shift-by", "N", "Forward; backward with a negative N.")] = None,
+    shift_by: Annotated[
+        int | None, Option("--shift-by", "N", "Move forward by N records; backward if N is negative.")
+    ] = None,
     execute: Annotated[
-        bool, Option("--execute", help="Do it. Without, it is only shown (as with --dry-run).")
+        bool, Option("--execute", help="Apply the change. Without it, the command only shows the change.")
     ] = False,
-    dry_run: Annotated[bool, Option("--dry-run", help="Only show what would be done.")] = False,
+    dry_run: Annotated[bool, Option("--dry-run", help="Only show the change. This is the default.")] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Set the offsets of a group without members. An offset that a partition does not have becomes the nearest."""
+    """Reset the offsets of a group without members. An offset that a partition does not have becomes the nearest one
+    that it has."""
     from suiro.console.groups import Reset
     from suiro.console.text import parse_time
 
@@ -173,12 +183,12 @@ def delete(
     topic: _Topics = None,
     yes: Yes = False,
 ) -> None:
-    """Delete groups without members, or what they committed of some topics."""
+    """Delete groups without members, or their committed offsets of some topics."""
     topics = parse_topics(topic or [])
     with connected(connection) as client:
         from suiro.console.groups import delete_groups, delete_offsets
 
-        what = "what is committed of those topics by" if topics else "with all that is committed:"
+        what = "the committed offsets of those topics for" if topics else "with all committed offsets:"
         require_yes(f"Delete {what} {', '.join(names)}?", yes)
         for name in names:
             if topics:

@@ -15,7 +15,7 @@ from typing import Annotated
 from suiro.cli.command_groups import Group, Option
 from suiro.cli.everyday import reporting
 
-kafka = Group("kafka", "A real Apache Kafka, and the way from a node to one.")
+kafka = Group("kafka", "Run a real Apache Kafka, or hand the data of a node over to one.")
 
 _LOOK_S = 0.5
 
@@ -26,11 +26,11 @@ class _Asked(BaseException):
 
 _Config = Annotated[
     Path | None,
-    Option("--config", "FILE", "Settings as in Kafka's server.properties."),
+    Option("--config", "FILE", "File of settings, as Kafka's server.properties."),
 ]
 _Set = Annotated[
     list[str] | None,
-    Option("--set", "NAME=VALUE", "One setting, by Kafka's name; repeatable."),
+    Option("--set", "NAME=VALUE", "A setting, with Kafka's name; repeatable."),
 ]
 
 
@@ -38,27 +38,30 @@ _Set = Annotated[
 def up(
     brokers: Annotated[
         int | None,
-        Option("--brokers", "N", "1 or 3; default: what DIR has, a new one: 1."),
+        Option("--brokers", "N", "Number of brokers, 1 or 3. Default: that of DIR, or 1."),
     ] = None,
-    data: Annotated[Path | None, Option("--data", "DIR", "Default: temporary, removed at exit.")] = None,
+    data: Annotated[
+        Path | None, Option("--data", "DIR", "Data directory. Default: a temporary one, removed at exit.")
+    ] = None,
     listen: Annotated[
         str | None,
         Option(
             "--listen",
             "HOST:PORT",
-            "Of the first broker; the others take the ports behind it. Default: what DIR has, a new one: "
-            "127.0.0.1:9092; port 0: free ones.",
+            "Address of the first broker; the others use the next ports. Port 0 selects free "
+            "ports. Default: that of DIR, or 127.0.0.1:9092.",
         ),
     ] = None,
     config: _Config = None,
     set_: _Set = None,
-    heap: Annotated[str, Option("--heap", "SIZE", "Memory of each broker.")] = "512m",
+    heap: Annotated[str, Option("--heap", "SIZE", "Heap of each broker.")] = "512m",
 ) -> None:
-    """Run a real Apache Kafka until SIGTERM or SIGINT: one broker, or three that are a quorum, on this machine.
+    """Run a real Apache Kafka on this machine until SIGTERM or SIGINT: one broker, or a quorum of three.
 
-    It needs Java 17 or later, and Maven the first time, to fetch Kafka. Once every broker is there it prints one JSON
-    line on stdout. It is Kafka as it is, with Kafka's defaults, except that three brokers keep three copies, of which
-    two must be written (min.insync.replicas), and one broker keeps one.
+    The command needs Java 17 or later, and Maven the first time, to download Kafka. When all brokers are ready, it
+    prints one JSON line on stdout. Kafka is unmodified and has its default settings, with one exception: on three
+    brokers, a partition has three replicas, and a write needs two of them (min.insync.replicas); on one broker, it has
+    one.
     """
     from suiro.errors import SuiroError
     from suiro.kafka import KAFKA_VERSION, KafkaCluster
@@ -112,41 +115,45 @@ def up(
 
 @kafka.command
 def handover(
-    data: Annotated[Path, Option("--data", "DIR", "The stopped node's data directory.")],
-    to: Annotated[Path, Option("--to", "DIR", "What Apache Kafka starts on: a new directory.")],
+    data: Annotated[Path, Option("--data", "DIR", "Data directory of the stopped node.")],
+    to: Annotated[Path, Option("--to", "DIR", "New directory, on which Apache Kafka starts.")],
     brokers: Annotated[
         int,
-        Option("--brokers", "N", "1, or 3 of which each has a copy of everything."),
+        Option(
+            "--brokers", "N", "Number of brokers, 1 or 3. With 3, each has a copy of everything. Default: 1."
+        ),
     ] = 1,
     listen: Annotated[
         str | None,
         Option(
             "--listen",
             "HOST:PORT",
-            "Of the first broker; the others take the ports behind it. Default: the setting listeners, else "
-            "127.0.0.1:9092.",
+            "Address of the first broker; the others use the next ports. Default: the setting "
+            "listeners, or 127.0.0.1:9092.",
         ),
     ] = None,
-    config: Annotated[Path | None, Option("--config", "FILE", "What the node was started with.")] = None,
+    config: Annotated[
+        Path | None, Option("--config", "FILE", "File of settings with which the node was started.")
+    ] = None,
     set_: Annotated[
         list[str] | None,
-        Option("--set", "NAME=VALUE", "A setting of the node, or one for Kafka; repeatable."),
+        Option("--set", "NAME=VALUE", "A setting of the node or of Kafka; repeatable."),
     ] = None,
     link: Annotated[
         bool,
         Option(
             "--link",
-            help="Give sealed segments a second name for the first broker instead of copying them: no room is "
-            "needed, but both directories have to be on one file system.",
+            help="Create hard links to closed segments for the first broker instead of copies. This "
+            "takes no space, but both directories must be on one file system.",
         ),
     ] = False,
 ) -> None:
-    """Hand the data of a stopped node over to Apache Kafka 4.3 or later, which goes on at the very same offsets.
+    """Hand the data of a stopped node over to Apache Kafka 4.3 or later, which continues at the same offsets.
 
-    Topics with their ids and settings, every record, committed offsets and groups, transactions and producer ids,
-    access rules, SCRAM users and quotas go over. Start it with `suiro kafka up --data DIR`, or with Kafka's own
-    scripts on DIR/broker-N/server.properties. The node's directory is only read; at the end it is marked, so that no
-    node starts on it by mistake.
+    The handover includes topics with their ids and settings, all records, committed offsets and groups, transactions,
+    producer ids, ACLs, SCRAM users and quotas. Start Kafka with `suiro kafka up --data DIR`, or with its own scripts
+    and DIR/broker-N/server.properties. The directory of the node is only read. At the end it is marked, so that no node
+    starts on it by mistake.
     """
     from suiro.handover import hand_over
 
@@ -159,9 +166,9 @@ def handover(
         f"producer ids from {done.next_producer_id}"
     )
     if done.open_transactions:
-        print(f"{done.open_transactions} transactions are open and go on there, or time out")
+        print(f"{done.open_transactions} transactions are open; they continue there, or time out")
     for name in done.left_out:
-        print(f"left out: {name}, which is of no use there")
+        print(f"left out: {name}, which Kafka does not use")
     print(f"start it: suiro kafka up --data {to}")
 
 

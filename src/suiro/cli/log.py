@@ -9,25 +9,26 @@ from typing import Annotated
 from suiro.cli.command_groups import Argument, Group, Option
 from suiro.cli.everyday import reporting
 
-log = Group("log", "The files of a node that is not running.")
+log = Group("log", "Import topics of Apache Kafka into a stopped node.")
 
 
 @log.command
 def import_(
-    folders: Annotated[list[Path], Argument("FOLDER", "Partitions' folders, such as /kafka/flights-0.")],
-    data: Annotated[Path, Option("--data", "DIR", "The node's data directory.")],
+    folders: Annotated[list[Path], Argument("FOLDER", "Folder of a partition, such as /kafka/flights-0.")],
+    data: Annotated[Path, Option("--data", "DIR", "Data directory of the node.")],
     config: Annotated[
         list[str] | None,
         Option(
             "--config",
             "NAME=VALUE",
-            "A setting of the imported topics, such as retention.ms=-1: the folders do not hold them.",
+            "A setting of the imported topics, such as retention.ms=-1, because the folders do "
+            "not contain settings; repeatable.",
         ),
     ] = None,
 ) -> None:
-    """Take topics that Apache Kafka wrote into a node's data directory; both must be stopped.
+    """Import topics that Apache Kafka wrote into the data directory of a node. Both must be stopped.
 
-    Every batch is checked while it is copied. Either all topics are taken or none.
+    Every batch is checked while it is copied. Either all topics are imported, or none.
     """
     from suiro.broker import import_topics
     from suiro.clock import SystemClock

@@ -19,74 +19,84 @@ def node_(
         str | None,
         Option(
             metavar="HOST:PORT",
-            help="Default: 127.0.0.1:9092, or what the setting listeners says; port 0: a free one.",
+            help="Address to listen on. Default: 127.0.0.1:9092, or the setting listeners. Port 0 "
+            "selects a free port.",
         ),
     ] = None,
     metrics: Annotated[
-        str | None, Option(metavar="HOST:PORT", help="Serve /metrics there, for Prometheus.")
+        str | None, Option(metavar="HOST:PORT", help="Serve /metrics for Prometheus on this address.")
     ] = None,
     otlp: Annotated[
         str | None,
-        Option(metavar="URL", help="Push metrics there by OTLP. Default: OTEL_EXPORTER_OTLP_ENDPOINT."),
+        Option(metavar="URL", help="Push metrics to this URL by OTLP. Default: OTEL_EXPORTER_OTLP_ENDPOINT."),
     ] = None,
-    data: Annotated[Path | None, Option(metavar="DIR", help="Default: temporary, removed at exit.")] = None,
+    data: Annotated[
+        Path | None, Option(metavar="DIR", help="Data directory. Default: a temporary one, removed at exit.")
+    ] = None,
     registry: Annotated[
         str | None,
         Option(
             metavar="HOST:PORT",
-            help="Run a schema registry beside the node, listening there (`suiro registry --help`).",
+            help="Run a schema registry on this address (see `suiro registry --help`).",
         ),
     ] = None,
     registry_auth_file: Annotated[
-        Path | None, Option(metavar="FILE", help="Who may call the registry. Default: anybody.")
+        Path | None,
+        Option(metavar="FILE", help="File of users of the registry. Default: every client may use it."),
     ] = None,
     registry_client_config: Annotated[
         Path | None,
         Option(
             metavar="FILE",
-            help="How the registry reaches the node, where its first listener asks for TLS or SASL.",
+            help="File of client settings for the registry, if the first listener of the node "
+            "requires TLS or SASL.",
         ),
     ] = None,
     console: Annotated[
         str | None,
         Option(
             metavar="HOST:PORT",
-            help="Run a console beside the node, a page for the browser (`suiro console --help`).",
+            help="Run the web console on this address (see `suiro console --help`).",
         ),
     ] = None,
     console_auth_file: Annotated[
-        Path | None, Option(metavar="FILE", help="Who may call the console. Default: this machine.")
+        Path | None,
+        Option(
+            metavar="FILE",
+            help="File of users of the console. Default: everybody on this machine may use it.",
+        ),
     ] = None,
     console_client_config: Annotated[
         Path | None,
         Option(
             metavar="FILE",
-            help="How the console reaches the node, where its first listener asks for TLS or SASL.",
+            help="File of client settings for the console, if the first listener of the node requires "
+            "TLS or SASL.",
         ),
     ] = None,
     config: Annotated[
-        Path | None, Option(metavar="FILE", help="Settings as in Kafka's server.properties.")
+        Path | None, Option(metavar="FILE", help="File of settings, as Kafka's server.properties.")
     ] = None,
     set_: Annotated[
         list[str] | None,
-        Option("--set", metavar="NAME=VALUE", help="One setting, by Kafka's name; repeatable."),
+        Option("--set", metavar="NAME=VALUE", help="A setting, with Kafka's name; repeatable."),
     ] = None,
     add_scram: Annotated[
         list[str] | None,
         Option(
             metavar="USER",
-            help="A user to begin with: 'SCRAM-SHA-256=[name=NAME,password=PASSWORD]'; repeatable. One that is "
-            "there already stays as it is.",
+            help="Create a user: 'SCRAM-SHA-256=[name=NAME,password=PASSWORD]'; repeatable. An "
+            "existing user is not changed.",
         ),
     ] = None,
     insecure: Annotated[
-        bool, Option(help="Do not warn where listeners beyond this machine ask nobody for a login.")
+        bool, Option(help="Do not warn about listeners beyond this machine that require no login.")
     ] = False,
     # For `NodeProcess`: the node must not outlive the program that started it.
     while_stdin_is_open: Annotated[bool, Option(hidden=True)] = False,
 ) -> None:
-    """Run a node: a log that any Kafka client can use. Once it answers, it prints one JSON line on stdout; logs go to
-    stderr. SIGTERM or SIGINT stops it cleanly; then the exit code is 0, and 1 if the node cannot run."""
+    """Run a node: a log that any Kafka client can use. When it is ready, it prints one JSON line on stdout; logs go
+    to stderr. SIGTERM or SIGINT stops it with exit status 0. The exit status is 1 if the node cannot run."""
     log_to_stderr()
     try:
         from suiro.config import NodeSettings, read_properties
@@ -134,6 +144,6 @@ def _options_of(
     ):
         if value is not None:
             if address is None:
-                raise ConfigError(f"--{service}-{name} says something of --{service}, which is not there")
+                raise ConfigError(f"--{service}-{name} needs --{service}")
             found += [option, str(value)]
     return found

@@ -19,12 +19,12 @@ def main(arguments: Sequence[str]) -> int:
         "pipelines.",
         allow_abbrev=False,
     )
-    parser.add_argument("--version", action="version", version=suiro.__version__, help="Print it.")
+    parser.add_argument("--version", action="version", version=suiro.__version__, help="Print the version.")
     shell: dict[str, Any] = {"nargs": "?", "choices": SHELLS, "metavar": "SHELL"}
     parser.add_argument(
         "--install-completion", action=Install, help="Install completion for bash, zsh or fish.", **shell
     )
-    parser.add_argument("--show-completion", action=Show, help="Print its script.", **shell)
+    parser.add_argument("--show-completion", action=Show, help="Print the completion script.", **shell)
     commands = parser.add_subparsers(metavar="COMMAND")
     for name, line in COMMANDS.items():
         commands.add_parser(name, help=line.replace("%", "%%"), add_help=False)

@@ -40,11 +40,11 @@ prepare = Group("prepare", "")
 
 @prepare.itself
 def prepare_(
-    spark: Annotated[bool, Option(help="Also an archive of Spark's classes (170 MB).")] = True,
+    spark: Annotated[bool, Option(help="Also archive Spark's classes (170 MB).")] = True,
 ) -> None:
-    """Compile the kernels and archive Spark's classes, so that the first start is as quick as all others.
+    """Compile the kernels and archive Spark's classes, so that later starts are faster.
 
-    Takes a minute. What it makes is beside suiro's code and in your cache folder; do it again after an update.
+    This takes a minute. The results are next to suiro's code and in your cache folder. Run it again after an update.
     """
     try:
         print("compiling modules and kernels", file=sys.stderr)

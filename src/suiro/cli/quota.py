@@ -16,17 +16,17 @@ class _Entity:
     """The options that select the entity of a quota."""
 
     user: Annotated[str | None, Option("--user", "NAME")] = None
-    user_default: Annotated[bool, Option("--user-default", help="All users that have none of their own.")] = (
-        False
-    )
+    user_default: Annotated[
+        bool, Option("--user-default", help="All users without a quota of their own.")
+    ] = False
     client_id: Annotated[str | None, Option("--client-id", "ID")] = None
     client_id_default: Annotated[
-        bool, Option("--client-id-default", help="All client ids that have none.")
+        bool, Option("--client-id-default", help="All client ids without a quota of their own.")
     ] = False
     ip: Annotated[str | None, Option("--ip", "ADDRESS")] = None
-    ip_default: Annotated[bool, Option("--ip-default", help="All addresses that have none of their own.")] = (
-        False
-    )
+    ip_default: Annotated[
+        bool, Option("--ip-default", help="All addresses without a quota of their own.")
+    ] = False
 
     def named(self) -> dict[str, str | None]:
         """Returns names by kind; None is the default."""
@@ -44,7 +44,7 @@ class _Entity:
             if name is not None or default:
                 entity[kind] = name
         if not entity:
-            usage("whose quota? Give --user, --client-id or --ip, or one of them with -default")
+            usage("give --user, --client-id or --ip, or one of them with -default")
         try:
             check_quota_entity(entity)
         except UsageError as error:
@@ -56,16 +56,20 @@ class _Entity:
 class _Quotas:
     """An option for each quota, by Kafka's name."""
 
-    producer_byte_rate: Annotated[float | None, Option("--producer-byte-rate", "BYTES", "A second.")] = None
-    consumer_byte_rate: Annotated[float | None, Option("--consumer-byte-rate", "BYTES", "A second.")] = None
+    producer_byte_rate: Annotated[
+        float | None, Option("--producer-byte-rate", "BYTES", "Bytes a second to write.")
+    ] = None
+    consumer_byte_rate: Annotated[
+        float | None, Option("--consumer-byte-rate", "BYTES", "Bytes a second to read.")
+    ] = None
     request_percentage: Annotated[
-        float | None, Option("--request-percentage", "PERCENT", "Of a thread's time.")
+        float | None, Option("--request-percentage", "PERCENT", "Share of one thread's time.")
     ] = None
     controller_mutation_rate: Annotated[
-        float | None, Option("--controller-mutation-rate", "N", "Partitions made or deleted a second.")
+        float | None, Option("--controller-mutation-rate", "N", "Partitions created or deleted a second.")
     ] = None
     connection_creation_rate: Annotated[
-        float | None, Option("--connection-creation-rate", "N", "A second; of an address.")
+        float | None, Option("--connection-creation-rate", "N", "New connections a second from an address.")
     ] = None
 
 
@@ -98,7 +102,9 @@ def set_(
     connection: Connection,
     entity: _Entity,
     quotas: _Quotas,
-    dry_run: Annotated[bool, Option("--dry-run", help="Only ask the broker whether it would.")] = False,
+    dry_run: Annotated[
+        bool, Option("--dry-run", help="Only ask the broker whether it would accept the quotas.")
+    ] = False,
 ) -> None:
     """Set quotas of a user, a client id, both together, or an address."""
     changes = {name: value for name, value in asdict(quotas).items() if value is not None}
@@ -109,7 +115,7 @@ def set_(
         from suiro.console.security import set_quotas
 
         set_quotas(client, named, changes, validate_only=dry_run)
-        say("the quotas can be set so" if dry_run else "set")
+        say("the broker would accept these quotas" if dry_run else "set the quotas")
 
 
 @quota.command
@@ -120,13 +126,13 @@ def remove(
         list[str] | None,
         Option(
             "--quota",
-            help="Only this one; repeatable. Default: all.",
+            help="Only this quota; repeatable. Default: all.",
             choices=_NAMES,
         ),
     ] = None,
     yes: Yes = False,
 ) -> None:
-    """Take quotas away."""
+    """Remove quotas."""
     named = entity.named()
     with connected(connection) as client:
         from suiro.console.security import set_quotas

@@ -19,45 +19,55 @@ registry = Group("registry", "")
 @registry.itself
 def registry_(
     bootstrap: Annotated[
-        str | None, Option(metavar="HOST:PORT", help="The Kafka to use, several with commas.")
+        str | None,
+        Option(
+            metavar="HOST:PORT", help="Brokers of the Kafka that stores the schemas, separated by commas."
+        ),
     ] = None,
-    listen: Annotated[str, Option(metavar="HOST:PORT", help="Port 0: a free one.")] = "127.0.0.1:8081",
-    topic: Annotated[str, Option(metavar="NAME", help="Where the schemas are.")] = "_schemas",
+    listen: Annotated[
+        str, Option(metavar="HOST:PORT", help="Address to listen on. Port 0 selects a free port.")
+    ] = "127.0.0.1:8081",
+    topic: Annotated[str, Option(metavar="NAME", help="Topic that stores the schemas.")] = "_schemas",
     replication_factor: Annotated[
         int,
         Option(
             metavar="N",
-            help="Copies of that topic, where it is made now. Default: the broker's. Give 3 where there are 3 brokers.",
+            help="Replicas of that topic if the registry creates it. Default: the broker's. Use 3 on "
+            "a cluster of 3 brokers.",
         ),
     ] = -1,
     client_config: Annotated[
         Path | None,
         Option(
             metavar="FILE",
-            help="How to reach that Kafka, by the names of Kafka's clients: security.protocol, sasl.mechanism...",
+            help="File of client settings for that Kafka, with Kafka's names: security.protocol, "
+            "sasl.mechanism...",
         ),
     ] = None,
     auth_file: Annotated[
         Path | None,
         Option(
             metavar="FILE",
-            help="Who may call: lines of name:password, or name:HASH as --hash-password prints it, below [viewer], "
-            "[operator] or [admin]. Default: anybody.",
+            help="File of users: lines of name:password, or name:HASH from --hash-password, in "
+            "sections [viewer], [operator] and [admin]. Default: every client may do everything.",
         ),
     ] = None,
-    hash_password: Annotated[bool, Option(help="Ask for a password, print its hash, and end.")] = False,
+    hash_password: Annotated[bool, Option(help="Ask for a password, print its hash, and exit.")] = False,
     tls_certificate: Annotated[
-        Path | None, Option(metavar="FILE", help="PEM, with its chain: serve https.")
+        Path | None,
+        Option(
+            metavar="FILE", help="PEM file of the certificate and its chain. The registry then serves HTTPS."
+        ),
     ] = None,
     tls_key: Annotated[Path | None, Option(metavar="FILE", help="PEM.")] = None,
     # For `suiro node --registry`: a socket that already listens, and an end with the node.
     listen_fd: Annotated[int | None, Option(hidden=True)] = None,
     while_stdin_is_open: Annotated[bool, Option(hidden=True)] = False,
 ) -> None:
-    """Run a schema registry with Confluent's REST API. What it stores is the compacted topic _schemas of any Kafka.
+    """Run a schema registry with Confluent's REST API. It stores its data in the compacted topic _schemas of any Kafka.
 
-    Once it answers, it prints one JSON line on stdout; logs go to stderr. SIGTERM or SIGINT stops it cleanly; then the
-    exit code is 0. It is 1 if the registry cannot run, and 75 if it may run later.
+    When it is ready, it prints one JSON line on stdout; logs go to stderr. SIGTERM or SIGINT stops it with exit status
+    0. The exit status is 1 if the registry cannot run, and 75 if a later start may succeed.
     """
     log_to_stderr()
     try:
@@ -65,7 +75,7 @@ def registry_(
             _print_hash()
             return
         if bootstrap is None:
-            usage("--bootstrap is missing: the Kafka whose topic holds the schemas, HOST:PORT")
+            usage("--bootstrap HOST:PORT is missing: the Kafka that stores the schemas")
         from suiro.config import read_properties
         from suiro.foundation.settings import parse_address
         from suiro.registry import RegistryConfig, serve

@@ -37,69 +37,81 @@ _App = Annotated[
     Argument(
         metavar="APP.PY",
         path="existing file",
-        help="Python with `topology = ...` or `def build(builder)`, and perhaps `application_id`.",
+        help="Python file with `topology = ...` or `def build(builder)`, and optionally `application_id`.",
     ),
 ]
 _ApplicationId = Annotated[
-    str | None, Option(help="Names state and transactions. Default: the file's, else its name.")
+    str | None,
+    Option(help="Id of the application. Default: `application_id` of the file, or the name of the file."),
 ]
 _BootstrapServers = Annotated[
-    str, Option(metavar="HOST:PORT", env="SUIRO_BOOTSTRAP_SERVERS", help="The cluster.")
+    str, Option(metavar="HOST:PORT", env="SUIRO_BOOTSTRAP_SERVERS", help="Brokers of the cluster.")
 ]
 _Registry = Annotated[
     str | None,
     Option(
         metavar="URL",
         env="SUIRO_SCHEMA_REGISTRY_URL",
-        help="The schema registry of serdes.avro, json_schema and protobuf.",
+        help="Schema registry of serdes.avro, json_schema and protobuf.",
     ),
 ]
-_StateDir = Annotated[Path | None, Option(path="folder", help="Default: ~/.local/share/suiro.")]
+_StateDir = Annotated[
+    Path | None, Option(path="folder", help="State directory. Default: ~/.local/share/suiro.")
+]
 _Emit = Annotated[
     str,
     Option(
         choices=("micro-batch", "every"),
-        help="Of tables: a key's last update in each micro-batch, or every one.",
+        help="Updates that tables send: the last one of each key and micro-batch, or every one.",
     ),
 ]
-_OnError = Annotated[str, Option(help='"fail", "skip" or "dead-letter:<topic>".')]
-_MaxOffsetsPerTrigger = Annotated[int, Option(min=1, help="Records in one micro-batch, about.")]
+_OnError = Annotated[
+    str, Option(help='What to do with a bad record: "fail", "skip" or "dead-letter:<topic>".')
+]
+_MaxOffsetsPerTrigger = Annotated[
+    int, Option(min=1, help="Approximate maximum of records in a micro-batch. Default: 2000000.")
+]
 _Set = Annotated[
     list[str] | None,
-    Option("--set", metavar="NAME=VALUE", help="A setting of the client or the source, `kafka.*` too."),
+    Option(
+        "--set", metavar="NAME=VALUE", help="A setting of the client (`kafka.*`) or the source; repeatable."
+    ),
 ]
 _Rebuild = Annotated[
     bool,
     Option(
         "--rebuild",
-        help="Where the state directory is lost: read the sources again for the state, and write only what is new.",
+        help="Rebuild a lost state directory: read the sources again for the state, and write only "
+        "new results.",
     ),
 ]
 _Replace = Annotated[
     bool,
     Option(
         "--replace",
-        help="Take the place of the running application, without a stop: rebuild the state next to it, in another "
-        "--state-dir, and switch when that has caught up.",
+        help="Replace the running application without a stop: rebuild the state in another "
+        "--state-dir, and switch when it has caught up.",
     ),
 ]
 _CreateTopics = Annotated[
     bool,
-    Option("--create-topics", help="Create the topics it reads and writes that do not exist yet."),
+    Option("--create-topics", help="Create source and output topics that do not exist."),
 ]
-_Metrics = Annotated[str | None, Option(metavar="HOST:PORT", help="Serve /metrics there, for Prometheus.")]
+_Metrics = Annotated[
+    str | None, Option(metavar="HOST:PORT", help="Serve /metrics for Prometheus on this address.")
+]
 _Console = Annotated[
     str | None,
     Option(
         metavar="HOST:PORT",
-        help="Serve what `suiro console --app` and `suiro app` ask, for this machine.",
+        help="Serve the state of the application on this address, for `suiro console --app` and `suiro app`.",
     ),
 ]
 _Otlp = Annotated[
     str | None,
     Option(
         metavar="URL",
-        help="Send metrics and traces there by OTLP over HTTP. Default: OTEL_EXPORTER_OTLP_ENDPOINT, where it is set.",
+        help="Send metrics and traces to this URL by OTLP over HTTP. Default: OTEL_EXPORTER_OTLP_ENDPOINT.",
     ),
 ]
 _OpenLineage = Annotated[
@@ -108,13 +120,15 @@ _OpenLineage = Annotated[
         "--openlineage",
         metavar="URL-OR-FILE",
         env="OPENLINEAGE_URL",
-        help="Send OpenLineage events there: the run, its topics and their columns.",
+        help="Send OpenLineage events to this URL or file: the run, its topics and their columns.",
     ),
 ]
-_UntilDone = Annotated[bool, Option("--until-done", help="End when all that is there now is processed.")]
+_UntilDone = Annotated[
+    bool, Option("--until-done", help="Exit when all records that exist now are processed.")
+]
 _Explain = Annotated[
     bool,
-    Option("--explain", help="Only say what the topology is, and what of it runs on columns."),
+    Option("--explain", help="Print the topology and how its operators run, and exit."),
 ]
 
 
@@ -143,8 +157,8 @@ def run_(
     until_done: _UntilDone = False,
     explain: _Explain = False,
 ) -> None:
-    """Runs a topology. Started again, it goes on where it was. Ctrl-C or SIGTERM stop it. It ends with 3 where another
-    start of the application has taken its place (--replace, --rebuild): it must not be started again."""
+    """Run a topology on Spark. A restart continues where the application stopped. Ctrl-C or SIGTERM stops it. Exit
+    status 3 means that another start has taken its place (--replace, --rebuild): do not restart it."""
     try:
         if explain:
             _explain(app, emit)

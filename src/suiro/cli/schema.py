@@ -30,17 +30,17 @@ if TYPE_CHECKING:
 
 schema = Group("schema", "Schemas of a registry: list, get, register, check, diff, delete.")
 
-_Subject = Annotated[str, Argument("SUBJECT", "Such as flights-value.")]
-_Version = Annotated[int | None, Option("--version", "N", "Default: the latest.")]
+_Subject = Annotated[str, Argument("SUBJECT", "Subject, such as flights-value.")]
+_Version = Annotated[int | None, Option("--version", "N", "Version. Default: the latest.")]
 
 
 @dataclass(frozen=True, slots=True)
 class _GivenSchema:
-    file: Annotated[Path, Argument("FILE", "The schema; - is the standard input.")]
+    file: Annotated[Path, Argument("FILE", "File of the schema; - is the standard input.")]
     type_: Annotated[str, Option("--type", choices=("AVRO", "JSON", "PROTOBUF"))] = "AVRO"
     reference: Annotated[
         list[str] | None,
-        Option("--reference", "NAME=SUBJECT:VERSION", "A schema that it refers to; repeatable."),
+        Option("--reference", "NAME=SUBJECT:VERSION", "Schema to which it refers; repeatable."),
     ] = None
 
     def read(self) -> Schema:
@@ -65,7 +65,8 @@ class _GivenSchema:
 class _Connection:
     profile: Profile = None
     registry: Annotated[
-        str | None, Option("--registry", "URL", "Also SUIRO_REGISTRY, or a profile's registry.")
+        str | None,
+        Option("--registry", "URL", "Schema registry. Also SUIRO_REGISTRY, or registry of a profile."),
     ] = None
 
 
@@ -84,7 +85,8 @@ def _registry(connection: _Connection) -> Iterator[RegistryClient]:
 def list_(
     connection: _Connection,
     names_only: Annotated[
-        bool, Option("--names-only", help="One request instead of three a subject.")
+        bool,
+        Option("--names-only", help="List only names, with one request instead of three for each subject."),
     ] = False,
     as_json: AsJson = False,
 ) -> None:
@@ -127,7 +129,7 @@ def register(
     given: _GivenSchema,
     as_json: AsJson = False,
 ) -> None:
-    """Register a schema as a version. One that the subject has already stays the version it is."""
+    """Register a schema as a new version. A schema that the subject already has keeps its version."""
     with _registry(connection) as client:
         from suiro.console import schemas
 
@@ -145,7 +147,7 @@ def check(
     given: _GivenSchema,
     as_json: AsJson = False,
 ) -> None:
-    """Tell whether a schema could be registered now, by the subject's level; exit code 1 if not."""
+    """Check whether a schema could be registered now. The exit status is 1 if not."""
     with _registry(connection) as client:
         from suiro.console import schemas
 
@@ -153,7 +155,7 @@ def check(
         if as_json:
             print_json(found)
         elif found.compatible:
-            say(f"{subject} can take it")
+            say(f"{subject} accepts this schema")
         else:
             for reason in found.reasons:
                 say(reason)
@@ -165,10 +167,12 @@ def check(
 def diff(
     subject: _Subject,
     connection: _Connection,
-    from_: Annotated[int | None, Option("--from", "N", "Default: the one before the latest.")] = None,
-    to: Annotated[int | None, Option("--to", "N", "Default: the latest.")] = None,
+    from_: Annotated[
+        int | None, Option("--from", "N", "First version. Default: the one before the second version.")
+    ] = None,
+    to: Annotated[int | None, Option("--to", "N", "Version. Default: the latest.")] = None,
     with_: Annotated[
-        str | None, Option("--with", "SUBJECT", "Compare with this subject's version instead.")
+        str | None, Option("--with", "SUBJECT", "Take the second version from this subject.")
     ] = None,
     as_json: AsJson = False,
 ) -> None:
@@ -199,11 +203,15 @@ def delete(
     version: Annotated[int | None, Option("--version", "N", "Only this version.")] = None,
     permanent: Annotated[
         bool,
-        Option("--permanent", help="For good, so that its records cannot be read; after a delete without."),
+        Option(
+            "--permanent",
+            help="Delete permanently, after a delete without this option. Records with the schema cannot "
+            "be read any more.",
+        ),
     ] = False,
     yes: Yes = False,
 ) -> None:
-    """Delete a version or a subject. Its schemas can still be read by id, unless --permanent."""
+    """Delete a version or a subject. Its schemas can still be read by id, except with --permanent."""
     with _registry(connection) as client:
         from suiro.console import schemas
 

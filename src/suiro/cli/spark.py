@@ -7,39 +7,38 @@ from typing import Annotated
 from suiro.cli.command_groups import Argument, Group, Option
 from suiro.cli.everyday import reporting
 
-spark = Group("spark", "Queries of Spark Structured Streaming.")
+spark = Group("spark", "Take over queries of Spark's own Kafka connector.")
 
 
 @spark.command
 def adopt(
     checkpoint: Annotated[
         str,
-        Argument(metavar="CHECKPOINT", help="The stopped query's checkpointLocation: a path or a URI."),
+        Argument(metavar="CHECKPOINT", help="checkpointLocation of the stopped query: a path or a URI."),
     ],
-    application_id: Annotated[
-        str, Option(metavar="NAME", help="The option application.id that the query will have.")
-    ],
+    application_id: Annotated[str, Option(metavar="NAME", help="Option application.id of the new query.")],
     bootstrap_servers: Annotated[
-        str, Option(metavar="HOST:PORT", help="The cluster that the query reads and writes.")
+        str, Option(metavar="HOST:PORT", help="Brokers of the cluster that the query reads and writes.")
     ] = "127.0.0.1:9092",
     sink_name: Annotated[
-        str, Option(metavar="NAME", help="The option sink.name, where it will have one.")
+        str, Option(metavar="NAME", help="Option sink.name of the new query, if it has one.")
     ] = "",
     set_: Annotated[
         list[str] | None,
-        Option("--set", metavar="NAME=VALUE", help="A setting of the client, without `kafka.`."),
+        Option("--set", metavar="NAME=VALUE", help="A setting of the client, without `kafka.`; repeatable."),
     ] = None,
     rewrite_last: Annotated[
         bool,
         Option(
             "--rewrite-last",
-            help="The old job began a micro-batch and did not finish it: write all of it again.",
+            help="If the old job started a micro-batch and did not complete it, write all of it again.",
         ),
     ] = False,
 ) -> None:
-    """Make a checkpoint of Spark's own Kafka connector one that format "suiro" goes on from.
+    """Let a query with format "suiro" continue from a checkpoint of Spark's own Kafka connector.
 
-    The checkpoint is only read. Afterwards start the query with it, with format "suiro" in both places.
+    The command only reads the checkpoint, and writes a marker to Kafka. Then start the query with this checkpoint, and
+    with format "suiro" in its source and its sink.
     """
     from suiro.foundation.settings import assignments
     from suiro.spark import adopt as adopt_checkpoint
@@ -54,5 +53,5 @@ def adopt(
             rewrite_last=rewrite_last,
         )
     for (topic, partition), offset in sorted(adopted.offsets.items()):
-        print(f"{topic}-{partition}: goes on at offset {offset}")
+        print(f"{topic}-{partition}: continues at offset {offset}")
     print(f"query {adopted.query_id}: micro-batch {adopted.micro_batch + 1} is the first of format suiro")

@@ -35,7 +35,7 @@ _Config = Annotated[
 def list_(
     connection: Connection,
     internal: Annotated[
-        bool, Option("--internal", help="Also the topics that brokers keep for themselves.")
+        bool, Option("--internal", help="Include the internal topics of the brokers.")
     ] = False,
     as_json: AsJson = False,
 ) -> None:
@@ -58,7 +58,11 @@ def describe(
     names: Annotated[list[str], Argument("TOPIC...")],
     connection: Connection,
     configs: Annotated[
-        bool, Option("--configs", help="Every setting with its source, not only those that were set.")
+        bool,
+        Option(
+            "--configs",
+            help="Show all settings with their sources, not only those that differ from the default.",
+        ),
     ] = False,
     as_json: AsJson = False,
 ) -> None:
@@ -93,9 +97,9 @@ def create(
     partitions: Annotated[int, Option("--partitions", "N", "-1: the broker's default.")] = -1,
     replication_factor: Annotated[int, Option("--replication-factor", "N", "-1: the broker's default.")] = -1,
     config: _Config = None,
-    if_not_exists: Annotated[bool, Option("--if-not-exists", help="One that is there is fine.")] = False,
+    if_not_exists: Annotated[bool, Option("--if-not-exists", help="Do nothing if the topic exists.")] = False,
 ) -> None:
-    """Create a topic; return once each partition has a leader."""
+    """Create a topic, and wait until each partition has a leader."""
     settings = assignments(config or (), "--config")
     with connected(connection) as client:
         from suiro.console.topics import create_topic
@@ -108,7 +112,7 @@ def create(
             configs=settings,
             if_not_exists=if_not_exists,
         )
-        say(f"created topic {name}" if made else f"topic {name} is there already")
+        say(f"created topic {name}" if made else f"topic {name} exists already")
 
 
 @topic.command
@@ -116,16 +120,18 @@ def alter(
     name: _Name,
     connection: Connection,
     partitions: Annotated[
-        int | None, Option("--partitions", "N", "How many it is to have; more than now.")
+        int | None, Option("--partitions", "N", "New number of partitions; it can only grow.")
     ] = None,
     config: _Config = None,
     delete_config: Annotated[
         list[str] | None,
-        Option("--delete-config", "NAME", "Back to the broker's default; repeatable."),
+        Option("--delete-config", "NAME", "Reset a setting to the broker's default; repeatable."),
     ] = None,
-    dry_run: Annotated[bool, Option("--dry-run", help="Only ask the broker whether it would.")] = False,
+    dry_run: Annotated[
+        bool, Option("--dry-run", help="Only ask the broker whether it would accept the change.")
+    ] = False,
 ) -> None:
-    """Change settings, add partitions. Keys then belong to other partitions than before."""
+    """Change settings or add partitions. More partitions change the partition of each key."""
     changes: dict[str, str | None] = {**assignments(config or (), "--config")}
     changes |= dict.fromkeys(delete_config or ())
     if not changes and partitions is None:
@@ -134,14 +140,14 @@ def alter(
         from suiro.console.topics import alter_topic
 
         alter_topic(client, name, partitions=partitions, configs=changes, validate_only=dry_run)
-        say(f"topic {name} can be altered so" if dry_run else f"altered topic {name}")
+        say(f"the broker would accept this change of topic {name}" if dry_run else f"altered topic {name}")
 
 
 @topic.command
 def delete(
     names: Annotated[list[str], Argument("TOPIC...")],
     connection: Connection,
-    if_exists: Annotated[bool, Option("--if-exists", help="One that is not there is fine.")] = False,
+    if_exists: Annotated[bool, Option("--if-exists", help="Ignore topics that do not exist.")] = False,
     yes: Yes = False,
 ) -> None:
     """Delete topics with all their records."""
@@ -160,11 +166,15 @@ def delete_records(
     connection: Connection,
     before: Annotated[
         list[str] | None,
-        Option("--before", "PARTITION=OFFSET", "Repeatable. Absent: every record."),
+        Option(
+            "--before",
+            "PARTITION=OFFSET",
+            "Delete records before this offset; repeatable. Default: every record.",
+        ),
     ] = None,
     yes: Yes = False,
 ) -> None:
-    """Delete the records before an offset, or all; the topic stays."""
+    """Delete the records before an offset, or all records. The topic stays."""
     try:
         offsets = {int(key): int(value) for key, value in assignments(before or (), "--before").items()}
     except ValueError:

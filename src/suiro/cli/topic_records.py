@@ -100,7 +100,8 @@ def records(
         Option(
             "--from",
             "PLACE",
-            "earliest, latest, an offset, -N (the last N of each partition), or a time (2013-01-01T00:00Z).",
+            "First record: earliest, latest, an offset, -N (the last N of each partition), or a "
+            "time (2013-01-01T00:00Z).",
         ),
     ] = "earliest",
     partition: _Partition = None,
@@ -109,9 +110,9 @@ def records(
     *,
     shown: _Shown,
 ) -> None:
-    """Print records, one a line: place, time, key, value, headers.
+    """Print records, one on each line: partition and offset, time, key, value, headers.
 
-    What is not printable is escaped. What cannot be decoded is shown in hex, and told of.
+    Characters that are not printable are escaped. Data that cannot be decoded is shown in hex, with a note.
     """
     with connected(connection) as client:
         from suiro.console.records import parse_start, read_records
@@ -132,21 +133,25 @@ def consume(
     connection: Connection,
     from_beginning: Annotated[
         bool,
-        Option("--from-beginning", help="Where the group has committed nothing: from the first record on."),
+        Option("--from-beginning", help="Start at the first record if the group has no committed offset."),
     ] = False,
     group: Annotated[
         str | None,
-        Option("--group", "GROUP", "Go on where it is, and commit what was printed; it may have no members."),
+        Option(
+            "--group",
+            "GROUP",
+            "Continue at the offsets of this group, and commit the printed records. It must have no members.",
+        ),
     ] = None,
     partition: _Partition = None,
     max_messages: Annotated[int | None, Option("--max-messages", "N", "Stop after N records.")] = None,
     timeout_ms: Annotated[
-        int | None, Option("--timeout-ms", "MS", "Stop when nothing came for so long. Absent: go on.")
+        int | None, Option("--timeout-ms", "MS", "Stop after this time without a record. Default: never.")
     ] = None,
     *,
     shown: _Shown,
 ) -> None:
-    """Print records as they come, until SIGINT; with --group, each once."""
+    """Print records as they arrive, until SIGINT. With --group, each record is printed once."""
     with connected(connection) as client:
         from suiro.clock import SystemClock
         from suiro.console.records import Start, read_records, start_offsets
@@ -159,9 +164,7 @@ def consume(
         positions = start_offsets(client, name, chosen, start, read_committed=shown.read_committed)
         if group is not None:
             if client.admin.describe_group(group).has_members:
-                fail(
-                    f"group {group!r} has members, which read in it already; stop them first, or use another group"
-                )
+                fail(f"group {group!r} has members; stop them first, or use another group")
             committed = client.offset_fetch(group, [(name, one) for one in chosen])
             positions |= {place[1]: found.offset for place, found in committed.items() if found is not None}
         last_ms = clock.monotonic_ms()
@@ -203,14 +206,16 @@ def consume(
 def produce(
     name: _Name,
     connection: Connection,
-    key: Annotated[str | None, Option("--key", "KEY", "Of every record.")] = None,
+    key: Annotated[str | None, Option("--key", "KEY", "Key of every record.")] = None,
     key_separator: Annotated[
-        str | None, Option("--key-separator", "TEXT", "What is before it in a line is the key.")
+        str | None, Option("--key-separator", "TEXT", "Text between the key and the value in a line.")
     ] = None,
     header: Annotated[
-        list[str] | None, Option("--header", "NAME=VALUE", "Of every record; repeatable.")
+        list[str] | None, Option("--header", "NAME=VALUE", "Header of every record; repeatable.")
     ] = None,
-    partition: Annotated[int | None, Option("--partition", "N", "Absent: by the key.")] = None,
+    partition: Annotated[
+        int | None, Option("--partition", "N", "Partition of every record. Default: by the key.")
+    ] = None,
     key_format: _KeyFormat = "string",
     value_format: _ValueFormat = "string",
     registry: Registry = None,
@@ -218,12 +223,12 @@ def produce(
         bool,
         Option(
             "--json",
-            help="Each line is an object as `suiro topic records --json` prints it: key, value, headers.",
+            help="Each line is an object as printed by `suiro topic records --json`: key, value, headers.",
         ),
     ] = False,
 ) -> None:
-    """Write records: each line of the standard input is a value. Returns when all are acknowledged. At a line that is
-    none it stops; those before it are written."""
+    """Write records: each line of the standard input is a value. The command ends when all are acknowledged. At an
+    invalid line, it stops; the records before it are written."""
     if key_separator == "":
         usage("--key-separator is empty; give what is between the key and the value")
     with connected(connection) as client:
@@ -247,7 +252,7 @@ def produce(
                 if key_separator is not None:
                     before, found, after = text.partition(key_separator)
                     if not found:
-                        usage(f"line {number} has no {key_separator!r}, which is to end its key")
+                        usage(f"line {number} has no {key_separator!r} between key and value")
                     line_key, text = before, after
                 yield writing.OutgoingRecord(
                     key=key_of(line_key), value=value_of(text), headers=headers, partition=partition
@@ -287,7 +292,7 @@ def _from_json(
         timestamp = _whole("timestamp", found.get("timestamp"))
         named = _whole("partition", found.get("partition"))
     except (ValueError, AttributeError, TypeError, RecursionError) as error:
-        usage(f"line {number} is no record in JSON: {error}")
+        usage(f"line {number} is not a record in JSON: {error}")
     for what in ("key", "value"):
         if found.get(f"{what}_error") is not None:
             usage(
@@ -341,7 +346,7 @@ def _whole(what: str, value: Any) -> int | None:
 def _error_of(data: bytes | None, decoded: Decoded) -> str | None:
     """Returns why `suiro topic produce --json` could not write these bytes, or None."""
     if decoded.error is None and decoded.value is None and data is not None:
-        return "is the null of its format, which is here what a record without it has"
+        return "is a null of its format, which would be written as if it were missing"
     return decoded.error
 
 

@@ -16,7 +16,7 @@ from suiro.cli.everyday import (
     say,
 )
 
-user = Group("user", "Users that log in by SCRAM: list, add, remove.")
+user = Group("user", "SCRAM users: list, add, remove.")
 
 _MECHANISMS = ("SCRAM-SHA-256", "SCRAM-SHA-512")
 _Name = Annotated[str, Argument("USER")]
@@ -41,13 +41,13 @@ def add(
     connection: Connection,
     mechanism: Annotated[str, Option("--mechanism", choices=_MECHANISMS)] = "SCRAM-SHA-512",
     iterations: Annotated[
-        int, Option("--iterations", "N", "How much work a guess of the password is.")
+        int, Option("--iterations", "N", "Hash iterations. More iterations make guessing passwords slower.")
     ] = 8192,
 ) -> None:
-    """Give a user a password, a new user or one that is there.
+    """Set the password of a new or existing user.
 
-    The password is asked for on a terminal; else it is the first line of the standard input. It does not leave this
-    machine: the brokers get a salted hash.
+    On a terminal, the command asks for the password. Otherwise it reads the first line of the standard input. The
+    password does not leave this machine: the brokers get a salted hash.
     """
     with connected(connection) as client:
         client.admin.upsert_scram_user(
@@ -61,11 +61,11 @@ def remove(
     name: _Name,
     connection: Connection,
     mechanism: Annotated[
-        str | None, Option("--mechanism", help="Only this one. Default: all.", choices=_MECHANISMS)
+        str | None, Option("--mechanism", help="Only this mechanism. Default: all.", choices=_MECHANISMS)
     ] = None,
     yes: Yes = False,
 ) -> None:
-    """Take a user's passwords away."""
+    """Remove the passwords of a user."""
     with connected(connection) as client:
         from suiro.console.security import remove_user
 

@@ -30,19 +30,21 @@ if TYPE_CHECKING:
 
 view = Group(
     "view",
-    "Views: data derived from the log and served, rebuilt, compared, switched and rolled back.",
+    "Views: serve, deploy, compare, explain, shift, roll back, retire.",
 )
 
 _View = Annotated[str, Argument(metavar="VIEW", help="The view.")]
 _MaxLag = Annotated[
-    str | None, Option("--max-lag", metavar="TIME", help="The candidate may lag so much. Default: 10s.")
+    str | None, Option("--max-lag", metavar="TIME", help="Maximum lag of the candidate. Default: 10s.")
 ]
 _Timeout = Annotated[
     str,
-    Option("--timeout", metavar="TIME", help="Give up after it, on the host too; so does Ctrl-C."),
+    Option(
+        "--timeout", metavar="TIME", help="Give up after this time, on the host too. Ctrl-C does the same."
+    ),
 ]
-_Old = Annotated[int | None, Option("--old", metavar="N", help="Default: the serving version.")]
-_New = Annotated[int | None, Option("--new", metavar="N", help="Default: the candidate.")]
+_Old = Annotated[int | None, Option("--old", metavar="N", help="Old version. Default: the serving version.")]
+_New = Annotated[int | None, Option("--new", metavar="N", help="New version. Default: the candidate.")]
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,37 +127,45 @@ _Registry = Annotated[
     Option(
         metavar="URL",
         env="SUIRO_SCHEMA_REGISTRY_URL",
-        help="The schema registry of serdes.avro, json_schema and protobuf.",
+        help="Schema registry of serdes.avro, json_schema and protobuf.",
     ),
 ]
 _Postgres = Annotated[
     str | None,
-    Option(metavar="DSN", env="SUIRO_VIEWS_POSTGRES", help='The database of views with serve="postgres".'),
+    Option(metavar="DSN", env="SUIRO_VIEWS_POSTGRES", help='Database of views with serve="postgres".'),
 ]
 _ReplicationFactor = Annotated[
     int,
-    Option(metavar="N", help="Of the topic _suiro_views, where it is made now. -1: the broker's."),
+    Option(
+        metavar="N",
+        help="Replicas of the topic _suiro_views if the host creates it; -1: the broker's default.",
+    ),
 ]
 _AuthFile = Annotated[
     Path | None,
     Option(
         metavar="FILE",
-        help="Who may call: lines of name:password, or name:HASH as `suiro registry --hash-password` prints it, "
-        "below [viewer], [operator] or [admin]. Needed beyond 127.0.0.1, because a deploy runs code.",
+        help="File of users: lines of name:password, or name:HASH from `suiro registry "
+        "--hash-password`, in sections [viewer], [operator] and [admin]. Required beyond "
+        "127.0.0.1, because a deploy runs code.",
     ),
 ]
-_TlsCertificate = Annotated[Path | None, Option(metavar="FILE", help="PEM, with its chain: serve https.")]
+_TlsCertificate = Annotated[
+    Path | None,
+    Option(metavar="FILE", help="PEM file of the certificate and its chain. The host then serves HTTPS."),
+]
 _ReadCpus = Annotated[
     int,
     Option(
         metavar="N",
         min=0,
-        help="CPUs that the host keeps to, for its answers; pipelines, followers, comparisons run on the others.",
+        help="CPUs to reserve for answers; pipelines, followers and comparisons run on the others. "
+        "Default: 0.",
     ),
 ]
 _JavaMemory = Annotated[
     str,
-    Option(metavar="SIZE", help="Of the JVM that the versions share: 2g, 800m. Java takes it as needed."),
+    Option(metavar="SIZE", help="Maximum heap of the JVM that the versions share: 2g, 800m."),
 ]
 
 
@@ -208,15 +218,15 @@ def adopt(
         bool,
         Option(
             "--unsigned",
-            help="Also what no key of this host has signed, as it stands in the topic: of a release without "
-            "signatures, of a lost key, of a topic that was copied.",
+            help="Also adopt records that no key of this host has signed: of a release without "
+            "signatures, of a lost key, or of a copied topic.",
         ),
     ] = False,
     yes: Yes = False,
 ) -> None:
-    """Show what the topic _suiro_views says, and sign it with the key of this host, which must not run.
+    """Show the contents of the topic _suiro_views, and sign them with the key of this host. The host must be stopped.
 
-    Once signed it is believed: the code of these versions will run here. So look at their hashes, and at names.
+    The host runs the code of signed versions. Check their names and hashes before you confirm.
     """
     from suiro.views import Adoption
 
@@ -230,16 +240,22 @@ def adopt(
 
 @view.command
 def deploy(
-    app: Annotated[str, Argument(metavar="APP.PY:FUNCTION", help="The file, and the function with @view.")],
+    app: Annotated[
+        str, Argument(metavar="APP.PY:FUNCTION", help="Python file, and its function with @view.")
+    ],
     set_: Annotated[
         list[str] | None,
-        Option("--set", metavar="NAME=VALUE", help="A setting of the version's pipeline, `kafka.*` too."),
+        Option(
+            "--set",
+            metavar="NAME=VALUE",
+            help="A setting of the pipeline of the version, also of the client (`kafka.*`); repeatable.",
+        ),
     ] = None,
     registry: Annotated[
-        str | None, Option(metavar="URL", help="The version's schema registry. Default: the host's.")
+        str | None, Option(metavar="URL", help="Schema registry of the version. Default: that of the host.")
     ] = None,
     throttle: Annotated[
-        int | None, Option(metavar="N", help="Records a second that building it may read.")
+        int | None, Option(metavar="N", help="Maximum number of records a second that the build reads.")
     ] = None,
     wait: Annotated[bool, Option(help="Show how it is built, until it is ready or failed.")] = True,
     *,
@@ -272,7 +288,7 @@ def status(
         print_json(found if name is None else found[0])
         return
     if not found:
-        print("there is no view yet; suiro view deploy APP.PY:FUNCTION")
+        print("there is no view yet; create one with suiro view deploy APP.PY:FUNCTION")
     for one in found:
         print_status(one)
 
@@ -284,10 +300,14 @@ def compare(
     new: _New = None,
     tolerance: Annotated[
         list[str] | None,
-        Option("--tolerance", metavar="COLUMN=SIZE", help="Differences up to this are none: delay=0.01."),
+        Option(
+            "--tolerance",
+            metavar="COLUMN=SIZE",
+            help="Ignore differences of a column up to this size: delay=0.01; repeatable.",
+        ),
     ] = None,
     ignore: Annotated[
-        list[str] | None, Option("--ignore", metavar="COLUMN", help="A column that may differ.")
+        list[str] | None, Option("--ignore", metavar="COLUMN", help="Ignore this column; repeatable.")
     ] = None,
     timeout: _Timeout = "1h",
     *,
@@ -311,12 +331,14 @@ def explain(
         list[str] | None,
         Argument(
             metavar="[KEY...]",
-            help="The key's parts: UA 2013-07-04. None: examples of each group of the last comparison.",
+            help="Parts of the key: UA 2013-07-04. Default: examples of each group of the last comparison.",
         ),
     ] = None,
     old: _Old = None,
     new: _New = None,
-    full: Annotated[bool, Option("--full", help="Every step, not only where the versions part.")] = False,
+    full: Annotated[
+        bool, Option("--full", help="Show every step, not only those in which the versions differ.")
+    ] = False,
     timeout: _Timeout = "1h",
     *,
     host: _Host,
@@ -334,18 +356,21 @@ def explain(
 def shift(
     name: _View,
     percent: Annotated[
-        float | None, Argument(metavar="[PERCENT]", help="Of the callers, on the candidate.")
+        float | None,
+        Argument(metavar="[PERCENT]", help="Share of the callers to move to the candidate, in percent."),
     ] = None,
     steps: Annotated[
-        str | None, Option("--steps", metavar="P,P,...", help="One after another: 1,10,50,100.")
+        str | None,
+        Option("--steps", metavar="P,P,...", help="Percentages, one after the other: 1,10,50,100."),
     ] = None,
-    hold: Annotated[str, Option("--hold", metavar="TIME", help="How long each step is held.")] = "0s",
+    hold: Annotated[str, Option("--hold", metavar="TIME", help="Length of each step.")] = "0s",
     guard: Annotated[
         list[str] | None,
         Option(
             "--guard",
             metavar="NAME=LIMIT",
-            help="errors=0.01, p99=50ms, difference=0.2, lag=10s: beyond it all callers go back by themselves.",
+            help="Rollback condition: errors=0.01, p99=50ms, difference=0.2 or lag=10s. If it is "
+            "violated, the host moves all callers back. Repeatable.",
         ),
     ] = None,
     max_lag: _MaxLag = None,
@@ -403,7 +428,7 @@ def retire(
     version: Annotated[int, Argument(metavar="VERSION", help="Its number.")],
     yes: Yes = False,
     last: Annotated[
-        bool, Option("--last", help="Though it is the only one, and nothing is served then.")
+        bool, Option("--last", help="Retire the only version, so that nothing is served.")
     ] = False,
     *,
     host: _Host,
@@ -422,9 +447,7 @@ def throttle(
     name: _View,
     records: Annotated[
         str,
-        Argument(
-            metavar="N", help="Records a second that building a version may read; 0: pause; off: no limit."
-        ),
+        Argument(metavar="N", help="Records a second that the build reads; 0: pause; off: no limit."),
     ],
     host: _Host,
 ) -> None:
@@ -452,7 +475,10 @@ def topic(
     name: _View,
     caller: Annotated[
         str | None,
-        Option(metavar="NAME", help="Who asks; while readers are shifted, some have another version."),
+        Option(
+            metavar="NAME",
+            help="Caller for whom to resolve the name; during a shift, callers have different versions.",
+        ),
     ] = None,
     *,
     host: _Host,

@@ -172,7 +172,7 @@ def watch_steps(views: Views, name: str, found: dict[str, Any], *, quiet: bool) 
         found = views.status(name)
     tripped = [event for event in views.history(name)[-1:] if event["command"] == "trip"]
     for event in tripped:
-        print(f"suiro view: fell back: {event['detail']['reason']}", file=sys.stderr)
+        print(f"suiro view: all callers were moved back: {event['detail']['reason']}", file=sys.stderr)
     return found
 
 

@@ -31,4 +31,4 @@ def test_only_the_first_record_without_an_answer_is_kept(capsys: pytest.CaptureF
     assert peak < MOST_BYTES
     output = capsys.readouterr()
     assert output.out == ""
-    assert f"nothing of {RECORDS} records, first of flights-0 offset 7: " in output.err
+    assert f"could not be applied to {RECORDS} records, the first is flights-0 offset 7: " in output.err

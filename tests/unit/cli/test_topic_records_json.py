@@ -87,7 +87,7 @@ def test_what_no_record_can_have_is_a_wrong_line(
         _from_json(line, 7, encoder("string"), encoder("string"), None)
     assert stopped.value.code == 2
     told = capsys.readouterr().err
-    assert told.startswith("suiro: line 7 is no record in JSON: ")
+    assert told.startswith("suiro: line 7 is not a record in JSON: ")
     assert said in told
 
 

@@ -104,7 +104,7 @@ def test_the_commands_check_and_status(path: Path) -> None:
     assert done.output == "source.a: files (paused)\nsink.b: webhook\n"
     done = suiro("connect", "status", "--url", "http://127.0.0.1:1")
     assert done.code == 1
-    assert "Does `suiro connect run` run there?" in done.err
+    assert "Is `suiro connect run` running there?" in done.err
 
 
 def test_a_file_that_is_not_there(tmp_path: Path) -> None:
