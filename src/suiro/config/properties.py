@@ -20,9 +20,7 @@ def read_properties(path: Path) -> dict[str, str]:
     except OSError as error:
         raise ConfigError(f"{path}: cannot read it: {error.strerror}") from error
     except UnicodeDecodeError as error:
-        raise ConfigError(
-            f"{path}: it is not UTF-8: {error}; \\u00e9 stands for a character in any file"
-        ) from None
+        raise ConfigError(f"{path}: it is not UTF-8: {error}; write such a character as \\u00e9") from None
     settings: dict[str, str] = {}
     for number, line in _whole_lines(text):
         name, found, value = line.partition("=")

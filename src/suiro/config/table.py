@@ -16,101 +16,111 @@ class SettingsTable:
 
     node_id: int = setting(1, "This node's id in answers to clients.", low=0, high=MAX_INT)
     auto_create_topics_enable: bool = setting(True, "Create a topic when a client first asks for it.")
-    num_partitions: int = setting(1, "Partitions of a topic whose creator does not say.", low=1, high=10_000)
+    num_partitions: int = setting(
+        1, "Partitions of a topic that is created without a number.", low=1, high=10_000
+    )
     delete_topic_enable: bool = setting(True, "Allow DeleteTopics.")
     listeners: str = setting(
         "",
-        "Addresses to listen on: `NAME://HOST:PORT,...`; port 0 takes a free one. Empty: what `--listen` says. "
-        "(Kafka PLAINTEXT://:9092.)",
+        "Addresses to listen on: `NAME://HOST:PORT,...`; port 0 selects a free port. Empty: the "
+        "address of `--listen`. (Kafka PLAINTEXT://:9092.)",
         kind="LIST",
     )
     advertised_listeners: str = setting(
         "",
-        "The addresses that clients are told, by the same names. Empty: those of `listeners`.",
+        "The addresses that clients get, with the same names. Empty: those of `listeners`.",
         kind="LIST",
     )
     listener_security_protocol_map: str = setting(
         "PLAINTEXT:PLAINTEXT,SSL:SSL,SASL_PLAINTEXT:SASL_PLAINTEXT,SASL_SSL:SASL_SSL",
-        "Which security protocol each listener's name stands for.",
+        "The security protocol of each listener name.",
     )
     metrics_listen: str = setting(
         "", "`HOST:PORT` of `/metrics` in Prometheus' format; empty: none. (Not a Kafka setting.)"
     )
     metrics_otlp_endpoint: str = setting(
         "",
-        "URL to push metrics to by OTLP over HTTP; empty: as OTEL_EXPORTER_OTLP_ENDPOINT says. (Not a Kafka setting.)",
+        "URL to which metrics are pushed by OTLP over HTTP; empty: OTEL_EXPORTER_OTLP_ENDPOINT. "
+        "(Not a Kafka setting.)",
     )
     socket_request_max_bytes: int = setting(104_857_600, "Largest request frame.", low=1024, high=MAX_INT)
     socket_request_max_elements: int = setting(
         50_000,
-        "Most topics, partitions and other elements of arrays, all together, that one request may name; the connection "
-        "of one with more is closed. (Not a Kafka setting.)",
+        "Maximum number of topics, partitions and other array elements in one request; a request "
+        "with more closes its connection. (Not a Kafka setting.)",
         low=1000,
         high=MAX_INT,
         dynamic=True,
     )
     queued_max_requests: int = setting(
         500,
-        "Connections that may have further requests read while one of theirs is being answered.",
+        "Connections whose next request may be read while one of theirs is being answered.",
         low=1,
         high=MAX_INT,
     )
     queued_max_request_bytes: int = setting(
         536_870_912,
-        "Bytes of requests, over all connections, that were read or are being read and are not yet handled; "
-        "nothing further is read until they are fewer. (Kafka -1: no limit.)",
+        "Bytes of all requests that were read, or are being read, and are not yet handled. At "
+        "this limit, the node reads no further requests. (Kafka -1: no limit.)",
         low=1024,
     )
     queued_max_response_bytes: int = setting(
         268_435_456,
-        "Bytes of answers in memory that slow clients have not taken yet, over all connections; when there are "
-        "more, the slowest are closed. (Not a Kafka setting.)",
+        "Bytes of all responses that slow clients have not read yet. Above it, the slowest "
+        "connections are closed. (Not a Kafka setting.)",
         low=1024,
     )
     queued_max_unauthenticated_bytes: int = setting(
         33_554_432,
-        "Bytes of requests in memory, over all connections that have not logged in; when there are more, the "
-        "connection that holds the most is closed. (Not a Kafka setting.)",
+        "Bytes of requests of all connections that have not logged in. Above it, the connection "
+        "with the most is closed. (Not a Kafka setting.)",
         low=1024,
     )
     max_connections: int = setting(
         10_000,
-        "Open client connections; the next ones wait to be accepted. The limit on open files may allow fewer, "
-        "which a warning says at the start. (Kafka has no limit.)",
+        "Open client connections; further ones wait to be accepted. If the limit on open files "
+        "allows fewer, the node warns at its start. (Kafka has no limit.)",
         low=1,
         high=MAX_INT,
         dynamic=True,
     )
     max_unauthenticated_connections: int = setting(
         1000,
-        "Open connections of one listener that have not logged in, or not finished their TLS handshake. One more "
-        "takes the place of the first that came from the address with the most, once that one is a second old. "
-        "(Not a Kafka setting.)",
+        "Open connections of one listener that have not logged in or not finished their TLS "
+        "handshake. Above it, the oldest connection of the address with the most is closed, once "
+        "it is a second old. (Not a Kafka setting.)",
         low=1,
         high=MAX_INT,
         dynamic=True,
     )
     max_connections_per_ip: int = setting(
-        MAX_INT, "Open connections from one address; one more is closed.", low=0, high=MAX_INT, dynamic=True
+        MAX_INT,
+        "Open connections from one address; further ones are closed.",
+        low=0,
+        high=MAX_INT,
+        dynamic=True,
     )
     max_connections_per_ip_overrides: str = setting(
         "", "The same for single addresses: `HOST:COUNT,...`.", dynamic=True
     )
     max_connection_creation_rate: int = setting(
-        MAX_INT, "Connections accepted per second; the next ones wait.", low=0, high=MAX_INT, dynamic=True
+        MAX_INT, "Connections accepted per second; further ones wait.", low=0, high=MAX_INT, dynamic=True
     )
-    connections_max_idle_ms: int = setting(600_000, "Close a connection idle for so long.", low=1000)
+    connections_max_idle_ms: int = setting(600_000, "Close a connection after this idle time.", low=1000)
     fetch_max_bytes: int = setting(
-        57_671_680, "Most bytes of records in one Fetch answer.", low=1024, high=MAX_INT
+        57_671_680, "Maximum bytes of records in one Fetch response.", low=1024, high=MAX_INT
     )
     fetch_max_wait_ms: int = setting(
-        60_000, "Longest long poll, whatever the client asks. (Not a Kafka setting.)", low=0, high=MAX_INT
+        60_000,
+        "Maximum wait of a Fetch, whatever the client requests. (Not a Kafka setting.)",
+        low=0,
+        high=MAX_INT,
     )
     max_incremental_fetch_session_cache_slots: int = setting(
-        1000, "Clients whose fetches name only what changed (KIP-227).", low=0, high=MAX_INT
+        1000, "Incremental fetch sessions (KIP-227).", low=0, high=MAX_INT
     )
     max_request_partition_size_limit: int = setting(
-        2000, "Most partitions in one answer to DescribeTopicPartitions.", low=1, high=MAX_INT
+        2000, "Maximum number of partitions in one response to DescribeTopicPartitions.", low=1, high=MAX_INT
     )
     offsets_topic_num_partitions: int = setting(
         4,
@@ -119,7 +129,7 @@ class SettingsTable:
         high=1000,
     )
     offsets_retention_minutes: int = setting(
-        10_080, "Committed offsets of a group without members are kept for so long.", low=1, high=MAX_INT
+        10_080, "How long committed offsets of a group without members are kept.", low=1, high=MAX_INT
     )
     offsets_retention_check_interval_ms: int = setting(600_000, "How often that is checked.", low=1)
     offset_metadata_max_bytes: int = setting(
@@ -140,15 +150,15 @@ class SettingsTable:
     group_max_size: int = setting(MAX_INT, "Members in one group.", low=1, high=MAX_INT)
     group_max_member_bytes: int = setting(
         1_048_576,
-        "What a member may bring to its group with its join: the metadata of its protocols, its subscription, its ids. "
-        "(Not a Kafka setting.)",
+        "Maximum size of what a member sends when it joins: the metadata of its protocols, its "
+        "subscription, its ids. (Not a Kafka setting.)",
         low=4096,
         high=MAX_INT,
         dynamic=True,
     )
     group_max_bytes: int = setting(
         16_777_216,
-        "The same for all members of one group together, with what they are assigned. (Not a Kafka setting.)",
+        "The same for all members of one group together, including their assignments. (Not a Kafka setting.)",
         low=4096,
         high=MAX_INT,
         dynamic=True,
@@ -175,11 +185,14 @@ class SettingsTable:
     )
     group_consumer_regex_refresh_interval_ms: int = setting(
         600_000,
-        "Topics of a subscription by regular expression are looked for at least so often.",
+        "Maximum time until a subscription by regular expression finds new topics.",
         low=10_000,
     )
     group_consumer_session_timeout_ms: int = setting(
-        45_000, "A member of a consumer group not heard of for so long leaves it.", low=1, high=MAX_INT
+        45_000,
+        "A member of a consumer group that sends nothing for this time is removed.",
+        low=1,
+        high=MAX_INT,
     )
     group_consumer_min_session_timeout_ms: int = setting(
         45_000, "Least consumer.session.timeout.ms of a group.", low=1, high=MAX_INT
@@ -188,7 +201,7 @@ class SettingsTable:
         60_000, "Greatest consumer.session.timeout.ms of a group.", low=1, high=MAX_INT
     )
     group_consumer_heartbeat_interval_ms: int = setting(
-        5000, "How often members of consumer groups are told to send a heartbeat.", low=1, high=MAX_INT
+        5000, "How often members of consumer groups send a heartbeat.", low=1, high=MAX_INT
     )
     group_consumer_min_heartbeat_interval_ms: int = setting(
         5000, "Least consumer.heartbeat.interval.ms of a group.", low=1, high=MAX_INT
@@ -212,10 +225,10 @@ class SettingsTable:
         900_000, "Longest transaction.timeout.ms of a producer.", low=1, high=MAX_INT
     )
     transaction_abort_timed_out_transaction_cleanup_interval_ms: int = setting(
-        1000, "How often timed-out transactions are looked for. (Kafka 10000.)", low=1, high=MAX_INT
+        1000, "How often the node looks for timed-out transactions. (Kafka 10000.)", low=1, high=MAX_INT
     )
     transactional_id_expiration_ms: int = setting(
-        604_800_000, "A transactional id unused for so long is forgotten.", low=1, high=MAX_INT
+        604_800_000, "A transactional id that is unused for this time is removed.", low=1, high=MAX_INT
     )
     transaction_remove_expired_transaction_cleanup_interval_ms: int = setting(
         3_600_000, "How often that is checked.", low=1, high=MAX_INT
@@ -225,7 +238,8 @@ class SettingsTable:
     )
     producer_id_expiration_ms: int = setting(
         86_400_000,
-        "A partition forgets a producer that has written nothing for so long, unless its transaction is open.",
+        "A partition forgets a producer that has written nothing for this time, unless its "
+        "transaction is open.",
         low=1,
         high=MAX_INT,
         dynamic=True,
@@ -235,7 +249,7 @@ class SettingsTable:
     )
     log_flush_offset_checkpoint_interval_ms: int = setting(
         60_000,
-        "How often logs are synced to disk, which bounds what a start after a crash scans.",
+        "How often logs are synced to disk. This limits how much a start after a crash scans.",
         low=100,
         high=MAX_INT,
     )
@@ -260,20 +274,20 @@ class SettingsTable:
         4096, "Bytes of log between two index entries.", low=0, high=MAX_INT, topic="index.interval.bytes"
     )
     log_retention_bytes: int = setting(
-        -1, "Keep at most so many bytes; -1: all.", low=-1, topic="retention.bytes"
+        -1, "Keep at most this number of bytes; -1: no limit.", low=-1, topic="retention.bytes"
     )
     log_retention_ms: int = setting(
-        604_800_000, "Keep for so long; -1: for ever.", low=-1, topic="retention.ms"
+        604_800_000, "Keep records for this time; -1: no limit.", low=-1, topic="retention.ms"
     )
     log_local_retention_bytes: int = setting(
         -2,
-        "Of a tiered topic, keep at most so many bytes on this disk; -2: as retention.bytes says.",
+        "For a tiered topic: keep at most this number of bytes on this disk; -2: as retention.bytes.",
         low=-2,
         topic="local.retention.bytes",
     )
     log_local_retention_ms: int = setting(
         -2,
-        "Of a tiered topic, keep on this disk for so long; -2: as retention.ms says.",
+        "For a tiered topic: keep records on this disk for this time; -2: as retention.ms.",
         low=-2,
         topic="local.retention.ms",
     )
@@ -282,24 +296,24 @@ class SettingsTable:
     )
     log_message_timestamp_type: str = setting(
         "CreateTime",
-        "Whose time a record's timestamp is.",
+        "Whether the timestamp of a record is the producer's (CreateTime) or the node's (LogAppendTime).",
         choices=("CreateTime", "LogAppendTime"),
         topic="message.timestamp.type",
     )
     log_cleanup_policy: str = setting(
         "delete",
-        "What happens to old records.",
+        "What happens to old records: delete, compact, or both.",
         choices=("delete", "compact", "compact,delete", "delete,compact"),
         topic="cleanup.policy",
         kind="LIST",
     )
     log_cleaner_delete_retention_ms: int = setting(
         86_400_000,
-        "Tombstones of a compacted topic are kept for so long.",
+        "How long tombstones of a compacted topic are kept.",
         low=0,
         topic="delete.retention.ms",
     )
-    log_cleaner_enable: bool = setting(True, "Compact the topics whose cleanup.policy asks for it.")
+    log_cleaner_enable: bool = setting(True, "Compact topics whose cleanup.policy contains compact.")
     log_cleaner_threads: int = without_effect(1, "one process cleans one log at a time", low=1, dynamic=True)
     log_cleaner_dedupe_buffer_size: int = setting(
         134_217_728,
@@ -311,13 +325,17 @@ class SettingsTable:
         524_288, "Bytes that the cleaner reads at a time.", low=1024, high=MAX_INT, dynamic=True, kind="INT"
     )
     log_cleaner_io_buffer_load_factor: float = setting(
-        0.9, "How full the memory for keys may get; fuller is slower.", low=0, high=1, dynamic=True
+        0.9, "Maximum fill level of the memory for keys; a fuller one is slower.", low=0, high=1, dynamic=True
     )
     log_cleaner_io_max_bytes_per_second: float = setting(
-        MAX_DOUBLE, "The cleaner reads and writes at most so much.", low=1, high=MAX_DOUBLE, dynamic=True
+        MAX_DOUBLE,
+        "Maximum bytes that the cleaner reads and writes per second.",
+        low=1,
+        high=MAX_DOUBLE,
+        dynamic=True,
     )
     log_cleaner_backoff_ms: int = setting(
-        15_000, "How often the cleaner looks whether there is something to clean.", low=0, dynamic=True
+        15_000, "How often the cleaner looks for logs to clean.", low=0, dynamic=True
     )
     log_cleaner_min_cleanable_ratio: float = setting(
         0.5,
@@ -327,57 +345,58 @@ class SettingsTable:
         topic="min.cleanable.dirty.ratio",
     )
     log_cleaner_max_compaction_lag_ms: int = setting(
-        MAX_LONG, "A record is compacted at the latest after so long.", low=1, topic="max.compaction.lag.ms"
+        MAX_LONG, "Maximum time until a record is compacted.", low=1, topic="max.compaction.lag.ms"
     )
     log_cleaner_min_compaction_lag_ms: int = setting(
-        0, "A record is not compacted away sooner.", low=0, topic="min.compaction.lag.ms"
+        0, "Minimum time until a record is compacted.", low=0, topic="min.compaction.lag.ms"
     )
     log_roll_jitter_ms: int = setting(
-        0, "A segment is rolled earlier by up to so much, drawn.", low=0, topic="segment.jitter.ms"
+        0, "A segment is rolled earlier by a random time up to this.", low=0, topic="segment.jitter.ms"
     )
     log_message_timestamp_before_max_ms: int = setting(
         MAX_LONG,
-        "A record may be older than now by so much.",
+        "How much older than now a record's timestamp may be.",
         low=0,
         topic="message.timestamp.before.max.ms",
     )
     log_message_timestamp_after_max_ms: int = setting(
         3_600_000,
-        "A record may be later than now by so much.",
+        "How much later than now a record's timestamp may be.",
         low=0,
         topic="message.timestamp.after.max.ms",
     )
     log_flush_interval_messages: int = setting(
-        MAX_LONG, "Sync a log to disk after so many records.", low=1, topic="flush.messages"
+        MAX_LONG, "Sync a log to disk after this number of records.", low=1, topic="flush.messages"
     )
     log_flush_interval_ms: int = setting(
         MAX_LONG,
-        "Sync a log to disk when its last sync is so long ago; looked at every log.flush.scheduler.interval.ms.",
+        "Sync a log to disk this time after its last sync; checked every log.flush.scheduler.interval.ms.",
         low=0,
         topic="flush.ms",
     )
     log_flush_scheduler_interval_ms: int = setting(
-        MAX_LONG, "How often logs are looked at that are due by log.flush.interval.ms.", low=1
+        MAX_LONG, "How often the node checks log.flush.interval.ms.", low=1
     )
     log_segment_delete_delay_ms: int = setting(
-        60_000, "A deleted segment's files stay for so long.", low=0, topic="file.delete.delay.ms"
+        60_000, "How long the files of a deleted segment stay.", low=0, topic="file.delete.delay.ms"
     )
     compression_type: str = setting(
         "producer",
-        "Batches are stored in this codec; those of producers that use another one are compressed again.",
+        "Codec in which batches are stored; batches with another codec are compressed again. "
+        "producer: the codec of the producer.",
         choices=("uncompressed", "zstd", "lz4", "snappy", "gzip", "producer"),
         topic="compression.type",
     )
     compression_gzip_level: int = setting(
         -1,
-        "How hard batches that are stored as gzip are compressed again.",
+        "Level at which batches are compressed again as gzip.",
         low=-1,
         high=9,
         topic="compression.gzip.level",
     )
     compression_lz4_level: int = setting(
         9,
-        "The same for lz4; 9 is the fast way.",
+        "The same for lz4; 9 is the fast method.",
         low=1,
         high=17,
         topic="compression.lz4.level",
@@ -391,14 +410,14 @@ class SettingsTable:
     )
     min_insync_replicas: int = setting(
         1,
-        "Copies that acks=all asks for. A single node has one.",
+        "Replicas that acks=all requires. A single node has one.",
         low=1,
         high=MAX_INT,
         topic="min.insync.replicas",
     )
 
     remote_log_storage_system_enable: bool = setting(
-        False, "Topics may have a remote tier; remote.log.storage.uri says where it is."
+        False, "Allow a remote tier for topics, at remote.log.storage.uri."
     )
     remote_log_storage_uri: str = setting(
         "",
@@ -408,14 +427,14 @@ class SettingsTable:
     )
     remote_log_storage_access_key: str = setting(
         "",
-        "Access key of an S3 store; empty: as the environment has it. (Not a Kafka setting.)",
+        "Access key of an S3 store; empty: that of the environment. (Not a Kafka setting.)",
         sensitive=True,
     )
     remote_log_storage_secret_key: str = setting(
         "", "The secret that belongs to the access key. (Not a Kafka setting.)", sensitive=True
     )
     remote_log_manager_task_interval_ms: int = setting(
-        30_000, "How often it is looked for segments to copy and to delete.", low=1
+        30_000, "How often the node looks for segments to copy and to delete.", low=1
     )
     remote_log_manager_copier_thread_pool_size: int = setting(
         4, "Threads that copy and delete segments. (Kafka 10.)", low=1, high=1000, dynamic=True
@@ -424,16 +443,16 @@ class SettingsTable:
         10, "Threads that read remote segments.", low=1, high=1000, dynamic=True
     )
     remote_log_manager_task_retry_backoff_ms: int = setting(
-        500, "After a failure of the remote store, wait so long, and twice as long after the next.", low=1
+        500, "Wait after a failure of the remote store; doubled after each further failure.", low=1
     )
     remote_log_manager_task_retry_backoff_max_ms: int = setting(
-        30_000, "Longest of those waits.", low=1, high=MAX_INT
+        30_000, "Maximum of this wait.", low=1, high=MAX_INT
     )
     remote_log_manager_copy_max_bytes_per_second: int = setting(
-        MAX_LONG, "Most bytes copied to the remote store in a second.", low=1, dynamic=True
+        MAX_LONG, "Maximum bytes per second copied to the remote store.", low=1, dynamic=True
     )
     remote_log_manager_fetch_max_bytes_per_second: int = setting(
-        MAX_LONG, "Most bytes read from the remote store in a second.", low=1, dynamic=True
+        MAX_LONG, "Maximum bytes per second read from the remote store.", low=1, dynamic=True
     )
     remote_log_index_file_cache_total_size_bytes: int = setting(
         67_108_864,
@@ -445,36 +464,41 @@ class SettingsTable:
         268_435_456, "Records of remote segments kept on this disk. (Not a Kafka setting.)", low=1
     )
     remote_log_read_ahead_bytes: int = setting(
-        4_194_304, "Bytes asked of the remote store at once. (Not a Kafka setting.)", low=4096, high=MAX_INT
+        4_194_304, "Bytes per request to the remote store. (Not a Kafka setting.)", low=4096, high=MAX_INT
     )
     remote_fetch_max_wait_ms: int = setting(
         500,
-        "Longest wait of a Fetch for the remote store; then the answer has no records, and the client asks again.",
+        "Maximum wait of a Fetch for the remote store. After it, the response has no records, "
+        "and the client repeats the request.",
         low=1,
         high=MAX_INT,
         dynamic=True,
     )
     remote_list_offsets_request_timeout_ms: int = setting(
-        30_000, "Longest wait of a look-up by time for the remote store.", low=1, dynamic=True
+        30_000, "Maximum wait of a look-up by time for the remote store.", low=1, dynamic=True
     )
 
     default_replication_factor: int = setting(
-        1, "Copies of a topic whose creator does not say. A single node has one.", low=1, high=1, kind="INT"
+        1,
+        "Replicas of a topic that is created without a number. A single node has one.",
+        low=1,
+        high=1,
+        kind="INT",
     )
     offsets_topic_replication_factor: int = setting(
-        1, "Copies of __consumer_offsets. (Kafka 3; a single node has one.)", low=1, high=1, kind="SHORT"
+        1, "Replicas of __consumer_offsets. (Kafka 3; a single node has one.)", low=1, high=1, kind="SHORT"
     )
     offsets_topic_segment_bytes: int = setting(
-        104_857_600, "segment.bytes of __consumer_offsets when it is made.", low=1, high=MAX_INT
+        104_857_600, "segment.bytes of __consumer_offsets at its creation.", low=1, high=MAX_INT
     )
     transaction_state_log_replication_factor: int = setting(
-        1, "Copies of __transaction_state. (Kafka 3; a single node has one.)", low=1, high=1, kind="SHORT"
+        1, "Replicas of __transaction_state. (Kafka 3; a single node has one.)", low=1, high=1, kind="SHORT"
     )
     transaction_state_log_min_isr: int = setting(
         1, "min.insync.replicas of __transaction_state. (Kafka 2.)", low=1, high=1, kind="INT"
     )
     transaction_state_log_segment_bytes: int = setting(
-        104_857_600, "segment.bytes of __transaction_state when it is made.", low=1, high=MAX_INT
+        104_857_600, "segment.bytes of __transaction_state at its creation.", low=1, high=MAX_INT
     )
     unclean_leader_election_enable: bool = setting(
         False,
@@ -499,11 +523,11 @@ class SettingsTable:
         300, "the one node leads every partition", kind="LONG"
     )
     leader_imbalance_per_broker_percentage: int = without_effect(10, "the one node leads every partition")
-    controlled_shutdown_enable: bool = without_effect(True, "there is nobody to hand partitions over to")
+    controlled_shutdown_enable: bool = without_effect(True, "no other broker can take over partitions")
     broker_heartbeat_interval_ms: int = without_effect(2000, "the node is its own controller", low=1)
     broker_session_timeout_ms: int = without_effect(9000, "the node is its own controller", low=1)
     initial_broker_registration_timeout_ms: int = without_effect(60_000, "the node is its own controller")
-    request_timeout_ms: int = without_effect(30_000, "the node sends requests to nobody", low=1)
+    request_timeout_ms: int = without_effect(30_000, "the node sends no requests", low=1)
     fetch_purgatory_purge_interval_requests: int = without_effect(
         1000, "a request leaves when it is answered"
     )
@@ -513,28 +537,28 @@ class SettingsTable:
 
     authorizer_class_name: str = setting(
         "",
-        "Kafka's name of its authorizer turns access control on; empty: everybody may do everything.",
+        "Kafka's StandardAuthorizer enables ACLs; empty: every client may do everything.",
         choices=("", STANDARD_AUTHORIZER),
     )
-    super_users: str = setting("", "Who may do everything: `User:a;User:b`.", verbatim=True)
+    super_users: str = setting("", "Principals that may do everything: `User:a;User:b`.", verbatim=True)
     allow_everyone_if_no_acl_found: bool = setting(
-        False, "With access control on: what no access control list names is open to everybody."
+        False, "With ACLs: allow every client to use resources without any ACL."
     )
     sasl_enabled_mechanisms: str = setting(
         "PLAIN",
-        "SASL mechanisms that clients may choose from. (Kafka GSSAPI, which a node does not have.)",
+        "SASL mechanisms for clients. (Kafka GSSAPI, which a node does not have.)",
         kind="LIST",
         dynamic=True,
     )
     sasl_jaas_config: str = setting(
         "",
-        "Kafka's JAAS line of a mechanism, best given for one listener and mechanism.",
+        "Kafka's JAAS line of a mechanism; preferably set for one listener and mechanism.",
         sensitive=True,
         dynamic=True,
     )
     sasl_server_callback_handler_class: str = setting(
         "",
-        "Kafka's name of its validator of OAUTHBEARER tokens; a node takes it and needs none.",
+        "Kafka's validator of OAUTHBEARER tokens; accepted, but a node needs none.",
         choices=("", OAUTH_VALIDATOR),
     )
     sasl_server_max_receive_size: int = setting(
@@ -542,16 +566,16 @@ class SettingsTable:
     )
     connections_max_reauth_ms: int = setting(
         0,
-        "A login holds for so long, then the client must log in again; 0: for ever.",
+        "How long a login is valid; then the client must log in again. 0: no limit.",
         low=0,
     )
     connection_failed_authentication_delay_ms: int = setting(
-        100, "A login that failed is answered, and its connection closed, after so long.", low=0, high=MAX_INT
+        100, "Delay until a failed login is answered and its connection closed.", low=0, high=MAX_INT
     )
     connection_authentication_timeout_ms: int = setting(
         30_000,
-        "A connection that has not logged in, or not finished its TLS handshake, is closed after so long. "
-        "(Not a Kafka setting.)",
+        "Time after which a connection without a login, or with an unfinished TLS handshake, is "
+        "closed. (Not a Kafka setting.)",
         low=100,
         high=MAX_INT,
         dynamic=True,
@@ -560,13 +584,13 @@ class SettingsTable:
         "", "`file://` URL of the JSON Web Key Set whose keys sign the tokens.", verbatim=True
     )
     sasl_oauthbearer_expected_audience: str = setting(
-        "", "Audiences of which a token must name one.", kind="LIST"
+        "", "Audiences; a token must have one of them.", kind="LIST"
     )
-    sasl_oauthbearer_expected_issuer: str = setting("", "Issuer that a token must name.")
+    sasl_oauthbearer_expected_issuer: str = setting("", "Issuer that a token must have.")
     sasl_oauthbearer_scope_claim_name: str = setting("scope", "The claim that holds a token's scope.")
     sasl_oauthbearer_sub_claim_name: str = setting("sub", "The claim that holds the user's name.")
     sasl_oauthbearer_clock_skew_seconds: int = setting(
-        30, "How far a token issuer's clock may be from ours.", low=0, high=MAX_INT
+        30, "Tolerance for the clock of the token issuer.", low=0, high=MAX_INT
     )
     ssl_keystore_type: str = setting(
         "PEM", "Format of the node's key and certificates. (Kafka JKS.)", dynamic=True
@@ -575,7 +599,7 @@ class SettingsTable:
         "", "PEM file with the node's private key and its certificate chain.", dynamic=True
     )
     ssl_keystore_password: str = setting(
-        "", "Not for PEM, whose key has its own.", sensitive=True, dynamic=True
+        "", "Not used with PEM, whose key has its own (ssl.key.password).", sensitive=True, dynamic=True
     )
     ssl_keystore_key: str = setting("", "The private key itself, PEM, PKCS#8.", dynamic=True, sensitive=True)
     ssl_keystore_certificate_chain: str = setting(

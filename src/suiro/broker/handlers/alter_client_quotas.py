@@ -1,4 +1,4 @@
-"""AlterClientQuotas: set quotas and take them away."""
+"""AlterClientQuotas: set and remove quotas."""
 
 from __future__ import annotations
 

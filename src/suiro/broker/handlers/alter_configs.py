@@ -1,4 +1,4 @@
-"""AlterConfigs: what a resource's settings are from now on; those left out go back to their defaults."""
+"""AlterConfigs: replaces the settings of a resource; settings that are not named get their defaults."""
 
 from __future__ import annotations
 

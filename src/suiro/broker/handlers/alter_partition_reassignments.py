@@ -1,4 +1,4 @@
-"""AlterPartitionReassignments: a partition may be moved to where it is, which is done at once, and nowhere else."""
+"""AlterPartitionReassignments: a partition can only be assigned to this node, where it is already."""
 
 from __future__ import annotations
 

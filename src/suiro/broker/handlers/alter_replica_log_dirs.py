@@ -1,4 +1,4 @@
-"""AlterReplicaLogDirs: a node has one data directory, so a partition can only stay where it is."""
+"""AlterReplicaLogDirs: a node has one data directory, so a partition can only stay in it."""
 
 from __future__ import annotations
 

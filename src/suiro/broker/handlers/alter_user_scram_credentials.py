@@ -1,4 +1,4 @@
-"""AlterUserScramCredentials: users' passwords, new, changed and gone, at once and while clients are connected.
+"""AlterUserScramCredentials: add, change and remove passwords of users. It takes effect at once.
 
 The client sends the salted password, never the password; the node keeps the two keys made from it.
 """

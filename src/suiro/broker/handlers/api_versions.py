@@ -1,4 +1,4 @@
-"""ApiVersions: what this node speaks, and the features that its cluster has switched on."""
+"""ApiVersions: the APIs and versions of this node, and the features that its cluster has enabled."""
 
 from __future__ import annotations
 

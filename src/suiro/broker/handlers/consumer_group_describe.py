@@ -1,4 +1,4 @@
-"""ConsumerGroupDescribe (KIP-848): epochs, members, what they own and what they shall own."""
+"""ConsumerGroupDescribe (KIP-848): epochs, members, their current and their target assignments."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""ConsumerGroupHeartbeat (KIP-848): joining, staying in, reporting what is owned, and leaving are one request."""
+"""ConsumerGroupHeartbeat (KIP-848): joins, stays in and leaves a group, and reports the owned partitions."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""CreateAcls: new access control rules; one that is there already is a success."""
+"""CreateAcls: adds ACLs; an existing one is a success."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""CreatePartitions: a topic can get more, never fewer. The coordinators' own topics keep those they were made with."""
+"""CreatePartitions: a topic can get more partitions, never fewer. The coordinators' own topics keep those they were
+made with."""
 
 from __future__ import annotations
 

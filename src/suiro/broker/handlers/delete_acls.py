@@ -1,4 +1,4 @@
-"""DeleteAcls: the access control rules that filters take are gone; the answer lists them."""
+"""DeleteAcls: deletes the ACLs that match the filters, and lists them."""
 
 from __future__ import annotations
 

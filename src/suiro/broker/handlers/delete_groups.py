@@ -1,4 +1,4 @@
-"""DeleteGroups: a group without members, with its committed offsets."""
+"""DeleteGroups: deletes groups without members, with their committed offsets."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""DeleteRecords: moves a partition's start."""
+"""DeleteRecords: moves the start offset of a partition."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""DescribeAcls: the access control rules that a filter takes, by resource."""
+"""DescribeAcls: the ACLs that match a filter, by resource."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""DescribeProducers: who writes to a partition, and which of its transactions are open there."""
+"""DescribeProducers: the producers of a partition, and its open transactions."""
 
 from __future__ import annotations
 

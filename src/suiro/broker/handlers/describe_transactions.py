@@ -1,4 +1,4 @@
-"""DescribeTransactions: the state of transactional ids, each with the partitions that the client may know of."""
+"""DescribeTransactions: the state of transactional ids, with the partitions that the client may describe."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""DescribeUserScramCredentials: which mechanisms a user may log in by, and with how many iterations."""
+"""DescribeUserScramCredentials: the mechanisms of a user, and their iterations."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""EndTxn: when the answer is NONE, the decision is written, and so are the markers of every partition in reach.
+"""EndTxn: when the response is NONE, the decision is written, and so are the markers of all partitions that can be
+written.
 
 Version 5 and up is transactions V2: the answer bears the identity of the next transaction.
 """

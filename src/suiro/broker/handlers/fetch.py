@@ -1,4 +1,4 @@
-"""Fetch: record bytes go from the log's files to the socket untouched, or are named to a client on this machine.
+"""Fetch: record bytes go from the log's files to the socket unchanged, or a client on this machine maps the files.
 
 The response is laid out by hand around the file regions (Kafka's FetchResponse, versions 4 to 18), because a
 response object would hold the records. If there is less than `min_bytes`, the fetch waits until one of its

@@ -1,4 +1,4 @@
-"""Heartbeat: the member lives; hears of a rebalance."""
+"""Heartbeat: keeps the member in the group, and announces a rebalance."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""IncrementalAlterConfigs: some of a resource's settings are set, taken back, or, if lists, added to or taken from."""
+"""IncrementalAlterConfigs: sets or resets single settings of a resource, or adds items to lists and removes them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""InitProducerId: a producer's id and epoch; for a transactional id also the end of whatever it had open."""
+"""InitProducerId: the id and epoch of a producer; for a transactional id, it also ends the open transaction."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""JoinGroup: answered when the rebalance that it causes, or joins, is complete."""
+"""JoinGroup: is answered when the rebalance is complete."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""LeaveGroup: one member, or (version 3) several."""
+"""LeaveGroup: removes one member, or (version 3) several."""
 
 from __future__ import annotations
 

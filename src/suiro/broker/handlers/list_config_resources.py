@@ -1,4 +1,5 @@
-"""ListConfigResources: what has settings. Version 0 asks for client metrics only, of which a node has none."""
+"""ListConfigResources: the resources that have settings. Version 0 asks for client metrics only, of which a node has
+none."""
 
 from __future__ import annotations
 

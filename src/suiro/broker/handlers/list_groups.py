@@ -1,4 +1,4 @@
-"""ListGroups: every group with members or committed offsets, by state and type if the client asks so."""
+"""ListGroups: the groups with members or committed offsets, filtered by state and type on request."""
 
 from __future__ import annotations
 

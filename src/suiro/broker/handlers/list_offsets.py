@@ -1,4 +1,4 @@
-"""ListOffsets: the offset at a time, or at one of the places in a log that have negative numbers.
+"""ListOffsets: the first offset at or after a time, or one of the special offsets, such as earliest and latest.
 
 A place that came with a later version is UNSUPPORTED_VERSION in an older request. Nothing at or after the reader's
 end (high watermark, or last stable offset) is found by time.

@@ -1,4 +1,4 @@
-"""ListPartitionReassignments: on one node a reassignment is done at once, so none is ever going on."""
+"""ListPartitionReassignments: is always empty, because one node has nothing to reassign."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""ListTransactions: the transactional ids that the client may know of and that pass every filter it gives."""
+"""ListTransactions: the transactional ids that match the filters and that the client may describe."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""OffsetCommit: by a member of the group, or by a consumer that manages its partitions itself."""
+"""OffsetCommit: commits offsets for a member of a group, or for a consumer that assigns its partitions itself."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""OffsetDelete: committed offsets of topics that the group is not subscribed to."""
+"""OffsetDelete: deletes committed offsets of topics to which the group is not subscribed."""
 
 from __future__ import annotations
 

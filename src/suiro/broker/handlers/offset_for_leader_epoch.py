@@ -1,4 +1,4 @@
-"""OffsetForLeaderEpoch: where a leader epoch ended, so that a reader can tell whether its log is still ours."""
+"""OffsetForLeaderEpoch: the end offset of a leader epoch, so that a consumer can detect a truncated log."""
 
 from __future__ import annotations
 

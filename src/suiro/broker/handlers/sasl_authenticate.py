@@ -1,4 +1,4 @@
-"""SaslAuthenticate: one message of a login and the answer to it.
+"""SaslAuthenticate: one message of a login, and its response.
 
 A login that fails is answered after `connection.failed.authentication.delay.ms`, which slows guessing down, and
 then the connection closes. Until then the connection waits and costs nothing.

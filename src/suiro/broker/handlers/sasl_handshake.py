@@ -1,4 +1,4 @@
-"""SaslHandshake: the client chooses how to log in."""
+"""SaslHandshake: the client selects a mechanism."""
 
 from __future__ import annotations
 

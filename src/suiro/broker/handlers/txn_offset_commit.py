@@ -1,4 +1,4 @@
-"""TxnOffsetCommit: offsets that count when the transaction commits (KIP-98, KIP-447).
+"""TxnOffsetCommit: offsets that become valid when the transaction commits (KIP-98, KIP-447).
 
 As with Produce, only into the transaction that this producer has open; up to version 4 the group's partition of
 `__consumer_offsets` must be a part of it, from version 5 on (transactions V2) it becomes one.

@@ -1,4 +1,5 @@
-"""UnregisterBroker: the node cannot leave itself (Apache Kafka's only broker can, and is gone until its next start)."""
+"""UnregisterBroker: is refused, because the node is the only broker (Apache Kafka removes its only broker until its
+next start)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""UpdateFeatures: finalize the levels of features, all that a request names or none of them."""
+"""UpdateFeatures: finalizes the levels of features, all features of a request or none."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""WriteTxnMarkers: markers from who may act for the cluster: another broker, or an operator's tool that ends a
-transaction which hangs in a partition (`kafka-transactions.sh abort`)."""
+"""WriteTxnMarkers: writes transaction markers, for another broker or a tool that ends a hanging transaction
+(`kafka-transactions.sh abort`)."""
 
 from __future__ import annotations
 

@@ -65,7 +65,7 @@ _NUMBERS: Mapping[str, tuple[type[int] | type[float], float, float]] = {
     "DOUBLE": (float, float("-inf"), float("inf")),
 }
 _NO_KERBEROS = "Kerberos is not offered"
-_NO_LOGIN = "the node logs in to nobody"
+_NO_LOGIN = "the node does not log in to a broker"
 _JAVAS = "TLS is Python's, which does without it"
 
 
