@@ -63,7 +63,7 @@ def test_a_topic_from_its_creation_to_its_end(call: Call, client: Client, unique
     assert call("alter", unique, "--delete-config", "max.message.bytes").code == 0
     fewer = call("alter", unique, "--partitions", "1")
     assert fewer.code == 1
-    assert "no topic can be given fewer" in fewer.err
+    assert "a topic cannot get fewer" in fewer.err
 
     assert call("delete-records", unique, "--yes").rows == [["0", "0"], ["1", "1"], ["2", "0"]]
     refused = call("delete", unique)

@@ -470,10 +470,10 @@ def test_what_is_said_of_an_index_does_not_tell_its_password(
 @pytest.mark.parametrize(
     ("made", "settings", "said"),
     [
-        (WebhookSink, {"url": "ftp://x"}, "url: begins with http"),
-        (WebhookSink, {"url": "http://x", "when": "import os"}, "when: 'import os' is no rule"),
-        (WebhookSink, {"url": "http://x", "when": "a.__class__()"}, "is not taken in a rule"),
-        (WebhookSink, {"url": "http://x", "when": "open('x')"}, "is not taken in a rule"),
+        (WebhookSink, {"url": "ftp://x"}, "url: must begin with http"),
+        (WebhookSink, {"url": "http://x", "when": "import os"}, "when: 'import os' is not a rule"),
+        (WebhookSink, {"url": "http://x", "when": "a.__class__()"}, "is not allowed in a rule"),
+        (WebhookSink, {"url": "http://x", "when": "open('x')"}, "is not allowed in a rule"),
         (WebhookSink, {"url": "http://x", "method": "GET"}, "method: expected one of POST"),
         (WebhookSink, {"url": "http://x", "attempts": 0}, "attempts: must be at least 1"),
         (SearchSink, {"url": "http://x", "id": "uuid"}, 'id: expected "key" or "offset"'),

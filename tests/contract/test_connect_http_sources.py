@@ -482,7 +482,7 @@ def test_a_position_that_somebody_wrote_sends_the_headers_nowhere(
         (WebhookSource, {"secret": "x", "path": "in"}, "path: begins with /"),
         (WebhookSource, {"secret": "x", "certificate": "c.pem"}, "certificate_key: certificate and"),
         (WebhookSource, {"secret": "x", "max_waiting": 0}, "max_waiting: must be at least 1"),
-        (RestSource, {"url": "x"}, "url: begins with http"),
+        (RestSource, {"url": "x"}, "url: must begin with http"),
         (RestSource, {"url": "http://x", "paging": "scroll"}, "paging: expected one of none"),
         (RestSource, {"url": "http://x", "only_changed": True}, "key: is missing"),
     ],

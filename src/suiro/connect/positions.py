@@ -45,8 +45,8 @@ def create_positions_topic(client: Client) -> None:
     if policy.replace(" ", "") != "compact":
         raise ConfigError(
             f"topic {POSITIONS_TOPIC} has cleanup.policy={policy}: positions in it would expire, and their sources "
-            f"would begin anew. Set it to compact: kafka-configs --alter --topic {POSITIONS_TOPIC} --add-config "
-            "cleanup.policy=compact"
+            "would start again from the beginning. Set it to compact: kafka-configs --alter "
+            f"--topic {POSITIONS_TOPIC} --add-config cleanup.policy=compact"
         )
 
 

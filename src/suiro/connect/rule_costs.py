@@ -68,7 +68,7 @@ def cost_of(node: Expression, below: Sequence[Cost]) -> Cost:
         case Call():
             pass
         case _:
-            raise ValueError(f"{type(node).__name__} is not taken in a rule")
+            raise ValueError(f"{type(node).__name__} is not allowed in a rule")
     steps += sum(len(option) for option in node.options if isinstance(option, tuple))
     factor, chars = sum(one.factor for one in below), sum(one.chars for one in below)
     if node.function in _CHOOSING:

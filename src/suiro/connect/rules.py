@@ -56,9 +56,9 @@ def rule(key: str, text: str) -> Rule:
         tree = ast.parse(text.strip(), mode="eval")
         compiled = _expression(_Reader().read(tree.body)).as_callable("record")
     except SyntaxError as error:
-        raise SettingError(key, f"{text!r} is no rule: {error.msg}") from None
+        raise SettingError(key, f"{text!r} is not a rule: {error.msg}") from None
     except (ValueError, TypeError, AttributeError) as error:
-        raise SettingError(key, f"{text!r} is no rule: {error}") from None
+        raise SettingError(key, f"{text!r} is not a rule: {error}") from None
     except (RecursionError, MemoryError):
         raise SettingError(key, "the rule is nested too deep") from None
 
@@ -116,7 +116,7 @@ class _Reader:
                 return self._called(name, [self.read(item) for item in node.args])
             case ast.Call(func=ast.Attribute(value=of, attr=name), keywords=[]) if name in _METHODS:
                 return getattr(_expression(self.read(of)), name)(*(self.read(item) for item in node.args))
-        raise ValueError(f"{ast.unparse(node)!r} is not taken in a rule")
+        raise ValueError(f"{ast.unparse(node)!r} is not allowed in a rule")
 
     @staticmethod
     def _called(name: str, arguments: list[Any]) -> Any:

@@ -269,7 +269,7 @@ class _Running:
         if self._settings.on_data_loss == "fail" or error.offset > error.log_end_offset:
             raise DataLossError(
                 f"{self._context.name}: {error}. Retention removed records that were not stored yet, or the topic was "
-                'made anew; on_data_loss = "continue" goes on after records that were removed'
+                'recreated; on_data_loss = "continue" continues after the removed records'
             ) from error
         self._read[error.topic, error.partition] = error.log_start_offset
 

@@ -180,7 +180,7 @@ def plan_reset(
             case "shift":
                 if now is None:
                     raise UsageError(
-                        f"group {group!r} has committed nothing for {place[0]}-{place[1]}, so that there is no offset "
+                        f"group {group!r} has no committed offset for {place[0]}-{place[1]}, so there is no offset "
                         "to shift"
                     )
                 wanted = now + reset.value

@@ -75,7 +75,7 @@ def parse_start(text: str) -> Start:
     if text.isascii() and text.removeprefix("-").isdigit():
         # Python does not convert thousands of digits.
         if len(text) > OFFSET_CHARS_MAX or (number := int(text)) >= 1 << 63:
-            raise UsageError(f"{text[:40]} is no offset: the largest is 2^63 - 1")
+            raise UsageError(f"{text[:40]} is not an offset: the largest is 2^63 - 1")
         return (
             Start(kind="last", value=-number) if text.startswith("-") else Start(kind="offset", value=number)
         )
@@ -83,7 +83,7 @@ def parse_start(text: str) -> Start:
         return Start(kind="time", value=parse_time(text))
     except (ValueError, OverflowError):
         raise UsageError(
-            f"{text!r} is no place to start from; give earliest, latest, an offset, -N for the last N records of each "
+            f"{text!r} is not a start position; give earliest, latest, an offset, -N for the last N records of each "
             "partition, or a time such as 2013-01-01T00:00Z"
         ) from None
 
@@ -173,7 +173,7 @@ def read_records(
         elif empty > EMPTY_FETCHES_MAX:
             left = ", ".join(f"{name}-{number} from {at}" for (name, number), at in asked.items())
             raise DeadlineExceededError(
-                f"nothing comes of {left}, although the brokers say that there is more; was the topic made anew?"
+                f"no more records of {left} arrive, although the brokers have more; was the topic recreated?"
             )
 
 
@@ -324,7 +324,7 @@ def _timestamp_of(record: OutgoingRecord, clock: Clock) -> int:
     if record.timestamp is None:
         return clock.wall_ms()
     if abs(record.timestamp) >= 1 << 63:
-        raise UsageError(f"{record.timestamp} is no timestamp")
+        raise UsageError(f"{record.timestamp} is not a timestamp")
     return record.timestamp
 
 

@@ -52,17 +52,17 @@ def rules_of(
     """Makes a rule for each resource, principal, host and operation. `producer` and `consumer` add the operations that
     such programs need, as with Kafka's tool. Raises `UsageError` if something is missing."""
     if not resources:
-        raise UsageError("a rule is for a topic, group, transactional id or the cluster; name one")
+        raise UsageError("an ACL needs a topic, group, transactional id or the cluster; name one")
     if not principals:
-        raise UsageError("a rule is for somebody; name a principal, such as User:ada")
+        raise UsageError("an ACL needs a principal; name one, such as User:ada")
     for principal in principals:
         if ":" not in principal:
-            raise UsageError(f"{principal!r} is no principal; give TYPE:NAME, such as User:{principal}")
+            raise UsageError(f"{principal!r} is not a principal; give TYPE:NAME, such as User:{principal}")
     types = {resource.type for resource in resources}
     if (producer or consumer) and "topic" not in types:
-        raise UsageError("what produces or consumes does it with a topic; name one")
+        raise UsageError("a producer or consumer needs a topic; name one")
     if consumer and "group" not in types:
-        raise UsageError("what consumes has a group; name it")
+        raise UsageError("a consumer needs a group; name it")
     count = len(resources) * len(principals) * max(len(hosts), 1) * max(len(operations), 1)
     if count > RULES_MAX:
         raise UsageError(f"that makes {count} rules, and {RULES_MAX} is the most; give them in parts")
@@ -106,7 +106,7 @@ def _check(acl: Acl) -> None:
     for what, word, words in said:
         if word not in words or word in ANYTHING:
             known = ", ".join(one for one in words if one not in ANYTHING)
-            raise UsageError(f"{word!r} is no {what} of an access rule; use one of {known}")
+            raise UsageError(f"{word!r} is not a valid {what} of an ACL; use one of {known}")
     for what, text in (("resource", acl.resource_name), ("principal", acl.principal), ("host", acl.host)):
         if not text:
             raise UsageError(f"a rule names its {what}; this one is empty")

@@ -152,7 +152,7 @@ def alter_topic(
     info = topic_info(client, name)
     if partitions is not None and partitions < len(info.partitions):
         raise UsageError(
-            f"topic {name!r} has {len(info.partitions)} partitions, and no topic can be given fewer; create another "
+            f"topic {name!r} has {len(info.partitions)} partitions, and a topic cannot get fewer; create another "
             "topic and copy the records"
         )
     if configs:
@@ -177,6 +177,6 @@ def delete_records(client: Client, name: str, before: Mapping[int, int] | None =
     for partition, offset in before.items():
         require_partition(name, partition, count)
         if not -1 <= offset < 1 << 63:
-            raise UsageError(f"{offset} is no offset")
+            raise UsageError(f"{offset} is not an offset")
     found = client.admin.delete_records({(name, number): offset for number, offset in before.items()})
     return {partition: found[name, partition] for partition in sorted(before)}

@@ -67,7 +67,7 @@ def require_one_of(key: str, value: str, known: Iterable[str]) -> None:
 
 def require_http(url: str, key: str = "url") -> None:
     if not url.startswith(("http://", "https://")):
-        raise SettingError(key, f"begins with http:// or https://, not {url!r}")
+        raise SettingError(key, f"must begin with http:// or https://, got {url!r}")
 
 
 def require_least(settings: Any, **least: float) -> None:

@@ -299,7 +299,7 @@ class DataDirectory:
             log.abandon()
             raise ConfigError(
                 f"{place.directory} is damaged: of {whole} bytes only {log.size} are whole batches in order; let "
-                "Apache Kafka mend it (start and stop it once), then copy it again"
+                "Apache Kafka repair it (start and stop it once), then copy it again"
             )
         log.cleaned_offset = _offsets_in(beside / CLEANER_OFFSETS).get(key)
         first, log.gaps_below = log.found_gaps[-1] if log.found_gaps else (0, 0)

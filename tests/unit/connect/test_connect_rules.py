@@ -55,7 +55,7 @@ def test_a_rule(text: str, holds: bool) -> None:
     ],
 )  # fmt: skip
 def test_what_is_no_rule(text: str) -> None:
-    with pytest.raises(SettingError, match=r"when: .* is no rule"):
+    with pytest.raises(SettingError, match=r"when: .* is not a rule"):
         rule("when", text)
 
 
@@ -89,7 +89,7 @@ def test_a_rule_that_would_cost_too_much_is_refused_when_it_is_read(text: str, l
     if limit is None:
         assert rule("filter", text)({"a": " x "}, None, 0) is True
         return
-    with pytest.raises(SettingError, match=rf"(?s)filter: .* is no rule: .*{limit}"):
+    with pytest.raises(SettingError, match=rf"(?s)filter: .* is not a rule: .*{limit}"):
         rule("filter", text)
 
 
