@@ -19,7 +19,7 @@ MODULES: dict[str, tuple[str, tuple[str, ...]]] = {
     "suiro.node": ("A node in this process, or as a child of it.", ("NodeProcess", "InProcessNode", "serve")),
     "suiro.client": ("A client for programs on threads: admin, fetch, produce, transactions.", ()),
     "suiro.spark": (
-        'Format "suiro" and what goes with it.',
+        'Format "suiro", and functions for it.',
         (
             "spark_session",
             "register",
@@ -51,7 +51,7 @@ MODULES: dict[str, tuple[str, tuple[str, ...]]] = {
         "Views: their definition, and reading them.",
         ("view", "ViewDefinition", "Views", "AsyncViews", "guards_of", "steps_of"),
     ),
-    "suiro.errors": ("What everything here raises.", ()),
+    "suiro.errors": ("The exceptions that suiro raises.", ()),
 }
 """What each is about, and the names of it that users need; none: all that are public."""
 

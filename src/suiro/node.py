@@ -99,11 +99,11 @@ def serve(
 ) -> None:
     """Run a node until SIGTERM or SIGINT; prints the ready line on stdout once it answers.
 
-    `add_scram` are users that the node begins with, `SCRAM-SHA-256=[name=...,password=...]`. `registry` is where a
-    schema registry beside it listens, `console` where a console does: each in a process of its own so that the node's
-    event loop stays free, with further options of `suiro registry` and `suiro console`.
-    With `while_stdin_is_open` it also stops when nobody holds the other end of its standard input any more. With
-    `insecure` it does not warn of listeners that everybody on the network may use.
+    `add_scram` are users to create at the start, `SCRAM-SHA-256=[name=...,password=...]`. `registry` and `console` are
+    the addresses of a schema registry and of a console, each in a separate process, so that the node's event loop stays
+    free. `registry_options` and `console_options` are options of `suiro registry` and `suiro console`. With
+    `while_stdin_is_open`, the node also stops when its standard input is closed. With `insecure`, it does not warn
+    about listeners without a login.
     """
     if registry is not None:
         require("registry")
@@ -272,10 +272,10 @@ class NodeProcess:
     ) -> NodeProcess:
         """Start a node and wait until it responds. Its log is written to `log`, by default next to the data.
 
-        It takes a free port, unless `listen` or the setting `listeners` says otherwise. `options` are further
-        ones of the command `suiro node`.
+        It uses a free port, unless `listen` or the setting `listeners` names one. `options` are further options of
+        `suiro node`.
 
-        Raises `ConfigError` with what the node said if it would not start.
+        Raises `ConfigError` with the node's last message if it does not start.
         """
         temporary = None
         if data is None or log is None:
@@ -336,7 +336,7 @@ def _read_ready_line(process: subprocess.Popen[bytes], log: Path, timeout_s: flo
 
 
 class InProcessNode:
-    """A broker on a thread of this process, with an event loop of its own. `start` makes one."""
+    """A broker on a thread of this process, with its own event loop. `start` creates one."""
 
     def __init__(self, config: BrokerConfig, *, clock: Clock, temporary: Path | None) -> None:
         self._config = config
@@ -356,7 +356,7 @@ class InProcessNode:
     ) -> Self:
         """Start a broker and wait until it answers. Raises `ConfigError` if it cannot.
 
-        `add_scram` are users that the node begins with, `SCRAM-SHA-256=[name=...,password=...]`.
+        `add_scram` are users to create at the start, `SCRAM-SHA-256=[name=...,password=...]`.
         """
         made = NodeSettings.from_mapping(settings or {}, source="settings")
         config, temporary = _broker_config(data, listen, made, add_scram, otherwise=FREE_ADDRESS)

@@ -73,7 +73,8 @@ class ScramUser:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Quota:
-    """`entity`: (("user", "ada"), ("client-id", None)); None is the default of all that have none of their own."""
+    """`entity`: (("user", "ada"), ("client-id", None)); None is the default for all entities without a quota of
+    their own."""
 
     entity: tuple[tuple[str, str | None], ...]
     values: Mapping[str, float]

@@ -25,8 +25,8 @@ class Client:
     """A connection to a Kafka cluster, opened on first use. Not thread-safe; one per thread is cheap.
 
     `settings` have the names of Kafka's clients (`client.id`, `request.timeout.ms`...); an unknown one is a
-    `ConfigError`. Every operation repeats what may succeed later until `default.api.timeout.ms`, or the
-    `timeout_ms` given with the call, has passed; then it raises `DeadlineExceededError`.
+    `ConfigError`. Every operation retries transient errors until `default.api.timeout.ms`, or the `timeout_ms` given
+    with the call, has passed; then it raises `DeadlineExceededError`.
     """
 
     def __init__(
@@ -49,8 +49,8 @@ class Client:
         self.close()
 
     def abandon(self) -> None:
-        """From another thread: whatever this client waits for fails at once, and nothing is tried again. The client is
-        of no use then."""
+        """Called from another thread: everything that this client waits for fails at once, without retries. The
+        client cannot be used afterwards."""
         self._cluster.abandon()
 
     @property
@@ -167,7 +167,7 @@ class Client:
     ) -> list[int]:
         """Appends (topic, partition, batch) in order, pipelined; returns the base offset of each.
 
-        A generator is read as the pipeline has room. `timeout_ms` is how long to go on without progress.
+        A generator is read when the pipeline has room. `timeout_ms` is the maximum time without progress.
         """
         return produce(self._cluster, batches, acks=acks, timeout_ms=timeout_ms)
 

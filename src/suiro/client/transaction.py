@@ -121,7 +121,7 @@ class TransactionalProducer:
     def join(self, identity: ProducerIdentity, protocol: int) -> None:
         """Takes part in the transaction of another process, which got the identity and protocol from `init`.
 
-        Sequences begin at 0, so a partition has one writer among all who take part.
+        Sequences start at 0, so a partition has one writer among all participants.
         """
         self._begin(identity, protocol == V2)
 
@@ -135,8 +135,8 @@ class TransactionalProducer:
     ) -> ProducerIdentity:
         """Takes the transactional id over, aborting what is open, and returns the new identity.
 
-        With `expected`, only if nobody else took it since that identity was handed out: `FencedError` otherwise.
-        Without, always: everybody else is fenced.
+        With `expected`, only if no other producer took it over since that identity; otherwise raises `FencedError`.
+        Without it, always: all other producers are fenced.
         """
         what = f"initialise transactional id {self.transactional_id!r}"
 
@@ -227,8 +227,8 @@ class TransactionalProducer:
     ) -> list[int]:
         """Appends the batches in order, each under this identity and the next sequence of its partition.
 
-        Returns base offsets, when every batch is acknowledged. After an error the sequences are unknown: only
-        `init` goes on from there.
+        Returns base offsets, when every batch is acknowledged. After an error the sequences are unknown: call `init` to
+        continue.
         """
         identity = self._ready("produce")
         try:
@@ -290,11 +290,12 @@ class TransactionalProducer:
         self._cluster.at_coordinator(GROUP, group, what, once)
 
     def end(self, *, commit: bool = True, timeout_ms: int | None = None) -> None:
-        """Decides the transaction; returns once the coordinator said NONE to this very identity.
+        """Decides the transaction; returns once the coordinator has confirmed it for this identity.
 
-        A lost answer is asked for again under the same identity, which gives the same decision. An error means
-        that the outcome is unknown: `init`, then look whether your marker is there. Readers may have to wait a few
-        milliseconds more, until the markers are written; where `renew` sends a request (V1), it has waited for them.
+        After a lost response, the request is repeated with the same identity, which gives the same decision. An error
+        means that the outcome is unknown: call `init`, then check whether your marker is there. Readers may have to
+        wait a few milliseconds more, until the markers are written; where `renew` sends a request (V1), it has waited
+        for them.
         """
         identity = self._ready("end the transaction")
         verb = "commit" if commit else "abort"
@@ -326,8 +327,8 @@ class TransactionalProducer:
         return self.resume(self._identity, left_open=self._is_open)
 
     def resume(self, identity: ProducerIdentity, *, left_open: bool) -> ProducerIdentity:
-        """Goes on after the owner of an identity, who is gone, and aborts what he left open. `FencedError` if somebody
-        else took the id over meanwhile. `left_open`: what his `is_open` said."""
+        """Continues after the previous owner of an identity, and aborts its open transaction. Raises `FencedError`
+        if another producer took the id over. `left_open` is the last `is_open` of the previous owner."""
         try:
             return self.init(expected=identity)
         except FencedError:

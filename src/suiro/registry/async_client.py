@@ -8,7 +8,7 @@ from suiro.registry.schemas import RegisteredSchema, Schema
 
 
 class AsyncRegistryClient(InThreads):
-    """`AsyncRegistryClient(RegistryClient(url))`; closing it closes that."""
+    """`AsyncRegistryClient(RegistryClient(url))`. Closing it also closes the `RegistryClient`."""
 
     def __init__(self, client: RegistryClient) -> None:
         super().__init__("registry", client.close)

@@ -52,8 +52,8 @@ V = TypeVar("V")
 class RegistryClient:
     """`RegistryClient("http://127.0.0.1:8081")`; several addresses of one registry are separated by commas.
 
-    `basic_auth` is (user, password); so is `user:password@` in the URL. `ca` is a file of certificates to trust in
-    place of the system's, `certificate` a client's own (file, key file).
+    `basic_auth` is (user, password); so is `user:password@` in the URL. `ca` is a file of certificates to trust instead
+    of the system's, `certificate` the client's own (file, key file).
     """
 
     def __init__(

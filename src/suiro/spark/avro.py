@@ -31,9 +31,9 @@ def from_avro(
     schema: Schema | str | Mapping[str, Any] | None = None,
     mode: Literal["FAILFAST", "PERMISSIVE"] = "FAILFAST",
 ) -> Column:
-    """A binary column to values. Give `subject` (its latest schema counts) or `schema`.
+    """Decodes a binary column. Give `subject`, whose latest schema is used, or `schema`.
 
-    `mode`, as in Spark's own: what cannot be read fails the query, or is null.
+    `mode` is as for Spark's own function: data that cannot be read fails the query, or becomes null.
     """
     from pyspark.sql.pandas.types import from_arrow_type, to_arrow_type
 
@@ -63,9 +63,9 @@ def to_avro(
     schema: Schema | str | Mapping[str, Any] | None = None,
     auto_register: bool = True,
 ) -> Column:
-    """Values to a binary column, by `schema`, which is registered in the subject now; else by the subject's latest.
+    """Encodes values with `schema`, which is registered in the subject now, or else with the subject's latest schema.
 
-    Without `auto_register` the subject has to have the schema.
+    Without `auto_register`, the subject must have the schema.
     """
     settings = CodecSettings(
         registry=_address(registry),

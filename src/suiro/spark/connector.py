@@ -74,14 +74,14 @@ OPTIONS: tuple[Entry, ...] = (
         "read",
         Fate.NO_EFFECT,
         {
-            "kafkaConsumer.pollTimeoutMs": "a stream waits for a log that is away; "
-            "`kafka.default.api.timeout.ms`, where given, limits that",
+            "kafkaConsumer.pollTimeoutMs": "a stream waits while the log is unavailable; "
+            "`kafka.default.api.timeout.ms`, if given, limits the wait",
             "fetchOffset.numRetries fetchOffset.retryIntervalMs": "every request is repeated, with "
             "`kafka.retry.backoff.ms` in between",
             "groupIdPrefix": "no group is joined, so none needs a name",
         },
     ),
-    *_entries("write", Fate.SUPPORTED, {"topic": "for every row; absent: the column `topic` says"}),
+    *_entries("write", Fate.SUPPORTED, {"topic": "for every row; otherwise the column `topic`"}),
 )
 
 _OWN_SERDES = "keys and values are binary columns; cast them or use from_avro in the query"
@@ -103,8 +103,8 @@ SETTINGS: tuple[Entry, ...] = (
         "both",
         Fate.SUPPORTED,
         {
-            "default.api.timeout.ms": "as in Kafka; given for a stream's source, it is also how long that waits for a "
-            "log that is away, else it waits as long as it takes",
+            "default.api.timeout.ms": "as in Kafka; for the source of a stream, it also limits the wait for an "
+            "unavailable log, which has no limit by default",
             "client.id request.timeout.ms retry.backoff.ms retry.backoff.max.ms "
             "socket.connection.setup.timeout.ms send.buffer.bytes receive.buffer.bytes": "as in Kafka",
             "fetch.from.files": "suiro's own; `true`, the default: a node on the task's machine names its log's files, "
@@ -114,7 +114,7 @@ SETTINGS: tuple[Entry, ...] = (
             "sasl.jaas.config": "user name and password are taken out of it",
             "sasl.username sasl.password": "as librdkafka has them, instead of `sasl.jaas.config`",
             "ssl.endpoint.identification.algorithm": "`https` or empty",
-            "ssl.truststore.location ssl.keystore.location": "PEM files, with the type `PEM` beside them",
+            "ssl.truststore.location ssl.keystore.location": "PEM files, together with the type `PEM`",
             "ssl.truststore.type ssl.keystore.type": "`PEM`",
             "ssl.key.password": "of the key in the PEM file",
             "ssl.ca.location ssl.certificate.location ssl.key.location": "as librdkafka has them",
@@ -129,8 +129,8 @@ SETTINGS: tuple[Entry, ...] = (
             "compression.type": "`none`, the default, `gzip`, `snappy`, `lz4`, `zstd`",
             "batch.size": "most bytes of one record batch, default 900,000",
             "transaction.timeout.ms": "how long a transaction may stay open",
-            "delivery.timeout.ms": "as in Kafka; given for a stream's sink, it is also how long that waits for a log "
-            "that is away, else it waits as long as it takes",
+            "delivery.timeout.ms": "as in Kafka; for the sink of a stream, it also limits the wait for an unavailable "
+            "log, which has no limit by default",
             "max.request.size buffer.memory max.in.flight.requests.per.connection": "as in Kafka",
         },
     ),
@@ -210,8 +210,8 @@ SETTINGS: tuple[Entry, ...] = (
             "ssl.engine.factory.class": "no Java runs here: give PEM files",
             "ssl.truststore.certificates ssl.keystore.certificate.chain ssl.keystore.key": "write the PEM text to a "
             "file that driver and tasks can read, and give ssl.truststore.location or ssl.keystore.location",
-            "ssl.truststore.password ssl.keystore.password": "a PEM file has no password of its own; its key's is "
-            "ssl.key.password. Java's stores are made PEM by `keytool -importkeystore -deststoretype pkcs12` and "
+            "ssl.truststore.password ssl.keystore.password": "a PEM file has no password; that of its key is "
+            "ssl.key.password. Convert Java's stores with `keytool -importkeystore -deststoretype pkcs12` and "
             "`openssl pkcs12`",
         },
     ),

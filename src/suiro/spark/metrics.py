@@ -146,7 +146,7 @@ class QueryMetrics:
 
 
 def query_metrics(query: Any) -> QueryMetrics:
-    """Of a `StreamingQuery`, as it is now."""
+    """The current metrics of a `StreamingQuery`."""
     query_id, run_id = str(query.id), str(query.runId)
     sinks = tuple(counts for counts in _counts_of(query_id) if counts.run_id == run_id)
     progress = query.lastProgress
@@ -178,7 +178,7 @@ def _ended(progress: Any) -> float:
 def serve_metrics(queries: Callable[[], Iterable[Any]], host: str, port: int) -> str:
     """Serves `/metrics` for Prometheus in a thread of this process, the driver; returns its URL.
 
-    `queries`: which ones, asked at every scrape: `serve_metrics(lambda: spark.streams.active, "127.0.0.1", 9405)`.
+    `queries` is called at every scrape: `serve_metrics(lambda: spark.streams.active, "127.0.0.1", 9405)`.
     """
     from suiro.foundation.http import serve_metrics_page
 

@@ -77,7 +77,7 @@ def spark_session(
     topologies_only: bool = False,
 ) -> SparkSession:
     """A session with format "suiro" registered. `settings` override `LOCAL_SETTINGS`; they are Spark's names.
-    `spark.driver.extraJavaOptions` among them are added behind ours (the last one of a kind counts for Java).
+    `spark.driver.extraJavaOptions` among them are added after suiro's (Java uses the last one of a kind).
 
     `topologies_only`: the session runs topologies and nothing else. Java then compiles with its first compiler only,
     which takes seconds off the start. Queries of Spark's own do their work in Java, and run slower in such a session.

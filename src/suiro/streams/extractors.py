@@ -39,6 +39,8 @@ class SourceRecord(msgspec.Struct, frozen=True, kw_only=True):
 
 @runtime_checkable
 class TimestampExtractor(Protocol):
+    """An object with `extract(record, partition_time)`, which returns the timestamp of a record in ms."""
+
     def extract(self, record: SourceRecord, partition_time: int) -> int: ...
 
 
@@ -82,8 +84,8 @@ class UsePartitionTimeOnInvalidTimestamp:
 
 @dataclass(frozen=True, slots=True)
 class WallclockTimestampExtractor:
-    """When the record is read. A replay gives it another time, and so does a micro-batch that is run again after a
-    crash: results are written once, but state and what follows may have the later time."""
+    """The time of reading the record. A replay gives another time, and so does a micro-batch that runs again after a
+    crash: results are written once, but the state and later results may have the later time."""
 
     def extract(self, record: SourceRecord, partition_time: int) -> int:
         return SystemClock().wall_ms()

@@ -37,7 +37,7 @@ class EmitStrategy(Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TimeWindows:
-    """Tumbling windows, or hopping ones where `advance_ms` is less than `size_ms`. Aligned to the epoch.
+    """Tumbling windows, or hopping windows if `advance_ms` is less than `size_ms`. Aligned to the epoch.
 
     >>> list(TimeWindows.of_size("10 s", advance="5 s").starts_for(7_000))
     [0, 5000]
@@ -70,7 +70,7 @@ class TimeWindows:
         return cls(size_ms=size_ms, advance_ms=advance_ms, grace_ms=_grace(grace))
 
     def advance_by(self, advance: Duration) -> TimeWindows:
-        """How far each window begins after the one before it.
+        """The time between the starts of consecutive windows.
 
         >>> TimeWindows.of_size("1 hour").advance_by("10 minutes").advance_ms
         600000
@@ -78,7 +78,7 @@ class TimeWindows:
         return TimeWindows.of_size(self.size_ms, advance=advance, grace=self.grace_ms)
 
     def grace(self, grace: Duration) -> TimeWindows:
-        """How long after its end a window takes records.
+        """How long after its end a window accepts records.
 
         >>> TimeWindows.of_size("1 hour").grace("10 minutes").is_closed(3_600_000, 4_000_000)
         False
@@ -87,7 +87,7 @@ class TimeWindows:
 
     @property
     def closing_delay_ms(self) -> int:
-        """How long after its end a window takes records."""
+        """How long after its end a window accepts records."""
         return self.grace_ms
 
     @property
@@ -95,7 +95,7 @@ class TimeWindows:
         return self.size_ms + self.grace_ms
 
     def starts_for(self, timestamp: int) -> range:
-        """The starts of all windows that hold the timestamp, ascending."""
+        """The starts of all windows that contain the timestamp, ascending."""
         first = max(0, timestamp - self.size_ms + self.advance_ms) // self.advance_ms * self.advance_ms
         return range(first, timestamp + 1, self.advance_ms)
 
@@ -115,7 +115,7 @@ class SlidingWindows:
 
     @classmethod
     def of_difference(cls, difference: Duration, *, grace: Duration | None = None) -> SlidingWindows:
-        """Each window ends at a record, or begins after one.
+        """Each window ends at a record, or starts after one.
 
         >>> SlidingWindows.of_difference("10 minutes").difference_ms
         600000
@@ -124,7 +124,7 @@ class SlidingWindows:
         return cls(difference_ms=difference_ms, grace_ms=_grace(grace))
 
     def grace(self, grace: Duration) -> SlidingWindows:
-        """How long after its end a window takes records.
+        """How long after its end a window accepts records.
 
         >>> SlidingWindows.of_difference("10 minutes").grace("1 minute").grace_ms
         60000
@@ -163,7 +163,7 @@ class SessionWindows:
         return cls(gap_ms=_positive(gap, "the gap of SessionWindows"), grace_ms=_grace(grace))
 
     def grace(self, grace: Duration) -> SessionWindows:
-        """How long after its gap a session takes records.
+        """How long after its gap a session accepts records.
 
         >>> SessionWindows.of_gap("30 minutes").grace("1 minute").closing_delay_ms
         1860000
@@ -195,8 +195,8 @@ class JoinWindows:
 
     @classmethod
     def of(cls, *, before: Duration, after: Duration, grace: Duration | None = None) -> JoinWindows:
-        """Either bound may be negative, so that the right record must come later, or earlier. Raises `ConfigError`
-        where the window would end before it begins.
+        """Either bound may be negative, so that the right record must come later, or earlier. Raises `ConfigError` if
+        the window would end before it starts.
 
         >>> JoinWindows.of(before="1 hour", after=0)
         JoinWindows(before_ms=3600000, after_ms=0, grace_ms=0)
@@ -212,7 +212,7 @@ class JoinWindows:
 
     @classmethod
     def of_time_difference(cls, difference: Duration, *, grace: Duration | None = None) -> JoinWindows:
-        """As long before as after.
+        """The same time before and after.
 
         >>> JoinWindows.of_time_difference("5 minutes").after_ms
         300000

@@ -62,13 +62,13 @@ class KafkaStreams:
     `on_processing_error`, `on_deserialization_error`: "fail", "skip" or "dead-letter:<topic>". `trigger`: as Spark's
     `DataStreamWriter.trigger` takes it, `{"processingTime": "1 second"}`; as fast as possible otherwise. `settings`: of
     the Kafka client and the reading, in the names of format "suiro" (`kafka.client.id`, `startingOffsets`, ...).
-    `max_offsets_per_trigger`: records in one micro-batch, about; None for all there are. `schema_registry_url`: of the
-    serdes that go by a registry and were given none of their own; without it `SUIRO_SCHEMA_REGISTRY_URL` of the
-    environment. `rebuild`: begin without a checkpoint, though the application has run before (see
-    `streams_spark.rebuild`). `replace`: the same for an application that runs, with another `state_dir`: it takes its
-    place (`replacement`). `create_topics`: topics that the topology reads or writes and that do not exist are created,
-    instead of refused. `trailing_record`: makes the last record of each micro-batch's transaction. `pace`: has a say in
-    where micro-batches end. `traces`: where spans of records go (`suiro.telemetry.traces_to`); the caller closes it.
+    `max_offsets_per_trigger`: approximate maximum of records in a micro-batch; None for no limit.
+    `schema_registry_url`: the registry of serdes without one of their own; by default `SUIRO_SCHEMA_REGISTRY_URL` of
+    the environment. `rebuild`: start without a checkpoint, although the application has run before (see
+    `streams_spark.rebuild`). `replace`: the same for an application that runs, with another `state_dir`; this start
+    takes its place (`replacement`). `create_topics`: create missing source and output topics. `trailing_record`:
+    creates the last record of each micro-batch's transaction. `pace`: limits where micro-batches end. `traces`: the
+    target of the spans of records (`suiro.telemetry.traces_to`); the caller closes it.
     """
 
     def __init__(
@@ -150,8 +150,8 @@ class KafkaStreams:
         self._sink_options()
 
     def start(self) -> None:
-        """Returns when the query runs. Raises `TopologyError` where the topology does not fit what is there, and
-        `CheckpointError` where the application has run before, but not with this state directory."""
+        """Returns when the query runs. Raises `TopologyError` if the topology does not fit the existing topics or
+        state, and `CheckpointError` if the application has run before with another state directory."""
         if self._state != "CREATED":
             raise UsageError(
                 f"{self.application_id} is {self._state}; make a new KafkaStreams to start again"
@@ -207,7 +207,7 @@ class KafkaStreams:
             raise
 
     def await_termination(self, timeout: float | None = None) -> bool:
-        """Seconds; False if it still runs then. Raises what ended it, if that was an error."""
+        """`timeout` is in seconds; returns False if it still runs then. Raises the error that ended it."""
         self._running()
         began = monotonic_s()
         if not self._wait_for_switch(timeout):
@@ -284,13 +284,13 @@ class KafkaStreams:
 
     @property
     def rows_at_nodes(self) -> Mapping[str, int]:
-        """How many rows came to nodes of the topology since the start, in committed micro-batches. Of nodes that go
-        record by record together, to those where they came in."""
+        """How many rows reached the nodes of the topology since the start, in committed micro-batches. Consecutive
+        nodes that process single records are counted at the first of them."""
         return dict(self._counts.rows)
 
     @property
     def rows_of_micro_batches(self) -> Mapping[int, Mapping[str, int]]:
-        """The same of each of the last micro-batches, by its number."""
+        """The same for each of the last micro-batches, by its number."""
         return {number: dict(rows) for number, rows, _ in list(self._counts.last)}
 
     @property
@@ -300,12 +300,12 @@ class KafkaStreams:
 
     @property
     def task_reports(self) -> tuple[TaskReport, ...]:
-        """How each task stands, of those that have run since the start."""
+        """The status of each task that has run since the start."""
         return tuple(report for _, report in sorted(self._counts.tasks.copy().items()))
 
     @property
     def replacement(self) -> Replacement | None:
-        """How the taking over of a running application stands; None where this start replaces none."""
+        """The progress of replacing a running application; None if this start replaces none."""
         return None if self._follower is None else self._follower.status
 
     @property
@@ -314,8 +314,8 @@ class KafkaStreams:
         return self._running()
 
     def store(self, name: str) -> ReadOnlyStore:
-        """A store's rows, to be asked while the query runs and until `close`. The first call for a name opens a copy,
-        which follows what is committed; every other process can have one too (`streams.store_reader`)."""
+        """Returns a store that can be queried while the application runs, until `close`. The first call for a name
+        opens a copy, which follows the committed rows. Other processes can open one, too (`ReadOnlyStore`)."""
         self._running()
         if self._state == "NOT_RUNNING":
             raise UsageError(
@@ -327,7 +327,7 @@ class KafkaStreams:
         return self._stores[name]
 
     def open_store(self, name: str, *, max_bytes: int | None = None) -> ReadOnlyStore:
-        """A copy of its own, which the caller closes. `max_bytes`: of rows that it may hold."""
+        """Opens a separate copy of a store, which the caller closes. `max_bytes` limits its rows."""
         from suiro.streams.queries.store_reader import ReadOnlyStore
 
         bootstrap_servers, settings = self.cluster
@@ -363,7 +363,7 @@ class KafkaStreams:
 
     @property
     def cluster(self) -> tuple[str, Mapping[str, str]]:
-        """Its address, and the client's settings."""
+        """The address of the cluster, and the settings of the client."""
         options = self._source_options(self.topology.source_topics)
         return options.bootstrap_servers, options.client_settings
 

@@ -34,10 +34,10 @@ __getattr__ = on_first_use(
 class node:
     """A node in this process on a free port; its data is gone afterwards, unless `data` names a directory.
 
-    `with node() as log:`, or `async with` in a test that runs on asyncio, whose loop goes on while the node starts.
+    `with node() as log:`, or `async with` in an asyncio test, whose event loop continues while the node starts.
 
-    `node.faults` makes requests go wrong, `node.advance(ms)` skips time, `node.kill()` and `node.restart()` do
-    what they say.
+    `node.faults` makes requests fail, `node.advance(ms)` moves the clock forward, `node.kill()` and `node.restart()`
+    kill and restart the node.
     """
 
     def __init__(self, *, data: Path | str | None = None, settings: Mapping[str, str] | None = None) -> None:

@@ -18,14 +18,14 @@ Position = Literal["none", "first", "alone", "building", "ready", "shifting", "s
 
 POSITIONS: Mapping[Position, str] = MappingProxyType(
     {
-        "none": "nothing lives, nothing is served",
+        "none": "no version exists, nothing is served",
         "first": "the first version is being built; nothing is served yet",
         "alone": "one version serves all callers",
-        "building": "one version serves all callers, the candidate is being built beside it",
+        "building": "one version serves all callers, the candidate is being built",
         "ready": "the candidate has caught up; no caller was moved yet",
         "shifting": "some callers are on the candidate",
-        "shifted": "all callers are on the candidate, the serving version is still fed",
-        "rolled back": "all callers are back on the serving version, the candidate is still fed",
+        "shifted": "all callers are on the candidate, the serving version is still updated",
+        "rolled back": "all callers are back on the serving version, the candidate is still updated",
     }
 )
 

@@ -120,9 +120,9 @@ class StreamsBuilder:
         name: Name = None,
         on_deserialization_error: str | None = None,
     ) -> GlobalKTable:
-        """Reads a topic as a table that every task has as a whole: joins need no common key and no repartition.
+        """Reads a topic as a table of which every task has all rows: joins need no common key and no repartition.
 
-        Its rows are those of the time being, whatever their timestamps. `TopologyError`: it is to be versioned.
+        Joins use its current rows, whatever their timestamps. Raises `TopologyError` if it is to be versioned.
 
         >>> names = builder.global_table("names", key=serdes.string, value=serdes.string)
         >>> named = delays.join(names, lambda carrier, minutes: carrier, lambda minutes, name: [name, minutes])
@@ -155,8 +155,8 @@ class StreamsBuilder:
     def add_state_store(
         self, name: str, *, key: Serde | None = None, value: Serde | None = None, logged: bool = True
     ) -> StreamsBuilder:
-        """A key-value store for processors: `stream.process(supplier, "seen")`. `TopologyError`: there is one of this
-        name.
+        """A key-value store for processors: `stream.process(supplier, "seen")`. Raises `TopologyError` if there is one
+        of this name.
 
         >>> builder.add_state_store("seen", key=serdes.string, value=serdes.long) is builder
         True
@@ -174,7 +174,7 @@ class StreamsBuilder:
         return self
 
     def build(self) -> Topology:
-        """The topology so far. Raises `TopologyError` for what cannot work.
+        """The topology so far. Raises `TopologyError` if it cannot work.
 
         >>> delays.to("copies")
         >>> print(builder.build().describe())  # doctest: +ELLIPSIS

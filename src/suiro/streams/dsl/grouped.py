@@ -73,9 +73,9 @@ class KGroupedStream:
         materialized: Materialized | None = None,
         name: Name = None,
     ) -> KTable:
-        """`aggregator(key, value, aggregate)` gives the next aggregate, beginning with `initializer()`.
+        """`aggregator(key, value, aggregate)` gives the next aggregate, starting with `initializer()`.
 
-        An aggregate of None deletes the row. Give `value=` where the aggregate is not what `serdes.natural` writes.
+        An aggregate of None deletes the row. Give `value=` if `serdes.natural` cannot write the aggregate.
 
         >>> last = delays.group_by_key().aggregate(list, lambda carrier, minutes, found: [*found, minutes][-2:])
         >>> results(last, delays=[("UA", 3, 0), ("UA", 9, 1), ("UA", 4, 2)])
@@ -105,7 +105,7 @@ class KGroupedStream:
         return CogroupedKStream(((self, function(aggregator, "the aggregator of cogroup")),))
 
     def by_key(self, store: str) -> KStream:
-        """With records of one key together. A named group has one repartition for all that is made of it."""
+        """The group with the records of each key together. A named group has one repartition for all its uses."""
         if self._repartition is not None:
             return self._repartition
         found = self.stream.by_key(self.name or store, named=self.name is not None)
@@ -131,7 +131,7 @@ class WindowedKStream:
         self._emit = emit
 
     def emit_strategy(self, strategy: EmitStrategy) -> WindowedKStream:
-        """Results at every update (the default), or one, when its window is closed.
+        """Sends a result at every update (the default), or one result when the window is closed.
 
         >>> windowed = delays.group_by_key().windowed_by(TimeWindows.of_size(10))
         >>> final = windowed.emit_strategy(EmitStrategy.on_window_close()).count()
@@ -174,8 +174,9 @@ class WindowedKStream:
         materialized: Materialized | None = None,
         name: Name = None,
     ) -> KTable:
-        """As without windows. Sessions grow together, which takes a `merger(key, aggregate, aggregate)`; a session that
-        has grown is deleted under its old bounds. `TopologyError`: sessions without a merger, others with one.
+        """As without windows. Sessions merge, which needs a `merger(key, aggregate, aggregate)`; a merged session is
+        deleted under its old bounds. Raises `TopologyError` for sessions without a merger, and for other windows with
+        one.
 
         >>> sessions = delays.group_by_key().windowed_by(SessionWindows.of_gap(5))
         >>> add = lambda carrier, minutes, total: total + minutes
@@ -208,7 +209,7 @@ class WindowedKStream:
 
 
 class CogroupedKStream:
-    """Several groups with one kind of key, on their way into one table."""
+    """Several groups with one kind of key, to be aggregated into one table."""
 
     __slots__ = ("_parts",)
 
@@ -217,7 +218,7 @@ class CogroupedKStream:
         self._parts = parts
 
     def cogroup(self, grouped: KGroupedStream, aggregator: Function) -> CogroupedKStream:
-        """One more group. Its topic needs as many partitions as the others'.
+        """Adds a group. Its topic needs as many partitions as the others'.
 
         >>> fees = builder.stream("fees", key=serdes.string, value=serdes.long).group_by_key()
         >>> plus = lambda carrier, number, total: total + number
@@ -274,7 +275,7 @@ class WindowedCogroupedKStream:
         materialized: Materialized | None = None,
         name: Name = None,
     ) -> KTable:
-        """As without windows; sessions take a `merger(key, aggregate, aggregate)`.
+        """As without windows; sessions need a `merger(key, aggregate, aggregate)`.
 
         >>> counted = delays.group_by_key().cogroup(lambda carrier, minutes, number: number + 1)
         >>> sessions = counted.windowed_by(SessionWindows.of_gap(5))

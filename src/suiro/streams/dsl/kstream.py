@@ -54,8 +54,8 @@ if TYPE_CHECKING:
 class KStream(AsyncOperators, BatchOperators):
     """Records, one after the other. Every operation gives a new stream and leaves this one as it is.
 
-    A record that comes of one record has its timestamp. In the examples, `delays` is a stream of carriers and minutes.
-    `results(stream, delays=[...])` gives (key, value, timestamp) of what comes out for records of its topic.
+    A result of one record has the record's timestamp. In the examples, `delays` is a stream of carriers and minutes.
+    `results(stream, delays=[...])` gives (key, value, timestamp) of the results for records of its topic.
     """
 
     __slots__ = ("graph", "key", "node", "rekeyed", "value")
@@ -95,7 +95,7 @@ class KStream(AsyncOperators, BatchOperators):
     def map(
         self, mapper: Function, *, key: Serde | None = None, value: Serde | None = None, name: Name = None
     ) -> KStream:
-        """`mapper(key, value)` gives the new (key, value). Grouping or joining by the new keys takes a repartition.
+        """`mapper(key, value)` gives the new (key, value). Grouping or joining by the new keys needs a repartition.
 
         >>> swapped = delays.map(lambda carrier, minutes: (minutes, carrier))
         >>> results(swapped, delays=[("UA", 3, 0)])
@@ -137,7 +137,7 @@ class KStream(AsyncOperators, BatchOperators):
         return self._next(operator, "KSTREAM-FLATMAPVALUES-", name, key=self.key, value=value)
 
     def select_key(self, mapper: Function, *, key: Serde | None = None, name: Name = None) -> KStream:
-        """`mapper(key, value)` gives the new key. Grouping or joining by it takes a repartition.
+        """`mapper(key, value)` gives the new key. Grouping or joining by it needs a repartition.
 
         >>> by_lateness = delays.select_key(lambda carrier, minutes: "late" if minutes > 15 else "punctual")
         >>> results(by_lateness, delays=[("UA", 3, 0)])
@@ -176,7 +176,7 @@ class KStream(AsyncOperators, BatchOperators):
         )
 
     def split(self, *, name: Name = None) -> BranchedKStream:
-        """Sends each record one way, by the first predicate that holds.
+        """Sends each record to one branch, that of the first predicate that holds.
 
         >>> ways = delays.split().branch(lambda carrier, minutes: minutes > 15, "late").default_branch("punctual")
         >>> results(ways["late"], delays=[("UA", 3, 0), ("AA", 20, 1)])
@@ -194,7 +194,7 @@ class KStream(AsyncOperators, BatchOperators):
     ) -> KStream:
         """The Processor API: `supplier()` gives an object with `process(record)`, and `init(context)`, `close()`.
 
-        What is forwarded may have any key, value and timestamp. The stores are added with
+        Forwarded records may have any key, value and timestamp. The stores are added with
         `StreamsBuilder.add_state_store`.
 
         >>> class FirstOfEach:
@@ -214,7 +214,7 @@ class KStream(AsyncOperators, BatchOperators):
     def process_values(
         self, supplier: Callable[[], Any], *stores: str, value: Serde | None = None, name: Name = None
     ) -> KStream:
-        """As `process`, but keys stay, so nothing has to be repartitioned. To forward another key is an error.
+        """As `process`, but keys stay, so nothing has to be repartitioned. Forwarding another key is an error.
 
         >>> class Doubled:
         ...     def init(self, context):
@@ -245,11 +245,11 @@ class KStream(AsyncOperators, BatchOperators):
         partitioner: Partitioner | None = None,
         name: Name = None,
     ) -> None:
-        """Writes a topic; `topic` may be a function (key, value, None) -> name. None stands where Kafka Streams has the
-        record context.
+        """Writes to a topic; `topic` may be a function (key, value, None) -> name. Kafka Streams has the record context
+        in place of None.
 
-        A serde that is not known is `serdes.natural`: text as UTF-8, numbers as 64 bits, dicts as JSON. A null value
-        stays null, which deletes the row of a compacted topic.
+        Without a serde, `serdes.natural` is used: text as UTF-8, numbers as 64 bits, dicts as JSON. A null value stays
+        null, which deletes the row of a compacted topic.
 
         >>> delays.to("late", key=serdes.string, value=serdes.json)
         >>> with TopologyTestDriver(builder.build()) as driver:
@@ -280,7 +280,8 @@ class KStream(AsyncOperators, BatchOperators):
         value: Serde | None = None,
         partitioner: Partitioner | None = None,
     ) -> KStream:
-        """Through a topic of its own, so that records with one key are together, in as many partitions as wanted.
+        """Sends records through a separate topic, so that records with one key are together, in any number of
+        partitions.
 
         Records keep their timestamps. One with a null key is dropped, unless a left or outer join follows.
         `partitioner(topic, key, value, partitions)` gives a partition, or None for the key's. `TopologyError`: fewer
@@ -320,8 +321,8 @@ class KStream(AsyncOperators, BatchOperators):
         value: Serde | None = None,
         name: Name = None,
     ) -> KGroupedStream:
-        """Groups by `selector(key, value)`. The name is that of the topic the records take to their new keys. A record
-        with a null value or without a new key is left out.
+        """Groups by `selector(key, value)`. The name is that of the repartition topic. A record with a null value or
+        without a new key is left out.
 
         >>> lateness = delays.group_by(lambda carrier, minutes: minutes > 15).count()
         >>> results(lateness, delays=[("UA", 3, 0), ("AA", 20, 1), ("UA", 30, 2)])
@@ -346,7 +347,7 @@ class KStream(AsyncOperators, BatchOperators):
         value: Serde | None = None,
         name: Name = None,
     ) -> KGroupedStream:
-        """Groups by the keys as they are. It takes a repartition only where keys were changed above.
+        """Groups by the keys as they are. It needs a repartition only if keys were changed above.
 
         >>> results(delays.group_by_key().count(), delays=[("UA", 3, 0), (None, 5, 1), ("UA", 4, 2)])
         [('UA', 1, 0), ('UA', 2, 2)]
@@ -433,10 +434,10 @@ class KStream(AsyncOperators, BatchOperators):
     ) -> KStream: ...
 
     def join(self, other: Any, *arguments: Any, **options: Any) -> KStream:
-        """Brings records with one key together; one without a match, a key or a value gives nothing.
+        """Joins records with the same key. A record without a match, a key or a value gives nothing.
 
         With a stream: `join(other, joiner, windows)`; the result has the later timestamp of both. With a table:
-        `join(table, joiner)`; the row of the time being, or, with `grace=` and a versioned table, the row as of the
+        `join(table, joiner)`; it uses the current row or, with `grace=` and a versioned table, the row as of the
         record's time. With a global table: `join(table, key_mapper, joiner)`, where `key_mapper(key, value)` gives the
         table's key. With tables, the result has the stream's timestamp.
 
@@ -559,7 +560,7 @@ class KStream(AsyncOperators, BatchOperators):
 
 
 class BranchedKStream:
-    """A stream on its way to be split; `default_branch` or `no_default_branch` ends it and gives the branches."""
+    """A stream that is being split; `default_branch` or `no_default_branch` ends the split and returns the branches."""
 
     __slots__ = ("_branches", "_node", "_predicates", "_stream")
 
@@ -570,7 +571,8 @@ class BranchedKStream:
         self._branches: dict[str, KStream] = {}
 
     def branch(self, predicate: Function, name: Name = None) -> BranchedKStream:
-        """Records for which `predicate(key, value)` holds, and no earlier one's. Without a name: "1", "2", ...
+        """Takes the records for which `predicate(key, value)` holds, and no earlier predicate. Without a name: "1",
+        "2", ...
 
         >>> ways = delays.split().branch(lambda carrier, minutes: minutes > 15).default_branch()
         >>> sorted(ways)
@@ -579,7 +581,7 @@ class BranchedKStream:
         return self._add(function(predicate, "the predicate of branch"), name, str(len(self._predicates) + 1))
 
     def default_branch(self, name: Name = None) -> dict[str, KStream]:
-        """All other records, under `name` (or "0"); gives all branches by name.
+        """Takes all other records, under `name` (or "0"); returns all branches by name.
 
         >>> ways = delays.split().branch(lambda carrier, minutes: minutes > 15, "late").default_branch("punctual")
         >>> results(ways["punctual"], delays=[("UA", 3, 0), ("AA", 20, 1)])
@@ -588,7 +590,7 @@ class BranchedKStream:
         return self._add(None, name, "0")._branches
 
     def no_default_branch(self) -> dict[str, KStream]:
-        """All other records are left out; gives all branches by name.
+        """Drops all other records; returns all branches by name.
 
         >>> sorted(delays.split().branch(lambda carrier, minutes: minutes > 15, "late").no_default_branch())
         ['late']

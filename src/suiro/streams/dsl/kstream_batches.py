@@ -48,9 +48,9 @@ class BatchOperators:
         """`mapper(table)` gives a table with a row for each of the same records, whose fields are the new values.
 
         `reads`: fields of the values and their Arrow types, which become columns; one type, where a value has no
-        fields: the column `value`. Beside them are the columns `record_key`, of `key_type` (None: without), and
-        `record_timestamp`, in ms. `schema`: the same of the answer. Where records are cut into batches is not defined
-        and must make no difference: that is the mapper's to keep, and `TopologyTestDriver(cuts=...)` tests it.
+        fields: the column `value`. The other columns are `record_key`, of `key_type` (None: without), and
+        `record_timestamp`, in ms. `schema`: the same for the result. The boundaries of batches are not defined. The
+        result must not depend on them; `TopologyTestDriver(cuts=...)` tests that.
 
         >>> def hours(table):
         ...     minutes = table["value"].to_pylist()

@@ -98,7 +98,7 @@ class KTable:
         return self._next(operator, "KTABLE-MAPVALUES-", name, value=value, materialized=materialized)
 
     def to_stream(self, mapper: Function | None = None, *, name: Name = None) -> KStream:
-        """Every change as a record, a deletion as one with a null value; `mapper(key, value)` gives it another key.
+        """Forwards every change as a record, a deletion with a null value; `mapper(key, value)` gives it another key.
 
         >>> by_seats = planes.to_stream(lambda tail, seats: seats)
         >>> results(by_seats, planes=[("N1", 180, 0)])
@@ -121,8 +121,7 @@ class KTable:
         value: Serde | None = None,
         name: Name = None,
     ) -> KGroupedTable:
-        """`mapper(key, value)` gives (group, value); rows move between groups as they change. The rows take a
-        repartition.
+        """`mapper(key, value)` gives (group, value); rows move between groups as they change. This needs a repartition.
 
         >>> by_size = planes.group_by(lambda tail, seats: ("large" if seats > 100 else "small", seats))
         >>> results(by_size.count(), planes=[("N1", 180, 0), ("N1", 90, 1)])
@@ -141,8 +140,8 @@ class KTable:
     def suppress(self, suppressed: Suppressed, *, name: Name = None) -> KTable:
         """Holds updates back: until their window is closed, or for some time. Results keep the timestamp of the update.
 
-        Time is that of the records: it stands still while none come. `TopologyError`: windows are waited for, and there
-        are none above.
+        Time is that of the records, so it does not advance without records. Raises `TopologyError` if it waits for
+        windows and there are none above.
 
         >>> daily = delays.group_by_key().windowed_by(TimeWindows.of_size(10)).count()
         >>> final = daily.suppress(Suppressed.until_window_closes()).to_stream(lambda window, number: window.key)
@@ -201,8 +200,8 @@ class KTable:
     ) -> KTable:
         """Rows of both tables with one key; with `foreign_key(value)`, the other table's row with that key.
 
-        A result has the later timestamp of both rows; where one of them is deleted, so is the result. The tables need
-        the same number of partitions, except with a foreign key; else the application does not start.
+        A result has the later timestamp of both rows; if one of them is deleted, so is the result. The tables need the
+        same number of partitions, except with a foreign key; else the application does not start.
 
         >>> names = builder.table("names", key=serdes.string, value=serdes.string)
         >>> both = planes.join(names, lambda seats, name: f"{name}: {seats}")

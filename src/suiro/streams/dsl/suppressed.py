@@ -11,7 +11,7 @@ from suiro.streams.windows import Duration
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Suppressed:
-    """Either until windows close, or until a key has waited for `time_limit_ms`."""
+    """Waits until windows close, or until a key has waited for `time_limit_ms`."""
 
     time_limit_ms: int | None = None
     max_records: int | None = None
@@ -42,7 +42,7 @@ class Suppressed:
         max_bytes: int | None = None,
         name: str | None = None,
     ) -> Suppressed:
-        """At most one update of a key in each `limit`; a full buffer lets its oldest keys go early.
+        """At most one update of a key in each `limit`. A full buffer forwards its oldest keys early.
 
         >>> calm = planes.suppress(Suppressed.until_time_limit(10))
         >>> results(calm, planes=[("N1", 180, 0), ("N1", 90, 5), ("N2", 50, 10)])
@@ -56,7 +56,7 @@ class Suppressed:
         )
 
     def with_name(self, name: str) -> Suppressed:
-        """With another name of the operator and its store.
+        """With another name for the operator and its store.
 
         >>> Suppressed.until_window_closes().with_name("final").name
         'final'

@@ -104,7 +104,7 @@ class Expression:
     def as_callable(self, kind: CallableKind) -> Callable[..., Any]:
         """A Python callable with the parameters that `kind` names; "record" is (key, value, timestamp).
 
-        Raises UsageError where the expression needs what such a callable is not given.
+        Raises UsageError if the expression needs something that such a callable does not get.
         """
         from suiro.streams.expressions.on_python import callable_of
 
@@ -123,7 +123,7 @@ class Expression:
         return ()
 
     def roots(self) -> frozenset[RootName]:
-        """What of a record it looks at."""
+        """The parts of a record that it reads."""
         found: set[RootName] = set()
         pending: list[Expression] = [self]
         while pending:
@@ -466,12 +466,12 @@ def right(name: str | None = None) -> Expression:
 
 
 def aggregate() -> Expression:
-    """What an aggregator has so far; `record_key()` and `record_value()` or `col` are the new record's."""
+    """The aggregate so far, in an aggregator; `record_key()`, `record_value()` and `col` are of the new record."""
     return Root("aggregate")
 
 
 def lit(value: bool | int | float | str | bytes | None) -> Expression:
-    """A constant. Operators take plain constants too; `lit` is for where an expression is needed."""
+    """A constant. Operators take plain constants too; use `lit` where an expression is needed."""
     return _node(value)
 
 

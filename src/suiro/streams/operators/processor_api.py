@@ -21,6 +21,9 @@ from suiro.streams.windows import Duration
 
 
 class Processor(Protocol):
+    """An object with `process(record)`. It may also have `init(context)`, which gets a `ProcessorContext`, and
+    `close()`."""
+
     def process(self, record: Record) -> None: ...
 
 

@@ -12,14 +12,14 @@ T = TypeVar("T")
 
 
 class AsyncReadOnlyStore(InThreads):
-    """`AsyncReadOnlyStore(ReadOnlyStore(...))`, or of `streams.store(name)`; closing it closes that."""
+    """`AsyncReadOnlyStore(ReadOnlyStore(...))`, or of `streams.store(name)`. Closing it also closes the store."""
 
     def __init__(self, store: ReadOnlyStore) -> None:
         super().__init__("store-questions", store.close)
         self._store = store
 
     async def get(self, key: Any) -> Answer[Any]:
-        """As `ReadOnlyStore.get`; so are all."""
+        """As `ReadOnlyStore.get`. All methods are as those of `ReadOnlyStore`."""
         return await self._call(self._store.get, key)
 
     async def get_as_of(self, key: Any, timestamp: int) -> Answer[tuple[Any, int] | None]:

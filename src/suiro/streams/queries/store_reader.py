@@ -42,7 +42,8 @@ class StoreTooLargeError(UsageError):
 
 @dataclass(frozen=True, slots=True)
 class Answer(Generic[T]):
-    """`offsets`: for each partition of the changelog topic, the offset behind the last record that is in the answer."""
+    """`offsets`: for each partition of the changelog topic, the offset after the last record that the answer
+    includes."""
 
     value: T
     offsets: Mapping[int, int]
@@ -65,11 +66,11 @@ def _global_source(topology: Topology, store: str) -> Node | None:
 
 
 class ReadOnlyStore:
-    """Questions are those of Kafka Streams' read-only stores; each waits until the copy has reached the end that the
-    changelog had when the copy was opened, then answers at once. Safe to ask from several threads.
+    """Queries are those of Kafka Streams' read-only stores. Each waits until the copy has reached the end that the
+    changelog had when the copy was opened; afterwards they answer at once. Thread-safe.
 
-    `max_bytes`: of the rows that are held at a time, with `ROW_BYTES` for each; beyond them all questions end with a
-    `StoreTooLargeError`, and nothing is held any more. None: any number."""
+    `max_bytes` limits the memory of the rows, with `ROW_BYTES` for each. Above it, all queries raise
+    `StoreTooLargeError`, and the copy drops its rows. None: no limit."""
 
     def __init__(
         self,
@@ -120,11 +121,11 @@ class ReadOnlyStore:
     # Questions
 
     def get(self, key: Any) -> Answer[Any]:
-        """The row of a key, None if there is none; of a versioned store the latest."""
+        """The row of a key, None if there is none; in a versioned store, the latest."""
         return self._ask(lambda store: store.get(key), "key-value", "global", "versioned")
 
     def get_as_of(self, key: Any, timestamp: int) -> Answer[tuple[Any, int] | None]:
-        """Of a versioned store: the value that was valid then, and since when; within its history."""
+        """For a versioned store: the value that was valid then, and since when; within its history."""
         return self._ask(lambda store: store.get_as_of(key, timestamp), "versioned")
 
     def range(self, first: Any = None, last: Any = None) -> Answer[list[tuple[Any, Any]]]:
@@ -142,7 +143,8 @@ class ReadOnlyStore:
         return self._ask(lambda store: pick(iter(store.all())), *READABLE)
 
     def fetch(self, key: Any, *bounds: int) -> Answer[Any]:
-        """Of a window store (key, start) or (key, from, to), by the windows' starts; of a session store (key)."""
+        """For a window store, (key, start) or (key, from, to), by the starts of the windows; for a session store,
+        (key)."""
 
         def question(store: Any) -> Any:
             found = store.fetch(key, *bounds)
@@ -151,7 +153,7 @@ class ReadOnlyStore:
         return self._ask(question, "window", "session")
 
     def fetch_all(self, first_ms: int, last_ms: int) -> Answer[list[Any]]:
-        """All keys' windows that start in between."""
+        """The windows of all keys that start in between."""
         return self._ask(lambda store: list(store.fetch_all(first_ms, last_ms)), "window")
 
     @property

@@ -2,8 +2,8 @@
 
 A serde never sees None: a null key or value stays null. Every serde here is picklable and compares by value.
 `bytes string int long double boolean json` are Kafka's formats; `time_windowed` and `session_windowed` wrap
-another serde for windowed keys; `avro json_schema protobuf` go by the schemas of a registry; `natural` and `tagged`
-serve where no serde was given. `decode_rows` and `encode_rows` take a block of values, of any serde.
+another serde for windowed keys; `avro json_schema protobuf` use the schemas of a registry; `natural` and `tagged` are
+used if no serde was given. `decode_rows` and `encode_rows` take a block of values, of any serde.
 
 This module gives names only. Several of them hide a builtin, so nothing here may use `int`, `bytes`, ...
 """

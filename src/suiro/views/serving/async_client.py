@@ -31,7 +31,7 @@ from suiro.views.serving.requests import (
 
 
 class AsyncViews:
-    """`caller` as of `Views`. For tasks of one event loop; close it there."""
+    """`caller` is as for `Views`. Use it in one event loop, and close it there."""
 
     def __init__(
         self, url: str | None = None, *, caller: str | None = None, timeout_s: float = READ_TIMEOUT_S
