@@ -110,7 +110,7 @@ def test_prefixed_and_denied(call: Call, unique: str) -> None:
     ("arguments", "said"),
     [
         (("--allow-principal", "User:ada"), "name one"),
-        (("--topic", "t"), "name a principal"),
+        (("--topic", "t"), "needs a principal"),
         (("--topic", "t", "--allow-principal", "ada"), "User:ada"),
         (("--topic", "t", "--allow-principal", "User:ada", "--operation", "fly"), "'fly'"),
         (("--topic", "t", "--allow-principal", "User:ada", "--consumer"), "group"),

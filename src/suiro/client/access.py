@@ -298,7 +298,7 @@ def _number(words: Mapping[str, int], word: str, what: str) -> int:
     try:
         return words[word]
     except KeyError:
-        raise UsageError(f"{word!r} is no {what} of an access rule; use one of {', '.join(words)}") from None
+        raise UsageError(f"{word!r} is not a valid {what} of an ACL; use one of {', '.join(words)}") from None
 
 
 def _word(words: Mapping[str, int], number: int) -> str:
