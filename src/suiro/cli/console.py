@@ -122,7 +122,7 @@ def console_(
         Option(
             "--tls-certificate",
             "FILE",
-            "PEM file of the certificate and its chain. The console then serves HTTPS.",
+            "PEM file of the certificate and its chain, for HTTPS.",
         ),
     ] = None,
     tls_key: Annotated[Path | None, Option("--tls-key", "FILE", "PEM file of the private key.")] = None,

@@ -20,9 +20,7 @@ registry = Group("registry", "")
 def registry_(
     bootstrap: Annotated[
         str | None,
-        Option(
-            metavar="HOST:PORT", help="Brokers of the Kafka that stores the schemas, separated by commas."
-        ),
+        Option(metavar="HOST:PORT", help="Brokers of the Kafka that stores the schemas."),
     ] = None,
     listen: Annotated[
         str, Option(metavar="HOST:PORT", help="Address to listen on. Port 0 selects a free port.")
@@ -32,8 +30,7 @@ def registry_(
         int,
         Option(
             metavar="N",
-            help="Replicas of that topic if the registry creates it. Default: the broker's. Use 3 on "
-            "a cluster of 3 brokers.",
+            help="Replicas of that topic, if the registry creates it. Default: the broker's.",
         ),
     ] = -1,
     client_config: Annotated[
@@ -55,9 +52,7 @@ def registry_(
     hash_password: Annotated[bool, Option(help="Ask for a password, print its hash, and exit.")] = False,
     tls_certificate: Annotated[
         Path | None,
-        Option(
-            metavar="FILE", help="PEM file of the certificate and its chain. The registry then serves HTTPS."
-        ),
+        Option(metavar="FILE", help="PEM file of the certificate and its chain, for HTTPS."),
     ] = None,
     tls_key: Annotated[Path | None, Option(metavar="FILE", help="PEM.")] = None,
     # For `suiro node --registry`: a socket that already listens, and an end with the node.

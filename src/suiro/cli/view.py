@@ -152,7 +152,7 @@ _AuthFile = Annotated[
 ]
 _TlsCertificate = Annotated[
     Path | None,
-    Option(metavar="FILE", help="PEM file of the certificate and its chain. The host then serves HTTPS."),
+    Option(metavar="FILE", help="PEM file of the certificate and its chain, for HTTPS."),
 ]
 _ReadCpus = Annotated[
     int,
