@@ -156,14 +156,18 @@ class LogConfig:
         return self.remote_storage_enable and not self.remote_log_copy_disable
 
     @property
+    def retention(self) -> tuple[int, int]:
+        """The (milliseconds, bytes) that the log keeps. -1: no limit, as for a topic that is only compacted."""
+        return (self.retention_ms, self.retention_bytes) if self.deletes_old_segments else (-1, -1)
+
+    @property
     def local_retention(self) -> tuple[int, int]:
-        """(milliseconds, bytes) of a tiered log that stay on the local disk; -1: without limit."""
-        total = (self.retention_ms, self.retention_bytes) if self.deletes_old_segments else (-1, -1)
-        own = (self.local_retention_ms, self.local_retention_bytes)
-        keep_ms, keep_bytes = (
-            theirs if ours == AS_RETENTION else ours for ours, theirs in zip(own, total, strict=True)
+        """The (milliseconds, bytes) of a tiered log that stay on the local disk. -1: no limit."""
+        keep_ms, keep_bytes = self.retention
+        return (
+            keep_ms if self.local_retention_ms == AS_RETENTION else self.local_retention_ms,
+            keep_bytes if self.local_retention_bytes == AS_RETENTION else self.local_retention_bytes,
         )
-        return keep_ms, keep_bytes
 
     @classmethod
     def from_settings(cls, settings: Mapping[str, str | None]) -> LogConfig:

@@ -1,6 +1,6 @@
 """Retention, on the side of the log: moves its first offset, and deletes the segments before it.
 
-All methods are called on the thread of the log. The rules are in `retention` and `local_retention`.
+All methods are called on the thread of the log. The rules are in `retention`.
 """
 
 from __future__ import annotations
@@ -15,9 +15,8 @@ from suiro.log.deleted_files import DeletedFiles
 from suiro.log.errors import OffsetOutOfRangeError, StorageError
 from suiro.log.flushing import Flushing
 from suiro.log.leader_epochs import LeaderEpochs
-from suiro.log.local_retention import locally_expired, removable
 from suiro.log.log_cleaning import LogCleaning
-from suiro.log.retention import expired_segments
+from suiro.log.retention import expired_segments, removable
 from suiro.log.segment import Segment
 from suiro.log.segments import Segments
 
@@ -61,8 +60,8 @@ class LogRetention:
         segments, start = log.kept_segments, log.log_start_offset
         facts = segments.facts(log.log_end_offset)
         tiered = log.config.copies_to_remote
-        decide = locally_expired if tiered else expired_segments
-        count = decide(facts, log.config, now_ms=now_ms, log_start_offset=start)
+        keep = log.config.local_retention if tiered else log.config.retention
+        count = expired_segments(facts, keep=keep, now_ms=now_ms, log_start_offset=start)
         if count == len(segments):
             try:
                 log.roll()

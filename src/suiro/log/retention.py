@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from suiro.log.config import LogConfig
-
 
 class SegmentFacts(NamedTuple):
     """`end_offset` is the next segment's base, or the log's end for the last one."""
@@ -17,27 +15,33 @@ class SegmentFacts(NamedTuple):
 
 
 def expired_segments(
-    segments: Sequence[SegmentFacts], config: LogConfig, *, now_ms: int, log_start_offset: int
+    segments: Sequence[SegmentFacts], *, keep: tuple[int, int], now_ms: int, log_start_offset: int
 ) -> int:
-    """How many segments from the oldest on may be deleted now; all of them means the active one too.
+    """Returns how many segments from the oldest on may be deleted now. All of them means that the active one must be
+    rolled.
 
-    A segment goes when every record in it is before the log's start, and, with
-    `cleanup.policy=delete`, when its latest record is older than `retention.ms` or the log without
-    it still holds `retention.bytes`.
+    A segment goes when all its records are before the log's start, when its latest record is older than `keep[0]`
+    milliseconds, or when the log without it still holds `keep[1]` bytes. -1 means no limit.
     """
     count = 0
     # The last segment is never deleted for lying before the log's start: appends go on in it.
     while count < len(segments) - 1 and segments[count].end_offset <= log_start_offset:
         count += 1
-    if not config.deletes_old_segments:
-        return count
-    excess = sum(segment.size for segment in segments[count:]) - config.retention_bytes
+    keep_ms, keep_bytes = keep
+    excess = sum(segment.size for segment in segments[count:]) - keep_bytes
     for number, segment in enumerate(segments[count:], count):
-        too_old = config.retention_ms >= 0 and now_ms - segment.latest_ms > config.retention_ms
-        too_much = config.retention_bytes >= 0 and excess >= segment.size
-        appended_to = number == len(segments) - 1
-        if (appended_to and segment.size == 0) or not (too_old or too_much):
+        too_old = keep_ms >= 0 and now_ms - segment.latest_ms > keep_ms
+        too_much = keep_bytes >= 0 and excess >= segment.size
+        is_active = number == len(segments) - 1
+        if (is_active and segment.size == 0) or not (too_old or too_much):
             break
         excess -= segment.size
         count += 1
+    return count
+
+
+def removable(segments: Sequence[SegmentFacts], count: int, *, safe_offset: int) -> int:
+    """Returns how many of the first `count` segments end at or before an offset. Later records are on this disk only."""
+    while count and segments[count - 1].end_offset > safe_offset:
+        count -= 1
     return count

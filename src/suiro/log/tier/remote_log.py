@@ -92,16 +92,16 @@ class RemoteLog:
         count = 0
         while count < len(self._readable) and self._readable[count].end_offset < log_start_offset:
             count += 1
-        if config.deletes_old_segments:
-            held = sum(segment.size for segment in self._readable[count:])
-            excess = held + sum(facts.size for facts in local_only) - config.retention_bytes
-            for segment in self._readable[count:]:
-                too_old = config.retention_ms >= 0 and segment.max_timestamp <= now_ms - config.retention_ms
-                too_much = config.retention_bytes >= 0 and excess >= segment.size
-                if not (too_old or too_much):
-                    break
-                excess -= segment.size
-                count += 1
+        keep_ms, keep_bytes = config.retention
+        held = sum(segment.size for segment in self._readable[count:])
+        excess = held + sum(facts.size for facts in local_only) - keep_bytes
+        for segment in self._readable[count:]:
+            too_old = keep_ms >= 0 and segment.max_timestamp <= now_ms - keep_ms
+            too_much = keep_bytes >= 0 and excess >= segment.size
+            if not (too_old or too_much):
+                break
+            excess -= segment.size
+            count += 1
         return self._readable[:count]
 
     def _take_over(self, segment: RemoteSegment) -> None:

@@ -6,8 +6,7 @@ from dataclasses import replace
 from uuid import UUID, uuid4
 
 from suiro.log import LogConfig
-from suiro.log.local_retention import locally_expired, removable
-from suiro.log.retention import SegmentFacts
+from suiro.log.retention import SegmentFacts, expired_segments, removable
 from suiro.log.tier import RemoteLog, RemoteSegment, SegmentState
 
 NOW_MS = 1_000_000
@@ -128,7 +127,7 @@ def local(config: LogConfig, *, start: int = 0) -> int:
         SegmentFacts(20, 100, NOW_MS - 200),
         SegmentFacts(30, 50, NOW_MS),
     ]
-    return locally_expired(segments, config, now_ms=NOW_MS, log_start_offset=start)
+    return expired_segments(segments, keep=config.local_retention, now_ms=NOW_MS, log_start_offset=start)
 
 
 def test_what_need_not_stay_here() -> None:
