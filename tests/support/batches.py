@@ -7,7 +7,14 @@ from collections.abc import Sequence
 from suiro.client import Client, Fetched
 from suiro.protocol import compression
 from suiro.protocol.crc32c import crc32c
-from suiro.protocol.record_batch import HEADER_SIZE, BatchHeader, iter_headers, pack_header, with_producer
+from suiro.protocol.record_batch import (
+    HEADER_SIZE,
+    TRANSACTIONAL_BIT,
+    BatchHeader,
+    iter_headers,
+    pack_header,
+    with_producer,
+)
 from suiro.protocol.records import Record, control_type, decode_batch, encode_batch
 
 TIMESTAMP = 1_700_000_000_000
@@ -33,9 +40,15 @@ def crafted_batch(
     instead of the payload in the codec."""
     if packed is None:
         packed = compression.compress(codec, payload)
-    header = BatchHeader(
+    header = crafted_header(count, size=len(packed), codec=codec, latest=latest)
+    return pack_header(header, crc_tail=crc32c(packed)) + packed
+
+
+def crafted_header(count: int, *, size: int = 0, codec: int = 0, latest: int = TIMESTAMP) -> BatchHeader:
+    """The header of a batch that claims so many records, and has `size` bytes of them."""
+    return BatchHeader(
         base_offset=0,
-        length=HEADER_SIZE - 12 + len(packed),
+        length=HEADER_SIZE - 12 + size,
         partition_leader_epoch=-1,
         magic=2,
         crc=0,
@@ -48,7 +61,6 @@ def crafted_batch(
         base_sequence=-1,
         count=count,
     )
-    return pack_header(header, crc_tail=crc32c(packed)) + packed
 
 
 def owned_batch(
@@ -62,6 +74,16 @@ def owned_batch(
         base_sequence=sequence,
         transactional=transactional,
     )
+
+
+def owned_header(
+    count: int, *, producer_id: int, epoch: int, sequence: int, transactional: bool = False
+) -> BatchHeader:
+    """The header of such a batch of so many records."""
+    header = crafted_header(count)
+    header.producer_id, header.producer_epoch, header.base_sequence = producer_id, epoch, sequence
+    header.attributes = TRANSACTIONAL_BIT if transactional else 0
+    return header
 
 
 def values_of(fetched: Fetched, *, committed: bool = True) -> list[str]:

@@ -313,18 +313,11 @@ class PartitionLog:
         ((_, header),) = admit(batch, self.config, origin="coordinator", now_ms=now_ms)
         offset = self.log_end_offset
         segment = self._write(memoryview(batch), header, now_ms)
-        completed = self._producers.add_marker(
-            producer_id,
-            producer_epoch,
-            coordinator_epoch,
-            offset=offset,
-            timestamp=now_ms,
-            aborted=not commit,
+        first_offset = self._producers.add_marker(
+            producer_id, producer_epoch, coordinator_epoch, timestamp=now_ms
         )
-        if completed is not None and completed.aborted:
-            entry = AbortedTransaction(
-                producer_id, completed.first_offset, completed.last_offset, self.last_stable_offset
-            )
+        if first_offset is not None and not commit:
+            entry = AbortedTransaction(producer_id, first_offset, offset, self.last_stable_offset)
             segment.transaction_index.add(entry)
         return offset
 
@@ -360,15 +353,7 @@ class PartitionLog:
             known = len(self._producers.open_transactions)
             # A producer expires by when it last wrote, not by the event time of its records, which may
             # be years ago: forgetting a live producer would let its retries in twice.
-            self._producers.add_batch(
-                header.producer_id,
-                header.producer_epoch,
-                header.last_sequence,
-                first_offset=base_offset,
-                last_offset=last_offset,
-                timestamp=now_ms,
-                transactional=header.is_transactional,
-            )
+            self._producers.add_batch(header, first_offset=base_offset, timestamp=now_ms)
             if len(self._producers.open_transactions) > known:
                 segment.remember(base_offset, position)
         if self._flushing.written(header.count, self.config):

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 from suiro.log.errors import (
@@ -24,12 +24,12 @@ from suiro.log.errors import (
     OutOfOrderSequenceError,
     TransactionCoordinatorFencedError,
 )
+from suiro.protocol.record_batch import BatchHeader, next_sequence
 
 BATCHES_REMEMBERED = 5
 NO_OFFSET = -1
 NO_SEQUENCE = -1
 NO_EPOCH = -1
-MAX_SEQUENCE = 0x7FFFFFFF
 TRANSACTIONS_V2 = 2
 
 
@@ -47,16 +47,7 @@ class AppendedBatch(NamedTuple):
 
     @property
     def first_sequence(self) -> int:
-        return sequence_before(self.last_sequence, self.offset_delta)
-
-
-class CompletedTransaction(NamedTuple):
-    """A transaction on this partition that its marker has just ended."""
-
-    producer_id: int
-    first_offset: int
-    last_offset: int
-    aborted: bool
+        return next_sequence(self.last_sequence, -self.offset_delta)
 
 
 @dataclass(slots=True, kw_only=True)
@@ -86,23 +77,16 @@ class ProducerEntry:
             self.batches.clear()
             self.whole = True
 
-    def duplicate_of(self, producer_epoch: int, first: int, last: int) -> AppendedBatch | None:
-        if producer_epoch == self.producer_epoch:
-            for batch in self.batches:
-                if batch.last_sequence == last and batch.first_sequence == first:
-                    return batch
-        return None
+    def refill(self, batches: Iterable[AppendedBatch]) -> None:
+        """Put back the batches of this epoch that a snapshot had dropped, as they stand in the log: those before the
+        ones known here. The latter stay, because retention may have taken them from the log."""
+        known = self.batches
+        older = [batch for batch in batches if batch.last_offset < known[0].last_offset]
+        self.batches = deque((*older, *known), maxlen=BATCHES_REMEMBERED)
+        self.whole = True
 
     def copy(self) -> ProducerEntry:
-        return ProducerEntry(
-            producer_id=self.producer_id,
-            producer_epoch=self.producer_epoch,
-            coordinator_epoch=self.coordinator_epoch,
-            last_timestamp=self.last_timestamp,
-            transaction_first_offset=self.transaction_first_offset,
-            batches=self.batches.copy(),
-            whole=self.whole,
-        )
+        return replace(self, batches=self.batches.copy())
 
 
 class ProducerStates:
@@ -120,22 +104,20 @@ class ProducerStates:
     def first_unstable_offset(self) -> int | None:
         return next(iter(self.open_transactions.values()), None)
 
-    def duplicate_of(
-        self, producer_id: int, producer_epoch: int, first_sequence: int, last_sequence: int
-    ) -> AppendedBatch | None:
-        entry = self.entries.get(producer_id)
-        return None if entry is None else entry.duplicate_of(producer_epoch, first_sequence, last_sequence)
+    def duplicate_of(self, header: BatchHeader) -> AppendedBatch | None:
+        """The remembered batch that this one repeats."""
+        entry = self.entries.get(header.producer_id)
+        if entry is None or entry.producer_epoch != header.producer_epoch:
+            return None
+        first, last = header.base_sequence, header.last_sequence
+        for batch in entry.batches:
+            if batch.last_sequence == last and batch.first_sequence == first:
+                return batch
+        return None
 
-    def check_batch(
-        self,
-        producer_id: int,
-        producer_epoch: int,
-        first_sequence: int,
-        *,
-        transactional: bool,
-        check_sequence: bool = True,
-    ) -> None:
-        """Raise unless a batch with these numbers may be appended now."""
+    def check_batch(self, header: BatchHeader, *, sequenced: bool = True) -> None:
+        """Raise unless the batch may be appended now. A coordinator's own batches carry no sequences."""
+        producer_id, producer_epoch = header.producer_id, header.producer_epoch
         entry = self.entries.get(producer_id)
         if entry is None:
             # Nothing is known of this producer (it is new, expired, or its records are gone with
@@ -146,34 +128,24 @@ class ProducerStates:
                 f"producer {producer_id} sent epoch {producer_epoch}, but epoch {entry.producer_epoch} "
                 "has written here: this producer instance is fenced"
             )
-        if check_sequence:
-            _check_sequence(entry, producer_epoch, first_sequence)
-        if entry.transaction_first_offset >= 0 and not transactional:
+        if sequenced:
+            _check_sequence(entry, producer_epoch, header.base_sequence)
+        if entry.transaction_first_offset >= 0 and not header.is_transactional:
             raise InvalidTransactionStateError(
                 f"producer {producer_id} sent a batch outside its transaction, which is open since "
                 f"offset {entry.transaction_first_offset}"
             )
 
-    def add_batch(
-        self,
-        producer_id: int,
-        producer_epoch: int,
-        last_sequence: int,
-        *,
-        first_offset: int,
-        last_offset: int,
-        timestamp: int,
-        transactional: bool,
-    ) -> None:
-        entry = self.entries.get(producer_id)
-        if entry is None:
-            entry = self.entries[producer_id] = ProducerEntry(producer_id=producer_id)
-        entry.take_epoch(producer_epoch)
-        entry.batches.append(AppendedBatch(last_sequence, last_offset, last_offset - first_offset, timestamp))
+    def add_batch(self, header: BatchHeader, *, first_offset: int, timestamp: int) -> None:
+        """Record a batch of data that stands at an offset of the log."""
+        entry = self._entry(header.producer_id)
+        entry.take_epoch(header.producer_epoch)
+        delta = header.last_offset_delta
+        entry.batches.append(AppendedBatch(header.last_sequence, first_offset + delta, delta, timestamp))
         entry.last_timestamp = timestamp
-        if transactional and entry.transaction_first_offset < 0:
+        if header.is_transactional and entry.transaction_first_offset < 0:
             entry.transaction_first_offset = first_offset
-            self.open_transactions[producer_id] = first_offset
+            self.open_transactions[header.producer_id] = first_offset
 
     def check_marker(
         self,
@@ -206,19 +178,10 @@ class ProducerStates:
             )
 
     def add_marker(
-        self,
-        producer_id: int,
-        producer_epoch: int,
-        coordinator_epoch: int,
-        *,
-        offset: int,
-        timestamp: int,
-        aborted: bool,
-    ) -> CompletedTransaction | None:
-        """Record a marker; the transaction it ended, or None where none was open here."""
-        entry = self.entries.get(producer_id)
-        if entry is None:
-            entry = self.entries[producer_id] = ProducerEntry(producer_id=producer_id)
+        self, producer_id: int, producer_epoch: int, coordinator_epoch: int, *, timestamp: int
+    ) -> int | None:
+        """Record a marker. Returns the first offset of the transaction that it ended, or None if none was open here."""
+        entry = self._entry(producer_id)
         entry.take_epoch(producer_epoch)
         entry.coordinator_epoch = coordinator_epoch
         entry.last_timestamp = timestamp
@@ -227,17 +190,13 @@ class ProducerStates:
             return None
         entry.transaction_first_offset = NO_OFFSET
         del self.open_transactions[producer_id]
-        return CompletedTransaction(producer_id, first_offset, offset, aborted)
+        return first_offset
 
-    def refill(self, producer_id: int, producer_epoch: int, batches: Iterable[AppendedBatch]) -> None:
-        """Put back the batches that a snapshot had dropped, as they stand in the log: those before the ones known here,
-        which stay, for the log may have lost them to retention."""
-        entry = self.entries[producer_id]
-        if producer_epoch == entry.producer_epoch:
-            known = entry.batches
-            older = [batch for batch in batches if batch.last_offset < known[0].last_offset]
-            entry.batches = deque((*older, *known), maxlen=BATCHES_REMEMBERED)
-        entry.whole = True
+    def _entry(self, producer_id: int) -> ProducerEntry:
+        entry = self.entries.get(producer_id)
+        if entry is None:
+            entry = self.entries[producer_id] = ProducerEntry(producer_id=producer_id)
+        return entry
 
     def expire(self, before_ms: int) -> None:
         """Forget producers whose last batch is older than `before_ms` and who have no open transaction."""
@@ -254,11 +213,6 @@ class ProducerStates:
         return ProducerStates(self.entries[p].copy() for p in set(producer_ids) if p in self.entries)
 
 
-def sequence_before(sequence: int, count: int) -> int:
-    """`count` sequences earlier; sequences wrap at 2**31-1."""
-    return sequence - count if sequence >= count else MAX_SEQUENCE - (count - sequence) + 1
-
-
 def _check_sequence(entry: ProducerEntry, producer_epoch: int, first_sequence: int) -> None:
     if producer_epoch != entry.producer_epoch:
         if first_sequence != 0 and entry.producer_epoch != NO_EPOCH:
@@ -268,8 +222,7 @@ def _check_sequence(entry: ProducerEntry, producer_epoch: int, first_sequence: i
             )
         return
     last = entry.last_sequence
-    follows = first_sequence == last + 1 or (first_sequence == 0 and last == MAX_SEQUENCE)
-    if not follows:
+    if first_sequence != next_sequence(last, 1):
         raise OutOfOrderSequenceError(
             f"producer {entry.producer_id} (epoch {producer_epoch}) sent sequence {first_sequence} after "
             f"{last}; an earlier batch is missing"

@@ -114,45 +114,27 @@ def replay_batch(
     if not header.is_control:
         # When it was appended is not written anywhere. Taking now keeps a producer for too long rather
         # than forgetting one whose retry may still come.
-        producers.add_batch(
-            header.producer_id,
-            header.producer_epoch,
-            header.last_sequence,
-            first_offset=header.base_offset,
-            last_offset=header.last_offset,
-            timestamp=now_ms,
-            transactional=header.is_transactional,
-        )
+        producers.add_batch(header, first_offset=header.base_offset, timestamp=now_ms)
         return None
     if header.count == 0:
         # Nothing is left of the transaction, nor of its marker; the batch was kept to tell the producer's epoch.
         known = producers.entries.get(header.producer_id)
-        producers.add_marker(
-            header.producer_id,
-            header.producer_epoch,
-            NO_EPOCH if known is None else known.coordinator_epoch,
-            offset=header.last_offset,
-            timestamp=now_ms,
-            aborted=False,
-        )
-        return None
-    (marker, *_) = segment.records(position, header) or (None,)
-    kind = None if marker is None else control_type(marker)
-    if kind is None or marker is None or marker.value is None:
-        return None
-    completed = producers.add_marker(
-        header.producer_id,
-        header.producer_epoch,
-        _CONTROL_VALUE.unpack_from(marker.value)[1],
-        offset=header.last_offset,
-        timestamp=now_ms,
-        aborted=kind == "abort",
+        coordinator_epoch = NO_EPOCH if known is None else known.coordinator_epoch
+        kind = None
+    else:
+        marker = segment.records(position, header)[0]
+        kind = control_type(marker)
+        if kind is None or marker.value is None:
+            return None
+        coordinator_epoch = _CONTROL_VALUE.unpack_from(marker.value)[1]
+    first_offset = producers.add_marker(
+        header.producer_id, header.producer_epoch, coordinator_epoch, timestamp=now_ms
     )
-    if completed is None or not completed.aborted:
+    if first_offset is None or kind != "abort":
         return None
     first_unstable = producers.first_unstable_offset
-    stable = completed.last_offset + 1 if first_unstable is None else first_unstable
-    return AbortedTransaction(completed.producer_id, completed.first_offset, completed.last_offset, stable)
+    stable = header.next_offset if first_unstable is None else first_unstable
+    return AbortedTransaction(header.producer_id, first_offset, header.last_offset, stable)
 
 
 def _empty_at(directory: Path, offset: int, config: LogConfig, *, now_ms: int) -> Opened:

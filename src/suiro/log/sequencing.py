@@ -21,31 +21,22 @@ def check_batch(
 
     A coordinator's own batches carry no sequences (`sequenced` is false); their epoch counts.
     """
-    producer_id, producer_epoch = header.producer_id, header.producer_epoch
-    first, last = header.base_sequence, header.last_sequence
     if sequenced:
-        duplicate = producers.duplicate_of(producer_id, producer_epoch, first, last)
+        duplicate = producers.duplicate_of(header)
         if duplicate is not None:
             return duplicate
     try:
-        producers.check_batch(
-            producer_id,
-            producer_epoch,
-            first,
-            transactional=header.is_transactional,
-            check_sequence=sequenced,
-        )
+        producers.check_batch(header, sequenced=sequenced)
     except OutOfOrderSequenceError:
         # After a restart the snapshot knows only the last of the five batches. The client may be
         # repeating an older one whose answer was lost, so the log is asked before it is refused.
-        entry = producers.entries[producer_id]
+        entry = producers.entries[header.producer_id]
         if entry.whole:
             raise
         last_offset = entry.batches[-1].last_offset  # behind it are others' batches alone
         until = [segment for segment in segments if segment.base_offset <= last_offset]
-        batches = last_batches_of(until, producer_id, entry.producer_epoch)
-        producers.refill(producer_id, entry.producer_epoch, batches)
-        duplicate = producers.duplicate_of(producer_id, producer_epoch, first, last)
+        entry.refill(last_batches_of(until, entry.producer_id, entry.producer_epoch))
+        duplicate = producers.duplicate_of(header)
         if duplicate is None:
             raise
         return duplicate
@@ -59,20 +50,6 @@ def check_together(
     trial = producers.copy_of(header.producer_id for header in headers)
     for header in headers:
         if header.producer_id >= 0:
-            trial.check_batch(
-                header.producer_id,
-                header.producer_epoch,
-                header.base_sequence,
-                transactional=header.is_transactional,
-                check_sequence=sequenced,
-            )
-            trial.add_batch(
-                header.producer_id,
-                header.producer_epoch,
-                header.last_sequence,
-                first_offset=offset,
-                last_offset=offset + header.last_offset_delta,
-                timestamp=0,
-                transactional=header.is_transactional,
-            )
+            trial.check_batch(header, sequenced=sequenced)
+            trial.add_batch(header, first_offset=offset, timestamp=0)
         offset += header.last_offset_delta + 1

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from support.batches import owned_header
 
 from suiro.log.errors import (
     InvalidProducerEpochError,
@@ -11,9 +12,11 @@ from suiro.log.errors import (
     OutOfOrderSequenceError,
     TransactionCoordinatorFencedError,
 )
-from suiro.log.producer_state import MAX_SEQUENCE, CompletedTransaction, ProducerStates, sequence_before
+from suiro.log.producer_state import ProducerStates
+from suiro.protocol.record_batch import next_sequence
 
 PRODUCER = 7
+MAX_SEQUENCE = 2**31 - 1
 
 
 class Partition:
@@ -24,29 +27,21 @@ class Partition:
         self.offset = 0
 
     def batch(self, epoch: int, first: int, count: int = 1, *, transactional: bool = False) -> str:
-        last = (first + count - 1) % (MAX_SEQUENCE + 1)
-        duplicate = self.states.duplicate_of(PRODUCER, epoch, first, last)
+        header = owned_header(
+            count, producer_id=PRODUCER, epoch=epoch, sequence=first, transactional=transactional
+        )
+        duplicate = self.states.duplicate_of(header)
         if duplicate is not None:
             return f"duplicate of {duplicate.first_offset}"
-        self.states.check_batch(PRODUCER, epoch, first, transactional=transactional)
+        self.states.check_batch(header)
         offset, self.offset = self.offset, self.offset + count
-        self.states.add_batch(
-            PRODUCER,
-            epoch,
-            last,
-            first_offset=offset,
-            last_offset=offset + count - 1,
-            timestamp=1000,
-            transactional=transactional,
-        )
+        self.states.add_batch(header, first_offset=offset, timestamp=1000)
         return f"at {offset}"
 
-    def marker(self, epoch: int, coordinator_epoch: int, *, abort: bool) -> CompletedTransaction | None:
+    def marker(self, epoch: int, coordinator_epoch: int) -> int | None:
         self.states.check_marker(PRODUCER, epoch, coordinator_epoch)
-        offset, self.offset = self.offset, self.offset + 1
-        return self.states.add_marker(
-            PRODUCER, epoch, coordinator_epoch, offset=offset, timestamp=1000, aborted=abort
-        )
+        self.offset += 1
+        return self.states.add_marker(PRODUCER, epoch, coordinator_epoch, timestamp=1000)
 
 
 # (what was appended before: (epoch, first sequence, count)), the batch, what becomes of it
@@ -95,22 +90,22 @@ def test_a_marker_ends_the_transaction_and_tells_what_it_ended() -> None:
     partition.batch(0, 0, 3, transactional=True)
     partition.batch(0, 3, 2, transactional=True)
     assert partition.states.first_unstable_offset == 0
-    assert partition.marker(0, 0, abort=True) == CompletedTransaction(PRODUCER, 0, 5, aborted=True)
+    assert partition.marker(0, 0) == 0
     assert partition.states.first_unstable_offset is None
     assert partition.batch(0, 5, 1, transactional=True) == "at 6"
 
 
 def test_a_marker_without_a_transaction_completes_nothing() -> None:
     partition = Partition()
-    assert partition.marker(0, 0, abort=False) is None
+    assert partition.marker(0, 0) is None
     partition.batch(0, 0, 1)
-    assert partition.marker(0, 0, abort=False) is None
+    assert partition.marker(0, 0) is None
 
 
 def test_a_marker_with_a_bumped_epoch_fences_the_old_one() -> None:
     partition = Partition()
     partition.batch(0, 0, 1, transactional=True)
-    partition.marker(1, 0, abort=True)
+    partition.marker(1, 0)
     with pytest.raises(InvalidProducerEpochError):
         partition.batch(0, 1, 1, transactional=True)
     with pytest.raises(OutOfOrderSequenceError):
@@ -122,10 +117,10 @@ def test_a_marker_of_an_older_epoch_or_coordinator_is_refused() -> None:
     partition = Partition()
     partition.batch(2, 0, 1, transactional=True)
     with pytest.raises(InvalidProducerEpochError):
-        partition.marker(1, 5, abort=True)
-    partition.marker(2, 5, abort=True)
+        partition.marker(1, 5)
+    partition.marker(2, 5)
     with pytest.raises(TransactionCoordinatorFencedError):
-        partition.marker(2, 4, abort=True)
+        partition.marker(2, 4)
 
 
 def test_no_plain_batch_while_a_transaction_is_open() -> None:
@@ -138,20 +133,19 @@ def test_no_plain_batch_while_a_transaction_is_open() -> None:
 def test_the_first_unstable_offset_is_that_of_the_oldest_open_transaction() -> None:
     states = ProducerStates()
     for producer, offset in ((1, 10), (2, 20), (3, 30)):
-        states.add_batch(
-            producer, 0, 0, first_offset=offset, last_offset=offset, timestamp=0, transactional=True
-        )
+        header = owned_header(1, producer_id=producer, epoch=0, sequence=0, transactional=True)
+        states.add_batch(header, first_offset=offset, timestamp=0)
     assert states.first_unstable_offset == 10
-    states.add_marker(1, 0, 0, offset=40, timestamp=0, aborted=False)
+    states.add_marker(1, 0, 0, timestamp=0)
     assert states.first_unstable_offset == 20
     assert ProducerStates(reversed(list(states.entries.values()))).first_unstable_offset == 20
 
 
 def test_idle_producers_expire_but_not_in_a_transaction() -> None:
     states = ProducerStates()
-    states.add_batch(1, 0, 0, first_offset=0, last_offset=0, timestamp=100, transactional=False)
-    states.add_batch(2, 0, 0, first_offset=1, last_offset=1, timestamp=100, transactional=True)
-    states.add_batch(3, 0, 0, first_offset=2, last_offset=2, timestamp=200, transactional=False)
+    for producer, timestamp, transactional in ((1, 100, False), (2, 100, True), (3, 200, False)):
+        header = owned_header(1, producer_id=producer, epoch=0, sequence=0, transactional=transactional)
+        states.add_batch(header, first_offset=producer, timestamp=timestamp)
     states.expire(150)
     assert set(states.entries) == {2, 3}
 
@@ -161,4 +155,4 @@ def test_idle_producers_expire_but_not_in_a_transaction() -> None:
     [(5, 2, 3), (5, 5, 0), (0, 1, MAX_SEQUENCE), (2, 5, MAX_SEQUENCE - 2)],
 )
 def test_sequences_count_back_across_the_wrap(sequence: int, count: int, expected: int) -> None:
-    assert sequence_before(sequence, count) == expected
+    assert next_sequence(sequence, -count) == expected

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from support.batches import owned_header
 from support.logs import NOW_MS, batch, open_log, read_all, state_of
 from support.share import share_of
 
@@ -234,8 +235,9 @@ def test_a_broken_snapshot_is_passed_over(tmp_path: Path) -> None:
 
 def test_a_snapshot_keeps_what_kafka_keeps() -> None:
     states = ProducerStates()
-    states.add_batch(5, 2, 9, first_offset=10, last_offset=19, timestamp=123, transactional=True)
-    states.add_marker(6, 1, 4, offset=20, timestamp=124, aborted=True)
+    header = owned_header(10, producer_id=5, epoch=2, sequence=0, transactional=True)
+    states.add_batch(header, first_offset=10, timestamp=123)
+    states.add_marker(6, 1, 4, timestamp=124)
     data = encode(states.entries.values())
     assert data[:2] == b"\0\1"
     first, second = decode(data)
