@@ -11,6 +11,7 @@ import logging
 import struct
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import partial
 
 from suiro.client.cluster import Cluster
 from suiro.client.connection import Connection
@@ -19,7 +20,7 @@ from suiro.client.leaders import ask_leaders, by_topic
 from suiro.errors import BrokenConnectionError, KafkaError, OffsetOutOfRangeError, SuiroError
 from suiro.foundation.types import TopicPartition
 from suiro.protocol import file_regions
-from suiro.protocol.fields import read_uvarint, uvarint
+from suiro.protocol.fields import array_length, read_uvarint, string
 from suiro.protocol.file_regions import FileRegion, FileUnreachableError
 from suiro.protocol.messages import API_KEYS, ErrorCode
 
@@ -113,11 +114,11 @@ def fetch(
 def _topics(items: Mapping[TopicPartition, int], version: int, partition_max_bytes: int) -> bytes:
     """From the session to the end, without the tagged fields there."""
     flexible = version >= FLEXIBLE_SINCE
+    count = partial(array_length, flexible=flexible)
     topics = by_topic(items)
-    parts = [_NO_SESSION if version >= 7 else b"", _length(len(topics), _INT, flexible)]
+    parts = [_NO_SESSION if version >= 7 else b"", count(len(topics))]
     for topic, partitions in topics.items():
-        name = topic.encode()
-        parts += (_length(len(name), _SHORT, flexible), name, _length(len(partitions), _INT, flexible))
+        parts += (string(topic, flexible=flexible), count(len(partitions)))
         for partition, offset in partitions:
             parts.append(_INT.pack(partition))
             if version >= 9:
@@ -133,15 +134,10 @@ def _topics(items: Mapping[TopicPartition, int], version: int, partition_max_byt
         if flexible:
             parts.append(_NO_TAGS)
     if version >= 7:
-        parts.append(_length(0, _INT, flexible))  # no forgotten topics
+        parts.append(count(0))  # no forgotten topics
     if version >= 11:
-        parts.append(_length(0, _SHORT, flexible))  # no rack
+        parts.append(string("", flexible=flexible))  # no rack
     return b"".join(parts)
-
-
-def _length(value: int, plain: struct.Struct, flexible: bool) -> bytes:
-    """Of an array or a string; compact ones say one more, as an unsigned varint."""
-    return uvarint(value + 1) if flexible else plain.pack(value)
 
 
 class _Response:

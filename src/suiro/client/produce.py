@@ -16,21 +16,22 @@ import struct
 from collections import deque
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from suiro.client.cluster import Cluster
 from suiro.client.connection import Buffer, Connection
 from suiro.client.error_codes import error_for
+from suiro.client.leaders import by_topic
 from suiro.client.retry import RETRIED
 from suiro.errors import AbortableError, BrokenConnectionError, RetriableKafkaError, UsageError
 from suiro.foundation.types import TopicPartition
+from suiro.protocol.fields import array_length, string
 from suiro.protocol.messages import API_KEYS, ErrorCode
 
 VERSIONS = (7, 11)
-JOINING_VERSIONS = (
-    12,
-    12,
-)  # a broker takes it as joining the transaction (KIP-890); 13 has ids for topics' names
+JOINING_VERSIONS = (12, 12)
+"""A broker takes these as joining the transaction (KIP-890). Version 13 has topic ids instead of names."""
 FIRST_FLEXIBLE_VERSION = 9
 
 _API_KEY = API_KEYS["produce"]
@@ -305,49 +306,17 @@ def _encode(
 ) -> list[Buffer]:
     """The frame in parts, the batches as they are: no copy of the data is made."""
     flexible = request.version >= FIRST_FLEXIBLE_VERSION
-    name = _compact_text if flexible else _text
-    count = _unsigned if flexible else _count
+    name, count = partial(string, flexible=flexible), partial(array_length, flexible=flexible)
     tags = b"\0" if flexible else b""
     client = client_id.encode()
+    topics = by_topic(request.batches)
     head = [_HEADER.pack(_API_KEY, request.version, correlation_id, len(client)), client, tags]
-    head += [name(transactional_id), _SHORT.pack(acks), _INT.pack(timeout_ms)]
-    topics: dict[str, list[Outgoing]] = {}
-    for (topic, _), batch in request.batches.items():
-        topics.setdefault(topic, []).append(batch)
-    head.append(count(len(topics)))
+    head += [name(transactional_id), _SHORT.pack(acks), _INT.pack(timeout_ms), count(len(topics))]
     parts: list[Buffer] = [b"".join(head)]
     for topic, batches in topics.items():
         parts.append(name(topic) + count(len(batches)))
-        for batch in batches:
-            parts += (_INT.pack(batch.target[1]) + count(len(batch.data)), batch.data, tags)
+        for partition, batch in batches:
+            parts += (_INT.pack(partition) + count(len(batch.data)), batch.data, tags)
         parts.append(tags)
     parts.append(tags)
     return [part for part in parts if len(part)]
-
-
-def _text(value: str | None) -> bytes:
-    if value is None:
-        return _SHORT.pack(-1)
-    encoded = value.encode()
-    return _SHORT.pack(len(encoded)) + encoded
-
-
-def _compact_text(value: str | None) -> bytes:
-    if value is None:
-        return b"\0"
-    encoded = value.encode()
-    return _unsigned(len(encoded)) + encoded
-
-
-def _count(length: int) -> bytes:
-    return _INT.pack(length)
-
-
-def _unsigned(length: int) -> bytes:
-    """A compact length: one more than the length, as an unsigned varint."""
-    value, out = length + 1, bytearray()
-    while value > 0x7F:
-        out.append(value & 0x7F | 0x80)
-        value >>= 7
-    out.append(value)
-    return bytes(out)

@@ -57,6 +57,7 @@ def put_varint(out: bytearray, value: int) -> None:
 
 
 def array_length(count: int, *, flexible: bool) -> bytes:
+    """The number in front of an array, or of bytes and records."""
     return uvarint(count + 1) if flexible else count.to_bytes(4, "big")
 
 
