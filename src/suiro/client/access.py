@@ -10,7 +10,7 @@ from typing import Any
 
 from suiro.client.cluster import Cluster
 from suiro.client.connection import Change
-from suiro.client.error_codes import error_for, raise_for
+from suiro.client.error_codes import raise_for
 from suiro.client.security import SCRAM_MAX_ITERATIONS, SCRAM_MIN_ITERATIONS
 from suiro.errors import RefusedError, UsageError
 from suiro.protocol.messages import ErrorCode, nested
@@ -264,8 +264,7 @@ class AccessRequests:
                 validate_only=validate_only,
             )
             for item in connection.call(request, deadline_ms=deadline_ms).entries:
-                if item.error_code is not ErrorCode.none:
-                    raise error_for(item.error_code, "alter quotas", detail=item.error_message)
+                raise_for(item.error_code, "alter quotas", detail=item.error_message)
 
         self._cluster.attempts("alter quotas").run(once)
 
@@ -339,6 +338,3 @@ def _alter_scram(cluster: Cluster, what: str, made_of: Any) -> None:
             raise_for(item.error_code, what, detail=item.error_message)
 
     cluster.attempts(what).run(once)
-
-
-# -- quotas --------------------------------------------------------------------------------------------------

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 from suiro.client.cluster import Cluster, TopicInfo
 from suiro.client.connection import Connection, build
@@ -22,7 +22,8 @@ from suiro.errors import (
 from suiro.protocol.messages import ErrorCode, nested
 
 DEFAULT = -1  # the broker's default number of partitions or replicas
-_TOPIC_RESOURCE = 2
+TOPIC, BROKER = "topic", "broker"
+CONFIG_RESOURCES = {TOPIC: 2, BROKER: 4}
 _NOBODY = "User:"  # no rule is asked for, only whether there are any
 _ANY_ACL = 1  # resource, pattern, operation, permission: each has 1 for any
 
@@ -166,28 +167,32 @@ def describe_configs(
     """Returns {topic: {setting: value}}, including defaults."""
 
     def once(deadline_ms: int) -> dict[str, dict[str, str | None]]:
-        connection = cluster.any_broker(deadline_ms)
-        message = connection.request_class("describe_configs", 1, 4)
-        resource_class = nested(message, "DescribeConfigsResource")
-        request = build(
-            message,
-            resources=tuple(
-                resource_class(resource_type=_TOPIC_RESOURCE, resource_name=name, configuration_keys=None)
-                for name in topics
-            ),
-            include_synonyms=False,
-            include_documentation=False,
-        )
-        response = connection.call(request, deadline_ms=deadline_ms)
-        for result in response.results:
-            what = f"describe the settings of topic {result.resource_name!r}"
-            raise_for(result.error_code, what, detail=result.error_message)
-        return {
-            result.resource_name: {item.name: item.value for item in result.configs}
-            for result in response.results
-        }
+        results = configs_of(cluster.any_broker(deadline_ms), TOPIC, topics, deadline_ms)
+        return {result.resource_name: {item.name: item.value for item in result.configs} for result in results}
 
     return cluster.attempts("describe topic settings", timeout_ms).run(once)
+
+
+def configs_of(connection: Connection, kind: str, names: Sequence[str], deadline_ms: int) -> Sequence[Any]:
+    """Returns kio's DescribeConfigsResult of each topic or broker, with all settings."""
+    message = connection.request_class("describe_configs", 1, 4)
+    resource_class = nested(message, "DescribeConfigsResource")
+    request = build(
+        message,
+        resources=tuple(
+            resource_class(
+                resource_type=CONFIG_RESOURCES[kind], resource_name=name, configuration_keys=None
+            )
+            for name in names
+        ),
+        include_synonyms=False,
+        include_documentation=False,
+    )
+    results: Sequence[Any] = connection.call(request, deadline_ms=deadline_ms).results
+    for result in results:
+        what = f"describe the settings of {kind} {result.resource_name!r}"
+        raise_for(result.error_code, what, detail=result.error_message)
+    return results
 
 
 def has_authorizer(cluster: Cluster, *, timeout_ms: int | None) -> bool:

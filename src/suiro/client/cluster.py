@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, TypeVar
 from uuid import UUID
 
@@ -106,6 +107,16 @@ class Cluster:
         left_ms = deadline_ms - self.clock.monotonic_ms()
         first_contact = self.attempts("reach any bootstrap server", min(timeout_ms, max(left_ms, 1)))
         return first_contact.run(lambda until_ms: self._first_that_answers(known, until_ms))
+
+    def at_each_broker(self, what: str, once: Callable[[Connection, int], None]) -> None:
+        """Calls `once(connection, deadline_ms)` for every broker, repeated where that may help."""
+        attempts = self.attempts(what)
+
+        def ask(node_id: int, deadline_ms: int) -> None:
+            once(self.broker(node_id, deadline_ms), deadline_ms)
+
+        for node_id in sorted(attempts.run(self.broker_ids)):
+            attempts.run(partial(ask, node_id))
 
     def broker(self, node_id: int, deadline_ms: int) -> Connection:
         """Returns the connection to one broker."""

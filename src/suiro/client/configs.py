@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 
+from suiro.client.admin import CONFIG_RESOURCES, TOPIC, configs_of
 from suiro.client.cluster import Cluster
-from suiro.client.connection import Connection, build
+from suiro.client.connection import Connection
 from suiro.client.error_codes import raise_for
-from suiro.protocol.messages import ErrorCode, nested
+from suiro.protocol.messages import nested
 
-TOPIC = "topic"
-BROKER = "broker"
-
-_RESOURCES = {TOPIC: 2, BROKER: 4}
 _SET, _DELETE = 0, 1
 SOURCES = {
     0: "unknown",
@@ -53,22 +51,7 @@ class ConfigRequests:
         found: dict[str, tuple[ConfigEntry, ...]] = {}
 
         def once(connection: Connection, asked: Sequence[str], deadline_ms: int) -> None:
-            message = connection.request_class("describe_configs", 1, 4)
-            resource_class = nested(message, "DescribeConfigsResource")
-            request = build(
-                message,
-                resources=tuple(
-                    resource_class(
-                        resource_type=_RESOURCES[kind], resource_name=name, configuration_keys=None
-                    )
-                    for name in asked
-                ),
-                include_synonyms=False,
-                include_documentation=False,
-            )
-            for result in connection.call(request, deadline_ms=deadline_ms).results:
-                what = f"describe the settings of {kind} {result.resource_name!r}"
-                raise_for(result.error_code, what, detail=result.error_message)
+            for result in configs_of(connection, kind, asked, deadline_ms):
                 found[result.resource_name] = tuple(
                     ConfigEntry(
                         name=item.name,
@@ -95,7 +78,7 @@ class ConfigRequests:
             request = message(
                 resources=tuple(
                     resource_class(
-                        resource_type=_RESOURCES[kind],
+                        resource_type=CONFIG_RESOURCES[kind],
                         resource_name=name,
                         configs=tuple(
                             config_class(
@@ -109,28 +92,27 @@ class ConfigRequests:
                 validate_only=validate_only,
             )
             for result in connection.call(request, deadline_ms=deadline_ms).responses:
-                if result.error_code is not ErrorCode.none:
-                    what = f"alter the settings of {kind} {result.resource_name!r}"
-                    raise_for(result.error_code, what, detail=result.error_message)
+                what = f"alter the settings of {kind} {result.resource_name!r}"
+                raise_for(result.error_code, what, detail=result.error_message)
 
         _at_owners(self._cluster, kind, list(changes), f"alter {kind} settings", once)
 
 
-def _at_owners(cluster: Cluster, kind: str, names: Sequence[str], what: str, once: object) -> None:
-    """Only the broker itself returns its settings; any broker returns those of topics."""
-    assert callable(once)
+def _at_owners(
+    cluster: Cluster,
+    kind: str,
+    names: Sequence[str],
+    what: str,
+    once: Callable[[Connection, Sequence[str], int], None],
+) -> None:
+    """Only the broker itself returns its settings; any broker returns those of topics and of all brokers ("")."""
     if not names:
         return
+
+    def ask(owner: str, asked: Sequence[str], deadline_ms: int) -> None:
+        connection = cluster.broker(int(owner), deadline_ms) if owner else cluster.any_broker(deadline_ms)
+        once(connection, asked, deadline_ms)
+
     attempts = cluster.attempts(what)
-    if kind == TOPIC:
-        attempts.run(lambda deadline_ms: once(cluster.any_broker(deadline_ms), names, deadline_ms))
-        return
-    for name in names:
-        if name:
-            attempts.run(
-                lambda deadline_ms, name=name: once(  # type: ignore[misc]
-                    cluster.broker(int(name), deadline_ms), [name], deadline_ms
-                )
-            )
-        else:  # what holds for all brokers
-            attempts.run(lambda deadline_ms: once(cluster.any_broker(deadline_ms), [""], deadline_ms))
+    for owner, asked in [("", names)] if kind == TOPIC else [(name, [name]) for name in names]:
+        attempts.run(partial(ask, owner, asked))

@@ -60,11 +60,9 @@ class GroupRequests:
 
     def list_groups(self) -> tuple[ListedGroup, ...]:
         """Lists the groups of all brokers; each broker knows those that it coordinates."""
-        attempts = self._cluster.attempts("list groups")
         found: dict[str, ListedGroup] = {}
 
-        def once(node_id: int, deadline_ms: int) -> None:
-            connection = self._cluster.broker(node_id, deadline_ms)
+        def once(connection: Connection, deadline_ms: int) -> None:
             request = build(connection.request_class("list_groups", 0, 5), states_filter=(), types_filter=())
             answer = connection.call(request, deadline_ms=deadline_ms)
             raise_for(answer.error_code, f"list the groups of {connection.address}")
@@ -76,8 +74,7 @@ class GroupRequests:
                     type=getattr(item, "group_type", ""),
                 )
 
-        for node_id in sorted(attempts.run(self._cluster.broker_ids)):
-            attempts.run(lambda deadline_ms, node_id=node_id: once(node_id, deadline_ms))  # type: ignore[misc]
+        self._cluster.at_each_broker("list groups", once)
         return tuple(found[name] for name in sorted(found))
 
     def describe_group(self, group: str) -> GroupDescription:

@@ -102,8 +102,7 @@ def offset_fetch(
     wanted = None if partitions is None else by_topic(dict.fromkeys(partitions))
 
     def once(connection: Connection, deadline_ms: int) -> dict[TopicPartition, CommittedOffset | None]:
-        version = connection.version("offset_fetch", 7 if require_stable else 2, 7)
-        message = request_class(API_KEYS["offset_fetch"], version)
+        message = connection.request_class("offset_fetch", 7 if require_stable else 2, 7)
         topic_class = nested(message, "OffsetFetchRequestTopic")
         topics = None
         if wanted is not None:

@@ -150,25 +150,24 @@ class PartitionRequests:
         return ask_leaders(self._cluster, "delete records", offsets, send=send, receive=receive)
 
     def partition_sizes(self, topics: Iterable[str] | None = None) -> dict[TopicPartition, int]:
-        """Returns the size on disk, in bytes, of the largest replica of each partition. This needs the right to
-        describe the cluster. Replicas in a failed log directory are absent."""
-        attempts = self._cluster.attempts("ask for the sizes of partitions")
+        """Returns the size on disk, in bytes, of the largest replica of each partition. It takes the right to describe
+        the cluster. What is in a log directory that has failed cannot be asked, and is absent."""
+        what = "ask for the sizes of partitions"
         asked = None if topics is None else set(topics)
         sizes: dict[TopicPartition, int] = {}
 
-        def once(node_id: int, deadline_ms: int) -> None:
-            connection = self._cluster.broker(node_id, deadline_ms)
+        def once(connection: Connection, deadline_ms: int) -> None:
             version = connection.version("describe_log_dirs", 1, 4)
             # All of them: to name a topic's partitions they would have to be known.
             request = request_class(API_KEYS["describe_log_dirs"], version)(topics=None)
             answer = connection.call(request, deadline_ms=deadline_ms)
-            raise_for(getattr(answer, "error_code", ErrorCode.none), "ask for the sizes of partitions")
+            raise_for(getattr(answer, "error_code", ErrorCode.none), what)
             if not answer.results and version < 3:  # the versions without an error code of their own
-                raise error_for(ErrorCode.cluster_authorization_failed, "ask for the sizes of partitions")
+                raise error_for(ErrorCode.cluster_authorization_failed, what)
             for result in answer.results:
                 if result.error_code is ErrorCode.kafka_storage_error:
                     continue
-                raise_for(result.error_code, f"ask for the sizes of partitions in {result.log_dir}")
+                raise_for(result.error_code, f"{what} in {result.log_dir}")
                 for topic in result.topics:
                     if asked is not None and topic.name not in asked:
                         continue
@@ -176,6 +175,5 @@ class PartitionRequests:
                         place = (topic.name, item.partition_index)
                         sizes[place] = max(sizes.get(place, 0), item.partition_size)
 
-        for node_id in sorted(attempts.run(self._cluster.broker_ids)):
-            attempts.run(lambda deadline_ms, node_id=node_id: once(node_id, deadline_ms))  # type: ignore[misc]
+        self._cluster.at_each_broker(what, once)
         return sizes

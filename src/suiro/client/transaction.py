@@ -38,21 +38,18 @@ from suiro.client.offsets import check_metadata
 from suiro.client.produce import produce
 from suiro.errors import FencedError, KafkaError, RetriableKafkaError, UsageError
 from suiro.foundation.types import TopicPartition
-from suiro.protocol.messages import API_KEYS, ErrorCode, nested, request_class
-from suiro.protocol.record_batch import with_producer
+from suiro.protocol.messages import ErrorCode, nested
+from suiro.protocol.record_batch import next_sequence, with_producer
 
 FEATURE = "transaction.version"
 V2 = 2
 """The level of the feature that means V2. (1 is about the brokers' own records.)"""
 
 # By the version of a request a broker knows the protocol, so none of V2 may be sent in V1, nor the other way round.
-_INIT_VERSIONS = (0, 5)
 _ADD_PARTITIONS_VERSIONS = (0, 3)  # the next ones are for brokers only
 _ADD_OFFSETS_VERSIONS = (0, 4)
 _COMMIT_VERSIONS, _JOINING_COMMIT_VERSIONS = (3, 4), (5, 5)
 _END_VERSIONS, _RENEWING_END_VERSIONS = (0, 4), (5, 5)
-
-_SEQUENCES = 1 << 31
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,20 +63,35 @@ class ProducerIdentity:
 def new_producer(cluster: Cluster, *, timeout_ms: int | None = None) -> ProducerIdentity:
     """A producer id of its own, without a transactional id."""
 
-    def once(deadline_ms: int) -> ProducerIdentity:
-        connection = cluster.any_broker(deadline_ms)
-        request = build(
-            connection.request_class("init_producer_id", *_INIT_VERSIONS),
-            transactional_id=None,
-            transaction_timeout=timedelta(minutes=1),
-            producer_id=-1,
-            producer_epoch=-1,
-        )
-        response = connection.call(request, deadline_ms=deadline_ms)
-        raise_for(response.error_code, "take a producer id")
-        return ProducerIdentity(id=response.producer_id, epoch=response.producer_epoch)
+    what = "take a producer id"
 
-    return cluster.attempts("take a producer id", timeout_ms).run(once)
+    def once(deadline_ms: int) -> ProducerIdentity:
+        return _init_producer_id(
+            cluster.any_broker(deadline_ms), what, deadline_ms, transactional_id=None, timeout_ms=60_000
+        )
+
+    return cluster.attempts(what, timeout_ms).run(once)
+
+
+def _init_producer_id(
+    connection: Connection,
+    what: str,
+    deadline_ms: int,
+    *,
+    transactional_id: str | None,
+    timeout_ms: int,
+    expected: ProducerIdentity | None = None,
+) -> ProducerIdentity:
+    request = build(
+        connection.request_class("init_producer_id", 0 if expected is None else 3, 5),
+        transactional_id=transactional_id,
+        transaction_timeout=timedelta(milliseconds=timeout_ms),
+        producer_id=-1 if expected is None else expected.id,
+        producer_epoch=-1 if expected is None else expected.epoch,
+    )
+    response = connection.call(request, deadline_ms=deadline_ms)
+    raise_for(response.error_code, what)
+    return ProducerIdentity(id=response.producer_id, epoch=response.producer_epoch)
 
 
 class TransactionalBatch(NamedTuple):
@@ -141,18 +153,14 @@ class TransactionalProducer:
         what = f"initialise transactional id {self.transactional_id!r}"
 
         def once(connection: Connection, deadline_ms: int) -> tuple[ProducerIdentity, bool]:
-            lowest = 3 if expected is not None else _INIT_VERSIONS[0]
-            version = connection.version("init_producer_id", lowest, _INIT_VERSIONS[1])
-            request = build(
-                request_class(API_KEYS["init_producer_id"], version),
+            identity = _init_producer_id(
+                connection,
+                what,
+                deadline_ms,
                 transactional_id=self.transactional_id,
-                transaction_timeout=timedelta(milliseconds=self._timeout_ms),
-                producer_id=-1 if expected is None else expected.id,
-                producer_epoch=-1 if expected is None else expected.epoch,
+                timeout_ms=self._timeout_ms,
+                expected=expected,
             )
-            response = connection.call(request, deadline_ms=deadline_ms)
-            raise_for(response.error_code, what)
-            identity = ProducerIdentity(id=response.producer_id, epoch=response.producer_epoch)
             return identity, _speaks_v2(connection)
 
         self._identity = None
@@ -179,8 +187,7 @@ class TransactionalProducer:
         topics = by_topic(dict.fromkeys(partitions))
 
         def once(connection: Connection, deadline_ms: int) -> None:
-            version = connection.version("add_partitions_to_txn", *_ADD_PARTITIONS_VERSIONS)
-            message = request_class(API_KEYS["add_partitions_to_txn"], version)
+            message = connection.request_class("add_partitions_to_txn", *_ADD_PARTITIONS_VERSIONS)
             topic_class = nested(message, "AddPartitionsToTxnTopic")
             request = message(
                 v3_and_below_transactional_id=self.transactional_id,
@@ -209,8 +216,7 @@ class TransactionalProducer:
         what = f"add group {group!r} to the transaction of {self.transactional_id!r}"
 
         def once(connection: Connection, deadline_ms: int) -> None:
-            version = connection.version("add_offsets_to_txn", *_ADD_OFFSETS_VERSIONS)
-            request = request_class(API_KEYS["add_offsets_to_txn"], version)(
+            request = connection.request_class("add_offsets_to_txn", *_ADD_OFFSETS_VERSIONS)(
                 transactional_id=self.transactional_id,
                 producer_id=identity.id,
                 producer_epoch=identity.epoch,
@@ -251,8 +257,7 @@ class TransactionalProducer:
 
         def once(connection: Connection, deadline_ms: int) -> None:
             versions = _JOINING_COMMIT_VERSIONS if self._is_v2 else _COMMIT_VERSIONS
-            version = connection.version("txn_offset_commit", *versions)
-            message = request_class(API_KEYS["txn_offset_commit"], version)
+            message = connection.request_class("txn_offset_commit", *versions)
             topic_class = nested(message, "TxnOffsetCommitRequestTopic")
             partition_class = nested(message, "TxnOffsetCommitRequestPartition")
             request = message(
@@ -303,8 +308,7 @@ class TransactionalProducer:
 
         def once(connection: Connection, deadline_ms: int) -> tuple[ProducerIdentity, bool] | None:
             versions = _RENEWING_END_VERSIONS if self._is_v2 else _END_VERSIONS
-            version = connection.version("end_txn", *versions)
-            request = request_class(API_KEYS["end_txn"], version)(
+            request = connection.request_class("end_txn", *versions)(
                 transactional_id=self.transactional_id,
                 producer_id=identity.id,
                 producer_epoch=identity.epoch,
@@ -345,7 +349,7 @@ class TransactionalProducer:
             batch = TransactionalBatch(*item)
             target = (batch.topic, batch.partition)
             sequence = self._sequences.get(target, 0)
-            self._sequences[target] = (sequence + batch.record_count) % _SEQUENCES
+            self._sequences[target] = next_sequence(sequence, batch.record_count)
             data = with_producer(
                 bytes(batch.data) if isinstance(batch.data, memoryview) else batch.data,
                 producer_id=identity.id,
