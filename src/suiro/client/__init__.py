@@ -6,19 +6,19 @@ batches go in and out as bytes (`suiro.protocol.columnar` and `suiro.protocol.re
 
 - `kafka_client`: `Client`, the entry point.
 - `connection`, `security`: one connection. `cluster`: metadata. `leaders`, `retry`: repeated requests.
-- `fetch`, `produce`, `offsets`, `transaction`, `admin`: one group of requests each.
-- `administration`: `Admin`, loaded on first use. `configs`, `partitions`, `groups`, `access`: its requests.
+- `fetch`, `produce`, `offsets`, `transaction`, `topics`: one group of requests each.
+- `admin`: `Admin`, loaded on first use. `configs`, `partitions`, `groups`, `access`: its requests.
 - `error_codes`: error codes to exceptions. `settings`: names of the settings.
 """
 
 from typing import TYPE_CHECKING
 
-from suiro.client.admin import NewTopic
 from suiro.client.cluster import PartitionInfo, TopicInfo
 from suiro.client.fetch import Fetched
 from suiro.client.kafka_client import Client
 from suiro.client.offsets import EARLIEST, LATEST, MAX_TIMESTAMP, CommittedOffset, ListedOffset
 from suiro.client.settings import ClientSettings
+from suiro.client.topics import NewTopic
 from suiro.client.transaction import ProducerIdentity, TransactionalBatch, TransactionalProducer
 from suiro.extras import on_first_use
 from suiro.foundation.types import TopicPartition
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
         Quota,
         ScramUser,
     )
-    from suiro.client.administration import Admin
+    from suiro.client.admin import Admin
     from suiro.client.configs import ConfigEntry
     from suiro.client.groups import GroupDescription, GroupMember, ListedGroup
     from suiro.client.partitions import Broker, ClusterDescription
@@ -77,7 +77,7 @@ __getattr__ = on_first_use(
     __name__,
     {
         "access": "ACL_OPERATIONS ACL_PATTERNS ACL_PERMISSIONS ACL_RESOURCES Acl AclFilter Quota ScramUser",
-        "administration": "Admin",
+        "admin": "Admin",
         "configs": "ConfigEntry",
         "groups": "GroupDescription GroupMember ListedGroup",
         "partitions": "Broker ClusterDescription",

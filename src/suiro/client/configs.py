@@ -6,10 +6,10 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 
-from suiro.client.admin import CONFIG_RESOURCES, TOPIC, configs_of
 from suiro.client.cluster import Cluster
 from suiro.client.connection import Connection
 from suiro.client.error_codes import raise_for
+from suiro.client.topics import CONFIG_RESOURCES, TOPIC, configs_of
 from suiro.protocol.messages import nested
 
 _SET, _DELETE = 0, 1

@@ -5,20 +5,19 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from suiro.client import admin
-from suiro.client.admin import NewTopic
 from suiro.client.cluster import Cluster, TopicInfo
 from suiro.client.connection import Buffer
 from suiro.client.fetch import Fetched, fetch
 from suiro.client.offsets import CommittedOffset, ListedOffset, list_offsets, offset_commit, offset_fetch
 from suiro.client.produce import produce
 from suiro.client.settings import ClientSettings
+from suiro.client.topics import NewTopic, create_topics, delete_topics, describe_configs, has_authorizer
 from suiro.client.transaction import ProducerIdentity, TransactionalProducer, new_producer
 from suiro.clock import Clock, SystemClock
 from suiro.foundation.types import TopicPartition
 
 if TYPE_CHECKING:
-    from suiro.client.administration import Admin
+    from suiro.client.admin import Admin
 
 
 class Client:
@@ -63,7 +62,7 @@ class Client:
     @property
     def admin(self) -> Admin:
         """Returns `Admin`: groups, settings, ACLs, users, quotas."""
-        from suiro.client.administration import Admin  # pipelines need none of it
+        from suiro.client.admin import Admin  # pipelines need none of it
 
         return Admin(self._cluster)
 
@@ -85,23 +84,23 @@ class Client:
         self, topics: Sequence[NewTopic], *, exist_ok: bool = False, timeout_ms: int | None = None
     ) -> None:
         """Creates topics; returns when every partition has a leader. Raises `TopicExistsError` unless `exist_ok`."""
-        admin.create_topics(self._cluster, topics, exist_ok=exist_ok, timeout_ms=timeout_ms)
+        create_topics(self._cluster, topics, exist_ok=exist_ok, timeout_ms=timeout_ms)
 
     def delete_topics(
         self, names: Sequence[str], *, missing_ok: bool = False, timeout_ms: int | None = None
     ) -> None:
         """Deletes topics; returns when they are gone. Raises `UnknownTopicError` unless `missing_ok`."""
-        admin.delete_topics(self._cluster, names, missing_ok=missing_ok, timeout_ms=timeout_ms)
+        delete_topics(self._cluster, names, missing_ok=missing_ok, timeout_ms=timeout_ms)
 
     def describe_configs(
         self, topics: Sequence[str], *, timeout_ms: int | None = None
     ) -> dict[str, dict[str, str | None]]:
         """Returns {topic: {setting: value}}, including defaults."""
-        return admin.describe_configs(self._cluster, topics, timeout_ms=timeout_ms)
+        return describe_configs(self._cluster, topics, timeout_ms=timeout_ms)
 
     def has_authorizer(self, *, timeout_ms: int | None = None) -> bool:
         """Whether the cluster has an authorizer. Without one, every client may do everything."""
-        return admin.has_authorizer(self._cluster, timeout_ms=timeout_ms)
+        return has_authorizer(self._cluster, timeout_ms=timeout_ms)
 
     # -- records -----------------------------------------------------------------------------------------
 

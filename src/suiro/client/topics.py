@@ -1,0 +1,218 @@
+"""Topics: create, delete, describe their settings; and whether the cluster has an authorizer."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import timedelta
+from typing import Any, TypeAlias
+
+from suiro.client.cluster import Cluster, TopicInfo
+from suiro.client.connection import Connection, build
+from suiro.client.error_codes import error_for, raise_for
+from suiro.client.retry import Attempts
+from suiro.client.settings import ClientSettings
+from suiro.errors import (
+    BrokenConnectionError,
+    KafkaError,
+    RetriableKafkaError,
+    TopicExistsError,
+    UnknownTopicError,
+)
+from suiro.protocol.messages import ErrorCode, nested
+
+DEFAULT = -1  # the broker's default number of partitions or replicas
+TOPIC = "topic"
+CONFIG_RESOURCES = {TOPIC: 2, "broker": 4}
+_NOBODY = "User:"  # no rule is asked for, only whether there are any
+_ANY_ACL = 1  # resource, pattern, operation, permission: each has 1 for any
+
+_Answers: TypeAlias = dict[str, KafkaError | None]
+"""By topic. None: it is done."""
+
+
+@dataclass(frozen=True, slots=True)
+class NewTopic:
+    """A topic to create; `configs` are topic settings by their Kafka names."""
+
+    name: str
+    partitions: int = DEFAULT
+    replication: int = DEFAULT
+    configs: Mapping[str, str] = field(default_factory=dict)
+
+
+def create_topics(
+    cluster: Cluster, topics: Sequence[NewTopic], *, exist_ok: bool, timeout_ms: int | None
+) -> None:
+    """Creates topics; returns when every partition has a leader."""
+    attempts = cluster.attempts(f"create topics {', '.join(topic.name for topic in topics)}", timeout_ms)
+    wanted = {topic.name: topic for topic in topics}
+
+    def create(connection: Connection, names: Sequence[str], deadline_ms: int) -> _Answers:
+        return _create(connection, [wanted[name] for name in names], deadline_ms, cluster.settings)
+
+    _change(cluster, attempts, list(wanted), create, done=TopicExistsError, done_is_ok=exist_ok)
+    attempts.run(lambda deadline_ms: _require_leaders(cluster, list(wanted), deadline_ms))
+
+
+def _change(
+    cluster: Cluster,
+    attempts: Attempts,
+    names: Sequence[str],
+    ask: Callable[[Connection, Sequence[str], int], _Answers],
+    *,
+    done: type[KafkaError],
+    done_is_ok: bool,
+) -> None:
+    """Asks the controller until no topic is left. `done`: the error that says that a topic is so already."""
+    pending = dict.fromkeys(names)
+    maybe_ours = False
+
+    def once(deadline_ms: int) -> None:
+        nonlocal maybe_ours
+        connection = cluster.controller(deadline_ms)
+        before = maybe_ours
+        try:
+            answers = ask(connection, tuple(pending), deadline_ms)
+        except BrokenConnectionError:
+            maybe_ours = True
+            raise
+        failure: KafkaError | None = None
+        for name, error in answers.items():
+            # After a lost answer it may well be our own doing.
+            if error is None or (isinstance(error, done) and (done_is_ok or before)):
+                pending.pop(name, None)
+                continue
+            maybe_ours = maybe_ours or error.code_name == "REQUEST_TIMED_OUT"
+            failure = failure or error
+        if failure is not None:
+            raise failure
+
+    if pending:
+        attempts.run(once)
+
+
+def _create(
+    connection: Connection, topics: Sequence[NewTopic], deadline_ms: int, settings: ClientSettings
+) -> _Answers:
+    message = connection.request_class("create_topics", 2, 7)
+    topic_class, config_class = nested(message, "CreatableTopic"), nested(message, "CreatableTopicConfig")
+    request = message(
+        topics=tuple(
+            topic_class(
+                name=topic.name,
+                num_partitions=topic.partitions,
+                replication_factor=topic.replication,
+                assignments=(),
+                configs=tuple(
+                    config_class(name=name, value=str(value)) for name, value in topic.configs.items()
+                ),
+            )
+            for topic in topics
+        ),
+        timeout=timedelta(milliseconds=settings.request_timeout_ms),
+        validate_only=False,
+    )
+    response = connection.call(request, deadline_ms=deadline_ms)
+    return {
+        item.name: None
+        if item.error_code is ErrorCode.none
+        else error_for(
+            item.error_code, f"create topic {item.name!r}", detail=getattr(item, "error_message", None)
+        )
+        for item in response.topics
+    }
+
+
+def _require_leaders(cluster: Cluster, names: Sequence[str], deadline_ms: int) -> None:
+    found = cluster.refresh(names, deadline_ms)
+    for name in names:
+        info = found.get(name)
+        if info is None or any(partition.leader < 0 for partition in info.partitions):
+            raise error_for(ErrorCode.leader_not_available, f"wait for the leaders of topic {name!r}")
+
+
+def delete_topics(
+    cluster: Cluster, names: Sequence[str], *, missing_ok: bool, timeout_ms: int | None
+) -> None:
+    """Deletes topics; returns when the metadata no longer has them."""
+    attempts = cluster.attempts(f"delete topics {', '.join(names)}", timeout_ms)
+
+    def delete(connection: Connection, names: Sequence[str], deadline_ms: int) -> _Answers:
+        request = connection.request_class("delete_topics", 1, 5)(
+            topic_names=tuple(names), timeout=timedelta(milliseconds=cluster.settings.request_timeout_ms)
+        )
+        answers: _Answers = {}
+        for item in connection.call(request, deadline_ms=deadline_ms).responses:
+            code = item.error_code
+            error = None if code is ErrorCode.none else error_for(code, f"delete topic {item.name!r}")
+            if error is not None and code is ErrorCode.unknown_topic_or_partition:
+                error = UnknownTopicError(*error.args)
+            answers[item.name] = error
+        return answers
+
+    def gone(deadline_ms: int) -> None:
+        left: dict[str, TopicInfo] = cluster.refresh(names, deadline_ms)
+        if left:
+            raise RetriableKafkaError(f"wait for topics {', '.join(left)} to go", "TOPIC_STILL_THERE")
+
+    _change(cluster, attempts, names, delete, done=UnknownTopicError, done_is_ok=missing_ok)
+    if names:
+        attempts.run(gone)
+
+
+def describe_configs(
+    cluster: Cluster, topics: Sequence[str], *, timeout_ms: int | None
+) -> dict[str, dict[str, str | None]]:
+    """Returns {topic: {setting: value}}, including defaults."""
+
+    def once(deadline_ms: int) -> dict[str, dict[str, str | None]]:
+        results = configs_of(cluster.any_broker(deadline_ms), TOPIC, topics, deadline_ms)
+        return {result.resource_name: {item.name: item.value for item in result.configs} for result in results}
+
+    return cluster.attempts("describe topic settings", timeout_ms).run(once)
+
+
+def configs_of(connection: Connection, kind: str, names: Sequence[str], deadline_ms: int) -> Sequence[Any]:
+    """Returns kio's DescribeConfigsResult of each topic or broker, with all settings."""
+    message = connection.request_class("describe_configs", 1, 4)
+    resource_class = nested(message, "DescribeConfigsResource")
+    request = build(
+        message,
+        resources=tuple(
+            resource_class(
+                resource_type=CONFIG_RESOURCES[kind], resource_name=name, configuration_keys=None
+            )
+            for name in names
+        ),
+        include_synonyms=False,
+        include_documentation=False,
+    )
+    results: Sequence[Any] = connection.call(request, deadline_ms=deadline_ms).results
+    for result in results:
+        what = f"describe the settings of {kind} {result.resource_name!r}"
+        raise_for(result.error_code, what, detail=result.error_message)
+    return results
+
+
+def has_authorizer(cluster: Cluster, *, timeout_ms: int | None) -> bool:
+    """Asks one broker, which rejects a user without the right to describe ACLs."""
+
+    def once(deadline_ms: int) -> bool:
+        connection = cluster.any_broker(deadline_ms)
+        request = connection.request_class("describe_acls", 1, 3)(
+            resource_type_filter=_ANY_ACL,
+            resource_name_filter=_NOBODY,
+            pattern_type_filter=_ANY_ACL,
+            principal_filter=_NOBODY,
+            host_filter=None,
+            operation=_ANY_ACL,
+            permission_type=_ANY_ACL,
+        )
+        code = connection.call(request, deadline_ms=deadline_ms).error_code
+        if code in (ErrorCode.security_disabled, ErrorCode.cluster_authorization_failed):
+            return code is not ErrorCode.security_disabled
+        raise_for(code, "ask whether the brokers have an authorizer")
+        return True
+
+    return cluster.attempts("ask whether the brokers have an authorizer", timeout_ms).run(once)
