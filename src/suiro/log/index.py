@@ -12,20 +12,24 @@ from __future__ import annotations
 import os
 import struct
 from pathlib import Path
+from typing import ClassVar
 
 from suiro.log.files import OPEN_FILES, FileHandle, open_handle
 
 PENDING_BYTES = 4096
+OFFSET_ENTRY = struct.Struct(">ii")
+TIME_ENTRY = struct.Struct(">qi")
 _CHUNK_BYTES = 4096
 
 
 class EntryFile:
-    """An append-only file of fixed-size ascending entries."""
+    """An append-only file of ascending entries, each a pair of numbers."""
 
-    def __init__(self, path: str | Path, entry: struct.Struct, *, max_bytes: int) -> None:
+    _entry: ClassVar[struct.Struct]
+
+    def __init__(self, path: str | Path, *, max_bytes: int) -> None:
         self._path = os.fspath(path)
-        self._entry = entry
-        self._max_entries = max_bytes // entry.size
+        self._max_entries = max_bytes // self._entry.size
         self._handle: FileHandle | None = None
         self._pending = bytearray()
         self._known_flushed: int | None = None
@@ -69,24 +73,24 @@ class EntryFile:
         # One place is kept free: sealing a segment adds its last time entry.
         return self.count >= self._max_entries - 1
 
-    def add(self, *fields: int) -> None:
-        self._pending += self._entry.pack(*fields)
+    def add(self, first: int, second: int) -> None:
+        self._pending += self._entry.pack(first, second)
         if len(self._pending) >= PENDING_BYTES:
             try:
                 self.flush()
             except OSError:
                 pass  # A full disk. The entries stay in memory and are tried again with the next ones.
 
-    def entry(self, number: int) -> tuple[int, ...]:
+    def entry(self, number: int) -> tuple[int, int]:
         size = self._entry.size
         if number >= self._flushed:
             return self._entry.unpack_from(self._pending, (number - self._flushed) * size)
         return self._entry.unpack(os.pread(self.handle, size, number * size))
 
-    def last(self) -> tuple[int, ...] | None:
+    def last(self) -> tuple[int, int] | None:
         return self.entry(self.count - 1) if self.count else None
 
-    def floor(self, value: int, *, column: int = 0) -> tuple[int, ...] | None:
+    def floor(self, value: int, *, column: int = 0) -> tuple[int, int] | None:
         """The last entry whose column is at most `value`, or None."""
         size, low, high = self._entry.size, 0, self.count
         if low < self._flushed < high:
@@ -162,29 +166,21 @@ class OffsetIndex(EntryFile):
     Kafka before 4.0 wrote one for each append, with the position of its first batch and the last offset of its last.
     """
 
-    _ENTRY = struct.Struct(">ii")
-
-    def __init__(self, path: str | Path, *, max_bytes: int) -> None:
-        super().__init__(path, self._ENTRY, max_bytes=max_bytes)
+    _entry = OFFSET_ENTRY
 
     def entry_before(self, relative_offset: int) -> tuple[int, int] | None:
         """The last entry at or before an offset: its batch begins at or before the one that holds the offset."""
-        found = self.floor(relative_offset)
-        return None if found is None else (found[0], found[1])
+        return self.floor(relative_offset)
 
     def entry_at_position(self, position: int) -> tuple[int, int] | None:
         """The last entry whose batch begins at or before a file position."""
-        found = self.floor(position, column=1)
-        return None if found is None else (found[0], found[1])
+        return self.floor(position, column=1)
 
 
 class TimeIndex(EntryFile):
     """(largest timestamp so far, relative last offset of the first batch that has it), both ascending."""
 
-    _ENTRY = struct.Struct(">qi")
-
-    def __init__(self, path: str | Path, *, max_bytes: int) -> None:
-        super().__init__(path, self._ENTRY, max_bytes=max_bytes)
+    _entry = TIME_ENTRY
 
     def add_if_later(self, timestamp: int, relative_offset: int) -> None:
         last = self.last()
@@ -193,5 +189,4 @@ class TimeIndex(EntryFile):
 
     def entry_before(self, timestamp: int) -> tuple[int, int] | None:
         """An entry before whose offset no record is as late as this timestamp."""
-        found = self.floor(timestamp - 1)
-        return None if found is None else (found[0], found[1])
+        return self.floor(timestamp - 1)

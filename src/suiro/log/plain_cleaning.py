@@ -16,6 +16,7 @@ from hashlib import blake2b
 from suiro.errors import CorruptRecordError
 from suiro.log.cleaned_segment import CleanedSegment, Counts, Throttle, end_of, pieces, strays
 from suiro.log.compaction import CleaningJob, SegmentSource
+from suiro.log.index import OFFSET_ENTRY, TIME_ENTRY
 from suiro.log.transaction_index import AbortedTransaction
 from suiro.protocol.compression import NONE, compress, decompress
 from suiro.protocol.crc32c import BytesLike, crc32c
@@ -38,8 +39,6 @@ _KEY_BYTES = 192
 _LEAST_KEYS = 16
 _CRC_START = 21
 _KIND = struct.Struct(">H")
-_OFFSET_ENTRY = struct.Struct(">ii")
-_TIME_ENTRY = struct.Struct(">qi")
 _ABORT, _COMMIT = 0, 1
 
 
@@ -376,7 +375,7 @@ class _Index:
             self._largest, self._its_offset = largest_timestamp, last_offset
         offsets = times = b""
         if self._since_entry > self._interval_bytes:
-            offsets = _OFFSET_ENTRY.pack(last_offset - self._base_offset, self._position)
+            offsets = OFFSET_ENTRY.pack(last_offset - self._base_offset, self._position)
             times = self.last_time_entry()
             self._last_entry = max(self._last_entry, self._largest)
             self._since_entry = 0
@@ -388,7 +387,7 @@ class _Index:
         """As every sealed segment ends; empty where it is there already."""
         if self._largest <= self._last_entry:
             return b""
-        return _TIME_ENTRY.pack(self._largest, self._its_offset - self._base_offset)
+        return TIME_ENTRY.pack(self._largest, self._its_offset - self._base_offset)
 
 
 # -- records -------------------------------------------------------------------------------------------------

@@ -116,10 +116,8 @@ class Segment:
         """Write one batch. Raises StorageError with the segment as it was before, or TornSegmentError."""
         position = self.size
         try:
-            handle, _ = (
-                self.handle,
-                self._largest(),
-            )  # All that may have to be opened is, before a byte is written.
+            # All that may have to be opened is opened before a byte is written.
+            handle, _ = self.handle, self._largest()
         except OSError as error:
             raise StorageError(f"cannot open {self.path}: {error.strerror}") from error
         try:
@@ -179,8 +177,7 @@ class Segment:
     def last_indexed_position(self) -> int:
         """Where the last batch begins that the offset index knows; 0 where it knows none."""
         self._check_offsets()
-        last = self.offset_index.last()
-        return self._indexed(None if last is None else (last[0], last[1]))
+        return self._indexed(self.offset_index.last())
 
     def _indexed(self, entry: tuple[int, int] | None) -> int:
         """Where the batch of an index entry begins; 0, and the indexes are built again, if they lie."""
@@ -219,7 +216,7 @@ class Segment:
         last = self.time_index.last()
         if last is None and self.first_timestamp < 0:
             return False
-        sound = last is not None and self.time_index.is_whole and self._has_time(last[0], last[1])
+        sound = last is not None and self.time_index.is_whole and self._has_time(*last)
         if sound and not self._has_later():
             return False
         self.rebuild_indexes("its time index is missing, cut, or ends with a time that no batch has")
@@ -374,9 +371,8 @@ class Segment:
 
     def _largest(self) -> tuple[int, int]:
         if self._max_timestamp is None:
-            last = self.time_index.last()
-            relative = (NO_TIMESTAMP, 0) if last is None else last
-            self._max_timestamp = (relative[0], relative[1] + self.base_offset)
+            timestamp, relative_offset = self.time_index.last() or (NO_TIMESTAMP, 0)
+            self._max_timestamp = (timestamp, relative_offset + self.base_offset)
         return self._max_timestamp
 
 

@@ -25,6 +25,7 @@ from uuid import UUID
 from suiro.errors import CorruptRecordError
 from suiro.log.errors import CorruptBatchError
 from suiro.log.files import FileHandle
+from suiro.log.index import OFFSET_ENTRY, TIME_ENTRY
 from suiro.log.segments import Region
 from suiro.log.tier.copying import Proceed, checked_object
 from suiro.log.tier.segment_metadata import RemoteSegment
@@ -32,9 +33,6 @@ from suiro.log.tier.store import RemoteStore, RemoteStoreError
 from suiro.log.transaction_index import AbortedTransaction, decode_transactions
 from suiro.protocol import time_search
 from suiro.protocol.record_batch import HEADER_SIZE, BatchHeader, read_header, verify
-
-_OFFSET_ENTRY = struct.Struct(">ii")
-_TIME_ENTRY = struct.Struct(">qi")
 
 
 class _Batch(NamedTuple):
@@ -127,8 +125,7 @@ class RemoteReader:
         Raises RemoteStoreError, and CorruptBatchError where a producer's records are none.
         """
         times = self._index(segment, "timeindex")
-        number = _floor(times, _TIME_ENTRY, timestamp - 1)
-        near = 0 if number is None else _TIME_ENTRY.unpack_from(times, number * _TIME_ENTRY.size)[1]
+        near = _floor(times, TIME_ENTRY, timestamp - 1)
         offset = max(segment.start_offset + near, from_offset)
         while (chunk := self._chunk(segment, offset)) is not None:
             for batch in chunk.batches:
@@ -195,8 +192,7 @@ class RemoteReader:
     def _fetch_chunk(self, segment: RemoteSegment, offset: int, position: int | None) -> _Chunk | None:
         if position is None:
             offsets = self._index(segment, "index")
-            number = _floor(offsets, _OFFSET_ENTRY, offset - segment.start_offset)
-            position = 0 if number is None else _OFFSET_ENTRY.unpack_from(offsets, number * 8)[1]
+            position = _floor(offsets, OFFSET_ENTRY, offset - segment.start_offset)
         wanted = self._read_ahead
         while position < segment.size:
             data = self._fetch(segment, position, wanted)
@@ -260,11 +256,11 @@ class RemoteReader:
         return data
 
 
-def _floor(data: bytes, entry: struct.Struct, value: int) -> int | None:
-    """The number of the last entry whose first column is at most `value`."""
+def _floor(data: bytes, entry: struct.Struct, value: int) -> int:
+    """The second column of the last entry whose first one is at most `value`; 0 before the first entry."""
     entries = range(len(data) // entry.size)
     found = bisect_right(entries, value, key=lambda number: entry.unpack_from(data, number * entry.size)[0])
-    return found - 1 if found else None
+    return int(entry.unpack_from(data, (found - 1) * entry.size)[1]) if found else 0
 
 
 def _verified(data: bytes, segment: RemoteSegment) -> Iterator[tuple[int, BatchHeader]]:
