@@ -20,12 +20,18 @@ from suiro.log.errors import (
     InvalidBatchError,
     InvalidTimestampError,
 )
+from suiro.protocol.compression import CODEC_NAMES
 from suiro.protocol.crc32c import crc32c
-from suiro.protocol.record_batch import HEADER_SIZE, BatchHeader, pack_header, read_header, verify
+from suiro.protocol.record_batch import (
+    HEADER_SIZE,
+    LOG_APPEND_TIME_BIT,
+    BatchHeader,
+    pack_header,
+    read_header,
+    verify,
+)
 
 _PREFIX = struct.Struct(">qii")  # base offset, length, leader epoch: what stands before the magic byte
-_LOG_APPEND_TIME_BIT = 0x08
-_LAST_CODEC = 4  # zstd
 
 Origin = Literal["client", "coordinator"]
 
@@ -73,7 +79,7 @@ def _check_client_header(header: BatchHeader, config: LogConfig, now_ms: int) ->
         raise InvalidBatchError(
             f"the batch claims {header.count} records and a last offset delta of {header.last_offset_delta}"
         )
-    if header.compression > _LAST_CODEC:
+    if header.compression not in CODEC_NAMES:
         raise InvalidBatchError(f"no compression has the number {header.compression}")
     if header.producer_id >= 0 and (header.base_sequence < 0 or header.producer_epoch < 0):
         raise InvalidBatchError(
@@ -110,7 +116,7 @@ def stamped_with_time(
         header,
         base_offset=base_offset,
         partition_leader_epoch=leader_epoch,
-        attributes=header.attributes | _LOG_APPEND_TIME_BIT,
+        attributes=header.attributes | LOG_APPEND_TIME_BIT,
         max_timestamp=now_ms,
     )
     records = batch[HEADER_SIZE:]

@@ -25,6 +25,16 @@ from suiro.protocol.compiling import (
     inlined,
 )
 from suiro.protocol.kernel_numbers import int32_at, int64_at, put_varlong, varlong, varlong_size
+from suiro.protocol.record_batch import (
+    COMPRESSION_BITS,
+    CONTROL_BIT,
+    CRC_START,
+    DELETE_HORIZON_BIT,
+    HEADER_SIZE,
+    LOG_APPEND_TIME_BIT,
+    MIN_LENGTH,
+    TRANSACTIONAL_BIT,
+)
 
 # Statuses.
 OK, BAD_MAGIC, BAD_LENGTH, BAD_RECORD, BAD_CRC, MAP_FULL, GROW = range(7)
@@ -52,12 +62,7 @@ FILTER, KEEP, DISCARD = range(3)
     OUT_COLUMNS,
 ) = range(9)
 
-HEADER_SIZE = 61
-MIN_RECORD_SIZE = 7
 MAX_RECORD_GROWTH = 9 + 1  # a longer timestamp delta, and the record's length with it
-_MIN_LENGTH = 49
-_CRC_START = 21
-_COMPRESSION, _LOG_APPEND_TIME, _TRANSACTIONAL, _CONTROL, DELETE_HORIZON = 0x07, 0x08, 0x10, 0x20, 0x40
 _OF_COMMITTED, _OF_ABORTED = 0, 1
 
 _uint64s_out = types.Array(types.uint64, 1, "C")
@@ -283,7 +288,7 @@ def scan(data, aborted, last_of_producer, round_end, now_ms, seen, table, result
         if data[at + 16] != 2:
             status = BAD_MAGIC
             break
-        if length < _MIN_LENGTH:
+        if length < MIN_LENGTH:
             status = BAD_LENGTH
             break
         if at + 12 + length > len(data):
@@ -298,13 +303,13 @@ def scan(data, aborted, last_of_producer, round_end, now_ms, seen, table, result
         producer_id = int64_at(data, at + 43)
         producer_epoch = np.int64(np.int16((np.int64(data[at + 51]) << 8) | np.int64(data[at + 52])))
         count = int32_at(data, at + 57)
-        is_control = (attributes & _CONTROL) != 0
+        is_control = (attributes & CONTROL_BIT) != 0
         discard = False
         aborted_row = np.int64(-1)
         if is_control:
             discard = True  # An empty control batch was cleaned before.
             if count > 0:
-                if (attributes & _COMPRESSION) != 0:
+                if (attributes & COMPRESSION_BITS) != 0:
                     status = BAD_RECORD
                     break
                 after, _, _, _, _, key, key_size, _ = _record(data, at + HEADER_SIZE, at + 12 + length)
@@ -324,7 +329,7 @@ def scan(data, aborted, last_of_producer, round_end, now_ms, seen, table, result
                     seens = left
                 else:
                     discard = False
-        elif (attributes & _TRANSACTIONAL) != 0:
+        elif (attributes & TRANSACTIONAL_BIT) != 0:
             discard = _aborted_at(aborted, producer_id, last_offset) >= 0
             of = _OF_ABORTED if discard else _OF_COMMITTED
             known = False
@@ -338,7 +343,7 @@ def scan(data, aborted, last_of_producer, round_end, now_ms, seen, table, result
                 seens += 1
         verdict = FILTER
         if is_control:
-            expired = (attributes & DELETE_HORIZON) != 0 and base_timestamp <= now_ms
+            expired = (attributes & DELETE_HORIZON_BIT) != 0 and base_timestamp <= now_ms
             verdict = DISCARD if discard and expired else KEEP
         elif discard:
             verdict = DISCARD
@@ -427,7 +432,7 @@ def _put_header(out, at, data, origin, size, attributes, base_timestamp, max_tim
     _put_int(out, at + 27, base_timestamp, 8)
     _put_int(out, at + 35, max_timestamp, 8)
     _put_int(out, at + 57, np.int64(count), 4)
-    _put_int(out, at + 17, _crc32c(out, at + _CRC_START, at + size), 4)
+    _put_int(out, at + 17, _crc32c(out, at + CRC_START, at + size), 4)
 
 
 @compiled(
@@ -456,8 +461,8 @@ def filter_batches(
         count = table[row, COUNT]
         base_timestamp = table[row, BASE_TIMESTAMP]
         max_timestamp = table[row, MAX_TIMESTAMP]
-        log_append_time = (attributes & _LOG_APPEND_TIME) != 0
-        has_horizon = (attributes & DELETE_HORIZON) != 0
+        log_append_time = (attributes & LOG_APPEND_TIME_BIT) != 0
+        has_horizon = (attributes & DELETE_HORIZON_BIT) != 0
         source = unpacked if table[row, UNPACKED] else data
         retained = 0
         tombstones = False
@@ -496,7 +501,7 @@ def filter_batches(
         if retained == 0:
             if table[row, KEEP_EMPTY]:
                 kept[rows, OUT_START] = out_at
-                flags = attributes & (_LOG_APPEND_TIME | _TRANSACTIONAL | _CONTROL)
+                flags = attributes & (LOG_APPEND_TIME_BIT | TRANSACTIONAL_BIT | CONTROL_BIT)
                 _put_header(
                     out, out_at, data, position, np.int64(HEADER_SIZE), flags, np.int64(-1), max_timestamp, 0
                 )
@@ -522,7 +527,7 @@ def filter_batches(
             rows += 1
             continue
         # A batch that gets a new CRC must have had the right one: nothing damaged may pass for whole.
-        crc = _crc32c(data, position + _CRC_START, position + table[row, SIZE])
+        crc = _crc32c(data, position + CRC_START, position + table[row, SIZE])
         if crc != (int32_at(data, position + 17) & 0xFFFFFFFF):
             result[0] = BAD_CRC
             return
@@ -531,7 +536,7 @@ def filter_batches(
             new_base = base_timestamp
         elif new_horizon:
             new_base = now_ms + delete_retention_ms
-        packs = (attributes & _COMPRESSION) != 0
+        packs = (attributes & COMPRESSION_BITS) != 0
         if not packs:
             out_at += HEADER_SIZE
         at = table[row, PAYLOAD]
@@ -557,7 +562,7 @@ def filter_batches(
         kept[rows, OUT_HORIZON] = has_horizon or new_horizon
         kept[rows, OUT_PACK] = packs
         if not packs:
-            flags = attributes | (DELETE_HORIZON if new_horizon else 0)
+            flags = attributes | (DELETE_HORIZON_BIT if new_horizon else 0)
             start = kept[rows, OUT_START]
             _put_header(
                 out, start, data, position, out_at - start, flags, new_base, kept[rows, OUT_MAX_TIMESTAMP], retained

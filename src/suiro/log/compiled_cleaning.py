@@ -21,7 +21,14 @@ from suiro.log.compaction import CleaningJob, SegmentSource
 from suiro.log.transaction_index import AbortedTransaction
 from suiro.protocol.compression import NONE, compress, decompress
 from suiro.protocol.crc32c import crc32c
-from suiro.protocol.record_batch import HEADER_SIZE, BatchHeader, pack_header, read_header
+from suiro.protocol.record_batch import (
+    DELETE_HORIZON_BIT,
+    HEADER_SIZE,
+    MIN_RECORD_SIZE,
+    BatchHeader,
+    pack_header,
+    read_header,
+)
 
 _SLOT_BYTES = 24
 _UNPACKED_BYTES = 16 << 20
@@ -244,7 +251,7 @@ def _packed(data: _Bytes, rows: _Int64s, kept: _Int64s, records: memoryview) -> 
     header: BatchHeader = replace(
         old,
         length=old.length - old.size + HEADER_SIZE + len(payload),
-        attributes=old.attributes | (kernels.DELETE_HORIZON if kept[kernels.OUT_HORIZON] else 0),
+        attributes=old.attributes | (DELETE_HORIZON_BIT if kept[kernels.OUT_HORIZON] else 0),
         base_timestamp=int(kept[kernels.OUT_BASE_TIMESTAMP]),
         max_timestamp=int(kept[kernels.OUT_MAX_TIMESTAMP]),
         count=int(kept[kernels.OUT_COUNT]),
@@ -374,7 +381,7 @@ def _checked(rows: _Int64s) -> _Int64s:
     read = rows[:, kernels.VERDICT] != kernels.DISCARD
     # What is kept as it is stays compressed, and its records may well be more than its bytes.
     is_plain = (rows[:, kernels.UNPACKED] != 0) | (rows[:, kernels.ATTRIBUTES] & 7 == NONE)
-    lying = read & ((counts < 0) | (is_plain & (counts * kernels.MIN_RECORD_SIZE > sizes)))
+    lying = read & ((counts < 0) | (is_plain & (counts * MIN_RECORD_SIZE > sizes)))
     if lying.any():
         row = int(np.argmax(lying))
         raise CorruptRecordError(

@@ -20,13 +20,15 @@ from suiro.log.index import OFFSET_ENTRY, TIME_ENTRY
 from suiro.log.transaction_index import AbortedTransaction
 from suiro.protocol.compression import NONE, compress, decompress
 from suiro.protocol.crc32c import BytesLike, crc32c
-from suiro.protocol.plain_loops import LEAST_RECORD_SIZE, int64, varlong
+from suiro.protocol.plain_loops import int64, varlong
 from suiro.protocol.record_batch import (
     CONTROL_BIT,
+    CRC_START,
     DELETE_HORIZON_BIT,
     HEADER_SIZE,
     LOG_APPEND_TIME_BIT,
     LOG_OVERHEAD,
+    MIN_RECORD_SIZE,
     NO_TIMESTAMP,
     TRANSACTIONAL_BIT,
     BatchHeader,
@@ -37,7 +39,6 @@ from suiro.protocol.record_batch import (
 _KEY_BYTES = 192
 """Memory for a key in the map: its hash (16 bytes, as an object 49), its offset (32), and their place in the dict."""
 _LEAST_KEYS = 16
-_CRC_START = 21
 _KIND = struct.Struct(">H")
 _ABORT, _COMMIT = 0, 1
 
@@ -204,7 +205,7 @@ class PlainCleaning:
         if len(stays) == header.count and not new_horizon:
             return bytes(whole), header.max_timestamp, len(stays)
         # A batch that gets a new CRC must have had the right one: nothing damaged may pass for whole.
-        if crc32c(whole[_CRC_START:]) != header.crc:
+        if crc32c(whole[CRC_START:]) != header.crc:
             raise CorruptRecordError(f"the batch at offset {header.base_offset} has a wrong CRC")
         base_timestamp = first_timestamp
         if header.has_delete_horizon:
@@ -351,7 +352,7 @@ def _payload(data: memoryview, batch: _Judged) -> BytesLike:
     records: BytesLike = data[batch.position + HEADER_SIZE : batch.position + header.size]
     if header.compression != NONE and header.count > 0:
         records = decompress(header.compression, records)
-    if header.count < 0 or header.count * LEAST_RECORD_SIZE > len(records):
+    if header.count < 0 or header.count * MIN_RECORD_SIZE > len(records):
         raise CorruptRecordError(
             f"the batch at offset {header.base_offset} claims {header.count} records in {len(records)} bytes"
         )

@@ -18,7 +18,6 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
-import struct
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -34,7 +33,7 @@ from suiro.log.segment import LOG_SUFFIX, Segment
 from suiro.log.swap import complete_swaps
 from suiro.log.transaction_index import AbortedTransaction, is_sound
 from suiro.protocol.record_batch import HEADER_SIZE, BatchHeader, read_header, verify
-from suiro.protocol.records import control_type
+from suiro.protocol.records import CONTROL_VALUE, control_type
 
 logger = logging.getLogger(__name__)
 
@@ -42,7 +41,6 @@ _LEFTOVERS = (".tmp",)
 _INDEX_SUFFIXES = (".index", ".timeindex", ".txnindex")
 _READ_BYTES = 1 << 20
 _GAPS_MAX = 20
-_CONTROL_VALUE = struct.Struct(">hi")  # version, coordinator epoch
 
 
 @dataclass(slots=True, kw_only=True)
@@ -126,7 +124,7 @@ def replay_batch(
         kind = control_type(marker)
         if kind is None or marker.value is None:
             return None
-        coordinator_epoch = _CONTROL_VALUE.unpack_from(marker.value)[1]
+        coordinator_epoch = CONTROL_VALUE.unpack_from(marker.value)[1]
     first_offset = producers.add_marker(
         header.producer_id, header.producer_epoch, coordinator_epoch, timestamp=now_ms
     )

@@ -28,6 +28,7 @@ from suiro.protocol.record_batch import (
     HEADER_SIZE,
     LOG_OVERHEAD,
     MAGIC,
+    MIN_RECORD_SIZE,
     NO_PRODUCER_EPOCH,
     NO_PRODUCER_ID,
     NO_SEQUENCE,
@@ -165,7 +166,7 @@ def _payloads(data: _Bytes, table: _Int64s) -> tuple[_Bytes, _Int64s, int | None
         data, table, fit = _unpacked(data, table, codecs)
     sizes = table[:fit, kernels.END] - table[:fit, kernels.START]
     counts = table[:fit, kernels.COUNT]
-    lying = (counts < 0) | (counts * kernels.MIN_RECORD_SIZE > sizes)
+    lying = (counts < 0) | (counts * MIN_RECORD_SIZE > sizes)
     if lying.any():
         row = int(np.argmax(lying))
         raise CorruptRecordError(

@@ -33,6 +33,7 @@ from suiro.protocol.compiling import (
     inlined,
 )
 from suiro.protocol.kernel_numbers import int32_at, int64_at, put_varlong, varlong, varlong_size
+from suiro.protocol.record_batch import HEADER_SIZE, MIN_LENGTH, MIN_RECORD_SIZE
 
 # Statuses.
 OK, BAD_MAGIC, BAD_LENGTH, COMPRESSED_CONTROL, BAD_RECORD, LEFT_OVER = range(6)
@@ -43,11 +44,8 @@ START, END, BASE_OFFSET, BASE_TIMESTAMP, MAX_TIMESTAMP, ATTRIBUTES, COUNT, BATCH
 # Columns of the table that `write_batches` fills: one row per batch written.
 OUT_PARTITION, OUT_START, OUT_END, OUT_COUNT, OUT_BASE_TIMESTAMP, OUT_MAX_TIMESTAMP, OUT_COLUMNS = range(7)
 
-HEADER_SIZE = 61
-MIN_RECORD_SIZE = 7  # seven one-byte fields: the smallest record there can be, its length included
 MAX_RECORD_OVERHEAD = 5 + 1 + 10 + 5 + 5 + 5 + 5  # everything in a record but key, value and headers
 MAX_HEADER_OVERHEAD = 5 + 5
-_MIN_LENGTH = 49
 
 
 # --- reading -----------------------------------------------------------------------------------------------
@@ -139,7 +137,7 @@ def scan_batches(data, start_offset, end_offset, aborted_ids, aborted_offsets, r
         if data[at + 16] != 2:
             status = BAD_MAGIC
             break
-        if length < _MIN_LENGTH:
+        if length < MIN_LENGTH:
             status = BAD_LENGTH
             break
         end = at + 12 + length

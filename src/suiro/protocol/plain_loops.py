@@ -8,8 +8,9 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from suiro.errors import CorruptRecordError
+from suiro.protocol.crc32c import BytesLike
+from suiro.protocol.record_batch import MIN_RECORD_SIZE
 
-LEAST_RECORD_SIZE = 7
 _LONGEST_START = 5 + 1 + 10 + 5 + 5 + 5 + 5  # all of a record but key, value and headers
 
 
@@ -40,14 +41,14 @@ def find_by_time(
     while left > 0 and at < size_of_part:
         if size_of_part - at < _LONGEST_START and not is_last:
             break
-        size, place = _varint(data, at, size_of_part)
-        if place < 0 or size < LEAST_RECORD_SIZE - 1:
+        size, place = varlong(data, at, size_of_part, 32)
+        if place < 0 or size < MIN_RECORD_SIZE - 1:
             raise _none()
         end = place + size
         timestamp_delta, place = varlong(data, place + 1, size_of_part)
         if place < 0:
             raise _none()
-        offset_delta, place = _varint(data, place, size_of_part)
+        offset_delta, place = varlong(data, place, size_of_part, 32)
         if place < 0 or place > end:
             raise _none()
         left -= 1
@@ -58,15 +59,15 @@ def find_by_time(
     return Found(left, at)
 
 
-def varlong(data: bytes | bytearray | memoryview, at: int, end: int) -> tuple[int, int]:
-    """(value, next place) of a zigzag number; the place is -1 where it is torn or has more than 64 bits."""
+def varlong(data: BytesLike, at: int, end: int, bits: int = 64) -> tuple[int, int]:
+    """(value, next place) of a zigzag number; the place is -1 where it is torn or has more bits."""
     value = shift = 0
-    while at < end and shift < 70:
+    while at < end and shift < bits:
         byte = data[at]
         at += 1
         value |= (byte & 0x7F) << shift
         if byte < 0x80:
-            value &= 0xFFFFFFFFFFFFFFFF
+            value &= (1 << bits) - 1
             return (value >> 1) ^ -(value & 1), at
         shift += 7
     return 0, -1
@@ -75,19 +76,6 @@ def varlong(data: bytes | bytearray | memoryview, at: int, end: int) -> tuple[in
 def int64(value: int) -> int:
     """As a sum of two 64-bit numbers comes out where it does not fit."""
     return (value + (1 << 63)) % (1 << 64) - (1 << 63)
-
-
-def _varint(data: bytes, at: int, end: int) -> tuple[int, int]:
-    value = shift = 0
-    while at < end and shift < 35:
-        byte = data[at]
-        at += 1
-        value |= (byte & 0x7F) << shift
-        if byte < 0x80:
-            value &= 0xFFFFFFFF
-            return (value >> 1) ^ -(value & 1), at
-        shift += 7
-    return 0, -1
 
 
 def _none() -> CorruptRecordError:

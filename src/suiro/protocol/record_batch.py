@@ -22,6 +22,8 @@ from suiro.protocol.crc32c import BytesLike, combine, crc32c
 
 HEADER_SIZE = 61
 LOG_OVERHEAD = 12  # base offset and length: what stands before the bytes that `length` counts
+MIN_LENGTH = HEADER_SIZE - LOG_OVERHEAD
+MIN_RECORD_SIZE = 7  # seven one-byte fields: the smallest record there can be, its length included
 MAGIC = 2
 NO_PRODUCER_ID = -1
 NO_PRODUCER_EPOCH = -1
@@ -41,7 +43,6 @@ _INT = struct.Struct(">i")
 _CRC = struct.Struct(">I")
 CRC_START = 21  # the attributes: the first byte that the CRC covers
 _LEADER_EPOCH_AT = 12
-_MIN_LENGTH = HEADER_SIZE - LOG_OVERHEAD
 _SEQUENCES = 1 << 31
 
 
@@ -130,10 +131,10 @@ def read_header(buf: BytesLike, position: int = 0) -> BatchHeader:
             f"the batch at byte {position} (offset {header.base_offset}) has magic {header.magic}; only"
             f" record batches of magic {MAGIC} (Kafka 0.11 and later) can be read"
         )
-    if header.length < _MIN_LENGTH:
+    if header.length < MIN_LENGTH:
         raise CorruptRecordError(
             f"the batch at byte {position} (offset {header.base_offset}) claims a length of {header.length},"
-            f" less than its own header of {_MIN_LENGTH}"
+            f" less than its own header of {MIN_LENGTH}"
         )
     return header
 

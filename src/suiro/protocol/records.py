@@ -37,7 +37,7 @@ from suiro.protocol.record_batch import (
 )
 
 _CONTROL_KEY = struct.Struct(">hh")  # version, type
-_CONTROL_VALUE = struct.Struct(">hi")  # version, coordinator epoch
+CONTROL_VALUE = struct.Struct(">hi")  # version, coordinator epoch
 _INT64_LEAST, _INT64_MOST = -(1 << 63), (1 << 63) - 1
 _ABORT = 0
 _COMMIT = 1
@@ -200,7 +200,7 @@ def control_batch(
         offset=base_offset,
         timestamp=timestamp,
         key=_CONTROL_KEY.pack(0, _COMMIT if commit else _ABORT),
-        value=_CONTROL_VALUE.pack(0, coordinator_epoch),
+        value=CONTROL_VALUE.pack(0, coordinator_epoch),
     )
     return encode_batch(
         (record,),
