@@ -89,7 +89,7 @@ class Cluster:
             is_abandoned=lambda: self.is_abandoned,
         )
 
-    # -- connections -------------------------------------------------------------------------------------
+    # Connections
 
     def any_broker(self, deadline_ms: int) -> Connection:
         """An open connection, else one to a broker we know of, else one to a bootstrap address.
@@ -162,7 +162,7 @@ class Cluster:
                 connection.interrupt()
         return connection
 
-    # -- metadata ----------------------------------------------------------------------------------------
+    # Metadata
 
     def refresh(self, topics: Sequence[str] | None, deadline_ms: int) -> dict[str, TopicInfo]:
         """Asks for metadata once and remembers it. None: all topics. A topic that does not exist is absent."""
@@ -217,7 +217,7 @@ class Cluster:
             self._leaders.update(((topic.name, info.partition), info) for info in partitions)
         return found
 
-    # -- leaders -----------------------------------------------------------------------------------------
+    # Leaders
 
     def forget_leaders(self, partitions: Iterable[TopicPartition]) -> None:
         for partition in partitions:
@@ -252,7 +252,7 @@ class Cluster:
         if isinstance(error, BrokenConnectionError) or error.code_name in LEADERSHIP:
             self.forget_leaders(partitions)
 
-    # -- coordinators ------------------------------------------------------------------------------------
+    # Coordinators
 
     def at_coordinator(
         self,

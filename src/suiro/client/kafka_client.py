@@ -66,7 +66,7 @@ class Client:
 
         return Admin(self._cluster)
 
-    # -- topics ------------------------------------------------------------------------------------------
+    # Topics
 
     def metadata(
         self, topics: Sequence[str] | None = None, *, timeout_ms: int | None = None
@@ -102,7 +102,7 @@ class Client:
         """Whether the cluster has an authorizer. Without one, every client may do everything."""
         return has_authorizer(self._cluster, timeout_ms=timeout_ms)
 
-    # -- records -----------------------------------------------------------------------------------------
+    # Records
 
     def list_offsets(
         self,
@@ -179,7 +179,7 @@ class Client:
         """`timeout_ms`: the time after which the coordinator aborts an open transaction."""
         return TransactionalProducer(self._cluster, transactional_id, timeout_ms=timeout_ms)
 
-    # -- groups ------------------------------------------------------------------------------------------
+    # Groups
 
     def offset_fetch(
         self,

@@ -146,7 +146,7 @@ class _Pipeline:
         for connection in self._requests:
             connection.close()
 
-    # -- sending -----------------------------------------------------------------------------------------
+    # Sending
 
     def _take(self) -> None:
         while not self._exhausted and self._held_bytes < self._settings.buffer_memory:
@@ -222,7 +222,7 @@ class _Pipeline:
         if not queue:
             del self._waiting[target]
 
-    # -- receiving ---------------------------------------------------------------------------------------
+    # Receiving
 
     def _receive_one(self) -> None:
         """Waits for the response that is due first on one connection; the others' wait in their sockets."""

@@ -85,7 +85,7 @@ def _crc_tables() -> np.ndarray:
 _CRC = _crc_tables()
 
 
-# --- numbers in and out ------------------------------------------------------------------------------------
+# Numbers in and out
 
 
 @inlined
@@ -121,7 +121,7 @@ def _crc32c(data, at, end):
     return np.int64(crc ^ np.uint32(0xFFFFFFFF))
 
 
-# --- records -----------------------------------------------------------------------------------------------
+# Records
 
 
 @inlined
@@ -225,7 +225,7 @@ def _slot(low, high, lows, highs, offsets):
     return slot
 
 
-# --- batches -----------------------------------------------------------------------------------------------
+# Batches
 
 
 @inlined
@@ -244,9 +244,8 @@ def _find(ids, key):
 @inlined
 def _aborted_at(aborted, producer_id, offset):
     """The row of the aborted transaction that an offset of a producer belongs to, or -1."""
-    row = _find(aborted, producer_id)
     found = np.int64(-1)
-    low, high = row, np.int64(len(aborted))
+    low, high = _find(aborted, producer_id), np.int64(len(aborted))
     while low < high:  # the last one of this producer that begins at or before the offset
         middle = (low + high) >> 1
         if aborted[middle, 0] == producer_id and aborted[middle, 1] <= offset:
@@ -446,13 +445,11 @@ def filter_batches(
     """Write what stays of the batches in `table` to `out` (Kafka's shouldRetainRecord and filterTo).
 
     `keep` has room for the records of the largest batch. A row of `kept` with OUT_PACK holds the records alone,
-    to be compressed and given a header by the caller. result = status, row, rows in `kept`, records that stay,
-    records without key that went.
+    to be compressed and given a header by the caller. result = status, row, rows in `kept`, records that stay.
     """
     rows = 0
     out_at = np.int64(0)
     retained_in_all = 0
-    keyless = 0
     result[0] = OK
     for row in range(len(table)):
         result[1] = row
@@ -481,7 +478,6 @@ def filter_batches(
                 if table[row, VERDICT] == FILTER and offset <= latest_offset:
                     if key_size < 0:
                         stays = False
-                        keyless += 1
                     else:
                         low, high = _siphash(source, key, key_size, k0, k1)
                         slot = _slot(low, high, lows, highs, offsets)
@@ -570,7 +566,6 @@ def filter_batches(
         rows += 1
     result[2] = rows
     result[3] = retained_in_all
-    result[4] = keyless
 
 
 @compiled(TABLE_IN, INT, INT, TABLE_OUT, TABLE_OUT, INT64S_OUT)

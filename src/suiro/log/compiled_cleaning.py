@@ -193,7 +193,7 @@ def _filter(
     out = np.empty(int(room.sum()), np.uint8)
     keep = np.empty(int(counts.max()), np.uint8)
     kept = np.empty((len(rows), kernels.OUT_COLUMNS), np.int64)
-    result = np.zeros(5, np.int64)
+    result = np.zeros(4, np.int64)
     kernels.filter_batches(
         data,
         unpacked,
@@ -210,7 +210,7 @@ def _filter(
         kept,
         result,
     )
-    status, row, count, records, _ = result.tolist()
+    status, row, count, records = result.tolist()
     _check(status, rows, row)
     kept = kept[:count]
     if count == 0:

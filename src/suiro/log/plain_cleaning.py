@@ -263,7 +263,7 @@ def _rewritten(
     return bytes(out)
 
 
-# -- batches -------------------------------------------------------------------------------------------------
+# Batches
 
 
 @dataclass(slots=True)
@@ -391,7 +391,7 @@ class _Index:
         return TIME_ENTRY.pack(self._largest, self._its_offset - self._base_offset)
 
 
-# -- records -------------------------------------------------------------------------------------------------
+# Records
 
 
 def _record(data: BytesLike, at: int, end: int) -> tuple[int, int, int, int, int, int, int, int]:

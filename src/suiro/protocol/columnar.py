@@ -88,7 +88,7 @@ def warm_up() -> None:
     """
 
 
-# --- decode ------------------------------------------------------------------------------------------------
+# Decode
 
 
 def decode(
@@ -299,7 +299,7 @@ class _BinaryOut:
         return pa.Array.from_buffers(pa.binary(), rows, buffers, null_count=nulls)
 
 
-# --- encode ------------------------------------------------------------------------------------------------
+# Encode
 
 
 def encode(

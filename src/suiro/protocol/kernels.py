@@ -48,7 +48,7 @@ MAX_RECORD_OVERHEAD = 5 + 1 + 10 + 5 + 5 + 5 + 5  # everything in a record but k
 MAX_HEADER_OVERHEAD = 5 + 5
 
 
-# --- reading -----------------------------------------------------------------------------------------------
+# Reading
 
 
 @inlined
@@ -362,7 +362,7 @@ def read_headers(
     result[1] = 1 if high_bits < 0x80 else 0
 
 
-# --- writing -----------------------------------------------------------------------------------------------
+# Writing
 
 
 @inlined
@@ -630,7 +630,7 @@ def write_batches(
     return batches
 
 
-# --- partitions --------------------------------------------------------------------------------------------
+# Partitions
 
 
 @compiled(*COLUMN, INT, INT32S_OUT)

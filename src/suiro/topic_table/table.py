@@ -108,7 +108,7 @@ class TopicTable(Generic[S, R]):
         if self._thread.ident is not None and self._thread is not threading.current_thread():
             self._thread.join(STOP_TIMEOUT_S)
 
-    # -- for callers -------------------------------------------------------------------------------------------
+    # For callers
 
     def has_read(self, offsets: Mapping[int, int]) -> bool:
         """Whether the state has all records below these offsets. The caller holds `changed`."""
@@ -129,7 +129,7 @@ class TopicTable(Generic[S, R]):
         with self.changed:
             self.changed.wait_for(lambda: self.is_stopping, seconds)
 
-    # -- the thread --------------------------------------------------------------------------------------------
+    # The thread
 
     def _run(self) -> None:
         try:

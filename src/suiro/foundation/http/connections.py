@@ -85,7 +85,7 @@ class Connection(HttpToolsProtocol):
         self._waits_for = waits_for
         self._since = self.loop.time()
 
-    # -- called by the server ---------------------------------------------------------------------------------
+    # Called by the server
 
     def eviction_order(self) -> tuple[int, float]:
         """The lowest value is closed first. A connection in ANSWER is never closed."""
