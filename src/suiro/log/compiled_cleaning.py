@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import TypeVar
 
 import numpy as np
@@ -45,11 +46,11 @@ class OffsetMap:
         slots = max(memory_bytes // _SLOT_BYTES, 16)
         self.most = min(int(slots * load_factor), slots - 1)
         # Zeroed memory is the operating system's until a page is used: a small log costs little.
-        self.lows = np.zeros(slots, np.uint64)
-        self.highs = np.zeros(slots, np.uint64)
-        self.offsets = np.zeros(slots, np.int64)
+        lows, highs = np.zeros(slots, np.uint64), np.zeros(slots, np.uint64)
+        offsets = np.zeros(slots, np.int64)
         secret = np.frombuffer(os.urandom(16), np.uint64)
-        self.secret: tuple[np.uint64, np.uint64] = (secret[0], secret[1])
+        self.table = (secret[0], secret[1], lows, highs, offsets)
+        """The secret of the hashes, and the arrays of the map, as kernels take them."""
         self.state = np.array([kernels.OK, 0, 0, -1], np.int64)
 
     @property
@@ -100,10 +101,40 @@ class CompiledCleaning:
         return self._map.latest_offset
 
     def collect_keys(self) -> None:
-        _build(self._job, self._map, self._judge(), self._counts, self._throttle)
+        job, offset_map, judge = self._job, self._map, self._judge()
+        for source in job.sources:
+            end = end_of(job, source)
+            if end <= job.first_dirty_offset:
+                continue
+            for data, rows in self._chunks(source, judge):
+                rows[rows[:, kernels.LAST_OFFSET] < job.first_dirty_offset, kernels.VERDICT] = kernels.KEEP
+                for some, unpacked in _unpacked(data, rows):
+                    kernels.index_keys(
+                        data,
+                        unpacked,
+                        some,
+                        job.first_dirty_offset,
+                        offset_map.most,
+                        *offset_map.table,
+                        offset_map.state,
+                    )
+                    if offset_map.state[0] == kernels.MAP_FULL:
+                        return
+                    _check(int(offset_map.state[0]), some, int(offset_map.state[1]))
+            # Behind the last batch there may be offsets without any.
+            offset_map.advance(end - 1)
 
     def clean_group(self, group: Sequence[SegmentSource]) -> None:
-        _clean_group(self._job, group, self._map, self._across, self._aborted, self._counts, self._throttle)
+        target = CleanedSegment(self._job, group[0].base_offset)
+        index = _Index(self._job, group[0].base_offset)
+        with target.filled(group):
+            for source in group:
+                for data, rows in self._chunks(source, self._across):
+                    for row in np.flatnonzero(rows[:, kernels.ABORTED] >= 0).tolist():
+                        target.aborted.append(self._aborted[rows[row, kernels.ABORTED]])
+                    for some, unpacked in _unpacked(data, rows):
+                        self._filter(data, unpacked, some, target, index)
+            target.add_entries(b"", index.last_time_entry())
 
     def _judge(self) -> _Judge:
         rows = [(one.producer_id, one.first_offset, one.last_offset) for one in self._aborted]
@@ -114,133 +145,75 @@ class CompiledCleaning:
             now_ms=self._job.now_ms,
         )
 
+    def _chunks(self, source: SegmentSource, judge: _Judge) -> Iterator[tuple[_Bytes, _Int64s]]:
+        """(bytes, their judged batches) of a segment, piece by piece; a piece holds whole batches, at least one."""
+        end = end_of(self._job, source)
+        for data, rows in pieces(self._job, source, self._throttle, partial(_scan, judge)):
+            first, last = rows[:, kernels.BASE_OFFSET], rows[:, kernels.LAST_OFFSET]
+            stray = (first < source.base_offset) | (last < first) | (last >= end)
+            if stray.any():
+                raise strays(int(first[np.argmax(stray)]), source)
+            self._counts.bytes_read += len(data)
+            yield _as_array(data), rows
 
-# The keys
-
-
-def _build(
-    job: CleaningJob, offset_map: OffsetMap, judge: _Judge, counts: Counts, throttle: Throttle
-) -> None:
-    """Kafka's buildOffsetMap: as much of the dirty part as the map takes."""
-    for source in job.sources:
-        end = end_of(job, source)
-        if end <= job.first_dirty_offset:
-            continue
-        for data, rows in _chunks(job, source, judge, throttle):
-            counts.bytes_read += len(data)
-            rows[rows[:, kernels.LAST_OFFSET] < job.first_dirty_offset, kernels.VERDICT] = kernels.KEEP
-            for some, unpacked in _unpacked(data, rows):
-                kernels.index_keys(
-                    data,
-                    unpacked,
-                    some,
-                    job.first_dirty_offset,
-                    offset_map.most,
-                    *offset_map.secret,
-                    offset_map.lows,
-                    offset_map.highs,
-                    offset_map.offsets,
-                    offset_map.state,
-                )
-                if offset_map.state[0] == kernels.MAP_FULL:
-                    return
-                _check(int(offset_map.state[0]), some, int(offset_map.state[1]))
-        # Behind the last batch there may be offsets without any.
-        offset_map.advance(end - 1)
-
-
-# The survivors
-
-
-def _clean_group(
-    job: CleaningJob,
-    group: Sequence[SegmentSource],
-    offset_map: OffsetMap,
-    judge: _Judge,
-    aborted: Sequence[AbortedTransaction],
-    counts: Counts,
-    throttle: Throttle,
-) -> None:
-    target = CleanedSegment(job, group[0].base_offset)
-    index = _Index(job, group[0].base_offset)
-    with target.filled(group):
-        for source in group:
-            for data, rows in _chunks(job, source, judge, throttle):
-                counts.bytes_read += len(data)
-                for row in np.flatnonzero(rows[:, kernels.ABORTED] >= 0).tolist():
-                    target.aborted.append(aborted[rows[row, kernels.ABORTED]])
-                for some, unpacked in _unpacked(data, rows):
-                    written, records = _filter(job, offset_map, data, unpacked, some, target, index)
-                    counts.bytes_written += written
-                    counts.records_kept += records
-                    throttle.spend(written)
-        target.add_entries(b"", index.last_time_entry())
+    def _filter(
+        self, data: _Bytes, unpacked: _Bytes, rows: _Int64s, target: CleanedSegment, index: _Index
+    ) -> None:
+        """Write what stays of some batches."""
+        counts = np.maximum(rows[:, kernels.COUNT], 0)  # that of a batch that is not looked into may lie
+        payloads = rows[:, kernels.PAYLOAD_END] - rows[:, kernels.PAYLOAD]
+        rewritten = HEADER_SIZE + payloads + kernels.MAX_RECORD_GROWTH * counts
+        room = np.maximum(rows[:, kernels.SIZE], rewritten)
+        out = np.empty(int(room.sum()), np.uint8)
+        keep = np.empty(int(counts.max()), np.uint8)
+        kept = np.empty((len(rows), kernels.OUT_COLUMNS), np.int64)
+        result = np.zeros(4, np.int64)
+        kernels.filter_batches(
+            data,
+            unpacked,
+            rows,
+            self._map.latest_offset,
+            self._job.now_ms,
+            self._job.delete_retention_ms,
+            *self._map.table,
+            keep,
+            out,
+            kept,
+            result,
+        )
+        status, row, count, records = result.tolist()
+        _check(status, rows, row)
+        if count == 0:
+            return
+        kept = kept[:count]
+        sizes, buffers = _buffers(data, rows, kept, out.data)
+        last_offsets = rows[kept[:, kernels.OUT_ROW], kernels.LAST_OFFSET]
+        batches = np.stack((sizes, last_offsets, kept[:, kernels.OUT_MAX_TIMESTAMP]), axis=1)
+        target.append(buffers)
+        target.add_entries(*index.entries(batches))
+        written = int(sizes.sum())
+        self._counts.bytes_written += written
+        self._counts.records_kept += records
+        self._throttle.spend(written)
 
 
-def _filter(
-    job: CleaningJob,
-    offset_map: OffsetMap,
-    data: _Bytes,
-    unpacked: _Bytes,
-    rows: _Int64s,
-    target: CleanedSegment,
-    index: _Index,
-) -> tuple[int, int]:
-    counts = np.maximum(rows[:, kernels.COUNT], 0)  # that of a batch that is not looked into may lie
-    payloads = rows[:, kernels.PAYLOAD_END] - rows[:, kernels.PAYLOAD]
-    rewritten = HEADER_SIZE + payloads + kernels.MAX_RECORD_GROWTH * counts
-    room = np.maximum(rows[:, kernels.SIZE], rewritten)
-    out = np.empty(int(room.sum()), np.uint8)
-    keep = np.empty(int(counts.max()), np.uint8)
-    kept = np.empty((len(rows), kernels.OUT_COLUMNS), np.int64)
-    result = np.zeros(4, np.int64)
-    kernels.filter_batches(
-        data,
-        unpacked,
-        rows,
-        offset_map.latest_offset,
-        job.now_ms,
-        job.delete_retention_ms,
-        *offset_map.secret,
-        offset_map.lows,
-        offset_map.highs,
-        offset_map.offsets,
-        keep,
-        out,
-        kept,
-        result,
-    )
-    status, row, count, records = result.tolist()
-    _check(status, rows, row)
-    kept = kept[:count]
-    if count == 0:
-        return 0, 0
+def _buffers(
+    data: _Bytes, rows: _Int64s, kept: _Int64s, out: memoryview
+) -> tuple[_Int64s, list[bytes | memoryview]]:
+    """(size of each batch, the bytes of all) of what `filter_batches` wrote, records to be compressed packed."""
     sizes = kept[:, kernels.OUT_END] - kept[:, kernels.OUT_START]
     buffers: list[bytes | memoryview] = []
     place = 0
-    view = out.data
     for packed in np.flatnonzero(kept[:, kernels.OUT_PACK]).tolist():
         start, end = int(kept[packed, kernels.OUT_START]), int(kept[packed, kernels.OUT_END])
-        batch = _packed(data, rows, kept[packed], view[start:end])
+        batch = _packed(data, rows, kept[packed], out[start:end])
         sizes[packed] = len(batch)
-        if start > place:
-            buffers.append(view[place:start])
-        buffers.append(batch)
+        buffers += [out[place:start], batch] if start > place else [batch]
         place = end
     end = int(kept[-1, kernels.OUT_END])
     if end > place:
-        buffers.append(view[place:end])
-    batches = np.stack(
-        (
-            sizes,
-            rows[kept[:, kernels.OUT_ROW], kernels.LAST_OFFSET],
-            kept[:, kernels.OUT_MAX_TIMESTAMP],
-        ),
-        axis=1,
-    )
-    target.append(buffers)
-    target.add_entries(*index.entries(batches))
-    return int(sizes.sum()), records
+        buffers.append(out[place:end])
+    return sizes, buffers
 
 
 def _packed(data: _Bytes, rows: _Int64s, kept: _Int64s, records: memoryview) -> bytes:
@@ -300,25 +273,13 @@ def _time_rows(entries: _Int64s) -> bytes:
 # Reading
 
 
-def _chunks(
-    job: CleaningJob, source: SegmentSource, judge: _Judge, throttle: Throttle
-) -> Iterator[tuple[_Bytes, _Int64s]]:
-    """(bytes, their judged batches) of a segment, piece by piece; a piece holds whole batches, at least one."""
-    end = end_of(job, source)
-    for data, rows in pieces(job, source, throttle, lambda data: _scan(_as_array(data), judge)):
-        first, last = rows[:, kernels.BASE_OFFSET], rows[:, kernels.LAST_OFFSET]
-        stray = (first < source.base_offset) | (last < first) | (last >= end)
-        if stray.any():
-            raise strays(int(first[np.argmax(stray)]), source)
-        yield _as_array(data), rows
-
-
 def _as_array(data: bytes | memoryview) -> _Bytes:
     return _read_only(np.frombuffer(data, np.uint8))
 
 
-def _scan(data: _Bytes, judge: _Judge) -> tuple[int, _Int64s]:
+def _scan(judge: _Judge, piece: bytes) -> tuple[int, _Int64s]:
     """(bytes of whole batches, their rows)."""
+    data = _as_array(piece)
     parts: list[_Int64s] = []
     at = 0
     while True:
