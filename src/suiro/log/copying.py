@@ -15,8 +15,15 @@ from pathlib import Path
 from uuid import UUID
 
 from suiro.errors import ConfigError
-from suiro.log.checkpoints import PARTITION_METADATA, id_text, write_checkpoint, write_properties
-from suiro.log.directory import CLEAN_SHUTDOWN, CLEANER_OFFSETS, LOG_STARTS, META_PROPERTIES, RECOVERY_POINTS
+from suiro.log.checkpoints import PARTITION_METADATA, write_checkpoint
+from suiro.log.directory import (
+    CLEAN_SHUTDOWN,
+    CLEANER_OFFSETS,
+    LOG_STARTS,
+    RECOVERY_POINTS,
+    offset_rows,
+    write_meta_properties,
+)
 from suiro.log.files import replace_file
 from suiro.log.leader_epochs import FILE_NAME as LEADER_EPOCHS
 
@@ -98,22 +105,15 @@ def finish_folder(
 ) -> None:
     """Write the files beside the partitions. The caller syncs the file system."""
     logs = list(logs)
+    ends = {(log.topic, log.partition): log.end for log in logs}
     rows = {
-        RECOVERY_POINTS: [(log, log.end) for log in logs],
-        HIGH_WATERMARKS: [(log, log.end) for log in logs],
-        LOG_STARTS: [(log, log.start) for log in logs if log.start],
-        CLEANER_OFFSETS: [(log, log.cleaned) for log in logs if log.cleaned is not None],
+        RECOVERY_POINTS: ends,
+        HIGH_WATERMARKS: ends,
+        LOG_STARTS: {(log.topic, log.partition): log.start for log in logs if log.start},
+        CLEANER_OFFSETS: {(log.topic, log.partition): log.cleaned for log in logs if log.cleaned is not None},
     }
     for name, offsets in rows.items():
-        write_checkpoint(folder / name, [f"{log.topic} {log.partition} {offset}" for log, offset in offsets])
-    write_properties(
-        folder / META_PROPERTIES,
-        {
-            "version": "1",
-            "cluster.id": cluster_id,
-            "node.id": str(node_id),
-            "directory.id": id_text(directory_id),
-        },
-    )
+        write_checkpoint(folder / name, offset_rows(offsets))
+    write_meta_properties(folder, cluster_id=cluster_id, node_id=node_id, directory_id=directory_id)
     vouch = f'{{"version":0,"brokerEpoch":{broker_epoch}}}'
     replace_file(folder / CLEAN_SHUTDOWN, vouch.encode(), sync=False)

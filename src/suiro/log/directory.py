@@ -136,41 +136,8 @@ class DataDirectory:
                 f"since is there, not here; to go back to what was here before, remove {path / HANDED_OVER}"
             )
         fresh = not any(path.iterdir())
-        lock = open_handle(path / LOCK, create=True)
-        try:
-            # The first tells two nodes in one process apart, the second is the one that Kafka takes.
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            fcntl.lockf(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError as error:
-            raise ConfigError(
-                f"another node is running on {path}; stop it, or give this one a directory of its own"
-            ) from error
-        try:
-            meta = read_properties(path / META_PROPERTIES)
-        except DamagedFileError as error:
-            raise ConfigError(f"{error}; restore it: it names the cluster and the node of {path}") from error
-        if meta and not {"cluster.id", "node.id"} <= meta.keys():
-            raise ConfigError(
-                f"{path / META_PROPERTIES} names no cluster.id or no node.id; restore it, or remove it to give {path} "
-                "a new cluster.id"
-            )
-        found_node = meta.get("node.id", str(node_id))
-        if found_node != str(node_id):
-            raise ConfigError(f"{path} belongs to node {found_node}, not to node {node_id}")
-        found_cluster = meta.get("cluster.id")
-        if found_cluster is not None and cluster_id is not None and found_cluster != cluster_id:
-            raise ConfigError(f"{path} belongs to cluster {found_cluster}, not to {cluster_id}")
-        cluster_id = found_cluster or cluster_id or id_text(uuid.uuid4())
-        if not meta:
-            write_properties(
-                path / META_PROPERTIES,
-                {
-                    "version": "1",
-                    "cluster.id": cluster_id,
-                    "node.id": str(node_id),
-                    "directory.id": id_text(uuid.uuid4()),
-                },
-            )
+        lock = _locked(path)
+        cluster_id = _cluster_id(path, node_id, cluster_id)
         if fresh:
             write_checkpoint(path / GAP_OFFSETS, [], sync=True)
         marker = path / CLEAN_SHUTDOWN
@@ -362,7 +329,7 @@ class DataDirectory:
         starts = {key: start for key, start in self._log_starts.items() if start}
         if starts != self._written_starts:
             # Durable, as nothing else tells what DeleteRecords has deleted. The other file is a help at a start.
-            write_checkpoint(self.path / LOG_STARTS, _rows(starts), sync=True)
+            write_checkpoint(self.path / LOG_STARTS, offset_rows(starts), sync=True)
             self._written_starts = starts
 
     def write_cleaner_offsets(self) -> None:
@@ -399,7 +366,7 @@ class DataDirectory:
         for key, log in self.logs.items():
             if log.gaps_below:
                 self._gaps[key] = log.gaps_below
-        rows = _rows({key: offset for key, offset in self._gaps.items() if offset})
+        rows = offset_rows({key: offset for key, offset in self._gaps.items() if offset})
         write_checkpoint(self.path / GAP_OFFSETS, rows, sync=True)
 
     def _offsets_or_none(self, name: str, then: str) -> dict[TopicPartition, int] | None:
@@ -418,7 +385,53 @@ class DataDirectory:
             ) from error
 
     def _write_offsets(self, name: str, offsets: dict[TopicPartition, int]) -> None:
-        write_checkpoint(self.path / name, _rows(offsets))
+        write_checkpoint(self.path / name, offset_rows(offsets))
+
+
+def _locked(path: Path) -> FileHandle:
+    lock = open_handle(path / LOCK, create=True)
+    try:
+        # The first tells two nodes in one process apart, the second is the one that Kafka takes.
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        fcntl.lockf(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError as error:
+        raise ConfigError(
+            f"another node is running on {path}; stop it, or give this one a directory of its own"
+        ) from error
+    return lock
+
+
+def _cluster_id(path: Path, node_id: int, wanted: str | None) -> str:
+    """The cluster that the directory belongs to; a new directory is given to `wanted`, or to a new cluster."""
+    try:
+        meta = read_properties(path / META_PROPERTIES)
+    except DamagedFileError as error:
+        raise ConfigError(f"{error}; restore it: it names the cluster and the node of {path}") from error
+    if meta and not {"cluster.id", "node.id"} <= meta.keys():
+        raise ConfigError(
+            f"{path / META_PROPERTIES} names no cluster.id or no node.id; restore it, or remove it to give {path} "
+            "a new cluster.id"
+        )
+    found_node = meta.get("node.id", str(node_id))
+    if found_node != str(node_id):
+        raise ConfigError(f"{path} belongs to node {found_node}, not to node {node_id}")
+    found = meta.get("cluster.id")
+    if found is not None and wanted is not None and found != wanted:
+        raise ConfigError(f"{path} belongs to cluster {found}, not to {wanted}")
+    cluster_id = found or wanted or id_text(uuid.uuid4())
+    if not meta:
+        write_meta_properties(path, cluster_id=cluster_id, node_id=node_id, directory_id=uuid.uuid4())
+    return cluster_id
+
+
+def write_meta_properties(folder: Path, *, cluster_id: str, node_id: int, directory_id: UUID) -> None:
+    values = {
+        "version": "1",
+        "cluster.id": cluster_id,
+        "node.id": str(node_id),
+        "directory.id": id_text(directory_id),
+    }
+    write_properties(folder / META_PROPERTIES, values)
 
 
 def _epoch_in(path: Path) -> int:
@@ -429,7 +442,7 @@ def _epoch_in(path: Path) -> int:
         return 0
 
 
-def _rows(offsets: Mapping[TopicPartition, int]) -> list[str]:
+def offset_rows(offsets: Mapping[TopicPartition, int]) -> list[str]:
     return [f"{topic} {partition} {offset}" for (topic, partition), offset in offsets.items()]
 
 

@@ -14,7 +14,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from suiro.log.errors import CorruptBatchError
-from suiro.log.files import read_file
+from suiro.log.files import read_file, replace_file
 from suiro.log.producer_state import BATCHES_REMEMBERED, NO_SEQUENCE, AppendedBatch, ProducerEntry
 from suiro.protocol.crc32c import crc32c
 
@@ -90,11 +90,8 @@ def snapshot_path(directory: Path, offset: int) -> Path:
 
 
 def write(directory: Path, offset: int, entries: Iterable[ProducerEntry]) -> None:
-    """Written beside and renamed, so that a crash leaves the whole file or none."""
-    path = snapshot_path(directory, offset)
-    beside = path.with_suffix(".snapshot.tmp")
-    beside.write_bytes(encode(entries))
-    os.replace(beside, path)
+    """A crash leaves the whole file or none."""
+    replace_file(snapshot_path(directory, offset), encode(entries), sync=False)
 
 
 def offsets(directory: Path) -> list[int]:
