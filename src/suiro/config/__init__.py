@@ -1,12 +1,12 @@
 """The node's settings, by Kafka's names: types, ranges and defaults in one table, and readers for them.
 
-- `table`: the table. `declare`: one setting of it. `node_settings`: `NodeSettings`, the table with its readers.
+- `table`: the table. `declare`: one setting of it. `topics`: the settings of topics.
+- `node_settings`: `NodeSettings`, the table with its readers.
 - `lookup`: type and description of a setting by its name. `parsing`: values from text. `properties`: properties files.
 - `kafka_names`: settings of Apache Kafka that a node does not have.
 
-Topic settings (defined by `suiro.log`) have a node-wide default under another name, as in Kafka: `segment.bytes` and
-`log.segment.bytes`; `topic_settings` maps them. An unknown name is an error. The error for a setting that only Apache
-Kafka has says so.
+Topic settings have a node-wide default under another name, as in Kafka: `segment.bytes` and `log.segment.bytes`;
+`topic_settings` maps them. An unknown name is an error. The error for a setting that only Apache Kafka has says so.
 """
 
 from suiro.config.declare import MAX_DOUBLE, MAX_INT, MAX_LONG
@@ -25,15 +25,21 @@ from suiro.config.node_settings import NodeSettings
 from suiro.config.parsing import parse
 from suiro.config.properties import read_properties
 from suiro.config.table import OAUTH_VALIDATOR, STANDARD_AUTHORIZER
+from suiro.config.topics import AS_RETENTION, DAY_MS, TOPIC_SETTINGS, WEEK_MS, TopicSetting
 
 __all__ = [
+    "AS_RETENTION",
+    "DAY_MS",
     "LISTENER_PREFIX",
     "MAX_DOUBLE",
     "MAX_INT",
     "MAX_LONG",
     "OAUTH_VALIDATOR",
     "STANDARD_AUTHORIZER",
+    "TOPIC_SETTINGS",
+    "WEEK_MS",
     "NodeSettings",
+    "TopicSetting",
     "describe",
     "is_dynamic",
     "is_known_to_kafka",

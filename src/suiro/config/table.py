@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from suiro.config.declare import MAX_DOUBLE, MAX_INT, MAX_LONG, setting, without_effect
+from suiro.config.topics import topic_default
 
 STANDARD_AUTHORIZER = "org.apache.kafka.metadata.authorizer.StandardAuthorizer"
 OAUTH_VALIDATOR = "org.apache.kafka.common.security.oauthbearer.OAuthBearerValidatorCallbackHandler"
@@ -255,63 +256,37 @@ class SettingsTable:
     )
     log_retention_check_interval_ms: int = setting(300_000, "How often retention is applied.", low=1)
 
-    log_segment_bytes: int = setting(
-        1_073_741_824,
-        "Size at which a segment is rolled.",
-        low=1_048_576,
-        high=MAX_INT,
-        topic="segment.bytes",
+    log_segment_bytes: int = topic_default("segment.bytes", "Size at which a segment is rolled.")
+    log_roll_ms: int = topic_default("segment.ms", "Age at which a segment is rolled.")
+    log_index_size_max_bytes: int = topic_default(
+        "segment.index.bytes", "Size of an index at which a segment is rolled."
     )
-    log_roll_ms: int = setting(604_800_000, "Age at which a segment is rolled.", low=1, topic="segment.ms")
-    log_index_size_max_bytes: int = setting(
-        10_485_760,
-        "Size of an index at which a segment is rolled.",
-        low=4,
-        high=MAX_INT,
-        topic="segment.index.bytes",
+    log_index_interval_bytes: int = topic_default(
+        "index.interval.bytes", "Bytes of log between two index entries."
     )
-    log_index_interval_bytes: int = setting(
-        4096, "Bytes of log between two index entries.", low=0, high=MAX_INT, topic="index.interval.bytes"
+    log_retention_bytes: int = topic_default(
+        "retention.bytes", "Keep at most so many bytes; -1: all.", low=-1
     )
-    log_retention_bytes: int = setting(
-        -1, "Keep at most this number of bytes; -1: no limit.", low=-1, topic="retention.bytes"
+    log_retention_ms: int = topic_default("retention.ms", "Keep for so long; -1: for ever.")
+    log_local_retention_bytes: int = topic_default(
+        "local.retention.bytes",
+        "Of a tiered topic, keep at most so many bytes on this disk; -2: as retention.bytes says.",
     )
-    log_retention_ms: int = setting(
-        604_800_000, "Keep records for this time; -1: no limit.", low=-1, topic="retention.ms"
+    log_local_retention_ms: int = topic_default(
+        "local.retention.ms", "Of a tiered topic, keep on this disk for so long; -2: as retention.ms says."
     )
-    log_local_retention_bytes: int = setting(
-        -2,
-        "For a tiered topic: keep at most this number of bytes on this disk; -2: as retention.bytes.",
-        low=-2,
-        topic="local.retention.bytes",
+    message_max_bytes: int = topic_default("max.message.bytes", "Largest record batch.")
+    log_message_timestamp_type: str = topic_default(
+        "message.timestamp.type", "Whose time a record's timestamp is."
     )
-    log_local_retention_ms: int = setting(
-        -2,
-        "For a tiered topic: keep records on this disk for this time; -2: as retention.ms.",
-        low=-2,
-        topic="local.retention.ms",
-    )
-    message_max_bytes: int = setting(
-        1_048_588, "Largest record batch.", low=0, high=MAX_INT, topic="max.message.bytes"
-    )
-    log_message_timestamp_type: str = setting(
-        "CreateTime",
-        "Whether the timestamp of a record is the producer's (CreateTime) or the node's (LogAppendTime).",
-        choices=("CreateTime", "LogAppendTime"),
-        topic="message.timestamp.type",
-    )
-    log_cleanup_policy: str = setting(
-        "delete",
-        "What happens to old records: delete, compact, or both.",
+    log_cleanup_policy: str = topic_default(
+        "cleanup.policy",
+        "What happens to old records.",
         choices=("delete", "compact", "compact,delete", "delete,compact"),
-        topic="cleanup.policy",
         kind="LIST",
     )
-    log_cleaner_delete_retention_ms: int = setting(
-        86_400_000,
-        "How long tombstones of a compacted topic are kept.",
-        low=0,
-        topic="delete.retention.ms",
+    log_cleaner_delete_retention_ms: int = topic_default(
+        "delete.retention.ms", "Tombstones of a compacted topic are kept for so long."
     )
     log_cleaner_enable: bool = setting(True, "Compact topics whose cleanup.policy contains compact.")
     log_cleaner_threads: int = without_effect(1, "one process cleans one log at a time", low=1, dynamic=True)
@@ -337,83 +312,50 @@ class SettingsTable:
     log_cleaner_backoff_ms: int = setting(
         15_000, "How often the cleaner looks for logs to clean.", low=0, dynamic=True
     )
-    log_cleaner_min_cleanable_ratio: float = setting(
-        0.5,
-        "A log is compacted when this share of its bytes is dirty.",
-        low=0,
-        high=1,
-        topic="min.cleanable.dirty.ratio",
+    log_cleaner_min_cleanable_ratio: float = topic_default(
+        "min.cleanable.dirty.ratio", "A log is compacted when this share of its bytes is dirty."
     )
-    log_cleaner_max_compaction_lag_ms: int = setting(
-        MAX_LONG, "Maximum time until a record is compacted.", low=1, topic="max.compaction.lag.ms"
+    log_cleaner_max_compaction_lag_ms: int = topic_default(
+        "max.compaction.lag.ms", "A record is compacted at the latest after so long."
     )
-    log_cleaner_min_compaction_lag_ms: int = setting(
-        0, "Minimum time until a record is compacted.", low=0, topic="min.compaction.lag.ms"
+    log_cleaner_min_compaction_lag_ms: int = topic_default(
+        "min.compaction.lag.ms", "A record is not compacted away sooner."
     )
-    log_roll_jitter_ms: int = setting(
-        0, "A segment is rolled earlier by a random time up to this.", low=0, topic="segment.jitter.ms"
+    log_roll_jitter_ms: int = topic_default(
+        "segment.jitter.ms", "A segment is rolled earlier by up to so much, drawn."
     )
-    log_message_timestamp_before_max_ms: int = setting(
-        MAX_LONG,
-        "How much older than now a record's timestamp may be.",
-        low=0,
-        topic="message.timestamp.before.max.ms",
+    log_message_timestamp_before_max_ms: int = topic_default(
+        "message.timestamp.before.max.ms", "A record may be older than now by so much."
     )
-    log_message_timestamp_after_max_ms: int = setting(
-        3_600_000,
-        "How much later than now a record's timestamp may be.",
-        low=0,
-        topic="message.timestamp.after.max.ms",
+    log_message_timestamp_after_max_ms: int = topic_default(
+        "message.timestamp.after.max.ms", "A record may be later than now by so much."
     )
-    log_flush_interval_messages: int = setting(
-        MAX_LONG, "Sync a log to disk after this number of records.", low=1, topic="flush.messages"
+    log_flush_interval_messages: int = topic_default(
+        "flush.messages", "Sync a log to disk after so many records."
     )
-    log_flush_interval_ms: int = setting(
-        MAX_LONG,
-        "Sync a log to disk this time after its last sync; checked every log.flush.scheduler.interval.ms.",
-        low=0,
-        topic="flush.ms",
+    log_flush_interval_ms: int = topic_default(
+        "flush.ms",
+        "Sync a log to disk when its last sync is so long ago; looked at every log.flush.scheduler.interval.ms.",
     )
     log_flush_scheduler_interval_ms: int = setting(
         MAX_LONG, "How often the node checks log.flush.interval.ms.", low=1
     )
-    log_segment_delete_delay_ms: int = setting(
-        60_000, "How long the files of a deleted segment stay.", low=0, topic="file.delete.delay.ms"
+    log_segment_delete_delay_ms: int = topic_default(
+        "file.delete.delay.ms", "A deleted segment's files stay for so long."
     )
-    compression_type: str = setting(
-        "producer",
-        "Codec in which batches are stored; batches with another codec are compressed again. "
-        "producer: the codec of the producer.",
-        choices=("uncompressed", "zstd", "lz4", "snappy", "gzip", "producer"),
-        topic="compression.type",
+    compression_type: str = topic_default(
+        "compression.type",
+        "Batches are stored in this codec; those of producers that use another one are compressed again.",
     )
-    compression_gzip_level: int = setting(
-        -1,
-        "Level at which batches are compressed again as gzip.",
-        low=-1,
-        high=9,
-        topic="compression.gzip.level",
+    compression_gzip_level: int = topic_default(
+        "compression.gzip.level", "How hard batches that are stored as gzip are compressed again."
     )
-    compression_lz4_level: int = setting(
-        9,
-        "The same for lz4; 9 is the fast method.",
-        low=1,
-        high=17,
-        topic="compression.lz4.level",
+    compression_lz4_level: int = topic_default(
+        "compression.lz4.level", "The same for lz4; 9 is the fast way."
     )
-    compression_zstd_level: int = setting(
-        3,
-        "The same for zstd.",
-        low=-131_072,
-        high=22,
-        topic="compression.zstd.level",
-    )
-    min_insync_replicas: int = setting(
-        1,
-        "Replicas that acks=all requires. A single node has one.",
-        low=1,
-        high=MAX_INT,
-        topic="min.insync.replicas",
+    compression_zstd_level: int = topic_default("compression.zstd.level", "The same for zstd.")
+    min_insync_replicas: int = topic_default(
+        "min.insync.replicas", "Copies that acks=all asks for. A single node has one."
     )
 
     remote_log_storage_system_enable: bool = setting(
@@ -500,13 +442,12 @@ class SettingsTable:
     transaction_state_log_segment_bytes: int = setting(
         104_857_600, "segment.bytes of __transaction_state at its creation.", low=1, high=MAX_INT
     )
-    unclean_leader_election_enable: bool = setting(
-        False,
+    unclean_leader_election_enable: bool = topic_default(
+        "unclean.leader.election.enable",
         "Accepted without effect: the one copy of a partition is its leader.",
-        topic="unclean.leader.election.enable",
     )
-    log_preallocate: bool = setting(
-        False, "Accepted without effect: segment files grow as they are written.", topic="preallocate"
+    log_preallocate: bool = topic_default(
+        "preallocate", "Accepted without effect: segment files grow as they are written."
     )
     background_threads: int = without_effect(10, "one thread serves all", low=1, dynamic=True)
     num_io_threads: int = without_effect(8, "one thread serves all", low=1, dynamic=True)

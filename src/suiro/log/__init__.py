@@ -12,7 +12,7 @@ from suiro.log.cleaning_messages import CleaningFailed, Uncleanable
 from suiro.log.cleaning_messages import receive as receive_message
 from suiro.log.cleaning_messages import send as send_message
 from suiro.log.compaction import Cleaned, CleanerSettings, CleaningJob, Dirtiness, GroupCleaned, dirtiness
-from suiro.log.config import TOPIC_SETTINGS, LogConfig, TopicSetting, parse_topic_setting
+from suiro.log.config import LogConfig, parse_topic_setting
 from suiro.log.copying import LogExtent, copy_partition, finish_folder
 from suiro.log.directory import HANDED_OVER, DataDirectory, PartitionPlace, partition_place
 from suiro.log.errors import (
@@ -40,7 +40,6 @@ from suiro.log.segments import Region
 
 __all__ = [
     "HANDED_OVER",
-    "TOPIC_SETTINGS",
     "Appended",
     "BatchTooLargeError",
     "BatchesTooLargeError",
@@ -73,7 +72,6 @@ __all__ = [
     "Region",
     "StorageError",
     "TimeLookup",
-    "TopicSetting",
     "TransactionCoordinatorFencedError",
     "Uncleanable",
     "copy_partition",

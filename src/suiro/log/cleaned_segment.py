@@ -14,8 +14,9 @@ from pathlib import Path
 from typing import TypeVar
 
 from suiro.clock import monotonic_s, sleep_s
+from suiro.config import MAX_INT
 from suiro.errors import CorruptRecordError
-from suiro.log.compaction import CLEANED_SUFFIX, MAX_INT, CleaningJob, SegmentSource
+from suiro.log.compaction import CLEANED_SUFFIX, CleaningJob, SegmentSource
 from suiro.log.files import FileHandle, write_all
 from suiro.log.transaction_index import AbortedTransaction, TransactionIndex
 from suiro.protocol.record_batch import HEADER_SIZE, read_header

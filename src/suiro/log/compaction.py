@@ -15,9 +15,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from suiro.config import MAX_INT
 from suiro.log.config import LogConfig
-
-MAX_INT = 2**31 - 1
 
 CLEANED_SUFFIX = ".cleaned"
 SWAP_SUFFIX = ".swap"

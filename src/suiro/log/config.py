@@ -1,8 +1,7 @@
-"""The settings of one topic's logs, by Kafka's topic configuration names.
+"""The settings of one topic's logs.
 
-`TOPIC_SETTINGS` is the one table: name, type, default, bounds. `LogConfig.from_settings` reads the
-strings that CreateTopics and `--set` carry. A name that Kafka does not know is an error; one that
-Kafka knows and we do not honour is an error that says so, unless it asks for what we do anyway.
+`LogConfig.from_settings` reads the strings that CreateTopics and `--set` carry, by their rows in `TOPIC_SETTINGS`. A
+name that Kafka does not know is an error.
 """
 
 from __future__ import annotations
@@ -10,94 +9,10 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
-from typing import Any, Literal
+from typing import Any
 
+from suiro.config import AS_RETENTION, DAY_MS, MAX_INT, MAX_LONG, TOPIC_SETTINGS, WEEK_MS, TopicSetting
 from suiro.errors import ConfigError
-
-MAX_INT = 2**31 - 1
-MAX_LONG = 2**63 - 1
-AS_RETENTION = -2
-"""`local.retention.*`: keep as long, or as much, as `retention.*` say."""
-
-SettingType = Literal["BOOLEAN", "STRING", "INT", "LONG", "DOUBLE", "LIST"]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TopicSetting:
-    """One row: `low` is the least number accepted, `choices` the words, `pattern` what each word must match."""
-
-    type: SettingType
-    default: str
-    low: float | None = None
-    high: float | None = None
-    choices: tuple[str, ...] = ()
-    pattern: str | None = None
-
-
-def _int(default: int, low: int) -> TopicSetting:
-    return TopicSetting(type="INT", default=str(default), low=low, high=MAX_INT)
-
-
-def _long(default: int, low: int | None = None) -> TopicSetting:
-    return TopicSetting(
-        type="LONG", default=str(default), low=-MAX_LONG if low is None else low, high=MAX_LONG
-    )
-
-
-def _level(default: int, low: int, high: int) -> TopicSetting:
-    return TopicSetting(type="INT", default=str(default), low=low, high=high)
-
-
-def _throttled_replicas() -> TopicSetting:
-    return TopicSetting(type="LIST", default="", pattern=r"\*|[0-9]+:[0-9]+")
-
-
-_WEEK_MS = 7 * 24 * 60 * 60 * 1000
-_DAY_MS = 24 * 60 * 60 * 1000
-
-TOPIC_SETTINGS: dict[str, TopicSetting] = {
-    "cleanup.policy": TopicSetting(type="LIST", default="delete", choices=("compact", "delete")),
-    "compression.gzip.level": _level(-1, -1, 9),
-    "compression.lz4.level": _level(9, 1, 17),
-    "compression.type": TopicSetting(
-        type="STRING",
-        default="producer",
-        choices=("uncompressed", "zstd", "lz4", "snappy", "gzip", "producer"),
-    ),
-    "compression.zstd.level": _level(3, -131_072, 22),
-    "delete.retention.ms": _long(_DAY_MS, 0),
-    "file.delete.delay.ms": _long(60_000, 0),
-    "flush.messages": _long(MAX_LONG, 1),
-    "flush.ms": _long(MAX_LONG, 0),
-    "follower.replication.throttled.replicas": _throttled_replicas(),
-    "index.interval.bytes": _int(4096, 0),
-    "internal.segment.bytes": TopicSetting(type="INT", default="", low=61, high=MAX_INT),
-    "leader.replication.throttled.replicas": _throttled_replicas(),
-    "local.retention.bytes": _long(AS_RETENTION, AS_RETENTION),
-    "local.retention.ms": _long(AS_RETENTION, AS_RETENTION),
-    "max.compaction.lag.ms": _long(MAX_LONG, 1),
-    "max.message.bytes": _int(1_048_588, 0),
-    "message.timestamp.after.max.ms": _long(3_600_000, 0),
-    "message.timestamp.before.max.ms": _long(MAX_LONG, 0),
-    "message.timestamp.type": TopicSetting(
-        type="STRING", default="CreateTime", choices=("CreateTime", "LogAppendTime")
-    ),
-    "min.cleanable.dirty.ratio": TopicSetting(type="DOUBLE", default="0.5", low=0, high=1),
-    "min.compaction.lag.ms": _long(0, 0),
-    "min.insync.replicas": _int(1, 1),
-    "preallocate": TopicSetting(type="BOOLEAN", default="false"),
-    "remote.log.copy.disable": TopicSetting(type="BOOLEAN", default="false"),
-    "remote.log.delete.on.disable": TopicSetting(type="BOOLEAN", default="false"),
-    "remote.storage.enable": TopicSetting(type="BOOLEAN", default="false"),
-    "retention.bytes": _long(-1),
-    "retention.ms": _long(_WEEK_MS, -1),
-    "segment.bytes": _int(1 << 30, 1 << 20),
-    "segment.index.bytes": _int(10 << 20, 4),
-    "segment.jitter.ms": _long(0, 0),
-    "segment.ms": _long(_WEEK_MS, 1),
-    "unclean.leader.election.enable": TopicSetting(type="BOOLEAN", default="false"),
-}
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LogConfig:
@@ -108,12 +23,12 @@ class LogConfig:
     """
 
     segment_bytes: int = 1 << 30
-    segment_ms: int = _WEEK_MS
+    segment_ms: int = WEEK_MS
     segment_index_bytes: int = 10 << 20
     segment_jitter_ms: int = 0
     index_interval_bytes: int = 4096
     retention_bytes: int = -1
-    retention_ms: int = _WEEK_MS
+    retention_ms: int = WEEK_MS
     max_message_bytes: int = 1_048_588
     message_timestamp_type: str = "CreateTime"
     message_timestamp_before_max_ms: int = MAX_LONG
@@ -126,7 +41,7 @@ class LogConfig:
     flush_messages: int = MAX_LONG
     flush_ms: int = MAX_LONG
     file_delete_delay_ms: int = 60_000
-    delete_retention_ms: int = _DAY_MS
+    delete_retention_ms: int = DAY_MS
     min_compaction_lag_ms: int = 0
     max_compaction_lag_ms: int = MAX_LONG
     min_cleanable_dirty_ratio: float = 0.5

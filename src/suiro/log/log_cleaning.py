@@ -11,9 +11,10 @@ from pathlib import Path
 from typing import Protocol
 
 from suiro.clock import Clock
+from suiro.config import MAX_LONG
 from suiro.log import producer_snapshot
 from suiro.log.compaction import CleanerSettings, CleaningJob, CompactionFacts, Dirtiness, SegmentSource
-from suiro.log.config import MAX_LONG, LogConfig
+from suiro.log.config import LogConfig
 from suiro.log.errors import StorageError
 from suiro.log.producer_state import ProducerEntry
 from suiro.log.segment import Segment

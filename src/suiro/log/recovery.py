@@ -22,9 +22,10 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from suiro.config import MAX_LONG
 from suiro.errors import CorruptRecordError
 from suiro.log import producer_snapshot
-from suiro.log.config import MAX_LONG, LogConfig
+from suiro.log.config import LogConfig
 from suiro.log.damage import forget_older, keep_segment, keep_tail
 from suiro.log.errors import DamagedLogError
 from suiro.log.files import read_file

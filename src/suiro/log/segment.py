@@ -17,6 +17,7 @@ import random
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+from suiro.config import MAX_INT
 from suiro.errors import CorruptRecordError
 from suiro.log.config import LogConfig
 from suiro.log.errors import DamagedLogError, StorageError, TornSegmentError
@@ -30,7 +31,6 @@ logger = logging.getLogger(__name__)
 
 LOG_SUFFIX = ".log"
 NO_TIMESTAMP = -1
-MAX_RELATIVE_OFFSET = 2**31 - 1
 _SCAN_CHUNK_BYTES = 4096
 _POSITIONS_REMEMBERED = 64
 
@@ -107,7 +107,7 @@ class Segment:
             or waited > config.roll_ms - self._roll_jitter_ms
             or self.offset_index.is_full
             or self.time_index.is_full
-            or last_offset - self.base_offset > MAX_RELATIVE_OFFSET
+            or last_offset - self.base_offset > MAX_INT
         )
 
     def append(

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from suiro.config import TOPIC_SETTINGS
 from suiro.errors import ConfigError
-from suiro.log import TOPIC_SETTINGS, LogConfig
+from suiro.log import LogConfig
 
 
 def test_defaults_are_those_of_the_table() -> None:

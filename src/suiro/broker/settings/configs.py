@@ -19,6 +19,7 @@ from suiro.broker.settings.dynamic_settings import (
 from suiro.broker.settings.kafka_settings import ALTERABLE
 from suiro.config import (
     LISTENER_PREFIX,
+    TOPIC_SETTINGS,
     NodeSettings,
     describe,
     is_dynamic,
@@ -28,7 +29,7 @@ from suiro.config import (
     topic_settings,
 )
 from suiro.errors import ConfigError
-from suiro.log import TOPIC_SETTINGS, LogConfig, parse_topic_setting
+from suiro.log import LogConfig, parse_topic_setting
 
 TYPE_NUMBERS = {
     "UNKNOWN": 0,

@@ -10,9 +10,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from suiro.config import MAX_LONG
 from suiro.errors import CorruptRecordError, UsageError
 from suiro.log import LogConfig
-from suiro.log.config import MAX_LONG
 from suiro.protocol.compression import CODEC_NAMES, TooMuchError, decompress
 from suiro.protocol.messages import ErrorCode
 from suiro.protocol.record_batch import (
