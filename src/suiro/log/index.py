@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import os
 import struct
+from bisect import bisect_right
 from pathlib import Path
 from typing import ClassVar
 
@@ -20,6 +21,15 @@ PENDING_BYTES = 4096
 OFFSET_ENTRY = struct.Struct(">ii")
 TIME_ENTRY = struct.Struct(">qi")
 _CHUNK_BYTES = 4096
+
+
+def floor_of(
+    entry: struct.Struct, data: bytes | bytearray, value: int, *, column: int = 0
+) -> tuple[int, int] | None:
+    """The last of some entries whose column is at most `value`, or None."""
+    places = range(0, len(data) - entry.size + 1, entry.size)
+    found = bisect_right(places, value, key=lambda place: entry.unpack_from(data, place)[column])
+    return entry.unpack_from(data, places[found - 1]) if found else None
 
 
 class EntryFile:
@@ -99,27 +109,16 @@ class EntryFile:
             else:
                 high = self._flushed
         if low >= self._flushed:
-            found = self._bisect(self._pending, low - self._flushed, high - self._flushed, value, column)
-            return None if found is None else self._entry.unpack_from(self._pending, found * size)
+            return floor_of(self._entry, self._pending, value, column=column)
         while (high - low) * size > _CHUNK_BYTES:
             middle = (low + high) // 2
             if self.entry(middle)[column] <= value:
                 low = middle
             else:
                 high = middle
-        chunk = os.pread(self.handle, (high - low) * size, low * size)
-        found = self._bisect(chunk, 0, len(chunk) // size, value, column)
-        return None if found is None else self._entry.unpack_from(chunk, found * size)
-
-    def _bisect(self, buffer: bytes | bytearray, low: int, high: int, value: int, column: int) -> int | None:
-        size, first, unpack = self._entry.size, low, self._entry.unpack_from
-        while low < high:
-            middle = (low + high) // 2
-            if unpack(buffer, middle * size)[column] <= value:
-                low = middle + 1
-            else:
-                high = middle
-        return low - 1 if low > first else None
+        return floor_of(
+            self._entry, os.pread(self.handle, (high - low) * size, low * size), value, column=column
+        )
 
     def flush(self) -> None:
         """Hand the newest entries to the operating system. Raises OSError where the disk is full."""

@@ -11,10 +11,9 @@ bytes: indexes in memory, chunks on disk.
 from __future__ import annotations
 
 import os
-import struct
 import tempfile
 import threading
-from bisect import bisect_left, bisect_right
+from bisect import bisect_left
 from collections import OrderedDict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -25,7 +24,7 @@ from uuid import UUID
 from suiro.errors import CorruptRecordError
 from suiro.log.errors import CorruptBatchError
 from suiro.log.files import FileHandle
-from suiro.log.index import OFFSET_ENTRY, TIME_ENTRY
+from suiro.log.index import OFFSET_ENTRY, TIME_ENTRY, floor_of
 from suiro.log.segments import Region
 from suiro.log.tier.copying import Proceed, checked_object
 from suiro.log.tier.segment_metadata import RemoteSegment
@@ -125,7 +124,7 @@ class RemoteReader:
         Raises RemoteStoreError, and CorruptBatchError where a producer's records are none.
         """
         times = self._index(segment, "timeindex")
-        near = _floor(times, TIME_ENTRY, timestamp - 1)
+        _, near = floor_of(TIME_ENTRY, times, timestamp - 1) or (0, 0)
         offset = max(segment.start_offset + near, from_offset)
         while (chunk := self._chunk(segment, offset)) is not None:
             for batch in chunk.batches:
@@ -192,7 +191,7 @@ class RemoteReader:
     def _fetch_chunk(self, segment: RemoteSegment, offset: int, position: int | None) -> _Chunk | None:
         if position is None:
             offsets = self._index(segment, "index")
-            position = _floor(offsets, OFFSET_ENTRY, offset - segment.start_offset)
+            _, position = floor_of(OFFSET_ENTRY, offsets, offset - segment.start_offset) or (0, 0)
         wanted = self._read_ahead
         while position < segment.size:
             data = self._fetch(segment, position, wanted)
@@ -254,13 +253,6 @@ class RemoteReader:
             while self._index_bytes > self._index_limit and len(self._indexes) > 1:
                 self._index_bytes -= len(self._indexes.popitem(last=False)[1])
         return data
-
-
-def _floor(data: bytes, entry: struct.Struct, value: int) -> int:
-    """The second column of the last entry whose first one is at most `value`; 0 before the first entry."""
-    entries = range(len(data) // entry.size)
-    found = bisect_right(entries, value, key=lambda number: entry.unpack_from(data, number * entry.size)[0])
-    return int(entry.unpack_from(data, (found - 1) * entry.size)[1]) if found else 0
 
 
 def _verified(data: bytes, segment: RemoteSegment) -> Iterator[tuple[int, BatchHeader]]:
