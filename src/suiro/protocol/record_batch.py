@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from suiro.errors import CorruptRecordError, UsageError
 from suiro.protocol.crc32c import BytesLike, combine, crc32c
@@ -203,45 +203,6 @@ def pack_header(header: BatchHeader, *, crc_tail: int) -> bytes:
     )
 
 
-def producer_header(
-    batch: BytesLike,
-    *,
-    producer_id: int,
-    producer_epoch: int,
-    base_sequence: int,
-    transactional: bool,
-    crc_tail: int | None = None,
-) -> bytes:
-    """The 61 bytes that go before `batch[61:]` once a producer owns the batch; nothing else is copied.
-
-    `batch` is exactly one batch. `crc_tail` is the CRC of `batch[61:]` (`EncodedBatch.crc_tail`); with it the
-    records are not read again.
-    """
-    view = memoryview(batch)
-    header = read_header(view)
-    if header.size != len(view):
-        raise UsageError(f"one whole batch is wanted: it has {header.size} bytes, {len(view)} were given")
-    if crc_tail is None:
-        crc_tail = crc32c(view[HEADER_SIZE:])
-    attributes = header.attributes & ~TRANSACTIONAL_BIT
-    owned = BatchHeader(
-        header.base_offset,
-        header.length,
-        header.partition_leader_epoch,
-        header.magic,
-        0,
-        attributes | TRANSACTIONAL_BIT if transactional else attributes,
-        header.last_offset_delta,
-        header.base_timestamp,
-        header.max_timestamp,
-        producer_id,
-        producer_epoch,
-        base_sequence,
-        header.count,
-    )
-    return pack_header(owned, crc_tail=crc_tail)
-
-
 def with_producer(
     batch: BytesLike,
     *,
@@ -251,13 +212,20 @@ def with_producer(
     transactional: bool,
     crc_tail: int | None = None,
 ) -> bytes:
-    """A copy of `batch` that a producer owns; see `producer_header` for the arguments."""
-    header = producer_header(
-        batch,
+    """A copy of `batch`, which is exactly one batch, that a producer owns.
+
+    `crc_tail` is the CRC of `batch[61:]` (`EncodedBatch.crc_tail`); with it the records are not read again.
+    """
+    view = memoryview(batch)
+    header = read_header(view)
+    if header.size != len(view):
+        raise UsageError(f"one whole batch is wanted: it has {header.size} bytes, {len(view)} were given")
+    records = view[HEADER_SIZE:]
+    owned = replace(
+        header,
+        attributes=header.attributes & ~TRANSACTIONAL_BIT | (TRANSACTIONAL_BIT if transactional else 0),
         producer_id=producer_id,
         producer_epoch=producer_epoch,
         base_sequence=base_sequence,
-        transactional=transactional,
-        crc_tail=crc_tail,
     )
-    return b"".join((header, memoryview(batch)[HEADER_SIZE:]))
+    return pack_header(owned, crc_tail=crc32c(records) if crc_tail is None else crc_tail) + records
