@@ -18,10 +18,9 @@ from suiro.config import MAX_INT
 from suiro.errors import CorruptRecordError
 from suiro.log.compaction import CLEANED_SUFFIX, CleaningJob, SegmentSource
 from suiro.log.files import FileHandle, write_all
+from suiro.log.swap import SEGMENT_SUFFIXES
 from suiro.log.transaction_index import AbortedTransaction, TransactionIndex
 from suiro.protocol.record_batch import HEADER_SIZE, read_header
-
-_SUFFIXES = (".log", ".index", ".timeindex", ".txnindex")
 
 T = TypeVar("T")
 
@@ -152,7 +151,7 @@ class CleanedSegment:
         return self._stem.with_name(self._stem.name + suffix + CLEANED_SUFFIX)
 
     def _remove(self) -> None:
-        for suffix in _SUFFIXES:
+        for suffix in SEGMENT_SUFFIXES:
             with contextlib.suppress(FileNotFoundError):
                 os.unlink(self._path(suffix))
 
