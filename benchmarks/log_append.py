@@ -40,7 +40,7 @@ def measure(directory: Path, count: int, total_bytes: int) -> None:
     clock, topic_id = SystemClock(), uuid4()
 
     def opened() -> PartitionLog:
-        return PartitionLog.open(
+        return PartitionLog(
             directory,
             topic="records",
             partition=count,

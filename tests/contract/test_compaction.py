@@ -178,7 +178,7 @@ def _comparable(log: PartitionLog) -> list[tuple[Any, ...]]:
 def _opened(folder: Path) -> PartitionLog:
     topic_id = read_partition_metadata(folder)
     assert topic_id is not None
-    return PartitionLog.open(
+    return PartitionLog(
         folder,
         topic="flights",
         partition=0,

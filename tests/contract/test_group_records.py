@@ -102,7 +102,7 @@ def test_we_read_kafkas_records(kafka: Any, tmp_path: Path, unique: str) -> None
     shutil.copytree(kafka.data_directory / folder.name, folder)
     topic_id = read_partition_metadata(folder)
     assert topic_id is not None
-    log = PartitionLog.open(
+    log = PartitionLog(
         folder,
         topic="__consumer_offsets",
         partition=index,

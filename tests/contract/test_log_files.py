@@ -84,7 +84,7 @@ def _open_copy(folder: Path, target: Path, *, clean: bool) -> PartitionLog:
     shutil.copytree(folder, target)
     topic_id = read_partition_metadata(target)
     assert topic_id is not None
-    return PartitionLog.open(
+    return PartitionLog(
         target,
         topic="flights",
         partition=0,

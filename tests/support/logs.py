@@ -58,7 +58,7 @@ def open_log(
     log_start_offset: int = 0,
     gaps_below: int | None = None,
 ) -> PartitionLog:
-    return PartitionLog.open(
+    return PartitionLog(
         directory,
         topic="flights",
         partition=0,

@@ -190,7 +190,7 @@ class DataDirectory:
             # A node that was killed while it deleted a topic left rows of it. Believed of a new one of that name,
             # they would take what is before that start for deleted, after the next kill too.
             self._forget(key)
-        log = PartitionLog.open(
+        log = PartitionLog(
             folder,
             topic=topic,
             partition=partition,
@@ -252,7 +252,7 @@ class DataDirectory:
         beside = place.directory.parent
         start = _offsets_in(beside / LOG_STARTS).get(key, 0)
         whole = sum(path.stat().st_size for path in copy.glob("*.log"))
-        log = PartitionLog.open(
+        log = PartitionLog(
             copy,
             topic=place.topic,
             partition=place.partition,

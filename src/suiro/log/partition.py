@@ -42,7 +42,7 @@ from suiro.log.log_cleaning import LogCleaning
 from suiro.log.log_retention import LogRetention
 from suiro.log.lookup import TimeLookup
 from suiro.log.producer_state import ProducerEntry, ProducerStates
-from suiro.log.recovery import Opened, open_segments
+from suiro.log.recovery import open_segments
 from suiro.log.results import Appended, FlushJob, ReadResult
 from suiro.log.retention import SegmentFacts
 from suiro.log.segment import NO_TIMESTAMP, Segment
@@ -60,60 +60,10 @@ Verify = Callable[[int, int], None]
 
 
 class PartitionLog:
-    """Open one with `open`. After `close` or `delete` nothing may be appended."""
+    """One partition. After `close` or `delete` nothing may be appended."""
 
     def __init__(
         self,
-        directory: Path,
-        *,
-        topic: str,
-        partition: int,
-        topic_id: UUID,
-        config: LogConfig,
-        clock: Clock,
-        opened: Opened,
-        log_start_offset: int,
-        recovery_point: int,
-        deleted_files: DeletedFiles,
-        leader_epochs: LeaderEpochs,
-        gaps_below: int | None,
-        note_gaps: Callable[[], None],
-    ) -> None:
-        self.directory = directory
-        self.topic = topic
-        self.partition = partition
-        self.topic_id = topic_id
-        self.config = config
-        self.log_end_offset = end = opened.log_end_offset
-        first = opened.segments[0].base_offset
-        # What lies before the first local segment of a tiered log is in the remote tier.
-        start = log_start_offset if config.remote_storage_enable else max(log_start_offset, first)
-        self.log_start_offset = min(start, end)
-        self.tiered_end_offset = 0
-        self._flushing = Flushing(directory, clock=clock, recovery_point=min(recovery_point, end))
-        self.gaps_below = end if gaps_below is None else gaps_below
-        self.found_gaps = opened.gaps
-        self.retention = LogRetention(self, clock=clock, flushing=self._flushing, deleted_files=deleted_files)
-        self.cleaning = LogCleaning(
-            self, clock=clock, note_gaps=note_gaps, delete_files=self.retention.delete_files
-        )
-        self._reported: set[str] = set()
-        self.leader_epochs = leader_epochs
-        self.leader_epochs.cut_end(end)
-        self.leader_epochs.add(*opened.leader_epochs)
-        self.leader_epoch = max(self.leader_epochs.latest, 0)
-        self._clock = clock
-        self._deleted_files = deleted_files
-        self.cleaned_offset: int | None = None
-        self.offline: str | None = None
-        self._segments = Segments(opened.segments)
-        self._producers = opened.producers
-        self._closed_at = end if opened.as_closed else None
-        self.is_open = True
-
-    @classmethod
-    def open(
-        cls,
         directory: Path,
         *,
         topic: str,
@@ -127,48 +77,64 @@ class PartitionLog:
         deleted_files: DeletedFiles | None = None,
         gaps_below: int | None = None,
         note_gaps: Callable[[], None] = lambda: None,
-    ) -> PartitionLog:
+    ) -> None:
         """Create the partition, or open and, unless it was closed cleanly, recover it.
 
         `gaps_below`: where cleaning may have left gaps in the offsets; None where nobody noted it, so that any gap
         that there is now counts as cleaning's. `note_gaps` is called when that has grown, to put it on the disk.
         """
         keep_topic_id(directory, topic_id, topic)
-        now_ms = clock.wall_ms()
-        leader_epochs = LeaderEpochs(directory)
+        self.leader_epochs = LeaderEpochs(directory)
         opened = open_segments(
             directory,
             config,
-            clean=clean_shutdown and not leader_epochs.damaged,
-            recovery_point=0 if leader_epochs.damaged else recovery_point,
+            clean=clean_shutdown and not self.leader_epochs.damaged,
+            recovery_point=0 if self.leader_epochs.damaged else recovery_point,
             log_start_offset=log_start_offset,
-            now_ms=now_ms,
+            now_ms=clock.wall_ms(),
         )
-        if opened.log_end_offset < recovery_point:
+        self.log_end_offset = end = opened.log_end_offset
+        if end < recovery_point:
             logger.error(
                 "%s: offsets %d to %d are lost: they were synced to disk, and are not there any more",
                 directory,
-                opened.log_end_offset,
+                end,
                 recovery_point - 1,
             )
-        for first, end in opened.gaps:
-            if gaps_below is not None and end > gaps_below:
-                logger.error("%s", missing(directory, first, end))
-        return cls(
-            directory,
-            topic=topic,
-            partition=partition,
-            topic_id=topic_id,
-            config=config,
-            clock=clock,
-            opened=opened,
-            log_start_offset=log_start_offset,
-            recovery_point=recovery_point,
-            deleted_files=DeletedFiles() if deleted_files is None else deleted_files,
-            leader_epochs=leader_epochs,
-            gaps_below=gaps_below,
-            note_gaps=note_gaps,
+        for first, behind in opened.gaps:
+            if gaps_below is not None and behind > gaps_below:
+                logger.error("%s", missing(directory, first, behind))
+        self.directory = directory
+        self.topic = topic
+        self.partition = partition
+        self.topic_id = topic_id
+        self.config = config
+        first = opened.segments[0].base_offset
+        # What lies before the first local segment of a tiered log is in the remote tier.
+        start = log_start_offset if config.remote_storage_enable else max(log_start_offset, first)
+        self.log_start_offset = min(start, end)
+        self.tiered_end_offset = 0
+        self._deleted_files = DeletedFiles() if deleted_files is None else deleted_files
+        self._flushing = Flushing(directory, clock=clock, recovery_point=min(recovery_point, end))
+        self.gaps_below = end if gaps_below is None else gaps_below
+        self.found_gaps = opened.gaps
+        self.retention = LogRetention(
+            self, clock=clock, flushing=self._flushing, deleted_files=self._deleted_files
         )
+        self.cleaning = LogCleaning(
+            self, clock=clock, note_gaps=note_gaps, delete_files=self.retention.delete_files
+        )
+        self._reported: set[str] = set()
+        self.leader_epochs.cut_end(end)
+        self.leader_epochs.add(*opened.leader_epochs)
+        self.leader_epoch = max(self.leader_epochs.latest, 0)
+        self._clock = clock
+        self.cleaned_offset: int | None = None
+        self.offline: str | None = None
+        self._segments = Segments(opened.segments)
+        self._producers = opened.producers
+        self._closed_at = end if opened.as_closed else None
+        self.is_open = True
 
     # Where the log stands
 

@@ -312,7 +312,7 @@ def _as_kafka_makes_it(go: _TopicToGo, registry: TopicRegistry, min_insync_repli
 def _new_logs(name: str, topic_id: UUID, scratch: Path, clock: Clock) -> Callable[[int], PartitionLog]:
     """Creates the log of a partition of a coordinators' topic. Kafka creates those that nothing is written to."""
     config = LogConfig.from_settings(_COORDINATORS[name])
-    return lambda index: PartitionLog.open(
+    return lambda index: PartitionLog(
         scratch / f"{name}-{index}",
         topic=name,
         partition=index,
