@@ -5,7 +5,6 @@ Classic consumer groups and those of KIP-848 are described in the same way.
 
 from __future__ import annotations
 
-import struct
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
@@ -16,6 +15,7 @@ from suiro.client.error_codes import raise_for
 from suiro.client.leaders import by_topic
 from suiro.errors import RefusedError, UnsupportedVersionError
 from suiro.foundation.types import TopicPartition
+from suiro.protocol.fields import FieldReader
 from suiro.protocol.messages import ErrorCode, nested
 
 NO_MEMBERS = frozenset({"Empty", "Dead"})
@@ -196,21 +196,15 @@ def _classic_member(member: Any, protocol_type: str) -> GroupMember:
 def _assignment(data: bytes) -> tuple[TopicPartition, ...]:
     """Kafka's ConsumerProtocolAssignment. Members can write any bytes here; invalid bytes count as no assignment."""
     found: list[TopicPartition] = []
+    reader = FieldReader(data)
     try:
-        (topics,) = struct.unpack_from(">i", data, 2)  # behind the version
-        position = 6
-        for _ in range(topics):
-            (length,) = struct.unpack_from(">h", data, position)
-            position += 2
-            name = data[position : position + length].decode()
-            position += length
-            (count,) = struct.unpack_from(">i", data, position)
-            position += 4
-            if not 0 <= count <= (len(data) - position) // 4 or length < 0:
+        reader.int16()  # the version
+        for _ in range(reader.int32()):
+            topic, count = reader.optional_string(), reader.int32()
+            if topic is None or count < 0:
                 return ()
-            found += ((name, partition) for partition in struct.unpack_from(f">{count}i", data, position))
-            position += 4 * count
-    except (struct.error, UnicodeDecodeError):
+            found += [(topic, reader.int32()) for _ in range(count)]
+    except ValueError:
         return ()
     return tuple(found)
 
