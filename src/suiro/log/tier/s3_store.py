@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import contextlib
 import threading
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from typing import Any
 
 from suiro.errors import ConfigError
 from suiro.extras import require
-from suiro.log.tier.store import ObjectMissingError, RemoteStoreError
+from suiro.log.tier.store import ObjectMissingError, store_errors
 
 _CONNECT_TIMEOUT_S = 5.0
 _REQUEST_TIMEOUT_S = 30.0
@@ -59,11 +59,11 @@ class S3Store:
 
     def put(self, name: str, chunks: Iterable[bytes]) -> None:
         path = f"{self._root}/{name}"
-        with _errors("put", path):
+        with store_errors("put", f"s3://{path}"):
             stream = self._filesystem().open_output_stream(path)
         try:
             for chunk in chunks:
-                with _errors("put", path):
+                with store_errors("put", f"s3://{path}"):
                     stream.write(chunk)
         except BaseException:
             # Closing makes an object of what was written so far, and there is no other way to end it.
@@ -71,25 +71,25 @@ class S3Store:
                 stream.close()
                 self._filesystem().delete_file(path)
             raise
-        with _errors("put", path):
+        with store_errors("put", f"s3://{path}"):
             stream.close()
 
     def get(self, name: str, position: int, length: int) -> bytes:
         path = f"{self._root}/{name}"
-        with _errors("read", path), self._filesystem().open_input_file(path) as file:
+        with store_errors("read", f"s3://{path}"), self._filesystem().open_input_file(path) as file:
             if position >= file.size():
                 return b""
             return bytes(file.read_at(length, position))
 
     def size(self, name: str) -> int | None:
         path = f"{self._root}/{name}"
-        with _errors("look up", path):
+        with store_errors("look up", f"s3://{path}"):
             info = self._filesystem().get_file_info(path)
         return info.size if info.is_file else None
 
     def delete(self, name: str) -> None:
         path = f"{self._root}/{name}"
-        with contextlib.suppress(ObjectMissingError), _errors("delete", path):
+        with contextlib.suppress(ObjectMissingError), store_errors("delete", f"s3://{path}"):
             self._filesystem().delete_file(path)
 
     def _filesystem(self) -> Any:
@@ -99,15 +99,3 @@ class S3Store:
 
                 self._opened = S3FileSystem(background_writes=False, **self._settings)
             return self._opened
-
-
-@contextlib.contextmanager
-def _errors(what: str, path: str) -> Iterator[None]:
-    try:
-        yield
-    except FileNotFoundError as error:
-        raise ObjectMissingError(f"cannot {what} s3://{path}: it is not there") from error
-    except OSError as error:
-        raise RemoteStoreError(f"cannot {what} s3://{path}: {error}") from error
-    except ValueError as error:  # how PyArrow says that it cannot work with these settings
-        raise RemoteStoreError(f"cannot {what} s3://{path}: {error}") from error

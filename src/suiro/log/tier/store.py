@@ -52,16 +52,16 @@ class DirectoryStore:
     def put(self, name: str, chunks: Iterable[bytes]) -> None:
         path = self._directory / name
         beside = path.with_name(path.name + ".tmp")
-        with _errors("put", path):
+        with store_errors("put", path):
             path.parent.mkdir(parents=True, exist_ok=True)
             descriptor = os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o644)
         try:
             for chunk in chunks:
-                with _errors("put", path):
+                with store_errors("put", path):
                     view = memoryview(chunk)
                     while view:
                         view = view[os.write(descriptor, view) :]
-            with _errors("put", path):
+            with store_errors("put", path):
                 os.fsync(descriptor)
                 os.replace(beside, path)
                 self._sync(path.parent)
@@ -73,19 +73,19 @@ class DirectoryStore:
 
     def get(self, name: str, position: int, length: int) -> bytes:
         path = self._directory / name
-        with _errors("read", path), open(path, "rb", buffering=0) as file:
+        with store_errors("read", path), open(path, "rb", buffering=0) as file:
             return os.pread(file.fileno(), length, position)
 
     def size(self, name: str) -> int | None:
         try:
-            with _errors("look up", self._directory / name):
+            with store_errors("look up", self._directory / name):
                 return (self._directory / name).stat().st_size
         except ObjectMissingError:
             return None
 
     def delete(self, name: str) -> None:
         path = self._directory / name
-        with contextlib.suppress(ObjectMissingError), _errors("delete", path):
+        with contextlib.suppress(ObjectMissingError), store_errors("delete", path):
             path.unlink()
         # What a copy that was killed left behind goes with the object that it never became.
         path.with_name(path.name + ".tmp").unlink(missing_ok=True)
@@ -100,10 +100,13 @@ class DirectoryStore:
 
 
 @contextlib.contextmanager
-def _errors(what: str, path: Path) -> Iterator[None]:
+def store_errors(what: str, name: object) -> Iterator[None]:
+    """Turns the errors of a file system or a client into those of a store."""
     try:
         yield
     except FileNotFoundError as error:
-        raise ObjectMissingError(f"cannot {what} {path}: it is not there") from error
+        raise ObjectMissingError(f"cannot {what} {name}: it is not there") from error
     except OSError as error:
-        raise RemoteStoreError(f"cannot {what} {path}: {error.strerror or error}") from error
+        raise RemoteStoreError(f"cannot {what} {name}: {error.strerror or error}") from error
+    except ValueError as error:  # how PyArrow says that it cannot work with its settings
+        raise RemoteStoreError(f"cannot {what} {name}: {error}") from error
