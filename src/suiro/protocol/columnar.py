@@ -217,12 +217,8 @@ def _columns(
         end_offset,
         offsets,
         timestamps,
-        keys.offsets,
-        keys.data,
-        keys.bitmap,
-        values.offsets,
-        values.data,
-        values.bitmap,
+        *keys.arguments,
+        *values.arguments,
         places,
         result,
     )
@@ -254,9 +250,7 @@ def _headers(data: _Bytes, places: _Int64s, count: int, name_bytes: int, value_b
         list_offsets,
         names.offsets,
         names.data,
-        values.offsets,
-        values.data,
-        values.bitmap,
+        *values.arguments,
         result,
     )
     null_values, all_ascii = result.tolist()
@@ -291,6 +285,10 @@ class _BinaryOut:
         self.offsets = np.zeros(1, np.int32) if rows == 0 else np.empty(rows + 1, np.int32)
         self.data = np.empty(size, np.uint8)
         self.bitmap = np.full((rows + 7) // 8, 0xFF, np.uint8)
+
+    @property
+    def arguments(self) -> tuple[_Int32s, _Bytes, _Bytes]:
+        return self.offsets, self.data, self.bitmap
 
     def array(self, rows: int, nulls: int) -> pa.Array:
         used = self.data[: int(self.offsets[rows])]

@@ -36,6 +36,8 @@ INT = types.int64
 BOOL = types.boolean
 COLUMN = (INT32S_IN, BYTES_IN, BYTES_IN, INT, BOOL)
 """Of Arrow's: offsets, data, validity bitmap, the bitmap's first bit, whether there are nulls."""
+COLUMN_OUT = (INT32S_OUT, BYTES_OUT, BYTES_OUT)
+"""One that a kernel fills: offsets, data, validity bitmap."""
 
 inlined = numba.njit(**OPTIONS)
 """Compiled into the kernels that call it."""

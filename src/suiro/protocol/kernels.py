@@ -21,6 +21,7 @@ from suiro.protocol.compiling import (
     BYTES_IN,
     BYTES_OUT,
     COLUMN,
+    COLUMN_OUT,
     INT,
     INT32S_IN,
     INT32S_OUT,
@@ -194,37 +195,12 @@ def scan_batches(data, start_offset, end_offset, aborted_ids, aborted_offsets, r
 
 
 @compiled(
-    BYTES_IN,
-    TABLE_IN,
-    INT,
-    INT,
-    INT64S_OUT,
-    INT64S_OUT,
-    INT32S_OUT,
-    BYTES_OUT,
-    BYTES_OUT,
-    INT32S_OUT,
-    BYTES_OUT,
-    BYTES_OUT,
-    INT64S_OUT,
-    INT64S_OUT,
+    BYTES_IN, TABLE_IN, INT, INT, INT64S_OUT, INT64S_OUT, *COLUMN_OUT, *COLUMN_OUT, INT64S_OUT, INT64S_OUT
 )
 def read_records(
-    data,
-    table,
-    start_offset,
-    end_offset,
-    offsets,
-    timestamps,
-    key_offsets,
-    key_data,
-    key_bitmap,
-    value_offsets,
-    value_data,
-    value_bitmap,
-    header_places,
-    result,
-):
+    data, table, start_offset, end_offset, offsets, timestamps, key_offsets, key_data, key_bitmap,
+    value_offsets, value_data, value_bitmap, header_places, result,
+):  # fmt: skip
     """Copy every record of the batches in `table` with start_offset <= offset < end_offset into columns.
 
     `key_data` and `value_data` have room for all payload bytes, the other columns for all records that the
@@ -314,17 +290,7 @@ def read_records(
     result[7] = header_value_bytes
 
 
-@compiled(
-    BYTES_IN,
-    INT64S_IN,
-    INT32S_OUT,
-    INT32S_OUT,
-    BYTES_OUT,
-    INT32S_OUT,
-    BYTES_OUT,
-    BYTES_OUT,
-    INT64S_OUT,
-)
+@compiled(BYTES_IN, INT64S_IN, INT32S_OUT, INT32S_OUT, BYTES_OUT, *COLUMN_OUT, INT64S_OUT)
 def read_headers(
     data, places, list_offsets, name_offsets, names, value_offsets, values, value_bitmap, result
 ):
@@ -477,16 +443,8 @@ def check_records(
 
 @compiled(INT32S_IN, INT32S_IN, INT32S_IN, INT32S_IN, BOOL, INT32S_IN, INT32S_IN, INT64S_OUT, INT64S_OUT)
 def measure_partitions(
-    partitions,
-    key_offsets,
-    value_offsets,
-    list_offsets,
-    has_headers,
-    name_offsets,
-    header_offsets,
-    counts,
-    sizes,
-):
+    partitions, key_offsets, value_offsets, list_offsets, has_headers, name_offsets, header_offsets, counts, sizes
+):  # fmt: skip
     """Add up each partition's rows and the most bytes their records can take. False: a partition is none."""
     for row in range(len(partitions)):
         partition = np.int64(partitions[row])
@@ -507,46 +465,17 @@ def measure_partitions(
 
 
 @compiled(
-    INT32S_IN,
-    INT64S_IN,
-    *COLUMN,
-    *COLUMN,
-    INT32S_IN,
-    BOOL,
-    *COLUMN[:2],
-    *COLUMN,
-    INT,
-    INT64S_IN,
-    BYTES_OUT,
-    TABLE_OUT,
-)
+    INT32S_IN, INT64S_IN, *COLUMN, *COLUMN, INT32S_IN, BOOL, *COLUMN[:2], *COLUMN,
+    INT, INT64S_IN, BYTES_OUT, TABLE_OUT,
+)  # fmt: skip
 def write_batches(
-    partitions,
-    timestamps,
-    key_offsets,
-    keys,
-    key_bitmap,
-    key_first_bit,
-    key_nulls,
-    value_offsets,
-    values,
-    value_bitmap,
-    value_first_bit,
-    value_nulls,
-    list_offsets,
-    has_headers,
-    name_offsets,
-    names,
-    header_offsets,
-    header_values,
-    header_bitmap,
-    header_first_bit,
-    header_nulls,
-    max_batch_bytes,
-    places,
-    out,
-    table,
-):
+    partitions, timestamps,
+    key_offsets, keys, key_bitmap, key_first_bit, key_nulls,
+    value_offsets, values, value_bitmap, value_first_bit, value_nulls,
+    list_offsets, has_headers, name_offsets, names,
+    header_offsets, header_values, header_bitmap, header_first_bit, header_nulls,
+    max_batch_bytes, places, out, table,
+):  # fmt: skip
     """Write every row as a record into its partition's region of `out`, which starts at places[partition].
 
     The rows are read in their own order and the regions grow side by side: reading row after row is three
