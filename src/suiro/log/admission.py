@@ -1,8 +1,7 @@
 """Checks batches before they are appended, as far as that needs no knowledge of the log, and sets their fields.
 
-Kafka's LogValidator as far as it can be had from the header and the CRC. Records are not looked at one
-by one: the CRC says that they are what the producer made, and a batch whose records contradict its
-header is met by whoever decodes it.
+These are the checks of Kafka's LogValidator that need only the header and the CRC. Single records are not checked: the
+CRC says that they are what the producer wrote, and whoever decodes a batch finds out if they contradict its header.
 """
 
 from __future__ import annotations
@@ -39,7 +38,7 @@ Origin = Literal["client", "coordinator"]
 def admit(
     data: bytes | bytearray | memoryview, config: LogConfig, *, origin: Origin, now_ms: int
 ) -> list[tuple[int, BatchHeader]]:
-    """(position, header) of each batch in `data`, all of them whole and valid. Raises a LogError."""
+    """Returns (position, header) of each batch in `data`, all of them whole and valid. Raises a LogError."""
     batches: list[tuple[int, BatchHeader]] = []
     position, end = 0, len(data)
     while position < end or not batches:
@@ -59,7 +58,7 @@ def admit(
 
 
 def _check_sizes(header: BatchHeader, config: LogConfig, *, origin: Origin) -> None:
-    # A coordinator's own records are bounded by it; refusing them here would stop a group or transaction.
+    # A coordinator limits its own records. Refusing them here would stop a group or a transaction.
     if header.size > config.max_message_bytes and origin == "client":
         raise BatchTooLargeError(
             f"the batch has {header.size} bytes, max.message.bytes is {config.max_message_bytes}"
@@ -104,14 +103,14 @@ def _check_client_header(header: BatchHeader, config: LogConfig, now_ms: int) ->
 def placed(
     batch: memoryview, header: BatchHeader, base_offset: int, leader_epoch: int
 ) -> tuple[bytes | memoryview, ...]:
-    """The batch with its place in the log, as buffers to write; all but the first 16 bytes are not copied."""
+    """Returns the batch with its place in the log, as buffers to write. Only the first 16 bytes are copied."""
     return _PREFIX.pack(base_offset, header.length, leader_epoch), batch[_PREFIX.size :]
 
 
 def stamped_with_time(
     batch: memoryview, header: BatchHeader, base_offset: int, leader_epoch: int, now_ms: int
 ) -> tuple[bytes | memoryview, ...]:
-    """The same with the time of the append in every record's place (`message.timestamp.type=LogAppendTime`)."""
+    """Returns the same with the time of the append for every record (`message.timestamp.type=LogAppendTime`)."""
     stamped = dataclasses.replace(
         header,
         base_offset=base_offset,

@@ -58,9 +58,9 @@ class Counts:
 def pieces(
     job: CleaningJob, source: SegmentSource, throttle: Throttle, scan: Callable[[bytes], tuple[int, T]]
 ) -> Iterator[tuple[memoryview, T]]:
-    """A segment, piece by piece, with what `scan` says of each; a piece holds whole batches, at least one.
+    """Reads a segment in pieces of whole batches, at least one each. Yields each piece with the result of `scan`.
 
-    `scan` is given bytes that may end inside a batch, and answers how many of them are whole batches.
+    `scan` takes bytes that may end inside a batch. It returns how many of them are whole batches, and its result.
     """
     path = job.directory / f"{source.base_offset:020d}.log"
     handle = FileHandle(os.open(path, os.O_RDONLY | os.O_CLOEXEC))
@@ -87,7 +87,8 @@ def end_of(job: CleaningJob, source: SegmentSource) -> int:
 
 
 def strays(base_offset: int, source: SegmentSource) -> CorruptRecordError:
-    """A batch's offsets are not of its segment. Its CRC does not cover them, and an index could not hold them."""
+    """The error for a batch whose offsets are not of its segment: an index could not hold them. The CRC does not cover
+    them."""
     return CorruptRecordError(
         f"the batch at offset {base_offset} stands in the segment {source.base_offset:020d} and is not of it"
     )
@@ -108,7 +109,7 @@ class CleanedSegment:
 
     @contextmanager
     def filled(self, group: Sequence[SegmentSource]) -> Iterator[None]:
-        """The caller appends what stays of these segments; then all of it is on the disk, or nothing is there."""
+        """The caller appends what stays of these segments. Then all files are on the disk, or none."""
         try:
             yield
             self._finish()

@@ -5,9 +5,9 @@ replace_segments`), so that a death at any moment leaves the log as it was. Each
 and sequences; a batch that changes nothing is copied as it is; one that is written anew had the right CRC and
 keeps its codec.
 
-The records are gone over by `compiled_cleaning`, or by `plain_cleaning` where numba is not installed. Either takes a
-core for as long as it lasts, so a node runs it in a process of its own (`cleaning_process`). The rules are in
-`compaction`, the files in `cleaned_segment`.
+`compiled_cleaning` processes the records, or `plain_cleaning` if numba is not installed. Both use a whole core, so a
+node runs them in a process of its own (`cleaning_process`). The rules are in `compaction`, the files in
+`cleaned_segment`.
 """
 
 from __future__ import annotations
@@ -22,18 +22,18 @@ from suiro.log.transaction_index import AbortedTransaction, TransactionIndex
 
 
 class Cleaning(Protocol):
-    """How the records of one job are gone over."""
+    """Processes the records of one job."""
 
     @property
     def keys(self) -> int:
-        """How many there are in the cleaned part."""
+        """The number of keys in the cleaned part."""
 
     @property
     def latest_offset(self) -> int:
-        """The last one whose key is known; -1: none."""
+        """The last offset whose key is known, or -1."""
 
     def collect_keys(self) -> None:
-        """Kafka's buildOffsetMap: as much of the dirty part as the map takes."""
+        """Reads as much of the dirty part as the map takes (Kafka's buildOffsetMap)."""
 
     def clean_group(self, group: Sequence[SegmentSource]) -> None:
         """Writes one new segment for all of these."""
@@ -44,7 +44,7 @@ def clean(
 ) -> Iterator[GroupCleaned | Cleaned]:
     """Clean one log. Each `GroupCleaned` may be put in place before the next is asked for; `Cleaned` comes last.
 
-    Raises CorruptRecordError where the log holds what cannot be read, and OSError.
+    Raises CorruptRecordError if the log cannot be read, and OSError.
     """
     counts = Counts()
     cleaning = _cleaning(

@@ -1,7 +1,7 @@
 """The messages between the node and its cleaning process: pickled, each after a length of four bytes.
 
-Nothing of it is defined in `cleaning_process`: that module is `__main__` there, and a pickle of what it defined could
-not be read here.
+They are not defined in `cleaning_process`: that module is `__main__` in its process, and the node could not unpickle
+its classes.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ _LENGTH = struct.Struct(">I")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Uncleanable:
-    """The log holds something that no cleaning gets past; trying again does not help."""
+    """The log holds something that cannot be cleaned. Another attempt does not help."""
 
     why: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CleaningFailed:
-    """The disk refused; the log is as it was, and a later attempt may succeed."""
+    """The disk failed. The log is unchanged, and a later attempt may succeed."""
 
     why: str
 
@@ -40,7 +40,7 @@ def send(stream: IO[bytes], message: CleaningJob | Answer) -> None:
 
 
 def receive(stream: IO[bytes]) -> Any:
-    """The next message. Raises EOFError where the other side is gone."""
+    """Returns the next message. Raises EOFError if the other side is gone."""
     head = stream.read(_LENGTH.size)
     if len(head) < _LENGTH.size:
         raise EOFError

@@ -1,12 +1,12 @@
 """The rules of compaction: which log is the dirtiest, how far it may be cleaned, and in which segment groups.
 
-Kafka's LogCleanerManager and Cleaner. Pure: facts in, decisions out. The work itself is in `cleaning`, which
-runs in a process of its own; a `CleaningJob` is what it is told. What becomes of a log is that
+Kafka's LogCleanerManager and Cleaner. Pure: facts in, decisions out. `cleaning` does the work in a process of its own;
+a `CleaningJob` describes it. A cleaning follows these rules:
 
-- of the records below the cleaned offset, the latest of each key stays, with its offset, in its order;
-- a record with a null value stays until `delete.retention.ms` after it was first cleaned, so that a reader who
-  began before it went sees the deletion (KIP-534: the time is written into the batch);
-- records of aborted transactions go, their markers once nothing is left of them, after the same time.
+- Below the cleaned offset, the latest record of each key stays, with its offset and in its order.
+- A record with a null value stays until `delete.retention.ms` after it was first cleaned, so that a reader who began
+  before sees the deletion (KIP-534: the time is written into the batch).
+- Records of aborted transactions go. Their markers go when nothing else is left of them, after the same time.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ SWAP_SUFFIX = ".swap"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CompactionFacts:
-    """Where a log stands. `segments` are (base offset, size, largest timestamp), the active one last."""
+    """The state of a log. `segments` are (base offset, size, largest timestamp), the active one last."""
 
     segments: Sequence[tuple[int, int, int]]
     log_start_offset: int
@@ -37,7 +37,7 @@ class CompactionFacts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Dirtiness:
-    """What there is to clean: offsets from `first_dirty_offset` to `first_uncleanable_offset`, a segment's base."""
+    """The part of a log to clean: offsets from `first_dirty_offset` to `first_uncleanable_offset`, a segment's base."""
 
     first_dirty_offset: int
     first_uncleanable_offset: int
@@ -76,7 +76,7 @@ class SegmentSource:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CleaningJob:
-    """All that `cleaning` needs to know. Times in milliseconds since the epoch, sizes in bytes.
+    """The input of `cleaning`. Times in milliseconds since the epoch, sizes in bytes.
 
     `transaction_indexes` are the `.txnindex` files from the log's start to its end: the marker of an aborted
     transaction may lie behind what is cleaned. `last_of_producers`: (producer id, offset of its last data or -1,
@@ -116,14 +116,14 @@ class Cleaned:
 
 
 def first_dirty_offset(facts: CompactionFacts, checkpoint: int | None) -> int:
-    """Where the last cleaning ended; the log's start where that is not known or no longer in the log."""
+    """Returns where the last cleaning ended, or the log's start if that is not known or no longer in the log."""
     if checkpoint is None or not facts.log_start_offset <= checkpoint <= facts.log_end_offset:
         return facts.log_start_offset
     return checkpoint
 
 
 def dirtiness(facts: CompactionFacts, config: LogConfig, *, checkpoint: int | None, now_ms: int) -> Dirtiness:
-    """How much of a log is dirty and may be cleaned now."""
+    """Returns how much of a log is dirty and may be cleaned now."""
     first_dirty = first_dirty_offset(facts, checkpoint)
     active = facts.segments[-1][0]
     sealed = facts.segments[:-1]
@@ -148,7 +148,7 @@ def dirtiness(facts: CompactionFacts, config: LogConfig, *, checkpoint: int | No
 
 
 def _floor(segments: Sequence[tuple[int, int, int]], offset: int) -> int:
-    """The place of the segment that holds an offset; 0 where the offset lies before the first."""
+    """Returns the number of the segment that holds an offset; 0 if the offset is before the first."""
     return max(sum(1 for base, _, _ in segments if base <= offset) - 1, 0)
 
 
@@ -159,7 +159,7 @@ def groups_of(
     segment_index_bytes: int,
     first_uncleanable_offset: int,
 ) -> list[tuple[SegmentSource, ...]]:
-    """Neighbours that fit into one segment, its indexes and its range of offsets, are cleaned into one."""
+    """Groups neighbours that fit into one segment, its indexes and its range of offsets."""
     groups: list[list[SegmentSource]] = []
     size = offset_index = time_index = 0
     for number, source in enumerate(sources):

@@ -45,7 +45,7 @@ class OffsetMap:
     def __init__(self, *, memory_bytes: int, load_factor: float) -> None:
         slots = max(memory_bytes // _SLOT_BYTES, 16)
         self.most = min(int(slots * load_factor), slots - 1)
-        # Zeroed memory is the operating system's until a page is used: a small log costs little.
+        # Zeroed pages take no memory until they are used, so a small log costs little.
         lows, highs = np.zeros(slots, np.uint64), np.zeros(slots, np.uint64)
         offsets = np.zeros(slots, np.int64)
         secret = np.frombuffer(os.urandom(16), np.uint64)
@@ -67,7 +67,7 @@ class OffsetMap:
 
 @dataclass(slots=True)
 class _Judge:
-    """What `scan` carries from batch to batch: transactions met, and the tables that it looks things up in."""
+    """The state of `scan` from batch to batch: the transactions met, and the tables to look up."""
 
     aborted: _Int64s
     last_of_producers: _Int64s

@@ -16,7 +16,7 @@ from suiro.errors import ConfigError
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LogConfig:
-    """What a partition log needs to know; sizes in bytes, times in milliseconds.
+    """The settings of a partition log. Sizes are in bytes, times in milliseconds.
 
     Settings that are accepted and have no effect here: `min.insync.replicas`,
     `unclean.leader.election.enable` and the throttled replicas (one replica), and `preallocate`.
@@ -59,7 +59,7 @@ class LogConfig:
 
     @property
     def roll_ms(self) -> int:
-        """The age at which a segment is rolled; what must be compacted in time must be rolled before."""
+        """The age at which a segment is rolled. Records can be compacted only after their segment was rolled."""
         return min(self.segment_ms, self.max_compaction_lag_ms) if self.compacted else self.segment_ms
 
     @property
@@ -111,7 +111,7 @@ class LogConfig:
 
 
 def _check_local_retention(config: LogConfig, unit: str, local: int, total: int) -> None:
-    """What is kept here is a part of what is kept at all; the same where nothing is copied any more."""
+    """The local part must not be larger than the whole log. If nothing is copied any more, it must be the whole log."""
     if local == AS_RETENTION:
         return
     if total >= 0 and (local == -1 or local > total):
@@ -124,7 +124,7 @@ def _check_local_retention(config: LogConfig, unit: str, local: int, total: int)
 
 
 def parse_topic_setting(name: str, text: str | None) -> Any:
-    """The value of one setting, checked against its row in `TOPIC_SETTINGS`."""
+    """Returns the value of one setting. Raises ConfigError if its row in `TOPIC_SETTINGS` does not allow it."""
     setting = TOPIC_SETTINGS.get(name)
     if setting is None:
         raise ConfigError(f"Unknown topic config name: {name}")

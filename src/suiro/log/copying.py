@@ -1,7 +1,7 @@
 """Copies the files of partitions into a data folder for Apache Kafka, and writes its metadata files.
 
-Kafka takes the folder for one that it has left by a clean stop itself: its broker shows the epoch that
-`.kafka_cleanshutdown` names, every log is synced to its end, and every record is acknowledged.
+Kafka accepts the folder as one that it has stopped cleanly itself: `.kafka_cleanshutdown` names the epoch that its
+broker shows, every log is synced to its end, and every record is acknowledged.
 """
 
 from __future__ import annotations
@@ -44,10 +44,10 @@ class LogExtent:
 
 
 def copy_partition(source: Path, folder: Path, *, link: bool = False) -> int:
-    """Copy a closed partition's files into a data folder, its records synced; the bytes of its segments.
+    """Copy the files of a closed partition into a data folder, and sync its records. Returns the bytes of its segments.
 
-    With `link`, sealed segments, which nobody writes to any more, are not copied but get a second name. Raises
-    OSError, and ConfigError where that needs one file system and there are two.
+    With `link`, sealed segments, which are not written to any more, are linked instead. Raises OSError, and ConfigError
+    if a link cannot be made, as between two file systems.
     """
     target = folder / source.name
     target.mkdir()
@@ -90,7 +90,8 @@ def _copy(source: Path, target: Path) -> None:
             shutil.copyfileobj(reader, writer, 1 << 20)
         if target.suffix == ".log":
             writer.flush()
-            os.fsync(writer.fileno())  # and hear of it if the disk fails; the rest can be built anew
+            # This raises if the disk fails. All other files can be rebuilt.
+            os.fsync(writer.fileno())
     shutil.copystat(source, target)
 
 

@@ -1,9 +1,9 @@
 """Keeps damaged bytes: those that recovery removes from a log, and small files that cannot be read.
 
 They stay in the partition's folder, or beside the checkpoint, under names that end in `.damaged`, which neither this
-node nor Apache Kafka reads. The node's log names each. Nobody needs them but the operator, who may remove them. What
-one recovery takes out is kept whole; what earlier ones have left goes, the oldest first, beyond `KEPT_FILES_MAX` files
-or `KEPT_BYTES_MAX` bytes of a partition.
+node nor Apache Kafka reads. The node's log names each. Only the operator needs them, and may remove them. Everything
+that one recovery removes is kept. Files of earlier recoveries are removed, the oldest first, beyond `KEPT_FILES_MAX`
+files or `KEPT_BYTES_MAX` bytes of a partition.
 """
 
 from __future__ import annotations
@@ -32,15 +32,15 @@ def set_aside(path: Path, why: str) -> None:
 
 
 def keep_segment(log_path: Path, *, now_ms: int) -> Path:
-    """Rename a whole segment's log file. Its indexes tell nothing more, and are the caller's to remove."""
+    """Rename a whole segment's log file. The caller removes its indexes."""
     aside = _name(log_path, 0, now_ms)
     os.rename(log_path, aside)
     return aside
 
 
 def keep_tail(log_path: Path, handle: FileHandle, position: int, size: int, *, now_ms: int) -> Path | None:
-    """Copy a segment's bytes from a position on, or move them, where the disk has no room for both; None where they are
-    nothing but zeros, which takes no room. Raises OSError."""
+    """Copy a segment's bytes from a position on, or move them if the disk has no room for both. Returns the file, or
+    None if the bytes are nothing but zeros, which need not be kept. Raises OSError."""
     starts = range(position, size, _CHUNK_BYTES)
     if all(chunk.count(0) == len(chunk) for chunk in (_chunk(handle, start, size) for start in starts)):
         return None
@@ -60,8 +60,8 @@ def keep_tail(log_path: Path, handle: FileHandle, position: int, size: int, *, n
 
 
 def _move_tail(aside: Path, target: FileHandle, handle: FileHandle, position: int, size: int) -> None:
-    """From the end on, each chunk is cut off before it is written, which makes the room for it. A power failure in the
-    middle of it may lose one. Raises OSError: then what could not be written is where it was."""
+    """Move the chunks from the last to the first. Each is cut off before it is written, which makes room for it, so a
+    power failure may lose one chunk. Raises OSError; what could not be written is then in its old place."""
     for start in reversed(range(position, size, _CHUNK_BYTES)):
         chunk = _chunk(handle, start, size)
         os.ftruncate(handle, start)
@@ -84,7 +84,7 @@ def _write(handle: FileHandle, position: int, chunk: bytes) -> None:
 
 
 def forget_older(directory: Path, kept: Sequence[Path]) -> None:
-    """Hold the limits: remove what earlier recoveries have left, the oldest first. `kept` are this recovery's own."""
+    """Remove files of earlier recoveries, the oldest first, down to the limits. `kept` are this recovery's own."""
     older = [path for path in directory.glob(f"*{DAMAGED_SUFFIX}") if path not in kept]
     older.sort(key=lambda path: (path.stat().st_mtime_ns, path.name))
     size = sum(path.stat().st_size for path in (*older, *kept))
@@ -104,7 +104,7 @@ def forget_older(directory: Path, kept: Sequence[Path]) -> None:
 
 
 def _name(log_path: Path, position: int, now_ms: int) -> Path:
-    """The segment, the byte that the content began at, and when (milliseconds since the epoch)."""
+    """Returns a new name of the segment, the byte at which the content began, and the time in milliseconds."""
     while True:
         aside = log_path.with_name(f"{log_path.name}.{position}.{now_ms}{DAMAGED_SUFFIX}")
         if not aside.exists():

@@ -2,11 +2,10 @@
 
 Kafka's files: `.lock`, `meta.properties`, `recovery-point-offset-checkpoint`,
 `log-start-offset-checkpoint`, `cleaner-offset-checkpoint` and `.kafka_cleanshutdown`, which exists only
-between a clean stop and the next start. One of our own beside them, in the same format:
-`gap-offset-checkpoint`, with the offset of each partition below which cleaning may have left gaps. Its rows
-are on the disk before the first gap is. Where there is no such file (an older version, or Kafka, made the
-directory), any gap below the log's end at that start counts as cleaning's. And `latest-leader-epoch`, the
-latest that a start after an unclean stop has begun.
+between a clean stop and the next start. The node adds `gap-offset-checkpoint` in the same format, with the offset of
+each partition below which cleaning may have left gaps. Its rows are on the disk before the first gap is. If there is no
+such file (an older version, or Kafka, made the directory), any gap below the log's end at that start counts as
+cleaning's. `latest-leader-epoch` has the latest epoch that a start after an unclean stop has begun.
 """
 
 from __future__ import annotations
@@ -68,9 +67,9 @@ class PartitionPlace:
 
 
 def partition_place(directory: Path) -> PartitionPlace | None:
-    """What a folder is by its name and its `partition.metadata`; None where the name is no partition's.
+    """Returns the partition of a folder by its name and its `partition.metadata`, or None if it is no partition's.
 
-    Raises ConfigError where that file is damaged.
+    Raises ConfigError if that file is damaged.
     """
     if _PARTITION_NAME.fullmatch(directory.name) is None:
         return None
@@ -111,8 +110,8 @@ class DataDirectory:
 
     @classmethod
     def open(cls, path: Path, *, node_id: int = 1, cluster_id: str | None = None) -> DataDirectory:
-        """Lock the directory (made if absent). Raises ConfigError where another node has it, it was handed over, or it
-        cannot be used."""
+        """Lock the directory, and make it if it is absent. Raises ConfigError if another node has it, if it was handed
+        over, or if it cannot be used."""
         try:
             return cls._open(path, node_id, cluster_id)
         except OSError as error:
@@ -142,7 +141,7 @@ class DataDirectory:
             write_checkpoint(path / GAP_OFFSETS, [], sync=True)
         marker = path / CLEAN_SHUTDOWN
         clean = marker.exists() or fresh
-        # From here on a crash is a crash: the marker must not vouch for what is written now.
+        # The marker must not vouch for anything that is written from now on.
         if clean and not fresh:
             marker.unlink()
             os.fsync(open_directory(path))
@@ -175,7 +174,7 @@ class DataDirectory:
         clock: Clock,
         is_known: bool = False,
     ) -> PartitionLog:
-        """Create or open a partition; it is closed with the directory. `is_known`: it was there before."""
+        """Create or open a partition, which `close` closes. `is_known`: the partition existed before."""
         key = (topic, partition)
         folder = self.path / f"{topic}-{partition}"
         if not folder.exists():
@@ -187,8 +186,8 @@ class DataDirectory:
                     first,
                     end - 1,
                 )
-            # A node that was killed while it deleted a topic left rows of it. Believed of a new one of that name,
-            # they would take what is before that start for deleted, after the next kill too.
+            # A node that was killed while it deleted a topic left rows of it. In a new topic of that name, records
+            # before the old start would count as deleted.
             self._forget(key)
         log = PartitionLog(
             folder,
@@ -219,19 +218,20 @@ class DataDirectory:
         return log
 
     def all_are_open(self) -> None:
-        """Call when every log is open: in a directory without `gap-offset-checkpoint` they say where gaps may be."""
+        """Call this when every log is open. In a directory without `gap-offset-checkpoint`, the logs now say where gaps
+        may be."""
         if self._gaps is None:
             self._gaps = {}
             self._write_gaps()
 
     def lead_anew(self) -> None:
-        """Have every log go on in a leader epoch that none has been in. Call when every log is open."""
+        """Begin a new leader epoch in every log, one that no log has been in. Call this when every log is open."""
         path = self.path / LATEST_EPOCH
         epoch = 1 + max((_epoch_in(path), *(log.leader_epoch for log in self.logs.values())))
         try:
-            # On the disk first, which what the logs note is not: lost with it, the epoch would be begun once more.
+            # The logs' own files are not synced. If the epoch were lost with them, it would be begun once more.
             replace_file(path, str(epoch).encode())
-        except OSError as error:  # A node whose disk is full must start all the same, to be told what may go.
+        except OSError as error:  # A node with a full disk must start, so that clients can delete something.
             logger.warning("%s cannot be written: %s", path, error.strerror)
         for log in self.logs.values():
             log.lead_anew(epoch)
@@ -241,14 +241,14 @@ class DataDirectory:
     ) -> PartitionLog:
         """Copy a partition of another data directory into a folder of this one, and check every batch.
 
-        The log comes back closed. Raises ConfigError where a batch is damaged, or one is missing: of a topic that
-        is compacted, or that its cleaner's checkpoint says was, gaps are no damage.
+        Returns the closed log. Raises ConfigError if a batch is damaged or missing. Gaps are no damage in a topic that
+        is compacted, or that was by its cleaner's checkpoint.
         """
         assert place.topic_id is not None
         key, copy = (place.topic, place.partition), target / place.directory.name
         shutil.copytree(place.directory, copy)
         for snapshot in copy.glob("*.snapshot"):
-            snapshot.unlink()  # It is built anew, from what the segments hold.
+            snapshot.unlink()  # It is rebuilt from the segments.
         beside = place.directory.parent
         start = _offsets_in(beside / LOG_STARTS).get(key, 0)
         whole = sum(path.stat().st_size for path in copy.glob("*.log"))
@@ -281,7 +281,7 @@ class DataDirectory:
         return log
 
     def adopt(self, logs: Iterable[PartitionLog]) -> None:
-        """Have the checkpoints name logs that `check_copy` has opened, which stand in their places now."""
+        """Add logs that `check_copy` has opened to the checkpoints. They stand in their places now."""
         for log in logs:
             key = (log.topic, log.partition)
             self._recovery_points[key] = log.recovery_point
@@ -295,14 +295,14 @@ class DataDirectory:
         self._write_offsets(CLEANER_OFFSETS, self._cleaner_offsets)
 
     def leave(self) -> None:
-        """Let go of a directory in which no log was opened, as it was found: stopped cleanly, or not."""
+        """Release a directory in which no log was opened, as it was found: stopped cleanly, or not."""
         if self.clean_shutdown:
             self.close()
         else:
             self.abandon()
 
     def delete_partition(self, topic: str, partition: int) -> None:
-        """Remove a partition and what the checkpoints say of it."""
+        """Remove a partition and its rows in the checkpoints."""
         key = (topic, partition)
         log = self.logs.pop(key, None)
         if log is not None:
@@ -310,7 +310,7 @@ class DataDirectory:
         self._forget(key)
 
     def _forget(self, key: TopicPartition) -> None:
-        """Have no checkpoint name a partition that is gone."""
+        """Remove the rows of a partition from the checkpoints."""
         if key in self._recovery_points or key in self._log_starts:
             self._recovery_points.pop(key, None)
             self._log_starts.pop(key, None)
@@ -328,7 +328,7 @@ class DataDirectory:
         self._write_offsets(RECOVERY_POINTS, self._recovery_points)
         starts = {key: start for key, start in self._log_starts.items() if start}
         if starts != self._written_starts:
-            # Durable, as nothing else tells what DeleteRecords has deleted. The other file is a help at a start.
+            # This file is synced, because nothing else tells what DeleteRecords has deleted.
             write_checkpoint(self.path / LOG_STARTS, offset_rows(starts), sync=True)
             self._written_starts = starts
 
@@ -341,7 +341,7 @@ class DataDirectory:
         self._write_offsets(CLEANER_OFFSETS, offsets)
 
     def close(self) -> None:
-        """Close every log, and say so. Nothing may be appended any more."""
+        """Close every log, and note the clean stop. Nothing may be appended any more."""
         if self._lock is None:
             return
         for log in self.logs.values():
@@ -349,18 +349,18 @@ class DataDirectory:
         self.checkpoint()
         if any(log.offline is not None for log in self.logs.values()):
             self._lock = None
-            return  # The next start must look at what the disk really has.
+            return  # The next start must check what the disk really has.
         replace_file(self.path / CLEAN_SHUTDOWN, b'{"version":0,"brokerEpoch":-1}')
         self._lock = None
 
     def abandon(self) -> None:
-        """Let go without a word, as a killed process does."""
+        """Release the directory without writing anything, as a killed process does."""
         for log in self.logs.values():
             log.abandon()
         self._lock = None
 
     def _write_gaps(self) -> None:
-        """On the disk when this returns. Raises OSError."""
+        """Write the gaps and sync them. Raises OSError."""
         if self._gaps is None:
             return  # Not all logs are open. Until they are, every gap counts as cleaning's.
         for key, log in self.logs.items():
@@ -370,7 +370,7 @@ class DataDirectory:
         write_checkpoint(self.path / GAP_OFFSETS, rows, sync=True)
 
     def _offsets_or_none(self, name: str, then: str) -> dict[TopicPartition, int] | None:
-        """None where the file was damaged, and set aside."""
+        """Returns None if the file was damaged. It is then set aside."""
         rows = read_or_set_aside(self.path / name, columns=3, then=then)
         return None if rows is None else _offsets(rows)
 
@@ -378,7 +378,7 @@ class DataDirectory:
         try:
             return _offsets_in(self.path / LOG_STARTS)
         except DamagedFileError as error:
-            # Only here it is written what DeleteRecords has deleted. The operator decides, not this start.
+            # Only this file tells what DeleteRecords has deleted. The operator decides, not the node.
             raise ConfigError(
                 f"{error}; it tells which records were deleted from the logs' starts. Restore it, or remove it to "
                 "start without: deleted records whose segments are still there can be read again then"

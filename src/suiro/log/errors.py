@@ -1,7 +1,7 @@
 """The errors of a log. Each class is one Kafka error code, so a handler answers `error.code`.
 
-The classes sit in the tree of `suiro.errors`: a producer that hears `UsageError` mends its call,
-`TransientError` may be repeated, `FatalError` must not be.
+The classes are part of the tree of `suiro.errors`: after a `UsageError` the caller fixes the call, a `TransientError`
+may be retried, and a `FatalError` must not be.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from suiro.errors import CorruptRecordError, FatalError, SuiroError, TransientEr
 
 
 class LogError(SuiroError):
-    """An append, a read or the disk below them failed. `code` is what a Kafka client is told."""
+    """An append, a read or the disk failed. `code` is the error code that a Kafka client gets."""
 
     code: ClassVar[ErrorCode] = ErrorCode.unknown_server_error
 
@@ -38,16 +38,17 @@ class CorruptBatchError(LogError, CorruptRecordError):
 
 
 class DamagedLogError(LogError, CorruptRecordError):
-    """The log's own files: offsets are missing, or bytes at a batch's place are no batch. Nothing is left out.
+    """The files of the log are damaged: offsets are missing, or bytes that should be a batch are not. A read does not
+    skip them.
 
-    Kafka's consumers stop at CORRUPT_MESSAGE in a fetch. At KAFKA_STORAGE_ERROR they would ask again for ever.
+    Kafka's consumers stop at CORRUPT_MESSAGE in a fetch. They would retry KAFKA_STORAGE_ERROR forever.
     """
 
     code = ErrorCode.corrupt_message
 
 
 class InvalidBatchError(LogError, UsageError):
-    """A whole batch with the right CRC that no client may send (a control batch, counts that lie)."""
+    """A whole batch with the right CRC that no client may send (a control batch, wrong counts)."""
 
     code = ErrorCode.invalid_record
 
@@ -101,4 +102,4 @@ class StorageError(LogError, TransientError):
 
 
 class TornSegmentError(StorageError):
-    """A failed write left a part of a batch behind that could not be cut off again."""
+    """A failed write left a part of a batch that could not be cut off again."""

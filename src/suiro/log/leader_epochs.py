@@ -1,9 +1,8 @@
 """The start offset of each leader epoch: `leader-epoch-checkpoint`, in Kafka's text format.
 
-A consumer that comes back after a restart asks where its epoch ended (KIP-320); the answer is the
-start of the next one. A log that this node began is in epoch 0 until an unclean stop, which may take records that
-were read: from then on it is in a later one. One that Apache Kafka wrote goes on in its latest, because clients take
-no lower one from then on.
+A consumer that comes back after a restart asks where its epoch ended (KIP-320); the answer is the start of the next
+one. A log that this node has begun is in epoch 0 until an unclean stop, which may lose records that were read: then a
+later epoch begins. A log of Apache Kafka goes on in its latest epoch, because clients do not accept a lower one.
 """
 
 from __future__ import annotations
@@ -51,8 +50,8 @@ class LeaderEpochs:
     def end_offset(self, epoch: int, *, current: int, log_end_offset: int) -> tuple[int, int] | None:
         """(largest epoch at most `epoch`, where it ended); None for one that has not begun.
 
-        `current` is the epoch that appends are made in, whether or not there was one. An epoch older than all that
-        are known here ended where the first of those began.
+        `current` is the epoch of new appends, even before the first of them. An epoch older than all known ones ended
+        where the first of these began.
         """
         if epoch == current:
             return epoch, log_end_offset
@@ -62,7 +61,7 @@ class LeaderEpochs:
         return max((known for known, _ in self.entries if known <= epoch), default=epoch), end
 
     def epoch_of(self, offset: int, *, current: int) -> int:
-        """The epoch that an offset was written in; the current one where that is not known."""
+        """Returns the epoch that an offset was written in, or the current one if that is not known."""
         return max((epoch for epoch, start in self.entries if start <= offset), default=current)
 
     def cut_end(self, log_end_offset: int) -> None:
@@ -82,7 +81,7 @@ class LeaderEpochs:
         kept = [(earlier[-1][0], log_start_offset), *later] if earlier else later
         if kept != self.entries:
             self.entries = kept
-            # On a full disk the file keeps rows that do no harm, and what was deleted to make room stays deleted.
+            # On a full disk the file keeps its old rows, which do no harm. The deletion that makes room goes on.
             with contextlib.suppress(OSError):
                 self._write()
 

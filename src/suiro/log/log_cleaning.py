@@ -58,7 +58,7 @@ class LogCleaning:
         self.is_running = False
 
     def facts(self) -> CompactionFacts:
-        """Where the log stands, for `compaction.dirtiness`."""
+        """Returns the state of the log for `compaction.dirtiness`."""
         segments = tuple(self._log.kept_segments)
         timed = self._log.config.max_compaction_lag_ms < MAX_LONG
         return CompactionFacts(
@@ -70,7 +70,8 @@ class LogCleaning:
         )
 
     def last_of_producers(self) -> tuple[tuple[int, int, int], ...]:
-        """(producer id, offset of its last data or -1, producer epoch): what cleaning must keep."""
+        """Returns (producer id, offset of its last data or -1, producer epoch) of each producer, which cleaning must
+        keep."""
         return tuple(
             (
                 entry.producer_id,
@@ -81,7 +82,7 @@ class LogCleaning:
         )
 
     def begin(self, dirtiness: Dirtiness, settings: CleanerSettings) -> CleaningJob:
-        """What `cleaning` has to do. No segment is dropped until `end`. Raises StorageError."""
+        """Returns the job for `cleaning`. No segment is deleted until `end`. Raises StorageError."""
         self._log.check_open()
         segments = tuple(self._log.kept_segments)
         try:
@@ -91,7 +92,7 @@ class LogCleaning:
         except OSError as error:
             raise StorageError(f"cannot prepare a cleaning of {self._log.directory}: {error}") from error
         if dirtiness.first_uncleanable_offset > self._log.gaps_below:
-            # On the disk before the first gap is: else it would be taken for damage after a crash.
+            # This must be on the disk before the first gap, which would be taken for damage after a crash.
             noted, self._log.gaps_below = self._log.gaps_below, dirtiness.first_uncleanable_offset
             try:
                 self._note_gaps()
@@ -132,7 +133,7 @@ class LogCleaning:
                 self._delete_files(segment)
             end_swap(self._log.directory, bases[0])
         except OSError as error:
-            # Which names the files have now only the next start can tell.
+            # Only the next start can find out which names the files have now.
             self._log.take_offline(str(error))
             raise StorageError(
                 f"cannot put cleaned segment {bases[0]} of {self._log.directory} in place: {error}"
@@ -142,5 +143,5 @@ class LogCleaning:
         producer_snapshot.remove(self._log.directory, keep=self._log.kept_segments.bases)
 
     def end(self) -> None:
-        """Done or given up: retention may go on."""
+        """The cleaning is done or was given up. Retention may delete segments again."""
         self.is_running = False

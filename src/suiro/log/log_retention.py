@@ -65,7 +65,7 @@ class LogRetention:
         if count == len(segments):
             try:
                 log.roll()
-            except StorageError:  # a full disk: what is deleted makes room for it, and then it is tried again
+            except StorageError:  # A full disk: the deletion makes room, and the next check rolls.
                 count -= 1
         if any(segment.check_times() for segment in tuple(segments)[:count]):
             return self.apply(now_ms)  # A time index made them look older than they are.
@@ -92,7 +92,7 @@ class LogRetention:
         return log.log_start_offset
 
     def delete_oldest(self, count: int) -> None:
-        """Raises StorageError; the log is without the segments that are gone by then."""
+        """Delete the oldest segments. Raises StorageError after forgetting those that were deleted before it."""
         log = self._log
         if count == 0 or log.cleaning.is_running:
             return  # A cleaning needs its files. The next check deletes them.
@@ -107,7 +107,7 @@ class LogRetention:
         log = self._log
         first = log.kept_segments.first_base
         self._flushing.flushed(first)
-        # Where nothing is copied any more, what was deleted may be nowhere else: then the log begins behind it.
+        # If segments are not copied any more, the deleted records may not be in the tier: the log begins behind them.
         in_tier = log.config.remote_storage_enable and first <= log.tiered_end_offset
         if first > log.log_start_offset and not in_tier:
             self.start_at(first)

@@ -16,7 +16,7 @@ from suiro.protocol import time_search
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TimeLookup:
-    """A look-up in one segment, which may run in another thread: the bytes that it reads are not written any more."""
+    """A look-up in one segment. It may run in another thread, because the bytes that it reads do not change."""
 
     where: str
     handle: FileHandle
@@ -46,8 +46,10 @@ class TimeLookup:
 def lookups_by_time(
     segments: Iterable[Segment], timestamp: int, *, log_start_offset: int
 ) -> Iterator[TimeLookup]:
-    """Where the first record at least this late may be, in order: segment, time index. The segments are those at the
-    time of the call; between two look-ups some may go, and are passed over."""
+    """Yields the look-ups that may find the first record at least this late, one for each segment, in order.
+
+    The segments are those at the time of the call. One that was deleted since then is skipped.
+    """
     for segment in tuple(segments):
         if segment.size == 0 or not any(still is segment for still in segments):
             continue
@@ -69,7 +71,7 @@ def lookups_by_time(
 
 
 def largest_timestamp(segments: Iterable[Segment]) -> int:
-    """Of all records in the log; -1 where there is none."""
+    """Returns the largest timestamp of all records in the log, or -1 if there is none."""
     segments = tuple(segments)
     for segment in segments:
         if segment.size:

@@ -1,4 +1,4 @@
-"""One partition on disk: append, read, look up, retire, in Kafka's own file layout.
+"""One partition on disk: appends, reads and look-ups, in Kafka's own file layout.
 
 Always true:
 - one owner calls it, from one thread; nothing here waits for anything but the disk;
@@ -144,7 +144,7 @@ class PartitionLog:
 
     @property
     def local_log_start_offset(self) -> int:
-        """The first offset on this disk; before it, a tiered log is in the remote tier."""
+        """The first offset on this disk. The earlier ones of a tiered log are in the remote tier."""
         return max(self.log_start_offset, self._segments.first_base)
 
     @property
@@ -159,7 +159,7 @@ class PartitionLog:
 
     @property
     def kept_segments(self) -> Segments:
-        """For the cleaning, which replaces some."""
+        """The segments, for retention and cleaning, which delete and replace them."""
         return self._segments
 
     @property
@@ -167,7 +167,7 @@ class PartitionLog:
         return tuple(self._segments)
 
     def segment_facts(self, *, from_offset: int) -> list[SegmentFacts]:
-        """What retention asks of the local segments that end behind an offset."""
+        """Returns the facts for retention of the local segments that end behind an offset."""
         facts = self._segments.facts(self.log_end_offset)
         return [segment for segment in facts if segment.end_offset > from_offset]
 
@@ -175,22 +175,22 @@ class PartitionLog:
         return tuple(self._producers.entries.values())
 
     def ongoing_transaction(self, producer_id: int) -> int | None:
-        """The first offset of the producer's open transaction here, or None."""
+        """Returns the first offset of the producer's open transaction here, or None."""
         return self._producers.open_transactions.get(producer_id)
 
     def producer(self, producer_id: int) -> ProducerEntry | None:
-        """What is known here of one producer; not to be changed."""
+        """Returns the state of one producer, which the caller must not change."""
         return self._producers.entries.get(producer_id)
 
     def begin_epoch(self, leader_epoch: int) -> None:
-        """What follows is appended in this epoch. It never goes down: clients hold on to the latest they saw."""
+        """Append in this epoch from now on. It never goes down, because clients keep the latest one that they saw."""
         self.leader_epoch = max(leader_epoch, self.leader_epoch)
 
     def lead_anew(self, leader_epoch: int) -> None:
-        """After an unclean stop, which may have taken records that were read: what follows is of another epoch, so that
-        whoever read them finds where their log and this one part (KIP-320)."""
+        """Begin another epoch after an unclean stop, which may have lost records that were read. By the epoch, their
+        readers find where this log differs from what they read (KIP-320)."""
         self.begin_epoch(leader_epoch)
-        # On a full disk the next append notes it, or nothing can be appended.
+        # On a full disk the next append writes it, or nothing can be appended.
         with contextlib.suppress(StorageError):
             self.leader_epochs.add((self.leader_epoch, self.log_end_offset))
 
@@ -199,9 +199,9 @@ class PartitionLog:
         self._producers.expire(before_ms)
 
     def update_config(self, config: LogConfig) -> None:
-        """Take new topic settings: they count from the next append, roll, retention and compaction on.
+        """Use new topic settings from the next append, roll, retention and compaction on.
 
-        The active segment keeps the index sizes that it was made with, as Kafka's does.
+        The active segment keeps the index sizes that it was made with, as in Kafka.
         """
         self.config = config
 
@@ -214,10 +214,10 @@ class PartitionLog:
         origin: Origin = "client",
         verify: Verify | None = None,
     ) -> Appended:
-        """Write one batch (or several, of a coordinator) behind the log's end. Raises a LogError.
+        """Write one batch (or several, of a coordinator) at the log's end. Raises a LogError.
 
-        `verify(producer_id, producer_epoch)` is called before a batch opens a transaction here and
-        raises to refuse it (KIP-890 part 1).
+        `verify(producer_id, producer_epoch)` is called before a batch opens a transaction here. It raises to refuse the
+        batch (KIP-890 part 1).
         """
         self.check_open()
         now_ms = self._clock.wall_ms()
@@ -263,7 +263,7 @@ class PartitionLog:
         *,
         transaction_version: int = 0,
     ) -> int:
-        """Write a commit or abort marker, which ends the producer's transaction here; the marker's offset."""
+        """Write a commit or abort marker, which ends the producer's transaction here. Returns the marker's offset."""
         self.check_open()
         now_ms = self._clock.wall_ms()
         self._producers.check_marker(
@@ -317,8 +317,8 @@ class PartitionLog:
         self.log_end_offset = last_offset + 1
         if header.producer_id >= 0 and not header.is_control:
             known = len(self._producers.open_transactions)
-            # A producer expires by when it last wrote, not by the event time of its records, which may
-            # be years ago: forgetting a live producer would let its retries in twice.
+            # A producer expires by the time of its last write. The event time of its records may be years ago, and
+            # if a live producer were forgotten, its retries would be written twice.
             self._producers.add_batch(header, first_offset=base_offset, timestamp=now_ms)
             if len(self._producers.open_transactions) > known:
                 segment.remember(base_offset, position)
@@ -326,8 +326,8 @@ class PartitionLog:
             try:
                 self.flush()
             except StorageError as error:
-                # The batch is in the log, yet not safe as was asked for. After a failed sync the system may have
-                # dropped the pages and report success the next time, so nothing more can be promised here.
+                # The batch is in the log, but not synced as the settings ask. After a failed sync the system may have
+                # dropped the pages and report success the next time, so the log can promise nothing more.
                 self.take_offline(str(error))
                 raise
         return segment
@@ -342,8 +342,7 @@ class PartitionLog:
         try:
             new.create()
         except StorageError:
-            # Appends may go on in the active segment. Left here, the empty file would, at the next start, stand
-            # for the offsets that they get.
+            # Appends go on in the active segment. At the next start, the empty file would stand for their offsets.
             new.unlink()
             raise
         try:
@@ -362,11 +361,11 @@ class PartitionLog:
     def read(
         self, offset: int, *, max_bytes: int, read_committed: bool, min_one_batch: bool = True
     ) -> ReadResult:
-        """The batches from the one that holds `offset` on, up to the high watermark or last stable offset.
+        """Returns the batches from the one that holds `offset` on, up to the high watermark or last stable offset.
 
-        The first batch is whole even when it is larger than `max_bytes`, unless `min_one_batch` is off.
-        Raises OffsetOutOfRangeError, InRemoteTierError for an offset that is not on this disk, DamagedLogError, and
-        StorageError where the disk fails.
+        The first batch is whole even if it is larger than `max_bytes`, unless `min_one_batch` is off. Raises
+        OffsetOutOfRangeError, InRemoteTierError for an offset that is not on this disk, DamagedLogError, and
+        StorageError if the disk fails.
         """
         if self.offline is not None:
             self.check_open()
@@ -422,13 +421,14 @@ class PartitionLog:
             logger.error("%s", text)
 
     def aborted_transactions(self, offset: int, upper: int) -> list[tuple[int, int]]:
-        """Those that overlap [offset, upper), as (producer id, first offset), by the markers on this disk."""
+        """Returns (producer id, first offset) of the aborted transactions that overlap [offset, upper), by the markers
+        on this disk."""
         return self._segments.aborted(offset, upper)
 
     def lookups_by_time(self, timestamp: int) -> Iterator[TimeLookup]:
-        """The look-ups that find the first record at least this late: the first that finds one has it.
+        """Yields look-ups for the first record at least this late: the first one that finds a record has it.
 
-        Each may run in another thread; the iterator itself goes on in the log's own.
+        Each may run in another thread. The iterator itself must be used in the thread of the log.
         """
         return lookup.lookups_by_time(self._segments, timestamp, log_start_offset=self.log_start_offset)
 
@@ -438,13 +438,13 @@ class PartitionLog:
         return iter(()) if largest == NO_TIMESTAMP else self.lookups_by_time(largest)
 
     def end_offset_for_epoch(self, leader_epoch: int) -> tuple[int, int] | None:
-        """(largest epoch at most this one, where it ended); None for one that has not begun."""
+        """Returns (largest epoch at most this one, where it ended), or None for one that has not begun."""
         return self.leader_epochs.end_offset(
             leader_epoch, current=self.leader_epoch, log_end_offset=self.log_end_offset
         )
 
     def epoch_of(self, offset: int) -> int:
-        """The leader epoch that an offset was written in, or will be."""
+        """Returns the leader epoch that an offset was written in, or will be."""
         return self.leader_epochs.epoch_of(offset, current=self.leader_epoch)
 
     # The remote tier
@@ -467,8 +467,9 @@ class PartitionLog:
             self._segments.add(new)
             self.log_end_offset = end_offset
             self._flushing.flushed(end_offset)
-            # What the producers did between is not known here. A transaction that was open where this disk ends
-            # was over before the tier's end was copied; left open, it would hold the last stable offset for ever.
+            # The log does not know what the producers wrote in between. A transaction that was open at the end of
+            # this disk had ended before the tier's end was copied. If it stayed open, it would hold back the last
+            # stable offset forever.
             self._producers = ProducerStates()
             self.retention.delete_oldest(len(self._segments) - 1)
         first = self._segments.first_base if start_offset is None else start_offset
@@ -487,9 +488,9 @@ class PartitionLog:
         self._flushing.sync(self._segments, end_offset=self.log_end_offset)
 
     def flush_job(self) -> FlushJob:
-        """What a flush has to sync, to be run in another thread while appends go on.
+        """Returns the work of a flush, which may run in another thread while appends go on.
 
-        Of many segments the first ones: it is done when `end_offset` is what it was to reach.
+        With many segments, it covers only the first ones, and its `end_offset` is less than the log's end.
         """
         return self._flushing.job(self._segments, end_offset=self.log_end_offset)
 
@@ -518,7 +519,7 @@ class PartitionLog:
         self._segments.release()
 
     def abandon(self) -> None:
-        """Let go of the files without writing anything: what the death of the process would leave."""
+        """Release the files without writing anything, as if the process had been killed."""
         self.is_open = False
         self._segments = Segments([])
 
@@ -533,9 +534,9 @@ class PartitionLog:
         return timestamp if self.config.message_timestamp_type == "LogAppendTime" else -1
 
     def take_offline(self, why: str) -> None:
-        """After a failure that leaves open what is on the disk: nothing is read or appended until a new start.
+        """Refuse reads and appends until the next start, after a failure that leaves it unknown what is on the disk.
 
-        Going on would give out offsets of records that the disk may have, or acknowledge ones that it lost.
+        Otherwise the log might give out the offsets of records that the disk has, or acknowledge records that it lost.
         """
         if self.offline is None:
             self.offline = why

@@ -1,7 +1,7 @@
 """Cleaning in plain Python, if numba and NumPy are not installed: the same bytes, about twenty times slower.
 
-Always true: what becomes of a log, and what is refused as damaged, is what `compiled_cleaning` makes of it; only the
-map of keys takes more memory for each key, so that a round may end earlier. No record becomes an object.
+Always true: a log becomes the same as with `compiled_cleaning`, and the same is refused as damaged. Only the map of
+keys takes more memory for each key, so that a round may end earlier. No record becomes an object.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ _ABORT, _COMMIT = 0, 1
 
 @dataclass(slots=True)
 class _Judged:
-    """A batch of a piece, and what its header says of it; `marks` is the aborted transaction that its marker ends."""
+    """A batch of a piece, judged by its header. `marks` is the aborted transaction that its marker ends."""
 
     header: BatchHeader
     position: int
@@ -138,7 +138,7 @@ class PlainCleaning:
         )
 
     def _take_keys(self, data: memoryview, batch: _Judged) -> bool:
-        """False where the map is full."""
+        """Returns False if the map is full."""
         header, start = batch.header, self._job.first_dirty_offset
         if batch.inspected and header.last_offset >= start:
             payload, at = _payload(data, batch), 0
@@ -159,12 +159,12 @@ class PlainCleaning:
         return True
 
     def _filtered(self, data: memoryview, batch: _Judged) -> tuple[bytes, int, int] | None:
-        """(the batch of what stays, its largest timestamp, how many records): shouldRetainRecord and filterTo."""
+        """Returns (the batch of the records that stay, its largest timestamp, their number), or None: Kafka's
+        shouldRetainRecord and filterTo."""
         header, job = batch.header, self._job
         payload: BytesLike = b""
-        stays: list[
-            tuple[int, int, int, int, int]
-        ] = []  # from, to; place, value and end of the timestamp delta
+        # Of each record: from, to; place, value and end of the timestamp delta.
+        stays: list[tuple[int, int, int, int, int]] = []
         has_tombstone = False
         first_timestamp = largest_timestamp = NO_TIMESTAMP
         if not batch.discarded:
@@ -268,7 +268,7 @@ def _rewritten(
 
 @dataclass(slots=True)
 class _Judge:
-    """What is carried from batch to batch: the transactions met (CleanedTransactionMetadata), and where to look up.
+    """The state from batch to batch: the transactions met (CleanedTransactionMetadata), and the tables to look up.
 
     `seen` holds the (producer, is aborted) pairs of which a batch was met since the last marker.
     """

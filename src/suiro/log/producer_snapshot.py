@@ -101,7 +101,7 @@ def offsets(directory: Path) -> list[int]:
 
 
 def load_newest(directory: Path, *, at_most: int) -> tuple[int, list[ProducerEntry]]:
-    """The newest readable snapshot at or before an offset: (its offset, producers); (-1, []) if none."""
+    """Returns (offset, producers) of the newest readable snapshot at or before an offset, or (-1, [])."""
     for offset in reversed([o for o in offsets(directory) if o <= at_most]):
         entries = load(directory, offset)
         if entries is not None:
@@ -110,7 +110,7 @@ def load_newest(directory: Path, *, at_most: int) -> tuple[int, list[ProducerEnt
 
 
 def load(directory: Path, offset: int) -> list[ProducerEntry] | None:
-    """The producers at an offset; None where there is no snapshot, or one that cannot be read, which goes."""
+    """Returns the producers at an offset, or None without a snapshot. One that cannot be read is removed."""
     try:
         data = read_file(f"{directory}/{offset:020d}{SUFFIX}")
         return None if data is None else decode(data)

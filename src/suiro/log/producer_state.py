@@ -34,7 +34,7 @@ TRANSACTIONS_V2 = 2
 
 
 class AppendedBatch(NamedTuple):
-    """One of a producer's last batches: enough to know it again and to answer for it."""
+    """One of a producer's last batches: what is needed to recognise a duplicate and to answer it."""
 
     last_sequence: int
     last_offset: int
@@ -71,7 +71,7 @@ class ProducerEntry:
         return self.batches[-1].last_sequence if self.batches else NO_SEQUENCE
 
     def take_epoch(self, producer_epoch: int) -> None:
-        """Move to a new epoch; what was remembered of the older one counts no more."""
+        """Move to a new epoch, and forget the batches of the older one."""
         if producer_epoch != self.producer_epoch:
             self.producer_epoch = producer_epoch
             self.batches.clear()
@@ -90,7 +90,7 @@ class ProducerEntry:
 
 
 class ProducerStates:
-    """All producers of one partition. `check_*` only looks and raises; `add_*` records what was appended."""
+    """All producers of one partition. `check_*` methods only raise; `add_*` methods record an append."""
 
     def __init__(self, entries: Iterable[ProducerEntry] = ()) -> None:
         self.entries: dict[int, ProducerEntry] = {entry.producer_id: entry for entry in entries}
@@ -120,8 +120,8 @@ class ProducerStates:
         producer_id, producer_epoch = header.producer_id, header.producer_epoch
         entry = self.entries.get(producer_id)
         if entry is None:
-            # Nothing is known of this producer (it is new, expired, or its records are gone with
-            # retention), so there is nothing to compare with and any sequence is accepted.
+            # The producer is new or expired, or retention has deleted its records. There is nothing to compare
+            # with, so any sequence is accepted.
             return
         if producer_epoch < entry.producer_epoch:
             raise InvalidProducerEpochError(
@@ -157,8 +157,8 @@ class ProducerStates:
     ) -> None:
         """Raise unless the coordinator may write a commit or abort marker with these numbers.
 
-        In transactions V2 a marker bears the epoch after that of the records, so one with the same epoch is
-        late and would end the producer's next transaction. Where none is open it is only written twice.
+        In transactions V2 a marker has the epoch after that of the records. One with the same epoch is late and would
+        end the producer's next transaction. If no transaction is open, it is only a repeat.
         """
         entry = self.entries.get(producer_id)
         if entry is None:
@@ -209,7 +209,7 @@ class ProducerStates:
             del self.entries[producer_id]
 
     def copy_of(self, producer_ids: Iterable[int]) -> ProducerStates:
-        """These producers alone, to try several batches on before any of them is written."""
+        """Returns a copy of these producers, to try several batches before any of them is written."""
         return ProducerStates(self.entries[p].copy() for p in set(producer_ids) if p in self.entries)
 
 

@@ -7,10 +7,9 @@ there, and indexes, transaction index and producer state are rebuilt from what i
 and the segments behind it, are kept aside (`damage`). Offsets before the recovery point were synced to
 disk and are trusted.
 
-In both cases a segment whose offset index is missing, or whose transaction index is no such file, gets
-its indexes built again. That costs a clean start nothing: the names are listed anyway, and of the small
-transaction indexes, which few segments have, each is read. Gaps in the offsets stay as they are, and
-are told: cutting there would take more away.
+In both cases the indexes of a segment are rebuilt if its offset index is missing or its transaction index is
+damaged. This costs a clean start little: the names of the files are listed anyway, and only few segments have a
+transaction index, which is small. Gaps in the offsets are reported and stay: to end the log there would lose more.
 """
 
 from __future__ import annotations
@@ -46,7 +45,7 @@ _GAPS_MAX = 20
 
 @dataclass(slots=True, kw_only=True)
 class Opened:
-    """What was found: at least one segment, the last one takes the appends."""
+    """An opened log. There is at least one segment; the last one takes the appends."""
 
     segments: list[Segment]
     producers: ProducerStates
@@ -54,9 +53,10 @@ class Opened:
     leader_epochs: Sequence[tuple[int, int]] = ()
     """(epoch, first offset) of the batches that were read again, as they rise."""
     as_closed: bool = False
-    """A clean stop left it so, with a snapshot at its end."""
+    """Whether a clean stop left the log like this, with a snapshot at its end."""
     gaps: Sequence[tuple[int, int]] = ()
-    """(first missing offset, offset behind the last) where batches were read again. Compaction leaves them, too."""
+    """(first missing offset, offset behind the last) among the batches that were read again. Compaction leaves gaps,
+    too."""
 
 
 def open_segments(
@@ -96,8 +96,8 @@ def open_segments(
     opened = _recover(directory, segments, recovery_point, now_ms=now_ms)
     if opened.log_end_offset >= log_start_offset:
         return opened
-    # All that was left lies before the start that DeleteRecords had moved. Going on at the recovered end
-    # would give out offsets again that were in use, so the log begins anew at its start.
+    # Everything that is left is before the log's start. Going on at the recovered end would give out used offsets
+    # again, so the log is empty from its start on.
     logger.error("%s: nothing is left from its start at %d on", directory, log_start_offset)
     kept = [_set_segment_aside(segment, now_ms) for segment in opened.segments]
     forget_older(directory, kept)
@@ -107,12 +107,12 @@ def open_segments(
 def replay_batch(
     producers: ProducerStates, segment: Segment, position: int, header: BatchHeader, *, now_ms: int
 ) -> AbortedTransaction | None:
-    """Take a batch of the log into the producer state; the transaction that it aborted, if it did."""
+    """Add a batch of the log to the producer state. Returns the transaction that it aborted, or None."""
     if header.producer_id < 0:
         return None
     if not header.is_control:
-        # When it was appended is not written anywhere. Taking now keeps a producer for too long rather
-        # than forgetting one whose retry may still come.
+        # The log does not say when the batch was appended. The current time may keep a producer for too long, but
+        # forgets none whose retry may still come.
         producers.add_batch(header, first_offset=header.base_offset, timestamp=now_ms)
         return None
     if header.count == 0:
@@ -144,7 +144,7 @@ def _empty_at(directory: Path, offset: int, config: LogConfig, *, now_ms: int) -
 
 
 def _sweep(directory: Path) -> set[str]:
-    """Finish or remove what a crash left half done; the names of the files, as they were before the removal."""
+    """Finish or remove what a crash left incomplete. Returns the names of the files before the removal."""
     names = set(os.listdir(directory))
     if complete_swaps(directory, names, _end_of_file):
         names = set(os.listdir(directory))
@@ -161,7 +161,7 @@ def _sweep(directory: Path) -> set[str]:
 def _with_bad_indexes(
     segments: Sequence[Segment], names: set[str], log_end_offset: int | None
 ) -> Iterator[tuple[int, str]]:
-    """(number, what is wrong) of the segments whose indexes cannot be what was written."""
+    """Yields (number, what is wrong) of the segments whose indexes are missing or damaged."""
     ends = [*(segment.base_offset for segment in segments[1:]), log_end_offset or MAX_LONG]
     for number, segment in enumerate(segments):
         stem = f"{segment.base_offset:020d}"  # a start looks at a hundred thousand: no Path is made
@@ -174,7 +174,7 @@ def _with_bad_indexes(
 
 
 def _rebuild_indexes(directory: Path, segments: list[Segment], number: int, why: str, *, now_ms: int) -> None:
-    """All three indexes of a segment, from the producers as they were at its start and from its batches."""
+    """Rebuild the three indexes of a segment from the producers at its start and from its batches."""
     segment = segments[number]
     logger.warning("%s: its indexes are built again: %s", segment.path, why)
     producers = _producers_at(directory, segments[:number], segment.base_offset, now_ms=now_ms)
@@ -193,7 +193,7 @@ def _rebuild_indexes(directory: Path, segments: list[Segment], number: int, why:
 
 
 def _end_of_file(path: Path) -> int:
-    """The offset behind the last whole batch of a log file."""
+    """Returns the offset behind the last whole batch of a log file."""
     end, position = int(path.name.split(".", 1)[0]), 0
     with open(path, "rb", buffering=_READ_BYTES) as file:
         while len(data := file.read(HEADER_SIZE)) == HEADER_SIZE:
@@ -204,7 +204,7 @@ def _end_of_file(path: Path) -> int:
 
 
 def _end_of(segment: Segment) -> int | None:
-    """The offset after a segment's last batch, found from its last index entry; None if its tail is torn."""
+    """Returns the offset behind a segment's last batch, from its last index entry on, or None if its tail is torn."""
     end = segment.base_offset
     try:
         for _, header in segment.headers(segment.last_indexed_position()):
@@ -215,7 +215,7 @@ def _end_of(segment: Segment) -> int | None:
 
 
 def _producers_at(directory: Path, segments: list[Segment], end: int, *, now_ms: int) -> ProducerStates:
-    """The producer state at an offset: the newest snapshot before it, then the headers from there on."""
+    """Returns the producer state at an offset: that of the newest snapshot before it, with the later headers."""
     start, entries = producer_snapshot.load_newest(directory, at_most=end)
     producers = ProducerStates(entries)
     if start == end:
@@ -261,7 +261,7 @@ def _recover(directory: Path, segments: list[Segment], recovery_point: int, *, n
 
 
 def _cut(segments: Sequence[Segment], position: int, end: int, *, now_ms: int) -> None:
-    """End the log within the first of the segments. What is cut off, and the later ones, are kept aside first."""
+    """End the log within the first of the segments. The bytes that are cut off and the later segments are kept."""
     torn, *later = segments
     size = torn.size
     aside = keep_tail(torn.path, torn.handle, position, size, now_ms=now_ms)
@@ -301,7 +301,7 @@ def _recover_segment(
     *,
     now_ms: int,
 ) -> tuple[int, int]:
-    """Rebuild one segment's indexes up to its last valid batch; the position and the offset behind that."""
+    """Rebuild one segment's indexes up to its last valid batch. Returns the position and the offset behind that."""
     size, position = segment.size, 0
     segment.forget()
     segment.create()
@@ -327,14 +327,14 @@ def _recover_segment(
         position += header.size
         end = header.next_offset
     if position == 0 and segment.base_offset > end:
-        # Offsets before were given out: cleaning took their batches. The log goes on where the segment begins, for
-        # it can hold none that are smaller.
+        # The offsets before the segment were given out, and cleaning has removed their batches. The log goes on where
+        # the segment begins, because it cannot hold smaller offsets.
         _add_gap(gaps, end, segment.base_offset)
         end = segment.base_offset
     return position, end
 
 
 def _add_gap(gaps: list[tuple[int, int]], first: int, end: int) -> None:
-    """The first ones, and the last one, which says how far they reach."""
+    """Keep the first gaps, and the last one, which says how far they reach."""
     del gaps[_GAPS_MAX - 1 :]
     gaps.append((first, end))

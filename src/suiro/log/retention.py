@@ -41,7 +41,7 @@ def expired_segments(
 
 
 def removable(segments: Sequence[SegmentFacts], count: int, *, safe_offset: int) -> int:
-    """Returns how many of the first `count` segments end at or before an offset. Later records are on this disk only."""
+    """Returns how many of the first `count` segments end at or before an offset. The others are only on this disk."""
     while count and segments[count - 1].end_offset > safe_offset:
         count -= 1
     return count

@@ -2,10 +2,9 @@
 
 Always true of a sound one: `size` bytes of the file are whole batches (a failed write is cut off
 again before the error is raised), offsets rise, and the indexes know nothing that the log does not
-hold. Nothing of it is believed: bytes at a batch's place that are none raise DamagedLogError, and an
-index entry counts only if the batch that it leads to agrees; else both indexes are built again from
-the headers. Which bytes may be appended is decided above, in `partition`; what a crash left behind is
-mended in `recovery`.
+hold. All of it is verified when it is read: bytes that should be a batch and are not raise DamagedLogError, and an
+index entry is used only if the batch at its position matches. Otherwise both indexes are rebuilt from the headers.
+`partition` decides which bytes may be appended; `recovery` repairs what a crash left.
 """
 
 from __future__ import annotations
@@ -83,13 +82,13 @@ class Segment:
             try:
                 first = next(self.headers(), None)
             except DamagedLogError:
-                first = None  # Told to whoever reads it; appends, which want to know when to roll, go on.
+                first = None  # Readers get the error. Appends, which only need to know when to roll, go on.
             self._first_timestamp = NO_TIMESTAMP if first is None else first[1].max_timestamp
         return self._first_timestamp
 
     @property
     def latest_ms(self) -> int:
-        """How old the segment is: its largest timestamp, or when its file was last written to."""
+        """The age of the segment: its largest timestamp, or the time of the last write to its file."""
         if self.max_timestamp >= 0:
             return self.max_timestamp
         return int(self.path.stat().st_mtime * 1000)
@@ -135,7 +134,7 @@ class Segment:
         self.add_to_indexes(position, size, last_offset=last_offset, max_timestamp=max_timestamp)
 
     def add_to_indexes(self, position: int, size: int, *, last_offset: int, max_timestamp: int) -> None:
-        """What an append leaves in the indexes: an entry for the first batch after each interval."""
+        """Add a batch to the indexes, which have an entry for the first batch after each interval."""
         if position == 0:
             self._first_timestamp = max_timestamp
         largest = self._largest()
@@ -143,7 +142,7 @@ class Segment:
             self._max_timestamp = largest = (max_timestamp, last_offset)
         if self._bytes_since_index_entry > self._index_interval_bytes:
             # The batch is in the log already, so an index that cannot be read must not fail the append. The next
-            # batch gets the entry; until then a look-up reads more, and finds the same.
+            # batch gets the entry. Until then a look-up reads more and finds the same.
             with contextlib.suppress(OSError):
                 self.time_index.add_if_later(largest[0], largest[1] - self.base_offset)
                 self.offset_index.add(last_offset - self.base_offset, position)
@@ -158,12 +157,12 @@ class Segment:
         return DamagedLogError(f"{self._path} is damaged at byte {position} of {self.size}: {what}")
 
     def position_of(self, offset: int) -> int | None:
-        """Where the first batch begins whose last offset is at least `offset`; None past the last batch."""
+        """Returns where the first batch with a last offset of at least `offset` begins, or None past the last batch."""
         found = self.batch_at(offset)
         return None if found is None else found[0]
 
     def batch_at(self, offset: int) -> tuple[int, int] | None:
-        """(position, base offset) of that batch, the latter at most `offset` where no offset is missing."""
+        """Returns (position, base offset) of that batch; the latter is at most `offset` if no offset is missing."""
         known = self._positions.get(offset)
         if known is not None:
             return known, offset
@@ -175,12 +174,12 @@ class Segment:
         return None
 
     def last_indexed_position(self) -> int:
-        """Where the last batch begins that the offset index knows; 0 where it knows none."""
+        """Returns where the last batch of the offset index begins, or 0 if the index is empty."""
         self._check_offsets()
         return self._indexed(self.offset_index.last())
 
     def _indexed(self, entry: tuple[int, int] | None) -> int:
-        """Where the batch of an index entry begins; 0, and the indexes are built again, if they lie."""
+        """Returns where the batch of an index entry begins, or 0 after rebuilding the indexes if the entry is wrong."""
         if entry is None:
             return 0
         try:
@@ -202,14 +201,15 @@ class Segment:
         )
 
     def _check_offsets(self) -> None:
-        """Once: is the offset index there, and whole?"""
+        """Checks once that the offset index is there and whole, or rebuilds it."""
         if not self._offsets_checked:
             self._offsets_checked = True
             if not self.offset_index.is_whole:
                 self.rebuild_indexes("its offset index is missing or cut")
 
     def check_times(self) -> bool:
-        """Once: does the last time entry, which stands for the segment's age, agree? True: the indexes are new."""
+        """Checks once that the last time entry, which stands for the segment's age, matches its batch. Returns whether
+        the indexes were rebuilt."""
         if self._times_checked:
             return False
         self._times_checked = True
@@ -233,7 +233,8 @@ class Segment:
         return header.base_offset <= self.base_offset + relative_offset and header.max_timestamp == timestamp
 
     def _has_later(self) -> bool:
-        """Whether a batch behind the last index entry is later than the latest known: the time index was cut."""
+        """Whether a batch behind the last index entry is later than the latest known one, because the time index was
+        cut."""
         largest = self.max_timestamp
         try:
             return any(
@@ -252,7 +253,7 @@ class Segment:
         return self.base_offset + (0 if entry is None else entry[1])
 
     def rebuild_indexes(self, why: str) -> None:
-        """Build offset and time index again from the headers: as many as the segment has are read, once."""
+        """Rebuild the offset index and the time index from all headers of the segment."""
         logger.warning("%s: the indexes are built again, for %s", self._path, why)
         self.begin_indexes()
         try:
@@ -269,7 +270,7 @@ class Segment:
                 index.flush()
 
     def remember(self, offset: int, position: int) -> None:
-        """Keep where a batch begins that is likely to be asked for: where a reader or a transaction stands."""
+        """Keep where a batch begins that is likely to be looked up: the next one of a reader or of a transaction."""
         self._positions[offset] = position
         if len(self._positions) > _POSITIONS_REMEMBERED:
             del self._positions[next(iter(self._positions))]
@@ -291,7 +292,7 @@ class Segment:
                     return stop, header.base_offset
                 whole = stop + header.size
         except DamagedLogError:
-            # What is whole is read; the damage is told to whoever goes on behind it.
+            # Whole batches are read. The next read gets the error.
             if whole > position:
                 return whole, None
             raise
@@ -308,13 +309,13 @@ class Segment:
             raise self._damaged(position, error) from error
 
     def seal(self) -> None:
-        """No append will follow: the largest timestamp goes into the index, files are let go."""
+        """No append will follow: write the largest timestamp into the index, and close the files."""
         largest = self._largest()
         self.time_index.add_if_later(largest[0], largest[1] - self.base_offset)
         self.release()
 
     def release(self) -> None:
-        """Let go of the open files; the next use opens them again."""
+        """Close the files. The next use opens them again."""
         self.offset_index.release()
         self.time_index.release()
         if self._handle is not None:
@@ -322,16 +323,16 @@ class Segment:
             OPEN_FILES.closed(self)
 
     def handles_to_sync(self) -> list[FileHandle]:
-        """The open files to sync, all that was written handed to the operating system."""
+        """Returns the open files to sync, after writing all entries in memory to them."""
         indexes = [index for index in (self.offset_index, self.time_index) if index.count]
         for index in indexes:
-            # On a full disk the entries stay in memory; without them a look-up reads more, and finds the same.
+            # On a full disk the entries stay in memory. Without them a look-up reads more and finds the same.
             with contextlib.suppress(OSError):
                 index.flush()
         return [self.handle, *(index.handle for index in indexes), *self.transaction_index.handles_to_sync()]
 
     def create(self) -> None:
-        """Have the files on disk, empty where they are new. Raises StorageError."""
+        """Make the files that do not exist. Raises StorageError."""
         try:
             _ = self.handle, self.offset_index.handle, self.time_index.handle
         except OSError as error:
@@ -345,7 +346,7 @@ class Segment:
             self.size = size
 
     def forget(self) -> None:
-        """Empty the indexes and what is known of the content."""
+        """Empty the indexes, and forget the content."""
         self.transaction_index.clear()
         self._positions.clear()
         self.begin_indexes()

@@ -23,7 +23,7 @@ Region = tuple[FileHandle, int, int]
 
 
 def missing(directory: Path, first: int, end: int) -> DamagedLogError:
-    """Offsets that no batch holds, and that no cleaning took away."""
+    """The error for offsets that no batch holds, although no cleaning has removed them."""
     return DamagedLogError(
         f"{directory} is damaged: offsets {first} to {end - 1} are missing; bring its segments back from a copy while "
         f"the node is stopped, or have readers go on at offset {end}"
@@ -31,7 +31,7 @@ def missing(directory: Path, first: int, end: int) -> DamagedLogError:
 
 
 class Segments:
-    """Offsets in, segments and file regions out. The log's end is told by the caller, who moves it."""
+    """Finds segments and file regions by offset. The caller passes the log's end."""
 
     def __init__(self, segments: list[Segment]) -> None:
         self._segments = segments
@@ -104,10 +104,10 @@ class Segments:
     def region(
         self, offset: int, bound: int, *, log_end_offset: int, max_bytes: int, gaps_below: int
     ) -> tuple[Region, int] | None:
-        """The whole batches from the one that holds `offset` on, all before `bound`; and the offset behind them.
+        """Returns whole batches from the one that holds `offset` on, all before `bound`, and the offset behind them.
 
-        At most `max_bytes`, but at least one batch; all in one segment. None where there is nothing. Raises
-        DamagedLogError where offsets are missing, unless the gap ends at or before `gaps_below`, and StorageError.
+        They are at most `max_bytes`, but at least one batch, and in one segment. Returns None if there are none. Raises
+        DamagedLogError if offsets are missing, unless the gap ends at or before `gaps_below`, and StorageError.
         """
         try:
             return self._region(offset, bound, log_end_offset, max_bytes, gaps_below)
@@ -115,7 +115,7 @@ class Segments:
             raise self._unreadable(error) from error
 
     def _unreadable(self, error: OSError) -> StorageError:
-        """A bad sector, or no descriptor left: a failure of this log, not of who reads it beside others."""
+        """The error for a bad sector or a lack of descriptors. It is of this log, not of others in the same request."""
         return StorageError(f"cannot read {self.active.path.parent}: {error.strerror or error}")
 
     def _region(
@@ -165,8 +165,11 @@ class Segments:
         return found
 
     def handles_to_sync(self, recovery_point: int) -> tuple[list[FileHandle], int | None]:
-        """The files that hold what was appended since the recovery point, and the offset where those begin that are
-        left for later, or None: of a log that was imported there may be more than the process can open."""
+        """Returns the files with everything that was appended since the recovery point, and None.
+
+        An imported log may have more files than the process can open. Then only the first ones are returned, with the
+        offset at which the others begin.
+        """
         handles: list[FileHandle] = []
         waiting = self.from_offset(recovery_point)
         for segment in waiting[:SEGMENTS_SYNCED_TOGETHER]:

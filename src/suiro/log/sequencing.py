@@ -1,6 +1,6 @@
 """Compares an append with the producer state: new, duplicate, or out of order.
 
-The rules are in `producer_state`; here is what they need of the log.
+The rules are in `producer_state`. This module looks up what they need from the log.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from suiro.protocol.record_batch import BatchHeader
 def check_batch(
     producers: ProducerStates, segments: Segments, header: BatchHeader, *, sequenced: bool
 ) -> AppendedBatch | None:
-    """The batch that this one repeats, or None where it may be appended. Raises a LogError otherwise.
+    """Returns the batch that this one repeats, or None if it may be appended. Raises a LogError otherwise.
 
     A coordinator's own batches carry no sequences (`sequenced` is false); their epoch counts.
     """
@@ -28,12 +28,13 @@ def check_batch(
     try:
         producers.check_batch(header, sequenced=sequenced)
     except OutOfOrderSequenceError:
-        # After a restart the snapshot knows only the last of the five batches. The client may be
-        # repeating an older one whose answer was lost, so the log is asked before it is refused.
+        # After a restart the snapshot knows only the last of the five batches. The client may be repeating an
+        # older one whose answer was lost, so the log is searched before the batch is refused.
         entry = producers.entries[header.producer_id]
         if entry.whole:
             raise
-        last_offset = entry.batches[-1].last_offset  # behind it are others' batches alone
+        # Later batches are other producers'.
+        last_offset = entry.batches[-1].last_offset
         until = [segment for segment in segments if segment.base_offset <= last_offset]
         entry.refill(last_batches_of(until, entry.producer_id, entry.producer_epoch))
         duplicate = producers.duplicate_of(header)
@@ -46,7 +47,7 @@ def check_batch(
 def check_together(
     producers: ProducerStates, headers: Sequence[BatchHeader], *, offset: int, sequenced: bool
 ) -> None:
-    """Try several batches on a copy, so that none is written where one is refused. Raises a LogError."""
+    """Try several batches on a copy, so that none is written if one is refused. Raises a LogError."""
     trial = producers.copy_of(header.producer_id for header in headers)
     for header in headers:
         if header.producer_id >= 0:

@@ -43,13 +43,13 @@ def is_sound(data: bytes, *, base_offset: int, end_offset: int) -> bool:
 
 
 def decode_transactions(data: bytes) -> list[AbortedTransaction]:
-    """The entries of a transaction index; a torn last one is left out."""
+    """Returns the entries of a transaction index, without a torn last one."""
     whole = len(data) // _ENTRY.size * _ENTRY.size
     return [AbortedTransaction(*row[1:]) for row in _ENTRY.iter_unpack(data[:whole])]
 
 
 class TransactionIndex:
-    """Absent while no transaction was aborted, as Kafka has it."""
+    """The file is absent while no transaction was aborted, as in Kafka."""
 
     def __init__(self, path: str | Path) -> None:
         self._path = os.fspath(path)
@@ -72,12 +72,12 @@ class TransactionIndex:
         return self._entries
 
     def add(self, entry: AbortedTransaction) -> None:
-        """Remember it and hand it to the operating system; where the disk fails, that is tried again later."""
+        """Remember the entry and write it. If the disk fails, the write is retried later."""
         self._added.append(entry)
         try:
             self.flush()
         except OSError:
-            pass  # The marker is in the log already: the transaction is aborted, whatever this file says.
+            pass  # The transaction is aborted whatever this file says: its marker is in the log.
 
     def flush(self) -> None:
         """Write the entries that are not in the file yet. Raises OSError."""

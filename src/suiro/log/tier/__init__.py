@@ -1,7 +1,7 @@
 """A partition's segments in a remote store (KIP-405): listing, copying and reading them. Enter here.
 
 `segment_metadata` and `remote_log` are the rules: records of the metadata topic in, readable segments out. `store`
-and `s3_store` are the edges; `copying` and `reading` go between, in threads. Who copies when is the broker's.
+and `s3_store` are the edges; `copying` and `reading` use them, in threads. The broker decides what is copied when.
 """
 
 from suiro.log.tier.copying import (

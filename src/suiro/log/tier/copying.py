@@ -1,7 +1,7 @@
 """Sending one segment to the remote store, and removing one. Blocking: both run in a thread.
 
-Each object is sent with a running checksum, then asked for its size: a store that says it has an object of another
-size does not have it. Sizes and checksums go into the metadata; whoever reads later holds the bytes against them.
+Each object is sent with a running checksum, and the store is then asked for its size. An upload with another size has
+failed. The metadata has the sizes and checksums, with which later reads are verified.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ _CHUNK_BYTES = 1 << 20
 _DOWNLOAD_BYTES = 8 << 20
 
 Proceed = Callable[[int], None]
-"""Called with a number of bytes before they are sent or asked for. Waits as long as a rate limit wants, and
-raises to end the work (the node stops)."""
+"""Called with a number of bytes before they are sent or requested. Waits as long as a rate limit requires, and raises
+to end the work when the node stops."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Source:
-    """What becomes one object: a part of an open file from its start on, or bytes."""
+    """The content of one object: the first bytes of an open file, or given bytes."""
 
     kind: str
     size: int
@@ -64,7 +64,7 @@ def leader_epochs_source(epochs: Sequence[tuple[int, int]]) -> Source:
 def upload(
     store: RemoteStore, segment: RemoteSegment, sources: Sequence[Source], *, proceed: Proceed
 ) -> tuple[tuple[str, StoredObject], ...]:
-    """Store a segment's objects; their sizes and checksums. Raises RemoteStoreError."""
+    """Store a segment's objects. Returns their sizes and checksums. Raises RemoteStoreError."""
     stored = []
     for source in sources:
         name = segment.object_name(source.kind)
@@ -93,7 +93,7 @@ def remove(store: RemoteStore, segment: RemoteSegment, *, proceed: Proceed) -> N
 
 
 def download(store: RemoteStore, segment: RemoteSegment, kind: str, path: Path, *, proceed: Proceed) -> None:
-    """Write an object into a file. Raises RemoteStoreError where it is not what was sent."""
+    """Write an object into a file. Raises RemoteStoreError if it is not what was sent."""
     stored, name = segment.stored(kind), segment.object_name(kind)
     assert stored is not None
     position = checksum = 0
@@ -112,7 +112,7 @@ def download(store: RemoteStore, segment: RemoteSegment, kind: str, path: Path, 
 
 
 def checked_object(store: RemoteStore, segment: RemoteSegment, kind: str, *, proceed: Proceed) -> bytes:
-    """A whole small object (an index). Raises RemoteStoreError where it is not what was sent."""
+    """Returns a whole small object (an index). Raises RemoteStoreError if it is not what was sent."""
     stored = segment.stored(kind)
     if stored is None or stored.size == 0:
         return b""

@@ -1,10 +1,10 @@
 """Reading a remote segment: its indexes, and chunks of its records, each kept for a while.
 
 A read fetches more than was asked for (a consumer that reads old records goes on to the next ones), verifies every
-batch, and writes the chunk into a file of its own without a name. So what a fetch is answered with are file regions
-as of the local log, which stay valid until the last response holding them is sent, whatever the cache forgets.
+batch, and writes the chunk into a file of its own without a name. So a fetch gets file regions as from the local log,
+which stay valid until the last response with them is sent, whatever the cache drops.
 
-Everything here waits for the store and is called from several threads at once. Two caches, each with a limit in
+All methods wait for the store and are called from several threads at once. There are two caches, each with a limit in
 bytes: indexes in memory, chunks on disk.
 """
 
@@ -64,7 +64,7 @@ class RemoteRead(NamedTuple):
 
 
 class RemoteReader:
-    """See the module. `directory` is where the chunks' nameless files are made."""
+    """Reads segments through both caches. `directory` is where the nameless files of the chunks are made."""
 
     def __init__(
         self,
@@ -90,13 +90,13 @@ class RemoteReader:
         self._reading: dict[UUID, threading.Lock] = {}
 
     def keep_indexes(self, most_bytes: int) -> None:
-        """So many bytes of them from the next one on."""
+        """Set the limit of the indexes in memory, from the next one on."""
         self._index_limit = most_bytes
 
     def read(self, segment: RemoteSegment, offset: int, *, max_bytes: int) -> RemoteRead | None:
-        """The batches from the one that holds `offset` on; at least one, then no more than `max_bytes`.
+        """Returns the batches from the one that holds `offset` on: at least one, then no more than `max_bytes`.
 
-        None where the segment has nothing at or behind the offset. Raises RemoteStoreError.
+        Returns None if the segment has nothing at or behind the offset. Raises RemoteStoreError.
         """
         chunk = self._chunk(segment, offset)
         if chunk is None:
@@ -111,7 +111,7 @@ class RemoteReader:
         return RemoteRead((chunk.handle, start, length), last + 1)
 
     def aborted(self, segment: RemoteSegment) -> Sequence[AbortedTransaction]:
-        """The transactions whose abort marker lies in the segment."""
+        """Returns the transactions whose abort marker is in the segment."""
         if segment.transaction_index_empty:
             return ()
         return decode_transactions(self._index(segment, "txnindex"))
@@ -119,9 +119,9 @@ class RemoteReader:
     def first_at_or_after(
         self, segment: RemoteSegment, timestamp: int, *, from_offset: int
     ) -> tuple[int, int] | None:
-        """(offset, timestamp) of the segment's first record at least this late, from an offset on.
+        """Returns (offset, timestamp) of the segment's first record at least this late, from an offset on.
 
-        Raises RemoteStoreError, and CorruptBatchError where a producer's records are none.
+        Raises RemoteStoreError, and CorruptBatchError if a producer's batch holds no records.
         """
         times = self._index(segment, "timeindex")
         _, near = floor_of(TIME_ENTRY, times, timestamp - 1) or (0, 0)
@@ -141,7 +141,7 @@ class RemoteReader:
         return None
 
     def forget(self, segment: RemoteSegment) -> None:
-        """Drop what is cached of a segment that is gone."""
+        """Drop a segment that is gone from the caches."""
         with self._lock:
             for index in [key for key in self._indexes if key[0] == segment.segment_id]:
                 self._index_bytes -= len(self._indexes.pop(index))
@@ -152,12 +152,12 @@ class RemoteReader:
     # Chunks
 
     def _chunk(self, segment: RemoteSegment, offset: int) -> _Chunk | None:
-        """The chunk with the first batch that ends at or behind an offset."""
+        """Returns the chunk with the first batch that ends at or behind an offset."""
         if offset > segment.end_offset or segment.size == 0:
             return None
         with self._lock:
             lock = self._reading.setdefault(segment.segment_id, threading.Lock())
-        # Many consumers that want the same old records are one request to the store.
+        # Many consumers that want the same old records cause one request to the store.
         with lock:
             chunk, position = self._cached(segment, offset)
             if chunk is None:
@@ -167,7 +167,7 @@ class RemoteReader:
         return chunk
 
     def _cached(self, segment: RemoteSegment, offset: int) -> tuple[_Chunk | None, int | None]:
-        """A chunk that has the offset; else where in the segment it begins, if a chunk ends just before it."""
+        """Returns the chunk with the offset, or else the position of the offset if a chunk ends just before it."""
         position = None
         with self._lock:
             for key, chunk in self._chunks.items():

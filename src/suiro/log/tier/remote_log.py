@@ -1,8 +1,8 @@
 """One partition's segments in the remote tier: which are live, which are garbage, which have expired. Pure rules.
 
-Always true: of the segments that are read no two overlap. A finished copy takes the place of every older segment
-that lies within its offsets (a compacted topic's segments are merged and cleaned again); the order of the records
-in the metadata topic decides which is the older one, so a replay comes to the same answer wherever a crash fell.
+Always true: no two readable segments overlap. A finished copy replaces every older segment within its offsets (the
+segments of a compacted topic are merged and cleaned again). The order of the records in the metadata topic decides
+which one is older, so a replay gives the same result after any crash.
 """
 
 from __future__ import annotations
@@ -41,18 +41,18 @@ class RemoteLog:
                 self._forget(found)
 
     def abandon_copies(self) -> None:
-        """After a replay: what was being copied when the process died is garbage."""
+        """Call this after a replay: copies that were not finished when the process died are garbage."""
         self._garbage |= self._copying
         self._copying.clear()
 
     @property
     def readable(self) -> Sequence[RemoteSegment]:
-        """Whole copies in order of their offsets."""
+        """The whole copies, in order of their offsets."""
         return self._readable
 
     @property
     def garbage(self) -> Sequence[RemoteSegment]:
-        """Whose objects are to be removed."""
+        """The segments whose objects are to be removed."""
         return tuple(self._garbage.values())
 
     @property
@@ -61,7 +61,7 @@ class RemoteLog:
 
     @property
     def next_offset(self) -> int:
-        """The offset behind the last copied one; 0 where nothing is."""
+        """The offset behind the last copied one, or 0 if nothing is copied."""
         return self._readable[-1].next_offset if self._readable else 0
 
     @property
@@ -78,16 +78,16 @@ class RemoteLog:
         return sum(segment.size for segment in self._readable)
 
     def from_offset(self, offset: int) -> Sequence[RemoteSegment]:
-        """The segment that holds an offset, or the first behind it, and all later ones."""
+        """Returns the segment that holds an offset, or the first behind it, and all later ones."""
         return self._readable[bisect_left(self._readable, offset, key=lambda segment: segment.end_offset) :]
 
     def expired(
         self, config: LogConfig, *, now_ms: int, log_start_offset: int, local_only: Sequence[SegmentFacts]
     ) -> Sequence[RemoteSegment]:
-        """The oldest segments that need not be kept.
+        """Returns the oldest segments that need not be kept.
 
-        One goes when all of it lies before the log's start, and, with `cleanup.policy=delete`, when it is older
-        than `retention.ms` or the log without it still holds `retention.bytes` (what is not copied counts too).
+        A segment goes when all of it is before the log's start, and, with `cleanup.policy=delete`, when it is older
+        than `retention.ms` or the log without it still holds `retention.bytes` (segments not copied yet count, too).
         """
         count = 0
         while count < len(self._readable) and self._readable[count].end_offset < log_start_offset:

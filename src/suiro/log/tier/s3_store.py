@@ -1,7 +1,7 @@
 """Any S3-compatible store, through PyArrow's client (of extra [lake]; it is imported with the first call).
 
-An upload becomes an object only when it is complete. What the process leaves behind when it dies is an unfinished
-upload, which a lifecycle rule of the bucket removes (`AbortIncompleteMultipartUpload`).
+An upload becomes an object only when it is complete. A process that dies leaves an unfinished upload, which a lifecycle
+rule of the bucket removes (`AbortIncompleteMultipartUpload`).
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _NAMES = {
 
 
 class S3Store:
-    """Without keys the usual places are asked: the environment, the user's files, the machine's role."""
+    """Without keys, they come from the usual places: the environment, the user's files, the machine's role."""
 
     def __init__(
         self, *, bucket: str, prefix: str, options: dict[str, str], access_key: str, secret_key: str
@@ -66,7 +66,7 @@ class S3Store:
                 with store_errors("put", f"s3://{path}"):
                     stream.write(chunk)
         except BaseException:
-            # Closing makes an object of what was written so far, and there is no other way to end it.
+            # Closing is the only way to end the upload, and makes an object of what was written so far.
             with contextlib.suppress(Exception):
                 stream.close()
                 self._filesystem().delete_file(path)

@@ -1,9 +1,9 @@
 """The metadata of a segment in the remote tier, and its format in `__remote_log_metadata`.
 
-A value is Kafka's RemoteLogSegmentMetadataRecord (API key 0, version 0), read by Kafka's own decoder. Kafka
-writes a shorter record where only the state changes; here every record holds everything, so that the last one of
-a key is enough and the topic can be compacted. The key is the segment's id; a key without a value is a segment
-that is gone.
+A value is Kafka's RemoteLogSegmentMetadataRecord (API key 0, version 0), which Kafka's own decoder reads. Kafka writes
+a shorter record if only the state changes. The node always writes the whole record, so that the last one of a key is
+enough and the topic can be compacted. The key is the segment's id. A key without a value means that the segment is
+gone.
 
 States, and who moves them:
 
@@ -48,7 +48,7 @@ OBJECT_KINDS = ("log", "index", "timeindex", "txnindex", "snapshot", "leader-epo
 
 
 class StoredObject(NamedTuple):
-    """What an object in the store must be, or it is not whole."""
+    """The size and checksum that an object in the store must have."""
 
     size: int
     crc: int
@@ -151,7 +151,7 @@ def _decode(reader: FieldReader) -> RemoteSegment:
     )
 
 
-# Kafka's "custom metadata" belongs to whoever stores the segments: sizes and checksums of the objects.
+# Kafka's "custom metadata" is for the store. It holds the sizes and checksums of the objects.
 
 
 def _encode_objects(objects: tuple[tuple[str, StoredObject], ...]) -> bytes:

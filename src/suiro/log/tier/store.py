@@ -1,8 +1,8 @@
 """The interface of a remote store, which keeps named objects, and the simplest one, a directory.
 
-Always true of every store: a `put` that returned has stored the whole object (one that raised may have left a part
-of it: whoever asked removes it); objects are written once, under names that are never used again; removing one that
-is absent is no error. Calls wait for the store, so they are made in threads.
+Always true of every store: a `put` that returned has stored the whole object (one that raised may have left a part of
+it, which the caller removes); objects are written once, under names that are never used again; removing an absent
+object is no error. Calls wait for the store, so they are made in threads.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from suiro.foundation.files import sync_folder
 
 
 class RemoteStoreError(TransientError):
-    """The store refused, could not be reached, or holds something else than was put there."""
+    """The store refused, could not be reached, or has something else than was put there."""
 
 
 class ObjectMissingError(RemoteStoreError):
@@ -29,15 +29,15 @@ class RemoteStore(Protocol):
     """All methods raise RemoteStoreError, and are called from several threads at once."""
 
     def put(self, name: str, chunks: Iterable[bytes]) -> None:
-        """Store an object. Whatever `chunks` raises passes through."""
+        """Store an object. Errors of `chunks` pass through."""
         ...
 
     def get(self, name: str, position: int, length: int) -> bytes:
-        """A part of an object: less than `length` only where the object ends. Raises ObjectMissingError."""
+        """Returns a part of an object, less than `length` only at its end. Raises ObjectMissingError."""
         ...
 
     def size(self, name: str) -> int | None:
-        """None where there is no such object."""
+        """Returns None if there is no such object."""
         ...
 
     def delete(self, name: str) -> None: ...
@@ -87,11 +87,11 @@ class DirectoryStore:
         path = self._directory / name
         with contextlib.suppress(ObjectMissingError), store_errors("delete", path):
             path.unlink()
-        # What a copy that was killed left behind goes with the object that it never became.
+        # A copy that was killed leaves this file.
         path.with_name(path.name + ".tmp").unlink(missing_ok=True)
 
     def _sync(self, folder: Path) -> None:
-        """The names as well, up to the store's own directory, which may all be new."""
+        """Sync the names, up to the store's own directory, because all of these folders may be new."""
         while True:
             sync_folder(folder)
             if folder == self._directory or folder == folder.parent:
