@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 
@@ -10,6 +10,7 @@ from suiro.client.cluster import Cluster
 from suiro.client.connection import Change, Connection, build
 from suiro.client.error_codes import error_for, raise_for
 from suiro.client.leaders import ask_leaders, by_topic
+from suiro.client.topics import Answers, change_topics
 from suiro.errors import KafkaError, RetriableKafkaError
 from suiro.foundation.types import TopicPartition
 from suiro.protocol.messages import API_KEYS, ErrorCode, nested, request_class
@@ -58,35 +59,27 @@ class PartitionRequests:
 
     def create_partitions(self, counts: Mapping[str, int], *, validate_only: bool = False) -> None:
         """`counts`: {topic: the new number of partitions}. Returns when each new partition has a leader."""
-        what = f"add partitions to {', '.join(counts)}"
-        attempts = self._cluster.attempts(what)
-        change, left = Change(), dict(counts)
+        attempts = self._cluster.attempts(f"add partitions to {', '.join(counts)}")
 
-        def once(deadline_ms: int) -> None:
-            connection = self._cluster.controller(deadline_ms)
+        def add(connection: Connection, change: Change, names: Sequence[str], deadline_ms: int) -> Answers:
             message = connection.request_class("create_partitions", 0, 3)
             topic_class = nested(message, "CreatePartitionsTopic")
             request = message(
                 topics=tuple(
-                    topic_class(name=name, count=count, assignments=None) for name, count in left.items()
+                    topic_class(name=name, count=counts[name], assignments=None) for name in names
                 ),
                 timeout=timedelta(milliseconds=self._cluster.settings.request_timeout_ms),
                 validate_only=validate_only,
             )
-            may_be_done = change.may_be_done
-            failure: KafkaError | None = None
+            may_be_done = change.may_be_done and not validate_only
+            answers: Answers = {}
             for result in change.call(connection, request, deadline_ms=deadline_ms).results:
                 name, code = result.name, result.error_code
-                refused = may_be_done and not validate_only and code is ErrorCode.invalid_partitions
-                if code is ErrorCode.none or (refused and has_as_many(name, deadline_ms)):
-                    left.pop(name, None)
-                    continue
-                change.may_be_done |= code is ErrorCode.request_timed_out
-                failure = failure or error_for(
-                    code, f"add partitions to {name!r}", detail=result.error_message
-                )
-            if failure is not None:
-                raise failure
+                refused = may_be_done and code is ErrorCode.invalid_partitions
+                is_done = code is ErrorCode.none or (refused and has_as_many(name, deadline_ms))
+                what = f"add partitions to {name!r}"
+                answers[name] = None if is_done else error_for(code, what, detail=result.error_message)
+            return answers
 
         def has_as_many(name: str, deadline_ms: int) -> bool:
             info = self._cluster.refresh([name], deadline_ms).get(name)
@@ -104,7 +97,7 @@ class PartitionRequests:
                         f"wait for the leaders of topic {name!r}", "LEADER_NOT_AVAILABLE"
                     )
 
-        attempts.run(once)
+        change_topics(self._cluster, attempts, list(counts), add)
         if not validate_only:
             attempts.run(there)
 

@@ -8,17 +8,10 @@ from datetime import timedelta
 from typing import Any, TypeAlias
 
 from suiro.client.cluster import Cluster, TopicInfo
-from suiro.client.connection import Connection, build
+from suiro.client.connection import Change, Connection, build
 from suiro.client.error_codes import error_for, raise_for
 from suiro.client.retry import Attempts
-from suiro.client.settings import ClientSettings
-from suiro.errors import (
-    BrokenConnectionError,
-    KafkaError,
-    RetriableKafkaError,
-    TopicExistsError,
-    UnknownTopicError,
-)
+from suiro.errors import KafkaError, RetriableKafkaError, TopicExistsError, UnknownTopicError
 from suiro.protocol.messages import ErrorCode, nested
 
 DEFAULT = -1  # the broker's default number of partitions or replicas
@@ -27,8 +20,10 @@ CONFIG_RESOURCES = {TOPIC: 2, "broker": 4}
 _NOBODY = "User:"  # no rule is asked for, only whether there are any
 _ANY_ACL = 1  # resource, pattern, operation, permission: each has 1 for any
 
-_Answers: TypeAlias = dict[str, KafkaError | None]
+Answers: TypeAlias = dict[str, KafkaError | None]
 """By topic. None: it is done."""
+Ask: TypeAlias = Callable[[Connection, Change, Sequence[str], int], Answers]
+"""Sends one request for some topics: (connection to the controller, change, names, deadline)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,80 +43,66 @@ def create_topics(
     attempts = cluster.attempts(f"create topics {', '.join(topic.name for topic in topics)}", timeout_ms)
     wanted = {topic.name: topic for topic in topics}
 
-    def create(connection: Connection, names: Sequence[str], deadline_ms: int) -> _Answers:
-        return _create(connection, [wanted[name] for name in names], deadline_ms, cluster.settings)
+    def create(connection: Connection, change: Change, names: Sequence[str], deadline_ms: int) -> Answers:
+        message = connection.request_class("create_topics", 2, 7)
+        topic_class, config_class = nested(message, "CreatableTopic"), nested(message, "CreatableTopicConfig")
+        request = message(
+            topics=tuple(
+                topic_class(
+                    name=topic.name,
+                    num_partitions=topic.partitions,
+                    replication_factor=topic.replication,
+                    assignments=(),
+                    configs=tuple(
+                        config_class(name=name, value=str(value)) for name, value in topic.configs.items()
+                    ),
+                )
+                for topic in (wanted[name] for name in names)
+            ),
+            timeout=timedelta(milliseconds=cluster.settings.request_timeout_ms),
+            validate_only=False,
+        )
+        return {
+            item.name: None
+            if item.error_code is ErrorCode.none
+            else error_for(
+                item.error_code, f"create topic {item.name!r}", detail=getattr(item, "error_message", None)
+            )
+            for item in change.call(connection, request, deadline_ms=deadline_ms).topics
+        }
 
-    _change(cluster, attempts, list(wanted), create, done=TopicExistsError, done_is_ok=exist_ok)
+    change_topics(cluster, attempts, list(wanted), create, done=TopicExistsError, done_is_ok=exist_ok)
     attempts.run(lambda deadline_ms: _require_leaders(cluster, list(wanted), deadline_ms))
 
 
-def _change(
+def change_topics(
     cluster: Cluster,
     attempts: Attempts,
     names: Sequence[str],
-    ask: Callable[[Connection, Sequence[str], int], _Answers],
+    ask: Ask,
     *,
-    done: type[KafkaError],
-    done_is_ok: bool,
+    done: type[KafkaError] | tuple[()] = (),
+    done_is_ok: bool = False,
 ) -> None:
     """Asks the controller until no topic is left. `done`: the error that says that a topic is so already."""
-    pending = dict.fromkeys(names)
-    maybe_ours = False
+    pending, change = dict.fromkeys(names), Change()
 
     def once(deadline_ms: int) -> None:
-        nonlocal maybe_ours
         connection = cluster.controller(deadline_ms)
-        before = maybe_ours
-        try:
-            answers = ask(connection, tuple(pending), deadline_ms)
-        except BrokenConnectionError:
-            maybe_ours = True
-            raise
+        may_be_done = change.may_be_done
         failure: KafkaError | None = None
-        for name, error in answers.items():
+        for name, error in ask(connection, change, tuple(pending), deadline_ms).items():
             # After a lost answer it may well be our own doing.
-            if error is None or (isinstance(error, done) and (done_is_ok or before)):
+            if error is None or (isinstance(error, done) and (done_is_ok or may_be_done)):
                 pending.pop(name, None)
                 continue
-            maybe_ours = maybe_ours or error.code_name == "REQUEST_TIMED_OUT"
+            change.may_be_done |= error.code_name == "REQUEST_TIMED_OUT"
             failure = failure or error
         if failure is not None:
             raise failure
 
     if pending:
         attempts.run(once)
-
-
-def _create(
-    connection: Connection, topics: Sequence[NewTopic], deadline_ms: int, settings: ClientSettings
-) -> _Answers:
-    message = connection.request_class("create_topics", 2, 7)
-    topic_class, config_class = nested(message, "CreatableTopic"), nested(message, "CreatableTopicConfig")
-    request = message(
-        topics=tuple(
-            topic_class(
-                name=topic.name,
-                num_partitions=topic.partitions,
-                replication_factor=topic.replication,
-                assignments=(),
-                configs=tuple(
-                    config_class(name=name, value=str(value)) for name, value in topic.configs.items()
-                ),
-            )
-            for topic in topics
-        ),
-        timeout=timedelta(milliseconds=settings.request_timeout_ms),
-        validate_only=False,
-    )
-    response = connection.call(request, deadline_ms=deadline_ms)
-    return {
-        item.name: None
-        if item.error_code is ErrorCode.none
-        else error_for(
-            item.error_code, f"create topic {item.name!r}", detail=getattr(item, "error_message", None)
-        )
-        for item in response.topics
-    }
 
 
 def _require_leaders(cluster: Cluster, names: Sequence[str], deadline_ms: int) -> None:
@@ -138,12 +119,12 @@ def delete_topics(
     """Deletes topics; returns when the metadata no longer has them."""
     attempts = cluster.attempts(f"delete topics {', '.join(names)}", timeout_ms)
 
-    def delete(connection: Connection, names: Sequence[str], deadline_ms: int) -> _Answers:
+    def delete(connection: Connection, change: Change, names: Sequence[str], deadline_ms: int) -> Answers:
         request = connection.request_class("delete_topics", 1, 5)(
             topic_names=tuple(names), timeout=timedelta(milliseconds=cluster.settings.request_timeout_ms)
         )
-        answers: _Answers = {}
-        for item in connection.call(request, deadline_ms=deadline_ms).responses:
+        answers: Answers = {}
+        for item in change.call(connection, request, deadline_ms=deadline_ms).responses:
             code = item.error_code
             error = None if code is ErrorCode.none else error_for(code, f"delete topic {item.name!r}")
             if error is not None and code is ErrorCode.unknown_topic_or_partition:
@@ -156,7 +137,7 @@ def delete_topics(
         if left:
             raise RetriableKafkaError(f"wait for topics {', '.join(left)} to go", "TOPIC_STILL_THERE")
 
-    _change(cluster, attempts, names, delete, done=UnknownTopicError, done_is_ok=missing_ok)
+    change_topics(cluster, attempts, names, delete, done=UnknownTopicError, done_is_ok=missing_ok)
     if names:
         attempts.run(gone)
 
