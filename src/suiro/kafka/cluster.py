@@ -334,23 +334,19 @@ def _wait_for_leaders(processes: Mapping[int, KafkaProcess], password: str) -> N
     ) as client:
         while clock.monotonic_ms() < deadline_ms:
             try:
-                topics = client.metadata()
-                leaderless = sum(info.leader < 0 for topic in topics.values() for info in topic.partitions)
+                partitions = [
+                    (name, info) for name, topic in client.metadata().items() for info in topic.partitions
+                ]
                 missing_brokers = set(processes) - client.brokers()
             except (KafkaError, TransientError) as error:
                 missing = str(error)
             else:
+                leaderless = sum(info.leader < 0 for _, info in partitions)
                 if not leaderless and not missing_brokers:
                     # A broker knows that it leads before it does.
                     left_ms = max(1, deadline_ms - clock.monotonic_ms())
-                    client.list_offsets(
-                        {
-                            (name, info.partition): LATEST
-                            for name, topic in topics.items()
-                            for info in topic.partitions
-                        },
-                        timeout_ms=left_ms,
-                    )
+                    latest = {(name, info.partition): LATEST for name, info in partitions}
+                    client.list_offsets(latest, timeout_ms=left_ms)
                     return
                 missing = (
                     f"{leaderless} partitions have no leader, brokers {sorted(missing_brokers)} are not there"

@@ -21,7 +21,7 @@ from uvicorn import Config
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 from uvicorn.server import ServerState
 
-from suiro.foundation.http.limits import ConnectionShares, HttpLimits
+from suiro.foundation.http.limits import HttpLimits, connection_share, give_share_back
 
 LONGEST_CHECK_S = 1.0  # between two checks of all connections
 ACCEPT_PAUSE_S = 0.1  # after a failure, such as no descriptor left
@@ -157,11 +157,11 @@ class Connections:
         self._handshakes: dict[asyncio.Task[None], float] = {}  # start times, oldest first
         self._warned_at: float | None = None
         listener.setblocking(False)
-        ConnectionShares.share(self)  # registers this server
+        connection_share(self)  # registers this server
         self._tasks = [self._loop.create_task(work()) for work in (self._accept, self._check_limits)]
 
     def close(self) -> None:
-        ConnectionShares.give_back(self)
+        give_share_back(self)
         for task in (*self._tasks, *self._handshakes):
             task.cancel()
 
@@ -174,7 +174,7 @@ class Connections:
                 self._make_room()
                 await asyncio.sleep(ACCEPT_PAUSE_S)
                 continue
-            limit = min(self._limits.max_connections, ConnectionShares.share(self))
+            limit = min(self._limits.max_connections, connection_share(self))
             while self._taken() >= limit and self._make_room():
                 pass
             if self._taken() >= limit:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import threading
 import weakref
 from dataclasses import dataclass
-from typing import ClassVar
 
 from suiro import descriptors
 
@@ -15,7 +14,7 @@ MIN_CONNECTIONS = 8
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HttpLimits:
     max_connections: int = 1_000
-    """Per server. Lower if the process may open few files (`ConnectionShares`)."""
+    """Per server. Lower if the process may open few files (`connection_share`)."""
     head_timeout_ms: int = 10_000
     """From the connection, or the first byte of a further request, to the end of the head. Also for a TLS handshake."""
     max_head_bytes: int = 64 * 1024
@@ -30,21 +29,19 @@ class HttpLimits:
     """For all requests together, from the first byte until the response."""
 
 
-class ConnectionShares:
-    """The servers of a process share the file descriptors that `descriptors` reserves for connections."""
+_lock = threading.Lock()
+_servers: weakref.WeakSet[object] = weakref.WeakSet()
 
-    _lock: ClassVar = threading.Lock()
-    _holders: ClassVar[weakref.WeakSet[object]] = weakref.WeakSet()
 
-    @classmethod
-    def share(cls, holder: object) -> int:
-        """Return the maximum of `holder`. All live holders get the same share."""
-        with cls._lock:
-            cls._holders.add(holder)
-            holders = len(cls._holders)
-        return max(MIN_CONNECTIONS, descriptors.for_connections() // holders)
+def connection_share(server: object) -> int:
+    """Return how many connections a server may have. The live servers of this process have equal shares of the file
+    descriptors that `descriptors` reserves for connections."""
+    with _lock:
+        _servers.add(server)
+        count = len(_servers)
+    return max(MIN_CONNECTIONS, descriptors.for_connections() // count)
 
-    @classmethod
-    def give_back(cls, holder: object) -> None:
-        with cls._lock:
-            cls._holders.discard(holder)
+
+def give_share_back(server: object) -> None:
+    with _lock:
+        _servers.discard(server)
