@@ -55,7 +55,7 @@ class Cluster:
         self.clock = clock
         self.is_abandoned = False
         self.files_missed = False
-        """A fetch was told of a file that could not be opened."""
+        """A node has named a file to a fetch that could not be opened here."""
         self._bootstrap = parse_bootstrap_servers(bootstrap_servers)
         self._connections: dict[tuple[str, int], Connection] = {}
         self._brokers: dict[int, tuple[str, int]] = {}
@@ -292,7 +292,7 @@ class Cluster:
 
 
 def _is_elsewhere(error: KafkaError) -> bool:
-    """Of a coordinator: it says that it is none, or its broker is not among those that there are."""
+    """Whether the error means that the coordinator is elsewhere, or that its broker is gone."""
     return "COORDINATOR" in error.code_name or error.code_name == "BROKER_NOT_AVAILABLE"
 
 

@@ -97,8 +97,8 @@ class Connection:
         return len(self._in_flight)
 
     def is_left(self) -> bool:
-        """Whether the broker has closed it, as it does with idle ones. Found out by a request, that would be taken for
-        one whose answer is lost."""
+        """Whether the broker has closed the connection, as it does with idle ones. A request that found this out would
+        count as one whose answer is lost."""
         if self._in_flight:
             return False
         poll = select.poll()
@@ -293,7 +293,7 @@ class Change:
 
     def __init__(self) -> None:
         self.may_be_done = False
-        """The answer to an earlier attempt was lost: what is asked for may be so already, by our own doing."""
+        """The answer to an earlier attempt was lost, so the change may be done already."""
 
     def call(self, connection: Connection, request: Any, *, deadline_ms: int) -> Any:
         try:
@@ -304,7 +304,7 @@ class Change:
 
 
 def build(message_class: Any, **fields: Any) -> Any:
-    """A kio message of the fields that this version of it has."""
+    """Returns a kio message of those fields that its version has."""
     known = message_class.__dataclass_fields__
     return message_class(**{name: value for name, value in fields.items() if name in known})
 

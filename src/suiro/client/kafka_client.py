@@ -48,8 +48,8 @@ class Client:
         self.close()
 
     def abandon(self) -> None:
-        """Called from another thread: everything that this client waits for fails at once, without retries. The
-        client cannot be used afterwards."""
+        """Called from another thread: requests in flight fail immediately, and nothing is retried. The client cannot be
+        used after that."""
         self._cluster.abandon()
 
     @property

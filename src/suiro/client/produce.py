@@ -72,7 +72,8 @@ def produce(
     acks: int = -1,
     timeout_ms: int | None = None,
 ) -> list[int]:
-    """The base offset of each batch, in the order given (-1: a repeated batch of which the broker has only the fact).
+    """Returns the base offset of each batch, in the order given. It is -1 for a repeated batch whose offset the broker
+    no longer knows.
 
     With `joining`, partitions become part of the transaction by being written to (transactions V2).
     `batches` is read as the pipeline has room (`buffer.memory`), so it may be a generator. The deadline

@@ -12,7 +12,7 @@ from suiro.errors import BrokenConnectionError, DeadlineExceededError, Retriable
 
 T = TypeVar("T")
 
-# What a further attempt may mend. `AbortableError` is not among them: its transaction is lost.
+# Errors after which another attempt may succeed. `AbortableError` is not one of them: its transaction is lost.
 RETRIED = (RetriableKafkaError, BrokenConnectionError)
 
 
@@ -44,7 +44,7 @@ class Attempts:
         self._unknown_topic_since_ms = None
 
     def without_counting(self, work: Callable[[], T]) -> T:
-        """The result of work that is not the brokers'; the deadline moves by the time that it takes."""
+        """Returns the result of work that is not the brokers'. The deadline moves by the time that it takes."""
         began_ms = self._clock.monotonic_ms()
         made = work()
         self.deadline_ms += self._clock.monotonic_ms() - began_ms

@@ -331,15 +331,15 @@ class TransactionalProducer:
         return self.resume(self._identity, left_open=self._is_open)
 
     def resume(self, identity: ProducerIdentity, *, left_open: bool) -> ProducerIdentity:
-        """Continues after the previous owner of an identity, and aborts its open transaction. Raises `FencedError`
-        if another producer took the id over. `left_open` is the last `is_open` of the previous owner."""
+        """Takes over from the owner of an identity, who is gone, and aborts the transaction that was left open. Raises
+        `FencedError` if somebody else took the id over meanwhile. `left_open` is the `is_open` of the owner."""
         try:
             return self.init(expected=identity)
         except FencedError:
             if not left_open:
                 raise
-            # V1: fencing what is open takes an epoch that the coordinator tells nobody, not even who asked for it, and
-            # so does a timeout. Had somebody else asked, he would hold a later one.
+            # In V1, the coordinator fences an open transaction with an epoch that it returns to nobody, and so does a
+            # timeout. If somebody else had called `init`, they would have a later epoch.
             return self.init(expected=replace(identity, epoch=identity.epoch + 1))
 
     def _stamped(
@@ -385,7 +385,7 @@ def _speaks_v2(connection: Connection) -> bool:
 
 
 def _raise_worst(errors: Iterable[KafkaError]) -> None:
-    """Raises the error that decides: one that no repetition mends, else the first.
+    """Raises the first error that a retry does not fix, else the first one.
 
     (OPERATION_NOT_ATTEMPTED only says that another partition of the request was refused.)
     """

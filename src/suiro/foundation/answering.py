@@ -1,5 +1,5 @@
 """The answer of a process that does one thing for another: a JSON object on its standard output, {"ok": ...} or
-{"error": message, "kind": ...}. What user code prints there goes to standard error instead.
+{"error": message, "kind": ...}. Output of user code goes to standard error instead.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ KINDS: Mapping[str, type[SuiroError]] = {
 
 
 def answer(do: Callable[[], Any], *, place: Callable[[Exception], str] = lambda _: "") -> None:
-    """Write what `do` returns or raises. `place`: where in the user's code that was."""
+    """Write what `do` returns or raises. `place` says where in the user's code an error was."""
     answers = os.fdopen(os.dup(1), "wb")
-    os.dup2(2, 1)  # whatever the user's code prints must not be taken for the answer
+    os.dup2(2, 1)  # output of the user's code must not be taken for the answer
     try:
         made: dict[str, Any] = {"ok": do()}
     except SuiroError as error:
@@ -36,7 +36,7 @@ def answer(do: Callable[[], Any], *, place: Callable[[Exception], str] = lambda 
 
 
 def answered(text: bytes, *, missing: str) -> Any:
-    """What `do` returned. Raises what it raised, by its kind; without an answer, `FatalError` with `missing`."""
+    """Return what `do` returned, or raise its error by its kind. Without an answer, raise `FatalError(missing)`."""
     try:
         found = json.loads(text)
     except ValueError:

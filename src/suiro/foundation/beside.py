@@ -19,10 +19,11 @@ logger = logging.getLogger(__name__)
 
 
 class Beside:
-    """A service whose address stands at once, and which is started again whenever it dies.
+    """A service that has its address at once, and is restarted whenever it dies.
 
-    The socket listens here. Whoever calls before the child serves waits for it, a second or so. A child that says it
-    cannot run (a wrong setting) is not started again: `failed` is called, on a thread of this object.
+    The socket listens in this process. A client that connects before the child serves waits for it, about a second. A
+    child that exits because it cannot run (a wrong setting) is not restarted: `failed` is called, on a thread of this
+    object.
     """
 
     def __init__(

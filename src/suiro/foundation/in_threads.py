@@ -1,6 +1,6 @@
 """Blocking work for programs that run on asyncio: in threads of its own, of which there are few.
 
-Who is cancelled while waiting goes on at once; the thread ends by the time limit of what it does.
+A caller that is cancelled while it waits goes on at once. The thread ends at the time limit of its work.
 """
 
 from __future__ import annotations
@@ -13,14 +13,14 @@ from types import TracebackType
 from typing import Any, ParamSpec, Self, TypeVar
 
 THREADS = 8
-"""Of each client: so many calls are under way, and further ones wait."""
+"""Calls of one client that run at once. Further ones wait."""
 
 P = ParamSpec("P")
 T = TypeVar("T")
 
 
 class InThreads:
-    """The base of async clients that call a blocking one, `_close`: what closes that."""
+    """The base of async clients that call a blocking client. `close` closes the blocking client."""
 
     def __init__(self, name: str, close: Callable[[], Any]) -> None:
         self._pool = ThreadPoolExecutor(THREADS, thread_name_prefix=f"suiro-{name}")

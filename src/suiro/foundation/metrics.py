@@ -17,7 +17,7 @@ Kind = Literal["counter", "gauge"]
 def family(
     kind: Kind, name: str, text: str, labels: Sequence[str] = ()
 ) -> CounterMetricFamily | GaugeMetricFamily:
-    """To be given its samples by `add_metric(values of the labels, number)`."""
+    """Return a family without samples. `add_metric(values of the labels, number)` adds one."""
     from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 
     return (CounterMetricFamily if kind == "counter" else GaugeMetricFamily)(name, text, labels=labels)

@@ -1,8 +1,7 @@
-"""JSON of strangers: parsed, and refused where it is nested deeper than what comes after can take.
+"""Parses JSON from untrusted senders, and refuses what is nested too deeply.
 
-A level of nesting costs a sender two bytes, and every program that walks the value a frame of its stack. The limit is
-far above what data has and far below what Python's stack holds, so a value that passed can be written again, copied
-and compared.
+A level of nesting costs a sender two bytes, and a program that walks the value a frame of its stack. The limit is far
+above what data has and far below what Python's stack holds, so an accepted value can be written, copied and compared.
 """
 
 from __future__ import annotations
@@ -40,7 +39,7 @@ def parse_json(data: bytes | str, *, allow_nan: bool = True, allow_half_pairs: b
 
 
 def check_json(text: str, value: Any, *, allow_half_pairs: bool) -> None:
-    """What `parse_json` refuses of a value that another has parsed. Raises `ValueError`."""
+    """Check a value that was parsed elsewhere as `parse_json` does. Raises `ValueError`."""
     # Most values open so few that they need no closer look.
     if text.count("[") + text.count("{") > MAX_NESTING and is_too_deep(value):
         raise TooDeepError
@@ -52,7 +51,7 @@ def check_json(text: str, value: Any, *, allow_half_pairs: bool) -> None:
 
 
 def is_too_deep(value: Any) -> bool:
-    """More than `MAX_NESTING` levels; looked at level by level, without recursion."""
+    """Whether a value has more than `MAX_NESTING` levels. Looks at level after level, without recursion."""
     level: list[Any] = [[value]]
     for _ in range(MAX_NESTING + 1):
         level = [item for one in level for item in _children(one) if isinstance(item, list | tuple | dict)]

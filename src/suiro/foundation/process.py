@@ -170,7 +170,7 @@ def kill_group(process: Process) -> None:
 
 
 def end_of(code: int) -> str:
-    """How a process ended, by its exit code, for a message."""
+    """Return how a process ended, for a message."""
     return f"was ended by signal {-code}" if code < 0 else f"ended with code {code}"
 
 

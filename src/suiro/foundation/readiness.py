@@ -1,4 +1,4 @@
-"""How a service says that it answers: a JSON line on stdout, and a word to systemd where that started it.
+"""Announces that a service is ready: a JSON line on stdout, and a message to systemd if systemd started it.
 
 systemd names a socket in NOTIFY_SOCKET and waits there for `READY=1` (units of Type=notify). A service that cannot
 reach it goes on: systemd then stops it after the unit's TimeoutStartSec. Light to import.
@@ -19,7 +19,7 @@ logger = logging.getLogger(__name__)
 
 
 def say_ready(said: Mapping[str, object]) -> None:
-    """Prints it as the event "ready". Call it once whoever reads it may come."""
+    """Print the event "ready" with these values, and notify systemd. Call it when clients may connect."""
     try:
         print(json.dumps({"event": "ready", **said}), flush=True)
     except OSError as error:

@@ -27,7 +27,7 @@ _WORDS = {str: "a string", int: "a whole number", float: "a number", bool: "true
 
 
 class SettingError(ConfigError):
-    """One key is wrong. The reader of the file adds file and section to it."""
+    """One key is wrong. The reader of the file adds the file and the section."""
 
     def __init__(self, key: str, what: str) -> None:
         super().__init__(key, what)
@@ -71,7 +71,7 @@ def require_http(url: str, key: str = "url") -> None:
 
 
 def require_least(settings: Any, **least: float) -> None:
-    """Of numbers, by the names of the fields."""
+    """Check the least values of numbers, by the names of their fields."""
     for key, number in least.items():
         if getattr(settings, key) < number:
             raise SettingError(key, f"must be at least {number}, got {getattr(settings, key)}")
@@ -110,7 +110,7 @@ def _words(option: Any) -> str:
 
 
 def with_environment(value: Any, key: str) -> Any:
-    """The value with every `${env:NAME}` replaced. Raises `SettingError` for a variable that is not set."""
+    """Return the value with every `${env:NAME}` replaced. Raises `SettingError` for a variable that is not set."""
     if isinstance(value, str):
 
         def replaced(match: re.Match[str]) -> str:
@@ -130,7 +130,7 @@ def with_environment(value: Any, key: str) -> Any:
 
 
 def assignments(texts: Iterable[str], option: str) -> dict[str, str]:
-    """Of NAME=VALUE, several times; the last value of a name counts. Raises `ConfigError`."""
+    """Parse several NAME=VALUE. The last value of a name counts. Raises `ConfigError`."""
     found = {}
     for text in texts:
         name, equals, value = text.partition("=")
@@ -141,7 +141,7 @@ def assignments(texts: Iterable[str], option: str) -> dict[str, str]:
 
 
 def host_and_port(text: str, *, port_suffices: bool = False) -> tuple[str, int] | None:
-    """Of `HOST:PORT`; an IPv6 host in brackets. The host may be empty. None if the text is something else."""
+    """Parse `HOST:PORT`, with an IPv6 host in brackets. The host may be empty. Return None for any other text."""
     host, colon, port = text.rpartition(":")
     if not (colon or port_suffices) or not (port.isascii() and port.isdigit()) or int(port) > MAX_PORT:
         return None

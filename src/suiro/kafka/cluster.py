@@ -56,9 +56,9 @@ _EVERYWHERE = ("0.0.0.0", "::")
 def write_settings(
     directory: Path, node_ids: Sequence[int], *, home: Path, listen: str | None, settings: Mapping[str, str]
 ) -> None:
-    """`server.properties` of brokers that are to start later, when `directory` has become `home`.
+    """Write `server.properties` of brokers that start later, when `directory` has become `home`.
 
-    Raises `ConfigError` where the settings do not say where to listen.
+    Raises `ConfigError` for settings with invalid listeners.
     """
     layout = _ClusterLayout.of(
         directory, {node_id: {} for node_id in node_ids}, listen=listen, settings=settings, home=home
@@ -163,7 +163,7 @@ class KafkaCluster:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _ClusterLayout:
-    """What the brokers are to be: settings by node id, and the clients' listeners with ports still to be chosen."""
+    """The settings of the brokers by node id, and the clients' listeners, whose ports may still have to be chosen."""
 
     directory: Path
     home: Path
@@ -182,7 +182,7 @@ class _ClusterLayout:
         settings: Mapping[str, str],
         home: Path | None = None,
     ) -> _ClusterLayout:
-        """`had` are the settings that the brokers have, by node id; `home` is where the folder is going to be."""
+        """`had` are the present settings of the brokers, by node id. `home` is where the folder is going to be."""
         given, clients, advertised = {}, {}, {}
         for number, (node_id, kept) in enumerate(had.items()):
             given[node_id] = {**cluster_defaults(len(had)), **kept, **settings}
@@ -197,7 +197,7 @@ class _ClusterLayout:
         )
 
     def prepare(self) -> dict[int, Addresses]:
-        """Choose free ports where that is asked for, and among the brokers."""
+        """Choose free ports for listeners with port 0, and for the traffic among the brokers."""
         wanted = sum(2 + sum(not one.port for one in clients) for clients in self.clients.values())
         free = iter(free_ports(wanted))
         prepared = {}
@@ -235,7 +235,7 @@ class _ClusterLayout:
 def _listeners(
     number: int, had: Mapping[str, str], settings: Mapping[str, str], listen: str | None
 ) -> tuple[tuple[Listener, ...], tuple[Listener, ...]]:
-    """The clients' listeners of the cluster's broker of this number, counted from 0, and what it tells clients."""
+    """Return the clients' listeners of the broker with this number, counted from 0, and its advertised listeners."""
     if "listeners" in settings:
         clients = tuple(one.shifted(number) for one in client_listeners(settings["listeners"]))
     else:
@@ -264,7 +264,7 @@ def _listeners(
 
 
 def _brokers(directory: Path, asked: int | None) -> Mapping[int, Mapping[str, str]]:
-    """The settings of the brokers that there are to be, by node id; those of new ones are empty."""
+    """Return the settings of the brokers by node id. Those of new brokers are empty."""
     kept = _kept(directory)
     if asked is not None and kept and len(kept) != asked:
         raise UsageError(
@@ -277,7 +277,7 @@ def _brokers(directory: Path, asked: int | None) -> Mapping[int, Mapping[str, st
 
 
 def _kept(directory: Path) -> dict[int, dict[str, str]]:
-    """The settings of the brokers that the folder has, by node id; {} for a new one."""
+    """Return the settings of the brokers in the folder by node id, or {} for a new folder."""
     found = {}
     for path in directory.glob(f"broker-*/{_PROPERTIES}"):
         properties = read_properties(path)
@@ -293,7 +293,7 @@ def _cluster_ids(directory: Path) -> Iterator[str]:
 
 
 def _format(processes: Mapping[int, KafkaProcess]) -> None:
-    """Have the data folders formatted that are not, for the cluster of those that are."""
+    """Format the data folders that are not formatted, with the cluster id of the others."""
     some = next(iter(processes.values()))
     cluster_id = next(_cluster_ids(some.directory.parent), None) or random_id()
     fresh = [one for one in processes.values() if not (one.data_directory / "meta.properties").exists()]

@@ -48,7 +48,7 @@ class Listener:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Addresses:
-    """Where one broker listens, and what it tells clients where they differ."""
+    """The addresses of one broker. `advertised` is empty if clients are told `clients`."""
 
     clients: tuple[Listener, ...]
     advertised: tuple[Listener, ...]
@@ -69,7 +69,7 @@ def client_listeners(text: str, *, setting: str = "listeners") -> tuple[Listener
 
 
 def cluster_defaults(brokers: int) -> dict[str, str]:
-    """As many copies as there are brokers, up to three; with three, a write is safe when two have it."""
+    """Return settings with as many copies as brokers, up to three. With three, a write is safe when two have it."""
     copies, in_sync = (3, 2) if brokers >= 3 else (1, 1)
     return {
         "default.replication.factor": str(copies),
@@ -140,7 +140,7 @@ def _login(super_users: str, password: str) -> dict[str, str]:
 def _login_modules(
     given: Mapping[str, str], clients: Sequence[Listener], protocols: Mapping[str, str]
 ) -> dict[str, str]:
-    """Kafka wants to be told the module even of those mechanisms of which there is nothing else to tell."""
+    """Return the login modules, which Kafka needs even for mechanisms without further options."""
     found = {}
     for listener in clients:
         if not protocols[listener.name].startswith("SASL"):
@@ -155,7 +155,7 @@ def _login_modules(
 
 
 def _protocols(given: str, clients: Sequence[Listener]) -> dict[str, str]:
-    """By listener. Raises `ConfigError` where one has none."""
+    """Return the security protocol of each listener. Raises `ConfigError` if one has none."""
     protocols = {}
     for part in filter(None, (part.strip() for part in given.split(","))):
         name, _, protocol = part.partition(":")

@@ -1,6 +1,6 @@
 """The compiled loops of `cleaning`: which batches may go, which keys are the latest, the survivors' bytes.
 
-What is always true: no kernel reads or writes outside the arrays it is given, whatever the bytes say; a kernel
+Always true: no kernel reads or writes outside the arrays it is given, whatever the bytes say; a kernel
 answers with a status, never with an exception; and no record becomes a Python object. Signatures are written
 out and cached as in `protocol.kernels`, which says why.
 

@@ -1,7 +1,7 @@
 """Snappy, LZ4 and Zstandard, with PyArrow if it is installed, otherwise with a small library for each.
 
-What is always true: both read what the other writes, and refuse the same bytes (the tests hold them to it). PyArrow is
-140 MB, which a node can do without. Whatever the bytes are, what goes wrong is an `OSError` or a `ValueError`.
+Always true: both read what the other writes, and refuse the same bytes (the tests hold them to it). PyArrow is
+140 MB, which a node can do without. Every error is an `OSError` or a `ValueError`, whatever the bytes are.
 """
 
 from __future__ import annotations
@@ -117,8 +117,8 @@ class SmallLibraries:
 def _frames(
     name: str, data: memoryview, frame_reader: Callable[[], Any], refusal: type[Exception]
 ) -> Iterator[bytes]:
-    """A frame is given ever longer pieces: what is behind its end comes back as a copy, and many small frames would be
-    copied over and over."""
+    """Gives a frame longer and longer pieces. The bytes behind its end come back as a copy, and with long pieces many
+    small frames would be copied over and over."""
     at = 0
     while at < len(data):
         frame, step = frame_reader(), _STEP

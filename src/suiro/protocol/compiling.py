@@ -1,6 +1,6 @@
 """Compiles kernels: once for each declared signature, without the GIL, cached on disk.
 
-What is always true: a kernel is compiled (or loaded from numba's cache) when its module is imported, never in the
+Always true: a kernel is compiled (or loaded from numba's cache) when its module is imported, never in the
 middle of a query. Inputs are read-only arrays, so that there is one compiled form of each kernel. Loops that a
 kernel calls stand in the kernel's own file: numba's cache notices a change there, but not in another file.
 

@@ -34,7 +34,7 @@ _GZIP_LONGEST_STEP = 4096
 
 
 class TooMuchError(CorruptRecordError):
-    """A batch decompresses to more than whoever asks can take."""
+    """A batch decompresses to more than the caller accepts."""
 
 
 def codec_name(codec: int) -> str:
@@ -72,7 +72,7 @@ def compress(codec: int, data: BytesLike, *, level: int | None = None) -> bytes:
 
 
 def decompress(codec: int, data: BytesLike, *, limit: int = MAX_DECOMPRESSED_BYTES) -> bytes:
-    """What `compress` was given. Raises `CorruptRecordError` for garbage or for more than `limit` bytes."""
+    """Returns what `compress` was given. Raises `CorruptRecordError` for garbage or for more than `limit` bytes."""
     if codec == NONE:
         return bytes(data)
     return b"".join(decompressed_parts(codec, data, limit=limit))
@@ -81,7 +81,7 @@ def decompress(codec: int, data: BytesLike, *, limit: int = MAX_DECOMPRESSED_BYT
 def decompressed_parts(
     codec: int, data: BytesLike, *, limit: int = MAX_DECOMPRESSED_BYTES
 ) -> Iterator[bytes]:
-    """The same in parts that are made when they are asked for: a few crafted bytes can become half a gigabyte."""
+    """Yields the same in parts, one at a time, because a few crafted bytes can become half a gigabyte."""
     name = codec_name(codec)
     try:
         match codec:
@@ -112,8 +112,8 @@ def _lz4_frame(data: memoryview, level: int | None) -> bytes:
 
 
 def _gunzip(data: memoryview, limit: int) -> Iterator[bytes]:
-    """A member is given ever longer pieces: what is behind its end comes back as a copy, and a batch of many small
-    members would be copied over and over. So would what is left of a long piece each time a part is full."""
+    """Gives a member longer and longer pieces. The bytes behind its end come back as a copy, and with long pieces many
+    small members would be copied over and over, as would the rest of a long piece whenever a part is full."""
     size = at = 0
     while True:
         member, step, piece = zlib.decompressobj(wbits=31), _GZIP_STEP, b""

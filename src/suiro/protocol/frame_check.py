@@ -1,11 +1,11 @@
 """Rejects frames that kio's parser must not see: impossible counts and lengths, and tagged fields of later versions.
 
 kio makes room for as many elements as an array claims. A claim of billions in a frame of a few bytes would end the
-process, not raise. Here nothing is read but counts and lengths; each must fit into what is left of the frame, and all
-counts together into what the caller allows: every element costs whoever handles it a hundred times its bytes.
+process, not raise. This module reads only counts and lengths. Each must fit into the rest of the frame, and all counts
+together into the caller's limit, because an element in memory takes a hundred times its bytes.
 
-Tagged fields are Kafka's way to add to a message without a new version of it (KIP-482): who does not know one passes
-over it. kio refuses the message, so those that it does not know are taken out first.
+Tagged fields are Kafka's way to extend a message without a new version of it (KIP-482): readers skip those that they do
+not know. kio refuses the message, so its unknown tagged fields are removed first.
 """
 
 from __future__ import annotations

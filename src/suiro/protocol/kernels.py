@@ -1,6 +1,6 @@
 """The compiled loops of `columnar`: varints in and out, without a Python object per record.
 
-What is always true: no kernel reads or writes outside the arrays it is given, whatever the bytes say. Every
+Always true: no kernel reads or writes outside the arrays it is given, whatever the bytes say. Every
 length is compared with the end of what encloses it (record, batch, buffer) before it is followed; compiled
 code has no other bounds check. A kernel answers with a status, never with an exception.
 

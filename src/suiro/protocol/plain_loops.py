@@ -1,6 +1,6 @@
 """Loops over the records of a batch in plain Python, if the compiled ones of `kernels` are not installed.
 
-What is always true: they find, and refuse, what the kernels of the same names do, and make no object of a record.
+Always true: they find and refuse the same as the kernels of the same names, and make no object of a record.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ def varlong(data: BytesLike, at: int, end: int, bits: int = 64) -> tuple[int, in
 
 
 def int64(value: int) -> int:
-    """As a sum of two 64-bit numbers comes out where it does not fit."""
+    """Wraps a sum of two 64-bit numbers that does not fit into 64 bits."""
     return (value + (1 << 63)) % (1 << 64) - (1 << 63)
 
 

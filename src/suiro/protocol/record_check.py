@@ -1,8 +1,8 @@
 """Checks that the records of a batch are valid and allowed in their topic, without an object for each record.
 
-A batch may hold hundreds of thousands of records in a few hundred bytes. Many are gone over by a compiled loop, which
-lets other threads run; few are not worth the second that it takes to load. Where it is not installed, all are gone
-over one by one.
+A batch may hold hundreds of thousands of records in a few hundred bytes. A compiled loop, which lets other threads run,
+checks many records. It takes a second to load, so few records are checked one by one, and all are if it is not
+installed.
 """
 
 from __future__ import annotations
@@ -39,9 +39,9 @@ class Findings:
 def check_records(
     payload: bytes, header: BatchHeader, *, keyed: bool = False, between: tuple[int, int] | None = None
 ) -> Findings:
-    """The records without a key, if they must be `keyed`, and those with a timestamp outside of `between`.
+    """Finds the records without a key, if they must be `keyed`, and those with a timestamp outside of `between`.
 
-    `payload` is what follows the header, decompressed. Raises `CorruptRecordError` where it is not the records that the
+    `payload` is the decompressed rest of the batch. Raises `CorruptRecordError` if it is not the records that the
     header claims.
     """
     earliest, latest = (_LEAST, _MOST) if between is None else between

@@ -124,8 +124,8 @@ def decode_batch(
 
 
 def iter_batch(buf: BytesLike, position: int = 0, *, limit: int = MAX_DECOMPRESSED_BYTES) -> Iterator[Record]:
-    """The same one by one: a batch of a megabyte may hold millions of records, and whoever looks at a few of them needs
-    no memory for the others. What is corrupt is raised where it is met."""
+    """Yields the records one by one: a batch of a megabyte may hold millions, and a caller that needs a few takes no
+    memory for the others. Raises an error only when it is reached."""
     header = read_header(buf, position)
     view = memoryview(buf)[position : position + header.size]
     if len(view) < header.size:
@@ -137,7 +137,7 @@ def iter_batch(buf: BytesLike, position: int = 0, *, limit: int = MAX_DECOMPRESS
 
 
 def iter_records(payload: bytes, header: BatchHeader) -> Iterator[Record]:
-    """The same one by one."""
+    """Yields the records of a decompressed payload one by one."""
     if header.count < 0:
         raise CorruptRecordError(f"the batch at offset {header.base_offset} claims {header.count} records")
     at = 0
@@ -214,7 +214,7 @@ def control_batch(
 
 
 def control_type(record: Record) -> Literal["abort", "commit"] | None:
-    """What a control batch's record says; None for types that end no transaction (KRaft has some)."""
+    """Returns how a control record ends a transaction, or None for types that end none (KRaft has some)."""
     if record.key is None or len(record.key) < _CONTROL_KEY.size:
         return None
     _, kind = _CONTROL_KEY.unpack_from(record.key)
@@ -246,8 +246,8 @@ def _put_bytes(out: bytearray, value: bytes | None) -> None:
 
 
 def _get_record(data: bytes, at: int, header: BatchHeader) -> tuple[Record, int]:
-    """The record at a place, and the place behind it. Most numbers have one byte, so that is looked at here; a search
-    reads millions of records."""
+    """Returns the record at a place, and the place behind it. Most numbers have one byte, so that case is handled here:
+    a search reads millions of records."""
     try:
         if (byte := data[at]) < 0x80:
             size, at = (byte >> 1) ^ -(byte & 1), at + 1
@@ -304,7 +304,7 @@ def _get_record(data: bytes, at: int, header: BatchHeader) -> tuple[Record, int]
 
 
 def _varint(data: bytes, at: int, bits: int = 32) -> tuple[int, int]:
-    """A number, and the place behind it. Raises `IndexError` where the data ends inside it."""
+    """Returns a number and the place behind it. Raises `IndexError` if the data ends inside it."""
     byte = data[at]
     if byte < 0x80:
         return (byte >> 1) ^ -(byte & 1), at + 1

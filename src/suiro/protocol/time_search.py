@@ -1,9 +1,9 @@
 """Finds the first record of a batch at or after a timestamp, without an object for each record.
 
-A batch that comes from a client may hold millions of records in a few kilobytes, and its header may promise a
-timestamp that none of them has. So its records are decompressed a part at a time and gone over by a compiled loop,
-without the GIL. A batch that is small by its header and by what it becomes does not need the loop, which takes a second
-to load. Where the loop is not installed, one in plain Python does the same.
+A client's batch may hold millions of records in a few kilobytes, and its header may promise a timestamp that none of
+them has. So its records are decompressed part by part and searched by a compiled loop, without the GIL. The loop takes
+a second to load, so a batch that is small, compressed and decompressed, is searched without it. If it is not installed,
+a loop in plain Python does the same.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _EARLIEST = -(1 << 63)
 
 
 def first_at_or_after(batch: BytesLike, timestamp: int, *, from_offset: int) -> tuple[int, int] | None:
-    """(offset, timestamp) of the batch's first record at least this late, from an offset on.
+    """Returns (offset, timestamp) of the batch's first record at least this late, from an offset on.
 
     Raises `CorruptRecordError`.
     """
