@@ -19,7 +19,6 @@ from suiro.errors import (
     RefusedError,
     RetriableKafkaError,
     TopicExistsError,
-    UnknownTopicError,
 )
 from suiro.protocol.messages import ErrorCode
 
@@ -115,8 +114,3 @@ def _class_of(code: ErrorCode) -> type[KafkaError]:
     if code.retriable or code in _RETRIABLE_TOO:
         return RetriableKafkaError
     return RefusedError
-
-
-def unknown_topic(error: KafkaError) -> UnknownTopicError:
-    """What a retriable UNKNOWN_TOPIC_OR_PARTITION becomes once the grace for new topics has passed."""
-    return UnknownTopicError(*error.args)

@@ -33,11 +33,10 @@ _HEADER = struct.Struct(">hhih")
 _LIMITS = struct.Struct(">iiiib")
 _NO_SESSION = struct.pack(">ii", 0, -1)
 _NO_TAGS = b"\0"
-_RESPONSE_STATE = struct.Struct(">qq")
 _ABORTED = struct.Struct(">qq")
 _INT = struct.Struct(">i")
 _SHORT = struct.Struct(">h")
-_PARTITION = struct.Struct(">ih")
+_PARTITION = struct.Struct(">ihqq")  # partition, error, high watermark, last stable offset
 
 logger = logging.getLogger(__name__)
 
@@ -173,8 +172,7 @@ class _Response:
         return result
 
     def _partition(self, topic: str) -> tuple[int, Fetched | KafkaError]:
-        partition, code = _PARTITION.unpack(self._take(6))
-        high_watermark, last_stable_offset = _RESPONSE_STATE.unpack(self._take(16))
+        partition, code, high_watermark, last_stable_offset = _PARTITION.unpack(self._take(_PARTITION.size))
         log_start_offset = -1
         if self._version >= 5:
             (log_start_offset,) = struct.unpack(">q", self._take(8))

@@ -5,10 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TypeVar
 
-from suiro.client.error_codes import unknown_topic
 from suiro.client.settings import CONCURRENT_BACKOFF_MS, UNKNOWN_TOPIC_GRACE_MS, ClientSettings
 from suiro.clock import Clock
-from suiro.errors import BrokenConnectionError, DeadlineExceededError, RetriableKafkaError
+from suiro.errors import (
+    BrokenConnectionError,
+    DeadlineExceededError,
+    RetriableKafkaError,
+    UnknownTopicError,
+)
 
 T = TypeVar("T")
 
@@ -61,7 +65,7 @@ class Attempts:
             if self._unknown_topic_since_ms is None:
                 self._unknown_topic_since_ms = now_ms
             if expired or now_ms - self._unknown_topic_since_ms >= UNKNOWN_TOPIC_GRACE_MS:
-                raise unknown_topic(error) from error
+                raise UnknownTopicError(*error.args) from error
         else:
             self._unknown_topic_since_ms = None
         if expired:

@@ -60,8 +60,5 @@ def without_effect(
     default: Any, why: str, *, low: int | None = None, kind: str | None = None, dynamic: bool = False
 ) -> Any:
     """A setting of Kafka that is accepted, so that files written for Kafka can be used, but has no effect."""
-    if isinstance(default, bool):
-        return setting(default, f"Accepted without effect: {why}.")
-    return setting(
-        default, f"Accepted without effect: {why}.", low=low, high=MAX_INT, kind=kind, dynamic=dynamic
-    )
+    doc = f"Accepted without effect: {why}."
+    return setting(default, doc, low=low, high=MAX_INT, kind=kind, dynamic=dynamic)

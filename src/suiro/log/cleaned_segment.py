@@ -141,8 +141,7 @@ class CleanedSegment:
             handles.append(handle)
         if self.aborted:
             transactions = TransactionIndex(self._path(".txnindex"))
-            for entry in self.aborted:
-                transactions.entries.append(entry)
+            transactions.entries.extend(self.aborted)
             transactions.flush()
             handles += transactions.handles_to_sync()
         for handle in handles:

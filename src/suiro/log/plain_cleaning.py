@@ -32,8 +32,8 @@ from suiro.protocol.record_batch import (
     NO_TIMESTAMP,
     TRANSACTIONAL_BIT,
     BatchHeader,
+    iter_headers,
     pack_header,
-    read_header,
 )
 
 _KEY_BYTES = 192
@@ -281,14 +281,8 @@ class _Judge:
 
     def scan(self, data: bytes) -> tuple[int, list[_Judged]]:
         """(bytes of whole batches, the batches)."""
-        found, at = [], 0
-        while len(data) - at >= HEADER_SIZE:
-            header = read_header(data, at)
-            if at + header.size > len(data):
-                break
-            found.append(self._judged(data, header, at))
-            at += header.size
-        return at, found
+        found = [self._judged(data, header, at) for at, header in iter_headers(data)]
+        return sum(batch.header.size for batch in found), found
 
     def _judged(self, data: bytes, header: BatchHeader, position: int) -> _Judged:
         batch = _Judged(header, position)

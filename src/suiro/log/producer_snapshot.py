@@ -9,13 +9,12 @@ from __future__ import annotations
 
 import os
 import struct
-from collections import deque
 from collections.abc import Iterable
 from pathlib import Path
 
 from suiro.log.errors import CorruptBatchError
 from suiro.log.files import read_file, replace_file
-from suiro.log.producer_state import BATCHES_REMEMBERED, NO_SEQUENCE, AppendedBatch, ProducerEntry
+from suiro.log.producer_state import NO_SEQUENCE, AppendedBatch, ProducerEntry
 from suiro.protocol.crc32c import crc32c
 
 SUFFIX = ".snapshot"
@@ -58,31 +57,22 @@ def decode(data: bytes) -> list[ProducerEntry]:
     (count,) = _COUNT.unpack_from(body)
     if crc32c(body) != crc or len(body) != _COUNT.size + count * _ENTRY.size:
         raise CorruptBatchError("producer snapshot does not match its CRC")
-    return [_entry(*row) for row in _ENTRY.iter_unpack(body[_COUNT.size :])]
+    return [_entry(row) for row in _ENTRY.iter_unpack(body[_COUNT.size :])]
 
 
-def _entry(
-    producer_id: int,
-    producer_epoch: int,
-    last_sequence: int,
-    last_offset: int,
-    offset_delta: int,
-    timestamp: int,
-    coordinator_epoch: int,
-    transaction_first_offset: int,
-) -> ProducerEntry:
-    batches: deque[AppendedBatch] = deque(maxlen=BATCHES_REMEMBERED)
-    if last_sequence >= 0:
-        batches.append(AppendedBatch(last_sequence, last_offset, offset_delta, timestamp))
-    return ProducerEntry(
+def _entry(row: tuple[int, ...]) -> ProducerEntry:
+    producer_id, epoch, last_sequence, last_offset, delta, timestamp, coordinator_epoch, first_offset = row
+    entry = ProducerEntry(
         producer_id=producer_id,
-        producer_epoch=producer_epoch,
+        producer_epoch=epoch,
         coordinator_epoch=coordinator_epoch,
         last_timestamp=timestamp,
-        transaction_first_offset=transaction_first_offset,
-        batches=batches,
+        transaction_first_offset=first_offset,
         whole=last_sequence < 0,
     )
+    if last_sequence >= 0:
+        entry.batches.append(AppendedBatch(last_sequence, last_offset, delta, timestamp))
+    return entry
 
 
 def snapshot_path(directory: Path, offset: int) -> Path:

@@ -7,6 +7,7 @@ socket.
 
 from __future__ import annotations
 
+import importlib
 import io
 from functools import cache
 from typing import Any
@@ -37,8 +38,6 @@ def response_class(api_key: int, version: int) -> Any:
 @cache
 def nested(message_class: Any, name: str) -> Any:
     """A nested class of a message by its name, e.g. `nested(ProduceRequest_v11, "TopicProduceData")`."""
-    import importlib
-
     return getattr(importlib.import_module(message_class.__module__), name)
 
 

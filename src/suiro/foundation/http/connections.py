@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 import socket
 import ssl
 from collections.abc import Callable
@@ -102,18 +103,18 @@ class Connection(HttpToolsProtocol):
             return
         if self.transport.is_closing() or self._waits_for_server():
             return
-        limits, waited_ms = self._limits, (now - self._since) * 1_000
-        match self._waits_for:
-            case 0:  # HEAD
-                if waited_ms > limits.head_timeout_ms:
-                    self._close_late()
-            case 1:  # IDLE
-                if waited_ms > limits.idle_timeout_ms:
-                    self.transport.close()
-            case 2:  # BODY
-                allowed_ms = limits.body_timeout_ms + self._body_bytes / limits.body_bytes_per_ms
-                if waited_ms > allowed_ms:
-                    self._close_late()
+        limits = self._limits
+        allowed_ms = {
+            HEAD: limits.head_timeout_ms,
+            IDLE: limits.idle_timeout_ms,
+            BODY: limits.body_timeout_ms + self._body_bytes / limits.body_bytes_per_ms,
+            ANSWER: math.inf,
+        }
+        if (now - self._since) * 1_000 > allowed_ms[self._waits_for]:
+            if self._waits_for == IDLE:
+                self.transport.close()
+            else:
+                self._close_late()
 
     def _is_stuck(self, now: float) -> bool:
         """The client does not read its response."""

@@ -31,7 +31,7 @@ from suiro.log.tier.segment_metadata import RemoteSegment
 from suiro.log.tier.store import RemoteStore, RemoteStoreError
 from suiro.log.transaction_index import AbortedTransaction, decode_transactions
 from suiro.protocol import time_search
-from suiro.protocol.record_batch import HEADER_SIZE, BatchHeader, read_header, verify
+from suiro.protocol.record_batch import HEADER_SIZE, BatchHeader, iter_headers, read_header, verify
 
 
 class _Batch(NamedTuple):
@@ -257,14 +257,9 @@ class RemoteReader:
 
 def _verified(data: bytes, segment: RemoteSegment) -> Iterator[tuple[int, BatchHeader]]:
     """(position, header) of the whole batches in `data`, their checksums right. Raises RemoteStoreError."""
-    position = 0
     try:
-        while position + HEADER_SIZE <= len(data):
-            header = read_header(data, position)
-            if position + header.size > len(data):
-                return
+        for position, header in iter_headers(data):
             verify(data, position, header)
             yield position, header
-            position += header.size
     except CorruptRecordError as error:
         raise RemoteStoreError(f"{segment.object_name('log')} is not what was sent: {error}") from error
