@@ -60,10 +60,10 @@ def sent(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
     counted: Counter[str] = Counter()
     send_frame = Connection.send_frame
 
-    def spy(self: Connection, parts: list[bytes], correlation_id: int, *, deadline_ms: int) -> None:
+    def spy(self: Connection, parts: list[bytes], *, deadline_ms: int) -> None:
         key, version = (int.from_bytes(parts[0][at : at + 2], "big") for at in (0, 2))
         counted[f"{API_NAMES[key]} v{version}"] += 1
-        send_frame(self, parts, correlation_id, deadline_ms=deadline_ms)
+        send_frame(self, parts, deadline_ms=deadline_ms)
 
     monkeypatch.setattr(Connection, "send_frame", spy)
     return counted

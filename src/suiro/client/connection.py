@@ -40,6 +40,7 @@ from suiro.protocol.messages import (
 Buffer = bytes | bytearray | memoryview
 
 _LENGTH = struct.Struct(">i")
+_REQUEST = struct.Struct(">hhi")  # API key, version, correlation id
 _CORRELATION = struct.Struct(">i")
 _LEFT = select.POLLHUP | getattr(select, "POLLRDHUP", 0)
 
@@ -57,7 +58,7 @@ class Connection:
         self._clock = clock
         self._versions: dict[int, tuple[int, int]] = {}
         self._features: dict[str, int] = {}
-        self._in_flight: deque[int] = deque()
+        self._in_flight: deque[tuple[int, int, int]] = deque()  # API key, version, correlation id
         self._next_correlation_id = 0
         self._answers = 0
         self._has_flags = not isinstance(connected, ssl.SSLSocket)
@@ -130,7 +131,7 @@ class Connection:
         """Sends a kio request and returns its kio response."""
         try:
             self.send(request, deadline_ms=deadline_ms)
-            return self.receive(request.__api_key__, request.__version__, deadline_ms=deadline_ms)
+            return self.receive(deadline_ms=deadline_ms)
         except BaseException:
             self.close()  # also when interrupted: its response would be taken for that of the next request
             raise
@@ -143,9 +144,11 @@ class Connection:
         except (struct.error, ValueError, OverflowError) as error:
             what = f"{API_NAMES[request.__api_key__]} version {request.__version__}"
             raise UsageError(f"{what} cannot carry what was asked for: {error}") from error
-        self.send_frame([body], correlation_id, deadline_ms=deadline_ms)
+        self.send_frame([body], deadline_ms=deadline_ms)
 
-    def receive(self, api_key: int, version: int, *, deadline_ms: int) -> Any:
+    def receive(self, *, deadline_ms: int) -> Any:
+        """Returns the next kio response."""
+        api_key, version, _ = self._in_flight[0]
         frame = self.receive_frame(deadline_ms=deadline_ms)
         try:
             return read_response(frame, api_key, version)[1]
@@ -160,8 +163,8 @@ class Connection:
         self._next_correlation_id = (self._next_correlation_id + 1) & 0x7FFFFFFF
         return self._next_correlation_id
 
-    def send_frame(self, parts: Sequence[Buffer], correlation_id: int, *, deadline_ms: int) -> None:
-        """Sends one request frame, given in parts and without its length."""
+    def send_frame(self, parts: Sequence[Buffer], *, deadline_ms: int) -> None:
+        """Sends one request frame, given without its length in parts, of which the first has the header."""
         size = sum(len(part) for part in parts)
         try:
             self._set_timeout(deadline_ms)
@@ -174,7 +177,7 @@ class Connection:
         except BaseException:
             self.close()  # interrupted, perhaps in the middle of a frame
             raise
-        self._in_flight.append(correlation_id)
+        self._in_flight.append(_REQUEST.unpack_from(parts[0]))
 
     def receive_frame(self, *, deadline_ms: int) -> bytes:
         """Returns the next response frame without its length."""
@@ -186,7 +189,7 @@ class Connection:
             if not 4 <= size <= self._settings.receive_message_max_bytes:
                 raise OSError(f"a response of {size} bytes is announced: is this a Kafka port?")
             frame = self._receive_exactly(size)
-            expected = self._in_flight.popleft()
+            _, _, expected = self._in_flight.popleft()
             (correlation_id,) = _CORRELATION.unpack_from(frame)
             if correlation_id != expected:
                 raise OSError(f"response {correlation_id} came where {expected} was expected")

@@ -79,7 +79,7 @@ def fetch(
         if version >= FLEXIBLE_SINCE:
             header += _NO_TAGS
             tags = file_regions.question() if for_files else _NO_TAGS
-        connection.send_frame([header, limits, body, tags], correlation_id, deadline_ms=deadline_ms)
+        connection.send_frame([header, limits, body, tags], deadline_ms=deadline_ms)
 
     def receive(
         connection: Connection, items: Mapping[TopicPartition, int], deadline_ms: int

@@ -14,7 +14,7 @@ from suiro.client.leaders import ask_leaders, by_topic
 from suiro.client.settings import OFFSET_METADATA_MAX_CHARS
 from suiro.errors import KafkaError, UsageError
 from suiro.foundation.types import TopicPartition
-from suiro.protocol.messages import API_KEYS, ErrorCode, nested, request_class
+from suiro.protocol.messages import ErrorCode, nested
 
 LATEST = -1
 EARLIEST = -2
@@ -42,12 +42,8 @@ def list_offsets(
     read_committed: bool,
     timeout_ms: int | None = None,
 ) -> dict[TopicPartition, ListedOffset]:
-    versions: dict[Connection, int] = {}
-
     def send(connection: Connection, items: Mapping[TopicPartition, int], deadline_ms: int) -> None:
-        lowest = 7 if MAX_TIMESTAMP in items.values() else 2
-        version = versions[connection] = connection.version("list_offsets", lowest, 7)
-        message = request_class(API_KEYS["list_offsets"], version)
+        message = connection.request_class("list_offsets", 7 if MAX_TIMESTAMP in items.values() else 2, 7)
         topic_class = nested(message, "ListOffsetsTopic")
         partition_class = nested(message, "ListOffsetsPartition")
         topics = tuple(
@@ -69,7 +65,7 @@ def list_offsets(
     def receive(
         connection: Connection, items: Mapping[TopicPartition, int], deadline_ms: int
     ) -> dict[TopicPartition, ListedOffset | KafkaError]:
-        response = connection.receive(API_KEYS["list_offsets"], versions[connection], deadline_ms=deadline_ms)
+        response = connection.receive(deadline_ms=deadline_ms)
         return {
             (topic.name, item.partition_index): _listed(topic.name, item)
             for topic in response.topics

@@ -13,7 +13,7 @@ from suiro.client.leaders import ask_leaders, by_topic
 from suiro.client.topics import Answers, change_topics
 from suiro.errors import KafkaError, RetriableKafkaError
 from suiro.foundation.types import TopicPartition
-from suiro.protocol.messages import API_KEYS, ErrorCode, nested, request_class
+from suiro.protocol.messages import ErrorCode, nested
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -103,11 +103,8 @@ class PartitionRequests:
 
     def delete_records(self, offsets: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
         """Deletes the records before an offset (-1: all); returns the new log start offset of each partition."""
-        versions: dict[Connection, int] = {}
-
         def send(connection: Connection, items: Mapping[TopicPartition, int], deadline_ms: int) -> None:
-            version = versions[connection] = connection.version("delete_records", 0, 2)
-            message = request_class(API_KEYS["delete_records"], version)
+            message = connection.request_class("delete_records", 0, 2)
             topic_class = nested(message, "DeleteRecordsTopic")
             partition_class = nested(message, "DeleteRecordsPartition")
             request = message(
@@ -128,9 +125,7 @@ class PartitionRequests:
         def receive(
             connection: Connection, items: Mapping[TopicPartition, int], deadline_ms: int
         ) -> dict[TopicPartition, int | KafkaError]:
-            response = connection.receive(
-                API_KEYS["delete_records"], versions[connection], deadline_ms=deadline_ms
-            )
+            response = connection.receive(deadline_ms=deadline_ms)
             answers: dict[TopicPartition, int | KafkaError] = {}
             for topic in response.topics:
                 for item in topic.partitions:
@@ -150,12 +145,11 @@ class PartitionRequests:
         sizes: dict[TopicPartition, int] = {}
 
         def once(connection: Connection, deadline_ms: int) -> None:
-            version = connection.version("describe_log_dirs", 1, 4)
             # All of them: to name a topic's partitions they would have to be known.
-            request = request_class(API_KEYS["describe_log_dirs"], version)(topics=None)
+            request = connection.request_class("describe_log_dirs", 1, 4)(topics=None)
             answer = connection.call(request, deadline_ms=deadline_ms)
             raise_for(getattr(answer, "error_code", ErrorCode.none), what)
-            if not answer.results and version < 3:  # the versions without an error code of their own
+            if not answer.results and request.__version__ < 3:  # the versions without an error code of their own
                 raise error_for(ErrorCode.cluster_authorization_failed, what)
             for result in answer.results:
                 if result.error_code is ErrorCode.kafka_storage_error:

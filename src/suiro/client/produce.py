@@ -203,17 +203,16 @@ class _Pipeline:
             self._under_way[target] = self._under_way.get(target, 0) + 1
         # Noted before it is sent: should sending break, the batches are found among those under way.
         self._requests.setdefault(connection, deque()).append(request)
-        correlation_id = connection.take_correlation_id()
         parts = _encode(
             request,
-            correlation_id=correlation_id,
+            correlation_id=connection.take_correlation_id(),
             client_id=self._settings.client_id,
             transactional_id=self._transactional_id,
             acks=self._acks,
             timeout_ms=self._request_timeout_ms,
         )
         try:
-            connection.send_frame(parts, correlation_id, deadline_ms=self._attempts.deadline_ms)
+            connection.send_frame(parts, deadline_ms=self._attempts.deadline_ms)
         except BrokenConnectionError as error:
             self._lost(connection, error)
 
@@ -233,7 +232,7 @@ class _Pipeline:
         queue = self._requests[connection]
         deadline_ms = self._cluster.clock.monotonic_ms() + self._request_timeout_ms + _RESPONSE_EXTRA_MS
         try:
-            response = connection.receive(_API_KEY, queue[0].version, deadline_ms=deadline_ms)
+            response = connection.receive(deadline_ms=deadline_ms)
         except BrokenConnectionError as error:
             self._lost(connection, error)
             return
