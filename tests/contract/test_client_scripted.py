@@ -19,7 +19,7 @@ from support.scripted_broker import (
     produce_answer,
 )
 
-from suiro.client import LATEST, Client, NewTopic
+from suiro.client import LATEST, Acl, AclFilter, Client, NewTopic
 from suiro.client.connection import build
 from suiro.clock import ManualClock
 from suiro.errors import (
@@ -516,6 +516,43 @@ def test_a_topic_of_somebody_else_is_not_taken_for_ours(
     brokers[0].script["create_topics"] = refused
     with pytest.raises(TopicExistsError):
         client.create_topics([NewTopic("t", 1)], timeout_ms=5_000)
+
+
+def test_rules_are_told_although_the_answer_that_told_of_them_was_lost(
+    client: Client, brokers: list[ScriptedBroker], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The first attempt deletes the rule, so the second finds none."""
+    monkeypatch.setitem(VERSIONS, "describe_acls", 3)
+    monkeypatch.setitem(VERSIONS, "delete_acls", 3)
+    none = {"error_code": ErrorCode.none, "error_message": None}
+
+    def described(request: Any) -> Any:
+        message = response_class(API_KEYS["describe_acls"], request.__version__)
+        rule = nested(message, "AclDescription")(
+            principal="User:ada", host="*", operation=3, permission_type=3
+        )
+        resource = nested(message, "DescribeAclsResource")(
+            resource_type=2, resource_name="t", pattern_type=3, acls=(rule,)
+        )
+        return message(throttle_time=NO_TIME, **none, resources=(resource,))
+
+    def nothing(request: Any) -> Any:
+        message = response_class(API_KEYS["delete_acls"], request.__version__)
+        result = nested(message, "DeleteAclsFilterResult")(**none, matching_acls=())
+        return message(throttle_time=NO_TIME, filter_results=(result,))
+
+    def lost(request: Any) -> Any:
+        brokers[0].script["delete_acls"] = nothing
+
+    for broker in brokers:
+        broker.script["describe_acls"] = described
+    brokers[0].script["delete_acls"] = nothing
+    assert client.admin.delete_acls([AclFilter()]) == ()
+    brokers[0].script["delete_acls"] = lost
+    rule = Acl(
+        resource_type="topic", resource_name="t", principal="User:ada", operation="read", permission="allow"
+    )
+    assert client.admin.delete_acls([AclFilter()]) == (rule,)
 
 
 def deleted(code: ErrorCode, name: str = "t") -> Any:

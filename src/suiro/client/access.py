@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import os
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -132,14 +133,19 @@ class AccessRequests:
 
     def delete_acls(self, filters: Sequence[AclFilter]) -> tuple[Acl, ...]:
         """Deletes the matching ACLs and returns them."""
+        change = Change()
+        known: set[Acl] = set()
+        # After a lost answer, only a list from before tells what was deleted. Who may not list gets the error below.
+        with suppress(RefusedError):
+            known.update(acl for wanted in filters for acl in self.describe_acls(wanted))
 
         def once(deadline_ms: int) -> tuple[Acl, ...]:
             connection = self._cluster.controller(deadline_ms)
             message = connection.request_class("delete_acls", 1, 3)
             filter_class = nested(message, "DeleteAclsFilter")
             request = message(filters=tuple(filter_class(**_filter(wanted)) for wanted in filters))
-            gone: set[Acl] = set()
-            for result in connection.call(request, deadline_ms=deadline_ms).filter_results:
+            gone = set(known) if change.may_be_done else set()
+            for result in change.call(connection, request, deadline_ms=deadline_ms).filter_results:
                 _raise_of_acls(result.error_code, "remove access rules", result.error_message)
                 for item in result.matching_acls:
                     acl = _acl(item.resource_type, item.resource_name, item.pattern_type, item)
