@@ -56,6 +56,17 @@ class _Judged:
     marks: AbortedTransaction | None = None
 
 
+@dataclass(slots=True)
+class _Kept:
+    """The records of a batch that stay."""
+
+    places: list[tuple[int, int, int, int, int]] = field(default_factory=list)
+    """Of each record: from, to; place, value and end of the timestamp delta."""
+    first_timestamp: int = NO_TIMESTAMP
+    largest_timestamp: int = NO_TIMESTAMP
+    has_tombstone: bool = False
+
+
 class PlainCleaning:
     """A `Cleaning` of one job."""
 
@@ -159,70 +170,69 @@ class PlainCleaning:
         return True
 
     def _filtered(self, data: memoryview, batch: _Judged) -> tuple[bytes, int, int] | None:
-        """Returns (the batch of the records that stay, its largest timestamp, their number), or None: Kafka's
-        shouldRetainRecord and filterTo."""
+        """Kafka's filterTo. Returns (the batch of the records that stay, its largest timestamp, their number) or None."""
         header, job = batch.header, self._job
-        payload: BytesLike = b""
-        # Of each record: from, to; place, value and end of the timestamp delta.
-        stays: list[tuple[int, int, int, int, int]] = []
-        has_tombstone = False
-        first_timestamp = largest_timestamp = NO_TIMESTAMP
-        if not batch.discarded:
-            payload = _payload(data, batch)
-            at, end = 0, len(payload)
-            for _ in range(header.count):
-                start = at
-                at, delta_at, timestamp_delta, rest, offset_delta, key, key_size, value_size = _record(
-                    payload, at, end
-                )
-                if at < 0:
-                    raise _no_records(header)
-                offset = int64(header.base_offset + offset_delta)
-                if batch.inspected and offset <= self._latest_offset:
-                    if key_size < 0:
-                        continue
-                    latest = self._offsets.get(self._hash(payload[key : key + key_size]))
-                    if latest is not None and offset < latest:
-                        continue
-                    if value_size < 0 and header.has_delete_horizon and job.now_ms >= header.base_timestamp:
-                        continue
-                timestamp = (
-                    header.max_timestamp
-                    if header.is_log_append_time
-                    else int64(header.base_timestamp + timestamp_delta)
-                )
-                if not stays:
-                    first_timestamp = timestamp
-                largest_timestamp = max(largest_timestamp, timestamp)
-                has_tombstone |= value_size < 0
-                stays.append((start, at, delta_at, timestamp_delta, rest))
-            if at != end:
-                raise _no_records(header)
-        if not stays:
+        payload = b"" if batch.discarded else _payload(data, batch)
+        kept = _Kept() if batch.discarded else self._kept(payload, batch)
+        count = len(kept.places)
+        if count == 0:
             return (_empty(header), header.max_timestamp, 0) if batch.keep_empty else None
-        new_horizon = (has_tombstone or batch.empty_transaction) and not header.has_delete_horizon
+        new_horizon = (kept.has_tombstone or batch.empty_transaction) and not header.has_delete_horizon
         whole = data[batch.position : batch.position + header.size]
-        if len(stays) == header.count and not new_horizon:
-            return bytes(whole), header.max_timestamp, len(stays)
+        if count == header.count and not new_horizon:
+            return bytes(whole), header.max_timestamp, count
         # A batch that gets a new CRC must have had the right one: nothing damaged may pass for whole.
         if crc32c(whole[CRC_START:]) != header.crc:
             raise CorruptRecordError(f"the batch at offset {header.base_offset} has a wrong CRC")
-        base_timestamp = first_timestamp
+        base_timestamp = kept.first_timestamp
         if header.has_delete_horizon:
             base_timestamp = header.base_timestamp
         elif new_horizon:
             base_timestamp = job.now_ms + job.delete_retention_ms
-        records = _rewritten(payload, stays, header, base_timestamp)
-        packed = compress(header.compression, records)
+        packed = compress(header.compression, _rewritten(payload, kept.places, header, base_timestamp))
         new = replace(
             header,
             length=HEADER_SIZE - LOG_OVERHEAD + len(packed),
             attributes=header.attributes | (DELETE_HORIZON_BIT if new_horizon else 0),
             base_timestamp=base_timestamp,
-            max_timestamp=header.max_timestamp if header.is_log_append_time else largest_timestamp,
-            count=len(stays),
+            max_timestamp=header.max_timestamp if header.is_log_append_time else kept.largest_timestamp,
+            count=count,
         )
-        return pack_header(new, crc_tail=crc32c(packed)) + packed, new.max_timestamp, len(stays)
+        return pack_header(new, crc_tail=crc32c(packed)) + packed, new.max_timestamp, count
+
+    def _kept(self, payload: bytes, batch: _Judged) -> _Kept:
+        """Kafka's shouldRetainRecord, for each record of a batch."""
+        header, kept = batch.header, _Kept()
+        at, end = 0, len(payload)
+        for _ in range(header.count):
+            start = at
+            at, delta_at, timestamp_delta, rest, offset_delta, key, key_size, value_size = _record(
+                payload, at, end
+            )
+            if at < 0:
+                raise _no_records(header)
+            offset = int64(header.base_offset + offset_delta)
+            if batch.inspected and offset <= self._latest_offset:
+                if key_size < 0:
+                    continue
+                latest = self._offsets.get(self._hash(payload[key : key + key_size]))
+                if latest is not None and offset < latest:
+                    continue
+                if value_size < 0 and header.has_delete_horizon and self._job.now_ms >= header.base_timestamp:
+                    continue
+            timestamp = (
+                header.max_timestamp
+                if header.is_log_append_time
+                else int64(header.base_timestamp + timestamp_delta)
+            )
+            if not kept.places:
+                kept.first_timestamp = timestamp
+            kept.largest_timestamp = max(kept.largest_timestamp, timestamp)
+            kept.has_tombstone |= value_size < 0
+            kept.places.append((start, at, delta_at, timestamp_delta, rest))
+        if at != end:
+            raise _no_records(header)
+        return kept
 
     def _hash(self, key: BytesLike) -> bytes:
         """With a secret of this run, so that nobody can make two keys collide."""
@@ -244,14 +254,14 @@ def _empty(header: BatchHeader) -> bytes:
 
 
 def _rewritten(
-    payload: BytesLike,
-    stays: Sequence[tuple[int, int, int, int, int]],
+    payload: bytes,
+    places: Sequence[tuple[int, int, int, int, int]],
     header: BatchHeader,
     base_timestamp: int,
 ) -> bytes:
-    """The records that stay, their timestamps counted from another one."""
+    """Returns the records that stay, their timestamps counted from another one."""
     out = bytearray()
-    for start, end, delta_at, timestamp_delta, rest in stays:
+    for start, end, delta_at, timestamp_delta, rest in places:
         if base_timestamp == header.base_timestamp or header.is_log_append_time:
             out += payload[start:end]
             continue
@@ -340,7 +350,7 @@ def _by_producer(aborted: Sequence[AbortedTransaction]) -> dict[int, list[Aborte
     return found
 
 
-def _payload(data: memoryview, batch: _Judged) -> BytesLike:
+def _payload(data: memoryview, batch: _Judged) -> bytes:
     """The records' bytes, which have room for as many as the header claims."""
     header = batch.header
     records: BytesLike = data[batch.position + HEADER_SIZE : batch.position + header.size]
