@@ -170,7 +170,7 @@ class PlainCleaning:
         return True
 
     def _filtered(self, data: memoryview, batch: _Judged) -> tuple[bytes, int, int] | None:
-        """Kafka's filterTo. Returns (the batch of the records that stay, its largest timestamp, their number) or None."""
+        """Returns (the batch of the records that stay, its largest timestamp, their number), or None if it goes."""
         header, job = batch.header, self._job
         payload = b"" if batch.discarded else _payload(data, batch)
         kept = _Kept() if batch.discarded else self._kept(payload, batch)
