@@ -42,7 +42,7 @@ from suiro.log.log_cleaning import LogCleaning
 from suiro.log.log_retention import LogRetention
 from suiro.log.lookup import TimeLookup
 from suiro.log.producer_state import ProducerEntry, ProducerStates
-from suiro.log.recovery import open_segments
+from suiro.log.recovery import Opened, open_segments
 from suiro.log.results import Appended, FlushJob, ReadResult
 from suiro.log.retention import SegmentFacts
 from suiro.log.segment import NO_TIMESTAMP, Segment
@@ -93,17 +93,8 @@ class PartitionLog:
             log_start_offset=log_start_offset,
             now_ms=clock.wall_ms(),
         )
+        _log_losses(directory, opened, recovery_point=recovery_point, gaps_below=gaps_below)
         self.log_end_offset = end = opened.log_end_offset
-        if end < recovery_point:
-            logger.error(
-                "%s: offsets %d to %d are lost: they were synced to disk, and are not there any more",
-                directory,
-                end,
-                recovery_point - 1,
-            )
-        for first, behind in opened.gaps:
-            if gaps_below is not None and behind > gaps_below:
-                logger.error("%s", missing(directory, first, behind))
         self.directory = directory
         self.topic = topic
         self.partition = partition
@@ -550,3 +541,16 @@ class PartitionLog:
                 f"{self.topic}-{self.partition} is offline since its disk failed ({self.offline}); fix the disk "
                 "and restart the node"
             )
+
+
+def _log_losses(directory: Path, opened: Opened, *, recovery_point: int, gaps_below: int | None) -> None:
+    if opened.log_end_offset < recovery_point:
+        logger.error(
+            "%s: offsets %d to %d are lost: they were synced to disk, and are not there any more",
+            directory,
+            opened.log_end_offset,
+            recovery_point - 1,
+        )
+    for first, end in opened.gaps:
+        if gaps_below is not None and end > gaps_below:
+            logger.error("%s", missing(directory, first, end))
