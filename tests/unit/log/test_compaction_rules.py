@@ -11,10 +11,10 @@ from support.cleaning import clean_log, committed_records, dirty
 from support.logs import NOW_MS, batch, open_log
 
 from suiro.clock import ManualClock
+from suiro.config import MAX_LONG
 from suiro.log import LogConfig
 from suiro.log.cleaned_segment import Throttle
 from suiro.log.compaction import CompactionFacts, Dirtiness, SegmentSource, dirtiness, groups_of
-from suiro.log.config import MAX_LONG
 from suiro.protocol.records import Record, encode_batch
 
 COMPACTED = LogConfig(cleanup_policy=("compact",))
