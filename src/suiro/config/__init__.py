@@ -9,7 +9,7 @@ Topic settings have a node-wide default under another name, as in Kafka: `segmen
 `topic_settings` maps them. An unknown name is an error. The error for a setting that only Apache Kafka has says so.
 """
 
-from suiro.config.declare import MAX_DOUBLE, MAX_INT, MAX_LONG
+from suiro.config.declare import MAX_INT, MAX_LONG
 from suiro.config.lookup import (
     LISTENER_PREFIX,
     describe,
@@ -24,17 +24,15 @@ from suiro.config.lookup import (
 from suiro.config.node_settings import NodeSettings
 from suiro.config.parsing import parse
 from suiro.config.properties import read_properties
-from suiro.config.table import OAUTH_VALIDATOR, STANDARD_AUTHORIZER
+from suiro.config.table import STANDARD_AUTHORIZER
 from suiro.config.topics import AS_RETENTION, DAY_MS, TOPIC_SETTINGS, WEEK_MS, TopicSetting
 
 __all__ = [
     "AS_RETENTION",
     "DAY_MS",
     "LISTENER_PREFIX",
-    "MAX_DOUBLE",
     "MAX_INT",
     "MAX_LONG",
-    "OAUTH_VALIDATOR",
     "STANDARD_AUTHORIZER",
     "TOPIC_SETTINGS",
     "WEEK_MS",

@@ -16,12 +16,9 @@ from suiro.log.config import LogConfig, parse_topic_setting
 from suiro.log.copying import LogExtent, copy_partition, finish_folder
 from suiro.log.directory import HANDED_OVER, DataDirectory, PartitionPlace, partition_place
 from suiro.log.errors import (
-    BatchesTooLargeError,
-    BatchTooLargeError,
     CorruptBatchError,
     DamagedLogError,
     InRemoteTierError,
-    InvalidBatchError,
     InvalidProducerEpochError,
     InvalidTimestampError,
     InvalidTransactionStateError,
@@ -34,15 +31,12 @@ from suiro.log.errors import (
 from suiro.log.files import FileHandle, replace_file
 from suiro.log.lookup import TimeLookup
 from suiro.log.partition import PartitionLog
-from suiro.log.producer_state import ProducerEntry
 from suiro.log.results import Appended, FlushJob, ReadResult
 from suiro.log.segments import Region
 
 __all__ = [
     "HANDED_OVER",
     "Appended",
-    "BatchTooLargeError",
-    "BatchesTooLargeError",
     "Cleaned",
     "CleanerSettings",
     "CleaningFailed",
@@ -55,7 +49,6 @@ __all__ = [
     "FlushJob",
     "GroupCleaned",
     "InRemoteTierError",
-    "InvalidBatchError",
     "InvalidProducerEpochError",
     "InvalidTimestampError",
     "InvalidTransactionStateError",
@@ -67,7 +60,6 @@ __all__ = [
     "OutOfOrderSequenceError",
     "PartitionLog",
     "PartitionPlace",
-    "ProducerEntry",
     "ReadResult",
     "Region",
     "StorageError",
