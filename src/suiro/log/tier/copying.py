@@ -94,21 +94,31 @@ def remove(store: RemoteStore, segment: RemoteSegment, *, proceed: Proceed) -> N
 
 def download(store: RemoteStore, segment: RemoteSegment, kind: str, path: Path, *, proceed: Proceed) -> None:
     """Write an object into a file. Raises RemoteStoreError if it is not what was sent."""
-    stored, name = segment.stored(kind), segment.object_name(kind)
+    stored = segment.stored(kind)
     assert stored is not None
-    position = checksum = 0
+    checksum = 0
     with open(path, "wb") as file:
-        while position < stored.size:
+        for position in range(0, stored.size, _DOWNLOAD_BYTES):
             length = min(_DOWNLOAD_BYTES, stored.size - position)
-            proceed(length)
-            chunk = store.get(name, position, length)
-            if len(chunk) != length:
-                raise RemoteStoreError(f"{name}: {len(chunk)} bytes came of {length} at position {position}")
+            chunk = part_of_object(store, segment, kind, position, length, proceed=proceed)
             file.write(chunk)
             checksum = crc32c(chunk, checksum)
-            position += length
     if checksum != stored.crc:
-        raise RemoteStoreError(f"{name} is not what was sent: its checksum is another")
+        raise RemoteStoreError(
+            f"{segment.object_name(kind)} is not what was sent: its checksum is another"
+        )
+
+
+def part_of_object(
+    store: RemoteStore, segment: RemoteSegment, kind: str, position: int, length: int, *, proceed: Proceed
+) -> bytes:
+    """Returns a part of an object. Raises RemoteStoreError if it is shorter."""
+    proceed(length)
+    name = segment.object_name(kind)
+    data = store.get(name, position, length)
+    if len(data) != length:
+        raise RemoteStoreError(f"{name}: {len(data)} bytes came of {length} at position {position}")
+    return data
 
 
 def checked_object(store: RemoteStore, segment: RemoteSegment, kind: str, *, proceed: Proceed) -> bytes:

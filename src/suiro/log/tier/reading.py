@@ -26,7 +26,7 @@ from suiro.log.errors import CorruptBatchError
 from suiro.log.files import FileHandle
 from suiro.log.index import OFFSET_ENTRY, TIME_ENTRY, floor_of
 from suiro.log.segments import Region
-from suiro.log.tier.copying import Proceed, checked_object
+from suiro.log.tier.copying import Proceed, checked_object, part_of_object
 from suiro.log.tier.segment_metadata import RemoteSegment
 from suiro.log.tier.store import RemoteStore, RemoteStoreError
 from suiro.log.transaction_index import AbortedTransaction, decode_transactions
@@ -229,12 +229,7 @@ class RemoteReader:
 
     def _fetch(self, segment: RemoteSegment, position: int, length: int) -> bytes:
         length = min(length, segment.size - position)
-        self._proceed(length)
-        name = segment.object_name("log")
-        data = self._store.get(name, position, length)
-        if len(data) != length:
-            raise RemoteStoreError(f"{name}: {len(data)} bytes came of {length} at position {position}")
-        return data
+        return part_of_object(self._store, segment, "log", position, length, proceed=self._proceed)
 
     # Indexes
 
