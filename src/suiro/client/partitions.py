@@ -65,9 +65,7 @@ class PartitionRequests:
             message = connection.request_class("create_partitions", 0, 3)
             topic_class = nested(message, "CreatePartitionsTopic")
             request = message(
-                topics=tuple(
-                    topic_class(name=name, count=counts[name], assignments=None) for name in names
-                ),
+                topics=tuple(topic_class(name=name, count=counts[name], assignments=None) for name in names),
                 timeout=timedelta(milliseconds=self._cluster.settings.request_timeout_ms),
                 validate_only=validate_only,
             )
@@ -103,6 +101,7 @@ class PartitionRequests:
 
     def delete_records(self, offsets: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
         """Deletes the records before an offset (-1: all); returns the new log start offset of each partition."""
+
         def send(connection: Connection, items: Mapping[TopicPartition, int], deadline_ms: int) -> None:
             message = connection.request_class("delete_records", 0, 2)
             topic_class = nested(message, "DeleteRecordsTopic")
@@ -149,7 +148,8 @@ class PartitionRequests:
             request = connection.request_class("describe_log_dirs", 1, 4)(topics=None)
             answer = connection.call(request, deadline_ms=deadline_ms)
             raise_for(getattr(answer, "error_code", ErrorCode.none), what)
-            if not answer.results and request.__version__ < 3:  # the versions without an error code of their own
+            # Older versions have no error code of their own.
+            if not answer.results and request.__version__ < 3:
                 raise error_for(ErrorCode.cluster_authorization_failed, what)
             for result in answer.results:
                 if result.error_code is ErrorCode.kafka_storage_error:

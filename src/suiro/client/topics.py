@@ -149,7 +149,9 @@ def describe_configs(
 
     def once(deadline_ms: int) -> dict[str, dict[str, str | None]]:
         results = configs_of(cluster.any_broker(deadline_ms), TOPIC, topics, deadline_ms)
-        return {result.resource_name: {item.name: item.value for item in result.configs} for result in results}
+        return {
+            result.resource_name: {item.name: item.value for item in result.configs} for result in results
+        }
 
     return cluster.attempts("describe topic settings", timeout_ms).run(once)
 
@@ -161,9 +163,7 @@ def configs_of(connection: Connection, kind: str, names: Sequence[str], deadline
     request = build(
         message,
         resources=tuple(
-            resource_class(
-                resource_type=CONFIG_RESOURCES[kind], resource_name=name, configuration_keys=None
-            )
+            resource_class(resource_type=CONFIG_RESOURCES[kind], resource_name=name, configuration_keys=None)
             for name in names
         ),
         include_synonyms=False,

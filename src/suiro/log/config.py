@@ -14,6 +14,7 @@ from typing import Any
 from suiro.config import AS_RETENTION, DAY_MS, MAX_INT, MAX_LONG, TOPIC_SETTINGS, WEEK_MS, TopicSetting
 from suiro.errors import ConfigError
 
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LogConfig:
     """The settings of a partition log. Sizes are in bytes, times in milliseconds.

@@ -104,9 +104,7 @@ def download(store: RemoteStore, segment: RemoteSegment, kind: str, path: Path, 
             file.write(chunk)
             checksum = crc32c(chunk, checksum)
     if checksum != stored.crc:
-        raise RemoteStoreError(
-            f"{segment.object_name(kind)} is not what was sent: its checksum is another"
-        )
+        raise RemoteStoreError(f"{segment.object_name(kind)} is not what was sent: its checksum is another")
 
 
 def part_of_object(
