@@ -219,6 +219,7 @@ def read_records(
     header_value_bytes = np.int64(0)
     key_offsets[0] = 0
     value_offsets[0] = 0
+    result[0] = BAD_RECORD  # unless the loop ends
     for batch in range(len(table)):
         at = table[batch, START]
         batch_end = table[batch, END]
@@ -230,29 +231,23 @@ def read_records(
         for _ in range(table[batch, COUNT]):
             size, at = _varint(data, at, batch_end)
             if at < 0 or size < 1 or size > batch_end - at:
-                result[0] = BAD_RECORD
                 return
             end = at + size
             timestamp_delta, at = varlong(data, at + 1, end)
             if at < 0:
-                result[0] = BAD_RECORD
                 return
             offset_delta, at = _varint(data, at, end)
             if at < 0:
-                result[0] = BAD_RECORD
                 return
             key, key_size, at = _skip_bytes(data, at, end)
             if at < 0:
-                result[0] = BAD_RECORD
                 return
             value, value_size, at = _skip_bytes(data, at, end)
             if at < 0:
-                result[0] = BAD_RECORD
                 return
             header_place = at
             record_headers, name_bytes, header_bytes, at = _skip_headers(data, at, end)
             if at != end:
-                result[0] = BAD_RECORD
                 return
             offset = base_offset + offset_delta
             if offset < start_offset or offset >= end_offset:
@@ -363,23 +358,20 @@ def find_by_time(data, is_last, left, base_offset, base_timestamp, timestamp, fr
     """
     size_of_part = len(data)
     at = np.int64(0)
-    result[0] = OK
+    result[0] = BAD_RECORD  # unless the loop ends
     result[1] = 0
     while left > 0 and at < size_of_part:
         if size_of_part - at < MAX_RECORD_OVERHEAD and not is_last:
             break
         size, place = _varint(data, at, size_of_part)
         if place < 0 or size < MIN_RECORD_SIZE - 1:
-            result[0] = BAD_RECORD
             return
         end = place + size
         timestamp_delta, place = varlong(data, place + 1, size_of_part)
         if place < 0:
-            result[0] = BAD_RECORD
             return
         offset_delta, place = _varint(data, place, size_of_part)
         if place < 0 or place > end:
-            result[0] = BAD_RECORD
             return
         left -= 1
         at = end
@@ -388,6 +380,7 @@ def find_by_time(data, is_last, left, base_offset, base_timestamp, timestamp, fr
             result[4] = base_offset + offset_delta
             result[5] = base_timestamp + timestamp_delta
             break
+    result[0] = OK
     result[2] = left
     result[3] = at
 
