@@ -10,7 +10,7 @@ from suiro.client.partitions import PartitionRequests
 
 
 class Admin(PartitionRequests, ConfigRequests, GroupRequests, AccessRequests):
-    """Each operation repeats what may succeed later until `default.api.timeout.ms` has passed, as `Client` does."""
+    """Each operation retries transient errors until `default.api.timeout.ms` has passed, as `Client` does."""
 
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster

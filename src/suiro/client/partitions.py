@@ -137,8 +137,8 @@ class PartitionRequests:
         return ask_leaders(self._cluster, "delete records", offsets, send=send, receive=receive)
 
     def partition_sizes(self, topics: Iterable[str] | None = None) -> dict[TopicPartition, int]:
-        """Returns the size on disk, in bytes, of the largest replica of each partition. It takes the right to describe
-        the cluster. What is in a log directory that has failed cannot be asked, and is absent."""
+        """Returns the size on disk, in bytes, of the largest replica of each partition. This needs the right to
+        describe the cluster. Replicas in a failed log directory are absent."""
         what = "ask for the sizes of partitions"
         asked = None if topics is None else set(topics)
         sizes: dict[TopicPartition, int] = {}

@@ -265,28 +265,30 @@ class SettingsTable:
         "index.interval.bytes", "Bytes of log between two index entries."
     )
     log_retention_bytes: int = topic_default(
-        "retention.bytes", "Keep at most so many bytes; -1: all.", low=-1
+        "retention.bytes", "Keep at most this number of bytes; -1: no limit.", low=-1
     )
-    log_retention_ms: int = topic_default("retention.ms", "Keep for so long; -1: for ever.")
+    log_retention_ms: int = topic_default("retention.ms", "Keep records for this time; -1: no limit.")
     log_local_retention_bytes: int = topic_default(
         "local.retention.bytes",
-        "Of a tiered topic, keep at most so many bytes on this disk; -2: as retention.bytes says.",
+        "For a tiered topic: keep at most this number of bytes on this disk; -2: as retention.bytes.",
     )
     log_local_retention_ms: int = topic_default(
-        "local.retention.ms", "Of a tiered topic, keep on this disk for so long; -2: as retention.ms says."
+        "local.retention.ms",
+        "For a tiered topic: keep records on this disk for this time; -2: as retention.ms.",
     )
     message_max_bytes: int = topic_default("max.message.bytes", "Largest record batch.")
     log_message_timestamp_type: str = topic_default(
-        "message.timestamp.type", "Whose time a record's timestamp is."
+        "message.timestamp.type",
+        "Whether the timestamp of a record is the producer's (CreateTime) or the node's (LogAppendTime).",
     )
     log_cleanup_policy: str = topic_default(
         "cleanup.policy",
-        "What happens to old records.",
+        "What happens to old records: delete, compact, or both.",
         choices=("delete", "compact", "compact,delete", "delete,compact"),
         kind="LIST",
     )
     log_cleaner_delete_retention_ms: int = topic_default(
-        "delete.retention.ms", "Tombstones of a compacted topic are kept for so long."
+        "delete.retention.ms", "How long tombstones of a compacted topic are kept."
     )
     log_cleaner_enable: bool = setting(True, "Compact topics whose cleanup.policy contains compact.")
     log_cleaner_threads: int = without_effect(1, "one process cleans one log at a time", low=1, dynamic=True)
@@ -316,46 +318,47 @@ class SettingsTable:
         "min.cleanable.dirty.ratio", "A log is compacted when this share of its bytes is dirty."
     )
     log_cleaner_max_compaction_lag_ms: int = topic_default(
-        "max.compaction.lag.ms", "A record is compacted at the latest after so long."
+        "max.compaction.lag.ms", "Maximum time until a record is compacted."
     )
     log_cleaner_min_compaction_lag_ms: int = topic_default(
-        "min.compaction.lag.ms", "A record is not compacted away sooner."
+        "min.compaction.lag.ms", "Minimum time until a record is compacted."
     )
     log_roll_jitter_ms: int = topic_default(
-        "segment.jitter.ms", "A segment is rolled earlier by up to so much, drawn."
+        "segment.jitter.ms", "A segment is rolled earlier by a random time up to this."
     )
     log_message_timestamp_before_max_ms: int = topic_default(
-        "message.timestamp.before.max.ms", "A record may be older than now by so much."
+        "message.timestamp.before.max.ms", "How much older than now a record's timestamp may be."
     )
     log_message_timestamp_after_max_ms: int = topic_default(
-        "message.timestamp.after.max.ms", "A record may be later than now by so much."
+        "message.timestamp.after.max.ms", "How much later than now a record's timestamp may be."
     )
     log_flush_interval_messages: int = topic_default(
-        "flush.messages", "Sync a log to disk after so many records."
+        "flush.messages", "Sync a log to disk after this number of records."
     )
     log_flush_interval_ms: int = topic_default(
         "flush.ms",
-        "Sync a log to disk when its last sync is so long ago; looked at every log.flush.scheduler.interval.ms.",
+        "Sync a log to disk this time after its last sync; checked every log.flush.scheduler.interval.ms.",
     )
     log_flush_scheduler_interval_ms: int = setting(
         MAX_LONG, "How often the node checks log.flush.interval.ms.", low=1
     )
     log_segment_delete_delay_ms: int = topic_default(
-        "file.delete.delay.ms", "A deleted segment's files stay for so long."
+        "file.delete.delay.ms", "How long the files of a deleted segment stay."
     )
     compression_type: str = topic_default(
         "compression.type",
-        "Batches are stored in this codec; those of producers that use another one are compressed again.",
+        "Codec in which batches are stored; batches with another codec are compressed again. "
+        "producer: the codec of the producer.",
     )
     compression_gzip_level: int = topic_default(
-        "compression.gzip.level", "How hard batches that are stored as gzip are compressed again."
+        "compression.gzip.level", "Level at which batches are compressed again as gzip."
     )
     compression_lz4_level: int = topic_default(
-        "compression.lz4.level", "The same for lz4; 9 is the fast way."
+        "compression.lz4.level", "The same for lz4; 9 is the fast method."
     )
     compression_zstd_level: int = topic_default("compression.zstd.level", "The same for zstd.")
     min_insync_replicas: int = topic_default(
-        "min.insync.replicas", "Copies that acks=all asks for. A single node has one."
+        "min.insync.replicas", "Replicas that acks=all requires. A single node has one."
     )
 
     remote_log_storage_system_enable: bool = setting(
