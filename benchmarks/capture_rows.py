@@ -22,7 +22,8 @@ import numpy as np
 
 from suiro.connect.postgres.encoding import engine
 from suiro.connect.postgres.encoding.avro_rows import RowEncoder
-from suiro.connect.postgres.encoding.pgoutput import Parser
+from suiro.connect.postgres.encoding.blocks import Block, join
+from suiro.connect.postgres.encoding.pgoutput import parse as parse_block
 from suiro.connect.postgres.encoding.schemas import Column, Relation
 from suiro.connect.postgres.encoding.types import Rules
 
@@ -81,6 +82,10 @@ def messages_of(made: Rows) -> list[bytes]:
     ]
 
 
+def block_of(messages: list[bytes]) -> Block:
+    return join(messages, [0] * len(messages))
+
+
 def copy_of(made: Rows) -> bytes:
     return b"".join(
         len(values).to_bytes(2, "big") + b"".join(len(value).to_bytes(4, "big") + value for value in values)
@@ -110,14 +115,12 @@ def main() -> None:
         relation, made = make(given.rows)
         encoder = RowEncoder(relation, _RULES, key_schema_id=1, value_schema_id=2)
         messages = messages_of(made)
-        joined = b"".join(messages)
-        ends = np.cumsum(np.fromiter(map(len, messages), np.int64, len(messages)))
-        starts = np.append(0, ends[:-1])
+        block = block_of(messages)
         copied = copy_of(made)
         indices = np.arange(len(messages))
 
-        def parse(joined: bytes = joined, starts: Any = starts, ends: Any = ends) -> Any:
-            return Parser().parse(joined, starts, ends)
+        def parse(block: Block = block) -> Any:
+            return parse_block(block)
 
         parsed = parse()
         plain_messages = messages[: max(1, given.rows // 100)]
@@ -125,7 +128,7 @@ def main() -> None:
 
         def plain_changes(encoder: RowEncoder = encoder, messages: list[bytes] = plain_messages) -> Any:
             with engine.choose(compiled=False):
-                return encoder.encode_changes(Parser().parse_all(messages), np.arange(len(messages)))
+                return encoder.encode_changes(parse_block(block_of(messages)), np.arange(len(messages)))
 
         def plain_rows(encoder: RowEncoder = encoder, data: bytes = plain_copy) -> Any:
             with engine.choose(compiled=False):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -11,10 +11,11 @@ import fastavro
 import numpy as np
 import psycopg
 
+from suiro.connect.postgres.encoding.blocks import join
 from suiro.connect.postgres.encoding.copy_binary import copy_columns
 from suiro.connect.postgres.encoding.encoded_rows import EncodedRows
-from suiro.connect.postgres.encoding.pgoutput import Messages, Parser
-from suiro.connect.postgres.encoding.schemas import RELATION_QUERY, Relation
+from suiro.connect.postgres.encoding.pgoutput import Messages, parse
+from suiro.connect.postgres.encoding.schemas import RELATION_QUERY, Column, Relation
 from suiro.connect.postgres.encoding.types import SESSION_SETTINGS, TYPES_QUERY, Rules, types_of
 
 Connection = psycopg.Connection[Any]
@@ -55,12 +56,35 @@ def slot_over_all(connection: Connection, name: str) -> Iterator[Slot]:
 
 def facts(connection: Connection, table: str) -> tuple[tuple[Any, ...], Any]:
     """(the table's row of RELATION_QUERY, the types of its columns)."""
-    oid = connection.execute("select %s::regclass::oid::int8", [table]).fetchone()
-    assert oid is not None
-    row = connection.execute(RELATION_QUERY, {"relations": [oid[0]]}).fetchone()
+    relation = relation_of(connection, table)
+    row = connection.execute(RELATION_QUERY, {"relation": relation.oid}).fetchone()
     assert row is not None
-    oids = [attribute[1] for attribute in row[4]]
-    return row, types_of(connection.execute(TYPES_QUERY, {"oids": oids}).fetchall())
+    return row, relation.types
+
+
+def relation_of(connection: Connection, table: str) -> Relation:
+    """The table as the catalogue has it now, without generated columns. The key is the primary key, else every column."""
+    rows = connection.execute(
+        "select attrelid::int8, attname, atttypid::int8, atttypmod, attndims, exists (select from pg_index where"
+        " indrelid = attrelid and indisprimary and attnum = any(indkey)) from pg_attribute where attrelid ="
+        " %s::regclass and attnum > 0 and not attisdropped and attgenerated = '' order by attnum",
+        [table],
+    ).fetchall()
+    columns = tuple(
+        Column(name=name, type=type_oid, typmod=typmod, dimensions=dimensions)
+        for _, name, type_oid, typmod, dimensions, _ in rows
+    )
+    primary = tuple(place for place, row in enumerate(rows) if row[-1])
+    oids = [column.type for column in columns]
+    return Relation(
+        oid=rows[0][0],
+        schema="public",
+        name=table,
+        columns=columns,
+        key=primary or tuple(range(len(columns))),
+        nullable_key=not primary,
+        types=types_of(connection.execute(TYPES_QUERY, {"oids": oids}).fetchall()),
+    )
 
 
 def snapshot(connection: Connection, table: str, relation: Relation, rules: Rules) -> bytes:
@@ -71,8 +95,12 @@ def snapshot(connection: Connection, table: str, relation: Relation, rules: Rule
         return b"".join(bytes(block) for block in copy)
 
 
+def parsed_messages(messages: Sequence[bytes]) -> Messages:
+    return parse(join(messages, [0] * len(messages)))
+
+
 def changes_of(messages: list[bytes], relation_oid: int) -> tuple[Messages, Any]:
-    parsed = Parser().parse_all(messages)
+    parsed = parsed_messages(messages)
     return parsed, np.flatnonzero(np.isin(parsed.kind, list(b"IUD")) & (parsed.relation == relation_oid))
 
 

@@ -21,7 +21,7 @@ from suiro.connect.postgres.delivery import Delivery, binary_column
 from suiro.connect.postgres.encoding.blocks import Block, Int64s
 from suiro.connect.postgres.encoding.encoded_rows import EncodedRows, UnsupportedValueError
 from suiro.connect.postgres.encoding.headers import OPERATIONS, live_headers, with_header
-from suiro.connect.postgres.encoding.pgoutput import Messages, Parser, RelationMessage
+from suiro.connect.postgres.encoding.pgoutput import Messages, RelationMessage, parse
 from suiro.connect.postgres.encoding.plain_rows import completed
 from suiro.connect.postgres.snapshot.reselect import ReselectKeys
 from suiro.connect.postgres.snapshot.topic_state import OLD, KeyedValues, Memory, load
@@ -104,7 +104,6 @@ class Changes:
         self._on_new_form = on_new_schema
         self._reselect = reselect
         self._progress = progress
-        self._parser = Parser()
         self._carried = (0, 0, 0)
         self._waiting: dict[int, RelationMessage] = {}  # announcements that no change has followed yet
         self._last_values: dict[str, KeyedValues] = {}
@@ -123,13 +122,12 @@ class Changes:
 
     def reset(self) -> None:
         """Must be called before reading in another way: relation messages of all tables follow again."""
-        self._parser.reset()
         self._tables.forget_announcements()
         self._carried = (0, 0, 0)
         self._waiting.clear()
 
     def process(self, block: Block) -> None:
-        messages = self._parser.parse(block.buffer, block.starts, block.ends)
+        messages = parse(block)
         transactions = self._transactions(messages)
         kinds = messages.kind
         known = transactions.lsns < self.position

@@ -117,11 +117,11 @@ class Tables:
         """
         asked = database or self._database
         row = asked.row(
-            RELATION_QUERY, {"relations": [table.oid]}, what=f"read the definition of {table.full_name}"
+            RELATION_QUERY, {"relation": table.oid}, what=f"read the definition of {table.full_name}"
         )
         if row is None:
             raise TableDroppedError(f"table {table.full_name} does not exist any more")
-        depths = {entry[0]: entry[3] for entry in row[4]}
+        depths = {name: dimensions for name, dimensions, _ in row[0]}
         columns = tuple(
             Column(name=one.name, type=one.type_oid, typmod=one.typmod, dimensions=depths.get(one.name, 0))
             for one in table.columns
@@ -153,9 +153,9 @@ class Tables:
             self._last_announced[known.topic] = message.oid
             return known, is_another
         columns = [Column(name=one.name, type=one.type, typmod=one.typmod) for one in message.columns]
-        rows = self._database.rows(
+        row = self._database.row(
             RELATION_QUERY,
-            {"relations": [message.oid]},
+            {"relation": message.oid},
             what=f"read the definition of {message.schema}.{message.name}",
         )
         key: Sequence[str] | None = None
@@ -164,9 +164,7 @@ class Tables:
             names = {column.name for column in columns}
             if facts is not None and facts.key_is_unique and set(facts.key) <= names:
                 key = facts.key
-        relation = announced(
-            message, types=self._types(columns, self._database), row=rows[0] if rows else None, key=key
-        )
+        relation = announced(message, types=self._types(columns, self._database), row=row, key=key)
         rival = self._by_topic.get(self._options.topic(relation.schema, relation.name))
         if rival is not None and rival.full_name != relation.full_name:
             self.look()  # as the catalogue is now

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import avro.schema
@@ -12,24 +13,35 @@ import fastavro
 import numpy as np
 import pytest
 from avro.compatibility import ReaderWriterCompatibilityChecker, SchemaCompatibilityType
-from support.postgres_rows import Connection, Slot, changes_of, decoded, facts, slot_over_all, snapshot
+from support.postgres_rows import (
+    Connection,
+    Slot,
+    changes_of,
+    decoded,
+    facts,
+    parsed_messages,
+    relation_of,
+    slot_over_all,
+    snapshot,
+)
 
 from suiro.connect.postgres.encoding import engine
 from suiro.connect.postgres.encoding.avro_fields import FieldExtractor
 from suiro.connect.postgres.encoding.avro_rows import RowEncoder
 from suiro.connect.postgres.encoding.names import avro_names
-from suiro.connect.postgres.encoding.pgoutput import Parser
+from suiro.connect.postgres.encoding.pgoutput import parse
 from suiro.connect.postgres.encoding.schemas import (
     Column,
     Relation,
     announced,
     changed_meanings,
     key_schema,
-    relation_of,
     value_schema,
 )
 from suiro.connect.postgres.encoding.types import PgField, PgType, Rules
-from suiro.errors import CorruptRecordError, UsageError
+from suiro.connect.postgres.server import stream
+from suiro.connect.postgres.server.stream import ReplicationStream
+from suiro.errors import CorruptRecordError
 
 RULES = Rules(namespace="shop")
 INT, BIGINT, TEXT, BYTEA = 23, 20, 25, 17
@@ -146,7 +158,7 @@ def test_a_composite_type_is_defined_once_and_named_after() -> None:
     data = b"I\0\0\0\1N\0\3" + b"".join(
         b"t" + len(text).to_bytes(4, "big") + text for text in (b"1", b'(2,"a b")', b'{"(3,)",NULL}')
     )
-    encoded = encoder_of(table).encode_changes(Parser().parse_all([data]), [0])
+    encoded = encoder_of(table).encode_changes(parsed_messages([data]), [0])
     value = encoded.value(0)
     assert value is not None
     (row,) = decoded(encoded, schema)
@@ -163,30 +175,6 @@ def test_a_composite_type_is_defined_once_and_named_after() -> None:
             extractor.extract(value[:end], "b")
 
 
-def test_a_table_that_nothing_names_says_how_to_mend_it(connection: Connection) -> None:
-    connection.execute("create table nameless (a integer, b text)")
-    connection.execute("create table by_index (a integer not null unique, b text)")
-    connection.execute("alter table by_index replica identity using index by_index_a_key")
-    try:
-        row, types = facts(connection, "nameless")
-        with pytest.raises(
-            UsageError, match=r"public\.nameless: it has no primary key.*REPLICA IDENTITY FULL"
-        ):
-            relation_of(row, types=types)
-        row, types = facts(connection, "by_index")
-        assert relation_of(row, types=types).key == (0,)
-        with pytest.raises(UsageError, match="does not cover the key b"):
-            relation_of(row, types=types, key=["b"])
-        connection.execute("alter table nameless replica identity full")
-        row, types = facts(connection, "nameless")
-        whole = relation_of(row, types=types)
-        assert (whole.key, whole.nullable_key) == ((0, 1), True)
-        named = relation_of(row, types=types, key=["b"])
-        assert (named.key, named.nullable_key) == ((1,), False)
-    finally:
-        connection.execute("drop table nameless, by_index")
-
-
 @pytest.mark.parametrize("compiled", [False, True], ids=["reference", "kernels"])
 def test_the_life_of_a_table(connection: Connection, slot: Slot, compiled: bool) -> None:
     """Generated and dropped columns, TOAST left untouched, changed keys, deletes, a column added, renamed, retyped."""
@@ -198,8 +186,7 @@ def test_the_life_of_a_table(connection: Connection, slot: Slot, compiled: bool)
     try:
         connection.execute("alter table life alter big set storage external")
         connection.execute("alter table life drop gone")
-        row, types = facts(connection, "life")
-        table = relation_of(row, types=types)
+        table = relation_of(connection, "life")
         assert [column.name for column in table.columns] == ["id", "big", "odd name"]
         connection.execute("insert into life (id, big, \"odd name\") values (1, %s, 'a')", [big])
         connection.execute("update life set \"odd name\" = 'b'")
@@ -241,7 +228,7 @@ def test_the_life_of_a_table(connection: Connection, slot: Slot, compiled: bool)
             parsed, changes = changes_of(messages, table.oid)
             announcement = next(n for n in range(len(parsed)) if parsed.kind[n] == ord("R"))
             now = announced(parsed.relation_message(announcement), types=types, row=row)
-            assert now == relation_of(row, types=types)
+            assert now == relation_of(connection, "life")
             encoded = encoder_of(now).encode_changes(parsed, changes)  # the old tuple gives `big`
             copied = encoder_of(now).encode_copy(snapshot(connection, "life", now, RULES))
         assert decoded(encoded, value_schema(now, RULES))[-1] == {
@@ -255,8 +242,29 @@ def test_the_life_of_a_table(connection: Connection, slot: Slot, compiled: bool)
         connection.execute("drop table life")
 
 
+class Scripted:
+    """In place of a connection: it brings these messages."""
+
+    confirmed = wal_end = 0
+
+    def __init__(self, messages: list[bytes]) -> None:
+        self._messages = iter(messages)
+
+    def read(self) -> tuple[int, bytes] | None:
+        message = next(self._messages, None)
+        return None if message is None else (1, message)
+
+    def send_status(self) -> None:
+        pass
+
+    def close(self) -> None:
+        pass
+
+
 @pytest.mark.parametrize("compiled", [False, True], ids=["reference", "kernels"])
-def test_streamed_transactions(connection: Connection, slot: Slot, compiled: bool) -> None:
+def test_streamed_transactions(
+    connection: Connection, slot: Slot, compiled: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A transaction larger than the server's memory comes in parts, with its subtransactions; one of them aborts."""
     connection.execute("create table streamed (id integer primary key, filler text)")
     try:
@@ -275,26 +283,30 @@ def test_streamed_transactions(connection: Connection, slot: Slot, compiled: boo
             connection.execute("select pg_logical_emit_message(true, 'suiro', 'within')")
         connection.execute("truncate streamed")
         messages = slot.messages(streaming=True)
+        assert {b"S", b"E", b"c", b"A", b"I", b"R", b"M", b"T"} <= {message[:1] for message in messages}
+        made: Any = Scripted(messages)
+        monkeypatch.setattr(stream, "Replication", lambda *arguments, **options: made)
+        reading = ReplicationStream("", slot="s", publication="p", start_lsn=0, directory=tmp_path / "spools")
+        blocks = [block for _ in range(2) for block in reading.blocks()]
+        reading.close()
+        table = relation_of(connection, "streamed")
+        rows = []
         with engine.choose(compiled=compiled):
-            row, types = facts(connection, "streamed")
-            parsed, changes = changes_of(messages, row[0])
-            encoded = encoder_of(relation_of(row, types=types)).encode_changes(parsed, changes)
-        kinds = [chr(kind) for kind in parsed.kind]
-        assert {"S", "E", "c", "A", "I", "R", "M", "T"} <= set(kinds)
-        aborted = set(parsed.xid[parsed.kind == ord("A")].tolist())
-        (commit,) = np.flatnonzero(parsed.kind == ord("c")).tolist()
-        transaction = int(parsed.transaction[commit])
-        assert set(parsed.transaction[changes].tolist()) == {transaction}
-        kept = ~np.isin(parsed.xid[changes], list(aborted))
-        assert kept.sum() == 2000
-        schema = value_schema(relation_of(row, types=types), RULES)
-        ids = [value["id"] for value in decoded(encoded, schema)]
-        assert sorted(np.array(ids)[kept].tolist()) == list(range(1, 2001))
-        message = kinds.index("M")
-        assert parsed.logical_message(message) == (True, "suiro", b"within")
-        assert parsed.truncated(kinds.index("T")) == (0, [row[0]])
-        assert parsed.time[commit] > 1_700_000_000_000_000
-        assert parsed.end_lsn[commit] > parsed.lsn[commit] > 0
+            parts = [parse(block) for block in blocks]
+            for parsed in parts:
+                changes = np.flatnonzero(parsed.kind == ord("I"))
+                encoded = encoder_of(table).encode_changes(parsed, changes)
+                rows += decoded(encoded, value_schema(table, RULES))
+        kinds = [[chr(kind) for kind in parsed.kind] for parsed in parts]
+        assert [row["id"] for row in rows] == list(range(1, 2001))
+        assert {kind for part in kinds for kind in part} == set("BRIMCT")
+        streamed, truncated = parts
+        assert (kinds[0][0], kinds[0][-1]) == ("B", "C")
+        assert streamed.logical_message(kinds[0].index("M")) == (True, "suiro", b"within")
+        assert truncated.truncated(kinds[1].index("T")) == (0, [table.oid])
+        assert streamed.xid[0] > 0
+        assert streamed.time[-1] > 1_700_000_000_000_000
+        assert streamed.end_lsn[-1] > streamed.lsn[-1] > 0
     finally:
         connection.execute("reset logical_decoding_work_mem")
         connection.execute("drop table streamed")

@@ -12,11 +12,19 @@ from typing import Any
 import fastavro
 import pytest
 from support.postgres import VERSION
-from support.postgres_rows import Connection, changes_of, decoded, facts, slot_over_all, snapshot
+from support.postgres_rows import (
+    Connection,
+    changes_of,
+    decoded,
+    facts,
+    relation_of,
+    slot_over_all,
+    snapshot,
+)
 
 from suiro.connect.postgres.encoding import engine
 from suiro.connect.postgres.encoding.avro_rows import RowEncoder
-from suiro.connect.postgres.encoding.schemas import Relation, announced, key_schema, relation_of, value_schema
+from suiro.connect.postgres.encoding.schemas import Relation, announced, key_schema, value_schema
 from suiro.connect.postgres.encoding.types import Rules
 
 RULES = Rules(namespace="shop")
@@ -142,7 +150,7 @@ def table(connection: Connection) -> Iterator[tuple[list[bytes], Relation, bytes
             literals = ", ".join([str(row), *given.values()])
             connection.execute(f"insert into every_type ({names}) values ({literals})".encode())
         row, types = facts(connection, "every_type")
-        relation = relation_of(row, types=types)
+        relation = relation_of(connection, "every_type")
         messages = slot.messages()
     parsed, _ = changes_of(messages, relation.oid)
     announcement = next(n for n in range(len(parsed)) if parsed.kind[n] == ord("R"))
@@ -222,8 +230,7 @@ def test_values_read_with_logical_types_are_those_of_psycopg(connection: Connect
         f"insert into python_values values ({', '.join(literals[kind] for kind in kinds)})".encode()
     )
     wanted = connection.execute("select * from python_values").fetchone()
-    row, types = facts(connection, "python_values")
-    relation = relation_of(row, types=types)
+    relation = relation_of(connection, "python_values")
     assert relation.nullable_key
     encoder = RowEncoder(relation, RULES, key_schema_id=7, value_schema_id=8)
     encoded = encoder.encode_copy(snapshot(connection, "python_values", relation, RULES))
@@ -274,8 +281,7 @@ def test_random_rows_are_the_same_from_text_and_from_binary(connection: Connecti
             connection.execute(
                 f"insert into random_rows select n, {', '.join(made)} from generate_series(1, 2000) n".encode()
             )
-            row, types = facts(connection, "random_rows")
-            relation = relation_of(row, types=types)
+            relation = relation_of(connection, "random_rows")
             encoder = RowEncoder(relation, RULES, key_schema_id=7, value_schema_id=8)
             copied = snapshot(connection, "random_rows", relation, RULES)
             messages = slot.messages()

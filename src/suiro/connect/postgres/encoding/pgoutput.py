@@ -1,4 +1,4 @@
-"""Parses many pgoutput messages (protocol versions 1 and 2, with streaming) into columns.
+"""Parses the pgoutput messages of a block (protocol version 1) into columns.
 
 A message is read only within its own bytes. One that is truncated, unknown, or longer than its content raises
 `CorruptMessageError`, which names its position. No Python object is created per value: a row change gives the offsets
@@ -12,26 +12,23 @@ are not documented, and only the text format is the same in every version.
 from __future__ import annotations
 
 import struct
-from collections.abc import Sequence
 from dataclasses import dataclass
 from types import EllipsisType
 
 import numpy as np
 import numpy.typing as npt
 
+from suiro.connect.postgres.encoding.blocks import Block, Int64s
 from suiro.connect.postgres.encoding.engine import kernels
 from suiro.errors import FatalError
 
 EPOCH_MICROS = 946_684_800_000_000
 """Postgres counts microseconds from 2000-01-01; everything here from 1970-01-01."""
 
-_Int64s = npt.NDArray[np.int64]
 _Bytes = npt.NDArray[np.uint8]
 
-# Columns of the table of facts.
-KIND, TRANSACTION, XID, RELATION, LSN, END_LSN, TIME, OLD_KIND, OLD_AT, NEW_AT, UNCHANGED, STREAMED, FACTS = (
-    range(13)
-)
+# Rows of the table of facts.
+KIND, XID, RELATION, LSN, END_LSN, TIME, OLD_AT, NEW_AT, UNCHANGED, FACTS = range(10)
 
 
 class CorruptMessageError(FatalError):
@@ -59,70 +56,60 @@ class RelationMessage:
 
 @dataclass(frozen=True, slots=True)
 class Messages:
-    """One row of facts per message; a fact that a kind does not have is -1 (a place) or 0.
+    """One column of facts per message; a fact that a kind does not have is -1 (a place) or 0.
 
-    kind: the message's first byte (`ord("I")`). transaction: the xid of the top transaction that a message belongs
-    to; xid: the subtransaction's within a streamed block, else the same. lsn: of Begin, the commit's; of Commit,
-    StreamCommit and LogicalMessage, their own. end_lsn: where the transaction ends. time: of the commit,
-    microseconds since 1970. old_kind: `ord("K")` or `ord("O")` where an old tuple came. old_at, new_at: where in
-    `data` the tuples stand. unchanged: how many values of the new tuple are untouched TOAST values that no old
-    tuple gives.
+    kind: the message's first byte (`ord("I")`). xid: of Begin, the transaction. lsn: of Begin, the commit's; of Commit
+    and LogicalMessage, their own. end_lsn: where the transaction ends. time: of the commit, microseconds since 1970.
+    old_at, new_at: where in `data` the tuples stand. unchanged: how many values of the new tuple are untouched TOAST
+    values that no old tuple gives.
     """
 
     data: _Bytes
-    starts: _Int64s
-    ends: _Int64s
-    facts: _Int64s
+    starts: Int64s
+    ends: Int64s
+    facts: Int64s
 
     def __len__(self) -> int:
         return len(self.starts)
 
     @property
-    def kind(self) -> _Int64s:
+    def kind(self) -> Int64s:
         return self._fact(KIND)
 
     @property
-    def transaction(self) -> _Int64s:
-        return self._fact(TRANSACTION)
-
-    @property
-    def xid(self) -> _Int64s:
+    def xid(self) -> Int64s:
         return self._fact(XID)
 
     @property
-    def relation(self) -> _Int64s:
+    def relation(self) -> Int64s:
         return self._fact(RELATION)
 
     @property
-    def lsn(self) -> _Int64s:
+    def lsn(self) -> Int64s:
         return self._fact(LSN)
 
     @property
-    def end_lsn(self) -> _Int64s:
+    def end_lsn(self) -> Int64s:
         return self._fact(END_LSN)
 
     @property
-    def time(self) -> _Int64s:
+    def time(self) -> Int64s:
         return self._fact(TIME)
 
     @property
-    def old_kind(self) -> _Int64s:
-        return self._fact(OLD_KIND)
-
-    @property
-    def old_at(self) -> _Int64s:
+    def old_at(self) -> Int64s:
         return self._fact(OLD_AT)
 
     @property
-    def new_at(self) -> _Int64s:
+    def new_at(self) -> Int64s:
         return self._fact(NEW_AT)
 
     @property
-    def unchanged(self) -> _Int64s:
+    def unchanged(self) -> Int64s:
         return self._fact(UNCHANGED)
 
-    def _fact(self, row: int) -> _Int64s:
-        fact: _Int64s = self.facts[row]
+    def _fact(self, row: int) -> Int64s:
+        fact: Int64s = self.facts[row]
         return fact
 
     def relation_message(self, index: int) -> RelationMessage:
@@ -150,13 +137,6 @@ class Messages:
             replica_identity=identity,
             columns=tuple(columns),
         )
-
-    def type_message(self, index: int) -> tuple[int, str, str]:
-        """(oid, schema, name) of a type that is not built in, from a message of kind Y."""
-        reader = self._reader(index, b"Y")
-        found = reader.integer(">I"), reader.text() or "pg_catalog", reader.text()
-        reader.finish()
-        return found
 
     def truncated(self, index: int) -> tuple[int, list[int]]:
         """(options: 1 cascade, 2 restart identity; the tables' oids), from a message of kind T."""
@@ -187,134 +167,83 @@ class Messages:
     def _reader(self, index: int, kind: bytes) -> _Reader:
         if self.kind[index] != kind[0]:
             raise ValueError(f"message {index} is of kind {chr(self.kind[index])!r}, not {kind.decode()!r}")
-        start = int(self.starts[index]) + 1
-        if self.facts[STREAMED, index]:
-            start += 4
-        return _Reader(self.data, start, int(self.ends[index]), index)
+        return _Reader(self.data, int(self.starts[index]) + 1, int(self.ends[index]), index)
 
 
-class Parser:
-    """Reads one stream of messages, buffer by buffer, and knows which transaction is open between them."""
-
-    def __init__(self) -> None:
-        self._transaction = 0
-        self._streaming = False
-
-    def reset(self) -> None:
-        """Forget what is open: the stream starts again."""
-        self._transaction = 0
-        self._streaming = False
-
-    def parse_all(self, messages: Sequence[bytes]) -> Messages:
-        """As `parse`, of messages one by one."""
-        lengths = np.fromiter(map(len, messages), np.int64, len(messages))
-        ends = np.cumsum(lengths)
-        return self.parse(b"".join(messages), ends - lengths, ends)
-
-    def parse(
-        self, data: bytes | bytearray | memoryview | _Bytes, starts: _Int64s, ends: _Int64s
-    ) -> Messages:
-        """The facts of the messages that stand at `data[starts[i]:ends[i]]`. `data` must stay as it is."""
-        if len(starts) != len(ends):
-            raise ValueError(f"{len(starts)} starts, {len(ends)} ends")
-        array = np.frombuffer(data, np.uint8)
-        array.flags.writeable = False
-        starts = np.ascontiguousarray(starts, np.int64)
-        ends = np.ascontiguousarray(ends, np.int64)
-        facts = np.zeros((FACTS, len(starts)), np.int64)
-        if len(starts) and (starts.min() < 0 or ends.max() > len(array) or (ends < starts).any()):
-            raise CorruptMessageError(f"places of messages outside the buffer of {len(array)} bytes")
-        compiled = kernels()
-        if compiled is None:
-            parsed = Messages(array, starts, ends, facts)
-            for index in range(len(starts)):
-                self._parse_one(parsed, index)
-            return parsed
-        state = np.array([self._transaction, self._streaming], np.int64)
-        bad = compiled.parse(array, starts, ends, facts, state)
-        parsed = Messages(array, starts, ends, facts)
-        if bad >= 0:
-            # The slow parser says what is wrong; it must find the same.
-            self._transaction, self._streaming = int(state[0]), bool(state[1])
-            self._parse_one(parsed, int(bad))
-            raise CorruptMessageError(f"message {bad} of the buffer is not one of pgoutput")
-        self._transaction, self._streaming = int(state[0]), bool(state[1])
+def parse(block: Block) -> Messages:
+    """The facts of the block's messages. Its buffer must stay as it is."""
+    data = np.frombuffer(block.buffer, np.uint8)
+    data.flags.writeable = False
+    starts, ends = block.starts, block.ends
+    facts = np.zeros((FACTS, len(block)), np.int64)
+    parsed = Messages(data, starts, ends, facts)
+    if len(block) and (starts.min() < 0 or ends.max() > len(data) or (ends < starts).any()):
+        raise CorruptMessageError(f"places of messages outside the buffer of {len(data)} bytes")
+    compiled = kernels()
+    if compiled is None:
+        for index in range(len(block)):
+            _parse_one(parsed, index)
         return parsed
+    bad = compiled.parse(data, starts, ends, facts)
+    if bad >= 0:
+        _parse_one(parsed, int(bad))  # the slow parser says what is wrong; it must find the same
+        raise CorruptMessageError(f"message {bad} of the buffer is not one of pgoutput")
+    return parsed
 
-    def _parse_one(self, parsed: Messages, index: int) -> None:
-        facts = parsed.facts
-        reader = _Reader(parsed.data, int(parsed.starts[index]), int(parsed.ends[index]), index)
-        kind = chr(reader.integer(">B"))
-        facts[KIND, index] = ord(kind)
-        facts[OLD_AT, index] = facts[NEW_AT, index] = facts[RELATION, index] = -1
-        facts[STREAMED, index] = self._streaming and kind in "RYIUDTM"
-        facts[TRANSACTION, index] = facts[XID, index] = self._transaction
-        if facts[STREAMED, index]:
-            facts[XID, index] = reader.integer(">I")
-        if kind == "B":
-            facts[LSN, index] = reader.integer(">q")
-            facts[TIME, index] = reader.time()
-            self._transaction = reader.integer(">I")
-            facts[TRANSACTION, index] = facts[XID, index] = self._transaction
-        elif kind in "Cc":
-            if kind == "c":
-                facts[TRANSACTION, index] = facts[XID, index] = reader.integer(">I")
+
+def _parse_one(parsed: Messages, index: int) -> None:
+    facts = parsed.facts
+    reader = _Reader(parsed.data, int(parsed.starts[index]), int(parsed.ends[index]), index)
+    kind = chr(reader.integer(">B"))
+    facts[KIND, index] = ord(kind)
+    facts[OLD_AT, index] = facts[NEW_AT, index] = facts[RELATION, index] = -1
+    if kind == "B":
+        facts[LSN, index] = reader.integer(">q")
+        facts[TIME, index] = reader.time()
+        facts[XID, index] = reader.integer(">I")
+    elif kind == "C":
+        reader.integer(">B")
+        facts[LSN, index] = reader.integer(">q")
+        facts[END_LSN, index] = reader.integer(">q")
+        facts[TIME, index] = reader.time()
+    elif kind == "O":
+        facts[LSN, index] = reader.integer(">q")
+        reader.name()
+    elif kind in "RYTM":
+        if kind == "R":
+            facts[RELATION, index] = int.from_bytes(reader.take(4), "big")
+        if kind == "M":
             reader.integer(">B")
             facts[LSN, index] = reader.integer(">q")
-            facts[END_LSN, index] = reader.integer(">q")
-            facts[TIME, index] = reader.time()
-            self._transaction = 0
-        elif kind == "S":
-            self._transaction = reader.integer(">I")
-            self._streaming = True
-            facts[TRANSACTION, index] = facts[XID, index] = self._transaction
-            reader.integer(">B")
-        elif kind == "E":
-            self._transaction = 0
-            self._streaming = False
-        elif kind == "A":
-            facts[TRANSACTION, index] = reader.integer(">I")
-            facts[XID, index] = reader.integer(">I")
-        elif kind == "O":
-            facts[LSN, index] = reader.integer(">q")
-            reader.name()
-        elif kind in "RYTM":
-            if kind == "R":
-                facts[RELATION, index] = int.from_bytes(reader.take(4), "big")
-            if kind == "M":
-                reader.integer(">B")
-                facts[LSN, index] = reader.integer(">q")
-            return  # the accessors read the rest, with the same care
-        elif kind in "IUD":
-            self._parse_change(facts, reader, index, kind)
-        else:
-            raise reader.corrupt(
-                f"pgoutput has no kind {kind!r}; ask for proto_version 1 or 2, without two_phase"
-            )
-        reader.finish()
+        return  # the accessors read the rest, with the same care
+    elif kind in "IUD":
+        _parse_change(facts, reader, index, kind)
+    else:
+        raise reader.corrupt(f"pgoutput has no kind {kind!r}; ask for proto_version 1, without two_phase")
+    reader.finish()
 
-    def _parse_change(self, facts: _Int64s, reader: _Reader, index: int, kind: str) -> None:
-        facts[RELATION, index] = reader.integer(">I")
+
+def _parse_change(facts: Int64s, reader: _Reader, index: int, kind: str) -> None:
+    facts[RELATION, index] = reader.integer(">I")
+    mark = chr(reader.integer(">B"))
+    old: list[bytes | EllipsisType | None] = []
+    if mark in "KO" and kind in "UD":
+        facts[OLD_AT, index] = reader.at
+        old = [reader.value() for _ in range(reader.integer(">H"))]
+        if kind == "D":
+            return
         mark = chr(reader.integer(">B"))
-        old: list[bytes | EllipsisType | None] = []
-        if mark in "KO" and kind in "UD":
-            facts[OLD_KIND, index] = ord(mark)
-            facts[OLD_AT, index] = reader.at
-            old = [reader.value() for _ in range(reader.integer(">H"))]
-            if kind == "D":
-                return
-            mark = chr(reader.integer(">B"))
-        if mark != "N" or kind == "D":
-            raise reader.corrupt(f"{mark!r} where a tuple should begin")
-        facts[NEW_AT, index] = reader.at
-        new = [reader.value() for _ in range(reader.integer(">H"))]
-        if old and len(old) != len(new):
-            raise reader.corrupt(f"{len(old)} old columns and {len(new)} new ones")
-        # Replica identity full gives the old values whole; a key's old tuple gives the key's, and null for others.
-        given = [value is not None and value is not ... for value in old] or [False] * len(new)
-        facts[UNCHANGED, index] = sum(
-            value is ... and not has_old for value, has_old in zip(new, given, strict=True)
-        )
+    if mark != "N" or kind == "D":
+        raise reader.corrupt(f"{mark!r} where a tuple should begin")
+    facts[NEW_AT, index] = reader.at
+    new = [reader.value() for _ in range(reader.integer(">H"))]
+    if old and len(old) != len(new):
+        raise reader.corrupt(f"{len(old)} old columns and {len(new)} new ones")
+    # Replica identity full gives the old values whole; a key's old tuple gives the key's, and null for others.
+    given = [value is not None and value is not ... for value in old] or [False] * len(new)
+    facts[UNCHANGED, index] = sum(
+        value is ... and not has_old for value, has_old in zip(new, given, strict=True)
+    )
 
 
 class _Reader:

@@ -26,18 +26,14 @@ from suiro.connect.postgres.encoding.types import (
 from suiro.errors import UsageError
 
 RELATION_QUERY = """
-select c.oid::int8, n.nspname::text, c.relname::text, c.relreplident::text,
-    (select json_agg(json_build_array(a.attname, a.atttypid::int8, a.atttypmod, a.attndims, a.attnum, a.attgenerated)
-        order by a.attnum)
-        from pg_catalog.pg_attribute a where a.attrelid = c.oid and a.attnum > 0 and not a.attisdropped),
+select
+    (select json_agg(json_build_array(a.attname, a.attndims, a.attnum) order by a.attnum) from pg_catalog.pg_attribute a
+        where a.attrelid = c.oid and a.attnum > 0 and not a.attisdropped),
     coalesce((select json_agg(k.attnum) from pg_catalog.pg_index i, unnest(i.indkey[0:i.indnkeyatts - 1]) k(attnum)
-        where i.indrelid = c.oid and i.indisprimary and i.indimmediate), '[]'),
-    coalesce((select json_agg(k.attnum) from pg_catalog.pg_index i, unnest(i.indkey[0:i.indnkeyatts - 1]) k(attnum)
-        where i.indrelid = c.oid and i.indisreplident), '[]')
-from pg_catalog.pg_class c join pg_catalog.pg_namespace n on n.oid = c.relnamespace
-where c.oid = any(%(relations)s::oid[])
+        where i.indrelid = c.oid and i.indisprimary and i.indimmediate), '[]')
+from pg_catalog.pg_class c where c.oid = %(relation)s::oid
 """
-"""One row a table, for `relation_of`; give the tables' oids as parameter `relations`."""
+"""The columns of a table (name, declared dimensions, number), and the numbers of its primary key."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,60 +67,6 @@ class Relation:
         return f"{self.schema}.{self.name}"
 
 
-def relation_of(
-    row: tuple[Any, ...],
-    *,
-    types: Types,
-    published: Sequence[str] | None = None,
-    key: Sequence[str] | None = None,
-) -> Relation:
-    """A table from its row of `RELATION_QUERY`, with the columns that pgoutput will send.
-
-    published: the columns that the publication sends (`pg_publication_tables.attnames`, Postgres 15 and later);
-    without it all that are not generated. key: a unique key the user named, for a table without a primary key.
-    Raises `UsageError` for a table whose rows nothing names, and says how to hint it.
-    """
-    oid, schema, name, identity, attributes, primary, replica_index = row
-    columns = []
-    numbers = []
-    for attribute, type_oid, typmod, dimensions, number, generated in attributes:
-        if attribute in published if published is not None else not generated:
-            columns.append(Column(name=attribute, type=type_oid, typmod=typmod, dimensions=dimensions))
-            numbers.append(number)
-    names = [column.name for column in columns]
-    identified = {"d": primary, "i": replica_index, "f": numbers}.get(identity, [])
-    nullable = False
-    if key is not None:
-        if missing := [wanted for wanted in key if wanted not in names]:
-            raise UsageError(
-                f"{schema}.{name} has no column {', '.join(missing)} to be its key; it has {', '.join(names)}"
-            )
-        wanted = [numbers[names.index(column)] for column in key]
-    elif primary:
-        wanted = primary
-    elif identity == "i":
-        wanted = replica_index
-    else:
-        wanted = identified
-        nullable = True
-    if not wanted or not set(wanted) <= set(identified):
-        raise _no_replica_identity(schema, name, key)
-    if not set(wanted) <= set(numbers):
-        raise UsageError(
-            f"the publication leaves out columns of the key of {schema}.{name}; add them to its column list"
-        )
-    positions = tuple(sorted(numbers.index(number) for number in wanted))
-    return Relation(
-        oid=oid,
-        schema=schema,
-        name=name,
-        columns=tuple(columns),
-        key=positions,
-        nullable_key=nullable,
-        types=types,
-    )
-
-
 def announced(
     message: RelationMessage,
     *,
@@ -137,8 +79,9 @@ def announced(
     row: its row of `RELATION_QUERY`, which may be younger than the announcement or gone (None): it adds how deep
     arrays were declared and, under replica identity full, what the primary key is.
     """
-    depths = {entry[0]: entry[3] for entry in row[4]} if row else {}
-    numbers = {entry[4]: entry[0] for entry in row[4]} if row else {}
+    attributes, primary = row or ((), ())
+    depths = {name: dimensions for name, dimensions, _ in attributes}
+    names_by_number = {number: name for name, _, number in attributes}
     columns = tuple(
         Column(
             name=column.name, type=column.type, typmod=column.typmod, dimensions=depths.get(column.name, 0)
@@ -153,7 +96,7 @@ def announced(
     elif message.replica_identity != "f":
         wanted = flagged
     else:
-        wanted = [numbers.get(number, "") for number in row[5]] if row else []
+        wanted = [names_by_number.get(number, "") for number in primary]
         if not wanted or not set(wanted) <= set(names):
             wanted = names
             nullable = True

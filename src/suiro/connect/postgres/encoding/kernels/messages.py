@@ -1,17 +1,15 @@
-"""Parses pgoutput messages into a table of fields: the kernel of `pgoutput.Parser`."""
+"""Parses pgoutput messages into a table of facts: the kernel of `pgoutput.parse`."""
 
 from __future__ import annotations
 
 import numpy as np
 
 from suiro.connect.postgres.encoding.kernels.wire import EPOCH_MICROS, I64_MAX, uint16_at, uint32_at
-from suiro.protocol.compiling import BYTES_IN, INT64S_IN, INT64S_OUT, TABLE_OUT, compiled, inlined
+from suiro.protocol.compiling import BYTES_IN, INT64S_IN, TABLE_OUT, compiled, inlined
 from suiro.protocol.kernel_numbers import int32_at, int64_at
 
 # Rows of the table of facts: as in `pgoutput`.
-KIND, TRANSACTION, XID, RELATION, LSN, END_LSN, TIME, OLD_KIND, OLD_AT, NEW_AT, UNCHANGED, STREAMED = range(
-    12
-)
+KIND, XID, RELATION, LSN, END_LSN, TIME, OLD_AT, NEW_AT, UNCHANGED = range(9)
 
 
 @inlined
@@ -32,12 +30,9 @@ def _skip_value(data, at, end):
     return at + size, kind
 
 
-@compiled(BYTES_IN, INT64S_IN, INT64S_IN, TABLE_OUT, INT64S_OUT)
-def parse(data, starts, ends, facts, state):
-    """Fill the table of facts, a column a message. state = the open transaction, whether a stream block is open.
-
-    Returns -1, or the first message that is none; `state` is then as it was before that message.
-    """
+@compiled(BYTES_IN, INT64S_IN, INT64S_IN, TABLE_OUT)
+def parse(data, starts, ends, facts):
+    """Fills the table of facts, a column a message. Returns -1, or the first message that is none."""
     given = np.zeros(65536, np.bool_)
     for index in range(len(starts)):
         at = starts[index]
@@ -50,17 +45,7 @@ def parse(data, starts, ends, facts, state):
         facts[OLD_AT, index] = -1
         facts[NEW_AT, index] = -1
         facts[RELATION, index] = -1
-        facts[TRANSACTION, index] = state[0]
-        facts[XID, index] = state[0]
-        is_change = kind == 73 or kind == 85 or kind == 68  # I, U, D
-        is_other = kind == 82 or kind == 89 or kind == 84 or kind == 77  # R, Y, T, M
-        if state[1] != 0 and (is_change or is_other):
-            facts[STREAMED, index] = 1
-            if end - at < 4:
-                return index
-            facts[XID, index] = uint32_at(data, at)
-            at += 4
-        if is_change:
+        if kind == 73 or kind == 85 or kind == 68:  # I, U, D
             if end - at < 5:
                 return index
             facts[RELATION, index] = uint32_at(data, at)
@@ -68,7 +53,6 @@ def parse(data, starts, ends, facts, state):
             at += 5
             old_count = np.int64(0)
             if (mark == 75 or mark == 79) and kind != 73:  # K, O
-                facts[OLD_KIND, index] = mark
                 facts[OLD_AT, index] = at
                 if end - at < 2:
                     return index
@@ -104,15 +88,14 @@ def parse(data, starts, ends, facts, state):
             facts[UNCHANGED, index] = unchanged
             if at != end:
                 return index
-        elif is_other:
-            if kind == 82:
-                if end - at < 4:
-                    return index
-                facts[RELATION, index] = uint32_at(data, at)
-            elif kind == 77:
-                if end - at < 9:
-                    return index
-                facts[LSN, index] = int64_at(data, at + 1)
+        elif kind == 82:  # R
+            if end - at < 4:
+                return index
+            facts[RELATION, index] = uint32_at(data, at)
+        elif kind == 77:  # M
+            if end - at < 9:
+                return index
+            facts[LSN, index] = int64_at(data, at + 1)
         elif kind == 66:  # B
             if end - at != 20:
                 return index
@@ -121,16 +104,8 @@ def parse(data, starts, ends, facts, state):
                 return index
             facts[LSN, index] = int64_at(data, at)
             facts[TIME, index] = time + EPOCH_MICROS
-            state[0] = uint32_at(data, at + 16)
-            facts[TRANSACTION, index] = state[0]
-            facts[XID, index] = state[0]
-        elif kind == 67 or kind == 99:  # C, c
-            if kind == 99:
-                if end - at < 4:
-                    return index
-                facts[TRANSACTION, index] = uint32_at(data, at)
-                facts[XID, index] = facts[TRANSACTION, index]
-                at += 4
+            facts[XID, index] = uint32_at(data, at + 16)
+        elif kind == 67:  # C
             if end - at != 25:
                 return index
             time = int64_at(data, at + 17)
@@ -139,24 +114,6 @@ def parse(data, starts, ends, facts, state):
             facts[LSN, index] = int64_at(data, at + 1)
             facts[END_LSN, index] = int64_at(data, at + 9)
             facts[TIME, index] = time + EPOCH_MICROS
-            state[0] = 0
-        elif kind == 83:  # S
-            if end - at != 5:
-                return index
-            state[0] = uint32_at(data, at)
-            state[1] = 1
-            facts[TRANSACTION, index] = state[0]
-            facts[XID, index] = state[0]
-        elif kind == 69:  # E
-            if at != end:
-                return index
-            state[0] = 0
-            state[1] = 0
-        elif kind == 65:  # A
-            if end - at != 8:
-                return index
-            facts[TRANSACTION, index] = uint32_at(data, at)
-            facts[XID, index] = uint32_at(data, at + 4)
         elif kind == 79:  # O
             if end - at < 9 or data[end - 1] != 0:
                 return index
@@ -164,6 +121,6 @@ def parse(data, starts, ends, facts, state):
             for place in range(at + 8, end - 1):
                 if data[place] == 0:
                     return index
-        else:
+        elif kind != 89 and kind != 84:  # Y, T
             return index
     return -1
