@@ -14,6 +14,7 @@ from collections.abc import Sequence
 import numpy as np
 import numpy.typing as npt
 
+from suiro.connect.postgres.encoding.blocks import Int64s
 from suiro.connect.postgres.encoding.compiled_rows import CompiledRows, TupleOffsets
 from suiro.connect.postgres.encoding.copy_binary import row_offsets, rows_of, values_at
 from suiro.connect.postgres.encoding.encoded_rows import EncodedRows, MissingValueError
@@ -23,7 +24,6 @@ from suiro.connect.postgres.encoding.plain_rows import PlainRows, Row
 from suiro.connect.postgres.encoding.schemas import Relation, encodings_of
 from suiro.connect.postgres.encoding.types import Rules
 
-_Int64s = npt.NDArray[np.int64]
 
 
 class RowEncoder:
@@ -40,7 +40,7 @@ class RowEncoder:
         )
         self._compiled: CompiledRows | None = None
 
-    def unchanged(self, messages: Messages, indices: _Int64s) -> tuple[_Int64s, _Int64s]:
+    def unchanged(self, messages: Messages, indices: Int64s) -> tuple[Int64s, Int64s]:
         """What `encode_changes` needs a `fill` for: (positions in `indices`, columns), in its order."""
         rows, columns = [], []
         for position in np.flatnonzero(messages.unchanged[indices]).tolist():

@@ -16,6 +16,7 @@ import numpy.typing as npt
 _BEGIN = struct.Struct(">cqqI")
 _COMMIT = struct.Struct(">cBqqq")
 
+Bytes = npt.NDArray[np.uint8]
 Int64s = npt.NDArray[np.int64]
 
 

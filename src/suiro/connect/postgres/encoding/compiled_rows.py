@@ -11,16 +11,13 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
+from suiro.connect.postgres.encoding.blocks import Bytes, Int64s
 from suiro.connect.postgres.encoding.encoded_rows import EncodedRows
 from suiro.connect.postgres.encoding.pgoutput import CorruptMessageError
 from suiro.connect.postgres.encoding.plain_rows import PlainRows, Row, completed
 from suiro.connect.postgres.encoding.schemas import Relation
 from suiro.connect.postgres.encoding.types import ColumnEncoding
-
-_Int64s = npt.NDArray[np.int64]
-_Bytes = npt.NDArray[np.uint8]
 
 _POWERS: list[Any] = []
 
@@ -32,10 +29,10 @@ class TupleOffsets:
     read: a row's values, for the plain rules.
     """
 
-    data: _Bytes
-    old_at: _Int64s
-    new_at: _Int64s
-    ends: _Int64s
+    data: Bytes
+    old_at: Int64s
+    new_at: Int64s
+    ends: Int64s
     binary: bool
     read: Callable[[int], Row]
 
@@ -106,7 +103,7 @@ class CompiledRows:
 
     def _run(
         self, rows: TupleOffsets, program: _Program, patches: Mapping[int, bytes], has_hard: bool
-    ) -> tuple[EncodedRows | None, _Int64s]:
+    ) -> tuple[EncodedRows | None, Int64s]:
         count = len(rows.new_at)
         codes = sorted(patches)
         cells = [patches[code] for code in codes]
@@ -180,10 +177,10 @@ class CompiledRows:
 
 @dataclass(frozen=True, slots=True)
 class _Program:
-    codes: _Int64s
-    firsts: _Int64s
-    seconds: _Int64s
-    rooms: _Int64s
+    codes: Int64s
+    firsts: Int64s
+    seconds: Int64s
+    rooms: Int64s
 
 
 def _program(compiled: Any, encodings: Sequence[ColumnEncoding], binary: bool) -> _Program:

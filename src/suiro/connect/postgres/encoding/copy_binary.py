@@ -15,7 +15,6 @@ import uuid
 from collections.abc import Callable, Sequence
 
 import numpy as np
-import numpy.typing as npt
 
 from suiro.connect.postgres.encoding.avro_text import (
     DAYS_INFINITY,
@@ -24,6 +23,7 @@ from suiro.connect.postgres.encoding.avro_text import (
     string,
     varint,
 )
+from suiro.connect.postgres.encoding.blocks import Bytes, Int64s
 from suiro.connect.postgres.encoding.engine import kernels
 from suiro.connect.postgres.encoding.names import quoted
 from suiro.connect.postgres.encoding.pgoutput import EPOCH_MICROS, CorruptMessageError
@@ -32,8 +32,6 @@ from suiro.connect.postgres.encoding.types import ColumnEncoding, Rules
 
 SIGNATURE = b"PGCOPY\n\xff\r\n\0"
 _EPOCH_DAYS = 10_957
-_Int64s = npt.NDArray[np.int64]
-_Bytes = npt.NDArray[np.uint8]
 
 
 def copy_columns(relation: Relation, rules: Rules) -> str:
@@ -49,7 +47,7 @@ def copy_columns(relation: Relation, rules: Rules) -> str:
     return ", ".join(selected)
 
 
-def row_offsets(data: bytes | bytearray | memoryview, columns: int) -> tuple[_Bytes, _Int64s, int]:
+def row_offsets(data: bytes | bytearray | memoryview, columns: int) -> tuple[Bytes, Int64s, int]:
     """(the bytes, where each row begins, where the last ends), by the kernels; otherwise as `rows_of`."""
     array = np.frombuffer(data, np.uint8)
     array.flags.writeable = False
@@ -65,7 +63,7 @@ def row_offsets(data: bytes | bytearray | memoryview, columns: int) -> tuple[_By
     return array, starts[:rows], end
 
 
-def values_at(data: _Bytes, at: int, end: int) -> list[bytes | None]:
+def values_at(data: Bytes, at: int, end: int) -> list[bytes | None]:
     """The values of the row of COPY that stands there."""
     count = int.from_bytes(data[at : at + 2].tobytes(), "big")
     return list(rows_of(data[at:end].tobytes(), count)[0])

@@ -9,14 +9,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
+from suiro.connect.postgres.encoding.blocks import Bytes, Int64s
 from suiro.errors import UsageError
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-_Int64s = npt.NDArray[np.int64]
 _Int32s = npt.NDArray[np.int32]
-_Bytes = npt.NDArray[np.uint8]
 
 
 class UnsupportedValueError(UsageError):
@@ -36,11 +35,11 @@ class EncodedRows:
     i has no value.
     """
 
-    sources: _Int64s
+    sources: Int64s
     key_offsets: _Int32s
-    key_data: _Bytes
+    key_data: Bytes
     value_offsets: _Int32s
-    value_data: _Bytes
+    value_data: Bytes
     tombstones: npt.NDArray[np.bool_]
 
     def __len__(self) -> int:
@@ -80,7 +79,7 @@ class EncodedRows:
         return _arrow(self.value_offsets, self.value_data, self.tombstones)
 
 
-def _arrow(offsets: _Int32s, data: _Bytes, nulls: npt.NDArray[np.bool_] | None) -> pa.Array:
+def _arrow(offsets: _Int32s, data: Bytes, nulls: npt.NDArray[np.bool_] | None) -> pa.Array:
     import pyarrow as pa
 
     bitmap = None

@@ -16,7 +16,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from suiro.connect.postgres.encoding import engine
-from suiro.connect.postgres.encoding.blocks import Int64s
+from suiro.connect.postgres.encoding.blocks import Bytes, Int64s
 
 OPERATIONS = ("insert", "update", "delete", "truncate")
 
@@ -30,8 +30,6 @@ _OPERATION_PLACES = np.cumsum([0, *map(len, OPERATIONS)], dtype=np.int64)
 _HEX = np.frombuffer(b"0123456789ABCDEF", np.uint8)
 _LSN_SIZE, _XID_SIZE, _TIME_SIZE, _OP_SIZE = 17, 10, 27, 8
 _SIZE = _LSN_SIZE + _XID_SIZE + _TIME_SIZE + _OP_SIZE + len(_LIVE)
-
-_Bytes = npt.NDArray[np.uint8]
 
 _known_names: pa.Array | None = None
 
@@ -115,14 +113,14 @@ def with_header(headers: pa.Array, name: str, rows: Int64s, values: list[bytes])
     )
 
 
-def lsn_digits(lsns: Int64s) -> _Bytes:
+def lsn_digits(lsns: Int64s) -> Bytes:
     """A row of 17 characters for each."""
     shifts = np.array([*range(60, 31, -4), *range(28, -1, -4)], np.int64)
     digits = _HEX[(lsns[:, None] >> shifts) & 15]
     return np.insert(digits, 8, ord("/"), axis=1)
 
 
-def _times(us: Int64s) -> _Bytes:
+def _times(us: Int64s) -> Bytes:
     """27 characters for each."""
     text = np.datetime_as_string(us.astype("datetime64[us]")).astype("S26")
     found = np.full((len(us), _TIME_SIZE), ord("Z"), np.uint8)
@@ -130,14 +128,14 @@ def _times(us: Int64s) -> _Bytes:
     return found
 
 
-def _decimals(numbers: Int64s) -> tuple[_Bytes, npt.NDArray[np.int32]]:
+def _decimals(numbers: Int64s) -> tuple[Bytes, npt.NDArray[np.int32]]:
     """Numbers of at most ten digits, each from the left of its row, and how many digits it has."""
     text = numbers.astype("S10")
     counts: npt.NDArray[np.int32] = np.char.str_len(text).astype(np.int32)
     return text.view(np.uint8).reshape(len(numbers), _XID_SIZE), counts
 
 
-def _padded(texts: list[bytes], size: int) -> tuple[_Bytes, npt.NDArray[np.int32]]:
+def _padded(texts: list[bytes], size: int) -> tuple[Bytes, npt.NDArray[np.int32]]:
     joined = b"".join(text.ljust(size) for text in texts)
     return (
         np.frombuffer(joined, np.uint8).reshape(len(texts), size),
@@ -145,11 +143,11 @@ def _padded(texts: list[bytes], size: int) -> tuple[_Bytes, npt.NDArray[np.int32
     )
 
 
-def _array(rows: int, sizes: npt.NDArray[np.int32], data: _Bytes) -> pa.Array:
+def _array(rows: int, sizes: npt.NDArray[np.int32], data: Bytes) -> pa.Array:
     return _lists(rows, _offsets(sizes), np.ascontiguousarray(data))
 
 
-def _lists(rows: int, offsets: npt.NDArray[np.int32], data: _Bytes) -> pa.Array:
+def _lists(rows: int, offsets: npt.NDArray[np.int32], data: Bytes) -> pa.Array:
     """`offsets`, `data`: the values of all headers, record by record."""
     count = len(_NAMES)
     values = pa.Array.from_buffers(

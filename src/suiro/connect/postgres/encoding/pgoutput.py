@@ -16,16 +16,13 @@ from dataclasses import dataclass
 from types import EllipsisType
 
 import numpy as np
-import numpy.typing as npt
 
-from suiro.connect.postgres.encoding.blocks import Block, Int64s
+from suiro.connect.postgres.encoding.blocks import Block, Bytes, Int64s
 from suiro.connect.postgres.encoding.engine import kernels
 from suiro.errors import FatalError
 
 EPOCH_MICROS = 946_684_800_000_000
 """Postgres counts microseconds from 2000-01-01; everything here from 1970-01-01."""
-
-_Bytes = npt.NDArray[np.uint8]
 
 # Rows of the table of facts.
 KIND, XID, RELATION, LSN, END_LSN, TIME, OLD_AT, NEW_AT, UNCHANGED, FACTS = range(10)
@@ -64,7 +61,7 @@ class Messages:
     values that no old tuple gives.
     """
 
-    data: _Bytes
+    data: Bytes
     starts: Int64s
     ends: Int64s
     facts: Int64s
@@ -251,7 +248,7 @@ class _Reader:
 
     __slots__ = ("at", "data", "end", "index")
 
-    def __init__(self, data: _Bytes, at: int, end: int, index: int) -> None:
+    def __init__(self, data: Bytes, at: int, end: int, index: int) -> None:
         self.data = data
         self.at = at
         self.end = end
