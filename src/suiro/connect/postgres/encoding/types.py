@@ -171,10 +171,6 @@ _TEXT = ColumnEncoding(avro="string", encode=avro_text.string, code="string", co
 _CAST = ColumnEncoding(avro="string", encode=avro_text.string, code="string", copy="cast")
 
 
-def _logical(base: str, logical: str) -> dict[str, str]:
-    return {"type": base, "logicalType": logical}
-
-
 def _integer(avro: str, bits: int, *, signed: bool = True) -> ColumnEncoding:
     low, high = (-(1 << (bits - 1)), (1 << (bits - 1)) - 1) if signed else (0, (1 << bits) - 1)
     encode = avro_text.integer_encoder(bits, signed=signed)
@@ -182,10 +178,16 @@ def _integer(avro: str, bits: int, *, signed: bool = True) -> ColumnEncoding:
     return ColumnEncoding(avro=avro, encode=encode, code=code, copy="binary", first=low, second=high)
 
 
+def _binary(avro: str, logical: str, encode: Encode, code: str) -> ColumnEncoding:
+    """A type that a snapshot reads in its binary form. `logical`: Avro's logical type, or nothing."""
+    kind = {"type": avro, "logicalType": logical} if logical else avro
+    return ColumnEncoding(avro=kind, encode=encode, code=code, copy="binary")
+
+
 _NUMERIC = 1700
 _BASE: dict[int, tuple[str, ColumnEncoding]] = {
-    16: ("boolean", ColumnEncoding(avro="boolean", encode=avro_text.bool_, code="bool", copy="binary")),
-    17: ("bytea", ColumnEncoding(avro="bytes", encode=avro_text.bytea, code="bytea", copy="binary")),
+    16: ("boolean", _binary("boolean", "", avro_text.bool_, "bool")),
+    17: ("bytea", _binary("bytes", "", avro_text.bytea, "bytea")),
     18: ('"char"', PRINTED),
     19: ("name", _TEXT),
     20: ("bigint", _integer("long", 64)),
@@ -194,50 +196,20 @@ _BASE: dict[int, tuple[str, ColumnEncoding]] = {
     25: ("text", _TEXT),
     26: ("oid", _integer("long", 32, signed=False)),
     114: ("json", _TEXT),
-    700: ("real", ColumnEncoding(avro="float", encode=avro_text.float_, code="float4", copy="binary")),
-    701: (
-        "double precision",
-        ColumnEncoding(avro="double", encode=avro_text.double, code="float8", copy="binary"),
-    ),
+    700: ("real", _binary("float", "", avro_text.float_, "float4")),
+    701: ("double precision", _binary("double", "", avro_text.double, "float8")),
     1042: ("character", _TEXT),
     1043: ("character varying", _TEXT),
-    1082: (
-        "date",
-        ColumnEncoding(avro=_logical("int", "date"), encode=avro_text.date, code="date", copy="binary"),
-    ),
-    1083: (
-        "time",
-        ColumnEncoding(
-            avro=_logical("long", "time-micros"), encode=avro_text.time, code="time", copy="binary"
-        ),
-    ),
-    1114: (
-        "timestamp",
-        ColumnEncoding(
-            avro=_logical("long", "local-timestamp-micros"),
-            encode=avro_text.timestamp,
-            code="timestamp",
-            copy="binary",
-        ),
-    ),
-    1184: (
-        "timestamptz",
-        ColumnEncoding(
-            avro=_logical("long", "timestamp-micros"),
-            encode=avro_text.timestamptz,
-            code="timestamptz",
-            copy="binary",
-        ),
-    ),
+    1082: ("date", _binary("int", "date", avro_text.date, "date")),
+    1083: ("time", _binary("long", "time-micros", avro_text.time, "time")),
+    1114: ("timestamp", _binary("long", "local-timestamp-micros", avro_text.timestamp, "timestamp")),
+    1184: ("timestamptz", _binary("long", "timestamp-micros", avro_text.timestamptz, "timestamptz")),
     1186: ("interval", _CAST),
     1266: ("timetz", _CAST),
     1560: ("bit", PRINTED),
     1562: ("bit varying", PRINTED),
     _NUMERIC: ("numeric", _CAST),
-    2950: (
-        "uuid",
-        ColumnEncoding(avro=_logical("string", "uuid"), encode=avro_text.string, code="uuid", copy="binary"),
-    ),
+    2950: ("uuid", _binary("string", "uuid", avro_text.string, "uuid")),
     3802: ("jsonb", _CAST),
 }
 
