@@ -13,6 +13,7 @@ import math
 import struct
 import uuid
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import numpy as np
 
@@ -127,20 +128,17 @@ def _integer(layout: str) -> Callable[[bytes], bytes]:
     return lambda value: varint(_unpacked(layout, value))
 
 
-def _unpacked(layout: str, value: bytes) -> int:
+def _unpacked(layout: str, value: bytes) -> Any:
     if len(value) != struct.calcsize(layout):
         raise ConversionError(f"its binary form has {len(value)} bytes and not {struct.calcsize(layout)}")
-    number: int = struct.unpack(layout, value)[0]
-    return number
+    return struct.unpack(layout, value)[0]
 
 
 def _floating(layout: str) -> Callable[[bytes], bytes]:
     """A NaN as its text gives it: Postgres computes some with a sign, which the text does not tell."""
 
     def rule(value: bytes) -> bytes:
-        if len(value) != struct.calcsize(layout):
-            raise ConversionError(f"its binary form has {len(value)} bytes and not {struct.calcsize(layout)}")
-        if math.isnan(struct.unpack(layout, value)[0]):
+        if math.isnan(_unpacked(layout, value)):
             value = struct.pack(layout, math.nan)
         return value[::-1]
 
@@ -152,14 +150,14 @@ def _bool(value: bytes) -> bytes:
 
 
 def _date(value: bytes) -> bytes:
-    days = _unpacked(">i", value)
+    days: int = _unpacked(">i", value)
     if days not in (DAYS_INFINITY, -DAYS_INFINITY - 1):
         days += _EPOCH_DAYS
     return varint(days)
 
 
 def _timestamp(value: bytes) -> bytes:
-    micros = _unpacked(">q", value)
+    micros: int = _unpacked(">q", value)
     if micros not in (MICROS_INFINITY, -MICROS_INFINITY - 1):
         micros += EPOCH_MICROS
         if micros >= MICROS_INFINITY:
@@ -170,9 +168,7 @@ def _timestamp(value: bytes) -> bytes:
 
 
 def _uuid(value: bytes) -> bytes:
-    if len(value) != 16:
-        raise ConversionError(f"its binary form has {len(value)} bytes and not 16")
-    return string(str(uuid.UUID(bytes=value)).encode())
+    return string(str(uuid.UUID(bytes=_unpacked("16s", value))).encode())
 
 
 _RULES: dict[str, Callable[[bytes], bytes]] = {
