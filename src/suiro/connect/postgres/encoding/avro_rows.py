@@ -30,13 +30,12 @@ class RowEncoder:
     """Encodes the rows of one table in one form. Make a new one when the table or a schema's id changes."""
 
     def __init__(self, relation: Relation, rules: Rules, *, key_schema_id: int, value_schema_id: int) -> None:
-        self.relation = relation
-        self.rules = rules
-        self._encodings = encodings_of(relation, rules)
-        self._key_header = b"\0" + key_schema_id.to_bytes(4, "big")
-        self._value_header = b"\0" + value_schema_id.to_bytes(4, "big")
+        self._relation = relation
         self._plain = PlainRows(
-            relation, self._encodings, key_header=self._key_header, value_header=self._value_header
+            relation,
+            encodings_of(relation, rules),
+            key_header=b"\0" + key_schema_id.to_bytes(4, "big"),
+            value_header=b"\0" + value_schema_id.to_bytes(4, "big"),
         )
         self._compiled: CompiledRows | None = None
 
@@ -64,9 +63,9 @@ class RowEncoder:
         indices = np.ascontiguousarray(indices, np.int64)
         rows, columns = self.unchanged(messages, indices)
         if len(fill) != len(rows):
-            names = sorted({self.relation.columns[column].name for column in columns.tolist()})
+            names = sorted({self._relation.columns[column].name for column in columns.tolist()})
             raise MissingValueError(
-                f"{len(rows)} unchanged TOAST values of {self.relation.full_name} ({', '.join(names)}) are missing"
+                f"{len(rows)} unchanged TOAST values of {self._relation.full_name} ({', '.join(names)}) are missing"
                 f", and {len(fill)} are given: give the last value of each from the topic"
             )
         fills = dict(zip(zip(rows.tolist(), columns.tolist(), strict=True), fill, strict=True))
@@ -93,11 +92,11 @@ class RowEncoder:
 
         The header of the first block and the end of the last may be there.
         """
-        compiled = self._kernels()
+        compiled, columns = self._kernels(), len(self._relation.columns)
         if compiled is None:
-            rows = ((None, row) for row in rows_of(bytes(data), len(self._encodings)))
+            rows = ((None, row) for row in rows_of(bytes(data), columns))
             return self._plain.encode(rows, binary=True, fills={})
-        array, starts, end = row_offsets(data, len(self._encodings))
+        array, starts, end = row_offsets(data, columns)
         ends = np.append(starts[1:], end)[: len(starts)]
         places = TupleOffsets(
             data=array,
@@ -114,12 +113,5 @@ class RowEncoder:
         if loaded is None:
             return None
         if self._compiled is None:
-            self._compiled = CompiledRows(
-                loaded,
-                self.relation,
-                self._encodings,
-                self._plain,
-                key_header=self._key_header,
-                value_header=self._value_header,
-            )
+            self._compiled = CompiledRows(loaded, self._plain)
         return self._compiled

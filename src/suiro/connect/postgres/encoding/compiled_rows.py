@@ -16,7 +16,6 @@ from suiro.connect.postgres.encoding.blocks import Bytes, Int64s
 from suiro.connect.postgres.encoding.encoded_rows import EncodedRows
 from suiro.connect.postgres.encoding.pgoutput import CorruptMessageError
 from suiro.connect.postgres.encoding.plain_rows import PlainRows, Row, completed
-from suiro.connect.postgres.encoding.schemas import Relation
 from suiro.connect.postgres.encoding.types import ColumnEncoding
 
 _POWERS: list[Any] = []
@@ -38,22 +37,15 @@ class TupleOffsets:
 
 
 class CompiledRows:
-    def __init__(
-        self,
-        compiled: Any,
-        relation: Relation,
-        encodings: Sequence[ColumnEncoding],
-        plain: PlainRows,
-        *,
-        key_header: bytes,
-        value_header: bytes,
-    ) -> None:
+    """`compiled`: the module of kernels. `plain`: the rules for the same table."""
+
+    def __init__(self, compiled: Any, plain: PlainRows) -> None:
         self._compiled = compiled
-        self._relation = relation
         self._plain = plain
-        self._key = np.array(relation.key, np.int64)
-        self._headers = [np.frombuffer(header, np.uint8) for header in (key_header, value_header)]
-        self._programs = {binary: _program(compiled, encodings, binary) for binary in (False, True)}
+        self._relation = plain.relation
+        self._key = np.array(plain.relation.key, np.int64)
+        self._headers = [np.frombuffer(header, np.uint8) for header in (plain.key_header, plain.value_header)]
+        self._programs = {binary: _program(compiled, plain.encodings, binary) for binary in (False, True)}
         if not _POWERS:
             _POWERS.append(compiled.powers_of_five())
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Set
+from collections.abc import Sequence, Set
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -55,11 +55,13 @@ class EncodedRows:
 
     def without_changes(self, skipped: Set[int]) -> EncodedRows:
         """Of these changes (`sources`) only the tombstones stay."""
-        kept = Records()
-        for record, source in enumerate(self.sources.tolist()):
-            if self.tombstones[record] or source not in skipped:
-                kept.add(source, self.key(record), self.value(record))
-        return kept.encoded()
+        return rows_from(
+            [
+                (source, self.key(record), self.value(record))
+                for record, source in enumerate(self.sources.tolist())
+                if self.tombstones[record] or source not in skipped
+            ]
+        )
 
     def with_schema(self, schema_id: int) -> EncodedRows:
         """Of rows that were encoded when their schema had no id yet: it stands behind the first byte of each value."""
@@ -90,26 +92,18 @@ def _arrow(offsets: _Int32s, data: Bytes, nulls: npt.NDArray[np.bool_] | None) -
     )
 
 
-class Records:
-    """Records one by one, then as columns."""
-
-    def __init__(self) -> None:
-        self._rows: list[tuple[int, bytes, bytes | None]] = []
-
-    def add(self, source: int, key: bytes, value: bytes | None) -> None:
-        self._rows.append((source, key, value))
-
-    def encoded(self) -> EncodedRows:
-        keys = [key for _, key, _ in self._rows]
-        values = [value or b"" for _, _, value in self._rows]
-        return EncodedRows(
-            sources=np.array([source for source, _, _ in self._rows], np.int64),
-            key_offsets=_offsets(keys),
-            key_data=np.frombuffer(b"".join(keys), np.uint8),
-            value_offsets=_offsets(values),
-            value_data=np.frombuffer(b"".join(values), np.uint8),
-            tombstones=np.array([value is None for _, _, value in self._rows], np.bool_),
-        )
+def rows_from(records: Sequence[tuple[int, bytes, bytes | None]]) -> EncodedRows:
+    """`records`: the source, the key and the value of each."""
+    keys = [key for _, key, _ in records]
+    values = [value or b"" for _, _, value in records]
+    return EncodedRows(
+        sources=np.array([source for source, _, _ in records], np.int64),
+        key_offsets=_offsets(keys),
+        key_data=np.frombuffer(b"".join(keys), np.uint8),
+        value_offsets=_offsets(values),
+        value_data=np.frombuffer(b"".join(values), np.uint8),
+        tombstones=np.array([value is None for _, _, value in records], np.bool_),
+    )
 
 
 def _offsets(parts: list[bytes]) -> Any:

@@ -14,8 +14,8 @@ from suiro.connect.postgres.encoding.copy_binary import binary_to_avro
 from suiro.connect.postgres.encoding.encoded_rows import (
     EncodedRows,
     MissingValueError,
-    Records,
     UnsupportedValueError,
+    rows_from,
 )
 from suiro.connect.postgres.encoding.schemas import Relation
 from suiro.connect.postgres.encoding.types import ColumnEncoding, type_name
@@ -38,33 +38,31 @@ def completed(old: Values | None, new: Values) -> Values:
 
 
 class PlainRows:
+    """`key_header` and `value_header`: what every key and value begins with, in Confluent's wire format."""
+
     def __init__(
-        self,
-        relation: Relation,
-        encodings: Sequence[ColumnEncoding],
-        *,
-        key_header: bytes,
-        value_header: bytes,
+        self, relation: Relation, encodings: Sequence[ColumnEncoding], *, key_header: bytes, value_header: bytes
     ) -> None:
-        self._relation = relation
+        self.relation = relation
+        self.encodings = encodings
+        self.key_header = key_header
+        self.value_header = value_header
         self._encoders: dict[bool, list[Callable[[bytes], bytes]]] = {
             False: [encoding.encode for encoding in encodings],
             True: [binary_to_avro(encoding) for encoding in encodings],
         }
-        self._key_header = key_header
-        self._value_header = value_header
 
     def encode(
         self, rows: Iterable[Row], *, binary: bool, fills: Mapping[tuple[int, int], bytes]
     ) -> EncodedRows:
-        out = Records()
+        records: list[tuple[int, bytes, bytes | None]] = []
         for position, (old, new) in enumerate(rows):
             self._check_width(old)
             self._check_width(new)
             if new is None:
                 if old is None:
                     raise ValueError(f"change {position} is no insert, update or delete")
-                out.add(position, self._key(old, binary), None)
+                records.append((position, self._key(old, binary), None))
                 continue
             cells = [
                 fills[position, column]
@@ -72,13 +70,13 @@ class PlainRows:
                 else self.cell(value, column, binary=binary)
                 for column, value in enumerate(completed(old, new))
             ]
-            key = self._key_header + b"".join(
-                self._key_cell(cells[column], column) for column in self._relation.key
+            key = self.key_header + b"".join(
+                self._key_cell(cells[column], column) for column in self.relation.key
             )
             if old is not None and (old_key := self._key(old, binary)) != key:
-                out.add(position, old_key, None)
-            out.add(position, key, self._value_header + b"".join(cells))
-        return out.encoded()
+                records.append((position, old_key, None))
+            records.append((position, key, self.value_header + b"".join(cells)))
+        return rows_from(records)
 
     def cell(self, value: bytes | EllipsisType | None, column: int, *, binary: bool) -> bytes:
         """A value with the branch of its union."""
@@ -97,36 +95,36 @@ class PlainRows:
     def _key(self, values: Values, binary: bool) -> bytes:
         cells = (
             self._key_cell(self.cell(values[column], column, binary=binary), column)
-            for column in self._relation.key
+            for column in self.relation.key
         )
-        return self._key_header + b"".join(cells)
+        return self.key_header + b"".join(cells)
 
     def _key_cell(self, cell: bytes, column: int) -> bytes:
-        if self._relation.nullable_key:
+        if self.relation.nullable_key:
             return cell
         if cell == b"\0":
             raise UnsupportedValueError(
-                f"{self._relation.full_name}.{self._relation.columns[column].name} is part of the key and null;"
+                f"{self.relation.full_name}.{self.relation.columns[column].name} is part of the key and null;"
                 " name a key whose columns are NOT NULL, or set REPLICA IDENTITY FULL"
             )
         return cell[1:]
 
     def _check_width(self, values: Values | None) -> None:
-        if values is not None and len(values) != len(self._relation.columns):
+        if values is not None and len(values) != len(self.relation.columns):
             raise ValueError(
-                f"a row with {len(values)} columns for {self._relation.full_name}, which has"
-                f" {len(self._relation.columns)}: make a new encoder after each announcement of the table"
+                f"a row with {len(values)} columns for {self.relation.full_name}, which has"
+                f" {len(self.relation.columns)}: make a new encoder after each announcement of the table"
             )
 
     def _unsupported(self, value: bytes, column: int, error: ConversionError) -> UnsupportedValueError:
         shown = value[:60].decode(errors="backslashreplace") + ("..." if len(value) > 60 else "")
-        name = f"{self._relation.full_name}.{self._relation.columns[column].name}"
+        name = f"{self.relation.full_name}.{self.relation.columns[column].name}"
         return UnsupportedValueError(
             f"{self._column(column)} holds {shown!r}: {error}. Change the value, or capture the column as text:"
             f" as_text = {name}"
         )
 
     def _column(self, column: int) -> str:
-        known = self._relation.columns[column]
-        kind = type_name(known.type, known.typmod, self._relation.types)
-        return f"{self._relation.full_name}.{known.name} of type {kind}"
+        known = self.relation.columns[column]
+        kind = type_name(known.type, known.typmod, self.relation.types)
+        return f"{self.relation.full_name}.{known.name} of type {kind}"
