@@ -75,6 +75,7 @@ class Delivery:
         self.has_aborted = False
         self._client = client
         self._name = options.name
+        self._partitions = options.partitions
         # A client is for one thread at a time.
         self._sending_client = Client(options.bootstrap_servers, settings=options.kafka_settings)
         self._sender = ThreadPoolExecutor(1, thread_name_prefix="suiro-delivery")
@@ -107,7 +108,7 @@ class Delivery:
         self._position_partition = position_partition(self._client, self._name)
         return read_position(self._client, self._name), read_parts(self._client, self._name)
 
-    def create_topics(self, names: list[str], *, partitions: int) -> None:
+    def create_topics(self, names: Sequence[str]) -> None:
         """Log-compacted, unless they are there already."""
         wanted = [name for name in names if name not in self._partition_counts]
         if not wanted:
@@ -116,7 +117,7 @@ class Delivery:
         missing = [name for name in wanted if name not in there]
         if missing:
             self._client.create_topics(
-                [NewTopic(name, partitions, configs={"cleanup.policy": "compact"}) for name in missing],
+                [NewTopic(name, self._partitions, configs={"cleanup.policy": "compact"}) for name in missing],
                 exist_ok=True,
             )
             there |= self._client.metadata(missing)
@@ -132,12 +133,12 @@ class Delivery:
         where brokers are too old to have any, or the topic is not known yet."""
         return self._topic_ids.get(topic, "")
 
-    def topic_id_now(self, topic: str, *, partitions: int) -> str:
+    def topic_id_now(self, topic: str) -> str:
         """A topic that was deleted since this session first used it is created again."""
         found = self._client.metadata([topic]).get(topic)
         if found is None or str(found.topic_id or "") != self.topic_id(topic):
             self._partition_counts.pop(topic, None)
-            self.create_topics([topic], partitions=partitions)
+            self.create_topics([topic])
         return self.topic_id(topic)
 
     def add(

@@ -137,7 +137,7 @@ class Session:
 
     def begin_snapshots(self, snapshot: str) -> None:
         """`snapshot`: "initial", "new" and "never" for a start without a position (or as if), "resume" with one."""
-        self._delivery.create_topics(self.topics, partitions=self._options.partitions)
+        self._delivery.create_topics(self.topics)
         self._snapshots.forget_unpublished()
         for table in self._tables.published.values():
             if snapshot in ("new", "initial"):
@@ -319,7 +319,7 @@ class Session:
         """The stream announced a table with another schema than the topic's last one in this session."""
         relation = schema.relation
         self._deferred.pop(schema.topic, None)
-        self._delivery.create_topics([schema.topic], partitions=self._options.partitions)
+        self._delivery.create_topics([schema.topic])
         if self._options.snapshot == "never":
             return
         try:
@@ -358,9 +358,7 @@ class Session:
             for schema in list(self._deferred.values()):
                 self._new_schema(schema)
             for table in found:
-                self._delivery.create_topics(
-                    [self._options.topic(table.schema, table.name)], partitions=self._options.partitions
-                )
+                self._delivery.create_topics([self._options.topic(table.schema, table.name)])
                 self._snapshots.consider(table)
 
     def _emit_heartbeat(self) -> None:

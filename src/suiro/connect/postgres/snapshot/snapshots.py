@@ -162,7 +162,7 @@ class Snapshots:
             logger.info("%s", error)
             self.forget(table.full_name)
             return
-        self._delivery.create_topics([schema.topic], partitions=self._options.partitions)
+        self._delivery.create_topics([schema.topic])
         before = self.states.get(table.full_name)
         was_whole = (
             not lost_changes
@@ -536,7 +536,7 @@ class Snapshots:
                 continue
             topic = self._topic(name)
             # What is older than `since` goes: in a topic that was made again meanwhile, that would be what was read.
-            if not state.is_of_topic(self._delivery.topic_id_now(topic, partitions=self._options.partitions)):
+            if not state.is_of_topic(self._delivery.topic_id_now(topic)):
                 logger.warning("topic %s was deleted meanwhile: table %s is read again", topic, name)
                 self.restart(name, lost_changes=True)
                 continue
@@ -566,7 +566,7 @@ class Snapshots:
             if count < len(rows):
                 places = pa.Array.from_buffers(pa.int64(), count, [None, pa.py_buffer(written)])
                 keys, values = keys.take(places), values.take(places)
-            self._delivery.create_topics([schema.topic], partitions=self._options.partitions)
+            self._delivery.create_topics([schema.topic])
             self._delivery.add(
                 schema.topic,
                 keys=keys,
