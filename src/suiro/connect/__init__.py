@@ -31,8 +31,8 @@ if TYPE_CHECKING:
     )
     from suiro.connect.control import push_connect_metrics, serve_control
     from suiro.connect.postgres.capture import PostgresCapture
+    from suiro.connect.postgres.log_messages import request_snapshot
     from suiro.connect.postgres.options import CaptureOptions
-    from suiro.connect.postgres.requests import request_snapshot
     from suiro.connect.postgres.status import push_capture_metrics, serve_capture_metrics
     from suiro.connect.rules import rule
     from suiro.connect.runtime import Runtime, UnknownConnectorError, summary
@@ -81,8 +81,8 @@ __getattr__ = on_first_use(
         "OffsetStoringSink Polled Sink SinkBatch SinkRecord Source SourceRecord check_expected",
         "control": "push_connect_metrics serve_control",
         "postgres.capture": "PostgresCapture",
+        "postgres.log_messages": "request_snapshot",
         "postgres.options": "CaptureOptions",
-        "postgres.requests": "request_snapshot",
         "postgres.status": "push_capture_metrics serve_capture_metrics",
         "rules": "rule",
         "runtime": "Runtime UnknownConnectorError summary",
@@ -90,6 +90,6 @@ __getattr__ = on_first_use(
     },
     extras={
         **dict.fromkeys(("configuration", "control", "runtime"), "connect"),
-        **dict.fromkeys(("postgres.capture", "postgres.requests"), "capture"),
+        **dict.fromkeys(("postgres.capture", "postgres.log_messages"), "capture"),
     },
 )

@@ -2,7 +2,7 @@
 
 `capture` is the door: `PostgresCapture` runs one `session` after another. A session reads blocks of changes, `changes`
 turns them into records, `delivery` writes them to Kafka in transactions. `tables` has the schema of each table,
-`options` the settings, `status` the metrics.
+`options` the settings, `status` the metrics, `log_messages` what a capture writes into Postgres's log.
 
 - `server`: Postgres. Connection, publication, slot, the replication stream and the slot read by SQL.
 - `encoding`: bytes of pgoutput and COPY to Avro records; pure, with compiled kernels.

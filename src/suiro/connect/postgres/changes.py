@@ -23,6 +23,7 @@ from suiro.connect.postgres.encoding.encoded_rows import EncodedRows, Unsupporte
 from suiro.connect.postgres.encoding.headers import OPERATIONS, live_headers, with_header
 from suiro.connect.postgres.encoding.pgoutput import Messages, RelationMessage, parse
 from suiro.connect.postgres.encoding.plain_rows import completed
+from suiro.connect.postgres.log_messages import PREFIX, parse_message
 from suiro.connect.postgres.snapshot.reselect import ReselectKeys
 from suiro.connect.postgres.snapshot.topic_state import OLD, KeyedValues, Memory, load
 from suiro.connect.postgres.snapshot.visibility import RecentTransactions
@@ -34,13 +35,9 @@ from suiro.connect.postgres.unchanged_toast import (
     SkippedChange,
     fill_unchanged_toast,
 )
-from suiro.foundation.nesting import parse_json
 from suiro.telemetry import TRACEPARENT
 
 logger = logging.getLogger(__name__)
-
-MESSAGE_PREFIX = "suiro"
-MESSAGE_BYTES = 64 << 10  # every role may write messages into Postgres's log; a capture's own are short
 
 _BEGIN, _COMMIT, _RELATION, _TRUNCATE, _MESSAGE = (ord(letter) for letter in "BCRTM")
 _INSERT, _UPDATE, _DELETE = (ord(letter) for letter in "IUD")
@@ -336,8 +333,8 @@ class Changes:
             self._waiting[int(messages.relation[index])] = messages.relation_message(index)
         elif kind == _MESSAGE:
             _, prefix, content = messages.logical_message(index)
-            if prefix == MESSAGE_PREFIX and is_wanted:
-                self._take_message(content)
+            if prefix == PREFIX and is_wanted and (message := parse_message(content)) is not None:
+                self.messages.append(message)
         elif is_wanted:
             _, oids = messages.truncated(index)
             for oid in oids:
@@ -345,22 +342,6 @@ class Changes:
                 schema_of_table = self._tables.live.get(oid)
                 if schema_of_table is not None:
                     self._truncate(schema_of_table, block, transactions, index)
-
-    def _take_message(self, content: bytes) -> None:
-        try:
-            if len(content) > MESSAGE_BYTES:
-                raise ValueError(f"has {len(content):,} bytes, and {MESSAGE_BYTES:,} are the limit")
-            message = parse_json(content)
-            if not isinstance(message, dict):
-                raise ValueError("is no JSON object")
-        except ValueError as error:
-            logger.warning(
-                "a message with prefix %r in Postgres's log is no message of a capture and is left: it %s",
-                MESSAGE_PREFIX,
-                error,
-            )
-            return
-        self.messages.append(message)
 
     def _announce(self, oid: int) -> None:
         """Only before a change of the table: what a rolled back subtransaction announced was never the table."""

@@ -10,10 +10,11 @@ from typing import Any
 
 from suiro.client import Client
 from suiro.clock import SystemClock
-from suiro.connect.postgres.changes import MESSAGE_PREFIX, Changes
+from suiro.connect.postgres.changes import Changes
 from suiro.connect.postgres.delivery import Delivery
 from suiro.connect.postgres.encoding import engine
 from suiro.connect.postgres.encoding.blocks import Block
+from suiro.connect.postgres.log_messages import emit_heartbeat
 from suiro.connect.postgres.options import CaptureOptions
 from suiro.connect.postgres.progress import TableProgress
 from suiro.connect.postgres.server.database import Database, LockNotAvailableError
@@ -236,7 +237,7 @@ class Session:
             if behind <= options.catch_up_bytes:
                 return
             if not self._is_standby:
-                self._emit_heartbeat()  # so that there is something to read at the end, and the position moves there
+                emit_heartbeat(self._database)  # so that there is something to read at the end, and the position moves there
             end = self._database.wal_position()
             release_slot(self._database, options.slot)
             changes.reset()
@@ -347,7 +348,7 @@ class Session:
         self._update_lag(stream)
         if not self._is_standby and now_ms - self._committed_ms >= interval_ms:
             # Moves the slot on where other databases or tables fill the log, and shows us if we are fenced.
-            self._emit_heartbeat()
+            emit_heartbeat(self._database)
         if self._options.snapshot != "never":
             try:
                 found = self._tables.look()
@@ -360,9 +361,6 @@ class Session:
             for table in found:
                 self._delivery.create_topics([self._options.topic(table.schema, table.name)])
                 self._snapshots.consider(table)
-
-    def _emit_heartbeat(self) -> None:
-        self._database.emit(MESSAGE_PREFIX, '{"heartbeat": true}')
 
     def _update_lag(self, stream: ReplicationStream) -> None:
         options, status = self._options, self._status

@@ -17,6 +17,7 @@ from typing import Any
 from suiro.clock import SystemClock
 from suiro.connect.postgres.encoding.blocks import Block, join
 from suiro.connect.postgres.encoding.names import quoted
+from suiro.connect.postgres.log_messages import PREFIX
 from suiro.connect.postgres.server.lsn import lsn_text
 from suiro.connect.postgres.server.replication import Replication
 from suiro.connect.postgres.server.spool import Spools
@@ -26,7 +27,7 @@ BLOCK_MESSAGES = 30_000
 BLOCK_BYTES = 4 << 20
 STATUS_INTERVAL_MS = 5_000
 CONFIRM_INTERVAL_MS = 100  # each wakes the server, and there are hundreds of commits a second
-MESSAGE_PREFIX = b"suiro\0"
+_PREFIX = PREFIX.encode() + b"\0"
 _PREFIX_AT = 10
 
 _COMMIT, _MESSAGE, _START, _STOP, _STREAM_COMMIT, _STREAM_ABORT = (ord(letter) for letter in "CMSEcA")
@@ -84,9 +85,6 @@ class ReplicationStream:
     def spooled_bytes(self) -> int:
         return self._spools.size_bytes
 
-    def fileno(self) -> int:
-        return self._replication.fileno()
-
     def wait(self, timeout_s: float, *others: Any) -> bool:
         """Waits until the server or one of `others` is readable; returns False after the timeout."""
         poll = select.poll()  # `select` knows no descriptor beyond 1,023
@@ -131,7 +129,7 @@ class ReplicationStream:
                 last_commit = len(self._payloads)
                 if stop_at_commit:
                     break
-            elif kind == _MESSAGE and payload.startswith(MESSAGE_PREFIX, _PREFIX_AT):
+            elif kind == _MESSAGE and payload.startswith(_PREFIX, _PREFIX_AT):
                 stop_at_commit = True  # what it asks for happens right behind its transaction
             if self._is_full:
                 break

@@ -11,7 +11,6 @@ A table is complete when its topic has every row, and no live key that the table
 
 from __future__ import annotations
 
-import json
 import logging
 import secrets
 from collections.abc import Callable, Mapping, Sequence
@@ -24,7 +23,7 @@ import pyarrow as pa
 
 from suiro.client import Client
 from suiro.clock import SystemClock
-from suiro.connect.postgres.changes import MESSAGE_PREFIX, Changes
+from suiro.connect.postgres.changes import Changes
 from suiro.connect.postgres.delivery import Delivery
 from suiro.connect.postgres.encoding import engine
 from suiro.connect.postgres.encoding.blocks import Int64s
@@ -32,6 +31,7 @@ from suiro.connect.postgres.encoding.encoded_rows import EncodedRows, Unsupporte
 from suiro.connect.postgres.encoding.headers import snapshot_headers
 from suiro.connect.postgres.encoding.names import quoted
 from suiro.connect.postgres.encoding.schemas import Relation
+from suiro.connect.postgres.log_messages import emit_heartbeat, emit_mark
 from suiro.connect.postgres.options import CaptureOptions
 from suiro.connect.postgres.progress import ReadRows, TableProgress
 from suiro.connect.postgres.server.database import LOCK_TIMEOUT_MS, Database, LockNotAvailableError
@@ -377,9 +377,7 @@ class Snapshots:
         except LockNotAvailableError as error:
             self._pause(name, error)
         if changes.window is not None and changes.window.watermark:
-            self._database.emit(
-                MESSAGE_PREFIX, json.dumps({"capture": self._options.name, "mark": changes.window.watermark})
-            )
+            emit_mark(self._database, self._options.name, changes.window.watermark)
         return changes.window is None and not self.is_done
 
     def _next(self, position: int) -> str | None:
@@ -400,7 +398,7 @@ class Snapshots:
                 return name
         if latest > self._heartbeat_lsn and not self._is_standby:
             # So that the stream comes there, though nobody changes anything.
-            self._database.emit(MESSAGE_PREFIX, '{"heartbeat": true}')
+            emit_heartbeat(self._database)
             self._heartbeat_lsn = latest
         return None
 
