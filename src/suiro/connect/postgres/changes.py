@@ -7,7 +7,7 @@ the whole row. This module does not end Kafka transactions; a transaction may en
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import count
 from pathlib import Path
@@ -17,7 +17,7 @@ import numpy as np
 import pyarrow as pa
 
 from suiro.client import Client
-from suiro.connect.postgres.delivery import Delivery, binary_column
+from suiro.connect.postgres.delivery import Delivery
 from suiro.connect.postgres.encoding.blocks import Block, Int64s
 from suiro.connect.postgres.encoding.encoded_rows import EncodedRows, UnsupportedValueError
 from suiro.connect.postgres.encoding.headers import OPERATIONS, live_headers, with_header
@@ -54,6 +54,20 @@ class Transactions:
     xids: Int64s
     commit_us: Int64s
     lsns: Int64s
+
+
+@dataclass(frozen=True, slots=True)
+class _Parsed:
+    """A block: where each message stood in the log, its facts, and its transaction."""
+
+    lsns: Int64s
+    messages: Messages
+    transactions: Transactions
+
+    def commits(self, indices: Int64s) -> tuple[Int64s, Int64s]:
+        """Of these messages: the transactions' numbers and the places of their commits."""
+        of = self.transactions.of[indices]
+        return self.transactions.xids[of], self.transactions.lsns[of]
 
 
 class SnapshotProgress(Protocol):
@@ -126,6 +140,7 @@ class Changes:
     def process(self, block: Block) -> None:
         messages = parse(block)
         transactions = self._transactions(messages)
+        parsed = _Parsed(block.lsns, messages, transactions)
         kinds = messages.kind
         known = transactions.lsns < self.position
         wanted = ~known[transactions.of]
@@ -133,9 +148,9 @@ class Changes:
         marks = np.flatnonzero(np.isin(kinds, (_RELATION, _TRUNCATE, _MESSAGE)))
         first = 0
         for mark in [*marks.tolist(), len(block)]:
-            self._write(block, messages, transactions, first, mark, wanted)
+            self._write(parsed, first, mark, wanted)
             if mark < len(block):
-                self._handle(block, messages, transactions, mark, bool(wanted[mark]))
+                self._handle(parsed, mark, bool(wanted[mark]))
             first = mark + 1
         commits = np.flatnonzero(kinds == _COMMIT)
         if len(commits):
@@ -158,20 +173,12 @@ class Changes:
         self._carried = (int(found.xids[-1]), int(found.commit_us[-1]), int(found.lsns[-1]))
         return found
 
-    def _write(
-        self,
-        block: Block,
-        messages: Messages,
-        transactions: Transactions,
-        first: int,
-        end: int,
-        wanted: Any,
-    ) -> None:
+    def _write(self, parsed: _Parsed, first: int, end: int, wanted: Any) -> None:
         """The changes among messages first to end, table by table: between two tables order does not matter."""
         if first >= end:
             return
-        relations = messages.relation[first:end]
-        kinds = messages.kind[first:end]
+        relations = parsed.messages.relation[first:end]
+        kinds = parsed.messages.kind[first:end]
         changes = wanted[first:end] & ((kinds == _INSERT) | (kinds == _UPDATE) | (kinds == _DELETE))
         for oid in np.unique(relations[changes]).tolist():
             self._announce(oid)
@@ -180,29 +187,22 @@ class Changes:
                 continue  # of a table that is published and not wanted
             indices = first + np.flatnonzero(changes & (relations == oid))
             try:
-                self._write_table(schema, block, messages, transactions, indices)
+                self._write_table(schema, parsed, indices)
             except UnsupportedValueError:  # nothing was written
                 now = self._tables.look_at_types(oid)
                 if now is None:
                     raise
                 self._on_new_form(now)
-                self._write_table(now, block, messages, transactions, indices)
+                self._write_table(now, parsed, indices)
 
-    def _write_table(
-        self,
-        schema: TableSchema,
-        block: Block,
-        messages: Messages,
-        transactions: Transactions,
-        indices: Int64s,
-    ) -> None:
-        table = schema.relation.full_name
+    def _write_table(self, schema: TableSchema, parsed: _Parsed, indices: Int64s) -> None:
+        table, messages = schema.relation.full_name, parsed.messages
         values = self._last_values.get(schema.topic)
         window = self.window if self.window is not None and self.window.schema.topic == schema.topic else None
-        xids, lsns = (each[transactions.of[indices]] for each in (transactions.xids, transactions.lsns))
         newer = completes = np.zeros(len(indices), np.bool_)
         if window is not None:
-            newer, completes = window.may_lack(xids, lsns), window.lacks(xids, lsns)
+            commits = parsed.commits(indices)
+            newer, completes = window.may_lack(*commits), window.lacks(*commits)
         unknown: dict[bytes, SkippedChange] = {}
         if messages.unchanged[indices].any():
             values = values or self._load_last_values(schema)
@@ -231,7 +231,7 @@ class Changes:
         if self._reselect.of(table):
             self._reselect.remove(table, keys or [rows.key(record) for record in range(len(rows))])
         if len(rows):
-            self._add(schema, block, messages, transactions, indices, rows)
+            self._add(schema, parsed, indices, rows)
         if unknown:
             self._add_reselect_keys(schema, messages, indices, unknown, newer, window)
 
@@ -294,40 +294,35 @@ class Changes:
                     if largest == table:
                         return
 
-    def _add(
-        self,
-        schema: TableSchema,
-        block: Block,
-        messages: Messages,
-        transactions: Transactions,
-        indices: Int64s,
-        rows: EncodedRows,
-    ) -> None:
+    def _add(self, schema: TableSchema, parsed: _Parsed, indices: Int64s, rows: EncodedRows) -> None:
         sources = indices[rows.sources]
-        of = transactions.of[sources]
-        operations = np.where(rows.tombstones, OPERATIONS.index("delete"), _OPERATION[messages.kind[sources]])
+        operations = np.where(
+            rows.tombstones, OPERATIONS.index("delete"), _OPERATION[parsed.messages.kind[sources]]
+        )
+        transactions = parsed.transactions
         self._delivery.add(
             schema.topic,
             keys=rows.keys,
             values=rows.values,
-            timestamps=transactions.commit_us[of] // 1000,
-            headers=self._traced(
-                live_headers(block.lsns[sources], of, operations, transactions.xids, transactions.commit_us),
-                of,
-                transactions,
-            ),
+            timestamps=transactions.commit_us[transactions.of[sources]] // 1000,
+            headers=self._headers(parsed, sources, operations),
         )
 
-    def _traced(self, headers: pa.Array, of: Int64s, transactions: Transactions) -> pa.Array:
+    def _headers(self, parsed: _Parsed, sources: Int64s, operations: Int64s) -> pa.Array:
+        """Of records that come from these messages."""
+        transactions = parsed.transactions
+        of = transactions.of[sources]
+        headers = live_headers(
+            parsed.lsns[sources], of, operations, transactions.xids, transactions.commit_us
+        )
         spans = self._delivery.spans
         if spans is None:
             return headers
         rows, values = spans.traceparents(of, transactions.xids, transactions.commit_us, transactions.lsns)
         return with_header(headers, TRACEPARENT, rows, values) if len(rows) else headers
 
-    def _handle(
-        self, block: Block, messages: Messages, transactions: Transactions, index: int, is_wanted: bool
-    ) -> None:
+    def _handle(self, parsed: _Parsed, index: int, is_wanted: bool) -> None:
+        messages = parsed.messages
         kind = messages.kind[index]
         if kind == _RELATION:
             self._waiting[int(messages.relation[index])] = messages.relation_message(index)
@@ -341,7 +336,7 @@ class Changes:
                 self._announce(oid)
                 schema_of_table = self._tables.live.get(oid)
                 if schema_of_table is not None:
-                    self._truncate(schema_of_table, block, transactions, index)
+                    self._truncate(schema_of_table, parsed, index)
 
     def _announce(self, oid: int) -> None:
         """Only before a change of the table: what a rolled back subtransaction announced was never the table."""
@@ -355,36 +350,20 @@ class Changes:
         if announced is not None and announced[1]:
             self._on_new_form(announced[0])
 
-    def _truncate(self, schema: TableSchema, block: Block, transactions: Transactions, index: int) -> None:
+    def _truncate(self, schema: TableSchema, parsed: _Parsed, index: int) -> None:
         """Writes a tombstone for every live key of the topic."""
-        of = int(transactions.of[index])
         values = self._last_values.get(schema.topic)
         live = values or self._load_last_values(schema)
         if self.window is not None and self.window.schema.topic == schema.topic:
-            self.window.truncate(int(transactions.xids[of]), int(transactions.lsns[of]))
+            self.window.truncate(*parsed.commits(np.array([index], np.int64)))
         self._reselect.forget(schema.relation.full_name)
+        commit_ms = int(parsed.transactions.commit_us[parsed.transactions.of[index]]) // 1000
         tombstones = 0
-        for keys in _chunks(live.all_keys()):
+        for keys in live.portions():
             tombstones += len(keys)
-            rows = len(keys)
-            same = np.zeros(rows, np.int64)
-            self._delivery.add(
-                schema.topic,
-                keys=binary_column(keys),
-                values=pa.nulls(rows, pa.binary()),
-                timestamps=np.full(rows, transactions.commit_us[of] // 1000, np.int64),
-                headers=self._traced(
-                    live_headers(
-                        same + block.lsns[index],
-                        same,
-                        same + _TRUNCATED,
-                        transactions.xids[of : of + 1],
-                        transactions.commit_us[of : of + 1],
-                    ),
-                    same + of,
-                    transactions,
-                ),
-            )
+            sources = np.full(len(keys), index, np.int64)
+            headers = self._headers(parsed, sources, np.full(len(keys), _TRUNCATED, np.int64))
+            self._delivery.add_tombstones(schema.topic, keys, timestamp_ms=commit_ms, headers=headers)
         live.clear()
         if values is None:  # only a TRUNCATE needed it
             self._last_values.pop(schema.topic).close()
@@ -417,14 +396,3 @@ class Changes:
         if values is not None:
             for record in written.tolist():
                 values.put(rows.key(record), rows.value(record) or b"")
-
-
-def _chunks(keys: Iterator[bytes], size: int = 50_000) -> Iterator[list[bytes]]:
-    portion: list[bytes] = []
-    for key in keys:
-        portion.append(key)
-        if len(portion) == size:
-            yield portion
-            portion = []
-    if portion:
-        yield portion

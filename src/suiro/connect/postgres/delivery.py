@@ -45,16 +45,6 @@ POSITION_BATCH_BYTES = 256 << 10
 SEND_BYTES = 2 << 20  # that much at once; as much again is under way
 
 
-def binary_column(values: Sequence[bytes | None]) -> pa.Array:
-    """As `pa.array(values, pa.binary())`, which would import pandas: seconds, at a capture's start."""
-    offsets = np.zeros(len(values) + 1, np.int32)
-    np.cumsum([len(value or b"") for value in values], out=offsets[1:])
-    valid = np.array([value is not None for value in values], np.bool_)
-    bitmap = None if valid.all() else pa.py_buffer(np.packbits(valid, bitorder="little"))
-    data = pa.py_buffer(b"".join(value or b"" for value in values))
-    return pa.Array.from_buffers(pa.binary(), len(values), [bitmap, pa.py_buffer(offsets), data])
-
-
 class Delivery:
     """Writes the records of one capture to Kafka. Not thread-safe."""
 
@@ -159,6 +149,17 @@ class Delivery:
         if self._waiting_bytes >= SEND_BYTES:
             self._send_in_background(ends=False)
 
+    def add_tombstones(
+        self, topic: str, keys: Sequence[bytes], *, timestamp_ms: int, headers: pa.Array
+    ) -> None:
+        self.add(
+            topic,
+            keys=_binary_column(keys),
+            values=pa.nulls(len(keys), pa.binary()),
+            timestamps=np.full(len(keys), timestamp_ms, np.int64),
+            headers=headers,
+        )
+
     def flush(self) -> None:
         """Sends all added records to Kafka. They become visible with `commit`."""
         self.wait_for_send()
@@ -244,6 +245,14 @@ class Delivery:
             TransactionalBatch(topic, batch.partition, batch.data, batch.count, batch.crc_tail)
         )
         self._waiting_bytes += len(batch.data)
+
+
+def _binary_column(values: Sequence[bytes]) -> pa.Array:
+    """As `pa.array(values, pa.binary())`, which would import pandas: seconds, at a capture's start."""
+    offsets = np.zeros(len(values) + 1, np.int32)
+    np.cumsum([len(value) for value in values], out=offsets[1:])
+    data = pa.py_buffer(b"".join(values))
+    return pa.Array.from_buffers(pa.binary(), len(values), [None, pa.py_buffer(offsets), data])
 
 
 def _chunks(pairs: list[Pair]) -> Iterator[list[Pair]]:

@@ -6,18 +6,13 @@ import logging
 from collections.abc import Mapping
 from pathlib import Path
 
-import numpy as np
-import pyarrow as pa
-
 from suiro.client import Client
 from suiro.clock import SystemClock
-from suiro.connect.postgres.delivery import Delivery, binary_column
+from suiro.connect.postgres.delivery import Delivery
 from suiro.connect.postgres.encoding.headers import snapshot_headers
 from suiro.connect.postgres.snapshot.topic_state import KeyedValues, Memory, load_older
 
 logger = logging.getLogger(__name__)
-
-CHUNK_KEYS = 50_000
 
 
 class SnapshotTombstones:
@@ -35,26 +30,15 @@ class SnapshotTombstones:
         try:
             offsets = {int(partition): end for partition, end in since.items()}
             load_older(keys, self._client, topic, self._delivery.partition_count(topic), offsets)
-            portion: list[bytes] = []
             gone = 0
-            for key in keys.all_keys():
-                portion.append(key)
-                gone += 1
-                if len(portion) == CHUNK_KEYS:
-                    self.write(topic, portion, lsn=lsn)
-                    portion = []
-            if portion:
+            for portion in keys.portions():
+                gone += len(portion)
                 self.write(topic, portion, lsn=lsn)
             logger.info("topic %s: %d keys are gone from the table", topic, gone)
         finally:
             keys.close()
 
     def write(self, topic: str, keys: list[bytes], *, lsn: int) -> None:
-        read_us = self._clock.wall_ms() * 1000
-        self._delivery.add(
-            topic,
-            keys=binary_column(keys),
-            values=pa.nulls(len(keys), pa.binary()),
-            timestamps=np.full(len(keys), read_us // 1000, np.int64),
-            headers=snapshot_headers(len(keys), lsn=lsn, read_us=read_us, operation="gone"),
-        )
+        read_ms = self._clock.wall_ms()
+        headers = snapshot_headers(len(keys), lsn=lsn, read_us=read_ms * 1000, operation="gone")
+        self._delivery.add_tombstones(topic, keys, timestamp_ms=read_ms, headers=headers)

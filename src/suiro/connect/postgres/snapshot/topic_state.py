@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Iterator, Mapping
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,7 @@ from suiro.topic_table import batches, committed_range
 
 OLD = b"\1"  # in place of a value that nobody may rely on
 
+PORTION_KEYS = 50_000
 CACHE_KIB = 8_192  # of SQLite, for the first file; less for each further one
 
 
@@ -98,6 +100,12 @@ class KeyedValues:
         before = self._memory.get(key)
         self._memory[key] = b""  # hides what the file has, until the next spill
         self._add(-len(before) if before is not None else len(key) + 150)
+
+    def portions(self) -> Iterator[list[bytes]]:
+        """All keys, `PORTION_KEYS` at a time."""
+        keys = self.all_keys()
+        while portion := list(islice(keys, PORTION_KEYS)):
+            yield portion
 
     def all_keys(self) -> Iterator[bytes]:
         if self._file is not None:

@@ -87,9 +87,10 @@ class Window:
             if row is not None:
                 self._kept[row] = False
 
-    def truncate(self, xid: int, lsn: int) -> None:
-        # Rows of after a TRUNCATE are in the stream behind it, all of them.
-        if self.may_lack(np.array([xid], np.int64), np.array([lsn], np.int64))[0]:
+    def truncate(self, xids: Int64s, lsns: Int64s) -> None:
+        """By one transaction, committed at its LSN."""
+        # All rows of after a TRUNCATE are in the stream behind it.
+        if self.may_lack(xids, lsns)[0]:
             self._kept[:] = False
 
     def remaining(self) -> Int64s:
