@@ -482,7 +482,7 @@ class Snapshots:
             schema=schema,
             rows=rows,
             read=read,
-            reselect=[key for key, _ in reselect],
+            reselect={key for key, _ in reselect},
             snapshot=visible,
             lsn=lsn,
             read_us=self._now_us(),

@@ -9,6 +9,7 @@ See docs/decisions/0006-snapshots-beside-the-stream.md.
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import dataclass, field
 
 import numpy as np
 import numpy.typing as npt
@@ -21,6 +22,7 @@ from suiro.connect.postgres.snapshot.visibility import Visibility
 from suiro.connect.postgres.tables import TableSchema
 
 
+@dataclass(eq=False, slots=True, kw_only=True)
 class Window:
     """`watermark` is the message that the capture wrote into the WAL directly after it had read the rows. On a standby,
     where messages cannot be written, it is empty, and `end` is an LSN after everything that the snapshot sees.
@@ -29,34 +31,23 @@ class Window:
     `state` is the state of the table's snapshot when the rows were read. If it has been replaced, the rows are dropped.
     """
 
-    def __init__(
-        self,
-        *,
-        table: str,
-        state: TableState | None,
-        schema: TableSchema,
-        rows: EncodedRows,
-        read: Range | None,
-        reselect: Iterable[bytes] = (),
-        snapshot: Visibility,
-        lsn: int,
-        read_us: int,
-        watermark: str,
-        end: int = 0,
-    ) -> None:
-        self.table = table
-        self.state = state
-        self.schema = schema
-        self.rows = rows
-        self.read = read
-        self.reselect = set(reselect)
-        self.snapshot = snapshot
-        self.lsn = lsn
-        self.read_us = read_us
-        self.watermark = watermark
-        self.end = end
-        self._places = {rows.key(row): row for row in range(len(rows))}
-        self._kept = np.ones(len(rows), np.bool_)
+    table: str
+    state: TableState | None
+    schema: TableSchema
+    rows: EncodedRows
+    read: Range | None
+    reselect: set[bytes]
+    snapshot: Visibility
+    lsn: int
+    read_us: int
+    watermark: str
+    end: int
+    _places: dict[bytes, int] = field(init=False)
+    _kept: npt.NDArray[np.bool_] = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._places = {self.rows.key(row): row for row in range(len(self.rows))}
+        self._kept = np.ones(len(self.rows), np.bool_)
 
     def __contains__(self, key: bytes) -> bool:
         """Whether the window has a row with this key."""
