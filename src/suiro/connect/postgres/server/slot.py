@@ -38,9 +38,7 @@ class SlotState:
     confirmed_lsn: int
     restart_lsn: int | None
     wal_status: str
-    safe_bytes: int | None  # how much may be written until the slot is lost (max_slot_wal_keep_size)
     invalidation: str | None
-    temporary: bool
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,9 +76,7 @@ def read_slot(database: Database, name: str) -> SlotState | None:
         confirmed_lsn=parse_lsn(line["confirmed_flush_lsn"]) if line["confirmed_flush_lsn"] else 0,
         restart_lsn=parse_lsn(line["restart_lsn"]) if line["restart_lsn"] else None,
         wal_status=line["wal_status"] or "unknown",
-        safe_bytes=line["safe_wal_size"],
         invalidation=invalidation or ("conflict with recovery" if line.get("conflicting") else None),
-        temporary=bool(line["temporary"]),
     )
 
 
