@@ -32,6 +32,8 @@ from suiro.connect.postgres.encoding.schemas import Relation, encodings_of
 from suiro.connect.postgres.encoding.types import ColumnEncoding, Rules
 
 SIGNATURE = b"PGCOPY\n\xff\r\n\0"
+HEADER_BYTES = 19  # signature, flags, and the length of an extension, which no server writes
+TRAILER = b"\xff\xff"
 _EPOCH_DAYS = 10_957
 
 
@@ -74,9 +76,9 @@ def _begin(data: bytes) -> int:
     """Where the first row begins: behind the header of the file, if that is there."""
     if not data.startswith(SIGNATURE):
         return 0
-    _need(data, 0, 19, 0)
-    extension: int = struct.unpack_from(">I", data, 15)[0]
-    return 19 + extension
+    _need(data, 0, HEADER_BYTES, 0)
+    extension: int = struct.unpack_from(">I", data, HEADER_BYTES - 4)[0]
+    return HEADER_BYTES + extension
 
 
 def rows_of(data: bytes, columns: int) -> list[Sequence[bytes | None]]:

@@ -26,7 +26,7 @@ import numpy as np
 
 from suiro.connect.postgres.encoding import engine
 from suiro.connect.postgres.encoding.blocks import Block, Int64s
-from suiro.connect.postgres.encoding.copy_binary import SIGNATURE
+from suiro.connect.postgres.encoding.copy_binary import HEADER_BYTES, SIGNATURE, TRAILER
 from suiro.connect.postgres.encoding.names import quoted
 from suiro.connect.postgres.encoding.pgoutput import CorruptMessageError
 from suiro.connect.postgres.server.database import Database
@@ -36,12 +36,9 @@ PEEK_CHANGES = 3_000_000  # a call decodes again from the slot's restart_lsn on,
 CHUNK_BYTES = 1 << 20  # four of them are in memory at once, and what becomes of two
 WAIT_S = 0.2
 
-_SIGNATURE_SIZE = 19
-_ROW = struct.Struct(
-    ">hiqi"
-)  # how many columns, the LSN's length, the LSN, the message's length; then the message
+_ROW = struct.Struct(">hiqi")
+"""How many columns, the LSN's length, the LSN, and the message's length; then the message."""
 _COMMIT = ord("C")
-_TRAILER = b"\xff\xff"
 
 
 def peek_changes(
@@ -76,7 +73,7 @@ def peek_changes(
             if block is not None:
                 messages += len(block)
                 on_block(block)
-    if rest != _TRAILER:
+    if rest != TRAILER:
         raise CorruptMessageError(f"COPY of slot {slot} ended with {len(rest)} bytes that are not a row")
     return messages
 
@@ -151,7 +148,7 @@ class _Raw(io.RawIOBase):
 
 def _block(data: bytes) -> tuple[Block | None, bytes]:
     """The rows up to the last commit (all, where there is none) and the bytes behind them."""
-    at = _SIGNATURE_SIZE if data.startswith(SIGNATURE) else 0
+    at = HEADER_BYTES if data.startswith(SIGNATURE) else 0
     starts, ends, lsns, rows = _rows(data, at)
     if not rows:
         return None, data[at:]

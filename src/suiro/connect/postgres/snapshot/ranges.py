@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
-from suiro.connect.postgres.encoding.copy_binary import SIGNATURE
+from suiro.connect.postgres.encoding.copy_binary import HEADER_BYTES, SIGNATURE, TRAILER
 from suiro.connect.postgres.encoding.names import quoted
 from suiro.connect.postgres.encoding.pgoutput import CorruptMessageError
 from suiro.connect.postgres.server.database import Database
@@ -27,9 +27,6 @@ LAST_BLOCK = 0xFFFFFFFE
 KEYS_AT_ONCE = 1_000  # that one statement compares
 FIRST_KEYS = 10  # that one statement reads, before it is known how large rows are
 SAMPLE_ROWS = 1_000  # of a table that was never analyzed
-
-_HEADER_BYTES = 19  # of COPY's binary format: signature, flags, length of the extension
-_TRAILER = b"\xff\xff"
 
 Bound = tuple[str, ...]
 
@@ -237,15 +234,15 @@ def read_keys(
         statement = _copy_statement(table, selected, _is_one_of(database, table, some))
         database.copy(statement, sink, what=f"read table {table.full_name}")
         data = sink.getvalue()
-        if not data.startswith(SIGNATURE) or not data.endswith(_TRAILER):
+        if not data.startswith(SIGNATURE) or not data.endswith(TRAILER):
             raise CorruptMessageError(f"read table {table.full_name}: what COPY gave has no header or no end")
-        header = data[:_HEADER_BYTES]
-        parts.append(data[_HEADER_BYTES : -len(_TRAILER)])
+        header = data[:HEADER_BYTES]
+        parts.append(data[HEADER_BYTES : -len(TRAILER)])
         size += len(parts[-1])
         done += len(some)
         largest = max(len(parts[-1]) // len(some), size // done, 1)
         portion = max(1, min(KEYS_AT_ONCE, 2 * portion, (limit_bytes - size) // largest))
-    return header + b"".join(parts) + _TRAILER, done
+    return header + b"".join(parts) + TRAILER, done
 
 
 def invalid_key(database: Database, table: Table, keys: Sequence[Bound]) -> Bound | None:
@@ -305,7 +302,7 @@ class _Sink(io.RawIOBase):
 
 def _whole_rows(data: bytes) -> int:
     """How many there are in the beginning of a COPY."""
-    rows, at = 0, _HEADER_BYTES
+    rows, at = 0, HEADER_BYTES
     while at + 2 <= len(data):
         (columns,) = struct.unpack_from(">h", data, at)
         at += 2
