@@ -38,10 +38,13 @@ from suiro.telemetry import Dataset
 
 OFFSETS_TABLE = "suiro_connect_offsets"
 
+# Statements name functions with their schema. A function of another schema whose arguments fit better would be called
+# instead, and would run as the sink's role, whoever created it.
+
 # Constraints that are deferred would be checked at the commit, when it is too late to put a record aside.
 _CHECK = "SET CONSTRAINTS ALL IMMEDIATE"
 
-# What one record can cause. A CardinalityViolation is a key that two records of a statement write differently (1, 1.0).
+# Errors that one record can cause. A CardinalityViolation is a key that two records of a statement write differently (1, 1.0).
 _OF_A_RECORD = (
     psycopg.DataError,
     psycopg.IntegrityError,
@@ -50,7 +53,6 @@ _OF_A_RECORD = (
     psycopg.errors.ProgramLimitExceeded,  # a key too long for the index
     RecursionError,  # of a value nested too deeply to be written as JSON
 )
-
 
 _Good = tuple[SinkRecord, dict[str, Any], dict[str, Any] | None]
 """A record, its key, and its columns; None: it deletes the row."""
@@ -75,10 +77,6 @@ class PostgresSettings:
             raise SettingError("dsn", f"is no connection string: {str(error).strip()}") from None
 
 
-# Functions are named with their schema: one of another schema whose arguments fit better would be called instead, and
-# run as the sink's role, whoever created it.
-
-
 class _Refused(Exception):
     """A record is not for this table."""
 
@@ -93,8 +91,7 @@ class PostgresSink:
         schema, found, table = self._settings.table.rpartition(".")
         self._table = _named(schema, table) if found else _named(table)
         offsets_schema = self._settings.offsets_schema or schema
-        parts = (offsets_schema, OFFSETS_TABLE) if offsets_schema else (OFFSETS_TABLE,)
-        self._offsets = _named(*parts)
+        self._offsets = _named(*([offsets_schema] if offsets_schema else []), OFFSETS_TABLE)
 
     def datasets(self) -> Sequence[Dataset]:
         settings = self._settings
@@ -112,8 +109,8 @@ class PostgresSink:
                 **network_parameters(given),
             )
             with self._connection.transaction():
-                self._make_offsets_table(self._connection)
-                self._columns = self._read_columns(self._connection)
+                self._make_offsets_table()
+                self._columns = self._read_columns()
         except psycopg.OperationalError as error:
             raise TransientError(f"{self._name}: cannot reach Postgres: {str(error).strip()}") from error
         for name in self._settings.key:
@@ -132,52 +129,49 @@ class PostgresSink:
             return self._stored()  # a forerunner's transaction ends first
 
     def put(self, batch: SinkBatch) -> None:
-        connection = self._connected
-        with connection.transaction():
+        with self._connected.transaction():
             check_expected(batch.first_offsets, self._stored(), f"{self._name}: Postgres")
-            self._write(connection, batch)
-            self._store(connection, batch)
+            self._write(batch)
+            self._store(batch)
             batch.settle()  # the dead letters first: they may come twice, they are never lost
 
     # -- rows ------------------------------------------------------------------------------------------------
 
-    def _write(self, connection: psycopg.Connection[Any], batch: SinkBatch) -> None:
+    def _write(self, batch: SinkBatch) -> None:
         good: list[_Good] = []
         named = {name for one in batch.records if isinstance(one.value, dict) for name in one.value}
         if not named <= self._columns:  # the table may have got columns
-            self._columns = self._read_columns(connection)
+            self._columns = self._read_columns()
         for record in batch.records:
             try:
                 good.append((record, *self._row(record)))
             except _Refused as error:
                 batch.reject(record, str(error))
         try:
-            with connection.transaction():
-                self._apply(connection, [(key, fields) for _, key, fields in good])
-                connection.execute(_CHECK)
+            with self._connected.transaction():
+                self._apply([(key, fields) for _, key, fields in good])
+                self._connected.execute(_CHECK)
             return
         except _OF_A_RECORD:
             pass  # some record is not for this table: one at a time tells which
         try:
-            with connection.transaction():
-                refused = self._write_each(connection, good)
-                connection.execute(_CHECK)  # a record may need a later one of the batch
+            with self._connected.transaction():
+                refused = self._write_each(good)
+                self._connected.execute(_CHECK)  # a record may need a later one of the batch
         except _OF_A_RECORD:
-            refused = self._write_each(connection, good, checks=True)
+            refused = self._write_each(good, checks=True)
         for record, why in refused:
             batch.reject(record, f"Postgres rejects it: {why}")
 
-    def _write_each(
-        self, connection: psycopg.Connection[Any], good: Sequence[_Good], *, checks: bool = False
-    ) -> list[tuple[SinkRecord, str]]:
+    def _write_each(self, good: Sequence[_Good], *, checks: bool = False) -> list[tuple[SinkRecord, str]]:
         """The records that Postgres refuses. `checks`: also by constraints that are deferred."""
         refused = []
         for record, key, fields in good:
             try:
-                with connection.transaction():
-                    self._apply(connection, [(key, fields)])
+                with self._connected.transaction():
+                    self._apply([(key, fields)])
                     if checks:
-                        connection.execute(_CHECK)
+                        self._connected.execute(_CHECK)
             except _OF_A_RECORD as error:
                 refused.append((record, str(error).strip().splitlines()[0]))
         return refused
@@ -194,8 +188,7 @@ class PostgresSink:
             if self._settings.unknown_fields == "fail":
                 raise _Refused(f"table {self._settings.table} has no column for {', '.join(sorted(unknown))}")
             value = {name: item for name, item in value.items() if name not in unknown}
-        missing = [name for name in names if value.get(name) is None]
-        if missing:
+        if any(value.get(name) is None for name in names):
             value = value | self._key_of(record)
         return {name: value[name] for name in names}, value
 
@@ -214,39 +207,33 @@ class PostgresSink:
             raise _Refused(f"neither value nor key has {', '.join(names)}")
         return {names[0]: key}
 
-    def _apply(
-        self,
-        connection: psycopg.Connection[Any],
-        changes: Iterable[tuple[dict[str, Any], dict[str, Any] | None]],
-    ) -> None:
+    def _apply(self, changes: Iterable[tuple[dict[str, Any], dict[str, Any] | None]]) -> None:
         """As if one record after another were written. Upserts that follow each other become one statement, and so do
         deletions; the two are not moved past each other, because only Postgres knows which keys are equal."""
         deletes: list[dict[str, Any]] = []
         upserts: dict[tuple[str, ...], dict[str, Any]] = {}
         for key, fields in changes:
             if fields is None:
-                self._upsert_all(connection, upserts)
+                self._upsert_all(upserts)
                 deletes.append(key)
             else:
-                self._delete(connection, deletes)
+                self._delete(deletes)
                 place = tuple(map(repr, key.values()))
                 upserts[place] = upserts.get(place, {}) | fields
-        self._delete(connection, deletes)
-        self._upsert_all(connection, upserts)
+        self._delete(deletes)
+        self._upsert_all(upserts)
 
-    def _upsert_all(
-        self, connection: psycopg.Connection[Any], upserts: dict[tuple[str, ...], dict[str, Any]]
-    ) -> None:
+    def _upsert_all(self, upserts: dict[tuple[str, ...], dict[str, Any]]) -> None:
         by_names: dict[tuple[str, ...], list[dict[str, Any]]] = {}
         for fields in upserts.values():
             by_names.setdefault(tuple(sorted(fields)), []).append(fields)
         if len(by_names) > 1:
-            self._check_distinct(connection, list(upserts.values()))
+            self._check_distinct(list(upserts.values()))
         for names, found in by_names.items():
-            self._upsert(connection, names, found)
+            self._upsert(names, found)
         upserts.clear()
 
-    def _check_distinct(self, connection: psycopg.Connection[Any], rows: list[dict[str, Any]]) -> None:
+    def _check_distinct(self, rows: list[dict[str, Any]]) -> None:
         """Of rows that become several statements. Of one statement, Postgres itself says it."""
         key = sql.SQL(", ").join(map(_named, self._settings.key))
         statement = sql.SQL(
@@ -254,10 +241,10 @@ class PostgresSink:
             "FROM pg_catalog.jsonb_populate_recordset(null::{table}, %s::jsonb)"
         ).format(key=key, table=self._table)
         keys = [{name: row[name] for name in self._settings.key} for row in rows]
-        if connection.execute(statement, (_json(keys),)).fetchone() != (True,):
+        if self._connected.execute(statement, (_json(keys),)).fetchone() != (True,):
             raise psycopg.errors.CardinalityViolation("two records have the same key, written differently")
 
-    def _delete(self, connection: psycopg.Connection[Any], keys: list[dict[str, Any]]) -> None:
+    def _delete(self, keys: list[dict[str, Any]]) -> None:
         if not keys:
             return
         same = sql.SQL(" AND ").join(
@@ -266,12 +253,10 @@ class PostgresSink:
         statement = sql.SQL(
             "DELETE FROM {table} t USING pg_catalog.jsonb_populate_recordset(null::{table}, %s::jsonb) k WHERE {same}"
         ).format(table=self._table, same=same)
-        connection.execute(statement, (_json(keys),))
+        self._connected.execute(statement, (_json(keys),))
         keys.clear()
 
-    def _upsert(
-        self, connection: psycopg.Connection[Any], names: tuple[str, ...], rows: list[dict[str, Any]]
-    ) -> None:
+    def _upsert(self, names: tuple[str, ...], rows: list[dict[str, Any]]) -> None:
         columns = sql.SQL(", ").join(map(_named, names))
         others = [name for name in names if name not in self._settings.key]
         action: sql.Composable = sql.SQL("NOTHING")
@@ -287,15 +272,16 @@ class PostgresSink:
             key=sql.SQL(", ").join(map(_named, self._settings.key)),
             action=action,
         )
-        connection.execute(statement, (_json(rows),))
+        self._connected.execute(statement, (_json(rows),))
 
     # -- offsets ---------------------------------------------------------------------------------------------
 
-    def _make_offsets_table(self, connection: psycopg.Connection[Any]) -> None:
-        connection.execute(
+    def _make_offsets_table(self) -> None:
+        # Two may start at once.
+        self._connected.execute(
             "SELECT pg_catalog.pg_advisory_xact_lock(pg_catalog.hashtext('suiro_connect_offsets'))"
-        )  # two may start at once
-        connection.execute(
+        )
+        self._connected.execute(
             sql.SQL(
                 "CREATE TABLE IF NOT EXISTS {} (connector text, topic text, partition int, "
                 "next_offset bigint NOT NULL, "
@@ -310,7 +296,7 @@ class PostgresSink:
         rows = self._connected.execute(statement.format(self._offsets), (self._name,)).fetchall()
         return {(topic, partition): offset for topic, partition, offset in rows}
 
-    def _store(self, connection: psycopg.Connection[Any], batch: SinkBatch) -> None:
+    def _store(self, batch: SinkBatch) -> None:
         """Two processes may both have found no offset that they could lock: the one that comes second is refused."""
         statement = sql.SQL(
             "INSERT INTO {} AS o (connector, topic, partition, next_offset) VALUES (%s, %s, %s, %s) "
@@ -319,7 +305,7 @@ class PostgresSink:
         ).format(self._offsets)
         for target, offset in batch.next_offsets.items():
             stored = (self._name, *target, offset, batch.first_offsets[target])
-            if not connection.execute(statement, stored).rowcount:
+            if not self._connected.execute(statement, stored).rowcount:
                 raise TransientError(
                     f"{self._name}: Postgres has got an offset of {target[0]}-{target[1]} meanwhile: another process "
                     "runs the same connector. A restart goes on from what is stored"
@@ -327,11 +313,11 @@ class PostgresSink:
 
     # -- the table -------------------------------------------------------------------------------------------
 
-    def _read_columns(self, connection: psycopg.Connection[Any]) -> frozenset[str]:
-        rows = connection.execute(
+    def _read_columns(self) -> frozenset[str]:
+        rows = self._connected.execute(
             "SELECT attname FROM pg_attribute WHERE attrelid = pg_catalog.to_regclass(%s)::oid AND attnum > 0 "
             "AND NOT attisdropped AND attgenerated = ''",
-            (self._table.as_string(connection).replace("%%", "%"),),
+            (self._table.as_string(self._connected).replace("%%", "%"),),
         ).fetchall()
         if not rows:
             raise UsageError(
