@@ -33,6 +33,7 @@ import pyarrow as pa
 
 from suiro.connect.connectors import SinkBatch, SinkRecord
 from suiro.connect.values import plain_json
+from suiro.errors import UsageError
 from suiro.foundation.settings import SettingError, read_settings
 
 FEW_LARGE_FILES: Mapping[str, Any] = MappingProxyType({"linger_ms": 5_000, "max_records": 100_000})
@@ -112,8 +113,15 @@ class Columns:
         metadata = _METADATA if settings.metadata else []
         self.schema = pa.schema([*fields, *metadata])
 
-    def adopt(self, schema: pa.Schema) -> None:
-        """Take the types of added columns from the table, which may have them from an earlier run."""
+    def adopt(self, schema: pa.Schema, table: str) -> None:
+        """Takes the types of added columns from the table, which may have them from an earlier run. Raises `UsageError`
+        if the table lacks a column that cannot be added; `table` names it there."""
+        missing = [name for name in self.schema.names if name not in schema.names]
+        if missing and not self.may_add:
+            raise UsageError(
+                f"{table} has no column {', '.join(missing)}; add it to the table, remove it from columns and metadata, "
+                'or set unknown_fields = "add"'
+            )
         self._of_table = {
             item.name: _NAMES[found] for item in schema if (found := _plain(item.type)) in _NAMES
         }

@@ -16,7 +16,7 @@ somebody else (a compaction, other appends) is no conflict.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import quote
@@ -85,14 +85,7 @@ class DeltaSink:
                 f"{self._name}: table {self._uri} has {_RETENTION}, so it forgets the offsets that this sink keeps in "
                 "it, and records would come twice; remove that property"
             )
-        there = {item.name for item in table.schema().fields}
-        missing = [name for name in self._columns.schema.names if name not in there]
-        if missing and not self._columns.may_add:
-            raise UsageError(
-                f"{self._name}: table {self._uri} has no column {', '.join(missing)}; add it to the table, remove it "
-                'from columns and metadata, or set unknown_fields = "add"'
-            )
-        self._columns.adopt(pa.schema(table.schema().to_arrow()))
+        self._columns.adopt(pa.schema(table.schema().to_arrow()), f"{self._name}: table {self._uri}")
         self._columns.partitioned_by(
             table.metadata().partition_columns,
             self._uri,
@@ -106,15 +99,16 @@ class DeltaSink:
     def close(self) -> None:
         self._table = None
 
-    def offsets(self, partitions: Sequence[TopicPartition]) -> Mapping[TopicPartition, int]:
-        return self._stored(partitions)
+    def offsets(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
+        found = {target: self._opened.transaction_version(self._identifier(target)) for target in partitions}
+        return {target: version for target, version in found.items() if version is not None}
 
     def put(self, batch: SinkBatch) -> None:
         table = self._opened
         try:
             table.update_incremental()
             check_expected(
-                batch.first_offsets, self._stored(list(batch.first_offsets)), f"{self._name}: {self._uri}"
+                batch.first_offsets, self.offsets(batch.first_offsets), f"{self._name}: {self._uri}"
             )
             rows = self._columns.table(batch)
             batch.settle()  # the dead letters first: they may come twice, they are never lost
@@ -141,10 +135,6 @@ class DeltaSink:
 
     def _identifier(self, target: TopicPartition) -> str:
         return f"suiro-connect/{self._name}/{target[0]}-{target[1]}"
-
-    def _stored(self, partitions: Sequence[TopicPartition]) -> dict[TopicPartition, int]:
-        found = {target: self._opened.transaction_version(self._identifier(target)) for target in partitions}
-        return {target: version for target, version in found.items() if version is not None}
 
     @property
     def _opened(self) -> DeltaTable:

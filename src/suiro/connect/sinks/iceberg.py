@@ -22,9 +22,10 @@ sink's task repeats the batch after it has read the offsets again.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 from urllib.parse import quote_plus
 
@@ -46,7 +47,7 @@ from pyiceberg.transforms import DayTransform, HourTransform, IdentityTransform,
 from suiro.connect.connectors import About, SinkBatch, check_expected
 from suiro.connect.datasets import arrow_columns, store_dataset
 from suiro.connect.sinks.columns import FEW_LARGE_FILES, ColumnsSettings, settings_and_columns
-from suiro.errors import TransientError, UsageError
+from suiro.errors import TransientError
 from suiro.foundation.settings import SettingError
 from suiro.foundation.types import TopicPartition
 from suiro.telemetry import Dataset
@@ -104,6 +105,17 @@ def _rest_catalog(name: str, settings: dict[str, str]) -> Catalog:
 AVAILABLE_CATALOGS[CatalogType.REST] = _rest_catalog  # pyiceberg's settings have no timeout
 
 
+def _below(folder: Path, catalog: Mapping[str, str]) -> dict[str, str]:
+    """The settings of the catalog, with paths that are relative to the folder."""
+    settings = dict(catalog)
+    warehouse, uri = settings.get("warehouse", ""), settings.get("uri", "")
+    if settings.get("type") == "sql" and "://" not in warehouse:
+        settings["warehouse"] = (folder / (warehouse or "warehouse")).absolute().as_uri()
+    if uri.startswith("sqlite:///") and not uri.startswith("sqlite:////"):
+        settings["uri"] = f"sqlite:///{(folder / uri.removeprefix('sqlite:///')).absolute()}"
+    return settings
+
+
 class IcebergSink:
     DEFAULTS = FEW_LARGE_FILES
 
@@ -111,18 +123,8 @@ class IcebergSink:
         self._settings, self._columns = settings_and_columns(IcebergSettings, settings)
         self._partition_by = [self._partition(text) for text in self._settings.partition_by]
         self._name = about.name
-        self._catalog_settings = dict(self._settings.catalog)
+        self._catalog_settings = _below(about.folder, self._settings.catalog)
         self._catalog_name = self._catalog_settings.pop("name", "default")
-        warehouse = self._catalog_settings.get("warehouse", "")
-        if self._catalog_settings.get("type") == "sql" and "://" not in warehouse:
-            self._catalog_settings["warehouse"] = (
-                (about.folder / (warehouse or "warehouse")).absolute().as_uri()
-            )
-        uri = self._catalog_settings.get("uri", "")
-        if uri.startswith("sqlite:///") and not uri.startswith("sqlite:////"):
-            self._catalog_settings["uri"] = (
-                f"sqlite:///{(about.folder / uri.removeprefix('sqlite:///')).absolute()}"
-            )
         self._catalog: Catalog | None = None
         self._table: Table | None = None
 
@@ -155,14 +157,7 @@ class IcebergSink:
                 table = self._catalog.load_table(self._settings.table)
             except NoSuchTableError:
                 table = self._created(self._catalog)
-        there = {item.name: item for item in table.schema().as_arrow()}
-        missing = [name for name in self._columns.schema.names if name not in there]
-        if missing and not self._columns.may_add:
-            raise UsageError(
-                f"{self._name}: table {self._settings.table} has no column {', '.join(missing)}; add it to the table, "
-                'remove it from columns and metadata, or set unknown_fields = "add"'
-            )
-        self._columns.adopt(table.schema().as_arrow())
+        self._columns.adopt(table.schema().as_arrow(), f"{self._name}: table {self._settings.table}")
         self._columns.partitioned_by(
             [
                 str(table.schema().find_column_name(field.source_id))
@@ -198,8 +193,9 @@ class IcebergSink:
             self._catalog.close()
             self._catalog = None
 
-    def offsets(self, partitions: Sequence[TopicPartition]) -> Mapping[TopicPartition, int]:
-        return self._stored(partitions)
+    def offsets(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
+        found = {target: self._opened.properties.get(self._property(target)) for target in partitions}
+        return {target: int(offset) for target, offset in found.items() if offset is not None}
 
     def put(self, batch: SinkBatch) -> None:
         table = self._opened
@@ -207,7 +203,7 @@ class IcebergSink:
             table.refresh()
             check_expected(
                 batch.first_offsets,
-                self._stored(list(batch.first_offsets)),
+                self.offsets(batch.first_offsets),
                 f"{self._name}: {self._settings.table}",
             )
             rows = self._columns.table(batch)
@@ -225,10 +221,6 @@ class IcebergSink:
 
     def _property(self, target: TopicPartition) -> str:
         return f"suiro-connect.{self._name}.{target[0]}-{target[1]}"
-
-    def _stored(self, partitions: Sequence[TopicPartition]) -> dict[TopicPartition, int]:
-        found = {target: self._opened.properties.get(self._property(target)) for target in partitions}
-        return {target: int(offset) for target, offset in found.items() if offset is not None}
 
     @property
     def _opened(self) -> Table:
