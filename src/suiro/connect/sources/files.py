@@ -18,7 +18,6 @@ from __future__ import annotations
 
 import codecs
 import csv
-import json
 import os
 import threading
 from collections.abc import Iterator, Mapping, Sequence
@@ -53,6 +52,7 @@ from suiro.connect.sources.file_identity import (
     is_same,
     opened,
 )
+from suiro.connect.sources.keys import key_text
 from suiro.errors import TransientError
 from suiro.foundation.settings import SettingError, read_settings, require_least, require_one_of
 from suiro.telemetry import Column, Dataset
@@ -431,11 +431,7 @@ class FilesSource:
     def _key(self, fields: Any) -> str | None:
         if not self._settings.key:
             return None
-        chosen = [fields[name] for name in self._settings.key]
-        if len(chosen) == 1:
-            (only,) = chosen
-            return only if isinstance(only, str) else str(only) if type(only) is int else json.dumps(only)
-        return json.dumps(chosen, separators=(",", ":"), ensure_ascii=False)
+        return key_text([fields[name] for name in self._settings.key])
 
 
 def _file_headers(path: str, line: int) -> tuple[tuple[str, bytes | None], ...]:

@@ -37,6 +37,7 @@ import httpx
 
 from suiro.connect.connectors import About, Polled, SourceRecord, short_reason
 from suiro.connect.datasets import http_dataset
+from suiro.connect.sources.keys import key_of
 from suiro.errors import UsageError
 from suiro.foundation.http import ask, is_temporary, retry_after_ms, summary_of
 from suiro.foundation.nesting import parse_json
@@ -208,7 +209,7 @@ class RestSource:
         parts: dict[str, Any] = {}
         for item in new:
             try:
-                key = _key(item, self._settings.key)
+                key = key_of(item, self._settings.key, what="the record")
                 (key or "").encode()  # also a part of the position is named by it
             except ValueError as error:
                 place = ("__connect.errors.url", self._shown(response.url).encode())
@@ -292,14 +293,3 @@ def _at(answer: Any, path: str) -> Any:
     for name in path.split(".") if path else ():
         answer = answer[name]
     return answer
-
-
-def _key(item: Any, names: tuple[str, ...]) -> str | None:
-    if not names:
-        return None
-    if not isinstance(item, dict) or any(name not in item for name in names):
-        raise ValueError(f"the record has no {', '.join(names)}")
-    chosen = [item[name] for name in names]
-    if len(chosen) == 1:
-        return chosen[0] if isinstance(chosen[0], str) else json.dumps(chosen[0])
-    return json.dumps(chosen, separators=(",", ":"), ensure_ascii=False)

@@ -25,7 +25,6 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import hmac
-import json
 import queue
 import threading
 from collections.abc import Mapping
@@ -40,6 +39,7 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 from suiro.connect.connectors import About, Headers, Polled, SourceRecord
+from suiro.connect.sources.keys import key_of
 from suiro.foundation.http import Guard, HttpLimits, HttpServer, Tls, listen_on
 from suiro.foundation.nesting import parse_json
 from suiro.foundation.settings import SettingError, host_and_port, read_settings, require_least
@@ -269,7 +269,7 @@ class WebhookSource:
                 value = parse_json(data, allow_nan=False, allow_half_pairs=False)
             except ValueError as error:
                 raise ValueError(f"the body {error}") from None
-            key = _key(value, settings.key)
+            key = key_of(value, settings.key, what="the body")
         headers: Headers = tuple(
             (name, request.headers[name].encode("latin-1"))
             for name in dict.fromkeys((*settings.headers, TRACEPARENT))  # a trace goes on, whoever exports it
@@ -294,17 +294,6 @@ class WebhookSource:
                 self._pending[id_] = post
             self._waiting.put(post)
             return post
-
-
-def _key(value: Any, names: tuple[str, ...]) -> str | None:
-    if not names:
-        return None
-    if not isinstance(value, dict) or any(name not in value for name in names):
-        raise ValueError(f"the body has no {', '.join(names)}")
-    chosen = [value[name] for name in names]
-    if len(chosen) == 1:
-        return chosen[0] if isinstance(chosen[0], str) else json.dumps(chosen[0])
-    return json.dumps(chosen, separators=(",", ":"), ensure_ascii=False)
 
 
 def _answer(status: int, message: str) -> Response:
