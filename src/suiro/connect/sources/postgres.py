@@ -14,43 +14,19 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
-from pathlib import Path
+from dataclasses import fields, replace
 from typing import Any
 
 from suiro.connect.connectors import About
 from suiro.connect.postgres.capture import PostgresCapture
 from suiro.connect.postgres.options import CaptureOptions
 from suiro.connect.task import TaskContext
-from suiro.foundation.settings import SettingError, read_settings
+from suiro.foundation.settings import SettingError, check_names, read_settings
 from suiro.telemetry import Datasets
 
 LOOK_S = 0.2
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Settings:
-    """Those of `CaptureOptions` that a file may give; None: as it has them."""
-
-    dsn: str
-    topic_prefix: str | None = None
-    tables: tuple[str, ...] | None = None
-    slot: str | None = None
-    publication: str | None = None
-    partitions: int | None = None
-    decimals: str | None = None
-    as_text: tuple[str, ...] | None = None
-    compression: str | None = None
-    snapshot: str | None = None
-    state_directory: Path | None = None
-    chunk_rows: int | None = None
-    snapshot_readers: int | None = None
-    heartbeat_s: float | None = None
-    lag_alert_bytes: int | None = None
-    catch_up_bytes: int | None = None
-    memory_bytes: int | None = None
-    owed_keys_max: int | None = None
-    transaction_timeout_ms: int | None = None
+_OF_THE_FILE = ("bootstrap_servers", "registry", "kafka_settings")
+"""Options that section [connect] gives."""
 
 
 class PostgresCaptureTask:
@@ -58,16 +34,12 @@ class PostgresCaptureTask:
 
     def __init__(self, settings: Mapping[str, Any], about: About) -> None:
         self._capture: PostgresCapture | None = None
-        given = read_settings(_Settings, settings)
-        self._options: dict[str, Any] = {
-            item.name: getattr(given, item.name)
-            for item in fields(_Settings)
-            if getattr(given, item.name) is not None
-        }
-        self._options.setdefault("topic_prefix", about.name)
-        if "state_directory" in self._options:
-            self._options["state_directory"] = about.folder / self._options["state_directory"]
-        CaptureOptions(bootstrap_servers="", registry="", **self._options)  # says what is wrong
+        check_names(settings, {item.name: item for item in fields(CaptureOptions) if item.name not in _OF_THE_FILE})
+        given = {"topic_prefix": about.name, **settings, "bootstrap_servers": "", "registry": ""}
+        options = read_settings(CaptureOptions, given)
+        if options.state_directory is not None:
+            options = replace(options, state_directory=about.folder / options.state_directory)
+        self._options = options
 
     def datasets(self, context: TaskContext) -> Datasets:
         return Datasets() if self._capture is None else self._capture.datasets()
@@ -76,11 +48,11 @@ class PostgresCaptureTask:
         if context.registry is None:
             raise SettingError("registry", "is missing in section [connect]: what is captured is Avro")
         capture = self._capture = PostgresCapture(
-            CaptureOptions(
+            replace(
+                self._options,
                 bootstrap_servers=context.bootstrap_servers,
                 registry=context.registry,
                 kafka_settings={name: str(value) for name, value in context.client_settings.items()},
-                **self._options,
             ),
             traces=context.traces,
         )
