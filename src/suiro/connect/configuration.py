@@ -20,7 +20,8 @@ from __future__ import annotations
 import importlib
 import sys
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
@@ -63,16 +64,14 @@ class ConnectSettings:
 
     bootstrap_servers: str = "127.0.0.1:9092"
     listen: str = "127.0.0.1:8083"  # of status, pause and resume; Kafka Connect's port
-    token: str | None = None  # who asks there must show it
-    auth_file: Path | None = None  # or be one of these users; relative to the file of connectors
+    token: str | None = None  # requests there must have it
+    auth_file: Path | None = None  # or come from one of these users; relative to the file of connectors
     tls_certificate: Path | None = None
     tls_key: Path | None = None
     registry: str | None = None
     openlineage: str | None = None  # a URL or a file, for OpenLineage events; else OPENLINEAGE_URL
     otlp: str | None = None  # the URL that metrics and traces go to; else OTEL_EXPORTER_OTLP_ENDPOINT
-    client: dict[str, str | int] = field(
-        default_factory=dict
-    )  # settings of the Kafka client, in Kafka's names
+    client: dict[str, str | int] = field(default_factory=dict)  # of the Kafka client, in Kafka's names
 
     def openlineage_target(self, folder: Path) -> str | None:
         """A path is relative to the file of connectors."""
@@ -106,7 +105,7 @@ class Configuration:
 
 
 def _below(folder: Path, settings: ConnectSettings) -> ConnectSettings:
-    """Raises `SettingError` for one of two files of TLS."""
+    """The settings with paths that are relative to the folder. Raises `SettingError` for one of two files of TLS."""
     files = {
         name: folder / path
         for name in ("auth_file", "tls_certificate", "tls_key")
@@ -125,9 +124,10 @@ def read_configuration(path: Path, *, clock: Clock | None = None) -> Configurati
         raise ConfigError(f"cannot read {path}: {error.strerror}") from None
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise ConfigError(f"{path} is not TOML: {error}") from None
-    with _Section(path, ""):
+    folder = path.resolve().parent
+    with _section(path, ""):
         check_names(document, {"connect": None, "source": None, "sink": None})
-    with _Section(path, "connect"):
+    with _section(path, "connect"):
         settings = read_settings(ConnectSettings, with_environment(_table(document, "connect"), ""))
         host, _ = settings.address
         if host not in LOOPBACK and not (settings.token or settings.auth_file):
@@ -136,15 +136,14 @@ def read_configuration(path: Path, *, clock: Clock | None = None) -> Configurati
                 f"is missing: anyone who can reach {settings.listen} could pause connectors; give it, or auth_file",
             )
         if settings.token and settings.auth_file:
-            raise SettingError("auth_file", "cannot be combined with token; give one of them")
-        settings = _below(path.resolve().parent, settings)
-    folder = path.resolve().parent
+            raise SettingError("auth_file", "is given, and so is token: who asks shows one or the other")
+        settings = _below(folder, settings)
     connectors: dict[str, Connector] = {}
     for side in ("source", "sink"):
-        with _Section(path, side):
+        with _section(path, side):
             sections = _table(document, side)
         for name, table in sections.items():
-            with _Section(path, f"{side}.{name}"):
+            with _section(path, f"{side}.{name}"):
                 if name in connectors:
                     raise SettingError("name", f"there is a source {name!r} too; every name is given once")
                 about = About(name=name, folder=folder, clock=clock or SystemClock())
@@ -154,18 +153,13 @@ def read_configuration(path: Path, *, clock: Clock | None = None) -> Configurati
     return Configuration(folder=folder, settings=settings, connectors=tuple(connectors.values()))
 
 
-class _Section:
+@contextmanager
+def _section(path: Path, section: str) -> Iterator[None]:
     """Adds file and section to errors about one key."""
-
-    def __init__(self, path: Path, section: str) -> None:
-        self._where = f"{path}: [{section}] " if section else f"{path}: "
-
-    def __enter__(self) -> None:
-        pass
-
-    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
-        if isinstance(error, ConfigError) and not str(error).startswith(self._where):
-            raise ConfigError(f"{self._where}{error}") from None
+    try:
+        yield
+    except ConfigError as error:
+        raise ConfigError(f"{path}: [{section}] {error}" if section else f"{path}: {error}") from None
 
 
 def _table(document: Mapping[str, Any], name: str) -> dict[str, Any]:
@@ -197,16 +191,13 @@ def _connector(side: str, table: Any, about: About) -> Connector:
         task = SourceTask(made(own, about), read_settings(SourceSettings, shared))
     else:
         shared, own = _split(SinkSettings, table)
-        task = SinkTask(made(own, about), read_settings(SinkSettings, _defaults(made) | shared))
+        defaults = dict(getattr(made, "DEFAULTS", {}))  # a class may have other ones for the shared settings
+        task = SinkTask(made(own, about), read_settings(SinkSettings, defaults | shared))
     return Connector(name=about.name, side=side, kind=kind, task=task, paused=paused)
 
 
-def _defaults(made: Any) -> dict[str, Any]:
-    """Of a sink's class: other defaults of the settings that every sink has."""
-    return dict(getattr(made, "DEFAULTS", {}))
-
-
 def _split(cls: type[Any], table: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
+    """The settings that `cls` has, and the others."""
     names = {item.name for item in fields(cls)}
     shared = {name: value for name, value in table.items() if name in names}
     return shared, {name: value for name, value in table.items() if name not in names}
