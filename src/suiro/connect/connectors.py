@@ -24,6 +24,9 @@ from suiro.telemetry import Dataset
 
 Headers = tuple[tuple[str, bytes | None], ...]
 
+ERROR_PREFIX = "__connect.errors."
+"""Of the names of headers that tell of the error, in a dead letter."""
+
 MAX_REASON_CHARS = 1_000
 """Of the reason in a dead letter. It may quote the record, and a record with itself in a header beside it could be
 larger than any that the broker takes."""

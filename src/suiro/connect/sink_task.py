@@ -13,8 +13,9 @@ from typing import Any
 
 import pyarrow as pa
 
-from suiro.client import EARLIEST, LATEST, Client, TransactionalBatch
+from suiro.client import EARLIEST, LATEST, Client
 from suiro.connect.connectors import (
+    ERROR_PREFIX,
     BadRecordError,
     DatasetReporter,
     OffsetStoringSink,
@@ -24,12 +25,13 @@ from suiro.connect.connectors import (
     short_reason,
 )
 from suiro.connect.datasets import topics_of
+from suiro.connect.dead_letters import DeadLetter, DeadLetters, LetterLimit
 from suiro.connect.positions import transactional_id
 from suiro.connect.record_spans import sink_spans
 from suiro.connect.schema_fields import Fields, fields_reader
-from suiro.connect.task import Ended, Outgoing, TaskContext, Topics, batches_of, one_transaction
+from suiro.connect.task import Ended, Outgoing, TaskContext, Topics, one_transaction
 from suiro.connect.values import FORMATS, decoder
-from suiro.errors import DataLossError, OffsetOutOfRangeError, RefusedError, UnknownTopicError, UsageError
+from suiro.errors import DataLossError, OffsetOutOfRangeError, UnknownTopicError
 from suiro.foundation.settings import SettingError, require_least, require_one_of
 from suiro.foundation.types import TopicPartition
 from suiro.protocol import columnar, compression
@@ -45,13 +47,6 @@ LOOK_FOR_PARTITIONS_MS = 30_000
 COMMIT_AGAIN_MS = 600_000
 """Brokers forget offsets of a group without members some days after their commit (offsets.retention.minutes), also of a
 partition that has had no record since."""
-LETTER_BYTES = 1_000_000
-"""Of a dead letter whose topic did not take it as it was. Half of it, where that is too large, and so on."""
-LEAST_LETTER_BYTES = 256
-LETTERS_LIMITED_MS = 3_600_000
-"""For so long a topic is not asked again whether it takes larger ones."""
-_NO_LIMIT = 1 << 62
-ERROR_HEADERS = 5  # behind the record's own
 FROM = {"earliest": EARLIEST, "latest": LATEST}
 
 
@@ -88,7 +83,7 @@ class SinkTask:
         settings.check()
         self._sink = sink
         self._settings = settings
-        self._letters = _LetterLimit()
+        self._limit = LetterLimit()
 
     def datasets(self, context: TaskContext) -> Datasets:
         dead = [self._settings.dead_letter_topic] if self._settings.dead_letter_topic else []
@@ -101,33 +96,9 @@ class SinkTask:
     def run(self, context: TaskContext) -> None:
         with context.client() as client:
             try:
-                _Running(self._sink, self._settings, context, client, self._letters).loop()
+                _Running(self._sink, self._settings, context, client, self._limit).loop()
             finally:
                 self._sink.close()
-
-
-@dataclass(slots=True)
-class _LetterLimit:
-    """How large a dead letter may be. Known from what was refused, and kept over restarts for a while: the topic may be
-    changed."""
-
-    size: int = _NO_LIMIT
-    _until_ms: int = 0
-
-    def lower(self, refused: int, now_ms: int) -> bool:
-        """`refused`: the largest batch; until there is a limit, of several letters. False where none is smaller."""
-        is_first = self.size == _NO_LIMIT
-        self.size = min(LETTER_BYTES, refused - 1) if is_first else min(self.size, refused) // 2
-        self._until_ms = now_ms + LETTERS_LIMITED_MS
-        if self.size >= LEAST_LETTER_BYTES:
-            return True
-        self.size = _NO_LIMIT
-        return False
-
-    def at(self, now_ms: int) -> int:
-        if now_ms >= self._until_ms:
-            self.size = _NO_LIMIT
-        return self.size
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,9 +117,8 @@ class _Running:
         settings: SinkSettings,
         context: TaskContext,
         client: Client,
-        letters: _LetterLimit,
+        limit: LetterLimit,
     ) -> None:
-        self._letters = letters
         self._sink = sink
         self._settings = settings
         self._context = context
@@ -158,8 +128,14 @@ class _Running:
         self._fields = fields_reader(settings.format, context.registry)
         self._group = transactional_id(context.name)
         self._producer = client.transaction(self._group, timeout_ms=TRANSACTION_TIMEOUT_MS)
-        self._topics = Topics(client, partitions=1)
-        self._dead: list[Outgoing] = []
+        self._letters = DeadLetters(
+            connector=context.name,
+            limit=limit,
+            topics=Topics(client, partitions=1),
+            clock=context.clock,
+            codec=compression.ZSTD,  # a record that was compressed may be larger than what a topic takes
+        )
+        self._dead: list[DeadLetter] = []
         self._turn = 0
         self._fetch_bytes = FETCH_BYTES
         self._first = -1
@@ -393,16 +369,19 @@ class _Running:
                 "skip it, or set dead_letter_topic"
             )
         about = {
-            "__connect.errors.topic": record.topic,
-            "__connect.errors.partition": str(record.partition),
-            "__connect.errors.offset": str(record.offset),
-            "__connect.errors.connector.name": self._context.name,
-            "__connect.errors.exception.message": reason,
+            "topic": record.topic,
+            "partition": str(record.partition),
+            "offset": str(record.offset),
+            "connector.name": self._context.name,
+            "exception.message": reason,
         }
-        headers = (*record.headers, *((name, text.encode()) for name, text in about.items()))
+        headers = tuple((ERROR_PREFIX + name, text.encode()) for name, text in about.items())
         # A time to come may be refused there (message.timestamp.after.max.ms), whatever it was allowed in its topic.
         timestamp_ms = min(record.timestamp_ms, self._context.clock.wall_ms())
-        self._dead.append(Outgoing(topic, record.raw_key, record.raw_value, headers, timestamp_ms))
+        letter = Outgoing(
+            topic, record.raw_key, record.raw_value, (*record.headers, *headers), timestamp_ms
+        )
+        self._dead.append(DeadLetter(letter, headers))
         self._context.progress.rejected += 1
 
     def _settle(self) -> None:
@@ -414,45 +393,9 @@ class _Running:
 
     def _produce_dead_letters(self) -> None:
         if self._dead:
-            batches = self._batches(self._dead)
-            now_ms = self._context.clock.monotonic_ms()
-            limit = self._letters.at(now_ms)
-            if limit < _NO_LIMIT:
-                fitting = [self._fitting(letter, limit) for letter in self._dead]
-                batches = [batch for letter in fitting for batch in self._batches([letter])]
+            self._letters.produce(self._producer, self._dead, turn=self._turn)
             self._turn += 1
-            self._producer.add_partitions(sorted({(batch.topic, batch.partition) for batch in batches}))
-            try:
-                self._producer.produce(batches)
-            except RefusedError as error:
-                largest = max(len(batch.data) for batch in batches)
-                if error.code_name == "MESSAGE_TOO_LARGE" and not self._letters.lower(largest, now_ms):
-                    raise UsageError(
-                        f"{self._context.name}: topic {self._settings.dead_letter_topic} takes no dead letter, however "
-                        f"short it is cut ({error}). Raise its max.message.bytes"
-                    ) from error
-                raise
             self._dead = []
-
-    def _batches(self, letters: list[Outgoing]) -> list[TransactionalBatch]:
-        # Compressed, because a record that was may be larger than what a topic takes.
-        return batches_of(letters, self._topics, turn=self._turn, compression=compression.ZSTD)
-
-    def _fitting(self, letter: Outgoing, limit: int) -> Outgoing:
-        """The beginning of one that is too large, without the headers of the record itself."""
-        if len(self._batches([letter])[0].data) <= limit:
-            return letter
-        key, value = letter.key, letter.value
-        *origin, reason = letter.headers[-ERROR_HEADERS:]
-        return letter._replace(
-            key=None if key is None else key[: limit // 4],
-            value=None if value is None else value[: limit // 2],
-            headers=(
-                *origin,
-                (reason[0], (reason[1] or b"")[: limit // 8]),
-                ("__connect.errors.cut", b"true"),
-            ),
-        )
 
     # -- telling ---------------------------------------------------------------------------------------------
 

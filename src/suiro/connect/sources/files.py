@@ -27,7 +27,7 @@ from fnmatch import fnmatch
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from suiro.connect.connectors import About, Polled, SourceRecord, short_reason
+from suiro.connect.connectors import ERROR_PREFIX, About, Polled, SourceRecord, short_reason
 from suiro.connect.datasets import file_dataset
 from suiro.connect.sources.file_formats import (
     CSV_TYPES,
@@ -424,8 +424,8 @@ class FilesSource:
                 headers = _file_headers(path, item.line) if self._settings.place_headers else ()
                 records.append(SourceRecord(key=key, value=item.value, headers=headers))
                 return
-        reason = ("__connect.errors.exception.message", short_reason(item.reason).encode())
-        errors = tuple((f"__connect.errors.{name}", value) for name, value in _file_headers(path, item.line))
+        reason = (f"{ERROR_PREFIX}exception.message", short_reason(item.reason).encode())
+        errors = tuple((ERROR_PREFIX + name, value) for name, value in _file_headers(path, item.line))
         rejected.append(SourceRecord(value=item.raw, headers=(*errors, reason)))
 
     def _key(self, fields: Any) -> str | None:

@@ -35,7 +35,7 @@ from urllib.parse import parse_qsl, urlencode, urljoin, urlsplit, urlunsplit
 
 import httpx
 
-from suiro.connect.connectors import About, Polled, SourceRecord, short_reason
+from suiro.connect.connectors import ERROR_PREFIX, About, Polled, SourceRecord, short_reason
 from suiro.connect.datasets import http_dataset
 from suiro.connect.sources.keys import key_of
 from suiro.errors import UsageError
@@ -212,8 +212,8 @@ class RestSource:
                 key = key_of(item, self._settings.key, what="the record")
                 (key or "").encode()  # also a part of the position is named by it
             except ValueError as error:
-                place = ("__connect.errors.url", self._shown(response.url).encode())
-                reason = ("__connect.errors.exception.message", short_reason(error).encode())
+                place = (f"{ERROR_PREFIX}url", self._shown(response.url).encode())
+                reason = (f"{ERROR_PREFIX}exception.message", short_reason(error).encode())
                 rejected.append(SourceRecord(value=json.dumps(item), headers=(place, reason)))
                 continue
             if self._settings.only_changed:
