@@ -75,6 +75,30 @@ class Counting:
         pass
 
 
+class Rejecting:
+    """Has one record, which it rejects."""
+
+    raw = random.Random(1).randbytes(5_000)
+
+    def __init__(self, settings: Mapping[str, Any], about: About) -> None:
+        self._is_done = False
+
+    def open(self, position: dict[str, Any] | None) -> None:
+        self._is_done = position is not None
+
+    def poll(self) -> Polled | None:
+        if self._is_done:
+            threading.Event().wait(0.01)
+            return None
+        self._is_done = True
+        reason = ("__connect.errors.exception.message", b"x" * 1_000)
+        rejected = SourceRecord(value=self.raw, headers=(("of", b"y" * 1_000), reason))
+        return Polled(records=[], position={"next": 1}, rejected=[rejected])
+
+    def close(self) -> None:
+        pass
+
+
 class Gathering:
     """Keeps what it is given, by connector; rejects what has the field `bad`."""
 
@@ -461,6 +485,25 @@ def test_a_topic_of_short_dead_letters_gets_their_beginning(
     assert raw.startswith(letter["value"])
     assert letter["headers"]["__connect.errors.topic"] == topic.encode()
     assert letter["headers"]["__connect.errors.cut"] == b"true"
+
+
+@NODE_ONLY
+def test_a_topic_of_short_dead_letters_gets_the_beginning_of_what_a_source_rejects(
+    tmp_path: Path, bootstrap: str, client: Client, unique: str
+) -> None:
+    dead = f"dead-{unique}"
+    client.create_topics([NewTopic(dead, 1, configs={"max.message.bytes": "900"})])
+    text = f'[source.{unique}]\nkind = "{HERE}:Rejecting"\ntopic = "{unique}"\ndead_letter_topic = "{dead}"\n'
+    with running(tmp_path, bootstrap, text) as runtime:
+        told = reaches(runtime, unique, lambda at: at["commits"] == 1, "the commit")
+    assert told["rejected"] == 1
+    (letter,) = committed(client, dead)
+    assert len(letter["value"]) > 50
+    assert Rejecting.raw.startswith(letter["value"])
+    assert letter["headers"]["__connect.errors.connector.name"] == unique.encode()
+    assert letter["headers"]["__connect.errors.exception.message"].startswith(b"xxx")
+    assert letter["headers"]["__connect.errors.cut"] == b"true"
+    assert "of" not in letter["headers"]
 
 
 @NODE_ONLY

@@ -13,6 +13,7 @@ from pathlib import Path
 
 from suiro.client import Client, TransactionalProducer
 from suiro.connect.connectors import (
+    ERROR_PREFIX,
     BadRecordError,
     CommitListener,
     DatasetReporter,
@@ -25,6 +26,7 @@ from suiro.connect.connectors import (
     short_reason,
 )
 from suiro.connect.datasets import topics_of
+from suiro.connect.dead_letters import DeadLetter, DeadLetters, LetterLimit
 from suiro.connect.positions import (
     POSITIONS_TOPIC,
     create_positions_topic,
@@ -83,7 +85,7 @@ class SourceTask:
         settings.check()
         self._source = source
         self._settings = settings
-        self._turn = 0
+        self._limit = LetterLimit()
 
     def datasets(self, context: TaskContext) -> Datasets:
         written = [self._settings.topic] if self._settings.topic else []
@@ -98,14 +100,19 @@ class SourceTask:
     def run(self, context: TaskContext) -> None:
         with context.client() as client:
             try:
-                _Running(self._source, self._settings, context, client).loop()
+                _Running(self._source, self._settings, context, client, self._limit).loop()
             finally:
                 self._source.close()
 
 
 class _Running:
     def __init__(
-        self, source: Source, settings: SourceSettings, context: TaskContext, client: Client
+        self,
+        source: Source,
+        settings: SourceSettings,
+        context: TaskContext,
+        client: Client,
+        limit: LetterLimit,
     ) -> None:
         self._source = source
         self._settings = settings
@@ -115,6 +122,9 @@ class _Running:
         self._encoders: dict[str, Encoder] = {}
         self._key_encoder = encoder("key_format", settings.key_format, context.registry, subject="")
         self._codec = compression.codec_id(settings.compression)
+        self._letters = DeadLetters(
+            connector=context.name, limit=limit, topics=self._topics, clock=context.clock, codec=self._codec
+        )
         self._turn = 0
         self._positions = -1
 
@@ -144,22 +154,23 @@ class _Running:
             if left is not None:
                 self._transact(producer, left)
             return
-        letters = [
-            replace(
-                record, headers=(*record.headers, ("__connect.errors.exception.message", reason.encode()))
-            )
+        unencoded = [
+            replace(record, headers=(*record.headers, (f"{ERROR_PREFIX}exception.message", reason.encode())))
             for record, reason in rejected.values()
         ]
-        outgoing += self._dead_letters([*polled.rejected, *letters])
-        data = len(outgoing)
+        letters = self._dead_letters([*polled.rejected, *unencoded])
+        data = len(outgoing) + len(letters)
         outgoing += self._position(polled)
-        if not outgoing:
+        if not outgoing and not letters:
             return
         batches = batches_of(outgoing, self._topics, turn=self._turn, compression=self._codec)
         self._turn += 1
         with one_transaction(self._context.clock, TRANSACTION_TIMEOUT_MS):
-            producer.add_partitions(list(dict.fromkeys((batch.topic, batch.partition) for batch in batches)))
-            producer.produce(batches)
+            if batches:
+                producer.add_partitions(list(dict.fromkeys((one.topic, one.partition) for one in batches)))
+                producer.produce(batches)
+            if letters:
+                self._letters.produce(producer, letters, turn=self._turn)
             self._context.reach("before commit")
             producer.end()
         if spans is not None:
@@ -213,31 +224,26 @@ class _Running:
             )
         return found
 
-    def _dead_letters(self, rejected: Sequence[SourceRecord]) -> list[Outgoing]:
+    def _dead_letters(self, rejected: Sequence[SourceRecord]) -> list[DeadLetter]:
         if not rejected:
             return []
         topic = self._settings.dead_letter_topic
         if topic is None:
             first = {name: (value or b"").decode(errors="replace") for name, value in rejected[0].headers}
-            said = ", ".join(
-                f"{name.removeprefix('__connect.errors.')}: {value}" for name, value in first.items()
-            )
+            said = ", ".join(f"{name.removeprefix(ERROR_PREFIX)}: {value}" for name, value in first.items())
             raise BadRecordError(
                 f"{self._context.name}: a record cannot be taken ({said}). Fix it, or set dead_letter_topic"
             )
         now = self._context.clock.wall_ms()
         limit = self._settings.max_record_bytes
-        about = (("__connect.errors.connector.name", self._context.name.encode()),)
-        return [
-            Outgoing(
-                topic,
-                _raw(record.key, limit // 4),
-                _raw(record.value, limit // 2),
-                (*record.headers, *about),
-                now,
+        letters = []
+        for record in rejected:
+            headers = (*record.headers, (f"{ERROR_PREFIX}connector.name", self._context.name.encode()))
+            letter = Outgoing(
+                topic, _raw(record.key, limit // 4), _raw(record.value, limit // 2), headers, now
             )
-            for record in rejected
-        ]
+            letters.append(DeadLetter(letter, tuple(one for one in headers if one[0].startswith(ERROR_PREFIX))))
+        return letters
 
     def _position(self, polled: Polled) -> list[Outgoing]:
         name, now = self._context.name, self._context.clock.wall_ms()
