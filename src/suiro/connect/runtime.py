@@ -130,11 +130,11 @@ class _Supervised:
         self._paused = connector.paused
         self._closing = False
         self._again = False  # start without waiting
-        self._context: TaskContext | None = None  # of the run there is
+        self._context: TaskContext | None = None  # of the current run
         self._state = "PAUSED" if connector.paused else "RUNNING"
         self._error: str | None = None
         self._retry_at_ms: int | None = None
-        self._retry_ends_ms = 0  # the same on the clock that nobody sets
+        self._retry_ends_ms = 0  # the same by the monotonic clock
         self._restarts = 0
         self._thread = threading.Thread(target=self._work, name=f"connect-{connector.name}", daemon=True)
 
@@ -146,24 +146,23 @@ class _Supervised:
     def want(self, *, paused: bool) -> None:
         with self._changed:
             self._paused = paused
-            if paused and self._context is not None:
-                self._context.stopping.set()
             self._again = not paused and self._state == "PAUSED"
-            self._changed.notify_all()
+            self._wake(ends_run=paused)
 
     def restart(self) -> None:
         with self._changed:
             self._again = True
-            if self._context is not None:
-                self._context.stopping.set()
-            self._changed.notify_all()
+            self._wake()
 
     def close(self) -> None:
         with self._changed:
             self._closing = True
-            if self._context is not None:
-                self._context.stopping.set()
-            self._changed.notify_all()
+            self._wake()
+
+    def _wake(self, *, ends_run: bool = True) -> None:
+        if ends_run and self._context is not None:
+            self._context.stopping.set()
+        self._changed.notify_all()
 
     def join(self, timeout_s: float) -> bool:
         if self._thread.ident is not None:
@@ -208,7 +207,7 @@ class _Supervised:
                 self._connector.task.run(self._context)
             except Ended:
                 pass
-            except BaseException as error:  # noqa: BLE001 - a connector is anybody's code; nothing of it may end the others
+            except BaseException as error:  # noqa: BLE001 - an error in a user's connector must not end the others
                 failure = error
             if self._progress.commits > commits:
                 self._backoff_ms = self._first_backoff_ms
@@ -219,7 +218,7 @@ class _Supervised:
         self._report.ends()
 
     def _next_run(self) -> bool:
-        """Waits until there is one; false: never again."""
+        """Waits for the next run. Returns false after `close`."""
         with self._changed:
             while not self._closing:
                 if self._paused:
@@ -239,7 +238,7 @@ class _Supervised:
             return False
 
     def _waits(self) -> bool:
-        """True after a wait that another look must follow."""
+        """Waits for the backoff to end. Returns false if it has ended already."""
         left_ms = self._retry_ends_ms - SystemClock().monotonic_ms()
         if left_ms <= 0:
             return False
@@ -280,26 +279,13 @@ def _said(failure: BaseException) -> str:
 def summary(status: list[Mapping[str, Any]]) -> str:
     """A table of `Runtime.status`, for a terminal."""
     head = ("NAME", "TYPE", "KIND", "STATE", "RECORDS", "REJECTED", "LAG", "RESTARTS")
-    rows = [head]
+    rows: list[tuple[str, ...]] = [head]
     for item in status:
-        lag = "-" if item["lag"] is None else str(item["lag"])
-        rows.append(
-            (
-                item["name"],
-                item["type"],
-                item["kind"],
-                item["state"],
-                str(item["records"]),
-                str(item["rejected"]),
-                lag,
-                str(item["restarts"]),
-            )
-        )
+        cells = (item[name.lower()] for name in head)
+        rows.append(tuple("-" if cell is None else str(cell) for cell in cells))
     widths = [max(len(row[at]) for row in rows) for at in range(len(head))]
     lines = [
         "  ".join(text.ljust(width) for text, width in zip(row, widths, strict=True)).rstrip() for row in rows
     ]
-    for item in status:
-        if item["error"]:
-            lines.append(f"{item['name']}: {item['error']}")
+    lines += [f"{item['name']}: {item['error']}" for item in status if item["error"]]
     return "\n".join(lines)
