@@ -32,6 +32,7 @@ from suiro.connect.sink_task import SinkSettings, SinkTask
 from suiro.connect.source_task import SourceSettings, SourceTask
 from suiro.connect.task import Task
 from suiro.errors import ConfigError
+from suiro.foundation.http import is_loopback
 from suiro.foundation.settings import (
     SettingError,
     check_names,
@@ -54,8 +55,6 @@ SINKS = {
     "search": "suiro.connect.sinks.search:SearchSink",
     "webhook": "suiro.connect.sinks.webhook:WebhookSink",
 }
-
-LOOPBACK = ("127.0.0.1", "localhost", "::1")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -130,7 +129,7 @@ def read_configuration(path: Path, *, clock: Clock | None = None) -> Configurati
     with _section(path, "connect"):
         settings = read_settings(ConnectSettings, with_environment(_table(document, "connect"), ""))
         host, _ = settings.address
-        if host not in LOOPBACK and not (settings.token or settings.auth_file):
+        if not is_loopback(host) and not (settings.token or settings.auth_file):
             raise SettingError(
                 "token",
                 f"is missing: anyone who can reach {settings.listen} could pause connectors; give it, or auth_file",
