@@ -194,27 +194,25 @@ class FilesSource:
             if self._known_files.get(key) == info:
                 continue
             name = self._name(info.path)
-            state = self._states.get(key)
-            if self._whole and (name in by_path if state is None else not self._is_unchanged(info, state)):
-                if compared >= SCAN_BYTES:
-                    later.add(key)
-                    continue
-                compared += info.size
-            if state is not None and not (
-                self._is_unchanged(info, state) or fits(info, state, whole=self._whole)
-            ):
-                state = None
-            elif state is None and name in by_path:
-                other = by_path[name]
-                if fits(info, self._states[other], whole=self._whole):
-                    state = self._states.pop(other)
-                    changed[other] = None
+            known_as = key if key in self._states else by_path.get(name, key)
+            state = self._states.get(known_as)
+            if state is not None and not (known_as == key and self._is_unchanged(info, state)):
+                if self._whole:
+                    if compared >= SCAN_BYTES:
+                        later.add(key)
+                        continue
+                    compared += info.size
+                if not fits(info, state, whole=self._whole):
+                    state = None
             if state is None:
                 self._open.pop(key, None)
                 if key in self._states:  # other content: what was known of it goes with the next that is read
                     changed[key] = None
                     del self._states[key]
             else:
+                if known_as != key:  # its content has another key now
+                    changed[known_as] = None
+                    del self._states[known_as]
                 renamed = self._noted(info, replace(state, path=name))
                 if renamed != self._states.get(key):
                     self._states[key] = renamed
@@ -305,20 +303,13 @@ class FilesSource:
             if not data:
                 return state, []
             if state.skipping:
-                end = data.find(b"\n") + 1
-                parsed = Parsed([], end or len(data), 1 if end else 0)
-                state = replace(state, skipping=not end)
+                parsed, state = _skipped(data, state, [])
             else:
                 parsed = self._parse(data, state, room, final=final)
                 if not parsed.size and read > limit:  # one line, or one row in quotes, beyond all bounds
                     reason = f"is longer than max_line_bytes ({limit})"
-                    end = data.find(b"\n") + 1
-                    parsed = Parsed(
-                        [Malformed(state.line + 1, data[:RAW_BYTES], reason)],
-                        end or len(data),
-                        1 if end else 0,
-                    )
-                    state = replace(state, skipping=not end)
+                    line = Malformed(state.line + 1, data[:RAW_BYTES], reason)
+                    parsed, state = _skipped(data, state, [line])
             offset = state.at + parsed.size
             bad_header = (
                 self._settings.format_of_files == "csv"
@@ -336,20 +327,13 @@ class FilesSource:
 
     def _parse(self, data: bytes, state: FileState, room: int, *, final: bool) -> Parsed:
         settings = self._settings
-        whole_line = data.endswith(b"\n") or final
-        if not whole_line:
+        if not (data.endswith(b"\n") or final):  # not a whole line
             return Parsed([], 0, 0)
-        if settings.format_of_files == "csv":
-            if state.at == 0 and data.startswith(codecs.BOM_UTF8):
-                parsed = self._csv(data[3:], state, room, final=final)
-                return replace(parsed, size=parsed.size + 3)
-            return self._csv(data, state, room, final=final)
-        return read_lines(data, state.line, room, as_json=settings.format_of_files == "jsonl")
-
-    def _csv(self, data: bytes, state: FileState, room: int, *, final: bool) -> Parsed:
-        settings = self._settings
-        return read_csv(
-            data,
+        if settings.format_of_files != "csv":
+            return read_lines(data, state.line, room, as_json=settings.format_of_files == "jsonl")
+        mark = len(codecs.BOM_UTF8) if state.at == 0 and data.startswith(codecs.BOM_UTF8) else 0
+        parsed = read_csv(
+            data[mark:],
             state.line,
             room,
             columns=settings.columns or state.columns,
@@ -358,6 +342,7 @@ class FilesSource:
             typed=self._typed,
             final=final,
         )
+        return replace(parsed, size=parsed.size + mark)
 
     def _read_whole(
         self, key: str, info: FileInfo, state: FileState, room: int
@@ -432,6 +417,12 @@ class FilesSource:
         if not self._settings.key:
             return None
         return key_text([fields[name] for name in self._settings.key])
+
+
+def _skipped(data: bytes, state: FileState, items: list[Item | Malformed]) -> tuple[Parsed, FileState]:
+    """Takes all up to the end of the line that is too long; the state says whether that end is still to come."""
+    end = data.find(b"\n") + 1
+    return Parsed(items, end or len(data), 1 if end else 0), replace(state, skipping=not end)
 
 
 def _file_headers(path: str, line: int) -> tuple[tuple[str, bytes | None], ...]:
