@@ -53,19 +53,24 @@ class ChunkSize(NamedTuple):
 
 def chunk_size(database: Database, table: Table, wanted: int) -> ChunkSize:
     """Fewer rows than wanted where they are large: a chunk is in memory at once."""
-    found = database.row(
-        "select sum(pg_table_size(t.relid))::float8, sum(greatest(c.reltuples, 0))::float8 from (select relid from"
-        " pg_partition_tree(%(oid)s) where isleaf union select %(oid)s::oid::regclass) t join pg_class c on"
-        " c.oid = t.relid",
-        {"oid": table.oid},
-        what=f"ask how large {table.full_name} is",
-    )
-    size, rows = found if found is not None else (0.0, 0.0)
+    size, rows = _size(database, table)
     if not rows:
         rows = _rows_of_a_new_table(database, table)
     if not rows or not size:
         return ChunkSize(wanted, rows)
     return ChunkSize(max(1, min(wanted, int(CHUNK_BYTES / (size / rows)))), rows)
+
+
+def _size(database: Database, table: Table) -> tuple[float, float]:
+    """In bytes, and in rows as Postgres counted them last. Of a table that was dropped: nothing."""
+    ((size, rows),) = database.rows(
+        "select coalesce(sum(pg_table_size(t.relid)), 0)::float8, coalesce(sum(greatest(c.reltuples, 0)), 0)::float8"
+        " from (select relid from pg_partition_tree(%(oid)s) where isleaf union select %(oid)s::oid::regclass) t"
+        " join pg_class c on c.oid = t.relid",
+        {"oid": table.oid},
+        what=f"ask how large {table.full_name} is",
+    )
+    return size, rows
 
 
 def _rows_of_a_new_table(database: Database, table: Table) -> float:
@@ -320,15 +325,10 @@ def _copy_statement(table: Table, selected: str, *conditions: str) -> str:
 
 def check_small_enough(database: Database, table: Table, limit: int) -> None:
     """Whether a table that cannot be divided may be read as a whole. Raises `ConfigError`; `limit`: bytes."""
-    (size,) = database.rows(
-        "select coalesce(sum(pg_table_size(relid)), 0)::int8 from (select relid from pg_partition_tree(%(oid)s)"
-        " union select %(oid)s::oid::regclass) t",
-        {"oid": table.oid},
-        what=f"ask how large {table.full_name} is",
-    )[0]
+    size, _ = _size(database, table)
     if size > limit:
         raise ConfigError(
             f"{table.full_name} has no unique key, so while changes flow it can be read only as a whole, and it "
-            f"is too large for that ({size:,} bytes; the limit is {limit:,}). Choose: give it a unique index over "
+            f"is too large for that ({size:,.0f} bytes; the limit is {limit:,}). Choose: give it a unique index over "
             "NOT NULL columns; or stop the capture, drop its slot and start with --snapshot new"
         )
