@@ -32,6 +32,7 @@ from suiro.connect.positions import (
     transactional_id,
 )
 from suiro.connect.postgres.encoding.batches import Batch, Pair, batch_of, encode
+from suiro.connect.postgres.encoding.encoded_rows import binary_column
 from suiro.connect.postgres.options import CaptureOptions
 from suiro.connect.postgres.transaction_spans import TransactionSpans
 from suiro.errors import SuiroError
@@ -154,7 +155,7 @@ class Delivery:
     ) -> None:
         self.add(
             topic,
-            keys=_binary_column(keys),
+            keys=binary_column(keys),
             values=pa.nulls(len(keys), pa.binary()),
             timestamps=np.full(len(keys), timestamp_ms, np.int64),
             headers=headers,
@@ -245,14 +246,6 @@ class Delivery:
             TransactionalBatch(topic, batch.partition, batch.data, batch.count, batch.crc_tail)
         )
         self._waiting_bytes += len(batch.data)
-
-
-def _binary_column(values: Sequence[bytes]) -> pa.Array:
-    """As `pa.array(values, pa.binary())`, which would import pandas: seconds, at a capture's start."""
-    offsets = np.zeros(len(values) + 1, np.int32)
-    np.cumsum([len(value) for value in values], out=offsets[1:])
-    data = pa.py_buffer(b"".join(values))
-    return pa.Array.from_buffers(pa.binary(), len(values), [None, pa.py_buffer(offsets), data])
 
 
 def _chunks(pairs: list[Pair]) -> Iterator[list[Pair]]:
