@@ -136,22 +136,19 @@ class Snapshots:
     def consider(self, table: Table, schema: TableSchema | None = None) -> None:
         """Begins with a table that is new, that got values without a change, or whose topic was deleted."""
         state = self.states.get(table.full_name)
-        topic_id = self._delivery.topic_id(self._options.topic(table.schema, table.name))
-        is_of_topic = state is None or state.is_of_topic(topic_id)
-        if (
-            state is not None
-            and is_of_topic
-            and state.matches(table)
-            and (schema is None or schema.key_schema_id == state.key_schema_id)
-        ):
-            if state.note(table) or (topic_id and not state.topic_id):
-                state.topic_id = state.topic_id or topic_id
-                self._changed.add(table.full_name)
+        if state is None:
+            self.begin(table)
             return
-        if state is not None:
-            what = "was changed" if is_of_topic else "has lost its topic, which was deleted"
-            logger.info("table %s %s: it is read again", table.full_name, what)
-        self.begin(table, lost_changes=not is_of_topic)
+        topic_id = self._delivery.topic_id(self._options.topic(table.schema, table.name))
+        if not state.is_of_topic(topic_id):
+            logger.info("table %s has lost its topic, which was deleted: it is read again", table.full_name)
+            self.begin(table, lost_changes=True)
+        elif not state.matches(table) or (schema is not None and schema.key_schema_id != state.key_schema_id):
+            logger.info("table %s was changed: it is read again", table.full_name)
+            self.begin(table)
+        elif state.note(table) or (topic_id and not state.topic_id):
+            state.topic_id = state.topic_id or topic_id
+            self._changed.add(table.full_name)
 
     def begin(self, table: Table, *, lost_changes: bool = False) -> None:
         """From the beginning, once the stream has passed what the catalogue's state of now came after. A table that was
@@ -237,11 +234,10 @@ class Snapshots:
         if self.states.pop(full_name, None) is not None:
             self._changed.add(full_name)
 
-    # -- what changes ask ------------------------------------------------------------------------------------
+    # -- `SnapshotProgress` ----------------------------------------------------------------------------------
 
     def trusted_from(self, table: str) -> Mapping[int, int]:
-        """The offsets in its topic from which values are those of the table: older ones may miss changes, where the
-        snapshot began because changes were lost."""
+        """See `SnapshotProgress`. Older values may miss changes if the snapshot began because changes were lost."""
         state = self.states.get(table)
         if state is None or not state.running or state.was_whole:
             return {}
@@ -250,24 +246,20 @@ class Snapshots:
         return {int(partition): end for partition, end in state.since.items()}
 
     def is_keys_after(self, table: str) -> bool:
-        """Whether the stream may bring an older schema of the table and then the one that the catalogue has already."""
         state = self.states.get(table)
         return state is not None and state.begins_at > 0
 
     def will_read(
         self, schema: TableSchema, keys: Sequence[Sequence[str]], newer: Sequence[bool], window: Window | None
     ) -> list[bool]:
-        """Whether a later range has the row of each key. `newer`: with a change that the window's rows are without, or
-        may be."""
         name = schema.relation.full_name
         state, table = self.states.get(name), self._tables.published.get(name)
         columns = [schema.relation.columns[place].name for place in schema.relation.key]
         if state is None or not state.running or state.ranges_read or table is None:
             return [False] * len(keys)
         if sorted(columns) != sorted(table.key) or not table.key_is_unique:
-            return [False] * len(
-                keys
-            )  # its key changed: nothing can be compared, and what is owed is never wrong
+            # The key was changed, so nothing can be compared. To read a row by its key is never wrong.
+            return [False] * len(keys)
         names = [columns.index(column) for column in table.key]
         ordered = [tuple(key[place] for place in names) for key in keys]
         found = self._keys_after(table, state.after, ordered)
@@ -456,24 +448,10 @@ class Snapshots:
                     self.consider(table, schema)
                     if self.states.get(name) is not state:
                         return None
-                reselect = list(self.reselect.of(name).items())[: self._options.chunk_rows]
-                is_unread = state is not None and state.running and not state.ranges_read
-                read: Range | None = None
-                if reselect and (self._reselects_first or not is_unread):
-                    keys = [in_order(table, texts) for _, texts in reselect]
-                    data, count = read_keys(database, table, schema.selected, keys)
-                    reselect = reselect[:count]
-                elif state is not None and is_unread:
-                    reselect = []
-                    if not table.key_is_unique:
-                        check_small_enough(database, table, 4 * self._options.memory_bytes)
-                    size, expected = chunk_size(database, table, self._options.chunk_rows)
-                    self._read_rows.expect(name, expected)
-                    after = None if state.after is None else tuple(state.after)
-                    read = next_range(database, table, after, size) if table.key_is_unique else Range()
-                    data, read = read_range(database, table, schema.selected, read)
-                else:
+                found = self._read_next(database, table, schema, state)
+                if found is None:
                     return None
+                data, read, reselect = found
                 rows = schema.encoder.encode_copy(data)
             end = database.received_position() if self._is_standby else 0
         return Window(
@@ -482,13 +460,34 @@ class Snapshots:
             schema=schema,
             rows=rows,
             read=read,
-            reselect={key for key, _ in reselect},
+            reselect=reselect,
             snapshot=visible,
             lsn=lsn,
             read_us=self._now_us(),
             watermark="" if self._is_standby else secrets.token_hex(16),  # nobody else can know it
             end=end,
         )
+
+    def _read_next(
+        self, database: Database, table: Table, schema: TableSchema, state: TableState | None
+    ) -> tuple[bytes, Range | None, set[bytes]] | None:
+        """Rows in COPY's format: the next range, or rows by their keys, in turn. None: the table has neither."""
+        owed = list(self.reselect.of(table.full_name).items())[: self._options.chunk_rows]
+        is_unread = state is not None and state.running and not state.ranges_read
+        if owed and (self._reselects_first or not is_unread):
+            keys = [in_order(table, texts) for _, texts in owed]
+            data, count = read_keys(database, table, schema.selected, keys)
+            return data, None, {key for key, _ in owed[:count]}
+        if state is None or not is_unread:
+            return None
+        if not table.key_is_unique:
+            check_small_enough(database, table, 4 * self._options.memory_bytes)
+        size, expected = chunk_size(database, table, self._options.chunk_rows)
+        self._read_rows.expect(table.full_name, expected)
+        after = None if state.after is None else tuple(state.after)
+        wanted = next_range(database, table, after, size) if table.key_is_unique else Range()
+        data, read = read_range(database, table, schema.selected, wanted)
+        return data, read, set()
 
     def passed(self, changes: Changes) -> None:
         """The stream has passed the window's reading: what is left of its rows goes out."""
