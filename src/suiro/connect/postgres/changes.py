@@ -71,26 +71,26 @@ class _Parsed:
 
 
 class SnapshotProgress(Protocol):
-    """Progress of the snapshots: what they have read and will read."""
+    """The progress of the snapshots, as far as changes depend on it."""
 
     def trusted_from(self, table: str) -> Mapping[int, int]:
-        """The offsets in its topic from which values are those of the table."""
+        """Returns the offsets in its topic from which values are those of the table, by partition."""
 
     def will_read(
         self, schema: TableSchema, keys: Sequence[Sequence[str]], newer: Sequence[bool], window: Window | None
     ) -> list[bool]:
-        """Whether a later range has the row of each key. `newer`: with a change that the window's rows are without, or
-        may be."""
+        """Returns for each key whether a later range reads its row. `newer`: whether the window's rows lack, or may
+        lack, a change of it."""
 
-    def is_keys_after(self, table: str) -> bool:
-        """Whether the stream may bring an older schema of the table and then the one that the catalogue has already."""
+    def is_behind(self, table: str) -> bool:
+        """Whether the stream may still bring changes from before the schema that the catalogue has."""
 
     def on_reselect_limit(self, table: str) -> None:
         """Called when there are more keys to select again than the limit."""
 
 
 class Changes:
-    """`position` is behind the last transaction that came whole; `open`: part of another has gone out already."""
+    """`position` is the end of the last complete transaction. `open`: a part of another one has been written."""
 
     def __init__(
         self,
@@ -116,14 +116,14 @@ class Changes:
         self._reselect = reselect
         self._progress = progress
         self._carried = (0, 0, 0)
-        self._waiting: dict[int, RelationMessage] = {}  # announcements that no change has followed yet
+        self._waiting: dict[int, RelationMessage] = {}  # announcements that were not followed by a change yet
         self._last_values: dict[str, KeyedValues] = {}
         self._numbers = count()
         self.position = position
         self.open = False
         self.window: Window | None = None
         self.recent = RecentTransactions()
-        self.messages: list[dict[str, Any]] = []  # our own, out of Postgres's log
+        self.messages: list[dict[str, Any]] = []  # of captures, from Postgres's log
         self.transactions = 0
         self.last_commit_us = 0
 
@@ -132,7 +132,7 @@ class Changes:
             values.close()
 
     def reset(self) -> None:
-        """Must be called before reading in another way: relation messages of all tables follow again."""
+        """Must be called before the slot is read in another way: the relation messages of all tables follow again."""
         self._tables.forget_announcements()
         self._carried = (0, 0, 0)
         self._waiting.clear()
@@ -163,7 +163,7 @@ class Changes:
 
     def _transactions(self, messages: Messages) -> Transactions:
         begins = np.flatnonzero(messages.kind == _BEGIN)
-        xid, commit_us, lsn = self._carried  # of the transaction that an earlier block began
+        xid, commit_us, lsn = self._carried  # of a transaction that began in an earlier block
         found = Transactions(
             of=np.cumsum(messages.kind == _BEGIN),
             xids=np.concatenate(([xid], messages.xid[begins])),
@@ -174,7 +174,7 @@ class Changes:
         return found
 
     def _write(self, parsed: _Parsed, first: int, end: int, wanted: Any) -> None:
-        """The changes among messages first to end, table by table: between two tables order does not matter."""
+        """Writes the changes among messages first to end, table by table. Between two tables order does not matter."""
         if first >= end:
             return
         relations = parsed.messages.relation[first:end]
@@ -184,7 +184,7 @@ class Changes:
             self._announce(oid)
             schema = self._tables.live.get(oid)
             if schema is None:
-                continue  # of a table that is published and not wanted
+                continue  # the table is published, but not captured
             indices = first + np.flatnonzero(changes & (relations == oid))
             try:
                 self._write_table(schema, parsed, indices)
@@ -252,7 +252,7 @@ class Changes:
             found = None if key in reselect else values.get(key)
             if found is not None and found != OLD:
                 return found
-            # A row that is read with this change has the values of a later one, too.
+            # A row that was read after this change may have values of later ones, too.
             return window.value(key) if window is not None and completes[row] else None
 
         return fill_unchanged_toast(
@@ -268,7 +268,7 @@ class Changes:
         newer: Any,
         window: Window | None,
     ) -> None:
-        """Keys whose row is unknown now, but those that a later range reads."""
+        """Adds the keys whose row is unknown now, except those that a later range reads."""
         table = schema.relation.full_name
         keys = list(unknown)
         texts = []
@@ -278,14 +278,14 @@ class Changes:
             texts.append(
                 [cell.decode() for column in schema.relation.key if isinstance(cell := row[column], bytes)]
             )
-        # Of a standby's window a change that may be newer takes rows out, and one that is older may follow it.
+        # On a standby, a change that may be newer removes its row from the window, and an older change may follow it.
         are_newer = [
             bool(newer[skipped.row]) or (window is not None and window.has_removed(key))
             for key, skipped in unknown.items()
         ]
         will_be_read = self._progress.will_read(schema, texts, are_newer, window)
         for key, skipped, key_texts, is_read in zip(keys, unknown.values(), texts, will_be_read, strict=True):
-            # An older value in the topic would be taken for the row's by the next session.
+            # The next session would take an older value in the topic for that of the row.
             if not is_read or skipped.has_older:
                 self._reselect.add(table, key, key_texts)
                 if self._reselect.is_over_limit:
@@ -339,13 +339,14 @@ class Changes:
                     self._truncate(schema_of_table, parsed, index)
 
     def _announce(self, oid: int) -> None:
-        """Only before a change of the table: what a rolled back subtransaction announced was never the table."""
+        """Takes the announcement of a table right before its first change: one of a subtransaction that was rolled back
+        never became the table."""
         message = self._waiting.pop(oid, None)
         if message is None:
             return
         announced = self._tables.announce(message)
-        if announced is not None and self._progress.is_keys_after(announced[0].relation.full_name):
-            # Columns may be others from here on, under the same names.
+        if announced is not None and self._progress.is_behind(announced[0].relation.full_name):
+            # From here on, the same names may be other columns.
             self._forget_last_values(announced[0].topic)
         if announced is not None and announced[1]:
             self._on_new_form(announced[0])
@@ -365,7 +366,7 @@ class Changes:
             headers = self._headers(parsed, sources, np.full(len(keys), _TRUNCATED, np.int64))
             self._delivery.add_tombstones(schema.topic, keys, timestamp_ms=commit_ms, headers=headers)
         live.clear()
-        if values is None:  # only a TRUNCATE needed it
+        if values is None:  # only this TRUNCATE needed them
             self._last_values.pop(schema.topic).close()
         logger.info("TRUNCATE of %s: %d tombstones", schema.relation.full_name, tombstones)
 
@@ -379,8 +380,8 @@ class Changes:
         return values
 
     def restart(self, topic: str) -> None:
-        """The table is read from the beginning. Rows of it that wait are of no use any more, and other values of the
-        topic may be relied on: they are read again where they are needed."""
+        """Called when a snapshot of the table begins. Drops its window and its last values: other values of the topic
+        may be trusted from now on, and they are loaded again when they are needed."""
         if self.window is not None and self.window.schema.topic == topic:
             self.window = None
         self._forget_last_values(topic)
@@ -391,7 +392,7 @@ class Changes:
             values.close()
 
     def note_snapshot_rows(self, topic: str, rows: EncodedRows, written: Int64s) -> None:
-        """These went out by a snapshot: later changes may leave their values untouched."""
+        """Called for rows that a snapshot wrote: a later change may leave their TOAST values out."""
         values = self._last_values.get(topic)
         if values is not None:
             for record in written.tolist():

@@ -69,7 +69,7 @@ LONGEST_PAUSE_MS = 10_000
 
 
 class Snapshots:
-    """`states` are of all captured tables; `changed` are those to write with the next position."""
+    """The snapshots of one session. `states` has every captured table."""
 
     def __init__(
         self,
@@ -95,15 +95,15 @@ class Snapshots:
         self._is_standby = is_standby
         self._on_begin = on_begin
         self._clock = SystemClock()
-        self._heartbeat_lsn = 0  # there is a message of ours behind it
-        self._reselects_first = True  # in turn with ranges, so that neither holds up the other
-        self._locked: dict[str, tuple[int, int]] = {}  # tables: when to try again, and the pause before that
+        self._heartbeat_lsn = 0  # a heartbeat was written after this place
+        self._reselects_first = True  # in turn with ranges, so that neither delays the other
+        self._locked: dict[str, tuple[int, int]] = {}  # by table: when to try again, and the pause before that
         self.wait = VisibilityWait(database)
         self.states = {
             name[len(PART) :]: TableState(**value) for name, value in parts.items() if name.startswith(PART)
         }
         self.reselect = ReselectKeys(parts, limit=options.owed_keys_max)
-        self._changed: set[str] = set()
+        self._changed: set[str] = set()  # tables whose state goes into the next position
         self._read_rows = ReadRows(self.states)
         self.rows = 0
 
@@ -134,7 +134,7 @@ class Snapshots:
         return bool(self._changed) or self.reselect.has_changed
 
     def consider(self, table: Table, schema: TableSchema | None = None) -> None:
-        """Begins with a table that is new, that got values without a change, or whose topic was deleted."""
+        """Begins a snapshot of a table that is new, that got values without a change, or whose topic was deleted."""
         state = self.states.get(table.full_name)
         if state is None:
             self.begin(table)
@@ -151,8 +151,8 @@ class Snapshots:
             self._changed.add(table.full_name)
 
     def begin(self, table: Table, *, lost_changes: bool = False) -> None:
-        """From the beginning, once the stream has passed what the catalogue's state of now came after. A table that was
-        dropped since the catalogue was looked at is forgotten."""
+        """Begins a snapshot. Its first range is read once the stream has passed all changes from before the current
+        catalogue. A table that was dropped meanwhile is forgotten."""
         try:
             schema = self._tables.schema_of(table)
         except TableDroppedError as error:
@@ -178,7 +178,7 @@ class Snapshots:
             key_schema_id=schema.key_schema_id,
             topic_id=self._delivery.topic_id(schema.topic),
         )
-        self.reselect.forget(table.full_name)  # all rows are read, these too
+        self.reselect.forget(table.full_name)  # the snapshot reads these rows, too
         self._changed.add(table.full_name)
         self._read_rows.begin(table.full_name)
         self._on_begin(schema.topic)
@@ -196,15 +196,15 @@ class Snapshots:
         return False
 
     def restart_replaced_table(self, relation: Relation) -> None:
-        """The stream brings changes of a table that the catalogue has not, or has under another name: they go into the
-        topic of the name that it had."""
+        """Called when the stream brings changes of a table that was dropped or renamed since. They go into the topic of
+        its former name, so the tables that have its name or its oid now are read again."""
         for name, table in list(self._tables.published.items()):
             if name == relation.full_name or table.oid == relation.oid:
                 logger.info("table %s was another one for a while: it is read again", name)
                 self.restart(name, lost_changes=True)
 
     def _log_end(self) -> int:
-        # Of a standby: a record that is replayed just now begins there, so no commit lies between.
+        # On a standby, the record that is being replayed begins there, so no commit is between.
         return self._database.replayed_position() if self._is_standby else self._database.insert_position()
 
     def _ends(self, topic: str) -> dict[str, int]:
@@ -213,17 +213,18 @@ class Snapshots:
         return {str(partition): end for partition, end in found.items() if end}
 
     def _start_reading(self, name: str) -> None:
-        """What the topic has now is older than any reading, and any change from here on is of this very table."""
+        """Called before the first range. Everything in the topic is older than the range, and all changes that follow
+        are of this very table."""
         state = self.states[name]
         topic = self._topic(name)
         state.since, state.begins_at = self._ends(topic), 0
         state.was_whole = state.was_whole and not self.reselect.of(name)
-        self.reselect.forget(name)  # all rows are read, these too
+        self.reselect.forget(name)  # the snapshot reads these rows, too
         self._changed.add(name)
         self._on_begin(topic)
 
     def forget_unpublished(self) -> None:
-        """The stream has no changes of these tables. One that comes back is read again."""
+        """Forgets tables of which the stream brings no changes. A table that comes back is read again."""
         for name in (set(self.states) | set(self.reselect.tables)) - set(self._tables.published):
             logger.info("table %s is not published any more", name)
             self.forget(name)
@@ -245,7 +246,7 @@ class Snapshots:
             return dict.fromkeys(range(self._delivery.partition_count(self._topic(table))), NEVER)
         return {int(partition): end for partition, end in state.since.items()}
 
-    def is_keys_after(self, table: str) -> bool:
+    def is_behind(self, table: str) -> bool:
         state = self.states.get(table)
         return state is not None and state.begins_at > 0
 
@@ -304,8 +305,8 @@ class Snapshots:
     def read_exported(
         self, snapshot: str, lsn: int, *, commit: Callable[[], None], is_stopped: Callable[[], bool]
     ) -> None:
-        """All running tables; `commit` behind a range now and then. Returns early when stopped, or where a table is not
-        any more as it was when the slot was made: what is left is read beside the stream."""
+        """Reads all running tables, and calls `commit` after some ranges. Returns early when stopped, or when a table
+        has changed since the slot was created: the rest is read while changes flow."""
         with Database(self._options.dsn) as splitter, splitter.snapshot(snapshot):
             waiting = 0
             readers = SnapshotReaders(self._options.dsn, snapshot, self._options.snapshot_readers)
@@ -322,7 +323,7 @@ class Snapshots:
                         )
                         waiting += len(rows)
                         self.conclude(lsn)
-                        # The first range shows soon that it works; after that a commit is worth more rows.
+                        # The first range shows soon that the capture works. Later commits have more rows.
                         if waiting >= COMMIT_ROWS or read.after is None or read.is_last or is_stopped():
                             commit()
                             waiting = 0
@@ -332,7 +333,7 @@ class Snapshots:
             except UsageError as error:
                 self._tables.look()
                 is_another = self._tables.published.get(name) != table
-                if not is_another and isinstance(error, UnsupportedValueError):  # a composite type, perhaps
+                if not is_another and isinstance(error, UnsupportedValueError):  # perhaps of a composite type
                     is_another = self._tables.schema_of(table).relation != schema.relation
                 if not is_another:
                     raise
@@ -343,13 +344,13 @@ class Snapshots:
     # -- beside the stream -------------------------------------------------------------------------------------
 
     def track_open_transactions(self, changes: Changes) -> None:
-        """Those of now, where it is not known which of them earlier sessions handed on."""
+        """Waits for the transactions that are open now, unless it is known which of them were handed on."""
         if changes.recent.is_incomplete and not self._is_standby:
             changes.recent.wait_for_all_before(self._database.new_transaction())
 
     def step(self, changes: Changes) -> bool:
-        """Between transactions: reads what is owed or else the next range, unless something waits for its mark. Returns
-        whether to ask again soon: a transaction that was handed on is not visible yet."""
+        """Called between transactions. Reads rows to select again or the next range, unless a window is open. Returns
+        whether to call again soon, because a transaction that was handed on is not visible yet."""
         if changes.window is not None:
             return False
         name = self._next(changes.position)
@@ -373,7 +374,7 @@ class Snapshots:
         return changes.window is None and not self.is_done
 
     def _next(self, position: int) -> str | None:
-        """The table to read of, if there is one that can be read now."""
+        """Returns the table to read from next, or None if none can be read now."""
         self._reselects_first = not self._reselects_first
         unread = [name for name in self.running if not self.states[name].ranges_read]
         names = (
@@ -389,13 +390,13 @@ class Snapshots:
             elif self._locked.get(name, (0, 0))[0] <= now_ms:
                 return name
         if latest > self._heartbeat_lsn and not self._is_standby:
-            # So that the stream comes there, though nobody changes anything.
+            # With it the stream comes to that place, though nobody changes anything.
             emit_heartbeat(self._database)
             self._heartbeat_lsn = latest
         return None
 
     def _pause(self, name: str, error: LockNotAvailableError) -> None:
-        """Retries the table later; the stream continues."""
+        """Tries the table again later. The stream continues meanwhile."""
         pause_ms = min(2 * self._locked.get(name, (0, FIRST_PAUSE_MS // 2))[1], LONGEST_PAUSE_MS)
         self._locked[name] = (self._clock.monotonic_ms() + pause_ms, pause_ms)
         logger.warning("%s. It is tried again: %s", error, self._database.lock_holders())
@@ -426,14 +427,14 @@ class Snapshots:
     def _is_visible(self, changes: Changes) -> bool:
         """Whether a snapshot of now or later sees everything that was handed on, by this session or earlier ones."""
         self.track_open_transactions(changes)
-        return self._is_standby or self.wait.is_over(changes.recent)  # what a standby decodes it has replayed
+        return self._is_standby or self.wait.is_over(changes.recent)  # a standby decodes only what it has replayed
 
     def _read_window(self, name: str) -> Window | None:
-        """None: there is nothing to read, or the table is another one and begins again."""
+        """Returns None if there is nothing to read, or if the table has changed and begins again."""
         namespace, short = self._names(name)
         with Database(self._options.dsn, lock_timeout_ms=LOCK_TIMEOUT_MS) as database:
             with database.snapshot():
-                # Locked before anything is looked at: the columns stay as they are until the rows are read.
+                # Locked before the catalogue is read: the columns stay as they are until the rows are read.
                 database.rows(
                     f"lock table {quoted(namespace, short)} in access share mode", what=f"read {name}"
                 )
@@ -444,7 +445,7 @@ class Snapshots:
                 schema = self._tables.schema_of(table, database)
                 state = self.states.get(name)
                 if state is not None and (state.running or self._options.snapshot != "never"):
-                    # What `after` means may be gone: names, collations, the key's order.
+                    # `after` may have lost its meaning: by other names, collations or another order of the key.
                     self.consider(table, schema)
                     if self.states.get(name) is not state:
                         return None
@@ -490,11 +491,11 @@ class Snapshots:
         return data, read, set()
 
     def passed(self, changes: Changes) -> None:
-        """The stream has passed the window's reading: what is left of its rows goes out."""
+        """Called when the stream has passed the window's place: the remaining rows are written."""
         window, changes.window = changes.window, None
         assert window is not None
         if self.states.get(window.table) is not window.state:
-            return  # the table began again, or is gone
+            return  # the table began again, or was forgotten
         window.rows = window.rows.with_schema(self._tables.register_value(window.schema))
         written = window.remaining()
         self._emit(
@@ -515,8 +516,8 @@ class Snapshots:
             self._handle_missing_rows(window, missing)
 
     def _handle_missing_rows(self, window: Window, keys: list[bytes]) -> None:
-        """Rows that are owed and not in the table, though the stream gave no tombstone of them: it does not tell all,
-        as where a partition was truncated or detached."""
+        """Called for keys to select again that the table does not have, although the stream brought no deletion. The
+        stream does not tell of everything, such as a partition that was truncated or detached."""
         said = f"{len(keys):,} rows of {window.table} that had to be read by their keys are gone, and no change told it"
         if self._options.snapshot != "never":
             logger.warning("%s: the table is read from the beginning", said)
@@ -526,13 +527,13 @@ class Snapshots:
         self._tombstones.write(window.schema.topic, keys, lsn=window.lsn)
 
     def conclude(self, lsn: int) -> None:
-        """Tables of which every row is in the topic are done; `lsn`: the position."""
+        """Completes the tables of which every row is in the topic. `lsn`: the position."""
         for name in self.running:
             state = self.states[name]
             if not state.ranges_read or self.reselect.of(name):
                 continue
             topic = self._topic(name)
-            # What is older than `since` goes: in a topic that was made again meanwhile, that would be what was read.
+            # Keys older than `since` get tombstones. In a topic that was created again, these would be the rows read.
             if not state.is_of_topic(self._delivery.topic_id_now(topic)):
                 logger.warning("topic %s was deleted meanwhile: table %s is read again", topic, name)
                 self.restart(name, lost_changes=True)
@@ -584,7 +585,7 @@ class Snapshots:
         return self._options.topic(*self._names(name))
 
     def _names(self, name: str) -> tuple[str, str]:
-        """Of a table, its schema's and its own; either may have a dot."""
+        """Returns the names of the schema and of the table; either may have a dot."""
         table = self._tables.published.get(name)
         if table is not None:
             return table.schema, table.name
