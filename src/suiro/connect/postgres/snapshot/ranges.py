@@ -20,12 +20,12 @@ from suiro.connect.postgres.server.database import Database
 from suiro.connect.postgres.server.publication import Table
 from suiro.errors import ConfigError, DataLossError, UsageError
 
-FIRST_ROWS = 2_000  # the first range is small: a capture shows soon that it works
+FIRST_ROWS = 2_000  # of the first range, which shows soon that the capture works
 CHUNK_BYTES = 8 << 20
-RANGE_BYTES = 4 * CHUNK_BYTES  # that a range has at most, unless it is one row
+RANGE_BYTES = 4 * CHUNK_BYTES  # the limit of a range, unless it is one row
 LAST_BLOCK = 0xFFFFFFFE
-KEYS_AT_ONCE = 1_000  # that one statement compares
-FIRST_KEYS = 10  # that one statement reads, before it is known how large rows are
+KEYS_AT_ONCE = 1_000  # in one statement
+FIRST_KEYS = 10  # in the first statement, before it is known how large rows are
 SAMPLE_ROWS = 1_000  # of a table that was never analyzed
 
 Bound = tuple[str, ...]
@@ -33,7 +33,7 @@ Bound = tuple[str, ...]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Range:
-    """Rows with after < key <= until; None: no bound. `blocks`: of the table's file, in place of keys."""
+    """Rows with after < key <= until; None is no bound. `blocks`: a range of blocks of the table's file instead."""
 
     after: Bound | None = None
     until: Bound | None = None
@@ -45,14 +45,14 @@ class Range:
 
 
 class ChunkSize(NamedTuple):
-    """`expected`: rows of the whole table, about."""
+    """`rows`: of one chunk. `expected`: an estimate of the rows of the whole table."""
 
     rows: int
     expected: float
 
 
 def chunk_size(database: Database, table: Table, wanted: int) -> ChunkSize:
-    """Fewer rows than wanted where they are large: a chunk is in memory at once."""
+    """Returns fewer rows than wanted if rows are large: a whole chunk is in memory."""
     size, rows = _size(database, table)
     if not rows:
         rows = _rows_of_a_new_table(database, table)
@@ -62,7 +62,7 @@ def chunk_size(database: Database, table: Table, wanted: int) -> ChunkSize:
 
 
 def _size(database: Database, table: Table) -> tuple[float, float]:
-    """In bytes, and in rows as Postgres counted them last. Of a table that was dropped: nothing."""
+    """Returns the bytes and Postgres's last count of the rows; 0 for a table that was dropped."""
     ((size, rows),) = database.rows(
         "select coalesce(sum(pg_table_size(t.relid)), 0)::float8, coalesce(sum(greatest(c.reltuples, 0)), 0)::float8"
         " from (select relid from pg_partition_tree(%(oid)s) where isleaf union select %(oid)s::oid::regclass) t"
@@ -74,7 +74,7 @@ def _size(database: Database, table: Table) -> tuple[float, float]:
 
 
 def _rows_of_a_new_table(database: Database, table: Table) -> float:
-    """Counted as far as that is cheap, beyond it the planner's estimate by the size of the file."""
+    """Counts the rows as far as that is cheap. Beyond that, the planner estimates them by the size of the file."""
     what = f"ask how large {table.full_name} is"
     ((counted,),) = database.rows(
         f"select count(*)::float8 from (select from {table.sql_rows} limit {SAMPLE_ROWS}) counted", what=what
@@ -86,10 +86,10 @@ def _rows_of_a_new_table(database: Database, table: Table) -> float:
 
 
 def next_range(database: Database, table: Table, after: Bound | None, rows: int) -> Range:
-    """The range of the next `rows` rows; its last row may be the table's."""
+    """Returns the range of the next `rows` rows, or the rest of the table."""
     key = ", ".join(quoted(name) for name in table.key)
     texts = ", ".join(f"{quoted(name)}::text" for name in table.key)
-    # Printed outside: the rows that are skipped are not, and the index alone answers.
+    # The outer query casts to text, so the rows that are skipped are not cast, and an index-only scan suffices.
     where = _where(table, *_conditions(database, table, Range(after=after)))
     found = database.row(
         f"select {texts} from (select {key} from {table.sql_rows} {where} order by {key} offset"
@@ -100,7 +100,7 @@ def next_range(database: Database, table: Table, after: Bound | None, rows: int)
 
 
 def ranges(database: Database, table: Table, after: Bound | None, rows: int) -> Iterator[Range]:
-    """All ranges behind `after`; everything has to happen under one snapshot."""
+    """Yields all ranges behind `after`. All of them must be read in one snapshot."""
     if not table.key_is_unique:
         yield from _blocks(database, table, rows)
         return
@@ -150,12 +150,12 @@ def _conditions(database: Database, table: Table, wanted: Range) -> list[str]:
 
 
 def _compared(table: Table, names: Sequence[str], operator: str, literals: Sequence[str]) -> str:
-    """The key's columns and a key, in the order that `order by` has: by the operators of the types, which need not be
-    in the search path. One that a cast to another type leads to may sort otherwise."""
+    """A condition that compares the key's columns with a key in the order of `order by`: by the operators of the
+    types, which need not be in the search path. Operators of another type, after a cast, may sort differently."""
     schemas = table.operator_schemas
     if len(set(schemas)) == 1:
         return f"({', '.join(names)}) operator({schemas[0]}.{operator}) ({', '.join(literals)})"
-    # A comparison of rows takes one schema for all. The first column's alone lets an index answer.
+    # A row comparison has one schema for all columns. The condition on the first column alone can use an index.
     said = ""
     for name, schema, literal in reversed(list(zip(names, schemas, literals, strict=True))):
         strict, loose = (
@@ -167,7 +167,7 @@ def _compared(table: Table, names: Sequence[str], operator: str, literals: Seque
 
 
 def _literals(database: Database, table: Table, key: Sequence[str]) -> list[str]:
-    """The key's columns as it names them, in their types and collations."""
+    """Returns the key as literals of the types and collations of its columns."""
     columns = {column.name: column for column in table.columns}
     return [
         f"{database.literal(text)}::{database.type_name(columns[name].type_oid)}"
@@ -193,7 +193,7 @@ def _equal(names: Sequence[str], schemas: Sequence[str], literals: Sequence[str]
 
 
 def in_order(table: Table, texts: Sequence[str]) -> tuple[str, ...]:
-    """The columns of a key as the table's key has them, out of the order of its columns."""
+    """Returns a key, given in the order of the table's columns, in the order of the table's key."""
     names = [column.name for column in table.columns if column.name in table.key]
     if len(names) != len(texts):
         raise DataLossError(
@@ -205,7 +205,7 @@ def in_order(table: Table, texts: Sequence[str]) -> tuple[str, ...]:
 
 
 def keys_after(database: Database, table: Table, bound: Bound, keys: Sequence[Bound]) -> list[bool]:
-    """Of each key: whether it comes after the bound, in the order of the ranges."""
+    """Returns for each key whether it comes after the bound, in the order of the ranges."""
     found: list[bool] = []
     names = [f"k{number}" for number in range(len(table.key))]
     for first in range(0, len(keys), KEYS_AT_ONCE):
@@ -225,10 +225,10 @@ def keys_after(database: Database, table: Table, bound: Bound, keys: Sequence[Bo
 def read_keys(
     database: Database, table: Table, selected: str, keys: Sequence[Bound], *, limit_bytes: int = CHUNK_BYTES
 ) -> tuple[bytes, int]:
-    """The rows with the first of these keys, in COPY's binary format, and how many keys that are.
+    """Returns the rows with the first of these keys, in COPY's binary format, and the number of these keys.
 
-    Portions become larger as rows turn out to be small, so `limit_bytes` is passed by little more than one row where
-    rows are alike; at least one key is read.
+    Portions grow while rows are small, so rows of similar size exceed `limit_bytes` by little more than one row. At
+    least one key is read.
     """
     parts: list[bytes] = []
     header, size, done = b"", 0, 0
@@ -251,7 +251,7 @@ def read_keys(
 
 
 def invalid_key(database: Database, table: Table, keys: Sequence[Bound]) -> Bound | None:
-    """The first key that Postgres does not take for one any more, such as one with a label that an enum had."""
+    """Returns the first key that Postgres no longer accepts, such as one with a label that an enum has lost."""
     try:
         if keys:
             listed = ", ".join(f"({', '.join(_literals(database, table, key))})" for key in keys)
@@ -265,8 +265,8 @@ def invalid_key(database: Database, table: Table, keys: Sequence[Bound]) -> Boun
 
 
 def read_range(database: Database, table: Table, selected: str, wanted: Range) -> tuple[bytes, Range]:
-    """Rows in COPY's binary format, and the range that they are, within a transaction: the beginning of what is wanted,
-    where the whole is too much at once. Rows next to each other may be far larger than the table's are on average."""
+    """Returns rows in COPY's binary format and their range: the wanted one, or its beginning if the whole range is too
+    large. Some neighbouring rows may be far larger than the average of the table. Must be called in a transaction."""
     limit = RANGE_BYTES if table.key_is_unique else None
     while True:
         statement = _copy_statement(table, selected, *_conditions(database, table, wanted))
@@ -280,7 +280,7 @@ def read_range(database: Database, table: Table, selected: str, wanted: Range) -
 
 
 class _Sink(io.RawIOBase):
-    """Takes about `limit` bytes (None: all), then cancels what gives them."""
+    """Takes about `limit` bytes (None: all), then cancels the statement that writes them."""
 
     def __init__(self, cancel: Callable[[], None], limit: int | None) -> None:
         self._cancel = cancel
@@ -306,7 +306,7 @@ class _Sink(io.RawIOBase):
 
 
 def _whole_rows(data: bytes) -> int:
-    """How many there are in the beginning of a COPY."""
+    """Returns the number of complete rows in the beginning of a COPY."""
     rows, at = 0, HEADER_BYTES
     while at + 2 <= len(data):
         (columns,) = struct.unpack_from(">h", data, at)
@@ -324,7 +324,7 @@ def _copy_statement(table: Table, selected: str, *conditions: str) -> str:
 
 
 def check_small_enough(database: Database, table: Table, limit: int) -> None:
-    """Whether a table that cannot be divided may be read as a whole. Raises `ConfigError`; `limit`: bytes."""
+    """Raises `ConfigError` for a table that cannot be divided and has more than `limit` bytes."""
     size, _ = _size(database, table)
     if size > limit:
         raise ConfigError(

@@ -16,7 +16,7 @@ from suiro.connect.postgres.snapshot.ranges import Range, read_range
 from suiro.connect.postgres.tables import TableSchema
 
 _Reading = Future[tuple[Range, EncodedRows]]
-"""What was read: the wanted range, or its beginning."""
+"""The range that was read: the wanted one, or its beginning."""
 
 
 class SnapshotReaders:

@@ -15,7 +15,7 @@ Texts = Sequence[str]
 
 
 class ReselectKeys:
-    """By table: the key as its records have it, and its columns in the table's order as Postgres prints them."""
+    """By table, the key in Avro and its columns as Postgres prints them, in the table's order."""
 
     def __init__(self, parts: Mapping[str, Any], *, limit: int) -> None:
         self._limit = limit
@@ -37,7 +37,7 @@ class ReselectKeys:
 
     @property
     def largest(self) -> str:
-        """The table with the most."""
+        """Returns the table with the most keys."""
         return max(self._tables, key=lambda table: len(self._tables[table]))
 
     @property

@@ -425,7 +425,7 @@ class Snapshots:
         self.restart(name, lost_changes=False)
 
     def _is_visible(self, changes: Changes) -> bool:
-        """Whether a snapshot of now or later sees everything that was handed on, by this session or earlier ones."""
+        """Whether a snapshot that is taken now sees everything that this session and earlier ones handed on."""
         self.track_open_transactions(changes)
         return self._is_standby or self.wait.is_over(changes.recent)  # a standby decodes only what it has replayed
 

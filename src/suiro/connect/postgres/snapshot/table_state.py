@@ -10,17 +10,19 @@ from suiro.connect.postgres.server.publication import Table
 
 @dataclass(slots=True, kw_only=True)
 class TableState:
-    """A part of the position. `since`: the topic's ends when the snapshot began; what is older and not seen goes.
-    `begins_at`: a place in Postgres's log behind all changes of other tables or forms under this name. Until the stream
-    is there nothing is read; then `since` is taken anew, and this is 0.
+    """A part of the position.
 
-    `columns`: those that the table had when it was last looked at, and behind them those that it has lost since it was
+    `since`: the ends of the topic's partitions when the snapshot began. Keys that were last written before, and are not
+    in the table, get tombstones. `begins_at`: a place in Postgres's log after all changes of other tables or schemas
+    under this name. Nothing is read until the stream is there; then `since` is taken again, and this becomes 0.
+
+    `columns`: the columns that the table had when it was last looked at, then those that were dropped since it was
     read: the topic still has their values under these names.
 
-    `topic_id`: the topic with another one does not have what was written, however it is named.
+    `topic_id`: a topic with another id does not have what was written, even if it has the same name.
 
-    `ranges_read`: every range was read, and rows that are owed are what is left. `was_whole`: the topic had every row
-    as the table had it when the snapshot began, so older values in it may complete a change.
+    `ranges_read`: every range was read, and only rows to select again remain. `was_whole`: when the snapshot began, the
+    topic had every row as the table had it, so older values in the topic may complete a change.
     """
 
     oid: int
@@ -46,7 +48,7 @@ class TableState:
         return state
 
     def note(self, table: Table) -> bool:
-        """How the table is now; whether it was different."""
+        """Notes how the table is now. Returns whether it was different."""
         columns = columns_of(table)
         names = {column[0] for column in columns}
         columns += [column for column in self.columns if column[0] not in names]
@@ -56,12 +58,13 @@ class TableState:
         return now != before
 
     def is_of_topic(self, topic_id: str) -> bool:
-        """Whether the topic is the one that was written into. What is not known is taken to be the same."""
+        """Whether the topic is the one that was written into. An unknown id is taken to be the same."""
         return "" in (self.topic_id, topic_id) or self.topic_id == topic_id
 
     def matches(self, table: Table) -> bool:
-        """Whether every row's value in the topic is as the table has it, but for what the stream tells, and ranges that
-        were read are those before `after`. What an older version did not note is taken to be the same."""
+        """Whether the topic has every row as the table has it, apart from changes that the stream brings, and whether
+        the ranges before `after` are those that were read. A fact that an older version did not note is taken to be the
+        same."""
         if (
             self.oid != table.oid
             or self.row_filter not in ("", table.row_filter)
@@ -76,24 +79,24 @@ class TableState:
         for column, now in zip(table.columns, columns_of(table), strict=True):
             before = known.get(column.name)
             if before is None:
-                # It has values in rows from before, or it is an older column under a new name or newly published.
+                # Older rows have a value of it, or it is an older column that was renamed or published since.
                 if was_rewritten or column.has_stored_default or column.number <= highest:
                     return False
             elif before[1] != column.type_oid or not _has_number(before, now):
                 return False
             elif was_rewritten and before[2:5] != now[2 : len(before)]:
-                return False  # rows have values that no change told (VACUUM FULL and TRUNCATE leave columns alone)
+                return False  # rows got values without a change (VACUUM FULL and TRUNCATE do not alter columns)
         return True
 
     def may_lack_changes(self, table: Table) -> bool:
-        """It was not published for a while, or not all of its changes."""
+        """Whether the table, or some of its changes, may have been unpublished for a while."""
         return self.published_as not in ("", table.published_as)
 
     def was_rewritten(self, table: Table) -> bool:
         return self.file not in (0, table.file)
 
     def is_completed_by_names(self, table: Table) -> bool:
-        """Whether columns of rows in the topic are those that have these names now."""
+        """Whether the columns of rows in the topic are those that have the same names now."""
         now = {column[0]: column for column in columns_of(table)}
         return not self.was_rewritten(table) and all(
             _has_number(before, now[before[0]]) for before in self.columns if before[0] in now
@@ -105,7 +108,7 @@ def columns_of(table: Table) -> list[list[Any]]:
 
 
 def _has_number(before: list[Any], now: list[Any]) -> bool:
-    """A column of this name, then and now: not dropped and added again, nor another one renamed to it."""
+    """Whether it is the same column: not one that was dropped and added again, nor another that was renamed."""
     return len(before) <= 3 or before[3] == now[3]
 
 

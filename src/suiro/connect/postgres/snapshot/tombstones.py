@@ -24,7 +24,8 @@ class SnapshotTombstones:
         self._clock = SystemClock()
 
     def write_unseen_keys(self, topic: str, since: Mapping[str, int], *, lsn: int) -> None:
-        """For keys that are alive and were last written before a snapshot began, which has seen all rows since."""
+        """Writes tombstones for keys that have a value and were last written before the snapshot began: the snapshot
+        has written all rows of the table since."""
         self._delivery.flush()
         keys = KeyedValues(self._directory / "unseen.keys", memory=Memory(self._memory_bytes))
         try:

@@ -20,20 +20,20 @@ import pyarrow as pa
 from suiro.client import LATEST, Client
 from suiro.topic_table import batches, committed_range
 
-OLD = b"\1"  # in place of a value that nobody may rely on
+OLD = b"\1"  # in place of a value that must not be trusted
 
 PORTION_KEYS = 50_000
-CACHE_KIB = 8_192  # of SQLite, for the first file; less for each further one
+CACHE_KIB = 8_192  # of SQLite, divided by the number of files
 
 
 def ends(client: Client, topic: str, partitions: int) -> dict[int, int]:
-    """The end of each partition, as it is written in a position."""
+    """Returns the end of each partition."""
     wanted = {(topic, partition): LATEST for partition in range(partitions)}
     return {place[1]: found.offset for place, found in client.list_offsets(wanted).items()}
 
 
 def scan(client: Client, topic: str, partitions: int) -> Iterator[tuple[int, pa.RecordBatch]]:
-    """(partition, columns key, value, offset) of everything there is now."""
+    """Yields (partition, rows with the columns key, value and offset) of everything that the topic has now."""
     for partition in range(partitions):
         place = (topic, partition)
         start, stable = committed_range(client, place)
@@ -45,7 +45,7 @@ def scan(client: Client, topic: str, partitions: int) -> Iterator[tuple[int, pa.
 
 
 class Memory:
-    """How much some `KeyedValues` have in memory together: beyond the limit the largest of them goes to disk."""
+    """The memory that several `KeyedValues` share. Beyond the limit, the largest of them is written to disk."""
 
     def __init__(self, limit: int) -> None:
         self.limit = limit
@@ -125,7 +125,7 @@ class KeyedValues:
         self._shared.add(size)
 
     def _forget(self) -> None:
-        """What is in memory."""
+        """Forgets what is in memory."""
         self._memory.clear()
         self._shared.used -= self.size
         self.size = 0
@@ -135,7 +135,7 @@ class KeyedValues:
             self._shared.files += 1
             self._path.unlink(missing_ok=True)
             self._file = sqlite3.connect(self._path, isolation_level=None, check_same_thread=False)
-            self._file.execute("pragma journal_mode = off")  # a cache: gone with the process
+            self._file.execute("pragma journal_mode = off")  # it is of no use after this process
             self._file.execute("pragma synchronous = off")
             self._file.execute(f"pragma cache_size = -{CACHE_KIB // self._shared.files}")
             self._file.execute("create table entries (key blob primary key, value blob) without rowid")
@@ -151,7 +151,7 @@ class KeyedValues:
 def load(
     values: KeyedValues, client: Client, topic: str, partitions: int, *, since: Mapping[int, int]
 ) -> None:
-    """The last value of each key that has one; `OLD` where it lies before these offsets."""
+    """Loads the last value of each key that has one, and `OLD` for a value before the offset of its partition."""
     for partition, batch in scan(client, topic, partitions):
         limit = since.get(partition, 0)
         rows: Any = zip(*(batch.column(name).to_pylist() for name in ("key", "value", "offset")), strict=True)
@@ -163,7 +163,7 @@ def load(
 
 
 def load_older(keys: KeyedValues, client: Client, topic: str, partitions: int, since: dict[int, int]) -> None:
-    """The keys that are alive and were last written before these offsets."""
+    """Loads the keys that have a value and were last written before the offset of their partition."""
     for partition, batch in scan(client, topic, partitions):
         limit = since.get(partition, 0)
         rows: Any = zip(

@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from suiro.connect.postgres.encoding.blocks import Int64s
 
-KEPT = 100_000  # more are forgotten, and everything open is waited for
+KEPT = 100_000  # beyond that they are forgotten, and everything open is waited for
 _HALF = 1 << 31
 _ALL = (1 << 32) - 1
 
@@ -19,11 +19,11 @@ Booleans = npt.NDArray[np.bool_]
 
 @dataclass(frozen=True, slots=True)
 class Visibility:
-    """`pg_current_snapshot()`: below `end` all are finished but those `in_progress`. Numbers are the low 32 bits, but
-    that of `begin`, below which all are finished.
+    """The value of `pg_current_snapshot()`. All transactions below `begin` are finished, and so are those below `end`
+    that are not `in_progress`. Numbers are the low 32 bits, except that `begin` has all 64.
 
-    A standby does not tell which are in progress: between `begin` and `end` nothing is certain, but that it sees what
-    it had replayed before (`replayed`: up to where in the log; None: not a standby).
+    A standby does not tell which transactions are in progress. Between `begin` and `end` it certainly sees only what it
+    had replayed before (`replayed`: an LSN; None: this is not a standby).
     """
 
     begin: int
@@ -39,44 +39,43 @@ class Visibility:
         return cls(int(begin), int(end) & _ALL, np.array(numbers, np.int64), replayed)
 
     def sees(self, xids: Int64s, lsns: Int64s) -> Booleans:
-        """A boolean for each top transaction, all of them committed (`lsns`: there). True is certain."""
+        """Returns for each top transaction, committed at its LSN, true if the snapshot certainly sees it."""
         if self.replayed is None:
             return _are_before(xids, self.end) & ~np.isin(xids, self.in_progress)
         seen: Booleans = _are_before(xids, self.begin & _ALL) | (lsns < self.replayed)
         return seen
 
     def misses(self, xids: Int64s, lsns: Int64s) -> Booleans:
-        """As `sees`; true is certain here too, so of a standby both may be false."""
+        """Returns true if the snapshot certainly does not see it. On a standby, `sees` and this may both be false."""
         return ~(self.sees(xids, lsns) if self.replayed is None else _are_before(xids, self.end))
 
 
 def _are_before(xids: Int64s, xid: int) -> Booleans:
-    # Transaction numbers go round; what is compared is never half a round apart.
+    # Transaction numbers wrap around. Two that are compared are never half the range apart.
     found: Booleans = ((xids - xid) & _ALL) >= _HALF
     return found
 
 
 class RecentTransactions:
-    """Those that were handed on lately, on a primary. A commit is in the log a moment before snapshots see it (with
-    synchronous replication for as long as the standby is away), so a snapshot may be behind what the stream has given
-    already: rows of such a snapshot would overwrite newer ones. (A standby decodes what it has replayed, and what it
-    has replayed is visible.)
+    """Transactions of a primary that were handed on lately. A commit is in the log a moment before snapshots see it
+    (with synchronous replication, as long as the standby is away). So a snapshot may be behind the stream, and its rows
+    would overwrite newer ones. (A standby decodes only what it has replayed, and that is visible.)
 
-    A session does not know what its forerunners handed on, nor what lies before the slot. Everything of that had its
-    number when the session began: `wait_for_all_before` a number given out since. The same holds for what is forgotten
-    because it is too much. A number that is waited for stays: were a later one put in its place, then under load, with
-    transactions that overlap, no number would ever be reached.
+    A session does not know what earlier sessions handed on, nor what was before the slot. All these transactions had
+    their numbers when the session began, so `wait_for_all_before` a number that was given out since. The same is true
+    of transactions that are forgotten because there are too many. A number that is waited for is not replaced by a
+    later one: under load, with transactions that overlap, no number would ever be reached.
     """
 
     def __init__(self) -> None:
         self._xids: deque[Int64s] = deque()
         self._count = 0
         self._barrier = 0  # in 64 bits; 0: there is nothing to wait for
-        self._next_barrier = 0  # for what was forgotten since
+        self._next_barrier = 0  # for transactions that were forgotten since
         self.is_incomplete = True  # `wait_for_all_before` has to be called before snapshots can be judged
 
     def wait_for_all_before(self, xid: int) -> None:
-        """A transaction's number in 64 bits, given out by now."""
+        """`xid`: a transaction's number in 64 bits that was given out before this call."""
         self.is_incomplete = False
         if self._barrier:
             self._next_barrier = xid
@@ -94,7 +93,7 @@ class RecentTransactions:
             self.is_incomplete = True
 
     def all_seen_by(self, snapshot: Visibility) -> bool:
-        """What this snapshot sees is forgotten: a later one sees it too."""
+        """Forgets the transactions that this snapshot sees: later ones see them, too."""
         for _ in range(2):
             if snapshot.begin >= self._barrier:
                 self._barrier, self._next_barrier = self._next_barrier, 0
@@ -104,5 +103,5 @@ class RecentTransactions:
         return not (self.is_incomplete or self._barrier or self._count)
 
     def blocking_transaction(self, snapshot: Visibility) -> int:
-        """The transaction that this snapshot waits for, in 32 bits; where several are, one of them."""
+        """Returns a transaction that this snapshot waits for, in 32 bits."""
         return snapshot.begin & _ALL if self._barrier or not self._xids else int(self._xids[0][0])

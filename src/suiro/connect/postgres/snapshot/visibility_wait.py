@@ -11,8 +11,8 @@ from suiro.connect.postgres.snapshot.visibility import RecentTransactions, Visib
 
 logger = logging.getLogger(__name__)
 
-FIRST_REPORT_MS = 5_000  # then after twice as long each time
-REPORT_INTERVAL_MAX_MS = 600_000  # at the latest
+FIRST_REPORT_MS = 5_000  # the next ones follow after twice as long each time
+REPORT_INTERVAL_MAX_MS = 600_000
 
 _BACKENDS = (
     "select pid, datname, usename, application_name, state, wait_event, coalesce(extract(epoch from clock_timestamp() -"
@@ -25,7 +25,7 @@ _PREPARED = (
 
 
 class VisibilityWait:
-    """Of one session, on a primary: a standby has nothing to wait for."""
+    """The wait of one session, on a primary. A standby has nothing to wait for."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
@@ -35,11 +35,11 @@ class VisibilityWait:
 
     @property
     def seconds(self) -> float:
-        """How long it has lasted; 0 where nothing waits."""
+        """Returns how long the wait has lasted; 0 if nothing waits."""
         return 0.0 if self._since_ms is None else (self._clock.monotonic_ms() - self._since_ms) / 1000
 
     def is_over(self, recent: RecentTransactions) -> bool:
-        """Whether a snapshot of now or later sees everything that was handed on, by this session or earlier ones."""
+        """Whether a snapshot that is taken now sees everything that this session and earlier ones handed on."""
         snapshot = Visibility.parse(self._database.visible())
         if recent.all_seen_by(snapshot):
             if self._next_report_ms > FIRST_REPORT_MS:
@@ -61,7 +61,7 @@ class VisibilityWait:
 
 
 def describe_transaction(database: Database, xid: int) -> str:
-    """Who has this transaction (32 bits) open, and what to do."""
+    """Describes who has this transaction (32 bits) open, and what to do."""
     for pid, name, user, application, state, wait, age_s in database.rows(
         _BACKENDS, (xid,), what=f"look for transaction {xid}"
     ):

@@ -54,16 +54,16 @@ class Window:
         return key in self._places
 
     def value(self, key: bytes) -> bytes | None:
-        """As it is in the snapshot: what a change that the snapshot does not see has changed."""
+        """Returns the row as the snapshot has it, before any change that the snapshot does not see."""
         row = self._places.get(key)
         return None if row is None or not self._kept[row] else self.rows.value(row)
 
     def may_lack(self, xids: Int64s, lsns: Int64s) -> npt.NDArray[np.bool_]:
-        """Of each transaction, committed at its LSN: false where the rows have its changes for certain."""
+        """Returns for each transaction, committed at its LSN, false if the rows certainly have its changes."""
         return ~self.snapshot.sees(xids, lsns)
 
     def lacks(self, xids: Int64s, lsns: Int64s) -> npt.NDArray[np.bool_]:
-        """Of each transaction: true where the rows are as they were before it for certain."""
+        """Returns for each transaction true if the rows are certainly as they were before it."""
         return self.snapshot.misses(xids, lsns)
 
     def has_removed(self, key: bytes) -> bool:
@@ -79,8 +79,8 @@ class Window:
                 self._kept[row] = False
 
     def truncate(self, xids: Int64s, lsns: Int64s) -> None:
-        """By one transaction, committed at its LSN."""
-        # All rows of after a TRUNCATE are in the stream behind it.
+        """Removes all rows if the TRUNCATE, in one transaction committed at its LSN, may be newer. Rows that were
+        inserted after it follow in the stream."""
         if self.may_lack(xids, lsns)[0]:
             self._kept[:] = False
 
