@@ -59,7 +59,7 @@ SLOW_SLOT_S = 2.0
 FIRST_PAUSE_S = 0.1
 LONGEST_PAUSE_S = 5.0
 TABLES_SHOWN = 200
-"""Of the progress that is served; those that are not complete first."""
+"""The limit of tables in the progress that is served. Those that are not complete come first."""
 
 Event = Callable[[dict[str, Any]], None]
 
@@ -79,7 +79,7 @@ class PostgresCapture:
         self.status = CaptureStatus()
         self._on_event = on_event or (lambda event: None)
         self._stop = threading.Event()
-        # A stop must end a wait for the server at once, also when it comes from a signal handler.
+        # A stop must end a wait for the server immediately, also when a signal handler calls it.
         self._wakeup, self._wakeup_sender = socket.socketpair()
         self._wakeup_sender.setblocking(False)
         self._clock = SystemClock()
@@ -87,9 +87,9 @@ class PostgresCapture:
         self._snapshot = options.snapshot
         self._is_ready = False
         self._tables: Tables | None = None  # of the last session
-        self._running: Session | None = None  # also of the last one
+        self._running: Session | None = None  # the current session, or the last one
         self._database = ""
-        # Of the last session: a rival that fenced it is left alone.
+        # Of the last session. With its identity, a new session does not fence another capture that took over.
         self._identity: ProducerIdentity | None = None
         self._left_open = False
         self._has_aborted = False
@@ -100,7 +100,7 @@ class PostgresCapture:
         try:
             self._wakeup_sender.send(b"\0")
         except (BlockingIOError, OSError):
-            pass  # it rings already
+            pass  # it is awake already
 
     def datasets(self) -> Datasets:
         """The tables of the publication and their topics, for OpenLineage; none before the first session. Called by
@@ -116,7 +116,7 @@ class PostgresCapture:
         )
 
     def progress(self) -> dict[str, Any]:
-        """What is read of each table, and how tables have changed, as JSON can hold it. Called by other threads."""
+        """Returns the progress of each table and the changes of schemas, as values of JSON. Called by other threads."""
         session, status = self._running, self.status
         tables = () if session is None else session.progress
         return {
@@ -135,7 +135,7 @@ class PostgresCapture:
         self._on_event({"event": "schema_changed", **asdict(change)})
 
     def run(self) -> None:
-        """Returns after `stop`. Raises what no further attempt would hint."""
+        """Returns after `stop`. Raises errors that another session would not solve."""
         base = self.options.state_directory
         directory = (
             Path(tempfile.mkdtemp(prefix="suiro-capture-")) if base is None else base / self.options.name
@@ -166,7 +166,7 @@ class PostgresCapture:
                     logger.warning("starting over: %s", error)
                     self.status.restarts += 1
                     if self._clock.monotonic_ms() - began_ms > LONGEST_PAUSE_S * 2000:
-                        pause_s = FIRST_PAUSE_S  # it had run for a while
+                        pause_s = FIRST_PAUSE_S  # the session had run for a while
                     self._stop.wait(pause_s)
                     pause_s = min(pause_s * 2, LONGEST_PAUSE_S)
         finally:
@@ -174,8 +174,9 @@ class PostgresCapture:
                 shutil.rmtree(directory, ignore_errors=True)
 
     def _may_repeat(self) -> bool:
-        """The coordinator ended a transaction that was open for too long, and nobody else has taken over: this process
-        did not run for a while (a machine that slept). Twice at one position, the transaction is too large."""
+        """Whether the coordinator ended a transaction that was open for too long, and no other capture took over: this
+        process did not run for a while (a machine that slept). If it happens twice at one position, the transaction is
+        too large."""
         position = 0 if self._running is None else self._running.committed
         if not self._has_aborted or position == self._timed_out_at:
             return False
@@ -262,7 +263,7 @@ class PostgresCapture:
         timeline: int,
         position: dict[str, Any] | None,
     ) -> tuple[int, str | None]:
-        """Where the stream begins, and the snapshot exported by a slot that was made for it."""
+        """Returns where the stream begins, and the snapshot that a new slot has exported."""
         options = self.options
         state = read_slot(database, options.slot)
         known = None if position is None else parse_lsn(position["lsn"])
@@ -287,7 +288,7 @@ class PostgresCapture:
         return max(known or 0, state.confirmed_lsn), None
 
     def _create_slot(self, database: Database, replication: Any, *, is_standby: bool) -> CreatedSlot:
-        """On a thread, for it waits until transactions that are open now have ended, and a stop must not."""
+        """Creates the slot on a thread: this waits for transactions that are open now, and a stop must not wait."""
         made: list[CreatedSlot] = []
         failed: list[BaseException] = []
 

@@ -43,7 +43,7 @@ from suiro.telemetry import Span, Traces
 logger = logging.getLogger(__name__)
 
 POSITION_BATCH_BYTES = 256 << 10
-SEND_BYTES = 2 << 20  # that much at once; as much again is under way
+SEND_BYTES = 2 << 20  # in one request, while the next one is filled
 
 
 class Delivery:
@@ -58,16 +58,16 @@ class Delivery:
         left_open: bool = False,
         traces: Traces | None = None,
     ) -> None:
-        """`identity`: what an earlier session of this process had. Whoever fenced it since is the one to go on.
-        `left_open`: it could not abort its transaction, which the coordinator's timeout or `fence` then does.
-        `has_aborted`, when it is closed: it could, and so nobody else has taken over."""
+        """`identity`: that of an earlier session of this process. If another capture fenced it since, that one goes on.
+        `left_open`: that session could not abort its transaction; the coordinator's timeout or `fence` does. After
+        `close`, `has_aborted` tells that the transaction was aborted, so that no other capture has taken over."""
         self.identity = identity
         self.left_open = left_open
         self.has_aborted = False
         self._client = client
         self._name = options.name
         self._partitions = options.partitions
-        # A client is for one thread at a time.
+        # A client must be used by one thread at a time.
         self._sending_client = Client(options.bootstrap_servers, settings=options.kafka_settings)
         self._sender = ThreadPoolExecutor(1, thread_name_prefix="suiro-delivery")
         self._sent: Future[None] | None = None
@@ -89,7 +89,7 @@ class Delivery:
         )
 
     def fence(self) -> tuple[dict[str, Any] | None, dict[str, Any]]:
-        """(position, parts) as the last committed transaction left them."""
+        """Fences the predecessor. Returns the position and its parts as the last committed transaction left them."""
         create_positions_topic(self._client)
         if self.identity is None:
             self.identity = self._transactions.init()
@@ -100,7 +100,7 @@ class Delivery:
         return read_position(self._client, self._name), read_parts(self._client, self._name)
 
     def create_topics(self, names: Sequence[str]) -> None:
-        """Log-compacted, unless they are there already."""
+        """Creates topics that do not exist, with log compaction."""
         wanted = [name for name in names if name not in self._partition_counts]
         if not wanted:
             return
@@ -120,12 +120,12 @@ class Delivery:
         return self._partition_counts[topic]
 
     def topic_id(self, topic: str) -> str:
-        """As it was when this session last looked: another one once the topic was deleted and created again. Empty
-        where brokers are too old to have any, or the topic is not known yet."""
+        """Returns the topic's id when this session last looked. It changes when the topic is deleted and created again.
+        Empty if the brokers are too old for ids, or the topic is not known yet."""
         return self._topic_ids.get(topic, "")
 
     def topic_id_now(self, topic: str) -> str:
-        """A topic that was deleted since this session first used it is created again."""
+        """Returns the topic's current id. Creates the topic again if it was deleted since this session first used it."""
         found = self._client.metadata([topic]).get(topic)
         if found is None or str(found.topic_id or "") != self.topic_id(topic):
             self._partition_counts.pop(topic, None)
@@ -135,7 +135,7 @@ class Delivery:
     def add(
         self, topic: str, *, keys: pa.Array, values: pa.Array, timestamps: Any, headers: pa.Array
     ) -> None:
-        """Records in order; they go out at the latest with `commit`."""
+        """Adds records in order. They are sent with `commit` at the latest."""
         batches = encode(
             keys=keys,
             values=values,
@@ -169,8 +169,8 @@ class Delivery:
     def commit(
         self, position: Mapping[str, Any], parts: Mapping[str, Any] | None = None, *, wait: bool = True
     ) -> None:
-        """Everything added, the position and the changed parts are there for all to read: when this returns, or, where
-        nobody waits, when `wait_for_send` does."""
+        """Commits everything that was added, the position and the changed parts. Readers see them when this returns or,
+        without `wait`, when `wait_for_send` returns."""
         records = [part_record(self._name, part, value) for part, value in (parts or {}).items()]
         records.append(position_record(self._name, dict(position)))
         now_ms = SystemClock().wall_ms()

@@ -34,7 +34,7 @@ class CaptureOptions:
     state_directory: Path | None = None  # for big transactions and last values; default: a temporary one
     kafka_settings: dict[str, str] = field(default_factory=dict)
 
-    chunk_rows: int = 10_000  # of a snapshot: what is read at once
+    chunk_rows: int = 10_000  # of a range of a snapshot
     snapshot_readers: int = 2
     heartbeat_s: float = 10.0
     lag_alert_bytes: int = 1024 * MIB

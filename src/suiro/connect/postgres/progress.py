@@ -1,7 +1,7 @@
-"""What a capture has read and seen: the progress of its snapshots by table, and the changes of tables' schemas.
+"""The progress of a capture for people: the rows that snapshots have read of each table, and changes of schemas.
 
-Written by the capture's thread, and read by others at any time. Nothing here decides anything: the position in Kafka
-says what is complete (`snapshot.table_state`).
+The capture's thread writes it, other threads read it. The capture itself does not depend on it: the position in Kafka
+says which tables are complete (`snapshot.table_state`).
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ SCHEMA_CHANGES_KEPT = 50
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TableProgress:
-    """`state`: "waiting", "reading", "locked" by somebody else's transaction, or "complete". `rows`: that this session
-    has read. `expected`: how many rows the table has, about; None: not known yet. `is_resumed`: earlier sessions have
-    read rows of it, which are not in `rows`."""
+    """`state`: "waiting", "reading", "locked" by another transaction, or "complete". `rows`: read by this session.
+    `expected`: an estimate of the table's rows; None: not known yet. `is_resumed`: earlier sessions have read rows of
+    the table, which are not in `rows`."""
 
     table: str
     topic: str
@@ -33,7 +33,7 @@ class TableProgress:
 
 
 class ReadRows:
-    """Of the snapshots of one session."""
+    """The rows that the snapshots of one session have read."""
 
     def __init__(self, states: Mapping[str, TableState]) -> None:
         self._rows: Counter[str] = Counter()
@@ -41,7 +41,7 @@ class ReadRows:
         self._resumed = {name for name, state in states.items() if state.running and state.after is not None}
 
     def begin(self, table: str) -> None:
-        """From its first row."""
+        """The table is read from its first row."""
         self._rows.pop(table, None)
         self._expected.pop(table, None)
         self._resumed.discard(table)
@@ -55,7 +55,7 @@ class ReadRows:
     def progress(
         self, states: Mapping[str, TableState], locked: Mapping[str, Any], topic_of: Callable[[str], str]
     ) -> tuple[TableProgress, ...]:
-        """Tables that are being read first."""
+        """Returns the progress of all tables; those that are being read come first."""
         found = [
             TableProgress(
                 table=name,
@@ -82,7 +82,7 @@ _ORDER = ("reading", "locked", "waiting", "complete")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SchemaChange:
-    """A table has had another form from a place in the stream on."""
+    """From one place in the stream on, a table had another schema."""
 
     at_ms: int
     table: str
@@ -92,7 +92,7 @@ class SchemaChange:
 
 
 class SchemaChanges:
-    """The last `SCHEMA_CHANGES_KEPT` since the process started. Thread-safe."""
+    """The last `SCHEMA_CHANGES_KEPT` changes since the process started. Thread-safe."""
 
     def __init__(self, clock: Clock, on_change: Callable[[SchemaChange], None]) -> None:
         self._clock = clock
@@ -109,7 +109,7 @@ class SchemaChanges:
         now: Mapping[str, Any],
         registered: Mapping[str, Any] | None,
     ) -> None:
-        """`registered`: the subject's newest schema before this one, where this one is new there."""
+        """`registered`: the subject's latest schema before this one, if this one is new."""
         before = self._schemas.get(topic, registered)
         self._schemas[topic] = now
         if before is None or before == now:
@@ -131,7 +131,7 @@ class SchemaChanges:
 
 
 def differences(before: Mapping[str, Any], after: Mapping[str, Any]) -> list[str]:
-    """Of two Avro schemas of a table's rows, in the words of Postgres."""
+    """Describes the differences of two Avro schemas of a table, in Postgres's words."""
     old = _by_name(before["fields"])
     new = _by_name(after["fields"])
     changes = [

@@ -30,10 +30,10 @@ from suiro.registry import RegistryClient
 
 logger = logging.getLogger(__name__)
 
-QUIET_COMMIT_MS = 1_000  # positions without records: at most one a second
-BACKLOG_COMMIT_MS = 100  # nobody waits for a single record of it
+QUIET_COMMIT_MS = 1_000  # between positions without records
+BACKLOG_COMMIT_MS = 100
 WAIT_S = 0.5
-FIRST_RETRY_S = 0.01  # again, whether a transaction is visible; then twice as long each time
+FIRST_RETRY_S = 0.01  # before the first look whether a transaction is visible; then twice as long each time
 LAG_INTERVAL_MS = 1_000
 
 
@@ -104,8 +104,8 @@ class Session:
         self._committed_ms = 0
         self._checked_ms = 0
         self._lag_checked_ms = 0
-        self._log_end = 0  # Postgres's, when the lag was last checked
-        self._deferred: dict[str, TableSchema] = {}  # whose tables were locked when the stream announced them
+        self._log_end = 0  # the end of Postgres's log when the lag was last checked
+        self._deferred: dict[str, TableSchema] = {}  # by topic: their tables were locked when they were announced
 
     def close(self) -> None:
         self._changes.close()
@@ -118,7 +118,7 @@ class Session:
 
     @property
     def committed(self) -> int:
-        """The position of the last commit."""
+        """Returns the position of the last commit."""
         return self._committed
 
     @property
@@ -127,7 +127,7 @@ class Session:
 
     @property
     def progress(self) -> tuple[TableProgress, ...]:
-        """Of snapshots, by table. Read by any thread."""
+        """Returns the progress of snapshots, by table. Called by any thread."""
         return self._snapshots.progress()
 
     @property
@@ -137,7 +137,8 @@ class Session:
     # -- snapshots ---------------------------------------------------------------------------------------------
 
     def begin_snapshots(self, snapshot: str) -> None:
-        """`snapshot`: "initial", "new" and "never" for a start without a position (or as if), "resume" with one."""
+        """`snapshot`: "initial", "new" or "never" for a start without a position, or as if there was none; "resume" for
+        a start with one."""
         self._delivery.create_topics(self.topics)
         self._snapshots.forget_unpublished()
         for table in self._tables.published.values():
@@ -178,7 +179,7 @@ class Session:
                 self._changes.process(block)
                 if not self._changes.open:
                     self._between_transactions(stream)
-                self._check_stopped()  # a transaction that is half there is aborted
+                self._check_stopped()  # an incomplete transaction is aborted then
             if not self._changes.open:
                 self._between_transactions(stream)
                 self._check_stopped()
@@ -208,9 +209,9 @@ class Session:
     def _is_far_behind(self, stream: ReplicationStream) -> bool:
         """Whether the backlog is large enough to read it by SQL. Checked once a second.
 
-        The stream may be far beyond the position, where others fill the log. It is compared with the end of the log at
-        the check before: what was written since may be in the socket, or Postgres decodes it right now. SQL gives no
-        transaction that is not committed: to leave one that is being streamed would be to read it again from its
+        The stream may be far beyond the position if other databases or tables fill the log. It is compared with the end
+        of the log at the previous check: what was written since may still be in the socket or in the decoder. SQL
+        returns committed transactions only, so a transaction that is being streamed would be read again from its
         beginning.
         """
         now_ms = self._clock.monotonic_ms()
@@ -237,7 +238,7 @@ class Session:
             if behind <= options.catch_up_bytes:
                 return
             if not self._is_standby:
-                emit_heartbeat(self._database)  # so that there is something to read at the end, and the position moves there
+                emit_heartbeat(self._database)  # then there is a transaction at the end, and the position moves there
             end = self._database.wal_position()
             release_slot(self._database, options.slot)
             changes.reset()
@@ -251,7 +252,7 @@ class Session:
                     check=self._check_stopped,
                 )
             if not count:
-                return  # a standby, where we cannot leave a sign: the protocol tells where it is
+                return  # on a standby, without a heartbeat: the protocol tells how far it is
             self.commit()
             advance_slot(self._database, options.slot, changes.position)
             logger.info("caught up to %s by SQL: %d messages", self.position_text, count)
@@ -261,7 +262,7 @@ class Session:
             raise Stopped
 
     def _between_transactions(self, stream: ReplicationStream | None) -> None:
-        """Between two transactions of Postgres: what was asked for happens, then Kafka gets its commit."""
+        """Called between two transactions of Postgres: handles requests, then commits to Kafka if it is time to."""
         messages, self._changes.messages = self._changes.messages, []
         for message in messages:
             if message.get("capture") == self._options.name:
@@ -269,7 +270,7 @@ class Session:
         changes = self._changes
         now_ms = self._clock.monotonic_ms()
         if self._is_standby and stream is not None and stream.is_idle and stream.wal_end > changes.position:
-            changes.position = stream.wal_end  # nobody can write heartbeats there
+            changes.position = stream.wal_end  # a standby has no heartbeats
         window = changes.window
         if window is not None and not window.watermark and changes.position >= window.end:
             self._snapshots.passed(changes)
@@ -282,7 +283,7 @@ class Session:
             self.commit()
             stream.confirm(changes.position)
         elif now_ms - self._committed_ms >= BACKLOG_COMMIT_MS:
-            self.commit(wait=False)  # the slot moves on when all of the backlog is read
+            self.commit(wait=False)  # the slot is advanced when the whole backlog was read
 
     def _handle_message(self, message: dict[str, Any]) -> None:
         window = self._changes.window
@@ -317,7 +318,7 @@ class Session:
     # -- now and then --------------------------------------------------------------------------------------------
 
     def _new_schema(self, schema: TableSchema) -> None:
-        """The stream announced a table with another schema than the topic's last one in this session."""
+        """Called when the stream announces a table with another schema than the topic's last one in this session."""
         relation = schema.relation
         self._deferred.pop(schema.topic, None)
         self._delivery.create_topics([schema.topic])
@@ -334,7 +335,7 @@ class Session:
             self._deferred[schema.topic] = schema
             return
         except ConfigError as error:
-            # The log tells of a table that is dropped, renamed or unpublished by now: its changes still count.
+            # The table was dropped, renamed or unpublished since. Its changes in the log still count.
             logger.info("%s", error)
         self._snapshots.restart_replaced_table(relation)
 
@@ -347,7 +348,7 @@ class Session:
         self._checked_ms = now_ms
         self._update_lag(stream)
         if not self._is_standby and now_ms - self._committed_ms >= interval_ms:
-            # Moves the slot on where other databases or tables fill the log, and shows us if we are fenced.
+            # With it the slot moves on while other databases or tables fill the log, and a fenced capture notices it.
             emit_heartbeat(self._database)
         if self._options.snapshot != "never":
             try:

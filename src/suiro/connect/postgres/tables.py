@@ -39,9 +39,10 @@ class SchemaRefusedError(UsageError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TableSchema:
-    """A table as it is at one place in the log: how its rows are written from there on.
+    """A table from one place in the log on, and how its rows are written.
 
-    `value_schema_id` is 0 while the schema is not registered: see `Tables.schema_of`.
+    `value_schema_id` is 0 until the schema is registered: see `Tables.schema_of`. `selected` is the select list of a
+    snapshot.
     """
 
     relation: Relation
@@ -50,11 +51,12 @@ class TableSchema:
     key_schema_id: int
     value_schema_id: int
     value_schema: dict[str, Any]
-    selected: str  # what a snapshot selects of it
+    selected: str
 
 
 class Tables:
-    """`published` are the tables that the catalogue has now, `live` the schemas that the stream has announced."""
+    """`published`: the captured tables by name, as the catalogue has them. `live`: the schemas that the stream has
+    announced, by oid."""
 
     def __init__(
         self,
@@ -78,10 +80,10 @@ class Tables:
         self._by_topic: dict[str, Table] = {}
         self.live: dict[int, TableSchema] = {}
         self._announced: dict[int, RelationMessage] = {}
-        self._last_announced: dict[str, int] = {}  # by topic: tables may have had each other's names
+        self._last_announced: dict[str, int] = {}  # oids by topic: tables may have exchanged their names
 
     def look(self) -> list[Table]:
-        """The published tables of now. Raises `ConfigError` where two of them would be written into one topic."""
+        """Reads the published tables. Raises `ConfigError` if two of them would be written to one topic."""
         found = published_tables(self._database, self._options, self._version)
         by_topic: dict[str, Table] = {}
         for table in found:
@@ -102,7 +104,7 @@ class Tables:
         return not self._options.tables or f"{schema}.{name}" in self._options.tables
 
     def refresh_table(self, schema: str, name: str, database: Database | None = None) -> Table:
-        """`database`: the connection that has locked the table; another one would wait behind queued lock requests."""
+        """`database`: the connection that has locked the table. Another one would wait behind lock requests in the queue."""
         table = read_table(database or self._database, self._options.publication, schema, name, self._version)
         self.published[table.full_name] = table
         return table
@@ -110,10 +112,10 @@ class Tables:
     def schema_of(
         self, table: Table, database: Database | None = None, *, is_final: bool = False
     ) -> TableSchema:
-        """As the catalogue has the table now; for snapshots, within whose transaction `database` is.
+        """Returns the schema that the catalogue has now, for a snapshot. `database` is in the snapshot's transaction.
 
-        Unless `is_final`, the schema of values is not registered: the stream may be behind the catalogue, and a
-        subject's versions stand in the order in which the table had these forms.
+        The value schema is registered only if `is_final`: the stream may be behind the catalogue, and the versions of a
+        subject are in the order in which the table had these schemas.
         """
         asked = database or self._database
         row = asked.row(
@@ -139,12 +141,12 @@ class Tables:
         return self._table_schema(relation, is_final=is_final)
 
     def register_value(self, schema: TableSchema) -> int:
-        """Now the stream has passed whatever forms came before."""
+        """Registers the value schema of a snapshot. The stream has passed all earlier schemas of the table."""
         return self._register_value(schema.topic, schema.value_schema, schema.relation)
 
     def announce(self, message: RelationMessage) -> tuple[TableSchema, bool] | None:
-        """The form from here on and whether it is another than the topic's last one; None for a table that nobody
-        wants."""
+        """Returns the schema from here on and whether it differs from the topic's last one; None if the table is not
+        captured."""
         if not self.is_wanted(message.schema, message.name):
             return None
         known = self.live.get(message.oid)
@@ -167,7 +169,7 @@ class Tables:
         relation = announced(message, types=self._types(columns, self._database), row=row, key=key)
         rival = self._by_topic.get(self._options.topic(relation.schema, relation.name))
         if rival is not None and rival.full_name != relation.full_name:
-            self.look()  # as the catalogue is now
+            self.look()  # raises `ConfigError` if both tables still exist
         schema = self._table_schema(relation, is_final=True)
         self.live[message.oid] = schema
         self._announced[message.oid] = message
@@ -175,8 +177,8 @@ class Tables:
         return schema, True
 
     def look_at_types(self, oid: int) -> TableSchema | None:
-        """An attribute that a composite type gets is announced by nothing. The form with the types of now; None where
-        they are as they were."""
+        """Returns the schema with the current types, or None if they have not changed. Postgres does not announce that a
+        composite type got an attribute."""
         before, message = self.live[oid], self._announced.pop(oid)
         announced = self.announce(message)
         if announced is None or announced[0].relation.types == before.relation.types:
@@ -184,7 +186,7 @@ class Tables:
         return announced[0]
 
     def forget_announcements(self) -> None:
-        """The stream starts again: it announces every table before its first change."""
+        """Called when the stream starts again: it announces every table before its first change."""
         self._announced.clear()
         self._last_announced.clear()
         self.live.clear()
@@ -217,7 +219,7 @@ class Tables:
     def _register(
         self, subject: str, schema: dict[str, Any], relation: Relation
     ) -> tuple[int, dict[str, Any] | None]:
-        """The schema's id, and the subject's newest one before it where it is new there."""
+        """Returns the schema's id and, if it is new, the subject's latest schema before it."""
         text = json.dumps(schema, separators=(",", ":"), ensure_ascii=False)
         try:
             return self._registry.lookup(subject, Schema(text)).id, None
@@ -242,7 +244,8 @@ class Tables:
 def _refuse_changed_meanings(
     subject: str, before: dict[str, Any], schema: dict[str, Any], relation: Relation
 ) -> None:
-    """A new schema that the registry would take, and with which readers would get old values wrong."""
+    """Raises `SchemaRefusedError` for a schema that the registry would accept, but that gives old values another
+    meaning."""
     old = {field["name"]: field.get("postgres.type") for field in before["fields"]}
     new = {field["name"]: field.get("postgres.type") for field in schema["fields"]}
     if wrong := changed_meanings(before, schema):

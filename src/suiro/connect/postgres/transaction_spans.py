@@ -16,7 +16,7 @@ from suiro.connect.postgres.encoding.blocks import Int64s
 from suiro.telemetry import Span, Traces, span_id, trace_id
 
 SPANS_MAX = 2_000
-"""Of one transaction of Kafka. Further ones of Postgres have no trace."""
+"""In one transaction of Kafka. Further transactions of Postgres have no trace."""
 PRODUCER = 4
 
 
@@ -25,12 +25,12 @@ class TransactionSpans:
         self._traces = traces
         self._name = name
         self._clock = clock
-        self._open: dict[int, tuple[Span, int]] = {}  # by the place of the commit: with the records so far
+        self._open: dict[int, tuple[Span, int]] = {}  # by the commit's LSN, with the number of records
 
     def traceparents(
         self, of: Int64s, xids: Int64s, commit_us: Int64s, lsns: Int64s
     ) -> tuple[Int64s, list[bytes]]:
-        """Which records get the header, and its values. `of`: of each record, the index of its transaction."""
+        """Returns which records get the header, and its values. `of`: the index of each record's transaction."""
         rows: list[Int64s] = []
         values: list[bytes] = []
         for index, count in zip(*np.unique(of, return_counts=True), strict=True):
@@ -70,7 +70,7 @@ class TransactionSpans:
         )
 
     def take(self) -> list[tuple[Span, int]]:
-        """Those of a transaction of Kafka that ends; `export` follows once it is committed."""
+        """Takes the spans of a transaction of Kafka that ends. `export` them once it is committed."""
         taken, self._open = list(self._open.values()), {}
         return taken
 

@@ -32,11 +32,11 @@ class FieldExtractors:
         self._known: dict[int, FieldExtractor] = {}
 
     def set_unregistered(self, schema: Mapping[str, object]) -> None:
-        """What values with the id 0 are: rows of a snapshot that wait."""
+        """Sets the schema of values with the id 0: rows of a snapshot window."""
         self._known[0] = FieldExtractor(schema)
 
     def extract(self, value: bytes, name: str, kind: object) -> bytes | None:
-        """None: the value's schema does not have this column, or has it in another schema."""
+        """Returns None if the value's schema does not have this column, or has it with another type."""
         schema_id = int.from_bytes(value[1:5], "big")
         extractor = self._known.get(schema_id)
         if extractor is None:
@@ -46,7 +46,7 @@ class FieldExtractors:
 
 @dataclass(frozen=True, slots=True)
 class SkippedChange:
-    """The last change of a key, where that was left out; `has_older`: the topic has an older value of the row."""
+    """The last change of a key, which was skipped. `has_older`: the topic has an older value of the row."""
 
     row: int
     has_older: bool
@@ -54,7 +54,7 @@ class SkippedChange:
 
 @dataclass(frozen=True, slots=True)
 class FilledRows:
-    """What to fill in (nulls where a change is left out), the changes left out, and the keys unknown afterwards."""
+    """The values to fill in (nulls for skipped changes), the skipped changes, and the keys that are unknown then."""
 
     fill: list[bytes]
     rows: set[int]
@@ -63,7 +63,7 @@ class FilledRows:
 
 @dataclass(slots=True)
 class _Latest:
-    """A row's last value within the block: encoded with nulls in place of what is filled in later."""
+    """A row's last value within the block, encoded with nulls in place of the values in `filled`."""
 
     value: bytes
     filled: dict[int, bytes]
@@ -136,7 +136,7 @@ def fill_unchanged_toast(
 
 
 def _rows(encoded: EncodedRows) -> list[tuple[int, bytes, bytes | None, bytes | None]]:
-    """(change, key, value, the key it had before if that was another)."""
+    """Returns (change, key, value, the key before the change if it was another)."""
     sources = encoded.sources.tolist()
     found: list[tuple[int, bytes, bytes | None, bytes | None]] = []
     old_key: bytes | None = None
