@@ -24,15 +24,15 @@ from suiro.foundation.postgres_network import network_parameters
 
 OLDEST_VERSION = 140000
 SHARED_LOCK_TIMEOUT = "10s"  # of connections that share an exported snapshot
-LOCK_TIMEOUT_MS = 1_000  # of what is asked between blocks of the stream, which waits meanwhile
+LOCK_TIMEOUT_MS = 1_000  # of statements between blocks of the stream, which waits meanwhile
 LOCK_HOLDERS_SHOWN = 5
-COPY_BYTES = 256 << 10  # that are handed on at once
-_DROPPED = "could not open relation with OID"  # Postgres's view of a publication says it without a code
+COPY_BYTES = 256 << 10  # of one write to a sink
+_DROPPED = "could not open relation with OID"  # from a view of publications, without a specific code
 
-# What the capture writes are messages to itself: while a synchronous standby is away it must not wait for that. The
-# stream brings rows that policies would hide: reading such a table is an error, not a part of its rows. Functions and
-# operators are the server's own: whoever may create some in a schema of the search path would run them as this role.
-# One connection holds the snapshot of a table for hours while others read it, and the catalogue is asked now and then.
+# The timeouts are lifted because one connection holds the snapshot of a table for hours while others read it, and the
+# catalogue is asked only now and then. The capture writes nothing but messages to itself, which must not wait for a
+# synchronous standby. The stream brings rows that policies would hide, so reading a part of such a table is an error.
+# The empty search path leaves only the server's own functions and operators: others would run as the capture's role.
 _OWN_SETTINGS = {
     "statement_timeout": "0",
     "idle_in_transaction_session_timeout": "0",
@@ -48,7 +48,7 @@ _SESSION = " ".join(
 # A server that is older than a setting refuses a connection that names it.
 _LIMITS_SINCE = {"idle_session_timeout": OLDEST_VERSION, "transaction_timeout": 170000}
 _OPERATIONAL = frozenset({"08", "28", "40", "53", "54", "55", "57", "58"})
-"""Classes of codes that tell of the server or the connection, not of what was asked."""
+"""Classes of SQLSTATE that concern the server or the connection, not the statement."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,12 +60,12 @@ class ServerInfo:
 
 
 class LockNotAvailableError(TransientError):
-    """Somebody holds a lock on the table for longer than was waited, or has dropped the table meanwhile."""
+    """Another session held a lock on the table for too long, or dropped the table meanwhile."""
 
 
 @contextmanager
 def postgres_errors(what: str) -> Iterator[None]:
-    """`what` says what was tried, such as "read table public.t"."""
+    """Raises errors of Postgres as errors of suiro. `what` was tried, such as "read table public.t"."""
     try:
         yield
     except SuiroError:
@@ -78,13 +78,13 @@ def postgres_errors(what: str) -> Iterator[None]:
                 f"{what}: a table was dropped while its lock was waited for"
             ) from error
         if type(error) is psycopg2.DatabaseError and not error.pgcode:
-            # libpq lost the server in the middle of COPY and has no words for it.
+            # libpq lost the server in the middle of COPY, and has no message for it.
             raise BrokenConnectionError(f"{what}: lost Postgres: {_message_of(error)}") from error
         raise UsageError(f"{what}: Postgres says: {_message_of(error)}") from error
 
 
 def refused(what: str, code: str, text: str) -> SuiroError:
-    """What an error of Postgres is, by its code (SQLSTATE; empty where libpq has none)."""
+    """Returns the error for a code of Postgres (SQLSTATE; empty if libpq has none)."""
     if code and code[:2] not in _OPERATIONAL:
         return UsageError(f"{what}: Postgres says: {text}")
     return _operational(what, code, text)
@@ -93,7 +93,7 @@ def refused(what: str, code: str, text: str) -> SuiroError:
 def _operational(what: str, code: str, text: str) -> SuiroError:
     if code == psycopg2.errorcodes.LOCK_NOT_AVAILABLE:
         return LockNotAvailableError(f"{what}: Postgres says: {text}")
-    # 28: wrong user or password; 3D: no such database; 42: no permission. 53, 55, 57, 58 may pass.
+    # 28: wrong user or password; 3D: no such database; 42: no permission. 53, 55, 57 and 58 may be temporary.
     if code[:2] in ("28", "3D", "42", "22", "0A") or "password authentication failed" in text:
         return UsageError(f"{what}: Postgres says: {text}")
     return BrokenConnectionError(f"{what}: lost Postgres, or could not reach it: {text}")
@@ -110,7 +110,8 @@ def _message_of(error: psycopg2.Error) -> str:
 
 
 def parameters(dsn: str, settings: str = "") -> dict[str, Any]:
-    """Of libpq, beside those of the DSN. Of its `options`, those stay that the capture does not set itself."""
+    """Returns parameters of libpq in addition to those of the DSN. The `options` of the DSN stay, except for settings
+    that the capture sets itself."""
     given = psycopg2.extensions.parse_dsn(dsn)
     return {
         **network_parameters(given),
@@ -121,7 +122,7 @@ def parameters(dsn: str, settings: str = "") -> dict[str, Any]:
 
 
 def connect_replication(dsn: str) -> Any:
-    """A connection that speaks the replication protocol. Streamed transactions begin early: memory stays small."""
+    """Returns a connection that speaks the replication protocol."""
     with postgres_errors("connect for replication"):
         connection = psycopg2.connect(
             dsn,
@@ -133,7 +134,7 @@ def connect_replication(dsn: str) -> Any:
 
 
 def lifted_limits(version: int) -> str:
-    """Statements for a connection of the server of that version."""
+    """Returns statements that lift the timeouts of a session on a server of this version."""
     return "; ".join(f"set {name} = 0" for name, since in _LIMITS_SINCE.items() if version >= since)
 
 
@@ -144,9 +145,9 @@ def _lift_limits(connection: Any) -> None:
 
 
 class Database:
-    """Not for several threads at once. Every statement is a transaction of its own, unless `snapshot` says else.
+    """A connection. Not thread-safe. Outside of `snapshot`, every statement is a transaction of its own.
 
-    `lock_timeout_ms`: how long a statement waits for a lock on a table; 0: for ever.
+    `lock_timeout_ms`: how long a statement waits for a lock on a table; 0: without a limit.
     """
 
     def __init__(self, dsn: str, *, lock_timeout_ms: int = 0) -> None:
@@ -170,7 +171,7 @@ class Database:
         try:
             self._connection.cancel()
         except psycopg2.Error:
-            pass  # it is gone already, which is as good
+            pass  # the connection is closed already
 
     def rows(
         self, sql: str, parameters: Sequence[Any] | Mapping[str, Any] | None = None, *, what: str
@@ -195,19 +196,19 @@ class Database:
         """The type name for a cast that does not truncate."""
         known = self._type_names.get(oid)
         if known is None:
-            # Without a modifier character is character(1), and bit is bit(1); with -1 it is bpchar and "bit".
+            # Without a modifier, character is character(1) and bit is bit(1). With -1 they are bpchar and "bit".
             ((known,),) = self.rows("select format_type(%s, -1)", (oid,), what="ask for the name of a type")
             self._type_names[oid] = str(known)
         return str(known)
 
     def copy(self, sql: str, sink: Any, *, what: str) -> None:
-        """`sink.write(bytes)` gets a row, or the header, at a time."""
+        """Calls `sink.write` with the header and with each row."""
         with postgres_errors(what), self._connection.cursor() as cursor:
             cursor.copy_expert(sql, sink)
 
     def copy_until_full(self, sql: str, sink: Any, *, what: str) -> bytes:
-        """What `sink` has taken. It is full when it has cancelled the statement; the transaction goes on, and has the
-        locks of a statement that came to its end."""
+        """Returns what `sink` has taken. A full sink cancels the statement. The transaction goes on in both cases; after
+        a statement that came to its end, it keeps the locks."""
         self.rows("savepoint before_copy", what=what)
         buffered = io.BufferedWriter(sink, buffer_size=COPY_BYTES)
         try:
@@ -223,13 +224,14 @@ class Database:
 
     @contextmanager
     def snapshot(self, name: str | None = None) -> Iterator[None]:
-        """Everything within sees one state of the database: that of an exported snapshot, or of now."""
+        """All statements within see one state of the database: that of an exported snapshot, or the current one."""
         with postgres_errors("begin a snapshot"), self._connection.cursor() as cursor:
             cursor.execute("begin isolation level repeatable read read only")
             if name is not None:
                 cursor.execute("set transaction snapshot %s", (name,))
-                # Others of this snapshot keep the tables locked until all is read. An ALTER TABLE that waits for them
-                # makes this one wait, and Postgres sees no deadlock: the session ends, and goes on beside the stream.
+                # Other connections with this snapshot keep the tables locked until everything was read. If an ALTER
+                # TABLE waits for them, this connection waits behind it, and Postgres detects no deadlock. After the
+                # timeout, the next session reads the rest while changes flow.
                 cursor.execute("set local lock_timeout = %s", (SHARED_LOCK_TIMEOUT,))
         try:
             yield
@@ -242,7 +244,7 @@ class Database:
 
     @contextmanager
     def own_snapshot(self) -> Iterator[None]:
-        """As `snapshot`; within one it is that one."""
+        """As `snapshot`; does nothing within a snapshot."""
         if self._connection.info.transaction_status != psycopg2.extensions.TRANSACTION_STATUS_IDLE:
             yield
             return

@@ -24,9 +24,9 @@ from suiro.connect.postgres.options import CaptureOptions
 from suiro.connect.postgres.server.database import Database
 from suiro.errors import ConfigError, TransientError, UsageError
 
-FIRST_NORMAL_OID = 16_384  # below are what the server itself has
+FIRST_NORMAL_OID = 16_384  # lower oids belong to objects of the server itself
 MAX_ATTEMPTS = 5
-"""At tables that are altered meanwhile."""
+"""To read tables that are altered meanwhile."""
 
 T = TypeVar("T")
 
@@ -38,10 +38,10 @@ class TableDroppedError(ConfigError):
 
 
 class _ConcurrentAlterError(TransientError):
-    """A column is published that the catalogue does not have yet: what it has is of the moment before."""
+    """A column is published that the snapshot of the catalogue does not have yet."""
 
 
-# Of a table and all partitions below it, without locking them.
+# The oids of a table and all partitions below it, without locks.
 _PARTS = (
     "with recursive parts (oid) as (select %(oid)s::oid union all select i.inhrelid from parts join pg_class c on"
     " c.oid = parts.oid and c.relkind = 'p' join pg_inherits i on i.inhparent = parts.oid)"
@@ -55,14 +55,15 @@ class Column:
     typmod: int
     not_null: bool
     number: int = 0  # pg_attribute.attnum, which a column keeps when it is renamed
-    has_stored_default: bool = False  # rows from before it was added have a value: a default, or generated
-    collation: str | None = None  # as SQL takes it
-    version: int = 0  # pg_attribute.xmin: another one after each ALTER TABLE of the column
+    has_stored_default: bool = False  # older rows have a value of it: a default, or a generated one
+    collation: str | None = None  # quoted
+    version: int = 0  # pg_attribute.xmin: changes with each ALTER TABLE of the column
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Table:
-    """`columns` are those that are published, in their order."""
+    """A published table. `columns` are the published ones, in their order. `published_as` changes when the table is
+    removed from the publication, or when the publication is altered."""
 
     oid: int
     schema: str
@@ -72,15 +73,11 @@ class Table:
     key: tuple[str, ...]
     key_is_unique: bool  # false: all columns are the key, and no index orders them
     row_filter: str | None
-    file: int = 0  # pg_class.relfilenode, of partitions a hash: another one where the table was rewritten
-    key_operators: tuple[
-        str, ...
-    ] = ()  # schemas of the operators that compare the key's columns; none: pg_catalog
-    attributes: int = 0  # pg_class.relnatts: the highest number that a column had by now
+    file: int = 0  # pg_class.relfilenode, or a hash of those of partitions: changes when the table is rewritten
+    key_operators: tuple[str, ...] = ()  # schemas of the operators for the key's columns; empty: pg_catalog
+    attributes: int = 0  # pg_class.relnatts: the highest number that a column has had
     is_partitioned: bool = False
-    published_as: str = (
-        ""  # another one where it was taken out of the publication, or that published less, meanwhile
-    )
+    published_as: str = ""
 
     @property
     def full_name(self) -> str:
@@ -88,12 +85,13 @@ class Table:
 
     @property
     def operator_schemas(self) -> tuple[str, ...]:
-        """Of the key's columns, as SQL takes them."""
+        """Returns the schema of the operators of each column of the key, quoted."""
         return self.key_operators or ("pg_catalog",) * len(self.key)
 
     @property
     def sql_rows(self) -> str:
-        """In FROM: its own rows. Those of a table that inherits from it come in the stream under that one's name."""
+        """Returns the table for a FROM clause, without the rows of tables that inherit from it: the stream has those
+        under the names of these tables."""
         name = quoted(self.schema, self.name)
         return name if self.is_partitioned else f"ONLY {name}"
 
@@ -132,7 +130,7 @@ def ensure_publication(database: Database, options: CaptureOptions, version: int
 
 
 def _refuse_partitioned(database: Database, options: CaptureOptions) -> None:
-    """Of a publication that has partitions by their own names: it has no changes of the tables that they are of."""
+    """Raises `ConfigError` for partitioned tables: the publication has their partitions under their own names."""
     found = database.rows(
         "select n.nspname || '.' || c.relname from pg_class c join pg_namespace n on n.oid = c.relnamespace"
         " where c.relkind = 'p' and n.nspname || '.' || c.relname = any(%s) order by 1",
@@ -203,7 +201,7 @@ def _published(database: Database, publication: str) -> list[tuple[str, str]]:
 
 
 def published_tables(database: Database, options: CaptureOptions, version: int) -> list[Table]:
-    """All that are captured, checked."""
+    """Returns all captured tables. Raises `ConfigError` if one of them cannot be captured."""
 
     def look() -> list[Table]:
         names = _published(database, options.publication)
@@ -226,8 +224,8 @@ def read_table(database: Database, publication: str, schema: str, name: str, ver
 
 
 def _in_one_snapshot(database: Database, look: Callable[[], T]) -> T:
-    """Functions of the server see what was committed since the transaction's snapshot was taken, tables do not. So a
-    moment may be torn, and it is looked again."""
+    """Calls `look` in a snapshot, again if it sees two states of the catalogue: functions of the server see what was
+    committed since the snapshot was taken, tables do not."""
     for _ in range(MAX_ATTEMPTS - 1):
         try:
             with database.own_snapshot():
@@ -241,7 +239,8 @@ def _in_one_snapshot(database: Database, look: Callable[[], T]) -> T:
 def _read_tables(
     database: Database, publication: str, names: Sequence[tuple[str, str]], version: int
 ) -> list[Table]:
-    """Those of them that are there and published, by a few statements, however many they are."""
+    """Returns those of the tables that exist and are published. The number of statements does not depend on the number
+    of tables, except for partitioned ones."""
     found = database.rows(
         f"select c.oid, n.nspname, c.relname, c.relreplident, c.relkind = 'p', c.relfilenode, c.relnatts,"
         f" {_published_as(version)}, has_table_privilege(c.oid, 'select') from pg_class c join pg_namespace n"
@@ -255,7 +254,7 @@ def _read_tables(
         },
         what=f"read the tables of publication {publication}",
     )
-    oids = [row[0] for row in found if row[-1] is not None]  # rights are those of now: null if it was dropped
+    oids = [row[0] for row in found if row[-1] is not None]  # privileges are the current ones: null after a DROP
     published = _published_parts(database, publication, oids, version)
     columns = _columns(database, oids, published)
     indexes = _indexes(database, oids)
@@ -296,14 +295,14 @@ def _read_tables(
 
 
 def _published_as(version: int) -> str:
-    """The publication as it was created and altered, and the entry of table `c` in it. One that is removed and added
-    gets another oid. (`ADD TABLE` of another table leaves both alone.)"""
+    """SQL for a text that identifies the publication, its last ALTER, and the entry of table `c` in it. An entry that is
+    removed and added again gets another oid. (`ADD TABLE` of another table changes none of these.)"""
     of_schema = ""
     if version >= 150000:
         of_schema = (
             ", (select s.oid from pg_publication_namespace s where s.pnpubid = p.oid and s.pnnspid = n.oid)"
         )
-    # As an array, so that an index answers.
+    # The array lets the condition use an index.
     return (
         "(select concat_ws(' ', p.oid, p.xmin, (select max(r.oid) from pg_publication_rel r where r.prpubid = p.oid"
         " and r.prrelid = any(c.oid || array(select relid::oid from pg_partition_ancestors(c.oid))))"
@@ -314,7 +313,8 @@ def _published_as(version: int) -> str:
 def _of_partitions(
     database: Database, oid: int, full_name: str, columns: list[Column]
 ) -> tuple[int, list[Column]]:
-    """What only the tables that hold the rows know: their files, and which columns got values without being written."""
+    """Returns facts that only the partitions have: a hash of their files, and the columns, of which some may have
+    values in rows from before they were added."""
     ((file, filled),) = database.rows(
         f"{_PARTS} select coalesce((select ('x' || left(md5(string_agg(c.oid || ' ' || c.relfilenode, ',' order by"
         " c.oid)), 15))::bit(60)::int8 from parts join pg_class c using (oid) where c.relfilenode <> 0), 1),"
@@ -330,7 +330,7 @@ def _of_partitions(
 
 @dataclass(frozen=True, slots=True)
 class _Published:
-    """Of a table: the numbers of its columns (None: all that are not generated), and which rows."""
+    """The published part of a table: the numbers of its columns (None: all that are not generated), and its rows."""
 
     columns: Sequence[int] | None
     row_filter: str | None
@@ -353,7 +353,7 @@ def _published_parts(
 def _columns(
     database: Database, oids: Sequence[int], published: Mapping[int, _Published]
 ) -> dict[int, list[Column]]:
-    """By table; without those that are not published by now."""
+    """Returns the columns by table. Tables that are no longer published are left out."""
     rows = database.rows(
         "select attrelid, attname, atttypid, atttypmod, attnotnull, attnum, attgenerated, atthasmissing, (select"
         " quote_ident(n.nspname) || '.' || quote_ident(c.collname) from pg_collation c join pg_namespace n on"
@@ -389,8 +389,8 @@ def _columns(
 
 
 def _indexes(database: Database, oids: Sequence[int]) -> dict[int, list[tuple[Any, ...]]]:
-    """By table, the primary key first: whether it is that, whether it is the replica identity, its columns, and whether
-    these are NOT NULL."""
+    """Returns for each table its unique indexes, the primary key first: whether it is the primary key, whether it is the
+    replica identity, its columns, and whether all of them are NOT NULL."""
     found: dict[int, list[tuple[Any, ...]]] = {}
     for oid, *row in database.rows(
         "select i.indrelid, i.indisprimary, i.indisreplident, array(select a.attname::text from unnest(i.indkey::int[])"
@@ -408,7 +408,7 @@ def _indexes(database: Database, oids: Sequence[int]) -> dict[int, list[tuple[An
 
 
 def _operators(database: Database, types: Set[int]) -> dict[int, str]:
-    """Of types that are not built in, and that sort by operators of their own (as `citext`): the schema of these."""
+    """Returns the schema of the operators that sort a type, for types that are not built in, such as `citext`."""
     found = database.rows(
         "with recursive known(oid, base) as (select t.oid, t.oid from pg_type t where t.oid = any(%s::oid[]) union all"
         " select k.oid, t.typbasetype from known k join pg_type t on t.oid = k.base where t.typtype = 'd')"

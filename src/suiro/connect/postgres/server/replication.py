@@ -19,22 +19,21 @@ from suiro.connect.postgres.server.database import lifted_limits, parameters, re
 from suiro.errors import BrokenConnectionError
 
 _WAL = struct.Struct(">cqqq")
-"""w, where the message is in the log, how far the log was read, the server's time."""
+"""w, the LSN of the message, the LSN up to which the server has read the log, the server's time."""
 _SERVER_KEEPALIVE = struct.Struct(">cqq?")
-"""k, how far the log was read, the server's time, whether an answer is wanted."""
+"""k, the LSN up to which the server has read the log, the server's time, whether it wants an answer."""
 _STATUS = struct.Struct(">cqqqqx")
-"""r, written, flushed, applied, our time; nothing is asked."""
+"""r, written, flushed, applied, the client's time; no answer is wanted."""
 _MESSAGE, _KEEPALIVE = ord("w"), ord("k")
 _EPOCH_MS = 946_684_800_000  # times are µs since 2000
 
 
 class Replication:
-    """`start_lsn`: everything before is known. Raises what `postgres_errors` raises."""
+    """A replication stream from `start_lsn` on. Raises the errors of `postgres_errors`."""
 
     def __init__(self, dsn: str, command: str, *, start_lsn: int, what: str, clock: Clock) -> None:
         self.wal_end = 0
-        """The LSN up to which the server has decoded, from its messages. A change is told where it is in the log, which
-        may be far before that."""
+        """The LSN up to which the server has decoded, from its messages. The LSN of a change may be far before it."""
         self.confirmed = start_lsn
         """The LSN to confirm; sent when the server asks, and by `send_status`."""
         self._clock = clock
@@ -43,7 +42,7 @@ class Replication:
             self._connection = pq.PGconn.connect(info.encode())
         if self._connection.status != pq.ConnStatus.OK:
             raise self._error("connect for replication", None)
-        # The server decodes a transaction within one of its own, and waits in it until what it has sent is read.
+        # The server decodes within a transaction of its own, and waits in it until the client has read its messages.
         self._connection.exec_(lifted_limits(self._connection.server_version).encode())
         result = self._connection.exec_(command.encode())
         if result.status != pq.ExecStatus.COPY_BOTH:
@@ -58,7 +57,7 @@ class Replication:
         return self._connection.socket
 
     def read(self) -> tuple[int, bytes] | None:
-        """The next message and where it is in the log; None: there is none now."""
+        """Returns the LSN of the next message and the message, or None if there is none now."""
         connection, has_looked = self._connection, False
         with _lost("read from the replication stream"):
             while True:

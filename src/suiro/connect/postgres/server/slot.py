@@ -30,7 +30,7 @@ _LOST = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SlotState:
-    """A line of pg_replication_slots. `wal_status` "lost" and an `invalidation` mean that the log is gone."""
+    """A row of pg_replication_slots. With the `wal_status` "lost" or an `invalidation`, the log was removed."""
 
     plugin: str
     database: str
@@ -43,15 +43,15 @@ class SlotState:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CreatedSlot:
-    """The snapshot is there until its connection runs anything else, or ends."""
+    """The snapshot exists until its connection runs another statement or ends."""
 
     lsn: int
     snapshot: str
 
 
 def identify_system(replication: Any) -> tuple[str, int]:
-    """The identifier that a database cluster got from initdb (two with the same are one, or copies of it), and its
-    timeline, which is another one after each promotion."""
+    """Returns the identifier that the database cluster got from initdb (copies of a cluster have the same), and the
+    timeline, which changes with each promotion."""
     with postgres_errors("ask which database cluster this is"), replication.cursor() as cursor:
         cursor.execute("IDENTIFY_SYSTEM")
         system, timeline, *_ = cursor.fetchone()
@@ -59,7 +59,7 @@ def identify_system(replication: Any) -> tuple[str, int]:
 
 
 def read_slot(database: Database, name: str) -> SlotState | None:
-    # The line as JSON: Postgres 14 has fewer columns than 18.
+    # As JSON, because Postgres 14 has fewer columns than 18.
     found = database.row(
         "select to_jsonb(s) from pg_replication_slots s where slot_name = %s",
         (name,),
@@ -81,8 +81,8 @@ def read_slot(database: Database, name: str) -> SlotState | None:
 
 
 def check_timeline(name: str, replication: Any, *, before: int, now: int, position: int) -> None:
-    """That a server which was promoted has all of the log up to the position, which was read on the timeline `before`.
-    Where its log ends now does not tell that: it has grown since."""
+    """Raises `DataLossError` unless a promoted server has the log up to the position, which was read on the timeline
+    `before`. The current end of its log does not tell that: the log has grown since."""
     if before == now:
         return
     end = _ends_of_timelines(replication, now).get(before, 0) if now > before else 0
@@ -95,7 +95,7 @@ def check_timeline(name: str, replication: Any, *, before: int, now: int, positi
 
 
 def _ends_of_timelines(replication: Any, timeline: int) -> dict[int, int]:
-    """Where each one before this one ended."""
+    """Returns the LSN at which each earlier timeline ended."""
     with postgres_errors(f"read the history of timeline {timeline}"), replication.cursor() as cursor:
         cursor.execute(f"TIMELINE_HISTORY {timeline}")
         content = cursor.fetchone()[1]
@@ -105,7 +105,8 @@ def _ends_of_timelines(replication: Any, timeline: int) -> dict[int, int]:
 
 
 def check_slot(name: str, state: SlotState | None, *, database: str, position: int | None, end: int) -> None:
-    """That going on from `position` (None: there is none yet) loses nothing; `end` is where the log ends now."""
+    """Raises an error if the capture would lose changes by going on from `position` (None: there is none yet). `end`:
+    the end of the log."""
     if state is None:
         if position is not None:
             raise DataLossError(
@@ -139,7 +140,7 @@ def check_slot(name: str, state: SlotState | None, *, database: str, position: i
 
 
 def create_slot(replication: Any, name: str) -> CreatedSlot:
-    """Waits for transactions that are open now: their changes could not be told apart from the snapshot's."""
+    """Creates the slot. Postgres waits for the transactions that are open now."""
     try:
         with postgres_errors(f"create slot {name}"), replication.cursor() as cursor:
             cursor.execute(f"CREATE_REPLICATION_SLOT {quoted(name)} LOGICAL pgoutput EXPORT_SNAPSHOT")
@@ -153,9 +154,9 @@ def create_slot(replication: Any, name: str) -> CreatedSlot:
 
 
 def check_not_in_use(database: Database, name: str) -> None:
-    """For a capture without a position, which has no forerunner: whoever reads from the slot is another program, or a
-    capture into another Kafka, and would lose what this one takes. (A slot that is still being made has no position
-    either: that is what a capture leaves that is killed at its first start.)"""
+    """Called for a capture without a position. Raises `ConfigError` if something reads from the slot: another program,
+    or a capture into another Kafka, which would lose the changes that this one takes. (A slot that is still being
+    created has no LSN. A capture that is killed at its first start leaves such a slot.)"""
     state = read_slot(database, name)
     if state is None or state.active_pid is None or not state.confirmed_lsn:
         return
@@ -174,7 +175,7 @@ def check_not_in_use(database: Database, name: str) -> None:
 
 
 def release_slot(database: Database, name: str) -> None:
-    """Takes the slot from a forerunner that Kafka has fenced already: nothing it reads can be written any more."""
+    """Takes the slot from an earlier capture that Kafka has fenced already, so it can no longer write anything."""
     clock = SystemClock()
     deadline_ms = clock.monotonic_ms() + int(RELEASE_TIMEOUT_S * 1000)
     asked: set[int] = set()
@@ -200,7 +201,7 @@ def release_slot(database: Database, name: str) -> None:
 
 
 def advance_slot(database: Database, name: str, lsn: int) -> None:
-    """For reading by SQL; the replication protocol confirms by itself."""
+    """Advances the slot after reading by SQL. The replication protocol confirms LSNs by itself."""
     database.rows(
         "select pg_replication_slot_advance(%s, %s)", (name, lsn_text(lsn)), what=f"advance slot {name}"
     )

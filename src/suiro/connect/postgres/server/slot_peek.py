@@ -32,8 +32,8 @@ from suiro.connect.postgres.encoding.pgoutput import CorruptMessageError
 from suiro.connect.postgres.server.database import Database
 from suiro.connect.postgres.server.lsn import lsn_text
 
-PEEK_CHANGES = 3_000_000  # a call decodes again from the slot's restart_lsn on, so small ones are slow
-CHUNK_BYTES = 1 << 20  # four of them are in memory at once, and what becomes of two
+PEEK_CHANGES = 3_000_000  # each call decodes again from the slot's restart_lsn on, so small calls are slow
+CHUNK_BYTES = 1 << 20  # up to four chunks are in memory, and the records of two
 WAIT_S = 0.2
 
 _ROW = struct.Struct(">hiqi")
@@ -50,9 +50,9 @@ def peek_changes(
     on_block: Callable[[Block], None],
     check: Callable[[], None],
 ) -> int:
-    """The next transactions up to that place in the log, block by block; returns how many messages they were.
+    """Calls `on_block` with the next transactions up to the LSN `upto`, block by block. Returns the number of messages.
 
-    `check` is called now and then while the server decodes; it, and `on_block`, end this by raising something.
+    Calls `check` now and then while the server decodes. An error of `check` or `on_block` ends the reading.
     """
     statement = (
         "COPY (SELECT lsn, data FROM pg_logical_slot_peek_binary_changes("
@@ -63,7 +63,7 @@ def peek_changes(
     messages = 0
     rest = b""
     with _Reader(database, statement, what=f"read slot {slot}") as reader:
-        # The server decodes everything before it gives the first row, on another processor: time to load the kernels.
+        # The server decodes everything before it returns the first row, which is time to load the kernels.
         reader.asked.wait()
         engine.load()
         for chunk in reader.chunks(check):
@@ -79,7 +79,7 @@ def peek_changes(
 
 
 class _Reader:
-    """COPY on a thread; what it gives waits in a queue of one chunk."""
+    """Runs COPY on a thread. A queue holds one chunk of its output."""
 
     def __init__(self, database: Database, statement: str, *, what: str) -> None:
         self._database = database
@@ -147,7 +147,7 @@ class _Raw(io.RawIOBase):
 
 
 def _block(data: bytes) -> tuple[Block | None, bytes]:
-    """The rows up to the last commit (all, where there is none) and the bytes behind them."""
+    """Returns the rows up to the last commit (all rows if there is none) and the bytes behind them."""
     at = HEADER_BYTES if data.startswith(SIGNATURE) else 0
     starts, ends, lsns, rows = _rows(data, at)
     if not rows:
@@ -158,7 +158,8 @@ def _block(data: bytes) -> tuple[Block | None, bytes]:
 
 
 def _rows(data: bytes, at: int) -> tuple[Int64s, Int64s, Int64s, int]:
-    """Where the messages of whole rows begin and end, their LSNs, and how many rows lie up to the last commit."""
+    """Returns where the messages of complete rows begin and end, their LSNs, and the number of rows up to the last
+    commit."""
     compiled = engine.kernels()
     if compiled is not None:
         starts, ends, lsns = np.empty((3, len(data) // _ROW.size + 1), np.int64)

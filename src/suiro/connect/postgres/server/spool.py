@@ -18,7 +18,7 @@ from suiro.connect.postgres.encoding.blocks import Block, begin_message, commit_
 
 _HEAD = struct.Struct("<IqI")  # subtransaction, LSN, length
 _WITH_XID = frozenset(b"IUDTRYM")
-# Announced once in a transaction, also where the subtransaction that needed it first was rolled back.
+# They come once in a transaction, even if the subtransaction that needed them first was rolled back.
 _ANNOUNCES = frozenset(b"RY")
 _BUFFER = 1 << 18
 
@@ -28,7 +28,7 @@ class _Spool:
         self.path = path
         self.aborted: set[int] = set()
         self.size = 0
-        path.parent.mkdir(parents=True, exist_ok=True)  # a predecessor may take the empty directory away
+        path.parent.mkdir(parents=True, exist_ok=True)  # a predecessor may have removed the empty directory
         self._file: IO[bytes] = path.open("w+b", buffering=_BUFFER)
 
     def add(self, xid: int, lsn: int, message: bytes) -> None:
@@ -50,7 +50,7 @@ class _Spool:
 
 
 class Spools:
-    """One file for each transaction that is being streamed, in a private directory."""
+    """The files of the transactions that are being streamed, in a private directory."""
 
     def __init__(self, directory: Path) -> None:
         self._directory = directory
@@ -61,7 +61,7 @@ class Spools:
 
     @property
     def is_inside(self) -> bool:
-        """Between stream start and stream stop: every message belongs to the spool."""
+        """Whether the stream is between stream start and stream stop, where every message belongs to a spool."""
         return self._current is not None
 
     @property
@@ -85,7 +85,7 @@ class Spools:
     def add(self, message: bytes, lsn: int) -> None:
         assert self._current is not None
         xid, spool = self._current
-        if message[0] in _WITH_XID:  # as version 1 writes them: without the subtransaction
+        if message[0] in _WITH_XID:  # version 1 of the protocol has no subtransaction there
             (xid,) = struct.unpack_from(">I", message, 1)
             message = message[:1] + message[5:]
         spool.add(xid, lsn, message)
@@ -94,7 +94,7 @@ class Spools:
         xid, subtransaction = struct.unpack_from(">II", message, 1)
         spool = self._open.get(xid)
         if spool is None:
-            return  # it had streamed nothing
+            return  # no part of it was streamed
         if subtransaction != xid:
             spool.aborted.add(subtransaction)
             return
@@ -102,7 +102,7 @@ class Spools:
         del self._open[xid]
 
     def commit(self, message: bytes, *, max_bytes: int) -> Iterator[Block]:
-        """The transaction as blocks of about `max_bytes`; its file is gone when all were taken."""
+        """Yields the transaction as blocks of about `max_bytes`, and removes its file after the last one."""
         xid, _, lsn, end_lsn, commit_us = struct.unpack_from(">IBqqq", message, 1)
         payloads, lsns, size = [begin_message(lsn=lsn, commit_us=commit_us, xid=xid)], [lsn], 0
         spool = self._open.pop(xid, None)
@@ -124,5 +124,5 @@ class Spools:
         for spool in self._open.values():
             spool.remove()
         self._open.clear()
-        with contextlib.suppress(OSError):  # a successor's files may lie there, which took over meanwhile
+        with contextlib.suppress(OSError):  # a capture that took over meanwhile may have files there
             self._directory.rmdir()

@@ -26,7 +26,7 @@ from suiro.errors import SuiroError
 BLOCK_MESSAGES = 30_000
 BLOCK_BYTES = 4 << 20
 STATUS_INTERVAL_MS = 5_000
-CONFIRM_INTERVAL_MS = 100  # each wakes the server, and there are hundreds of commits a second
+CONFIRM_INTERVAL_MS = 100  # each confirmation wakes the server, and there may be hundreds of commits a second
 _PREFIX = PREFIX.encode() + b"\0"
 _PREFIX_AT = 10
 
@@ -35,7 +35,7 @@ _STREAMING = frozenset((_START, _STREAM_COMMIT, _STREAM_ABORT))
 
 
 class ReplicationStream:
-    """Opened at a place in the log; `close` gives the slot back."""
+    """The stream from an LSN on. `close` releases the slot."""
 
     def __init__(self, dsn: str, *, slot: str, publication: str, start_lsn: int, directory: Path) -> None:
         self._spools = Spools(directory)
@@ -44,7 +44,7 @@ class ReplicationStream:
         self._status_sent_ms = self._clock.monotonic_ms()
         self._payloads: list[bytes] = []
         self._lsns: list[int] = []
-        self._size = 0  # of what waits: the beginning of a transaction may be there already
+        self._size = 0  # of the payloads, which may end within a transaction
         options = (
             f"proto_version '2', publication_names '{quoted(publication)}', messages 'true', streaming 'true'"
         )
@@ -73,12 +73,12 @@ class ReplicationStream:
 
     @property
     def is_idle(self) -> bool:
-        """Nothing that was read waits: everything until `wal_end` has been handed on."""
+        """Whether everything up to `wal_end` has been returned by `blocks`."""
         return not self._payloads and self._spools.is_empty
 
     @property
     def is_spooling(self) -> bool:
-        """A transaction is being streamed that has not ended."""
+        """Whether a transaction is being streamed that has not ended."""
         return not self._spools.is_empty
 
     @property
@@ -87,13 +87,13 @@ class ReplicationStream:
 
     def wait(self, timeout_s: float, *others: Any) -> bool:
         """Waits until the server or one of `others` is readable; returns False after the timeout."""
-        poll = select.poll()  # `select` knows no descriptor beyond 1,023
+        poll = select.poll()  # `select` does not take descriptors above 1,023
         for one in (self._replication, *others):
             poll.register(one, select.POLLIN)
         return bool(poll.poll(timeout_s * 1_000))
 
     def blocks(self) -> Iterator[Block]:
-        """What is there now, at most one block of small transactions; the parts of one that is larger."""
+        """Yields what has arrived: at most one block of small transactions, or the parts of one that is larger."""
         with self._lock:
             ready, streamed = self._read()
         if ready:
@@ -102,8 +102,8 @@ class ReplicationStream:
             yield from self._spools.commit(streamed, max_bytes=BLOCK_BYTES)
 
     def _read(self) -> tuple[int, bytes | None]:
-        """How many of the messages that wait are a block, and the commit of a streamed transaction behind them."""
-        last_commit = 0  # how many messages lie up to the last commit
+        """Returns how many of the pending messages are a block, and the commit of a streamed transaction after them."""
+        last_commit = 0  # the number of messages up to the last commit
         stop_at_commit = False
         while (message := self._replication.read()) is not None:
             at, payload = message
@@ -130,10 +130,10 @@ class ReplicationStream:
                 if stop_at_commit:
                     break
             elif kind == _MESSAGE and payload.startswith(_PREFIX, _PREFIX_AT):
-                stop_at_commit = True  # what it asks for happens right behind its transaction
+                stop_at_commit = True  # its request must be handled directly after its transaction
             if self._is_full:
                 break
-        # Without a commit it is a part of one transaction.
+        # Without a commit, a full block is a part of one transaction.
         return last_commit or (len(self._payloads) if self._is_full else 0), None
 
     @property
@@ -154,7 +154,7 @@ class ReplicationStream:
         self.send_status()
 
     def send_status(self) -> None:
-        """If it is time to. What was confirmed is told sooner."""
+        """Sends a status update if it is time to: sooner if there is a new LSN to confirm."""
         with self._lock:
             is_new = self._replication.confirmed > self._status_lsn
             now_ms = self._clock.monotonic_ms()
@@ -167,4 +167,4 @@ class ReplicationStream:
             try:
                 self.send_status()
             except SuiroError:
-                return  # whoever reads next meets it
+                return  # the next read raises the error
