@@ -28,8 +28,8 @@ ERROR_PREFIX = "__connect.errors."
 """Of the names of headers that tell of the error, in a dead letter."""
 
 MAX_REASON_CHARS = 1_000
-"""Of the reason in a dead letter. It may quote the record, and a record with itself in a header beside it could be
-larger than any that the broker takes."""
+"""The limit of the reason in a dead letter. It may quote the record, and a record that is also in its header could be
+larger than the broker accepts."""
 
 
 class BadRecordError(UsageError):
@@ -37,7 +37,7 @@ class BadRecordError(UsageError):
 
 
 def short_reason(reason: object) -> str:
-    """As text that can be written: it may quote half of a surrogate pair."""
+    """Returns the reason as text that UTF-8 can encode: it may quote half of a surrogate pair."""
     text = str(reason)
     text = text if len(text) <= MAX_REASON_CHARS else f"{text[:MAX_REASON_CHARS]}..."
     return text.encode(errors="backslashreplace").decode()
@@ -54,8 +54,8 @@ class About:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SourceRecord:
-    """A record to write. `value` and `key`: bytes and None as they are, a str in UTF-8, anything else by the
-    connector's format. `topic` None: the connector's own topic. `timestamp_ms` None: now."""
+    """A record to write. In `value` and `key`, bytes and None are written as they are, a str in UTF-8, anything else by
+    the connector's format. `topic` None: the connector's own topic. `timestamp_ms` None: now."""
 
     value: Any
     key: Any = None
@@ -77,11 +77,12 @@ class Polled:
 
 class Source(Protocol):
     def open(self, position: dict[str, Any] | None) -> None:
-        """Go on behind `position`: what the last committed `Polled` said; None at the first start."""
+        """Continues behind `position`, that of the last committed `Polled`; None at the first start."""
         ...
 
     def poll(self) -> Polled | None:
-        """What is next, all of it committed together or not at all. Waits about a second at most; None: nothing."""
+        """Returns the next records, which are committed together or not at all. Waits about a second at most, then
+        returns None."""
         ...
 
     def close(self) -> None:
@@ -99,8 +100,9 @@ class CommitListener(Protocol):
 @runtime_checkable
 class RefusingSource(Protocol):
     def refuse(self, reasons: Mapping[int, str]) -> Polled | None:
-        """Called where there is no dead letter topic: tells whoever has sent these records of the last `poll`, by their
-        places, why they cannot be written. Returns what is left of it; None: nothing. Without it the task fails."""
+        """Called without a dead letter topic: tells the senders of these records of the last `poll`, by their places,
+        why they cannot be written. Returns the other records, or None if there are none. A source without this method
+        fails."""
         ...
 
 
@@ -114,7 +116,7 @@ class MultiPartSource(Protocol):
 @runtime_checkable
 class DatasetReporter(Protocol):
     def datasets(self) -> Sequence[Dataset]:
-        """Returns what it reads or writes outside of Kafka, for OpenLineage. Called by other threads, at any time."""
+        """Returns the datasets outside of Kafka that it reads or writes, for OpenLineage. Called by other threads."""
         ...
 
 
@@ -166,7 +168,7 @@ class Sink(Protocol):
     def open(self) -> None: ...
 
     def put(self, batch: SinkBatch) -> None:
-        """Returns once the batch is stored. What it raises stops this connector; it goes on with the same offsets."""
+        """Returns once the batch is stored. An error restarts the connector, which continues with the same offsets."""
         ...
 
     def close(self) -> None: ...

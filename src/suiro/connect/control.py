@@ -31,7 +31,7 @@ from suiro.telemetry import MetricsPush, exporter_to, push_metrics
 if TYPE_CHECKING:
     from prometheus_client.core import Metric
 
-MAX_BODY_BYTES = 64 * 1024  # no request has anything to say there
+MAX_BODY_BYTES = 64 * 1024  # requests need no body
 STATES = ("RUNNING", "PAUSED", "RESTARTING", "FAILED")
 METRICS: tuple[tuple[str, str, Kind, str], ...] = (
     ("records", "suiro_connect_records_total", "counter", "Records written by a source or taken by a sink."),
@@ -51,8 +51,8 @@ def serve_control(
     users: Users | None = None,
     tls: Tls | None = None,
 ) -> HttpServer:
-    """Serves until `stop`. With a token, requests must have `Authorization: Bearer TOKEN`; with users, all of them may
-    look, and operators change. Raises `ConfigError`."""
+    """Serves until `stop`. With a token, requests must have `Authorization: Bearer TOKEN`. With users, all of them may
+    read, and operators may change states. Raises `ConfigError`."""
 
     async def names(request: Request) -> Response:
         status = runtime.status()
@@ -112,7 +112,7 @@ def serve_control(
 
 
 def push_connect_metrics(runtime: Runtime, otlp: str | None) -> MetricsPush | None:
-    """Pushes the metrics of the page by OTLP; None where nothing says where to."""
+    """Pushes the metrics by OTLP. Returns None if no endpoint is configured."""
     exporter = exporter_to(otlp, "metrics", "suiro-connect")
     return None if exporter is None else push_metrics(lambda: _metrics(runtime.status()), exporter)
 

@@ -1,7 +1,7 @@
-"""What connectors and captures read and write, as datasets of OpenLineage, and their runs.
+"""Datasets that connectors and captures read and write, and their runs, for OpenLineage.
 
-A connector that `DatasetReporter` says what it has outside of Kafka; its task adds the topics. Names go by the naming
-conventions of OpenLineage, without passwords.
+A connector that is a `DatasetReporter` reports its datasets outside of Kafka; its task adds the topics. Names follow
+the naming conventions of OpenLineage, without passwords.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class Report:
         self._run: LineageRun | None = None
 
     def begins(self) -> None:
-        """Nothing where a run has begun: a restart after an error that passes goes on with it."""
+        """Begins a run. A restart after a temporary error continues the current one."""
         if self._sender is not None and self._run is None:
             self._run = LineageRun(self._sender, self._job, self._datasets)
 
@@ -55,7 +55,7 @@ class Report:
 
 
 def topics_of(bootstrap_servers: str, registry: str | None, topics: Iterable[str]) -> tuple[Dataset, ...]:
-    """Asks the registry for their columns."""
+    """Returns the topics with their columns, which the registry knows."""
     namespace = kafka_namespace(bootstrap_servers)
     return tuple(
         Dataset(namespace=namespace, name=topic, columns=columns_of_topic(registry, topic))
@@ -66,7 +66,8 @@ def topics_of(bootstrap_servers: str, registry: str | None, topics: Iterable[str
 def captured(
     tables: Iterable[tuple[str, str]], namespace: str, database: str, bootstrap_servers: str, registry: str
 ) -> Datasets:
-    """`tables`: (schema.table, its topic). The schema of a topic has the names and types of the table's columns."""
+    """Returns the datasets of a capture. `tables`: (schema.table, its topic). The schema of a topic has the names and
+    types of the table's columns."""
     inputs, outputs = [], []
     for table, topic in tables:
         name = f"{database}.{table}"
@@ -85,7 +86,7 @@ def captured(
 
 
 def _captured_columns(schema: str) -> list[tuple[Column, str]]:
-    """Columns of the table, and their names in the topic."""
+    """Returns the columns of the table, with their names in the topic."""
     fields = json.loads(schema).get("fields", [])
     return [
         (Column(name=one.get("postgres.name", one["name"]), type=one["postgres.type"]), one["name"])

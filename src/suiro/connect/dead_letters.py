@@ -17,10 +17,10 @@ from suiro.connect.task import Outgoing, Topics, batches_of
 from suiro.errors import RefusedError, UsageError
 
 LETTER_BYTES = 1_000_000
-"""Of a dead letter whose topic did not take it as it was. Half of it, where that is too large, and so on."""
+"""The first limit once the topic has refused a letter. It is halved until the topic accepts letters."""
 LEAST_LETTER_BYTES = 256
 LIMITED_MS = 3_600_000
-"""For so long a topic is not asked again whether it takes larger ones."""
+"""How long a limit lasts: the topic may be changed."""
 _NO_LIMIT = 1 << 62
 _LONG_HEADERS = tuple(ERROR_PREFIX + name for name in ("exception.message", "url", "file"))
 
@@ -34,14 +34,14 @@ class DeadLetter(NamedTuple):
 
 @dataclass(slots=True)
 class LetterLimit:
-    """How large a dead letter may be. Known from what was refused, and kept over restarts for a while: the topic may be
-    changed."""
+    """The largest size of a dead letter, learned from refusals. Kept over restarts of the connector for a while."""
 
     size: int = _NO_LIMIT
     _until_ms: int = 0
 
     def lower(self, refused: int, now_ms: int) -> bool:
-        """`refused`: the largest batch; until there is a limit, of several letters. False where none is smaller."""
+        """Lowers the limit. `refused`: the size of the largest refused batch, which has several letters if there was no
+        limit yet. Returns false if the limit cannot be lower."""
         is_first = self.size == _NO_LIMIT
         self.size = min(LETTER_BYTES, refused - 1) if is_first else min(self.size, refused) // 2
         self._until_ms = now_ms + LIMITED_MS
@@ -67,7 +67,7 @@ class DeadLetters:
     codec: int
 
     def produce(self, producer: TransactionalProducer, letters: Sequence[DeadLetter], *, turn: int) -> None:
-        """Adds them to the open transaction."""
+        """Writes the letters in the open transaction."""
         now_ms = self.clock.monotonic_ms()
         limit = self.limit.at(now_ms)
         if limit < _NO_LIMIT:
@@ -96,7 +96,7 @@ class DeadLetters:
 
 
 def _cut(letter: DeadLetter, limit: int) -> Outgoing:
-    """The beginning of one that is too large, without the headers of the record itself."""
+    """Returns the beginning of a letter that is too large, without the headers of the record itself."""
     key, value = letter.record.key, letter.record.value
     about = [
         (name, text if text is None or name not in _LONG_HEADERS else text[: limit // 8])

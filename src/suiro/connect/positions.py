@@ -1,11 +1,11 @@
-"""Where a source goes on: one compacted topic, the position of each source under its name.
+"""The positions of sources: one compacted topic, with the position of each source under its name.
 
-Always true: a position is written in the same Kafka transaction as the records that lead up to it, so a reader with
-read_committed sees both or neither. A source starts with InitProducerId for `transactional_id(name)`, which ends
-its forerunner's open transaction and shuts the forerunner out; only then does it read its position.
+A position is always written in the same Kafka transaction as the records before it, so a reader with read_committed
+sees both or neither. A source starts with InitProducerId for `transactional_id(name)`, which ends the open transaction
+of an earlier process and fences that process. Only then does it read its position.
 
 A key is the source's name, or `name#part` for state that is too large for one value (`read_parts`). All keys of one
-source lie in one partition, that of its name.
+source are in one partition, that of its name.
 """
 
 from __future__ import annotations
@@ -21,27 +21,27 @@ from suiro.topic_table import committed_range, pairs, slices_from_the_end
 POSITIONS_TOPIC = "_suiro_connect_positions"
 
 PARTITIONS = 8
-# Small segments, so that the cleaner, which leaves the active one alone, keeps what a start has to read short.
+# A start reads a whole partition. The cleaner does not clean the active segment, so segments are small.
 CONFIGS = {"cleanup.policy": "compact", "segment.bytes": "16777216", "min.cleanable.dirty.ratio": "0.2"}
 
-_FIRST_LOOK = 1_000  # offsets; each look back is twice as long as the one before
+_FIRST_LOOK = 1_000  # offsets; each further look back is twice as long
 
 Position = dict[str, Any]
 
 
 def transactional_id(name: str) -> str:
-    """Of the source of that name."""
+    """Returns the transactional id of the source with this name."""
     return f"suiro-connect-{name}"
 
 
 def create_positions_topic(client: Client) -> None:
-    """Makes the topic unless it is there; its partitions never change afterwards, or positions would be lost. Raises
-    `ConfigError` for one in which they expire."""
+    """Creates the topic if it does not exist. Its number of partitions must never change, or positions would be lost.
+    Raises `ConfigError` for a topic in which positions expire."""
     client.create_topics([NewTopic(POSITIONS_TOPIC, PARTITIONS, configs=CONFIGS)], exist_ok=True)
     try:
         policy = client.describe_configs([POSITIONS_TOPIC])[POSITIONS_TOPIC].get("cleanup.policy") or ""
     except RefusedError:
-        return  # who may write to it need not be allowed to look
+        return  # a role that may write to the topic need not be allowed to describe it
     if policy.replace(" ", "") != "compact":
         raise ConfigError(
             f"topic {POSITIONS_TOPIC} has cleanup.policy={policy}: positions in it would expire, and their sources "
@@ -51,7 +51,7 @@ def create_positions_topic(client: Client) -> None:
 
 
 def position_partition(client: Client, name: str) -> int:
-    """Where the records of `position_record` and `part_record` for this name belong."""
+    """Returns the partition for the records of `position_record` and `part_record` with this name."""
     info = client.metadata([POSITIONS_TOPIC]).get(POSITIONS_TOPIC)
     if info is None:
         create_positions_topic(client)
@@ -60,20 +60,21 @@ def position_partition(client: Client, name: str) -> int:
 
 
 def position_record(name: str, position: Position | None) -> tuple[bytes, bytes | None]:
-    """Key and value of the record to write into `position_partition`; None forgets the position (a tombstone)."""
+    """Returns the key and value of the record to write to `position_partition`. None: a tombstone, which forgets the
+    position."""
     return _key(name), None if position is None else _value(position)
 
 
 def part_record(name: str, part: str | int, value: Any) -> tuple[bytes, bytes | None]:
-    """One part of a source's larger state: any JSON value, None to forget it."""
+    """Returns the record for one part of a source's larger state: any JSON value, or None to forget it."""
     return _key(name) + f"#{part}".encode(), None if value is None else _value(value)
 
 
 def read_position(client: Client, name: str) -> Position | None:
-    """The last committed position of that name, None if there is none. Call it after `TransactionalProducer.init`,
-    which waits for the markers of earlier transactions; without, the last one may not be visible yet.
+    """Returns the last committed position, or None. Call it after `TransactionalProducer.init`, which waits for the
+    markers of earlier transactions; otherwise the last position may not be visible yet.
 
-    Looks back from the end of the partition: a source that ran lately is found in one fetch.
+    Reads backwards from the end of the partition: a source that ran lately is found in one fetch.
     """
     key = _key(name)
     target = (POSITIONS_TOPIC, position_partition(client, name))
@@ -85,7 +86,7 @@ def read_position(client: Client, name: str) -> Position | None:
 
 
 def read_parts(client: Client, name: str) -> dict[str, Any]:
-    """{part: value} of all that `part_record` wrote and nobody forgot. Reads the whole partition."""
+    """Returns {part: value} of all parts that were written and not forgotten. Reads the whole partition."""
     prefix = _key(name) + b"#"
     target = (POSITIONS_TOPIC, position_partition(client, name))
     found: dict[str, bytes] = {}

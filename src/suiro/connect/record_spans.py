@@ -1,7 +1,7 @@
-"""Spans of the records of `suiro connect`: a source's until they are committed, a sink's until they are stored.
+"""Spans of the records of `suiro connect`: they end when a source's records are committed, or a sink's are stored.
 
-A record that names a sampled trace (`traceparent`) goes on with it. Of the others, the sampler of
-OTEL_TRACES_SAMPLER chooses those whose trace begins here.
+A record with a sampled trace (`traceparent`) continues it. For other records, the sampler of OTEL_TRACES_SAMPLER
+decides whether a trace begins here.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ from suiro.connect.connectors import Headers, SinkRecord
 from suiro.telemetry import TRACEPARENT, Span, Traces, parent_of, span_id, trace_id
 
 SPANS_MAX = 2_000
-"""Of a batch of a sink, or a transaction of a source. Further records keep the header that they have."""
+"""The limit for a batch of a sink or a transaction of a source. Further records keep their header."""
 NS_PER_MS = 1_000_000
 PRODUCER = 4
 
 
 class SourceSpans:
-    """Of one transaction. Its records have no place yet, so ids are random: an attempt that fails is forgotten."""
+    """The spans of one transaction. Its records have no offsets yet, so ids are random."""
 
     def __init__(self, traces: Traces, name: str, clock: Clock) -> None:
         self._traces = traces
@@ -31,7 +31,7 @@ class SourceSpans:
         self._begun: list[tuple[str, str, str, str]] = []
 
     def headers(self, topic: str, headers: Headers) -> Headers:
-        """Those that the record is written with."""
+        """Returns the headers to write the record with."""
         if len(self._begun) >= SPANS_MAX:
             return headers
         place = next((at for at in reversed(range(len(headers))) if headers[at][0] == TRACEPARENT), None)
@@ -76,7 +76,7 @@ class SourceSpans:
 def sink_spans(
     records: Iterable[SinkRecord], traces: Traces, *, name: str, group: str, began_ms: int, ended_ms: int
 ) -> list[Span]:
-    """From when the batch was decoded until it was stored."""
+    """Returns spans from the decoding of the batch until it was stored."""
     return [
         Span(
             trace_id=trace,
@@ -101,7 +101,7 @@ def sink_spans(
 def _of_traces(
     records: Iterable[SinkRecord], traces: Traces, name: str
 ) -> Iterator[tuple[SinkRecord, str, str]]:
-    """Records with the trace and the span above."""
+    """Yields the records that have a trace, with its id and the id of the parent span."""
     for record in records:
         found = [value for header, value in record.headers if header == TRACEPARENT]
         parent = parent_of(found[-1]) if found else None

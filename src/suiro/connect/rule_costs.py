@@ -13,9 +13,9 @@ from typing import Any
 from suiro.streams.expressions.expression import Call, Constant, Expression, Field, Root
 
 MAX_RULE_STEPS = 10_000
-MAX_TEXT_GROWTH = 32  # times as long as the record's: the memory of one text
-MAX_TEXT_WORK = 2_000  # times as long as the record's, over all texts that a rule makes or searches: the time
-MAX_CONSTANT_CHARS = 1_000_000  # the same two, for what grows out of the rule's own constants
+MAX_TEXT_GROWTH = 32  # of one text, as a multiple of the record's: limits the memory
+MAX_TEXT_WORK = 2_000  # of all texts that a rule makes or searches, as a multiple of the record's: limits the time
+MAX_CONSTANT_CHARS = 1_000_000  # of texts that are made of the rule's own constants
 
 NUMBER_CHARS = 25  # of a 64-bit number, a double or a boolean that is cast to text
 CASE_GROWTH = 3  # a letter has up to three in the other case
@@ -28,7 +28,7 @@ _COPYING = frozenset({"strip", "substring", "cast"})
 
 @dataclass(frozen=True, slots=True)
 class Cost:
-    """`factor` and `chars` of the value, `work_factor` and `work_chars` of all texts made, `steps` of the tree."""
+    """The number of steps; `factor` and `chars` of the value; `work_factor` and `work_chars` of all texts made."""
 
     steps: int
     factor: int = 0
@@ -56,7 +56,7 @@ class Cost:
 
 
 def cost_of(node: Expression, below: Sequence[Cost]) -> Cost:
-    """The cost of a node whose children cost that. A child that occurs twice costs twice."""
+    """Returns the cost of a node. `below`: the costs of its children; a child that occurs twice costs twice."""
     steps = 1 + sum(one.steps for one in below)
     work_factor = sum(one.work_factor for one in below)
     work_chars = sum(one.work_chars for one in below)

@@ -1,13 +1,13 @@
-"""Rules in text: `mean_delay > 15 and carrier != 'XX'`, as column expressions of `suiro.streams`.
+"""Rules in text, such as `mean_delay > 15 and carrier != 'XX'`, as column expressions of `suiro.streams`.
 
-Python's syntax for comparisons, `and`, `or`, `not`, `in [...]`, arithmetic, and the methods that expressions have
+A rule has Python's syntax for comparisons, `and`, `or`, `not`, `in [...]`, arithmetic, and the methods of expressions
 (`name.starts_with('A')`, `gate.is_null()`). A name is a field of the value, `a.b` a field of a field; `record_key()`
-and `record_timestamp()` are functions. Nulls count as in expressions: a comparison with null is null, and only true is
-true. Nothing else of Python is taken, so a rule cannot do anything but compare.
+and `record_timestamp()` are functions. Nulls work as in expressions: a comparison with null is null, and only true is
+true. No other syntax is accepted, so a rule can only compare.
 
-What a rule may cost is settled when it is read, so that a record pays nothing for it and a rule fails at the start or
-never: its steps (a part that is written once and computed twice counts twice, as in `a < b < c`), how much longer
-than the record's own a text may become, and how much text is made in all.
+The cost of a rule is checked when it is read, so records pay nothing for the check, and a rule fails at the start or
+never. The cost is the number of steps (a part that is written once and computed twice counts twice, as in
+`a < b < c`), the growth of a text compared with the record's own, and the amount of text that is made in all.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ _METHODS = (
 
 
 def rule(key: str, text: str) -> Rule:
-    """A function of value, key and timestamp (ms). Raises `SettingError` under the setting's `key`."""
+    """Returns a function of value, key and timestamp (ms). Raises `SettingError` for the setting `key`."""
     if len(text) > MAX_RULE_CHARS:
         raise SettingError(key, f"a rule has at most {MAX_RULE_CHARS} characters, this one has {len(text)}")
     try:
@@ -69,11 +69,11 @@ def rule(key: str, text: str) -> Rule:
 
 
 class _Reader:
-    """Builds the expression of a rule, and counts what it costs while it grows: a tree beyond the limits is not even
-    described in a message, which takes as long as to compute it."""
+    """Builds the expression of a rule and adds up its cost meanwhile. A tree beyond the limits is not described in the
+    message, which would take as long as computing it."""
 
     def __init__(self) -> None:
-        self._costs: dict[int, tuple[Any, Cost]] = {}  # by id, with the node, which keeps the id its own
+        self._costs: dict[int, tuple[Any, Cost]] = {}  # by id; the node in it keeps the id from being reused
 
     def read(self, node: ast.expr) -> Any:
         made = self._built(node)
@@ -108,7 +108,7 @@ class _Reader:
             case ast.UnaryOp(op=ast.USub()):
                 return -self.read(node.operand)
             case ast.BinOp() if type(node.op) in _ARITHMETIC:
-                # Of two constants too: Python itself would make of `"x" * 10**10` what it says, before any record.
+                # Even for two constants: Python itself would compute `"x" * 10**10` here.
                 return _ARITHMETIC[type(node.op)](_expression(self.read(node.left)), self.read(node.right))
             case ast.Compare():
                 return self._compared(node)

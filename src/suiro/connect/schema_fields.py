@@ -17,11 +17,11 @@ Fields = Mapping[str, str]
 FieldsReader = Callable[[bytes], Fields]
 
 SCHEMAS_MAX = 1_000
-"""Whose fields are kept. Who writes to the topic names the schemas."""
+"""The limit of schemas whose fields are cached: writers to the topic choose the schemas."""
 
 
 def fields_reader(format: str, registry: str | None) -> FieldsReader | None:
-    """Of values that could be decoded. None where the format has no schema."""
+    """Returns a function that takes a value which can be decoded. None if the format has no schema."""
     language = SCHEMA_LANGUAGES.get(format)
     if language is None or registry is None:
         return None
@@ -82,7 +82,7 @@ _AVRO_LOGICAL = {
 
 
 def _avro(schema: Any) -> Fields:
-    """`schema` as fastavro has parsed it: a type that was defined before is its name."""
+    """`schema`: as fastavro parses it. A type that was defined earlier is its name."""
     if not isinstance(schema, dict) or schema.get("type") not in ("record", "error"):
         return {}
     named = schema.get("__named_schemas", {})
@@ -140,7 +140,7 @@ _JSON = {"boolean": "boolean", "integer": "long", "number": "double", "string": 
 
 
 def _json_schema(text: str) -> Fields:
-    """Those of `properties`: what other keywords allow is seen in the values."""
+    """Returns the fields of `properties`. Fields that other keywords allow are found in the values."""
     schema = json.loads(text)
     properties = schema.get("properties") if isinstance(schema, dict) else None
     return {name: _json_type(one) for name, one in properties.items()} if isinstance(properties, dict) else {}

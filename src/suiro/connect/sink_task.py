@@ -1,8 +1,8 @@
 """Runs one sink: committed records of its topics in batches, and the offsets behind each batch.
 
-A sink that `OffsetStoringSink` stores them itself, in one step with the batch: exactly once. For all others they are
-committed behind the batch as those of the group `suiro-connect-NAME`, by a transaction that also holds the dead
-letters: at least once, and a forerunner that still runs is fenced by its next commit.
+An `OffsetStoringSink` stores the offsets itself, atomically with the batch: exactly once. For other sinks, a
+transaction commits the offsets of the group `suiro-connect-NAME` after the batch, together with the dead letters: at
+least once. It also fences an earlier process that still runs.
 """
 
 from __future__ import annotations
@@ -40,13 +40,13 @@ from suiro.telemetry import Datasets
 FETCH_WAIT_MS = 500
 FETCH_BYTES = 4 * 1024 * 1024  # of a partition
 FETCH_BYTES_IN_ALL = 8 * 1024 * 1024
-GATHER_BYTES = 32 * 1024 * 1024  # what lingers; decoded it is several times as large
+GATHER_BYTES = 32 * 1024 * 1024  # of records that linger; decoded, they are several times as large
 LARGEST_FETCH_BYTES = 1 << 30
 TRANSACTION_TIMEOUT_MS = 60_000
 LOOK_FOR_PARTITIONS_MS = 30_000
 COMMIT_AGAIN_MS = 600_000
-"""Brokers forget offsets of a group without members some days after their commit (offsets.retention.minutes), also of a
-partition that has had no record since."""
+"""Brokers forget the offsets of a group without members some days after their commit (offsets.retention.minutes), even
+for a partition that has had no record since."""
 FROM = {"earliest": EARLIEST, "latest": LATEST}
 
 
@@ -103,7 +103,7 @@ class SinkTask:
 
 @dataclass(frozen=True, slots=True)
 class _Piece:
-    """Rows of one partition, as decoded, and the offset behind them."""
+    """Decoded rows of one partition, and the offset behind them."""
 
     target: TopicPartition
     rows: pa.RecordBatch
@@ -187,7 +187,7 @@ class _Running:
         else:
             committed = self._client.offset_fetch(self._group, partitions)
             stored = {target: item.offset for target, item in committed.items() if item is not None}
-        # A partition without an offset is read from where the sink begins; beside others that have one it is new.
+        # A partition without an offset is read from where the sink begins. If others have offsets, it is a new one.
         begin = EARLIEST if stored else FROM[self._settings.start]
         missing = {target: begin for target in partitions if target not in stored}
         listed = self._client.list_offsets(missing, read_committed=True) if missing else {}
@@ -195,9 +195,8 @@ class _Running:
             target: stored[target] if target in stored else listed[target].offset for target in partitions
         }
         self._read = dict(self._stored)
-        if (
-            begin == LATEST
-        ):  # "now" is this moment, also for partitions whose first record comes after a restart
+        if begin == LATEST:
+            # "now" is this moment, also for partitions whose first record comes after a restart.
             self._store([], dict(self._stored))
 
     def _fetch(self) -> None:
@@ -230,13 +229,12 @@ class _Running:
                     self._waiting_since_ms = self._context.clock.monotonic_ms()
                 self._waiting += self._pieces(target, rows)
         if held and not moved:
-            self._fetch_bytes = min(
-                self._fetch_bytes * 2, LARGEST_FETCH_BYTES
-            )  # a batch larger than asked for
+            # There is a batch that is larger than the fetch.
+            self._fetch_bytes = min(self._fetch_bytes * 2, LARGEST_FETCH_BYTES)
 
     def _in_turn(self) -> dict[TopicPartition, int]:
-        """Where to fetch, each time another partition first: of the first one that has records, and only of that one,
-        brokers give a batch that is larger than what was asked for."""
+        """Returns where to fetch, with another partition first each time. A broker returns a batch that is larger than
+        the limit only for the first partition that has records."""
         self._first = (self._first + 1) % len(self._read)
         places = list(self._read.items())
         return dict(places[self._first :] + places[: self._first])
@@ -278,7 +276,7 @@ class _Running:
             self._put(batch)
             del self._waiting[: len(batch)]
             if self._context.stopping.is_set():
-                return  # what was not put still waits: its positions are not committed
+                return  # the positions of the other pieces are not committed
 
     def _put(self, pieces: list[_Piece]) -> None:
         began_ms = self._context.clock.wall_ms()
@@ -308,7 +306,7 @@ class _Running:
         self._sink.put(batch)
         self._context.reach("after put")
         if isinstance(self._sink, OffsetStoringSink):
-            self._settle()  # nothing is left where the sink called it, as it should
+            self._settle()  # in case the sink did not call it
         else:
             self._commit(next_offsets)
         self._stored |= next_offsets
@@ -376,7 +374,7 @@ class _Running:
             "exception.message": reason,
         }
         headers = tuple((ERROR_PREFIX + name, text.encode()) for name, text in about.items())
-        # A time to come may be refused there (message.timestamp.after.max.ms), whatever it was allowed in its topic.
+        # The topic may refuse a time in the future (message.timestamp.after.max.ms).
         timestamp_ms = min(record.timestamp_ms, self._context.clock.wall_ms())
         letter = Outgoing(
             topic, record.raw_key, record.raw_value, (*record.headers, *headers), timestamp_ms
@@ -397,10 +395,10 @@ class _Running:
             self._turn += 1
             self._dead = []
 
-    # -- telling ---------------------------------------------------------------------------------------------
+    # -- progress --------------------------------------------------------------------------------------------
 
     def _positions(self) -> dict[TopicPartition, int]:
-        """Behind all that was stored, and what no sink gets (aborted records)."""
+        """Returns the offsets behind everything that was stored, and behind aborted records that follow."""
         waiting = {piece.target for piece in self._waiting}
         return {
             target: self._stored[target] if target in waiting else self._read[target] for target in self._read

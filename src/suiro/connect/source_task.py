@@ -58,9 +58,7 @@ class SourceSettings:
     format_schema: Path | None = None
     dead_letter_topic: str | None = None
     compression: str = "none"
-    max_record_bytes: int = (
-        1_000_000  # of key and value; brokers take a little more by default (max.message.bytes)
-    )
+    max_record_bytes: int = 1_000_000  # of key and value; a little less than the default of max.message.bytes
 
     def check(self) -> None:
         for key, value in (("format", self.format), ("key_format", self.key_format)):
@@ -187,7 +185,7 @@ class _Running:
     def _encoded(
         self, polled: Polled, spans: SourceSpans | None
     ) -> tuple[list[Outgoing], dict[int, tuple[SourceRecord, str]]]:
-        """And by their places those that cannot be written, with the reason."""
+        """Returns the encoded records and, by their places, those that cannot be written, with the reason."""
         outgoing: list[Outgoing] = []
         rejected: dict[int, tuple[SourceRecord, str]] = {}
         now = self._context.clock.wall_ms()
@@ -254,7 +252,7 @@ class _Running:
 
 
 def _raw(value: object, limit: int) -> bytes | None:
-    """As it came, if it came as bytes or text; else in a form that a person can read. Cut off at the limit."""
+    """Returns bytes and text as they are, anything else in a form that people can read. Cuts it off at the limit."""
     if value is None:
         return None
     if not isinstance(value, bytes):

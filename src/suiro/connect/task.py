@@ -27,11 +27,9 @@ class Progress:
     records: int = 0  # written by a source, taken by a sink, since the process started
     rejected: int = 0
     commits: int = 0
-    lag: int | None = None  # records of a sink's topics that it has not stored; what a source says of its own
+    lag: int | None = None  # records that a sink has not stored; for a source, in its own units
     offsets: dict[str, int] = field(default_factory=dict)  # of a sink: {"topic-partition": next offset}
-    capture: Callable[[], Mapping[str, Any]] | None = (
-        None  # of a capture: its snapshots and changes of schemas
-    )
+    capture: Callable[[], Mapping[str, Any]] | None = None  # of a capture: its snapshots and schema changes
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,7 +55,7 @@ class TaskContext:
 class Task(Protocol):
     """Runs one connector. `run` returns when `context.stopping` is set; an error restarts it.
 
-    A task may have a method `datasets(context) -> Datasets`: what it reads and writes, for OpenLineage."""
+    A task may have a method `datasets(context) -> Datasets`, for OpenLineage."""
 
     def run(self, context: TaskContext) -> None: ...
 
@@ -68,8 +66,8 @@ class Ended(Exception):
 
 @contextmanager
 def one_transaction(clock: Clock, timeout_ms: int) -> Iterator[None]:
-    """Around everything from the opening of a transaction to its end. The coordinator fences a producer whose
-    transaction was open for too long (a machine that slept); that is no other process, and a restart mends it."""
+    """Encloses a transaction from its first request to its end. The coordinator fences a producer whose transaction was
+    open for too long (a machine that slept). Then no other process took over, so this raises `TransientError`."""
     began_ms = clock.wall_ms()
     try:
         yield
@@ -83,7 +81,7 @@ def one_transaction(clock: Clock, timeout_ms: int) -> Iterator[None]:
 
 
 class Outgoing(NamedTuple):
-    """A record ready to be written: bytes. `partition` None: by the key."""
+    """An encoded record to write. `partition` None: by the key."""
 
     topic: str
     key: bytes | None
@@ -94,10 +92,10 @@ class Outgoing(NamedTuple):
 
 
 class Topics:
-    """The number of partitions of the topics that are written to; makes those that are not there."""
+    """The numbers of partitions of the topics that are written to. Creates topics that do not exist."""
 
     def __init__(self, client: Client, *, partitions: int | None) -> None:
-        """`partitions` None: never make a topic."""
+        """`partitions` None: never create a topic."""
         self._client = client
         self._partitions = partitions
         self._counts: dict[str, int] = {}
@@ -119,8 +117,8 @@ class Topics:
 def batches_of(
     records: Iterable[Outgoing], topics: Topics, *, turn: int, compression: int
 ) -> list[TransactionalBatch]:
-    """Record batches of all records, per partition in their order. Records with a key go where Kafka's own producers
-    send that key; all without a key go to one partition, another one with every `turn`."""
+    """Returns batches of all records, which keep their order within a partition. Records with a key go to the partition
+    that Kafka's producers choose. All records without a key go to one partition, another one with every `turn`."""
     by_topic: dict[str, list[Outgoing]] = {}
     for record in records:
         by_topic.setdefault(record.topic, []).append(record)

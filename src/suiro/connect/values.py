@@ -11,7 +11,7 @@ in the registry).
 The last three are the codecs of the serdes: a field that an Avro schema does not have is refused, and one that is
 missing needs a default.
 
-Null stays null in every format. What cannot be decoded raises `ValueError` with the reason.
+Null stays null in every format. A value that cannot be decoded raises `ValueError` with the reason.
 """
 
 from __future__ import annotations
@@ -33,17 +33,17 @@ from suiro.registry.codecs import CodecSettings, Undecodable, Unencodable, codec
 SCHEMA_LANGUAGES: Mapping[str, SchemaType] = MappingProxyType(
     {"avro": "AVRO", "protobuf": "PROTOBUF", "json_schema": "JSON"}
 )
-"""Of the formats whose records name a schema."""
+"""The formats whose records name a schema."""
 FORMATS = ("json", "string", "bytes", *SCHEMA_LANGUAGES)
 PREFIX_BYTES = 5
-"""Of a value whose format is a schema's: what names it."""
+"""The prefix that names the schema, in Confluent's wire format."""
 
 Encoder = Callable[[Any], bytes | None]
 Decoder = Callable[[bytes | None], Any]
 
 
 def decoder(key: str, name: str, registry: str | None) -> Decoder:
-    """`key` is the setting that chose the format, for the error; `registry` its URL."""
+    """`key`: the setting that chose the format, for errors. `registry`: its URL."""
     match name:
         case "bytes":
             return lambda data: data
@@ -73,7 +73,7 @@ def encoder(
 
 
 def to_json(value: Any) -> bytes:
-    """Compact UTF-8; bytes are taken as JSON already, and Avro's other types as `plain_json` has them."""
+    """Returns compact JSON in UTF-8. Bytes are JSON already. Other types of Avro are written as `plain_json` does."""
     if isinstance(value, bytes):
         return value
     text = json.dumps(value, separators=(",", ":"), ensure_ascii=False, allow_nan=False, default=plain_json)

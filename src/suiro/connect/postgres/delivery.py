@@ -125,7 +125,7 @@ class Delivery:
         return self._topic_ids.get(topic, "")
 
     def topic_id_now(self, topic: str) -> str:
-        """Returns the topic's current id. Creates the topic again if it was deleted since this session first used it."""
+        """Returns the topic's current id. Creates the topic again if it was deleted meanwhile."""
         found = self._client.metadata([topic]).get(topic)
         if found is None or str(found.topic_id or "") != self.topic_id(topic):
             self._partition_counts.pop(topic, None)

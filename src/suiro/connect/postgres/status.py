@@ -57,7 +57,7 @@ def serve_capture_metrics(status: CaptureStatus, name: str, host: str, port: int
 
 
 def push_capture_metrics(status: CaptureStatus, name: str, otlp: str | None) -> MetricsPush | None:
-    """Pushes the same metrics by OTLP; None where nothing says where to."""
+    """Pushes the same metrics by OTLP. Returns None if no endpoint is configured."""
     exporter = exporter_to(otlp, "metrics", "suiro-capture")
     return None if exporter is None else push_metrics(lambda: _families(status, name), exporter)
 

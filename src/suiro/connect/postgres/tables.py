@@ -104,7 +104,7 @@ class Tables:
         return not self._options.tables or f"{schema}.{name}" in self._options.tables
 
     def refresh_table(self, schema: str, name: str, database: Database | None = None) -> Table:
-        """`database`: the connection that has locked the table. Another one would wait behind lock requests in the queue."""
+        """`database`: the connection that has locked the table. Another one would wait behind queued requests."""
         table = read_table(database or self._database, self._options.publication, schema, name, self._version)
         self.published[table.full_name] = table
         return table
@@ -177,8 +177,8 @@ class Tables:
         return schema, True
 
     def look_at_types(self, oid: int) -> TableSchema | None:
-        """Returns the schema with the current types, or None if they have not changed. Postgres does not announce that a
-        composite type got an attribute."""
+        """Returns the schema with the current types, or None if they have not changed. Postgres does not announce that
+        a composite type got an attribute."""
         before, message = self.live[oid], self._announced.pop(oid)
         announced = self.announce(message)
         if announced is None or announced[0].relation.types == before.relation.types:

@@ -119,8 +119,8 @@ class Columns:
         missing = [name for name in self.schema.names if name not in schema.names]
         if missing and not self.may_add:
             raise UsageError(
-                f"{table} has no column {', '.join(missing)}; add it to the table, remove it from columns and metadata, "
-                'or set unknown_fields = "add"'
+                f"{table} has no column {', '.join(missing)}; add it to the table, remove it from columns and "
+                'metadata, or set unknown_fields = "add"'
             )
         self._of_table = {
             item.name: _NAMES[found] for item in schema if (found := _plain(item.type)) in _NAMES

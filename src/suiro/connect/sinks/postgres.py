@@ -44,7 +44,7 @@ OFFSETS_TABLE = "suiro_connect_offsets"
 # Constraints that are deferred would be checked at the commit, when it is too late to put a record aside.
 _CHECK = "SET CONSTRAINTS ALL IMMEDIATE"
 
-# Errors that one record can cause. A CardinalityViolation is a key that two records of a statement write differently (1, 1.0).
+# Errors that one record can cause. A CardinalityViolation: two records of a statement write a key differently (1, 1.0).
 _OF_A_RECORD = (
     psycopg.DataError,
     psycopg.IntegrityError,

@@ -207,8 +207,8 @@ class Database:
             cursor.copy_expert(sql, sink)
 
     def copy_until_full(self, sql: str, sink: Any, *, what: str) -> bytes:
-        """Returns what `sink` has taken. A full sink cancels the statement. The transaction goes on in both cases; after
-        a statement that came to its end, it keeps the locks."""
+        """Returns what `sink` has taken. A full sink cancels the statement. The transaction goes on in both cases, and
+        keeps the locks of a statement that came to its end."""
         self.rows("savepoint before_copy", what=what)
         buffered = io.BufferedWriter(sink, buffer_size=COPY_BYTES)
         try:

@@ -295,8 +295,8 @@ def _read_tables(
 
 
 def _published_as(version: int) -> str:
-    """SQL for a text that identifies the publication, its last ALTER, and the entry of table `c` in it. An entry that is
-    removed and added again gets another oid. (`ADD TABLE` of another table changes none of these.)"""
+    """SQL for a text that identifies the publication, its last ALTER, and the entry of table `c` in it. An entry that
+    is removed and added again gets another oid. (`ADD TABLE` of another table changes none of these.)"""
     of_schema = ""
     if version >= 150000:
         of_schema = (
@@ -389,8 +389,8 @@ def _columns(
 
 
 def _indexes(database: Database, oids: Sequence[int]) -> dict[int, list[tuple[Any, ...]]]:
-    """Returns for each table its unique indexes, the primary key first: whether it is the primary key, whether it is the
-    replica identity, its columns, and whether all of them are NOT NULL."""
+    """Returns for each table its unique indexes, the primary key first: whether it is the primary key, whether it is
+    the replica identity, its columns, and whether all of them are NOT NULL."""
     found: dict[int, list[tuple[Any, ...]]] = {}
     for oid, *row in database.rows(
         "select i.indrelid, i.indisprimary, i.indisreplident, array(select a.attname::text from unnest(i.indkey::int[])"
