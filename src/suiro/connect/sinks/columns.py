@@ -39,18 +39,18 @@ from suiro.foundation.settings import SettingError, read_settings
 FEW_LARGE_FILES: Mapping[str, Any] = MappingProxyType({"linger_ms": 5_000, "max_records": 100_000})
 """Defaults of a sink whose batch is a file."""
 MAX_COLUMNS = 1_000
-"""With added ones: whoever writes to the topic could add columns without end."""
+"""The limit of columns, with added ones: a writer to the topic could add any number."""
 
 MAX_FOLDER_BYTES = 255
-"""Of a folder's name on a disk, NAME=VALUE, in which a table keeps the rows of one partition."""
+"""The limit of a folder's name on a disk, NAME=VALUE, for the rows of one partition of a table."""
 _BUCKETS = ("s3", "s3a", "gs", "gcs")
-"""Schemes of stores without folders."""
+"""The schemes of stores without folders."""
 
 _NO_FIELDS: Mapping[str, str] = MappingProxyType({})
 _UTC = datetime.UTC
 _TIMESTAMP = pa.timestamp("us", tz="UTC")
 _EARLIEST_MS, _LATEST_MS = -62_135_596_800_000, 253_402_300_799_999
-"""Of what the calendars of tables have."""
+"""The range of the calendars of tables."""
 _METADATA = [
     pa.field("_topic", pa.string()),
     pa.field("_partition", pa.int32()),
@@ -72,21 +72,21 @@ class ColumnsSettings:
     """Whether the kind of table can get new columns later."""
 
     def check(self) -> None:
-        """What a kind of sink asks of its own settings; raises `SettingError`."""
+        """Checks the settings of one kind of sink. Raises `SettingError`."""
 
 
 S = TypeVar("S", bound=ColumnsSettings)
 
 
 def settings_and_columns(kind: type[S], given: Mapping[str, Any]) -> tuple[S, Columns]:
-    """How a sink that writes tables begins."""
+    """Reads the settings of a sink that writes tables."""
     settings = read_settings(kind, given)
     settings.check()
     return settings, Columns(settings)
 
 
 class Columns:
-    """`schema`, and the table of a batch."""
+    """The columns of a table: their schema, and the conversion of records to rows."""
 
     def __init__(self, settings: ColumnsSettings) -> None:
         allowed = ("fail", "ignore", "add") if settings.MAY_ADD_FIELDS else ("fail", "ignore")
@@ -127,13 +127,13 @@ class Columns:
         }
 
     def partitioned_by(self, names: Iterable[str], place: str, folder_of: Callable[[str, str], str]) -> None:
-        """The columns whose values name folders of the table, which lies at `place`. `folder_of`: the name for a column
-        and its value."""
+        """Sets the columns whose values name folders of the table at `place`. `folder_of`: returns the name of the
+        folder for a column and its value."""
         self._folders = () if urlsplit(place).scheme in _BUCKETS else tuple(names)
         self._folder_of = folder_of
 
     def table(self, batch: SinkBatch) -> pa.Table:
-        """Rejects the records that do not fit. `schema` may have more columns afterwards."""
+        """Returns the batch as a table. Rejects records that do not fit. `schema` may get more columns."""
         rows: list[dict[str, Any]] = []
         kept: list[SinkRecord] = []
         for record in batch.records:
@@ -187,8 +187,8 @@ class Columns:
         return row
 
     def _added(self, value: Mapping[str, Any], fields: Mapping[str, str]) -> dict[str, str]:
-        """The new columns of a record, with their types: a field of the schema becomes one also where it is null.
-        Raises `ValueError` for a field that cannot be a column."""
+        """Returns the new columns of a record, with their types. A field of the schema becomes a column even if it is
+        null. Raises `ValueError` for a field that cannot be a column."""
         added: dict[str, str] = {}
         items = value if fields is self._last_fields else {**dict.fromkeys(fields), **value}
         for name, item in items.items():
@@ -325,11 +325,11 @@ _TYPES: Mapping[str, tuple[pa.DataType, Convert]] = {
 
 _NAME = re.compile(r"[^\W\d_]\w{0,127}")
 _NAMES: Mapping[pa.DataType, str] = {kind: name for name, (kind, _) in _TYPES.items()}
-"""Texts are taken as `json`, which takes anything."""
+"""A text column has the type `json`, which takes any value."""
 
 
 def _plain(kind: pa.DataType) -> pa.DataType:
-    """The type without what only says how it is laid out."""
+    """Returns the type of a column regardless of its layout."""
     if pa.types.is_large_string(kind):
         return pa.string()
     return pa.binary() if pa.types.is_large_binary(kind) else kind

@@ -8,10 +8,10 @@
     carrier = "string"
     delay = "double"
 
-Each commit of the table holds, beside its rows, a transaction identifier for each partition (Delta's `txn` action):
-`suiro-connect/NAME/TOPIC-PARTITION`, whose version is the offset behind the rows. So rows and offsets are there
-together or not at all; and Delta refuses a commit beside which another of the same identifier was made. A commit of
-somebody else (a compaction, other appends) is no conflict.
+Each commit of the table has, in addition to its rows, a transaction identifier for each partition (Delta's `txn`
+action): `suiro-connect/NAME/TOPIC-PARTITION`, whose version is the offset behind the rows. So rows and offsets become
+visible together. Delta refuses a commit if another one with the same identifier was made at the same time. Commits of
+other writers (a compaction, other appends) are no conflict.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class DeltaSettings(ColumnsSettings):
     table: str
     partition_by: tuple[str, ...] = ()
     storage_options: dict[str, str] = field(default_factory=dict)
-    configuration: dict[str, str] = field(default_factory=dict)  # of a table that it makes
+    configuration: dict[str, str] = field(default_factory=dict)  # of a table that the sink creates
 
     MAY_ADD_FIELDS = True
 
@@ -73,7 +73,7 @@ class DeltaSink:
                 table = DeltaTable.create(
                     self._uri,
                     self._columns.schema,
-                    mode="ignore",  # another may make it at the same time
+                    mode="ignore",  # another process may create it at the same time
                     partition_by=list(self._settings.partition_by) or None,
                     configuration=self._settings.configuration or None,
                     storage_options=options,
@@ -111,7 +111,7 @@ class DeltaSink:
                 batch.first_offsets, self.offsets(batch.first_offsets), f"{self._name}: {self._uri}"
             )
             rows = self._columns.table(batch)
-            batch.settle()  # the dead letters first: they may come twice, they are never lost
+            batch.settle()  # the dead letters first: they may be written twice, but are never lost
             write_deltalake(
                 table,
                 rows,

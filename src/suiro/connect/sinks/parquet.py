@@ -1,4 +1,4 @@
-"""Sink `parquet`: records become Parquet files of a folder. Exactly once.
+"""Sink `parquet`: writes records to Parquet files in a folder. Exactly once.
 
     [sink.archive]
     kind = "parquet"
@@ -6,11 +6,11 @@
     topics = ["flights"]
 
 A batch is one file. It is written under a hidden name, synced, and then linked under the next number:
-`part-00000000000000000007.parquet`. That link is the commit: it is there or it is not, and it fails if the number is
-taken. The offsets behind the rows are in the file's own metadata, with those of all partitions before, so the last
-file says where to go on: do not delete it (all others may be). Whoever reads `*.parquet` sees every record once.
-`_manifest.json` names the files, their rows and offsets. It is made from them: at the start, at the end, and each time
-that there are two percent more of them, since it is written as a whole.
+`part-00000000000000000007.parquet`. The link is the commit: it is atomic, and it fails if the number is taken. The
+metadata of the file has the offsets of all partitions behind its rows, so the sink continues from the last file: do not
+delete it (all others may be deleted). A reader of `*.parquet` sees every record once. `_manifest.json` lists the files
+with their rows and offsets. It is made from the files at the start, at the end, and each time that there are two
+percent more of them, because it is always written as a whole.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from suiro.telemetry import Dataset
 
 MANIFEST = "_manifest.json"
 LISTED_EVERY = 50
-"""The manifest is written again once a fiftieth of the files is not in it."""
+"""The manifest is written again when a fiftieth of the files is not in it."""
 METADATA_KEY = b"suiro.connect"
 COMPRESSIONS = ("zstd", "snappy", "gzip", "none")
 
@@ -58,7 +58,7 @@ class ParquetSink:
         self._settings, self._columns = settings_and_columns(ParquetSettings, settings)
         self._name = about.name
         self._folder = about.folder / self._settings.folder
-        self._files: list[str] = []  # what the manifest says of each, as JSON: there may be a million
+        self._files: list[str] = []  # the entries of the manifest as JSON, which is small: there may be a million
         self._last: dict[str, Any] | None = None
         self._listed = 0
 
@@ -68,15 +68,14 @@ class ParquetSink:
     def open(self) -> None:
         self._folder.mkdir(parents=True, exist_ok=True)
         for left in self._folder.glob(f".{self._name}-*.tmp"):
-            left.unlink(
-                missing_ok=True
-            )  # of one that died; one that lives cannot link it then, and starts anew
+            # Of a process that died. A process that is alive cannot link its file then, and restarts.
+            left.unlink(missing_ok=True)
         self._read()
         self._write_manifest()
 
     def close(self) -> None:
         with suppress(OSError):
-            # Not beside another process, which has files that this one does not know.
+            # Unless another process has written files since.
             if self._listed < len(self._files) and not self._path(self._next).exists():
                 self._write_manifest()
         self._files, self._last, self._listed = [], None, 0
@@ -96,7 +95,7 @@ class ParquetSink:
         entry = {"connector": self._name, "number": number, "offsets": offsets}
         metadata = {**(rows.schema.metadata or {}), METADATA_KEY: json.dumps(entry).encode()}
         compression = self._settings.compression_of_files
-        batch.settle()  # the dead letters first: they may come twice, they are never lost
+        batch.settle()  # the dead letters first: they may be written twice, but are never lost
         try:
             with hidden.open("xb") as file:
                 pq.write_table(rows.replace_schema_metadata(metadata), file, compression=compression)
@@ -123,24 +122,24 @@ class ParquetSink:
         return self._folder / f"part-{number:020d}.parquet"
 
     def _hidden(self) -> Path:
-        """A name that nobody else takes; a process id would not do where two containers share a folder."""
+        """Returns a unique name. A process id is not unique if two containers share a folder."""
         return self._folder / f".{self._name}-{uuid4().hex}.tmp"
 
     def _offsets(self) -> dict[str, int]:
         return {} if self._last is None else dict(self._last["offsets"])
 
     def _read(self) -> None:
-        """What the manifest says as far as it goes, and the files that came after it."""
+        """Reads the entries of the manifest, and those of files that are not in it from the files."""
         known: dict[str, dict[str, Any]] = {}
         try:
             known = {
                 entry["file"]: entry for entry in json.loads((self._folder / MANIFEST).read_text())["files"]
             }
         except (OSError, ValueError, KeyError):
-            pass  # made anew from the files
+            pass  # it is made again from the files
         paths = sorted(self._folder.glob("part-*.parquet"))
         self._files = [json.dumps(known.get(path.name) or self._entry(path)) for path in paths]
-        if paths:  # the one that counts is not believed by hearsay
+        if paths:  # the last file decides where to continue, so its entry is read from the file itself
             self._last = self._entry(paths[-1])
             self._files[-1] = json.dumps(self._last)
 

@@ -7,13 +7,13 @@
     key = ["faa"]
     topics = ["airports"]
 
-Rows and the offsets behind them are written in one transaction; the offsets lie in the table
-`suiro_connect_offsets`, one row for each partition, locked and compared before anything is written. So a batch is in
-the database once, whatever died, and a second process that runs the same connector is refused.
+Rows and the offsets behind them are written in one transaction. The table `suiro_connect_offsets` has one row of
+offsets for each partition, which is locked and compared before anything is written. So a batch is written once even
+after a crash, and a second process that runs the same connector is refused.
 
-The table is the user's. A record sets the columns it has fields for, as one INSERT ... ON CONFLICT DO UPDATE each
-would; Postgres itself converts the JSON values to the columns' types. The key's columns are taken from the value, or,
-for a null value, from the record's key: a JSON object, or the one column's value.
+The user creates the table. A record sets the columns that it has fields for, like one INSERT ... ON CONFLICT DO UPDATE
+for each record; Postgres converts the JSON values to the types of the columns. The key's columns come from the value
+or, for a null value, from the record's key: a JSON object, or the value of the only column.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ OFFSETS_TABLE = "suiro_connect_offsets"
 # Statements name functions with their schema. A function of another schema whose arguments fit better would be called
 # instead, and would run as the sink's role, whoever created it.
 
-# Constraints that are deferred would be checked at the commit, when it is too late to put a record aside.
+# Otherwise deferred constraints would be checked at the commit, when it is too late to reject a record.
 _CHECK = "SET CONSTRAINTS ALL IMMEDIATE"
 
 # Errors that one record can cause. A CardinalityViolation: two records of a statement write a key differently (1, 1.0).
@@ -103,7 +103,7 @@ class PostgresSink:
             given = psycopg.conninfo.conninfo_to_dict(self._settings.dsn)
             self._connection = psycopg.connect(
                 self._settings.dsn,
-                # A pooler may give another connection of the server, where this name is somebody else's statement.
+                # Through a pooler, the name of a prepared statement may belong to another client.
                 prepare_threshold=None,
                 application_name=f"suiro-connect-{self._name}",
                 **network_parameters(given),
@@ -126,21 +126,21 @@ class PostgresSink:
 
     def offsets(self, partitions: Sequence[TopicPartition]) -> Mapping[TopicPartition, int]:
         with self._connected.transaction():
-            return self._stored()  # a forerunner's transaction ends first
+            return self._stored()  # waits for the transaction of an earlier process
 
     def put(self, batch: SinkBatch) -> None:
         with self._connected.transaction():
             check_expected(batch.first_offsets, self._stored(), f"{self._name}: Postgres")
             self._write(batch)
             self._store(batch)
-            batch.settle()  # the dead letters first: they may come twice, they are never lost
+            batch.settle()  # the dead letters first: they may be written twice, but are never lost
 
     # -- rows ------------------------------------------------------------------------------------------------
 
     def _write(self, batch: SinkBatch) -> None:
         good: list[_Good] = []
         named = {name for one in batch.records if isinstance(one.value, dict) for name in one.value}
-        if not named <= self._columns:  # the table may have got columns
+        if not named <= self._columns:  # the table may have new columns
             self._columns = self._read_columns()
         for record in batch.records:
             try:
@@ -153,7 +153,7 @@ class PostgresSink:
                 self._connected.execute(_CHECK)
             return
         except _OF_A_RECORD:
-            pass  # some record is not for this table: one at a time tells which
+            pass  # one record at a time, to find those that Postgres refuses
         try:
             with self._connected.transaction():
                 refused = self._write_each(good)
@@ -164,7 +164,8 @@ class PostgresSink:
             batch.reject(record, f"Postgres rejects it: {why}")
 
     def _write_each(self, good: Sequence[_Good], *, checks: bool = False) -> list[tuple[SinkRecord, str]]:
-        """The records that Postgres refuses. `checks`: also by constraints that are deferred."""
+        """Writes the records one by one. Returns those that Postgres refuses; with `checks`, also those that deferred
+        constraints refuse."""
         refused = []
         for record, key, fields in good:
             try:
@@ -208,8 +209,8 @@ class PostgresSink:
         return {names[0]: key}
 
     def _apply(self, changes: Iterable[tuple[dict[str, Any], dict[str, Any] | None]]) -> None:
-        """As if one record after another were written. Upserts that follow each other become one statement, and so do
-        deletions; the two are not moved past each other, because only Postgres knows which keys are equal."""
+        """Has the effect of one record after another. Consecutive upserts become one statement, and so do consecutive
+        deletions. They do not change places, because only Postgres knows which keys are equal."""
         deletes: list[dict[str, Any]] = []
         upserts: dict[tuple[str, ...], dict[str, Any]] = {}
         for key, fields in changes:
@@ -234,7 +235,8 @@ class PostgresSink:
         upserts.clear()
 
     def _check_distinct(self, rows: list[dict[str, Any]]) -> None:
-        """Of rows that become several statements. Of one statement, Postgres itself says it."""
+        """Raises `CardinalityViolation`, as Postgres does within one statement, if rows of several statements have the
+        same key."""
         key = sql.SQL(", ").join(map(_named, self._settings.key))
         statement = sql.SQL(
             "SELECT count(*) = pg_catalog.count(DISTINCT ({key})) "
@@ -291,13 +293,13 @@ class PostgresSink:
         )
 
     def _stored(self) -> dict[TopicPartition, int]:
-        """Locks what it finds until the transaction ends."""
+        """Returns the stored offsets, and locks them until the transaction ends."""
         statement = sql.SQL("SELECT topic, partition, next_offset FROM {} WHERE connector = %s FOR UPDATE")
         rows = self._connected.execute(statement.format(self._offsets), (self._name,)).fetchall()
         return {(topic, partition): offset for topic, partition, offset in rows}
 
     def _store(self, batch: SinkBatch) -> None:
-        """Two processes may both have found no offset that they could lock: the one that comes second is refused."""
+        """Stores the offsets. Two processes may both have found no offset to lock: the second one is refused here."""
         statement = sql.SQL(
             "INSERT INTO {} AS o (connector, topic, partition, next_offset) VALUES (%s, %s, %s, %s) "
             "ON CONFLICT (connector, topic, partition) DO UPDATE SET next_offset = excluded.next_offset, "
@@ -332,7 +334,7 @@ class PostgresSink:
 
 
 def _named(*names: str) -> sql.Identifier:
-    """In statements with parameters, where % is written twice."""
+    """Returns an identifier for a statement with parameters, in which % is doubled."""
     return sql.Identifier(*(name.replace("%", "%%") for name in names))
 
 

@@ -6,16 +6,17 @@
     index = "airports"               # {topic} stands for the topic
     topics = ["airports"]
 
-By `id = "key"` (the default) the record's key names the document, a null value deletes it, and the version is external:
-offset + 1. The index refuses what is not newer (409), so whatever is sent again after a crash, or by a second
-process, changes nothing: documents end up exactly as the topic says. That needs all records of a key in one
-partition, as Kafka's producers see to, and one topic per index. By `id = "offset"` each record is its own document,
-TOPIC-PARTITION-OFFSET. Offsets are committed behind each batch.
+With `id = "key"` (the default), the record's key is the id of the document, a null value deletes it, and the version is
+external: offset + 1. The index refuses an older version (409), so records that are sent again after a crash, or by a
+second process, change nothing: the documents end up as the topic says. This requires that all records of a key are in
+one partition, as Kafka's producers ensure, and one topic per index. With `id = "offset"`, each record is a document of
+its own, TOPIC-PARTITION-OFFSET. Offsets are committed after each batch.
 
-Items that the index is too busy for (429) or fails at (5xx) are sent again, and only they; what it refuses (a mapping
-that does not fit) is put aside; a request that is too large (413) is halved, down to one document, which is then put
-aside. So is a document at which the index has failed (500) for ten minutes while it took others. Where the index is not
-there, or closed, or may not be written to, no document is at fault: the connector stops, and goes on once that is over.
+Items for which the index is too busy (429), or at which it fails (5xx), are sent again. Items that it refuses (the
+mapping does not fit) are rejected. A request that is too large (413) is halved, down to one document, which is then
+rejected. So is a document at which the index has failed (500) for ten minutes while it accepted others. If the index
+does not exist, is closed, or may not be written to, the documents are not at fault: the connector fails, and continues
+after a restart once the cause is removed.
 """
 
 from __future__ import annotations
@@ -39,10 +40,10 @@ from suiro.telemetry import Dataset
 
 LONGEST_WAIT_MS = 5_000
 FAILED_FOR_MS = 600_000
-ANSWER_BYTES = 64 * 1024 * 1024  # unpacked; it has some hundred for each document
+ANSWER_BYTES = 64 * 1024 * 1024  # decompressed; a response has some hundred bytes for each document
 ID_BYTES = 512
 _BUSY = 429
-_FAILED = 500  # and above: of the index, not of the document
+_FAILED = 500  # and above: a failure of the index, not of the document
 _OLDER = 409
 _ABSENT = 404
 _OF_THE_INDEX = (401, 403, _ABSENT)
@@ -85,10 +86,10 @@ class SearchSink:
         self._settings = read_settings(SearchSettings, settings)
         self._settings.check()
         self._about = about
-        # What is said of it goes into logs and the status. The URL may hold a password.
+        # For logs and the status: the URL may have a password.
         self._server = http_dataset(self._settings.url).namespace
         self._http: httpx.Client | None = None
-        # Documents at which the index fails, and since when: also over restarts, which begin before the same batch.
+        # By place, since when the index fails at a document. Kept over restarts, which repeat the batch.
         self._failing_since_ms: dict[str, int] = {}
 
     def datasets(self) -> Sequence[Dataset]:
@@ -115,12 +116,12 @@ class SearchSink:
             if item is not None:
                 items.append(item)
         self._send_all(batch, items)
-        if self._failing_since_ms:  # others may be of a partition whose batches come later
+        if self._failing_since_ms:  # the others may be of partitions whose batches come later
             for record in batch.records:
                 self._failing_since_ms.pop(record.place, None)
 
     def _item(self, record: SinkRecord) -> _Item | None:
-        """None for a deletion of what is never overwritten."""
+        """Returns None for a null value if each record is a document of its own."""
         deletes = record.value is None
         about: dict[str, Any] = {"_index": self._settings.index.replace("{topic}", record.topic)}
         if self._settings.id == "offset":
@@ -182,7 +183,8 @@ class SearchSink:
             )
 
     def _without_poison(self, batch: SinkBatch, items: Sequence[_Item]) -> list[_Item]:
-        """Of a batch of which the index took others."""
+        """Rejects the items at which the index has failed for too long, and returns the others. Called if the index
+        accepted other items of the batch."""
         now_ms = self._about.clock.monotonic_ms()
         left: list[_Item] = []
         for item in items:
@@ -209,7 +211,7 @@ class SearchSink:
     def _sorted(
         self, batch: SinkBatch, items: Sequence[_Item], response: httpx.Response
     ) -> tuple[list[_Item], str]:
-        """The items to send again, and why. Puts aside what is refused."""
+        """Returns the items to send again, and why. Rejects the items that the index refuses."""
         try:
             answers = [next(iter(answer.values())) for answer in parse_json(response.content)["items"]]
             if len(answers) != len(items):
@@ -227,7 +229,7 @@ class SearchSink:
                 failure = f"{status}: {answer.get('error')}"
                 if status == _FAILED:
                     self._failing_since_ms.setdefault(item.record.place, self._about.clock.monotonic_ms())
-                else:  # a shard is away, or has no room
+                else:  # a shard is away or full
                     self._failing_since_ms.pop(item.record.place, None)
                 continue
             fault = answer.get("error")

@@ -1,4 +1,4 @@
-"""Sink `webhook`: an HTTP request for each record that a rule picks: alerts, and whatever else should happen elsewhere.
+"""Sink `webhook`: sends an HTTP request for each record that a rule selects, such as an alert.
 
     [sink.late-carriers]
     kind = "webhook"
@@ -8,13 +8,13 @@
     quiet_ms = 1800000
     dead_letter_topic = "late-carriers-failed"
 
-At least once: a request whose answer was lost, or whose offset was not committed any more, is sent again, under the
-same `Idempotency-Key` (TOPIC-PARTITION-OFFSET). A receiver that remembers those acts once.
+At least once: a request whose response was lost, or whose offset was not committed, is sent again with the same
+`Idempotency-Key` (TOPIC-PARTITION-OFFSET). A receiver that remembers these keys acts once.
 
-What is temporary (no connection, no answer, 408, 425, 429, 5xx) is repeated `attempts` times, waiting as Retry-After
-says; what then still fails, and what the receiver refuses, becomes a dead letter, or stops the connector without a
-dead letter topic. With `quiet_ms` a key is quiet for so long (by the records' timestamps) after a request; that is
-kept in memory, so the first after a start may come early.
+After a temporary failure (no connection, no response, 408, 425, 429, 5xx) a request is repeated up to `attempts` times,
+after the time that Retry-After asks for. If it still fails, or if the receiver refuses it, the record becomes a dead
+letter; without a dead letter topic, the connector fails. After a request, no other one is sent for the same key for
+`quiet_ms` (by the records' timestamps). This is kept in memory, so the first request after a start may come early.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ from suiro.streams.expressions.expression import ExpressionError
 from suiro.telemetry import Dataset
 
 METHODS = ("POST", "PUT", "PATCH")
-LONGEST_WAIT_MS = 5_000  # within a batch; for longer the connector starts anew, with its own backoff
+LONGEST_WAIT_MS = 5_000  # within a batch; for a longer wait the connector restarts, with its own backoff
 QUIET_KEYS = 100_000
 
 
@@ -51,9 +51,7 @@ class WebhookSettings:
     when: str = "True"
     method: str = "POST"
     headers: dict[str, str] = field(default_factory=dict)
-    body: dict[str, str] = field(
-        default_factory=dict
-    )  # texts with {field} of the value; empty: the whole record
+    body: dict[str, str] = field(default_factory=dict)  # texts with {field} of the value; empty: the whole record
     secret: str | None = None  # signs the body: X-Hub-Signature-256: sha256=...
     attempts: int = 5
     retry_ms: int = 200  # before the second attempt; then twice as long each time
@@ -67,14 +65,14 @@ class WebhookSettings:
 
 
 class WebhookSink:
-    DEFAULTS: Mapping[str, Any] = {"max_records": 100}  # what is sent again after a crash
+    DEFAULTS: Mapping[str, Any] = {"max_records": 100}  # so many may be sent again after a crash
 
     def __init__(self, settings: Mapping[str, Any], about: About) -> None:
         self._settings = read_settings(WebhookSettings, settings)
         self._settings.check()
         self._rule = rule("when", self._settings.when)
         self._about = about
-        # What is said of it goes into logs and dead letters. The path is often a secret.
+        # For logs and dead letters: the path is often a secret.
         self._receiver = http_dataset(self._settings.url).namespace
         self._http: httpx.Client | None = None
         self._asked_ms: OrderedDict[bytes | None, int] = OrderedDict()
@@ -122,7 +120,7 @@ class WebhookSink:
                 self._asked_ms.popitem(last=False)
 
     def _content(self, record: SinkRecord) -> bytes:
-        said_: Any = {
+        said: Any = {
             "connector": self._about.name,
             "topic": record.topic,
             "partition": record.partition,
@@ -133,11 +131,11 @@ class WebhookSink:
         }
         if self._settings.body:
             fields = record.value if isinstance(record.value, dict) else {"value": record.value}
-            said_ = {name: text.format_map(fields) for name, text in self._settings.body.items()}
-        return json.dumps(said_, ensure_ascii=False, default=plain_json).encode()
+            said = {name: text.format_map(fields) for name, text in self._settings.body.items()}
+        return json.dumps(said, ensure_ascii=False, default=plain_json).encode()
 
     def _send(self, record: SinkRecord, content: bytes) -> str | None:
-        """None once it was taken, else why the receiver does not take it."""
+        """Returns None if the receiver accepts the request, else why it does not."""
         settings = self._settings
         headers = {
             "Content-Type": "application/json",
