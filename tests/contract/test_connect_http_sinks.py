@@ -289,21 +289,27 @@ def test_what_the_index_refuses_is_put_aside(
 
 
 @pytest.mark.parametrize(
-    ("status", "error"),
+    ("status", "error", "reason"),
     [
-        (403, "cluster_block_exception"),
-        (403, "security_exception"),
-        (404, "index_not_found_exception"),
-        (400, "index_closed_exception"),
-        (400, "validation_exception"),
+        (403, "cluster_block_exception", "no"),
+        (403, "security_exception", "no"),
+        (404, "index_not_found_exception", "no"),
+        (400, "index_closed_exception", "no"),
+        (400, "validation_exception", "no"),
+        (400, "illegal_argument_exception", "no write index is defined for alias [i]. The write index may be ..."),
+        (
+            400,
+            "illegal_argument_exception",
+            "only write ops with an op_type of create are allowed in data streams",
+        ),
     ],
 )
 def test_an_index_that_takes_no_document_makes_no_dead_letters(
     tmp_path: Path, bootstrap: str, client: Client, topic: str, engine: HttpPeer, index: Index,
-    status: int, error: str,
+    status: int, error: str, reason: str,
 ) -> None:  # fmt: skip
     """It is closed for a while, say: the documents are to be in it afterwards."""
-    item = {"index": {"status": status, "error": {"type": error, "reason": "no"}}}
+    item = {"index": {"status": status, "error": {"type": error, "reason": reason}}}
     engine.faults.append(Answer(body={"errors": True, "items": [item, item]}))
     send(client, topic, [{"n": 1}, {"n": 2}], keys=["a", "b"])
     more = f'dead_letter_topic = "dead-{topic}"'

@@ -47,8 +47,13 @@ _FAILED = 500  # and above: a failure of the index, not of the document
 _OLDER = 409
 _ABSENT = 404
 _OF_THE_INDEX = (401, 403, _ABSENT)
-# With the status 400. The last one: the cluster has no room for the shards of an index that is not there yet.
+# With the status 400. The last one: the cluster has no room for the shards of a new index.
 _ERRORS_OF_THE_INDEX = ("index_closed_exception", "invalid_index_name_exception", "validation_exception")
+# Reasons of an illegal_argument_exception, which may also concern a document.
+_REASONS_OF_THE_INDEX = (
+    "no write index is defined for alias",
+    "only write ops with an op_type of create are allowed in data streams",
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -233,11 +238,18 @@ class SearchSink:
                     self._failing_since_ms.pop(item.record.place, None)
                 continue
             fault = answer.get("error")
-            kind = fault.get("type") if isinstance(fault, dict) else None
-            if status in _OF_THE_INDEX or kind in _ERRORS_OF_THE_INDEX:
+            if status in _OF_THE_INDEX or _is_of_the_index(fault):
                 raise UsageError(
                     f"{self._about.name}: {self._server} takes no document for the index of {item.record.place}: "
-                    f"{status}: {json.dumps(fault)}. Create or open it, or allow the user to write to it"
+                    f"{status}: {json.dumps(fault)}. Create or open it, give its alias a write index, or allow the user "
+                    "to write to it"
                 )
             batch.reject(item.record, f"the index refuses it: {status}: {json.dumps(fault)}")
         return again, failure
+
+
+def _is_of_the_index(fault: Any) -> bool:
+    """Whether the error concerns the index, so that it would refuse any document."""
+    if not isinstance(fault, dict):
+        return False
+    return fault.get("type") in _ERRORS_OF_THE_INDEX or str(fault.get("reason")).startswith(_REASONS_OF_THE_INDEX)
