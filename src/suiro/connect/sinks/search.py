@@ -252,4 +252,5 @@ def _is_of_the_index(fault: Any) -> bool:
     """Whether the error concerns the index, so that it would refuse any document."""
     if not isinstance(fault, dict):
         return False
-    return fault.get("type") in _ERRORS_OF_THE_INDEX or str(fault.get("reason")).startswith(_REASONS_OF_THE_INDEX)
+    reason = str(fault.get("reason"))
+    return fault.get("type") in _ERRORS_OF_THE_INDEX or reason.startswith(_REASONS_OF_THE_INDEX)

@@ -1,7 +1,7 @@
-"""What files hold: lines (text, JSON, CSV), which grow, and XML and Parquet, which are read whole.
+"""The formats of files: lines (text, JSON, CSV), in files that grow, and XML and Parquet, which are read whole.
 
-A reader of lines is given bytes that begin at a line and says how many of them it took. What is malformed comes out as
-`Malformed` with its line and reason, and reading goes on behind it.
+A reader of lines gets bytes that begin at a line, and tells how many of them it has read. A malformed part becomes a
+`Malformed` with its line and the reason, and reading continues after it.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from suiro.streams.expressions.rules import cast_value
 CSV_TYPES = ("string", "long", "double", "boolean")
 XML_CHUNK_BYTES = 256 * 1024
 HEADER_CHARS = 100_000
-"""Of a CSV file. Its names are kept with the position in the file, which has to fit into a record."""
+"""The limit of the header of a CSV file: its names are a part of the position, which must fit into a record."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +38,7 @@ class Malformed:
 
 @dataclass(frozen=True, slots=True)
 class Parsed:
-    """What a piece of lines gave: `size` bytes and `lines` lines of it are done."""
+    """The items of some lines, which have `size` bytes."""
 
     items: list[Item | Malformed]
     size: int
@@ -47,7 +47,7 @@ class Parsed:
 
 
 class Typed:
-    """Text fields by the types of the settings; texts of `nulls` become null."""
+    """Converts text fields to the types of the settings. The texts in `nulls` become null."""
 
     def __init__(self, types: dict[str, str], nulls: Sequence[str]) -> None:
         self._convert = {name: _CONVERTERS[kind] for name, kind in types.items() if kind != "string"}
@@ -78,7 +78,7 @@ def _double(text: str) -> float:
 
 
 def _cast(text: str, kind: str) -> Any:
-    """By the rules of expressions: Python's own take 1_000 for a thousand, and `nan`, which no JSON has."""
+    """Converts by the rules of expressions. Python itself accepts 1_000 and `nan`, which is not JSON."""
     found = cast_value(text, kind) if isinstance(text, str) else None
     if found is None:
         raise ValueError
@@ -88,7 +88,7 @@ def _cast(text: str, kind: str) -> Any:
 def _boolean(text: str) -> bool:
     try:
         return {"true": True, "false": False, "t": True, "f": False, "1": True, "0": False}[text.lower()]
-    except (KeyError, AttributeError):  # an element with others in it is no text
+    except (KeyError, AttributeError):  # an element with child elements is not a text
         raise ValueError from None
 
 
@@ -104,7 +104,7 @@ _NAMES: dict[Any, str] = {
 
 
 def read_lines(data: bytes, line: int, limit: int, *, as_json: bool) -> Parsed:
-    """Whole lines of text or of JSON; empty ones are left out. `line` is how many lines came before."""
+    """Reads complete lines of text or of JSON, without empty ones. `line`: the number of lines before."""
     items: list[Item | Malformed] = []
     first, offset = line, 0
     for raw in data.splitlines(keepends=True) if b"\r" not in data else _split(data):
@@ -127,7 +127,7 @@ def read_lines(data: bytes, line: int, limit: int, *, as_json: bool) -> Parsed:
 
 
 def _split(data: bytes) -> list[bytes]:
-    """Lines end with \\n; a lone \\r is part of the text."""
+    """Splits at \\n; a lone \\r is a part of the text."""
     lines = data.split(b"\n")
     last = lines.pop()
     return [text + b"\n" for text in lines] + ([last] if last else [])
@@ -144,11 +144,11 @@ def read_csv(
     typed: Typed,
     final: bool,
 ) -> Parsed:
-    """Rows as dicts. Without `columns` the first row names them. A row may go over several lines, inside of quotes;
-    one that is not closed yet is left, unless this is `final`."""
+    """Reads rows as dicts. Without `columns`, the first row has their names. A row may have several lines in quotes. A
+    row whose quotes are not closed yet is not read unless this is `final`."""
     feed = _Feed(_split(data), encoding)
     items: list[Item | Malformed] = []
-    # An item before there are columns is a header that cannot be read. The next line is no header.
+    # An item before there are columns is a malformed header. The next line is not a header.
     while len(items) < limit and (columns or not items):
         start = feed.next
         try:
@@ -159,7 +159,7 @@ def read_csv(
             if not final and feed.next == len(feed.lines) and "unexpected end" in str(error):
                 feed.restart(start)
                 break
-            feed.restart(start + 1)  # the one line is put aside; what follows may be sound
+            feed.restart(start + 1)  # only this line is rejected; the next ones may be correct
             items.append(Malformed(line + start + 1, feed.raw(start), f"is not CSV: {error}"))
             continue
         except UnicodeDecodeError as error:
@@ -192,7 +192,7 @@ def read_csv(
 
 
 class _Feed:
-    """Lines for a `csv.reader`, which takes exactly those that its next row needs; so this knows where rows end."""
+    """The lines for a `csv.reader`, which takes exactly the lines of its next row. So this knows where rows end."""
 
     def __init__(self, lines: list[bytes], encoding: str) -> None:
         self.lines = lines
@@ -227,9 +227,9 @@ class _Feed:
 
 
 def read_xml(file: BinaryIO, element: str, typed: Typed) -> Iterator[Item | Malformed]:
-    """Every element of that name as a dict: children by name (a list where repeated), attributes with `@` before
-    theirs, text beside them as `#text`; namespaces are left out. What is not well-formed ends the file; what is nested
-    deeper than `MAX_NESTING` is put aside, without what is below that. Closes the file."""
+    """Yields every element with this name as a dict: children by their names (a list if repeated), attributes with `@`
+    before their names, text beside them as `#text`; without namespaces. XML that is not well-formed ends the file. An
+    element that is nested deeper than `MAX_NESTING` is rejected, without its deepest parts. Closes the file."""
     found: list[Item | Malformed] = []
     builder = _Elements(element, found, typed)
     with file:
@@ -255,8 +255,8 @@ class _Elements:
         self._found = found
         self._typed = typed
         self._stack: list[tuple[dict[str, Any], list[str]]] = []
-        self._too_deep = False  # the record that is open
-        self._below = 0  # how many elements are open below the deepest that is kept
+        self._too_deep = False  # whether the current record is
+        self._below = 0  # the number of open elements below the deepest one that is kept
         self._line = 0
         self.parser = expat.ParserCreate()
         self.parser.buffer_text = True
@@ -331,7 +331,7 @@ def _add(fields: dict[str, Any], name: str, value: Any) -> None:
 
 
 def check_parquet(file: BinaryIO) -> None:
-    """Raises what pyarrow raises where the file is not whole."""
+    """Raises an error of pyarrow if the file is incomplete."""
     import pyarrow.parquet as pq
 
     pq.read_metadata(file)
@@ -339,7 +339,7 @@ def check_parquet(file: BinaryIO) -> None:
 
 
 def read_parquet(file: BinaryIO, rows: int) -> Iterator[Item]:
-    """Every row as a dict. Raises what pyarrow raises where the file is not whole. Closes the file."""
+    """Yields every row as a dict. Raises an error of pyarrow if the file is incomplete. Closes the file."""
     import pyarrow.parquet as pq
 
     line = 0

@@ -1,17 +1,17 @@
-"""Which file is which: growing, rotated and rewritten files are told apart by inode and by fingerprints.
+"""Identifies files: growing, rotated and rewritten files are distinguished by inode and by fingerprints.
 
-A name says nothing: `app.log` of today is another file than that of yesterday, which is `app.log.1` now. What was read
-is remembered with the inode, a hash of the first bytes, and a hash of the bytes right before the place reached:
+A name does not identify a file: today's `app.log` is not yesterday's, which is `app.log.1` now. The state of a file has
+its inode, a hash of its first bytes, and a hash of the bytes directly before the place that was read:
 
 | found | means |
 |---|---|
-| same inode, both hashes fit | the same file, perhaps under a new name, perhaps longer: go on |
-| same inode, a hash does not fit, or it is shorter | written anew, or the inode was reused: from the start |
-| new inode under a known name, the old one is gone, both hashes fit | replaced by a copy (rsync, an editor): go on |
+| same inode, both hashes fit | the same file, perhaps renamed, perhaps longer: continue |
+| same inode, a hash does not fit, or it is shorter | rewritten, or the inode was reused: from the start |
+| new inode under a known name, the old one is gone, both hashes fit | replaced by a copy (rsync, an editor): continue |
 | anything else | a new file: from the start |
 
-Of a format that is read whole, the first hash is of all bytes: another content may well have the same size, beginning
-and end. It is made again only where the time of the last change is another one.
+For formats that are read whole, the first hash covers all bytes, because another content may have the same size,
+beginning and end. The hash is computed again only if the time of the last change differs.
 """
 
 from __future__ import annotations
@@ -29,17 +29,17 @@ PIECE_BYTES = 1024 * 1024
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FileState:
-    """How far a file was read. `at`: bytes; of formats that are read whole, records."""
+    """How far a file was read. `at`: a place in bytes or, for formats that are read whole, a number of records."""
 
-    path: str  # relative to the folder, as it was called last
+    path: str  # relative to the folder: the last known name
     at: int = 0
-    line: int = 0  # lines, or records, before `at`
-    head: tuple[int, str] = (0, "")  # of so many first bytes
-    tail: tuple[int, str] = (0, "")  # of the bytes before this place
-    columns: tuple[str, ...] = ()  # of a CSV file's header
-    changed_ns: int = 0  # of formats that are read whole: the last change of what the hashes are of
-    skipping: bool = False  # inside of a line that is too long
-    done: bool = False  # nothing more is taken of this content
+    line: int = 0  # the number of lines, or records, before `at`
+    head: tuple[int, str] = (0, "")  # a number of first bytes, and their hash
+    tail: tuple[int, str] = (0, "")  # a place, and the hash of the bytes before it
+    columns: tuple[str, ...] = ()  # from the header of a CSV file
+    changed_ns: int = 0  # for formats that are read whole: the last change of the content that was hashed
+    skipping: bool = False  # `at` is within a line that is too long
+    done: bool = False  # this content was read, or cannot be read
 
     def to_json(self) -> dict[str, Any]:
         return {name: getattr(self, name) for name in self.__slots__}
@@ -52,7 +52,7 @@ class FileState:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FileInfo:
-    """A file as the folder shows it."""
+    """A file as it was found in the folder."""
 
     path: Path
     key: str  # device and inode: the name of its part of the position
@@ -61,7 +61,7 @@ class FileInfo:
 
 
 def file_info(path: Path) -> FileInfo | None:
-    """None: it is gone, or no file."""
+    """Returns None if it does not exist, or is not a file."""
     try:
         found = path.stat()
     except OSError:
@@ -76,7 +76,7 @@ def _key(found: os.stat_result) -> str:
 
 
 def opened(info: FileInfo) -> BinaryIO:
-    """Raises `FileNotFoundError` also where another file has the name by now."""
+    """Opens the file. Raises `FileNotFoundError` also if another file has the name now."""
     file = info.path.open("rb")
     if _key(os.fstat(file.fileno())) != info.key:
         file.close()
@@ -85,18 +85,18 @@ def opened(info: FileInfo) -> BinaryIO:
 
 
 def is_same(file: BinaryIO, info: FileInfo) -> bool:
-    """Whether the file is as the folder showed it."""
+    """Whether the file is as it was found in the folder."""
     found = os.fstat(file.fileno())
     return (found.st_size, found.st_mtime_ns) == (info.size, info.changed_ns)
 
 
 def fingerprints(file: BinaryIO, state: FileState, offset: int) -> FileState:
-    """The state with hashes for a file that was read up to this byte."""
+    """Returns the state with the hashes of a file that was read up to this byte."""
     return _with_hashes(file, state, min(HEAD_BYTES, offset), offset)
 
 
 def fingerprints_of_all(file: BinaryIO, state: FileState, info: FileInfo) -> FileState:
-    """The same for a file that is read whole."""
+    """Returns the state with the hashes of a file that is read whole."""
     return replace(_with_hashes(file, state, info.size, info.size), changed_ns=info.changed_ns)
 
 
@@ -109,7 +109,7 @@ def _with_hashes(file: BinaryIO, state: FileState, head: int, offset: int) -> Fi
 
 
 def fits(info: FileInfo, state: FileState, *, whole: bool) -> bool:
-    """Whether this is the content that the state speaks of. A format that is read whole does not grow."""
+    """Whether the file has the content of the state. A file that is read whole must not be longer."""
     offset = state.tail[0]
     if info.size < offset or (whole and info.size != offset):
         return False
@@ -118,7 +118,7 @@ def fits(info: FileInfo, state: FileState, *, whole: bool) -> bool:
 
 
 def holds(file: BinaryIO, state: FileState) -> bool:
-    """Whether both hashes fit. Whoever reads the file stays where he is in it."""
+    """Whether both hashes fit. Does not move the position in the file."""
     offset = state.tail[0]
     return (
         _hash(file, 0, state.head[0]) == state.head[1]

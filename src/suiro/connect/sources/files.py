@@ -1,4 +1,4 @@
-"""Source `files`: what lies in a folder, and what is added to it. Exactly once.
+"""Source `files`: reads the files in a folder, and what is added to them. Exactly once.
 
     [source.weather]
     kind = "files"
@@ -9,9 +9,9 @@
     key = ["station"]
     dead_letter_topic = "weather-rejected"
 
-How far each file was read is committed in the transaction that holds its records (one part of the position per file;
-`file_identity` says which file is which). A last line without a newline is taken once its file has not changed for
-`settle_ms`; so are XML files. A Parquet file is taken as soon as it is whole. Nothing is renamed or deleted.
+The place up to which a file was read is committed in the transaction with its records, as one part of the position
+(`file_identity` identifies files). A last line without a newline is read once its file has not changed for `settle_ms`;
+so are XML files. A Parquet file is read as soon as it is complete. The source does not rename or delete files.
 """
 
 from __future__ import annotations
@@ -60,8 +60,8 @@ from suiro.telemetry import Column, Dataset
 FORMATS = ("csv", "jsonl", "lines", "xml", "parquet")
 WHOLE = ("xml", "parquet")
 CHUNK_BYTES = 1024 * 1024
-POLL_BYTES = 16 * 1024 * 1024  # of several files
-SCAN_BYTES = 1 << 30  # of whole files that are compared with what was read of them, in one look at the folder
+POLL_BYTES = 16 * 1024 * 1024  # read from several files in one poll
+SCAN_BYTES = 1 << 30  # of whole files that are hashed in one scan of the folder
 RAW_BYTES = 10_000  # of a line that is too long, in its dead letter
 
 
@@ -101,7 +101,7 @@ class FilesSettings:
             raise SettingError("encoding", f"there is no encoding {self.encoding!r}") from None
         try:
             ends = b"\n".decode(self.encoding) == "\n"
-        except (LookupError, UnicodeError):  # LookupError: of one that is not of text
+        except (LookupError, UnicodeError):  # LookupError: not an encoding of text
             ends = False
         if not ends:
             raise SettingError(
@@ -128,7 +128,7 @@ class FilesSource:
 
     def _forget(self) -> None:
         self._states: dict[str, FileState] = {}
-        self._known_files: dict[str, FileInfo] = {}  # of files that were found to fit, as they were then
+        self._known_files: dict[str, FileInfo] = {}  # as they were when they were compared with their states
         self._unchanged_since_ms: dict[str, tuple[FileInfo, int]] = {}
         self._gone_since_ms: dict[str, int] = {}
         self._open: dict[str, Iterator[Item | Malformed]] = {}  # whole files that are being read
@@ -182,8 +182,8 @@ class FilesSource:
         return Polled(records=records, rejected=rejected, parts=changed)
 
     def _scan(self) -> dict[str, Any]:
-        """Looks at every file; returns the parts of the position that this changes. Where whole files have changed, as
-        after a restore of the folder, some wait for the next look."""
+        """Looks at every file. Returns the changed parts of the position. If many whole files have changed, as after a
+        restore of the folder, some wait for the next scan."""
         changed: dict[str, Any] = {}
         compared, later = 0, set()
         found = {
@@ -206,7 +206,7 @@ class FilesSource:
                     state = None
             if state is None:
                 self._open.pop(key, None)
-                if key in self._states:  # other content: what was known of it goes with the next that is read
+                if key in self._states:  # other content, which replaces the state when it is read
                     changed[key] = None
                     del self._states[key]
             else:
@@ -228,19 +228,19 @@ class FilesSource:
         return self._whole and (info.size, info.changed_ns) == (state.tail[0], state.changed_ns)
 
     def _noted(self, info: FileInfo, state: FileState) -> FileState:
-        """Of a file that is read whole and fits, with the time of its last change."""
+        """Returns the state of a file that fits. For a file that is read whole, notes the time of its last change."""
         if not self._whole or state.changed_ns == info.changed_ns:
             return state
         try:
             with opened(info) as file:
                 noted = fingerprints_of_all(file, state, info)
-                # It may be written anew at this moment: that content was not read.
+                # It may have been rewritten at this moment. That content was not read.
                 return noted if is_same(file, info) else state
         except FileNotFoundError:
             return state
 
     def _found(self) -> Iterator[FileInfo]:
-        if not self._folder.is_dir():  # a lost mount is not a folder whose files were all deleted
+        if not self._folder.is_dir():  # a lost mount does not mean that all files were deleted
             raise TransientError(f"the folder {self._folder} no longer exists")
         paths = self._folder.rglob("*") if self._settings.recursive else self._folder.iterdir()
         for path in paths:
@@ -259,7 +259,7 @@ class FilesSource:
                 changed[key] = None
 
     def _name(self, path: Path) -> str:
-        """As text that can be written: a file's name may be any bytes."""
+        """Returns the name as text that UTF-8 can encode: a name may have any bytes."""
         return os.fsencode(path.relative_to(self._folder)).decode(errors="backslashreplace")
 
     def _settled(self, key: str, info: FileInfo) -> bool:
@@ -282,7 +282,7 @@ class FilesSource:
             if self._whole:
                 return self._read_whole(key, info, state, room)
             return self._read_piece(key, info, state, room)
-        except FileNotFoundError:  # renamed or deleted since we looked; the next scan finds it
+        except FileNotFoundError:  # renamed or deleted meanwhile; the next scan finds it
             return state, []
 
     def _read_piece(
@@ -291,12 +291,12 @@ class FilesSource:
         limit = self._settings.max_line_bytes
         settled = self._settled(key, info)
         with opened(info) as file:
-            if not holds(file, state):  # written anew since the folder was looked at
+            if not holds(file, state):  # rewritten since the scan
                 state = FileState(path=state.path)
             file.seek(state.at)
             data = file.read(max(CHUNK_BYTES, limit + 1))
             read = len(data)
-            # It may have grown since the folder was looked at: then its last line is not the last one, or a part of it.
+            # If the file has grown since the scan, its last line is not the last one, or incomplete.
             final = settled and state.at + read >= info.size and is_same(file, info)
             if not final:
                 data = data[: data.rfind(b"\n") + 1] or (data if len(data) > limit else b"")
@@ -361,8 +361,8 @@ class FilesSource:
                     if not is_same(file, info):
                         return state, []
                     if not settled:
-                        check_parquet(file)  # of what is not whole yet, no hash is made at each look
-                    # Of what is about to be read: if it is written anew meanwhile, it does not fit any more.
+                        check_parquet(file)  # an incomplete file is not hashed
+                    # Hashed before it is read: if it is rewritten meanwhile, it no longer fits.
                     state = fingerprints_of_all(file, state, info)
                     unread.pop_all()
                 reading = self._reading(file, room)
@@ -375,12 +375,12 @@ class FilesSource:
             ended = True
         except FileNotFoundError:
             raise
-        except Exception as error:  # pyarrow says in many ways that a file is not whole, or not Parquet
+        except Exception as error:  # pyarrow has many errors for a file that is incomplete, or not Parquet
             if not settled:
                 self._open.pop(key, None)
                 return before, []
             if isinstance(error, MemoryError) or getattr(error, "errno", None) is not None:
-                raise  # of this machine, not of the file
+                raise  # an error of this machine, not of the file
             ended = True
             items.append(Malformed(state.at + len(items) + 1, b"", f"the rest of the file is lost: {error}"))
         state = replace(state, at=state.at + len(items), line=state.line + len(items), done=ended)
@@ -420,7 +420,7 @@ class FilesSource:
 
 
 def _skipped(data: bytes, state: FileState, items: list[Item | Malformed]) -> tuple[Parsed, FileState]:
-    """Takes all up to the end of the line that is too long; the state says whether that end is still to come."""
+    """Skips a line that is too long, or all of `data` if the end of the line is not there yet."""
     end = data.find(b"\n") + 1
     return Parsed(items, end or len(data), 1 if end else 0), replace(state, skipping=not end)
 

@@ -1,4 +1,4 @@
-"""Source `rest`: polls an HTTP API, page by page. Each page's records and the place behind it are one transaction.
+"""Source `rest`: polls an HTTP API, page by page. The records of a page and the position behind it are one transaction.
 
     [source.issues]
     kind = "rest"
@@ -10,17 +10,17 @@
     key = ["id"]
     topic = "issues"
 
-| paging | a page is asked for by | and the position holds |
+| paging | a page is requested by | and the position has |
 |---|---|---|
 | `none` | the URL alone | the ETag |
-| `page` | `page_parameter`, from `first_page` on, until one is empty | the page, how many of it were taken, its size |
-| `cursor` | what the page before gave at `cursor` | the cursor, how many of the last page were taken |
-| `link` | the `Link: <...>; rel="next"` header | the next URL, how many of the last page were taken |
+| `page` | `page_parameter`, from `first_page` on, until a page is empty | the page, how many records were taken, its size |
+| `cursor` | the value at `cursor` in the page before | the cursor, how many records of the last page were taken |
+| `link` | the `Link: <...>; rel="next"` header | the next URL, how many records of the last page were taken |
 
-Exactly once as far as the API answers the same question the same way: what was written is never asked for as new. With
-`only_changed = true` a record whose key was seen with the same content is left out (a hash of each is kept in the
-position), which makes polling a whole list a feed of its changes. Answers 304 (by ETag) cost nothing. On 429 and 5xx
-it waits as Retry-After says, else `interval_ms` doubling, `longest_wait_ms` at most; other refusals stop the connector.
+Exactly once, as long as the API answers the same request in the same way. With `only_changed = true`, a record is left
+out if its key was seen with the same content (the position has a hash of each), so that polling a whole list gives its
+changes. A response 304 (by ETag) has no records. After 429 and 5xx the source waits as Retry-After asks, else for
+`interval_ms`, twice as long each time, but at most `longest_wait_ms`. After other errors the connector fails.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ from suiro.telemetry import Dataset
 PAGING = ("none", "page", "cursor", "link")
 POLL_S = 0.5
 LEAST_WAIT_MS = 1_000
-"""After a refusal: `Retry-After` may name no time, or a date that is over by this clock."""
+"""The shortest wait that `Retry-After` can ask for: it may be 0, or a date that is in the past."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,7 +66,7 @@ class RestSettings:
     interval_ms: int = 60_000
     longest_wait_ms: int = 600_000
     timeout_ms: int = 30_000
-    max_answer_bytes: int = 16 * 1024 * 1024  # unpacked
+    max_answer_bytes: int = 16 * 1024 * 1024  # decompressed
 
     def check(self) -> None:
         require_http(self.url)
@@ -95,7 +95,8 @@ class RestSource:
 
     def open(self, position: dict[str, Any] | None) -> None:
         if position is not None and "next" in position:
-            self._require_own_host(str(position["next"]))  # whoever may write positions gets no headers by it
+            # A role that may write positions must not get the headers by it.
+            self._require_own_host(str(position["next"]))
         self._position = position or {}
         self._not_before_ms = 0
         self._failures = 0
@@ -154,7 +155,7 @@ class RestSource:
         return ask(
             self._http,
             "GET",
-            # `params` would take the place of what the URL itself asks for.
+            # `params` would replace the parameters of the URL itself.
             str(httpx.URL(url).copy_merge_params(parameters)) if parameters else url,
             clock=self._about.clock,
             max_bytes=settings.max_answer_bytes,
@@ -169,7 +170,7 @@ class RestSource:
             )
 
     def _shown(self, url: object) -> str:
-        """For messages and dead letters: without password and `parameters`, whose values may be secret."""
+        """Returns the URL for messages and dead letters, without the password and `parameters`, which may be secret."""
         parts = urlsplit(str(url))
         given = parse_qsl(parts.query, keep_blank_values=True)
         query = urlencode([one for one in given if one[0] not in self._settings.parameters])
@@ -226,13 +227,13 @@ class RestSource:
             self._rest()
         self._position = position
         if not records and not rejected:
-            return None  # a place without records behind it needs no commit
+            return None  # a position without records needs no commit
         return Polled(records=records, rejected=rejected, position=position, parts=parts)
 
     def _next(
         self, response: httpx.Response, answer: Any, found: list[Any]
     ) -> tuple[dict[str, Any], list[Any], bool]:
-        """The position behind this answer, what of it is new, and whether to ask again at once."""
+        """Returns the position behind this response, its new records, and whether to request the next page now."""
         settings, position = self._settings, self._position
         match settings.paging:
             case "page":
@@ -242,7 +243,7 @@ class RestSource:
                     cursor = _at(answer, settings.cursor)
                 except (LookupError, TypeError):
                     cursor = None
-                if cursor is False or cursor == "":  # as some APIs say that there is none
+                if cursor is False or cursor == "":  # as some APIs mark the end
                     cursor = None
                 if cursor is not None and cursor != position.get("cursor"):
                     return {"cursor": cursor}, _behind(position, found), bool(found)
@@ -255,14 +256,14 @@ class RestSource:
                 self._require_own_host(after)
                 return {"next": after}, _behind(position, found), True
         etag = response.headers.get("etag")
-        if etag is not None and etag == position.get("etag"):  # it does not know If-None-Match
+        if etag is not None and etag == position.get("etag"):  # the API ignores If-None-Match
             return position, [], False
         return ({"etag": etag} if etag else {}), found, False
 
     def _page(self, position: dict[str, Any], found: list[Any]) -> tuple[dict[str, Any], list[Any], bool]:
-        """An empty page leads back to the one before, which may not have been full. So does a page with records, unless
-        the one before had `size` of them: it may have been filled since it was read. Read again, it is full, because
-        the next one is there."""
+        """Returns the same for the paging `page`. An empty page leads back to the page before, which may not have been
+        full. So does a page with records, unless the page before had `size` records: it may have been filled since it
+        was read. When it is read again it is full, because the next page exists."""
         page = position.get("page", self._settings.first_page)
         size = len(found) if position.get("full") else position.get("size")
         before = position.get("before")
@@ -276,7 +277,7 @@ class RestSource:
     def _last(
         self, response: httpx.Response, position: dict[str, Any], found: list[Any]
     ) -> tuple[dict[str, Any], list[Any], bool]:
-        """The last page there is so far: it is asked for again, and what it has then beyond now is new."""
+        """Returns the same for the last page. It is requested again, and records beyond its current ones are new."""
         after = {name: value for name, value in position.items() if name in ("cursor", "next")}
         after["taken"] = len(found)
         if etag := response.headers.get("etag"):

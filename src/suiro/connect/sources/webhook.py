@@ -1,4 +1,4 @@
-"""Source `webhook`: each POST becomes a record, and is answered with 200 only once that record is committed.
+"""Source `webhook`: each POST becomes a record. The response is 200 only once that record is committed.
 
     [source.payments]
     kind = "webhook"
@@ -8,10 +8,10 @@
     id_header = "X-Event-Id"
     topic = "payments"
 
-Posts that come at the same time share a transaction. With `id_header` it is exactly once: the last `dedup_window` ids
-are parts of the source's position, committed with their records, and a post with a known id is answered 200 and not
-written again. So a sender that repeats what was not answered never writes twice (within that window). Without an id,
-a repeated post is a second record: at least once.
+Posts that arrive at the same time share a transaction. With `id_header`, the source is exactly once: the last
+`dedup_window` ids are parts of its position, committed with their records. A post with a known id is answered with 200
+and not written again, so a sender may repeat a post that got no response (within that window). Without an id, a
+repeated post becomes a second record: at least once.
 
 | answer | means |
 |---|---|
@@ -46,7 +46,7 @@ from suiro.foundation.settings import SettingError, host_and_port, read_settings
 from suiro.telemetry import TRACEPARENT
 
 POLL_S = 0.5
-WAITING_BYTES = 64 * 1024 * 1024  # of posts, from their first byte on: unsigned ones too
+WAITING_BYTES = 64 * 1024 * 1024  # of posts, also of unsigned ones, from their first byte on
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -92,7 +92,7 @@ class WebhookSettings:
 class _Post:
     id: str | None
     record: SourceRecord
-    done: Future[bool | str]  # true: committed; false: unknown, send it again; else why it is refused
+    done: Future[bool | str]  # true: committed; false: unknown, to be sent again; a text: why it is refused
 
 
 class WebhookSource:
@@ -110,7 +110,7 @@ class WebhookSource:
         self._pending: dict[str, _Post] = {}  # those with an id
         self._polled: list[_Post] = []
         self._slots: dict[int, str] = {}  # the last ids, in a ring
-        self._moved: dict[str, str | None] = {}  # slots of another size of the ring, until they are committed
+        self._moved: dict[str, str | None] = {}  # slots that a new size of the ring changes, until they are committed
         self._seen: set[str] = set()
         self._next = 0
         self._closing = False
@@ -135,7 +135,7 @@ class WebhookSource:
             folder = self._about.folder
             tls = Tls(folder / settings.certificate, folder / settings.certificate_key)
         application = Starlette(routes=[Route(settings.path, self._receive, methods=["POST"])])
-        # Its senders are strangers anywhere: what counts is the signature, not where a post comes from.
+        # Senders may be anywhere: a post is checked by its signature, not by its origin.
         guard = Guard(
             application,
             origins=None,
@@ -147,9 +147,9 @@ class WebhookSource:
         self._server = HttpServer(guard, listener, name=name, tls=tls)
 
     def _resize(self, before: int | None) -> None:
-        """The ring had another size until now: its newest ids stay, each where this size has it. `before`: None where
-        an earlier release has written the position: slots that this size does not have may then hold the newest ids
-        or very old ones, and all are known until the next start."""
+        """Moves the newest ids to their slots if the ring had another size, `before`. None: an earlier release has
+        written the position. Then the slots beyond this size may have the newest ids or very old ones, and all of them
+        are known until the next start."""
         window = self._settings.dedup_window
         self._seen = set(self._slots.values())
         if before is None:
@@ -174,7 +174,7 @@ class WebhookSource:
         return self._of(posts) if posts else None
 
     def refuse(self, reasons: Mapping[int, str]) -> Polled | None:
-        """The sender would only repeat it: other senders are not to wait for that."""
+        """Answers the refused posts. Their senders would only repeat them, and others must not wait for that."""
         posts = self._polled
         with self._lock:
             for place in reasons:
@@ -245,7 +245,7 @@ class WebhookSource:
         post = self._take(id_, record)
         if isinstance(post, Response):
             return post
-        # A sender that hangs up must not cancel the future that others with its id may wait for.
+        # A sender that disconnects must not cancel the future: others may wait for it with the same id.
         done = await asyncio.shield(asyncio.wrap_future(post.done))
         if isinstance(done, str):
             return _answer(400, done)
@@ -272,7 +272,7 @@ class WebhookSource:
             key = key_of(value, settings.key, what="the body")
         headers: Headers = tuple(
             (name, request.headers[name].encode("latin-1"))
-            for name in dict.fromkeys((*settings.headers, TRACEPARENT))  # a trace goes on, whoever exports it
+            for name in dict.fromkeys((*settings.headers, TRACEPARENT))  # a trace continues even without exports
             if name in request.headers
         )
         return SourceRecord(key=key, value=data, headers=headers)
