@@ -366,8 +366,8 @@ class Session:
     def _update_lag(self, stream: ReplicationStream) -> None:
         options, status = self._options, self._status
         slot = read_slot(self._database, options.slot)
-        if slot is None or slot.wal_status == "lost" or slot.invalidation:
-            why = "it was dropped" if slot is None else slot.invalidation or "its log was removed"
+        if slot is None or slot.loss:
+            why = "it was dropped" if slot is None else slot.loss
             raise DataLossError(
                 f"slot {options.slot} is lost: {why}. Changes since {self.position_text} are lost to this capture. "
                 "Choose: start it once with --snapshot new, which reads every table again and removes from the topics "

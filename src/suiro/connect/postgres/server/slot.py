@@ -30,15 +30,14 @@ _LOST = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SlotState:
-    """A row of pg_replication_slots. With the `wal_status` "lost" or an `invalidation`, the log was removed."""
+    """A row of pg_replication_slots. `loss`: why the slot can no longer be read; empty if it can be."""
 
     plugin: str
     database: str
     active_pid: int | None
     confirmed_lsn: int
     restart_lsn: int | None
-    wal_status: str
-    invalidation: str | None
+    loss: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,15 +67,18 @@ def read_slot(database: Database, name: str) -> SlotState | None:
     if found is None:
         return None
     line: dict[str, Any] = found[0]
-    invalidation = line.get("invalidation_reason") or line.get("conflict_reason")
+    loss = line.get("invalidation_reason") or line.get("conflict_reason")
+    if not loss and line.get("conflicting"):
+        loss = "conflict with recovery"
+    if not loss and line["wal_status"] == "lost":
+        loss = "its log was removed"
     return SlotState(
         plugin=line["plugin"] or "(physical)",
         database=line["database"] or "",
         active_pid=line["active_pid"],
         confirmed_lsn=parse_lsn(line["confirmed_flush_lsn"]) if line["confirmed_flush_lsn"] else 0,
         restart_lsn=parse_lsn(line["restart_lsn"]) if line["restart_lsn"] else None,
-        wal_status=line["wal_status"] or "unknown",
-        invalidation=invalidation or ("conflict with recovery" if line.get("conflicting") else None),
+        loss=loss or "",
     )
 
 
@@ -119,9 +121,9 @@ def check_slot(name: str, state: SlotState | None, *, database: str, position: i
             f"slot {name} is of plugin {state.plugin} in database {state.database or '(none)'}, not of pgoutput in "
             f"{database}: name another one with --slot"
         )
-    if state.wal_status == "lost" or state.invalidation:
+    if state.loss:
         raise DataLossError(
-            f"slot {name} is invalidated ({state.invalidation or 'its log was removed'}). {_LOST}, after "
+            f"slot {name} is invalidated ({state.loss}). {_LOST}, after "
             f"SELECT pg_drop_replication_slot('{name}'); and see max_slot_wal_keep_size and "
             "idle_replication_slot_timeout for why"
         )
