@@ -20,7 +20,7 @@ import queue
 import struct
 import threading
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 
@@ -78,7 +78,7 @@ def peek_changes(
     return messages
 
 
-class _Reader:
+class _Reader(io.RawIOBase):
     """Runs COPY on a thread. A queue holds one chunk of its output."""
 
     def __init__(self, database: Database, statement: str, *, what: str) -> None:
@@ -90,7 +90,7 @@ class _Reader:
         self.asked = threading.Event()
         self._thread = threading.Thread(target=self._run, name="suiro-slot-peek", daemon=True)
 
-    def __enter__(self) -> _Reader:
+    def __enter__(self) -> Self:
         self._thread.start()
         return self
 
@@ -117,6 +117,9 @@ class _Reader:
                 return
             yield got
 
+    def writable(self) -> bool:
+        return True
+
     def write(self, data: Any) -> int:
         if self._ended:
             raise InterruptedError("the reader was closed")
@@ -125,7 +128,7 @@ class _Reader:
 
     def _run(self) -> None:
         try:
-            sink = io.BufferedWriter(_Raw(self), buffer_size=CHUNK_BYTES)
+            sink = io.BufferedWriter(self, buffer_size=CHUNK_BYTES)
             self.asked.set()
             self._database.copy(self._statement, sink, what=self._what)
             sink.flush()
@@ -133,17 +136,6 @@ class _Reader:
             self._queue.put(error)
         else:
             self._queue.put(None)
-
-
-class _Raw(io.RawIOBase):
-    def __init__(self, reader: _Reader) -> None:
-        self._reader = reader
-
-    def writable(self) -> bool:
-        return True
-
-    def write(self, data: Any) -> int:
-        return self._reader.write(data)
 
 
 def _block(data: bytes) -> tuple[Block | None, bytes]:
