@@ -17,6 +17,7 @@ import socket
 import tempfile
 import threading
 from collections.abc import Callable
+from concurrent.futures import Future, wait
 from contextlib import ExitStack
 from dataclasses import asdict
 from pathlib import Path
@@ -50,6 +51,7 @@ from suiro.connect.postgres.snapshot.visibility_wait import describe_transaction
 from suiro.connect.postgres.status import CaptureStatus
 from suiro.connect.postgres.tables import Tables
 from suiro.errors import ConfigError, DataLossError, FencedError, TransientError
+from suiro.foundation.process import Backoff
 from suiro.registry import RegistryClient
 from suiro.telemetry import Datasets, Traces
 
@@ -141,7 +143,7 @@ class PostgresCapture:
             Path(tempfile.mkdtemp(prefix="suiro-capture-")) if base is None else base / self.options.name
         )
         directory.mkdir(parents=True, exist_ok=True)
-        pause_s = FIRST_PAUSE_S
+        backoff = Backoff(FIRST_PAUSE_S, LONGEST_PAUSE_S)
         try:
             while not self._stop.is_set():
                 began_ms = self._clock.monotonic_ms()
@@ -166,9 +168,8 @@ class PostgresCapture:
                     logger.warning("starting over: %s", error)
                     self.status.restarts += 1
                     if self._clock.monotonic_ms() - began_ms > LONGEST_PAUSE_S * 2000:
-                        pause_s = FIRST_PAUSE_S  # the session had run for a while
-                    self._stop.wait(pause_s)
-                    pause_s = min(pause_s * 2, LONGEST_PAUSE_S)
+                        backoff.reset()  # the session had run for a while
+                    backoff.wait(self._stop)
         finally:
             if base is None:
                 shutil.rmtree(directory, ignore_errors=True)
@@ -289,19 +290,17 @@ class PostgresCapture:
 
     def _create_slot(self, database: Database, replication: Any, *, is_standby: bool) -> CreatedSlot:
         """Creates the slot on a thread: this waits for transactions that are open now, and a stop must not wait."""
-        made: list[CreatedSlot] = []
-        failed: list[BaseException] = []
+        created: Future[CreatedSlot] = Future()
 
         def create() -> None:
             try:
-                made.append(create_slot(replication, self.options.slot))
+                created.set_result(create_slot(replication, self.options.slot))
             except BaseException as error:  # noqa: BLE001 - the waiting thread raises it
-                failed.append(error)
+                created.set_exception(error)
 
-        thread = threading.Thread(target=create, name="suiro-create-slot", daemon=True)
-        thread.start()
-        thread.join(SLOW_SLOT_S)
-        if thread.is_alive():
+        threading.Thread(target=create, name="suiro-create-slot", daemon=True).start()
+        wait([created], SLOW_SLOT_S)
+        if not created.done():
             oldest = Visibility.parse(database.visible()).begin & 0xFFFFFFFF
             logger.warning(
                 "creating slot %s waits for %s",
@@ -310,15 +309,13 @@ class PostgresCapture:
                 if is_standby
                 else f"transactions that are open; the oldest is {describe_transaction(database, oldest)}",
             )
-        while thread.is_alive():
-            thread.join(SLOW_SLOT_S / 10)
+        while not created.done():
+            wait([created], SLOW_SLOT_S / 10)
             if self._stop.is_set():
                 replication.cancel()
-                thread.join(SLOW_SLOT_S)
+                wait([created], SLOW_SLOT_S)
                 raise Stopped
-        if failed:
-            raise failed[0]
-        return made[0]
+        return created.result()
 
     def _check_source(self, position: dict[str, Any] | None, system: str, database: str) -> None:
         if position is None or self._snapshot == "new":
