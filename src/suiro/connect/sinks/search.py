@@ -241,8 +241,8 @@ class SearchSink:
             if status in _OF_THE_INDEX or _is_of_the_index(fault):
                 raise UsageError(
                     f"{self._about.name}: {self._server} takes no document for the index of {item.record.place}: "
-                    f"{status}: {json.dumps(fault)}. Create or open it, give its alias a write index, or allow the user "
-                    "to write to it"
+                    f"{status}: {json.dumps(fault)}. Create or open it, give its alias a write index, or allow the "
+                    "user to write to it"
                 )
             batch.reject(item.record, f"the index refuses it: {status}: {json.dumps(fault)}")
         return again, failure

@@ -13,7 +13,7 @@
 | paging | a page is requested by | and the position has |
 |---|---|---|
 | `none` | the URL alone | the ETag |
-| `page` | `page_parameter`, from `first_page` on, until a page is empty | the page, how many records were taken, its size |
+| `page` | `page_parameter`, from `first_page` on, until a page is empty | the page, its size, how many were taken |
 | `cursor` | the value at `cursor` in the page before | the cursor, how many records of the last page were taken |
 | `link` | the `Link: <...>; rel="next"` header | the next URL, how many records of the last page were taken |
 
