@@ -116,31 +116,12 @@ class CompiledRows:
         if 2 * size >= 1 << 31 and size >= 1 << 31:
             raise ValueError(f"a block of {size} bytes is too large; encode less than 1 GB at once")
         self._compiled.encode_rows(
-            rows.data,
-            rows.old_at,
-            rows.new_at,
-            rows.ends,
-            rows.binary,
-            program.codes,
-            program.firsts,
-            program.seconds,
-            program.rooms,
-            self._key,
-            self._relation.nullable_key,
-            *self._headers,
-            np.array(codes, np.int64),
-            offsets,
-            np.frombuffer(b"".join(cells), np.uint8),
-            _POWERS[0],
-            sources,
-            key_offsets,
-            keys,
-            value_offsets,
-            values,
-            tombstones,
-            hard,
-            result,
-        )
+            rows.data, rows.old_at, rows.new_at, rows.ends, rows.binary,
+            program.codes, program.firsts, program.seconds, program.rooms,
+            self._key, self._relation.nullable_key, *self._headers,
+            np.array(codes, np.int64), offsets, np.frombuffer(b"".join(cells), np.uint8), _POWERS[0],
+            sources, key_offsets, keys, value_offsets, values, tombstones, hard, result,
+        )  # fmt: skip
         status, row, records, _, hard_cells, _ = result.tolist()
         if status == self._compiled.FULL:
             raise AssertionError(f"row {row} of {self._relation.full_name} outgrew the room made for it")

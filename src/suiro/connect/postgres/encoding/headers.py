@@ -43,17 +43,9 @@ def live_headers(
         places = np.empty(rows * len(_NAMES) + 1, np.int32)
         out = np.empty(rows * _SIZE, np.uint8)
         size = compiled.live_header_values(
-            lsns,
-            transactions,
-            operations,
-            xids,
-            commit_us,
-            _OPERATION_NAMES,
-            _OPERATION_PLACES,
-            _ORIGIN,
-            places,
-            out,
-        )
+            lsns, transactions, operations, xids, commit_us,
+            _OPERATION_NAMES, _OPERATION_PLACES, _ORIGIN, places, out,
+        )  # fmt: skip
         if size >= 0:  # else a time of no year that anybody lives in
             return _lists(rows, places, out[:size])
     names = [name.encode() for name in OPERATIONS]

@@ -52,20 +52,13 @@ def _put_time(out, at, us):
 
 
 @compiled(
-    INT64S_IN,
-    INT64S_IN,
-    INT64S_IN,
-    INT64S_IN,
-    INT64S_IN,
-    BYTES_IN,
-    INT64S_IN,
-    BYTES_IN,
-    INT32S_OUT,
-    BYTES_OUT,
-)
+    INT64S_IN, INT64S_IN, INT64S_IN, INT64S_IN, INT64S_IN,
+    BYTES_IN, INT64S_IN, BYTES_IN, INT32S_OUT, BYTES_OUT,
+)  # fmt: skip
 def live_header_values(
-    lsns, transactions, operations, xids, commit_us, names, name_places, last, offsets, out
-):
+    lsns, transactions, operations, xids, commit_us,
+    names, name_places, last, offsets, out,
+):  # fmt: skip
     """lsn, xid, commit_time, op and origin of each record, one behind the other; `offsets` has where each ends.
 
     The name of operation i is names[name_places[i]:name_places[i + 1]]; `last` is the origin. Returns how many bytes

@@ -49,23 +49,9 @@ def _note_hard(hard, result, cell):
 
 @inlined
 def _put_cell(
-    out,
-    to,
-    data,
-    at,
-    size,
-    code,
-    first,
-    second,
-    powers,
-    limbs,
-    patches,
-    offsets,
-    patch_data,
-    cell,
-    hard,
-    result,
-):
+    out, to, data, at, size, code, first, second, powers, limbs,
+    patches, offsets, patch_data, cell, hard, result,
+):  # fmt: skip
     """A value with the branch of its union; a hard one is listed, and nothing is written for it."""
     if size == NULL:
         out[to] = 0
@@ -86,59 +72,19 @@ def _put_cell(
 
 
 @compiled(
-    BYTES_IN,
-    INT64S_IN,
-    INT64S_IN,
-    INT64S_IN,
-    BOOL,
-    INT64S_IN,
-    INT64S_IN,
-    INT64S_IN,
-    INT64S_IN,
-    INT64S_IN,
-    BOOL,
-    BYTES_IN,
-    BYTES_IN,
-    INT64S_IN,
-    INT64S_IN,
-    BYTES_IN,
-    _uint64s_in,
-    INT64S_OUT,
-    INT32S_OUT,
-    BYTES_OUT,
-    INT32S_OUT,
-    BYTES_OUT,
-    _bools_out,
-    INT64S_OUT,
-    INT64S_OUT,
-)
+    BYTES_IN, INT64S_IN, INT64S_IN, INT64S_IN, BOOL,
+    INT64S_IN, INT64S_IN, INT64S_IN, INT64S_IN,
+    INT64S_IN, BOOL, BYTES_IN, BYTES_IN,
+    INT64S_IN, INT64S_IN, BYTES_IN, _uint64s_in,
+    INT64S_OUT, INT32S_OUT, BYTES_OUT, INT32S_OUT, BYTES_OUT, _bools_out, INT64S_OUT, INT64S_OUT,
+)  # fmt: skip
 def encode_rows(
-    data,
-    old_at,
-    new_at,
-    ends,
-    binary,
-    codes,
-    firsts,
-    seconds,
-    rooms,
-    key,
-    nullable_key,
-    key_header,
-    value_header,
-    patches,
-    patch_offsets,
-    patch_data,
-    powers,
-    sources,
-    key_offsets,
-    keys,
-    value_offsets,
-    values,
-    tombstones,
-    hard,
-    result,
-):
+    data, old_at, new_at, ends, binary,
+    codes, firsts, seconds, rooms,
+    key, nullable_key, key_header, value_header,
+    patches, patch_offsets, patch_data, powers,
+    sources, key_offsets, keys, value_offsets, values, tombstones, hard, result,
+):  # fmt: skip
     """Keys and values of every row: a row's tuples stand at old_at and new_at (-1: none) and end before ends.
 
     codes, firsts, seconds: how each column is written. rooms: how many bytes more than its own a value may take.

@@ -18,55 +18,19 @@ from suiro.connect.postgres.encoding.kernels.wire import (
 from suiro.protocol.compiling import copy_bytes, inlined
 from suiro.protocol.kernel_numbers import int32_at, int64_at, put_varlong
 
-# How a value is written: first from text, then from COPY's binary form.
+# How a value is written: from text, then from COPY's binary form.
 CODES = (
-    "python",
-    "string",
-    "integer",
-    "float8",
-    "float4",
-    "bool",
-    "bytea",
-    "date",
-    "time",
-    "timestamp",
-    "timestamptz",
+    "python", "string", "integer", "float8", "float4", "bool", "bytea", "date", "time", "timestamp", "timestamptz",
     "decimal",
-    "binary_int2",
-    "binary_int4",
-    "binary_int8",
-    "binary_uint4",
-    "binary_float4",
-    "binary_float8",
-    "binary_bool",
-    "binary_date",
-    "binary_timestamp",
-    "binary_uuid",
-)
+    "binary_int2", "binary_int4", "binary_int8", "binary_uint4", "binary_float4", "binary_float8", "binary_bool",
+    "binary_date", "binary_timestamp", "binary_uuid",
+)  # fmt: skip
 (
-    PYTHON,
-    STRING,
-    INTEGER,
-    FLOAT8,
-    FLOAT4,
-    BOOL,
-    BYTEA,
-    DATE,
-    TIMEOFDAY,
-    TIMESTAMP,
-    TIMESTAMPTZ,
+    PYTHON, STRING, INTEGER, FLOAT8, FLOAT4, BOOL, BYTEA, DATE, TIMEOFDAY, TIMESTAMP, TIMESTAMPTZ,
     DECIMAL,
-    BINARY_INT2,
-    BINARY_INT4,
-    BINARY_INT8,
-    BINARY_UINT4,
-    BINARY_FLOAT4,
-    BINARY_FLOAT8,
-    BINARY_BOOL,
-    BINARY_DATE,
-    BINARY_TIMESTAMP,
-    BINARY_UUID,
-) = range(len(CODES))
+    BINARY_INT2, BINARY_INT4, BINARY_INT8, BINARY_UINT4, BINARY_FLOAT4, BINARY_FLOAT8, BINARY_BOOL,
+    BINARY_DATE, BINARY_TIMESTAMP, BINARY_UUID,
+) = range(len(CODES))  # fmt: skip
 
 MAX_DECIMAL_DIGITS = 2000
 MAX_GROWTH = 48
