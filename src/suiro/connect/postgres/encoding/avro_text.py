@@ -28,6 +28,8 @@ _ZONE = re.compile(rb"([+-])(\d\d)(?::(\d\d)(?::(\d\d))?)?")
 _INTEGER = re.compile(rb"-?\d{1,20}")
 _DECIMAL = re.compile(rb"(-?)(\d+)(?:\.(\d+))?")
 _FLOAT = re.compile(rb"-?(?:\d+(?:\.\d+)?(?:e[+-]?\d+)?|Infinity)|NaN")
+_QUOTED = re.compile(rb'"((?:[^"\\]++|\\.)*+)"', re.DOTALL)  # possessive: a value may have many megabytes
+_ESCAPED = re.compile(rb"\\(.?)", re.DOTALL)
 _BOUNDS = re.compile(rb"(?:\[-?\d+:-?\d+\])+=")
 
 
@@ -221,6 +223,7 @@ def array_encoder(element: Encode, *, dimensions: int, delimiter: str) -> Encode
     dimensions in Postgres and fits any depth.
     """
     separator = delimiter.encode()
+    bare = re.compile(rb"(?:[^\\{}" + re.escape(separator) + rb"]++|\\.?)*+", re.DOTALL)
 
     def encode(text: bytes) -> bytes:
         bounds = _BOUNDS.match(text)
@@ -242,10 +245,15 @@ def array_encoder(element: Encode, *, dimensions: int, delimiter: str) -> Encode
             if depth > 1:
                 item, at = read(text, at, depth - 1)
             else:
-                word, quoted, at = _array_word(text, at, separator)
-                if not quoted and word == b"":
+                is_quoted = text[at : at + 1] == b'"'
+                match = (_QUOTED if is_quoted else bare).match(text, at)
+                if match is None:
+                    raise ConversionError("a quote in its array is not closed")
+                at = match.end()
+                word = _ESCAPED.sub(rb"\1", match[1] if is_quoted else match[0])
+                if not is_quoted and (not word or text[at : at + 1] == b"{"):
                     raise ConversionError(_dimensions(dimensions))
-                is_null = not quoted and word.upper() == b"NULL"
+                is_null = not is_quoted and word.upper() == b"NULL"
                 item = b"\x00" if is_null else b"\x02" + element(word)
             items.append(item)
             follows = text[at : at + 1]
@@ -259,32 +267,6 @@ def array_encoder(element: Encode, *, dimensions: int, delimiter: str) -> Encode
 
 def _dimensions(declared: int) -> str:
     return f"it has not {declared} dimension{'s' * (declared > 1)}, as its column is declared with"
-
-
-def _array_word(text: bytes, at: int, separator: bytes) -> tuple[bytes, bool, int]:
-    """(the word, was it quoted, where it ends)."""
-    if text[at : at + 1] == b'"':
-        out = bytearray()
-        at += 1
-        while at < len(text):
-            byte = text[at : at + 1]
-            if byte == b'"':
-                return bytes(out), True, at + 1
-            if byte == b"\\":
-                at += 1
-            out += text[at : at + 1]
-            at += 1
-        raise ConversionError("a quote in its array is not closed")
-    start = at
-    out = bytearray()
-    while at < len(text) and text[at : at + 1] not in (separator, b"}"):
-        if text[at : at + 1] == b"{":
-            return b"", False, start
-        if text[at : at + 1] == b"\\":
-            at += 1
-        out += text[at : at + 1]
-        at += 1
-    return bytes(out), False, at
 
 
 def composite_encoder(name: str, fields: list[Encode], *, was_only_extended: bool = False) -> Encode:
