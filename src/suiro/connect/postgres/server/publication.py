@@ -17,7 +17,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
-from typing import Any, TypeVar
+from typing import NamedTuple, TypeVar
 
 from suiro.connect.postgres.encoding.names import quoted
 from suiro.connect.postgres.options import CaptureOptions
@@ -362,36 +362,44 @@ def _columns(
         (list(oids),),
         what="list the columns of tables",
     )
-    by_table: dict[int, list[tuple[Any, ...]]] = {oid: [] for oid in oids if oid in published}
-    for oid, *row in rows:
-        if oid in by_table:
-            by_table[oid].append(tuple(row))
-    found = {}
-    for oid, of_table in by_table.items():
+    found: dict[int, list[Column]] = {oid: [] for oid in oids if oid in published}
+    seen: dict[int, set[int]] = {oid: set() for oid in found}
+    for oid, name, type_oid, typmod, not_null, number, generated, has_missing, collation, version in rows:
+        if oid not in found:
+            continue
+        seen[oid].add(number)
         numbers = published[oid].columns
-        if numbers is not None and not set(numbers) <= {row[4] for row in of_table}:
-            raise _ConcurrentAlterError(f"table {oid} is being altered; look again")
-        found[oid] = [
-            Column(
-                name=row[0],
-                type_oid=row[1],
-                typmod=row[2],
-                not_null=row[3],
-                number=row[4],
-                has_stored_default=bool(row[5]) or row[6],
-                collation=row[7],
-                version=row[8],
+        if number in numbers if numbers is not None else not generated:
+            found[oid].append(
+                Column(
+                    name=name,
+                    type_oid=type_oid,
+                    typmod=typmod,
+                    not_null=not_null,
+                    number=number,
+                    has_stored_default=bool(generated) or has_missing,
+                    collation=collation,
+                    version=version,
+                )
             )
-            for row in of_table
-            if (row[4] in numbers if numbers is not None else not row[5])
-        ]
+    for oid in found:
+        if not set(published[oid].columns or ()) <= seen[oid]:
+            raise _ConcurrentAlterError(f"table {oid} is being altered; look again")
     return found
 
 
-def _indexes(database: Database, oids: Sequence[int]) -> dict[int, list[tuple[Any, ...]]]:
-    """Returns for each table its unique indexes, the primary key first: whether it is the primary key, whether it is
-    the replica identity, its columns, and whether all of them are NOT NULL."""
-    found: dict[int, list[tuple[Any, ...]]] = {}
+class _Index(NamedTuple):
+    """A unique index. `is_not_null`: whether all of its columns are NOT NULL."""
+
+    is_primary: bool
+    is_replica_identity: bool
+    columns: list[str]
+    is_not_null: bool
+
+
+def _indexes(database: Database, oids: Sequence[int]) -> dict[int, list[_Index]]:
+    """Returns the unique indexes of each table, the primary key first."""
+    found: dict[int, list[_Index]] = {}
     for oid, *row in database.rows(
         "select i.indrelid, i.indisprimary, i.indisreplident, array(select a.attname::text from unnest(i.indkey::int[])"
         " with ordinality k(n, place) join pg_attribute a on a.attrelid = i.indrelid and a.attnum = k.n"
@@ -403,7 +411,7 @@ def _indexes(database: Database, oids: Sequence[int]) -> dict[int, list[tuple[An
         (list(oids),),
         what="list the indexes of tables",
     ):
-        found.setdefault(oid, []).append(tuple(row))
+        found.setdefault(oid, []).append(_Index(*row))
     return found
 
 
@@ -422,34 +430,32 @@ def _operators(database: Database, types: Set[int]) -> dict[int, str]:
     return dict(found)
 
 
+_NO_KEY = {
+    "n": " has REPLICA IDENTITY NOTHING: deleted rows cannot be identified",
+    "d": " has no primary key (or a deferrable one): deleted rows cannot be identified",
+    "i": ": the index of its replica identity was dropped",
+}
+"""By replica identity, why a table has no key."""
+
+
 def _key(
-    indexes: Sequence[tuple[Any, ...]], identity: str, sql_name: str, columns: Sequence[Column]
+    indexes: Sequence[_Index], identity: str, sql_name: str, columns: Sequence[Column]
 ) -> tuple[tuple[str, ...], bool]:
-    primary = next((row[2] for row in indexes if row[0]), None)
-    hint = (
-        f"Choose: ALTER TABLE {sql_name} ADD PRIMARY KEY (...); or ALTER TABLE {sql_name} REPLICA IDENTITY USING INDEX "
-        "... (unique, not deferrable, columns NOT NULL); or ALTER TABLE "
-        f"{sql_name} REPLICA IDENTITY FULL (the key of a record is then the whole row)"
-    )
-    key: Sequence[str] | None
-    if identity == "n":
+    """Returns the key's columns and whether they are unique."""
+    primary = next((one.columns for one in indexes if one.is_primary), None)
+    key = {
+        "d": primary,
+        "i": next((one.columns for one in indexes if one.is_replica_identity), None),
+        "f": primary or next((one.columns for one in indexes if one.is_not_null), None),
+    }.get(identity)
+    if key is None and identity == "f":
+        return tuple(column.name for column in columns), False
+    if key is None:
         raise ConfigError(
-            f"{sql_name} has REPLICA IDENTITY NOTHING: deleted rows cannot be identified. {hint}"
+            f"{sql_name}{_NO_KEY[identity]}. Choose: ALTER TABLE {sql_name} ADD PRIMARY KEY (...); or ALTER TABLE "
+            f"{sql_name} REPLICA IDENTITY USING INDEX ... (unique, not deferrable, columns NOT NULL); or ALTER TABLE "
+            f"{sql_name} REPLICA IDENTITY FULL (the key of a record is then the whole row)"
         )
-    if identity == "d":
-        key = primary
-        if key is None:
-            raise ConfigError(
-                f"{sql_name} has no primary key (or a deferrable one): deleted rows cannot be identified. {hint}"
-            )
-    elif identity == "i":
-        key = next((row[2] for row in indexes if row[1]), None)
-        if key is None:
-            raise ConfigError(f"{sql_name}: the index of its replica identity was dropped. {hint}")
-    else:
-        key = primary or next((row[2] for row in indexes if row[3]), None)
-        if key is None:
-            return tuple(column.name for column in columns), False
     names = {column.name for column in columns}
     hidden = [name for name in key if name not in names]
     if hidden:
