@@ -24,8 +24,8 @@ from suiro.errors import FatalError
 EPOCH_MICROS = 946_684_800_000_000
 """Postgres counts microseconds from 2000-01-01; everything here from 1970-01-01."""
 
-# Rows of the table of facts.
-KIND, XID, RELATION, LSN, END_LSN, TIME, OLD_AT, NEW_AT, UNCHANGED, FACTS = range(10)
+FACTS = 9
+"""The number of facts of a message: the fields of `Messages` from `kind` on, as the kernel fills them."""
 
 
 class CorruptMessageError(FatalError):
@@ -53,61 +53,23 @@ class RelationMessage:
 
 @dataclass(frozen=True, slots=True)
 class Messages:
-    """One column of facts per message; a fact that a kind does not have is -1 (a place) or 0.
-
-    kind: the message's first byte (`ord("I")`). xid: of Begin, the transaction. lsn: of Begin, the commit's; of Commit
-    and LogicalMessage, their own. end_lsn: where the transaction ends. time: of the commit, microseconds since 1970.
-    old_at, new_at: where in `data` the tuples stand. unchanged: how many values of the new tuple are untouched TOAST
-    values that no old tuple gives.
-    """
+    """The messages of a block. A fact that a kind of message does not have is -1 (a place) or 0."""
 
     data: Bytes
     starts: Int64s
     ends: Int64s
-    facts: Int64s
+    kind: Int64s  # the first byte, such as `ord("I")`
+    xid: Int64s  # of Begin: the transaction
+    relation: Int64s
+    lsn: Int64s  # of Begin: the commit's; of Commit and LogicalMessage: their own
+    end_lsn: Int64s  # of Commit: where the transaction ends
+    time: Int64s  # of Begin and Commit: the commit's, in microseconds since 1970
+    old_at: Int64s  # where in `data` the old tuple is
+    new_at: Int64s  # where in `data` the new tuple is
+    unchanged: Int64s  # how many TOAST values of the new tuple were left out, and are not in the old tuple
 
     def __len__(self) -> int:
         return len(self.starts)
-
-    @property
-    def kind(self) -> Int64s:
-        return self._fact(KIND)
-
-    @property
-    def xid(self) -> Int64s:
-        return self._fact(XID)
-
-    @property
-    def relation(self) -> Int64s:
-        return self._fact(RELATION)
-
-    @property
-    def lsn(self) -> Int64s:
-        return self._fact(LSN)
-
-    @property
-    def end_lsn(self) -> Int64s:
-        return self._fact(END_LSN)
-
-    @property
-    def time(self) -> Int64s:
-        return self._fact(TIME)
-
-    @property
-    def old_at(self) -> Int64s:
-        return self._fact(OLD_AT)
-
-    @property
-    def new_at(self) -> Int64s:
-        return self._fact(NEW_AT)
-
-    @property
-    def unchanged(self) -> Int64s:
-        return self._fact(UNCHANGED)
-
-    def _fact(self, row: int) -> Int64s:
-        fact: Int64s = self.facts[row]
-        return fact
 
     def relation_message(self, index: int) -> RelationMessage:
         """The announcement that message `index`, of kind R, is."""
@@ -173,7 +135,7 @@ def parse(block: Block) -> Messages:
     data.flags.writeable = False
     starts, ends = block.starts, block.ends
     facts = np.zeros((FACTS, len(block)), np.int64)
-    parsed = Messages(data, starts, ends, facts)
+    parsed = Messages(data, starts, ends, *facts)
     if len(block) and (starts.min() < 0 or ends.max() > len(data) or (ends < starts).any()):
         raise CorruptMessageError(f"places of messages outside the buffer of {len(data)} bytes")
     compiled = kernels()
@@ -189,56 +151,55 @@ def parse(block: Block) -> Messages:
 
 
 def _parse_one(parsed: Messages, index: int) -> None:
-    facts = parsed.facts
     reader = _Reader(parsed.data, int(parsed.starts[index]), int(parsed.ends[index]), index)
     kind = chr(reader.integer(">B"))
-    facts[KIND, index] = ord(kind)
-    facts[OLD_AT, index] = facts[NEW_AT, index] = facts[RELATION, index] = -1
+    parsed.kind[index] = ord(kind)
+    parsed.old_at[index] = parsed.new_at[index] = parsed.relation[index] = -1
     if kind == "B":
-        facts[LSN, index] = reader.integer(">q")
-        facts[TIME, index] = reader.time()
-        facts[XID, index] = reader.integer(">I")
+        parsed.lsn[index] = reader.integer(">q")
+        parsed.time[index] = reader.time()
+        parsed.xid[index] = reader.integer(">I")
     elif kind == "C":
         reader.integer(">B")
-        facts[LSN, index] = reader.integer(">q")
-        facts[END_LSN, index] = reader.integer(">q")
-        facts[TIME, index] = reader.time()
+        parsed.lsn[index] = reader.integer(">q")
+        parsed.end_lsn[index] = reader.integer(">q")
+        parsed.time[index] = reader.time()
     elif kind == "O":
-        facts[LSN, index] = reader.integer(">q")
+        parsed.lsn[index] = reader.integer(">q")
         reader.name()
     elif kind in "RYTM":
         if kind == "R":
-            facts[RELATION, index] = int.from_bytes(reader.take(4), "big")
+            parsed.relation[index] = int.from_bytes(reader.take(4), "big")
         if kind == "M":
             reader.integer(">B")
-            facts[LSN, index] = reader.integer(">q")
+            parsed.lsn[index] = reader.integer(">q")
         return  # the accessors read the rest, with the same care
     elif kind in "IUD":
-        _parse_change(facts, reader, index, kind)
+        _parse_change(parsed, reader, index, kind)
     else:
         raise reader.corrupt(f"pgoutput has no kind {kind!r}; ask for proto_version 1, without two_phase")
     reader.finish()
 
 
-def _parse_change(facts: Int64s, reader: _Reader, index: int, kind: str) -> None:
-    facts[RELATION, index] = reader.integer(">I")
+def _parse_change(parsed: Messages, reader: _Reader, index: int, kind: str) -> None:
+    parsed.relation[index] = reader.integer(">I")
     mark = chr(reader.integer(">B"))
     old: list[bytes | EllipsisType | None] = []
     if mark in "KO" and kind in "UD":
-        facts[OLD_AT, index] = reader.at
+        parsed.old_at[index] = reader.at
         old = [reader.value() for _ in range(reader.integer(">H"))]
         if kind == "D":
             return
         mark = chr(reader.integer(">B"))
     if mark != "N" or kind == "D":
         raise reader.corrupt(f"{mark!r} where a tuple should begin")
-    facts[NEW_AT, index] = reader.at
+    parsed.new_at[index] = reader.at
     new = [reader.value() for _ in range(reader.integer(">H"))]
     if old and len(old) != len(new):
         raise reader.corrupt(f"{len(old)} old columns and {len(new)} new ones")
     # Replica identity full gives the old values whole; a key's old tuple gives the key's, and null for others.
     given = [value is not None and value is not ... for value in old] or [False] * len(new)
-    facts[UNCHANGED, index] = sum(
+    parsed.unchanged[index] = sum(
         value is ... and not has_old for value, has_old in zip(new, given, strict=True)
     )
 

@@ -8,7 +8,7 @@ from suiro.connect.postgres.encoding.kernels.wire import EPOCH_MICROS, I64_MAX, 
 from suiro.protocol.compiling import BYTES_IN, INT64S_IN, TABLE_OUT, compiled, inlined
 from suiro.protocol.kernel_numbers import int32_at, int64_at
 
-# Rows of the table of facts: as in `pgoutput`.
+# Rows of the table of facts, in the order of the fields of `pgoutput.Messages`.
 KIND, XID, RELATION, LSN, END_LSN, TIME, OLD_AT, NEW_AT, UNCHANGED = range(9)
 
 
