@@ -213,11 +213,7 @@ class Changes:
                 rows = rows.without_changes(filled.rows)
         else:
             rows = schema.encoder.encode_changes(messages, indices)
-        keys = (
-            [rows.key(record) for record in range(len(rows))]
-            if values is not None or window is not None
-            else []
-        )
+        keys = [] if values is None and window is None else rows.all_keys()
         if values is not None:
             for record, key in enumerate(keys):
                 value = rows.value(record)
@@ -229,7 +225,7 @@ class Changes:
             window.remove(keys[record] for record in np.flatnonzero(newer[rows.sources]).tolist())
             window.remove(key for key, skipped in unknown.items() if newer[skipped.row])
         if self._reselect.of(table):
-            self._reselect.remove(table, keys or [rows.key(record) for record in range(len(rows))])
+            self._reselect.remove(table, keys or rows.all_keys())
         if len(rows):
             self._add(schema, parsed, indices, rows)
         if unknown:

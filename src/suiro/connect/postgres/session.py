@@ -176,10 +176,7 @@ class Session:
             busy = retries_soon = False
             for block in stream.blocks():
                 busy = True
-                self._changes.process(block)
-                if not self._changes.open:
-                    self._between_transactions(stream)
-                self._check_stopped()  # an incomplete transaction is aborted then
+                self._process(block, stream)
             if not self._changes.open:
                 self._between_transactions(stream)
                 self._check_stopped()
@@ -227,12 +224,6 @@ class Session:
         """Reads the backlog by SQL until less than `catch_up_bytes` is left."""
         options, changes = self._options, self._changes
 
-        def take(block: Block) -> None:
-            changes.process(block)
-            if not changes.open:
-                self._between_transactions(None)
-            self._check_stopped()
-
         while True:
             behind = self._database.wal_position() - changes.position
             if behind <= options.catch_up_bytes:
@@ -248,7 +239,7 @@ class Session:
                     slot=options.slot,
                     publication=options.publication,
                     upto=end,
-                    on_block=take,
+                    on_block=lambda block: self._process(block, None),
                     check=self._check_stopped,
                 )
             if not count:
@@ -256,6 +247,12 @@ class Session:
             self.commit()
             advance_slot(self._database, options.slot, changes.position)
             logger.info("caught up to %s by SQL: %d messages", self.position_text, count)
+
+    def _process(self, block: Block, stream: ReplicationStream | None) -> None:
+        self._changes.process(block)
+        if not self._changes.open:
+            self._between_transactions(stream)
+        self._check_stopped()  # an incomplete transaction is aborted then
 
     def _check_stopped(self) -> None:
         if self._stopped.is_set():

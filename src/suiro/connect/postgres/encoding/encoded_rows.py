@@ -48,6 +48,9 @@ class EncodedRows:
     def key(self, record: int) -> bytes:
         return self.key_data[self.key_offsets[record] : self.key_offsets[record + 1]].tobytes()
 
+    def all_keys(self) -> list[bytes]:
+        return [self.key(record) for record in range(len(self))]
+
     def value(self, record: int) -> bytes | None:
         if self.tombstones[record]:
             return None

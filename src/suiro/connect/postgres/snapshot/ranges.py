@@ -182,14 +182,14 @@ def _is_one_of(database: Database, table: Table, keys: Sequence[Bound]) -> str:
     if len(set(schemas)) == 1:
         listed = ", ".join(f"({', '.join(_literals(database, table, key))})" for key in keys)
         return f"({', '.join(names)}) operator({schemas[0]}.=) any (select * from (values {listed}) given)"
-    return "(" + " or ".join(_equal(names, schemas, _literals(database, table, key)) for key in keys) + ")"
-
-
-def _equal(names: Sequence[str], schemas: Sequence[str], literals: Sequence[str]) -> str:
-    return " and ".join(
-        f"{name} operator({schema}.=) {literal}"
-        for name, schema, literal in zip(names, schemas, literals, strict=True)
+    equal = (
+        " and ".join(
+            f"{name} operator({schema}.=) {literal}"
+            for name, schema, literal in zip(names, schemas, _literals(database, table, key), strict=True)
+        )
+        for key in keys
     )
+    return f"({' or '.join(equal)})"
 
 
 def in_order(table: Table, texts: Sequence[str]) -> tuple[str, ...]:

@@ -46,7 +46,7 @@ class Window:
     _kept: npt.NDArray[np.bool_] = field(init=False)
 
     def __post_init__(self) -> None:
-        self._places = {self.rows.key(row): row for row in range(len(self.rows))}
+        self._places = {key: row for row, key in enumerate(self.rows.all_keys())}
         self._kept = np.ones(len(self.rows), np.bool_)
 
     def __contains__(self, key: bytes) -> bool:
