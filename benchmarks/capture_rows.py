@@ -24,8 +24,8 @@ from suiro.connect.postgres.encoding import engine
 from suiro.connect.postgres.encoding.avro_rows import RowEncoder
 from suiro.connect.postgres.encoding.blocks import Block, join
 from suiro.connect.postgres.encoding.pgoutput import parse as parse_block
-from suiro.connect.postgres.encoding.schemas import Column, Relation
-from suiro.connect.postgres.encoding.types import Rules
+from suiro.connect.postgres.encoding.schemas import Relation
+from suiro.connect.postgres.encoding.types import Column, Rules
 
 _RULES = Rules(namespace="bench")
 _INT, _TEXT, _CHAR, _FLOAT, _STAMP, _DATE, _UUID, _BYTEA, _NUMERIC, _BOOL = (

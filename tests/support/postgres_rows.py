@@ -15,8 +15,8 @@ from suiro.connect.postgres.encoding.blocks import join
 from suiro.connect.postgres.encoding.copy_binary import copy_columns
 from suiro.connect.postgres.encoding.encoded_rows import EncodedRows
 from suiro.connect.postgres.encoding.pgoutput import Messages, parse
-from suiro.connect.postgres.encoding.schemas import RELATION_QUERY, Column, Relation
-from suiro.connect.postgres.encoding.types import SESSION_SETTINGS, TYPES_QUERY, Rules, types_of
+from suiro.connect.postgres.encoding.schemas import RELATION_QUERY, Relation
+from suiro.connect.postgres.encoding.types import SESSION_SETTINGS, TYPES_QUERY, Column, Rules, types_of
 
 Connection = psycopg.Connection[Any]
 

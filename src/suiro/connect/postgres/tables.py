@@ -17,14 +17,13 @@ from suiro.connect.postgres.encoding.names import quoted
 from suiro.connect.postgres.encoding.pgoutput import RelationMessage
 from suiro.connect.postgres.encoding.schemas import (
     RELATION_QUERY,
-    Column,
     Relation,
     announced,
     changed_meanings,
     key_schema,
     value_schema,
 )
-from suiro.connect.postgres.encoding.types import TYPES_QUERY, Rules, types_of
+from suiro.connect.postgres.encoding.types import TYPES_QUERY, Column, Rules, types_of
 from suiro.connect.postgres.options import CaptureOptions
 from suiro.connect.postgres.progress import SchemaChanges, differences
 from suiro.connect.postgres.server.database import Database

@@ -31,14 +31,13 @@ from suiro.connect.postgres.encoding.avro_rows import RowEncoder
 from suiro.connect.postgres.encoding.names import avro_names
 from suiro.connect.postgres.encoding.pgoutput import parse
 from suiro.connect.postgres.encoding.schemas import (
-    Column,
     Relation,
     announced,
     changed_meanings,
     key_schema,
     value_schema,
 )
-from suiro.connect.postgres.encoding.types import PgField, PgType, Rules
+from suiro.connect.postgres.encoding.types import Column, PgType, Rules
 from suiro.connect.postgres.server import stream
 from suiro.connect.postgres.server.stream import ReplicationStream
 from suiro.errors import CorruptRecordError
@@ -147,7 +146,7 @@ def test_a_composite_type_is_defined_once_and_named_after() -> None:
         schema="public",
         name="point 2",
         kind="composite",
-        fields=(PgField(name="x", type=INT), PgField(name="y y", type=TEXT)),
+        fields=(Column(name="x", type=INT), Column(name="y y", type=TEXT)),
     )
     points = PgType(oid=50_001, schema="public", name="_point", kind="array", element=50_000)
     table = relation(("id", INT), ("a", 50_000), ("b", 50_001), types={50_000: point, 50_001: points})

@@ -22,8 +22,8 @@ from suiro.connect.postgres.encoding.blocks import Block
 from suiro.connect.postgres.encoding.copy_binary import SIGNATURE
 from suiro.connect.postgres.encoding.encoded_rows import EncodedRows
 from suiro.connect.postgres.encoding.pgoutput import CorruptMessageError, parse
-from suiro.connect.postgres.encoding.schemas import Column, Relation
-from suiro.connect.postgres.encoding.types import PgType, Rules
+from suiro.connect.postgres.encoding.schemas import Relation
+from suiro.connect.postgres.encoding.types import Column, PgType, Rules
 from suiro.errors import SuiroError
 
 RULES = Rules(namespace="")

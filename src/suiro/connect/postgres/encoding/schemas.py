@@ -17,11 +17,12 @@ from suiro.connect.postgres.encoding.names import avro_name, avro_names
 from suiro.connect.postgres.encoding.pgoutput import RelationMessage
 from suiro.connect.postgres.encoding.types import (
     PRINTED,
+    Column,
     ColumnEncoding,
+    Encodings,
     Rules,
     Types,
-    encoding_of,
-    type_name,
+    avro_field,
 )
 from suiro.errors import UsageError
 
@@ -34,16 +35,6 @@ select
 from pg_catalog.pg_class c where c.oid = %(relation)s::oid
 """
 """The columns of a table (name, declared dimensions, number), and the numbers of its primary key."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Column:
-    """A column as pgoutput announces it; `dimensions` is how deep an array was declared (the catalogue knows)."""
-
-    name: str
-    type: int
-    typmod: int = -1
-    dimensions: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -147,12 +138,9 @@ def encodings_of(relation: Relation, rules: Rules, *, namespace: str = "") -> li
         seen.add(full)
         return full, is_first
 
+    encodings = Encodings(relation.types, rules, name)
     return [
-        PRINTED
-        if f"{relation.full_name}.{column.name}" in rules.as_text
-        else encoding_of(
-            column.type, column.typmod, column.dimensions, types=relation.types, rules=rules, name=name
-        )
+        PRINTED if f"{relation.full_name}.{column.name}" in rules.as_text else encodings.of(column)
         for column in relation.columns
     ]
 
@@ -191,15 +179,8 @@ def _record(
     chosen = replace(relation, columns=tuple(relation.columns[position] for position in positions))
     encodings = encodings_of(chosen, rules, namespace=f"{namespace}.{record}")
     names = avro_names([column.name for column in relation.columns])
-    fields = []
-    for position, column, encoding in zip(positions, chosen.columns, encodings, strict=True):
-        entry: dict[str, Any] = {"name": names[position]}
-        if nullable:
-            entry |= {"type": ["null", encoding.avro], "default": None}
-        else:
-            entry["type"] = encoding.avro
-        if names[position] != column.name:
-            entry["postgres.name"] = column.name
-        entry["postgres.type"] = type_name(column.type, column.typmod, relation.types)
-        fields.append(entry)
+    fields = [
+        avro_field(column, names[position], encoding, relation.types, nullable=nullable)
+        for position, column, encoding in zip(positions, chosen.columns, encodings, strict=True)
+    ]
     return {"type": "record", "name": record, "namespace": namespace, "fields": fields}

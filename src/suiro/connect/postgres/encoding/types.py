@@ -42,7 +42,7 @@ Stored generated columns are in the topic where the publication publishes them (
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from suiro.connect.postgres.encoding import avro_text
@@ -88,8 +88,8 @@ from wanted w join pg_catalog.pg_type t on t.oid = w.oid join pg_catalog.pg_name
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PgField:
-    """An attribute of a composite type."""
+class Column:
+    """A column of a table, or an attribute of a composite type. `dimensions`: the declared depth of an array."""
 
     name: str
     type: int
@@ -110,7 +110,7 @@ class PgType:
     base: int = 0
     base_typmod: int = -1
     base_dimensions: int = 0
-    fields: tuple[PgField, ...] = ()
+    fields: tuple[Column, ...] = ()
     attributes: int = 0  # of a composite: how many there were, also those that were dropped
 
 
@@ -131,7 +131,7 @@ def types_of(rows: Iterable[tuple[Any, ...]]) -> dict[int, PgType]:
             base=base,
             base_typmod=typmod,
             base_dimensions=dimensions,
-            fields=tuple(PgField(name=f[0], type=f[1], typmod=f[2], dimensions=f[3]) for f in fields),
+            fields=tuple(Column(name=f[0], type=f[1], typmod=f[2], dimensions=f[3]) for f in fields),
             attributes=attributes,
         )
     return types
@@ -214,31 +214,71 @@ _BASE: dict[int, tuple[str, ColumnEncoding]] = {
 }
 
 
-def encoding_of(
-    oid: int, typmod: int, dimensions: int, *, types: Types, rules: Rules, name: Name
-) -> ColumnEncoding:
-    """How a value of this type is written. An unknown type is its text."""
-    if oid == _NUMERIC and typmod >= 4 and rules.numeric == "decimal":
-        return _decimal(typmod)
-    if oid in _BASE:
-        return _BASE[oid][1]
-    known = types.get(oid)
-    if known is None:
+@dataclass(frozen=True, slots=True)
+class Encodings:
+    """How values of types are written. `name` names composite types."""
+
+    types: Types
+    rules: Rules
+    name: Name
+
+    def of(self, column: Column) -> ColumnEncoding:
+        """An unknown type is written as its text."""
+        oid, typmod = column.type, column.typmod
+        if oid == _NUMERIC and typmod >= 4 and self.rules.numeric == "decimal":
+            return _decimal(typmod)
+        if oid in _BASE:
+            return _BASE[oid][1]
+        known = self.types.get(oid)
+        if known is None:
+            return PRINTED
+        if known.kind == "domain":
+            depth = max(column.dimensions, known.base_dimensions)
+            return self.of(replace(column, type=known.base, typmod=known.base_typmod, dimensions=depth))
+        if known.kind == "array":
+            inner = self.of(replace(column, type=known.element, dimensions=0))
+            depth = max(1, column.dimensions)
+            avro: Any = inner.avro
+            for level in range(depth):
+                avro = {"type": "array", "items": ["null", avro] if level == 0 else avro}
+            encode = avro_text.array_encoder(inner.encode, dimensions=depth, delimiter=known.delimiter)
+            return ColumnEncoding(avro=avro, encode=encode, code="python", copy="cast")
+        if known.kind == "composite":
+            return self._composite(known)
         return PRINTED
-    if known.kind == "domain":
-        depth = max(dimensions, known.base_dimensions)
-        return encoding_of(known.base, known.base_typmod, depth, types=types, rules=rules, name=name)
-    if known.kind == "array":
-        inner = encoding_of(known.element, typmod, 0, types=types, rules=rules, name=name)
-        depth = max(1, dimensions)
-        avro: Any = inner.avro
-        for level in range(depth):
-            avro = {"type": "array", "items": ["null", avro] if level == 0 else avro}
-        encode = avro_text.array_encoder(inner.encode, dimensions=depth, delimiter=known.delimiter)
+
+    def _composite(self, known: PgType) -> ColumnEncoding:
+        full_name, is_first = self.name(known.schema, known.name)
+        encodings = [self.of(field) for field in known.fields]
+        avro: Any = full_name
+        if is_first:
+            written = avro_names([field.name for field in known.fields])
+            fields = [
+                avro_field(field, name, encoding, self.types)
+                for field, name, encoding in zip(known.fields, written, encodings, strict=True)
+            ]
+            avro = {"type": "record", "name": full_name, "fields": fields}
+        encode = avro_text.composite_encoder(
+            known.name,
+            [encoding.encode for encoding in encodings],
+            was_only_extended=known.attributes == len(known.fields),
+        )
         return ColumnEncoding(avro=avro, encode=encode, code="python", copy="cast")
-    if known.kind == "composite":
-        return _composite(known, types, rules, name)
-    return PRINTED
+
+
+def avro_field(
+    column: Column, name: str, encoding: ColumnEncoding, types: Types, *, nullable: bool = True
+) -> dict[str, Any]:
+    """The field of a column in the schema of a record. `name`: its name in Avro."""
+    entry: dict[str, Any] = {"name": name}
+    if nullable:
+        entry |= {"type": ["null", encoding.avro], "default": None}
+    else:
+        entry["type"] = encoding.avro
+    if name != column.name:
+        entry["postgres.name"] = column.name
+    entry["postgres.type"] = type_name(column.type, column.typmod, types)
+    return entry
 
 
 def _decimal(typmod: int) -> ColumnEncoding:
@@ -255,31 +295,6 @@ def _decimal(typmod: int) -> ColumnEncoding:
         first=precision,
         second=scale,
     )
-
-
-def _composite(known: PgType, types: Types, rules: Rules, name: Name) -> ColumnEncoding:
-    full_name, is_first = name(known.schema, known.name)
-    encodings = [
-        encoding_of(field.type, field.typmod, field.dimensions, types=types, rules=rules, name=name)
-        for field in known.fields
-    ]
-    avro: Any = full_name
-    if is_first:
-        fields = []
-        written = avro_names([field.name for field in known.fields])
-        for field, avro_name, encoding in zip(known.fields, written, encodings, strict=True):
-            entry: dict[str, Any] = {"name": avro_name, "type": ["null", encoding.avro], "default": None}
-            if avro_name != field.name:
-                entry["postgres.name"] = field.name
-            entry["postgres.type"] = type_name(field.type, field.typmod, types)
-            fields.append(entry)
-        avro = {"type": "record", "name": full_name, "fields": fields}
-    encode = avro_text.composite_encoder(
-        known.name,
-        [encoding.encode for encoding in encodings],
-        was_only_extended=known.attributes == len(known.fields),
-    )
-    return ColumnEncoding(avro=avro, encode=encode, code="python", copy="cast")
 
 
 def type_name(oid: int, typmod: int, types: Types) -> str:
