@@ -50,7 +50,7 @@ class Typed:
     """Converts text fields to the types of the settings. The texts in `nulls` become null."""
 
     def __init__(self, types: dict[str, str], nulls: Sequence[str]) -> None:
-        self._convert = {name: _CONVERTERS[kind] for name, kind in types.items() if kind != "string"}
+        self._kinds = {name: _KINDS[kind] for name, kind in types.items() if kind != "string"}
         self._nulls = frozenset(nulls)
 
     def __call__(self, row: dict[str, Any]) -> dict[str, Any]:
@@ -59,22 +59,14 @@ class Typed:
             for name, text in row.items():
                 if isinstance(text, str) and text in self._nulls:
                     row[name] = None
-        for name, convert in self._convert.items():
+        for name, (convert, words) in self._kinds.items():
             text = row.get(name)
             if text is not None:
                 try:
                     row[name] = convert(text)
                 except (ValueError, TypeError):
-                    raise ValueError(f"field {name!r} is {text!r}, not {_NAMES[convert]}") from None
+                    raise ValueError(f"field {name!r} is {text!r}, not {words}") from None
         return row
-
-
-def _long(text: str) -> int:
-    return int(_cast(text, "long"))
-
-
-def _double(text: str) -> float:
-    return float(_cast(text, "double"))
 
 
 def _cast(text: str, kind: str) -> Any:
@@ -92,11 +84,10 @@ def _boolean(text: str) -> bool:
         raise ValueError from None
 
 
-_CONVERTERS: dict[str, Callable[[str], Any]] = {"long": _long, "double": _double, "boolean": _boolean}
-_NAMES: dict[Any, str] = {
-    _long: "a whole number of 64 bits",
-    _double: "a number",
-    _boolean: "true or false",
+_KINDS: dict[str, tuple[Callable[[str], Any], str]] = {
+    "long": (lambda text: _cast(text, "long"), "a whole number of 64 bits"),
+    "double": (lambda text: _cast(text, "double"), "a number"),
+    "boolean": (_boolean, "true or false"),
 }
 
 
