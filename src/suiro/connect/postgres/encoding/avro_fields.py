@@ -15,7 +15,7 @@ _FIXED = {"null": 0, "boolean": 1, "float": 4, "double": 8}
 
 
 class FieldExtractor:
-    """Cuts columns out of values of one writer's schema (as `schemas.value_schema` makes them)."""
+    """Extracts fields from values with one schema of `schemas.value_schema`."""
 
     def __init__(self, schema: Mapping[str, Any]) -> None:
         self._fields: list[tuple[str, Any]] = []
@@ -25,7 +25,7 @@ class FieldExtractor:
             self._fields.append((field["name"], field["type"]))
 
     def extract(self, value: bytes, field: str) -> bytes:
-        """The bytes of `field` (its name in Avro) in a value in Confluent's wire format."""
+        """Returns the bytes of `field` (its name in Avro) in a value in Confluent's wire format."""
         at = 5
         for name, kind in self._fields:
             end = self._skip(value, at, kind)
@@ -37,7 +37,7 @@ class FieldExtractor:
         raise KeyError(f"the schema has no field {field}")
 
     def has(self, field: str, kind: Any) -> bool:
-        """Whether the writer's schema has this field in this very form, so that its bytes can be used again."""
+        """Whether the schema has this field with exactly this type, so that its bytes can be used again."""
         return any(name == field and known == kind for name, known in self._fields)
 
     def _note(self, kind: Any) -> None:

@@ -27,7 +27,7 @@ from suiro.connect.postgres.encoding.types import Rules
 
 
 class RowEncoder:
-    """Encodes the rows of one table in one form. Make a new one when the table or a schema's id changes."""
+    """Encodes the rows of a table with one schema. Create a new encoder when the table or a schema id changes."""
 
     def __init__(self, relation: Relation, rules: Rules, *, key_schema_id: int, value_schema_id: int) -> None:
         self._relation = relation
@@ -40,7 +40,7 @@ class RowEncoder:
         self._compiled: CompiledRows | None = None
 
     def unchanged(self, messages: Messages, indices: Int64s) -> tuple[Int64s, Int64s]:
-        """What `encode_changes` needs a `fill` for: (positions in `indices`, columns), in its order."""
+        """Returns what `encode_changes` needs a `fill` for: (positions in `indices`, columns), in the order of `fill`."""
         rows, columns = [], []
         for position in np.flatnonzero(messages.unchanged[indices]).tolist():
             index = int(indices[position])
@@ -55,10 +55,10 @@ class RowEncoder:
     def encode_changes(
         self, messages: Messages, indices: npt.ArrayLike, *, fill: Sequence[bytes] = ()
     ) -> EncodedRows:
-        """Records for the inserts, updates and deletes at `indices` of `messages`, all of this table.
+        """Returns records for the inserts, updates and deletes at `indices` of `messages`, all of this table.
 
-        fill: for each place that `unchanged` names the Avro bytes of the column in the row's last value, with the
-        branch of its union (`FieldExtractor` gives them).
+        fill: for each place that `unchanged` returns, the Avro bytes of the column in the row's last value, with the
+        branch of its union (see `FieldExtractor`).
         """
         indices = np.ascontiguousarray(indices, np.int64)
         rows, columns = self.unchanged(messages, indices)
@@ -88,9 +88,8 @@ class RowEncoder:
         return compiled.encode(places, fills)
 
     def encode_copy(self, data: bytes | bytearray | memoryview) -> EncodedRows:
-        """Records for the rows of a binary COPY of `copy_columns`; `data` holds whole rows.
-
-        The header of the first block and the end of the last may be there.
+        """Returns records for the rows of a binary COPY of `copy_columns`. `data` has complete rows, and may begin with
+        the header and end with the trailer of COPY.
         """
         compiled, columns = self._kernels(), len(self._relation.columns)
         if compiled is None:

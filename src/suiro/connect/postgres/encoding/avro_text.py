@@ -34,7 +34,7 @@ _BOUNDS = re.compile(rb"(?:\[-?\d+:-?\d+\])+=")
 
 
 class ConversionError(ValueError):
-    """The value has no place in the Avro type of its column; the message says why."""
+    """The Avro type of the column cannot hold the value. The message says why."""
 
 
 def varint(value: int) -> bytes:
@@ -94,7 +94,7 @@ def float_(text: bytes) -> bytes:
     value = struct.unpack("<d", wide)[0]
     if not math.isfinite(value) or value == 0:
         return struct.pack("<f", value)
-    # By way of a double a number could be rounded twice; where that matters the exact number decides.
+    # A number that is converted by way of a double may be rounded twice, so the exact number decides.
     try:
         near = struct.unpack("<f", struct.pack("<f", value))[0]
     except OverflowError:
@@ -111,7 +111,7 @@ def float_(text: bytes) -> bytes:
 
 
 def decimal_encoder(precision: int, scale: int) -> Encode:
-    """Avro decimal bytes, the shortest two's complement. `scale` digits stand behind the point, as declared."""
+    """Encodes to Avro decimal bytes, the shortest two's complement. `scale`: the declared digits behind the point."""
 
     def encode(text: bytes) -> bytes:
         match = _DECIMAL.fullmatch(text)
@@ -187,7 +187,7 @@ def _timestamp(text: bytes, *, zoned: bool) -> bytes:
 
 
 def _days(text: bytes, before_christ: bool) -> tuple[int, int]:
-    """Days since 1970-01-01 in the proleptic Gregorian calendar, and where the date ends."""
+    """Returns the days since 1970-01-01 in the proleptic Gregorian calendar, and where the date ends."""
     match = _DATE.match(text)
     if not match:
         raise ConversionError(_NO_DATE)
@@ -217,7 +217,7 @@ def _micros(text: bytes, at: int) -> tuple[int, int]:
 
 
 def array_encoder(element: Encode, *, dimensions: int, delimiter: str) -> Encode:
-    """Avro arrays as deep as declared; elements are a union of null and the element's type.
+    """Encodes to Avro arrays as deep as declared. Elements are a union of null and the element's type.
 
     Lower bounds other than 1 are left out, as Postgres's own `array_to_json` does. An empty array has no
     dimensions in Postgres and fits any depth.
@@ -270,8 +270,8 @@ def _dimensions(declared: int) -> str:
 
 
 def composite_encoder(name: str, fields: list[Encode], *, was_only_extended: bool = False) -> Encode:
-    """An Avro record of nullable fields, from Postgres's `(a,"b c",,"")`. `was_only_extended`: no attribute was ever
-    dropped, so that a value with fewer is from before the last ones were added. They are null, as Postgres has it."""
+    """Encodes to an Avro record of nullable fields, from Postgres's `(a,"b c",,"")`. `was_only_extended`: no attribute
+    was ever dropped, so a value with fewer attributes is older than the last ones, which are null then."""
 
     def encode(text: bytes) -> bytes:
         words = _composite_words(text)

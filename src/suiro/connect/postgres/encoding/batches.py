@@ -20,7 +20,7 @@ from suiro.protocol.record_batch import HEADER_SIZE
 from suiro.protocol.records import Record, encode_batch
 
 MAX_BATCH_BYTES = 900_000
-ROW_BY_ROW_MAX = 8  # so many are faster one by one
+ROW_BY_ROW_MAX = 8  # up to so many records are faster one by one
 _OVERHEAD_BYTES = 150  # at most, for the headers that `headers` makes and a record's own lengths
 
 Pair = tuple[bytes, bytes | None]
@@ -28,7 +28,7 @@ Pair = tuple[bytes, bytes | None]
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """Without a producer yet; `crc_tail` is the CRC of what stands behind its header."""
+    """A batch without a producer. `crc_tail`: the CRC of the bytes behind its header."""
 
     partition: int
     data: bytes
@@ -39,7 +39,7 @@ class Batch:
 def encode(
     *, keys: pa.Array, values: pa.Array, timestamps: Any, headers: pa.Array, partitions: int, compression: int
 ) -> list[Batch]:
-    """`partitions`: how many the topic has. No key is null."""
+    """`partitions`: the number of partitions of the topic. No key is null."""
     columnar = engine.columnar()
     if columnar is None or len(keys) <= ROW_BY_ROW_MAX:
         return list(_plain(keys, values, timestamps, headers, partitions, compression))
@@ -58,7 +58,7 @@ def encode(
 
 
 def batch_of(pairs: Iterable[Pair], *, partition: int, timestamp_ms: int) -> Batch:
-    """A few records without headers, such as a position: below a hundred this is the faster way."""
+    """Encodes a few records without headers, such as a position. Below a hundred records this is the faster way."""
     records = [
         Record(offset=at, timestamp=timestamp_ms, key=key, value=value)
         for at, (key, value) in enumerate(pairs)

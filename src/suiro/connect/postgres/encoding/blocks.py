@@ -22,7 +22,7 @@ Int64s = npt.NDArray[np.int64]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Block:
-    """Message i is `buffer[starts[i] : ends[i]]`; `lsns[i]` is where it stood in the log (0: nowhere)."""
+    """Message i is `buffer[starts[i] : ends[i]]`, and its LSN is `lsns[i]`."""
 
     buffer: bytes | memoryview
     starts: Int64s
@@ -40,7 +40,7 @@ def join(payloads: Sequence[bytes], lsns: Sequence[int]) -> Block:
 
 
 def begin_message(*, lsn: int, commit_us: int, xid: int) -> bytes:
-    """`commit_us` as Postgres counts, from 2000-01-01."""
+    """`commit_us`: microseconds since 2000-01-01, as in Postgres."""
     return _BEGIN.pack(b"B", lsn, commit_us, xid)
 
 

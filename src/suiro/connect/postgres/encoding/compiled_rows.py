@@ -23,10 +23,8 @@ _POWERS: list[Any] = []
 
 @dataclass(frozen=True, slots=True)
 class TupleOffsets:
-    """Where rows stand in `data`: their old and new tuples (-1: none), which end before `ends`.
-
-    read: a row's values, for the plain rules.
-    """
+    """The places of rows in `data`: their old and new tuples (-1: none), which end before `ends`. `read` returns a row's
+    values, for the plain rules."""
 
     data: Bytes
     old_at: Int64s
@@ -101,7 +99,7 @@ class CompiledRows:
         cells = [patches[code] for code in codes]
         offsets = np.zeros(len(cells) + 1, np.int64)
         np.cumsum([len(cell) for cell in cells], out=offsets[1:])
-        # Pages that are never written to cost no memory.
+        # Pages that are never written do not use memory.
         begins = np.where(rows.old_at >= 0, rows.old_at, rows.new_at)
         size = int((rows.ends - begins).sum()) + int(offsets[-1]) + count * (16 + int(program.rooms.sum()))
         keys = np.empty(2 * size, np.uint8)
@@ -140,7 +138,7 @@ class CompiledRows:
         return encoded, hard[:0]
 
     def _refused(self, rows: TupleOffsets, row: int) -> Exception:
-        """The error of the plain rules for a row that a kernel refuses."""
+        """Returns the error of the plain rules for a row that a kernel rejects."""
         try:
             self._plain.encode([rows.read(row)], binary=rows.binary, fills={})
         except Exception as error:  # noqa: BLE001 - it is the result

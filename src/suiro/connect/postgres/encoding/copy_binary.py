@@ -38,7 +38,7 @@ _EPOCH_DAYS = 10_957
 
 
 def copy_columns(relation: Relation, rules: Rules) -> str:
-    """The list of a SELECT whose binary COPY `RowEncoder.encode_copy` takes."""
+    """Returns the select list of a binary COPY for `RowEncoder.encode_copy`."""
     selected = []
     for column, encoding in zip(relation.columns, encodings_of(relation, rules), strict=True):
         name = quoted(column.name)
@@ -51,7 +51,7 @@ def copy_columns(relation: Relation, rules: Rules) -> str:
 
 
 def row_offsets(data: bytes | bytearray | memoryview, columns: int) -> tuple[Bytes, Int64s, int]:
-    """(the bytes, where each row begins, where the last ends), by the kernels; otherwise as `rows_of`."""
+    """Returns (the bytes, where each row begins, where the last one ends). Needs the kernels."""
     array = np.frombuffer(data, np.uint8)
     array.flags.writeable = False
     at = _begin(array[:32].tobytes())
@@ -67,13 +67,13 @@ def row_offsets(data: bytes | bytearray | memoryview, columns: int) -> tuple[Byt
 
 
 def values_at(data: Bytes, at: int, end: int) -> list[bytes | None]:
-    """The values of the row of COPY that stands there."""
+    """Returns the values of the row of COPY at this place."""
     count = int.from_bytes(data[at : at + 2].tobytes(), "big")
     return list(rows_of(data[at:end].tobytes(), count)[0])
 
 
 def _begin(data: bytes) -> int:
-    """Where the first row begins: behind the header of the file, if that is there."""
+    """Returns where the first row begins: behind the header of COPY, if there is one."""
     if not data.startswith(SIGNATURE):
         return 0
     _need(data, 0, HEADER_BYTES, 0)
@@ -82,7 +82,7 @@ def _begin(data: bytes) -> int:
 
 
 def rows_of(data: bytes, columns: int) -> list[Sequence[bytes | None]]:
-    """The values of every row; `data` begins at a row or at the header of the file, and ends between rows."""
+    """Returns the values of every row. `data` begins with a row or the header of COPY, and ends between rows."""
     at = _begin(data)
     rows: list[Sequence[bytes | None]] = []
     while at < len(data):
@@ -120,7 +120,7 @@ def _need(data: bytes, at: int, size: int, row: int) -> None:
 
 
 def binary_to_avro(encoding: ColumnEncoding) -> Callable[[bytes], bytes]:
-    """The function that encodes the column's values as a snapshot selects them; it raises `ConversionError`."""
+    """Returns the function that encodes values as a snapshot selects them. It raises `ConversionError`."""
     if encoding.copy != "binary":
         return encoding.encode
     return _RULES[encoding.code]
@@ -137,7 +137,7 @@ def _unpacked(layout: str, value: bytes) -> Any:
 
 
 def _floating(layout: str) -> Callable[[bytes], bytes]:
-    """A NaN as its text gives it: Postgres computes some with a sign, which the text does not tell."""
+    """Every NaN is encoded like its text: Postgres computes some with a sign, which the text does not have."""
 
     def rule(value: bytes) -> bytes:
         if math.isnan(_unpacked(layout, value)):

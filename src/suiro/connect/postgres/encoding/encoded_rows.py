@@ -19,20 +19,19 @@ _Int32s = npt.NDArray[np.int32]
 
 
 class UnsupportedValueError(UsageError):
-    """A value that the Avro type of its column cannot hold. The message names the column and the choices."""
+    """The Avro type of a column cannot hold a value. The message names the column and the choices."""
 
 
 class MissingValueError(UsageError):
-    """An untouched TOAST value that neither the old tuple nor `fill` gives."""
+    """Neither the old tuple nor `fill` has an unchanged TOAST value."""
 
 
 @dataclass(frozen=True, slots=True)
 class EncodedRows:
     """Records of a topic in the order of the changes.
 
-    sources[i]: the change that record i comes from (a position in `indices`, or in the rows of COPY). A change of
-    a row's key gives two records: the old key without a value, then the new one. tombstones[i] is set where record
-    i has no value.
+    sources[i]: the change of record i (a position in `indices`, or in the rows of COPY). A change of a row's key has
+    two records: the old key without a value, then the new one. tombstones[i]: whether record i has no value.
     """
 
     sources: Int64s
@@ -57,7 +56,7 @@ class EncodedRows:
         return self.value_data[self.value_offsets[record] : self.value_offsets[record + 1]].tobytes()
 
     def without_changes(self, skipped: Set[int]) -> EncodedRows:
-        """Of these changes (`sources`) only the tombstones stay."""
+        """Returns the rows without these changes (`sources`), except for their tombstones."""
         return rows_from(
             [
                 (source, self.key(record), self.value(record))
@@ -67,7 +66,7 @@ class EncodedRows:
         )
 
     def with_schema(self, schema_id: int) -> EncodedRows:
-        """Of rows that were encoded when their schema had no id yet: it stands behind the first byte of each value."""
+        """Returns the rows with the id of their schema. They were encoded when it had no id yet."""
         data = self.value_data if self.value_data.flags.writeable else self.value_data.copy()
         places = self.value_offsets[:-1].astype(np.int64)
         for byte, number in enumerate(schema_id.to_bytes(4, "big"), start=1):
@@ -76,7 +75,7 @@ class EncodedRows:
 
     @property
     def keys(self) -> pa.Array:
-        """As Arrow's binary, without a copy: what `suiro.protocol.columnar.encode` takes."""
+        """Returns the keys as an Arrow array, without a copy."""
         return _arrow(self.key_offsets, self.key_data, None)
 
     @property

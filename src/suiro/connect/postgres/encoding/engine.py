@@ -23,8 +23,8 @@ _forced: bool | None = None
 
 
 def load(*, wait: bool = False, timeout_s: float | None = None) -> None:
-    """Begin to load the kernels, or wait until they are there, or for some time. A failure to load is raised here and
-    by `kernels`."""
+    """Begins to load the kernels. With `wait`, waits until they are loaded, for `timeout_s` at most. A failure to load
+    is raised here and by `kernels`."""
     global _thread
     with _lock:
         if _thread is None:
@@ -38,13 +38,13 @@ def load(*, wait: bool = False, timeout_s: float | None = None) -> None:
 
 
 def kernels() -> Any:
-    """The module that makes rows to records; None while it is not loaded."""
+    """Returns the module that encodes rows, or None while it is not loaded."""
     modules = _modules()
     return None if modules is None else modules[0]
 
 
 def columnar() -> Any:
-    """`suiro.protocol.columnar`, which makes batches of them; None while it is not loaded."""
+    """Returns `suiro.protocol.columnar`, which encodes batches, or None while it is not loaded."""
     modules = _modules()
     return None if modules is None else modules[1]
 
@@ -61,7 +61,7 @@ def _modules() -> tuple[Any, Any] | None:
 
 @contextlib.contextmanager
 def choose(*, compiled: bool) -> Iterator[None]:
-    """Only the kernels, or only the reference, within the block: for tests and benchmarks, in one thread."""
+    """Uses only the kernels, or only the plain rules, within the block. For tests and benchmarks, in one thread."""
     global _forced
     before, _forced = _forced, compiled
     try:

@@ -1,4 +1,4 @@
-"""The headers of captured records, as columns: where in Postgres's log, which transaction, when, what, how.
+"""The headers of captured records, as columns.
 
 | header | is |
 |---|---|
@@ -28,7 +28,7 @@ _ORIGIN = np.frombuffer(_LIVE, np.uint8)
 _OPERATION_NAMES = np.frombuffer("".join(OPERATIONS).encode(), np.uint8)
 _OPERATION_PLACES = np.cumsum([0, *map(len, OPERATIONS)], dtype=np.int64)
 _SIZE = 17 + 10 + 27 + 8 + len(_LIVE)
-"""Of the values of a record, at most: the place, the transaction, the time, the operation and the origin."""
+"""The largest size of a record's values: the LSN, the transaction, the time, the operation and the origin."""
 
 _known_names: pa.Array | None = None
 
@@ -36,7 +36,7 @@ _known_names: pa.Array | None = None
 def live_headers(
     lsns: Int64s, transactions: Int64s, operations: Int64s, xids: Int64s, commit_us: Int64s
 ) -> pa.Array:
-    """Of each record: its LSN, the index of its transaction in `xids` and `commit_us`, its place in OPERATIONS."""
+    """For each record: its LSN, the index of its transaction in `xids` and `commit_us`, its place in OPERATIONS."""
     rows = len(lsns)
     compiled = engine.kernels()
     if compiled is not None:
@@ -46,7 +46,7 @@ def live_headers(
             lsns, transactions, operations, xids, commit_us,
             _OPERATION_NAMES, _OPERATION_PLACES, _ORIGIN, places, out,
         )  # fmt: skip
-        if size >= 0:  # else a time of no year that anybody lives in
+        if size >= 0:  # otherwise a year does not have four digits
             return _lists(rows, places, out[:size])
     names = [name.encode() for name in OPERATIONS]
     numbers, times = [b"%d" % xid for xid in xids.tolist()], _times(commit_us)
@@ -57,7 +57,7 @@ def live_headers(
 
 
 def snapshot_headers(rows: int, *, lsn: int, read_us: int, operation: str = "read") -> pa.Array:
-    """The same for every record; `read_us` since 1970."""
+    """Returns the same headers for every record. `read_us`: since 1970."""
     (time,) = _times(np.array([read_us], np.int64))
     values = (_lsn(lsn), b"", time, operation.encode(), b"snapshot")
     offsets = _offsets(np.tile([len(value) for value in values], rows))
@@ -65,7 +65,7 @@ def snapshot_headers(rows: int, *, lsn: int, read_us: int, operation: str = "rea
 
 
 def with_header(headers: pa.Array, name: str, rows: Int64s, values: list[bytes]) -> pa.Array:
-    """One header more, behind the others, in the records `rows` (in order)."""
+    """Adds a header behind the others to the records `rows`, which are in order."""
     flat = headers.values
     added = pa.StructArray.from_arrays(
         [pa.array([name] * len(rows), pa.string()), pa.array(values, pa.binary())],
@@ -102,7 +102,7 @@ def _lists(rows: int, offsets: npt.NDArray[np.int32], data: Bytes) -> pa.Array:
 
 
 def _names(rows: int) -> pa.Array:
-    """They are the same in every record, so the longest column that was asked for is kept."""
+    """Returns the names of the headers. They are the same in every record, so the longest column is cached."""
     global _known_names
     known = _known_names
     if known is None or len(known) < rows * len(_NAMES):

@@ -19,7 +19,7 @@ def avro_name(name: str) -> str:
 
 
 def avro_names(names: Sequence[str]) -> list[str]:
-    """Avro's names for these, each different; one that Avro allows stays as it is."""
+    """Returns distinct names for Avro. Names that Avro allows stay as they are."""
     taken = {name for name in names if _NAME.fullmatch(name)}
     written = []
     for name in names:

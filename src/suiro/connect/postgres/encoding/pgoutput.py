@@ -72,7 +72,7 @@ class Messages:
         return len(self.starts)
 
     def relation_message(self, index: int) -> RelationMessage:
-        """The announcement that message `index`, of kind R, is."""
+        """Returns the announcement of a message of kind R."""
         reader = self._reader(index, b"R")
         oid = reader.integer(">I")
         schema, name = reader.text(), reader.text()
@@ -91,14 +91,14 @@ class Messages:
         reader.finish()
         return RelationMessage(
             oid=oid,
-            schema=schema or "pg_catalog",  # pgoutput leaves that name out
+            schema=schema or "pg_catalog",  # pgoutput sends an empty name for it
             name=name,
             replica_identity=identity,
             columns=tuple(columns),
         )
 
     def truncated(self, index: int) -> tuple[int, list[int]]:
-        """(options: 1 cascade, 2 restart identity; the tables' oids), from a message of kind T."""
+        """Returns (options: 1 cascade, 2 restart identity; the tables' oids) of a message of kind T."""
         reader = self._reader(index, b"T")
         count, options = reader.integer(">I"), reader.integer(">B")
         oids = [reader.integer(">I") for _ in range(count)]
@@ -106,7 +106,7 @@ class Messages:
         return options, oids
 
     def logical_message(self, index: int) -> tuple[bool, str, bytes]:
-        """(transactional, prefix, content) of a message of kind M, as `pg_logical_emit_message` wrote it."""
+        """Returns (transactional, prefix, content) of a message of kind M, as `pg_logical_emit_message` wrote it."""
         reader = self._reader(index, b"M")
         flags = reader.integer(">B")
         reader.integer(">Q")
@@ -116,7 +116,7 @@ class Messages:
         return bool(flags & 1), prefix, content
 
     def values(self, index: int, *, old: bool = False) -> list[bytes | EllipsisType | None] | None:
-        """A change's tuple as Postgres's text; None is null, `...` a TOAST value left untouched. For looking."""
+        """Returns a change's tuple as text of Postgres. None is null, `...` an unchanged TOAST value."""
         at = int(self.old_at[index] if old else self.new_at[index])
         if at < 0:
             return None
@@ -130,7 +130,7 @@ class Messages:
 
 
 def parse(block: Block) -> Messages:
-    """The facts of the block's messages. Its buffer must stay as it is."""
+    """Parses the messages of a block. Its buffer must not change afterwards."""
     data = np.frombuffer(block.buffer, np.uint8)
     data.flags.writeable = False
     starts, ends = block.starts, block.ends
@@ -145,7 +145,7 @@ def parse(block: Block) -> Messages:
         return parsed
     bad = compiled.parse(data, starts, ends, facts)
     if bad >= 0:
-        _parse_one(parsed, int(bad))  # the slow parser says what is wrong; it must find the same
+        _parse_one(parsed, int(bad))  # raises the same error with a message
         raise CorruptMessageError(f"message {bad} of the buffer is not one of pgoutput")
     return parsed
 
@@ -173,7 +173,7 @@ def _parse_one(parsed: Messages, index: int) -> None:
         if kind == "M":
             reader.integer(">B")
             parsed.lsn[index] = reader.integer(">q")
-        return  # the accessors read the rest, with the same care
+        return  # the methods of `Messages` read the rest
     elif kind in "IUD":
         _parse_change(parsed, reader, index, kind)
     else:
@@ -197,7 +197,7 @@ def _parse_change(parsed: Messages, reader: _Reader, index: int, kind: str) -> N
     new = [reader.value() for _ in range(reader.integer(">H"))]
     if old and len(old) != len(new):
         raise reader.corrupt(f"{len(old)} old columns and {len(new)} new ones")
-    # Replica identity full gives the old values whole; a key's old tuple gives the key's, and null for others.
+    # With replica identity full, the old tuple has all values; otherwise those of the key, and null for others.
     given = [value is not None and value is not ... for value in old] or [False] * len(new)
     parsed.unchanged[index] = sum(
         value is ... and not has_old for value, has_old in zip(new, given, strict=True)
@@ -205,7 +205,7 @@ def _parse_change(parsed: Messages, reader: _Reader, index: int, kind: str) -> N
 
 
 class _Reader:
-    """Bytes of one message, never beyond its end."""
+    """Reads the bytes of one message, never beyond its end."""
 
     __slots__ = ("at", "data", "end", "index")
 

@@ -21,14 +21,14 @@ from suiro.connect.postgres.encoding.schemas import Relation
 from suiro.connect.postgres.encoding.types import ColumnEncoding, type_name
 
 Values = Sequence["bytes | EllipsisType | None"]
-"""A tuple's values as they stand; None is null, `...` an untouched TOAST value."""
+"""The values of a tuple. None is null, `...` an unchanged TOAST value."""
 
 Row = tuple[Values | None, Values | None]
 """(old tuple, new tuple)"""
 
 
 def completed(old: Values | None, new: Values) -> Values:
-    """The new tuple, its untouched values taken from the old one where that has them."""
+    """Returns the new tuple, with unchanged values from the old tuple if it has them."""
     if old is None:
         return new
     return [
@@ -38,7 +38,7 @@ def completed(old: Values | None, new: Values) -> Values:
 
 
 class PlainRows:
-    """`key_header` and `value_header`: what every key and value begins with, in Confluent's wire format."""
+    """`key_header` and `value_header`: the beginning of every key and value, in Confluent's wire format."""
 
     def __init__(
         self, relation: Relation, encodings: Sequence[ColumnEncoding], *, key_header: bytes, value_header: bytes
@@ -79,7 +79,7 @@ class PlainRows:
         return rows_from(records)
 
     def cell(self, value: bytes | EllipsisType | None, column: int, *, binary: bool) -> bytes:
-        """A value with the branch of its union."""
+        """Encodes a value with the branch of its union."""
         if value is None:
             return b"\0"
         if value is ...:

@@ -39,10 +39,10 @@ from pg_catalog.pg_class c where c.oid = %(relation)s::oid
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Relation:
-    """A table: its columns in the order in which pgoutput and a snapshot send them, and what names its rows.
+    """A table: its columns, in the order in which pgoutput and a snapshot send them, and its key.
 
-    `key` holds positions in `columns`, rising. `nullable_key` is set where no constraint keeps nulls out of the key
-    (replica identity full and no unique key: the whole row is the key).
+    `key` has positions in `columns`, in ascending order. `nullable_key`: no constraint keeps nulls out of the key (with
+    replica identity full and no unique key, the whole row is the key).
     """
 
     oid: int
@@ -65,10 +65,10 @@ def announced(
     row: tuple[Any, ...] | None = None,
     key: Sequence[str] | None = None,
 ) -> Relation:
-    """A table from pgoutput's announcement, which is the truth for the changes that follow it.
+    """Returns a table from pgoutput's announcement, which describes the changes that follow it.
 
-    row: its row of `RELATION_QUERY`, which may be younger than the announcement or gone (None): it adds how deep
-    arrays were declared and, under replica identity full, what the primary key is.
+    row: the table's row of `RELATION_QUERY`, which may be newer than the announcement, or None if the table was
+    dropped. It adds the declared depths of arrays and, with replica identity full, the primary key.
     """
     attributes, primary = row or ((), ())
     depths = {name: dimensions for name, dimensions, _ in attributes}
@@ -129,7 +129,7 @@ def value_schema(relation: Relation, rules: Rules) -> dict[str, Any]:
 
 
 def encodings_of(relation: Relation, rules: Rules, *, namespace: str = "") -> list[ColumnEncoding]:
-    """How each column is written. A composite type is defined where it is first used and named after that."""
+    """Returns how each column is written. A composite type is defined at its first use, and named at later ones."""
     seen: set[str] = set()
 
     def name(schema: str, composite: str) -> tuple[str, bool]:
@@ -146,10 +146,10 @@ def encodings_of(relation: Relation, rules: Rules, *, namespace: str = "") -> li
 
 
 def changed_meanings(before: Mapping[str, Any], after: Mapping[str, Any]) -> list[str]:
-    """Fields (by name) whose values in one schema Avro would read with the other, and get wrong.
+    """Returns the names of fields whose values Avro would read with the other schema, but with a wrong result.
 
-    Avro's rules, and with them a registry's, look at a decimal's bytes and not at its scale, take days for
-    microseconds, and read the bytes of a decimal as a string. A retyped column is held against this too.
+    The rules of Avro, and so of a registry, ignore the scale of a decimal, read days as microseconds, and read the
+    bytes of a decimal as a string.
     """
     old = {field["name"]: _meaning(field["type"]) for field in before["fields"]}
     new = {field["name"]: _meaning(field["type"]) for field in after["fields"]}
@@ -157,7 +157,7 @@ def changed_meanings(before: Mapping[str, Any], after: Mapping[str, Any]) -> lis
 
 
 def _meaning(kind: Any) -> Any:
-    """What the values mean beyond their Avro type; None for nothing."""
+    """Returns what values mean beyond their Avro type; None for nothing."""
     if isinstance(kind, list):
         return next((_meaning(branch) for branch in kind if branch != "null"), None)
     if not isinstance(kind, dict):

@@ -11,7 +11,8 @@ from suiro.protocol.kernel_numbers import int32_at, int64_at
 
 @compiled(BYTES_IN, INT, INT, INT64S_OUT, INT64S_OUT)
 def copy_rows(data, at, columns, starts, result):
-    """Where the rows of COPY begin; each is checked. result = status, rows, the place after the last whole one."""
+    """Finds where the rows of COPY begin, and checks them. result = status, rows, the place after the last complete
+    row."""
     rows = np.int64(0)
     size = np.int64(len(data))
     result[0] = BAD_ROW
@@ -46,10 +47,10 @@ def copy_rows(data, at, columns, starts, result):
 
 @compiled(BYTES_IN, INT, INT64S_OUT, INT64S_OUT, INT64S_OUT, INT64S_OUT)
 def peeked_changes(data, at, starts, ends, lsns, result):
-    """Rows of an LSN and a message of pgoutput: where each message stands, and its LSN.
+    """Finds the messages and LSNs in rows of an LSN and a message of pgoutput.
 
-    result = status, rows, rows up to the last commit, the place behind them. What stands behind the last whole row is
-    left; BAD_ROW: a row that is none.
+    result = status, rows, rows up to the last commit, the place behind them. An incomplete row at the end is left.
+    BAD_ROW: not a row of an LSN and a message.
     """
     rows = np.int64(0)
     size = np.int64(len(data))

@@ -59,7 +59,7 @@ def live_header_values(
     lsns, transactions, operations, xids, commit_us,
     names, name_places, last, offsets, out,
 ):  # fmt: skip
-    """lsn, xid, commit_time, op and origin of each record, one behind the other; `offsets` has where each ends.
+    """Writes lsn, xid, commit_time, op and origin of each record one after the other, and their ends to `offsets`.
 
     The name of operation i is names[name_places[i]:name_places[i + 1]]; `last` is the origin. Returns how many bytes
     were written, or -1 where a time has no year of four digits. `out` has room for the largest outcome.

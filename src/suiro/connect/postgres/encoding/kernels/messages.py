@@ -14,7 +14,7 @@ KIND, XID, RELATION, LSN, END_LSN, TIME, OLD_AT, NEW_AT, UNCHANGED = range(9)
 
 @inlined
 def _skip_value(data, at, end):
-    """(next place, what it is: its kind's byte); the place is -1 where the value is torn or of no kind."""
+    """Returns (next place, the byte of the value's kind). The place is -1 if the value is truncated or of no kind."""
     if at >= end:
         return np.int64(-1), np.uint8(0)
     kind = data[at]
@@ -32,7 +32,7 @@ def _skip_value(data, at, end):
 
 @compiled(BYTES_IN, INT64S_IN, INT64S_IN, TABLE_OUT)
 def parse(data, starts, ends, facts):
-    """Fills the table of facts, a column a message. Returns -1, or the first message that is none."""
+    """Fills the table of facts, one column for each message. Returns -1, or the first invalid message."""
     given = np.zeros(65536, np.bool_)
     for index in range(len(starts)):
         at = starts[index]

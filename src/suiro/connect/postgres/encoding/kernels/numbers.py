@@ -60,7 +60,7 @@ def put_integer(out, to, data, at, size, low, high):
 
 @inlined
 def bit_length(number):
-    """How many bits a number has, from its highest that is set."""
+    """Returns the number of bits up to the highest that is set."""
     bits = np.int64(0)
     if number >= np.uint64(1 << 32):
         bits += 32
@@ -95,10 +95,8 @@ def _product(a, b):
 
 @inlined
 def _float_bits(data, at, size, powers):
-    """(bits of the double nearest to the text, could it be done); the algorithm of Eisel and Lemire.
-
-    Subnormal and huge numbers, and those of more than 19 digits, are left to the plain rule.
-    """
+    """Returns (bits of the double nearest to the text, whether it could be computed), by the algorithm of Eisel and
+    Lemire. Subnormal and huge numbers, and those of more than 19 digits, are left to the plain rule."""
     end = at + size
     sign = np.uint64(0)
     if size > 0 and data[at] == 45:
@@ -197,7 +195,7 @@ def put_float8(out, to, data, at, size, powers):
 
 @inlined
 def put_float4(out, to, data, at, size, powers):
-    """By way of the double; a number that this could round twice (half way between two floats) is hard."""
+    """Converts by way of a double. A number that may be rounded twice (half way between two floats) is hard."""
     bits, done = _float_bits(data, at, size, powers)
     if not done:
         return np.int64(HARD)

@@ -52,7 +52,7 @@ def _put_cell(
     out, to, data, at, size, code, first, second, powers, limbs,
     patches, offsets, patch_data, cell, hard, result,
 ):  # fmt: skip
-    """A value with the branch of its union; a hard one is listed, and nothing is written for it."""
+    """Writes a value with the branch of its union. A hard value is listed, and nothing is written for it."""
     if size == NULL:
         out[to] = 0
         return to + 1
@@ -85,7 +85,7 @@ def encode_rows(
     patches, patch_offsets, patch_data, powers,
     sources, key_offsets, keys, value_offsets, values, tombstones, hard, result,
 ):  # fmt: skip
-    """Keys and values of every row: a row's tuples stand at old_at and new_at (-1: none) and end before ends.
+    """Encodes keys and values of every row. Its tuples are at old_at and new_at (-1: none) and end before ends.
 
     codes, firsts, seconds: how each column is written. rooms: how many bytes more than its own a value may take.
     patches: cells that are given, as (row * 2 + is_new) * columns + column, rising; their bytes are

@@ -11,7 +11,7 @@ from suiro.protocol.kernel_numbers import int32_at
 
 @inlined
 def find_values(data, at, end, binary, places, sizes):
-    """Where the values of a tuple stand. False: it is torn, or has another number of columns."""
+    """Finds the values of a tuple. Returns false if it is truncated, or has another number of columns."""
     if at < 0 or end > len(data) or end - at < 2 or uint16_at(data, at) != len(places):
         return False
     at += 2
@@ -56,9 +56,9 @@ def fill_from_old(places, sizes, old_places, old_sizes):
 
 @compiled(BYTES_IN, INT64S_IN, INT64S_IN, INT64S_IN, BOOL, INT, INT64S_IN, TABLE_OUT, TABLE_OUT)
 def find_columns(data, old_at, new_at, ends, binary, columns, wanted, places, sizes):
-    """Where the values of some columns stand: table rows 2 * k (old tuple) and 2 * k + 1 (new), for column wanted[k].
+    """Finds the values of some columns: table rows 2 * k (old tuple) and 2 * k + 1 (new) are of column wanted[k].
 
-    A size below 0: null, untouched, or no such tuple. Returns -1, or the first row that is torn.
+    A size below 0: null, unchanged, or no such tuple. Returns -1, or the first row that is truncated.
     """
     old_places = np.empty(columns, np.int64)
     old_sizes = np.empty(columns, np.int64)

@@ -34,8 +34,8 @@ CODES = (
 
 MAX_DECIMAL_DIGITS = 2000
 MAX_GROWTH = 48
-"""A value's Avro bytes are at most this longer than its own, its union's branch and its length included, decimals
-apart: a date of eight characters gives ten, a UUID of sixteen bytes thirty-eight."""
+"""A value's Avro bytes, with its length and the branch of its union, are at most this longer than the value itself: a
+date of eight characters has ten, a UUID of sixteen bytes thirty-eight. Decimals are an exception."""
 
 
 @inlined
@@ -87,7 +87,7 @@ def _is_nan(data, at, width):
 
 @inlined
 def _put_binary(out, to, data, at, size, code):
-    """A value in COPY's binary form; only of the size that its type has."""
+    """Writes a value in COPY's binary form. Its size must be that of its type."""
     if code == BINARY_INT4:
         if size == 4:
             return put_varlong(out, to, int32_at(data, at))
@@ -105,7 +105,7 @@ def _put_binary(out, to, data, at, size, code):
         if size == width:
             for byte in range(width):
                 out[to + byte] = data[at + width - 1 - byte]
-            if _is_nan(data, at, width):  # one form for all, as of their text
+            if _is_nan(data, at, width):  # every NaN is written like its text
                 for byte in range(width - 2):
                     out[to + byte] = 0
                 out[to + width - 2] = 0xF8 if width == 8 else 0xC0
@@ -144,7 +144,7 @@ def _put_binary(out, to, data, at, size, code):
 
 @inlined
 def put_value(out, to, data, at, size, code, first, second, powers, limbs):
-    """A value that is not null; the place after it, or -1: not done. The caller has made room."""
+    """Writes a value that is not null. Returns the place after it, or -1 if it is hard. The caller has made room."""
     if code == STRING:
         return _put_text(out, to, data, at, size)
     if code == INTEGER:

@@ -10,7 +10,7 @@ from suiro.protocol.compiling import inlined
 OK, BAD_ROW, FULL = range(3)
 
 HARD = -1
-"""In place of where a value ends: the kernel does not write it."""
+"""Instead of the place where a value ends: the kernel cannot write it."""
 
 # In place of a value's size.
 NULL, UNCHANGED_TOAST = -1, -2
@@ -39,7 +39,7 @@ def uint32_at(data, at):
 
 @inlined
 def digit_at(data, at):
-    """The digit that stands there, or a number above 9."""
+    """Returns the digit at this place, or a number above 9."""
     return np.int64(np.uint8(data[at] - np.uint8(48)))
 
 
