@@ -296,7 +296,11 @@ def test_what_the_index_refuses_is_put_aside(
         (404, "index_not_found_exception", "no"),
         (400, "index_closed_exception", "no"),
         (400, "validation_exception", "no"),
-        (400, "illegal_argument_exception", "no write index is defined for alias [i]. The write index may be ..."),
+        (
+            400,
+            "illegal_argument_exception",
+            "no write index is defined for alias [i]. The write index may be ...",
+        ),
         (
             400,
             "illegal_argument_exception",

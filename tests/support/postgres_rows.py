@@ -63,7 +63,7 @@ def facts(connection: Connection, table: str) -> tuple[tuple[Any, ...], Any]:
 
 
 def relation_of(connection: Connection, table: str) -> Relation:
-    """The table as the catalogue has it now, without generated columns. The key is the primary key, else every column."""
+    """The table as the catalogue has it now, without generated columns. Its key is the primary key, or every column."""
     rows = connection.execute(
         "select attrelid::int8, attname, atttypid::int8, atttypmod, attndims, exists (select from pg_index where"
         " indrelid = attrelid and indisprimary and attnum = any(indkey)) from pg_attribute where attrelid ="

@@ -376,9 +376,7 @@ class _Running:
         headers = tuple((ERROR_PREFIX + name, text.encode()) for name, text in about.items())
         # The topic may refuse a time in the future (message.timestamp.after.max.ms).
         timestamp_ms = min(record.timestamp_ms, self._context.clock.wall_ms())
-        letter = Outgoing(
-            topic, record.raw_key, record.raw_value, (*record.headers, *headers), timestamp_ms
-        )
+        letter = Outgoing(topic, record.raw_key, record.raw_value, (*record.headers, *headers), timestamp_ms)
         self._dead.append(DeadLetter(letter, headers))
         self._context.progress.rejected += 1
 

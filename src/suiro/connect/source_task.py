@@ -240,7 +240,9 @@ class _Running:
             letter = Outgoing(
                 topic, _raw(record.key, limit // 4), _raw(record.value, limit // 2), headers, now
             )
-            letters.append(DeadLetter(letter, tuple(one for one in headers if one[0].startswith(ERROR_PREFIX))))
+            letters.append(
+                DeadLetter(letter, tuple(one for one in headers if one[0].startswith(ERROR_PREFIX)))
+            )
         return letters
 
     def _position(self, polled: Polled) -> list[Outgoing]:

@@ -56,7 +56,9 @@ def parse_message(content: bytes) -> dict[str, Any] | None:
             raise ValueError("is no JSON object")
     except ValueError as error:
         logger.warning(
-            "a message with prefix %r in Postgres's log is no message of a capture and is left: it %s", PREFIX, error
+            "a message with prefix %r in Postgres's log is no message of a capture and is left: it %s",
+            PREFIX,
+            error,
         )
         return None
     return message

@@ -110,7 +110,9 @@ class WebhookSource:
         self._pending: dict[str, _Post] = {}  # those with an id
         self._polled: list[_Post] = []
         self._slots: dict[int, str] = {}  # the last ids, in a ring
-        self._moved: dict[str, str | None] = {}  # slots that a new size of the ring changes, until they are committed
+        self._moved: dict[
+            str, str | None
+        ] = {}  # slots that a new size of the ring changes, until they are committed
         self._seen: set[str] = set()
         self._next = 0
         self._closing = False
@@ -272,7 +274,9 @@ class WebhookSource:
             key = key_of(value, settings.key, what="the body")
         headers: Headers = tuple(
             (name, request.headers[name].encode("latin-1"))
-            for name in dict.fromkeys((*settings.headers, TRACEPARENT))  # a trace continues even without exports
+            for name in dict.fromkeys(
+                (*settings.headers, TRACEPARENT)
+            )  # a trace continues even without exports
             if name in request.headers
         )
         return SourceRecord(key=key, value=data, headers=headers)

@@ -25,7 +25,6 @@ from suiro.connect.postgres.encoding.schemas import Relation, encodings_of
 from suiro.connect.postgres.encoding.types import Rules
 
 
-
 class RowEncoder:
     """Encodes the rows of a table with one schema. Create a new encoder when the table or a schema id changes."""
 
@@ -40,7 +39,7 @@ class RowEncoder:
         self._compiled: CompiledRows | None = None
 
     def unchanged(self, messages: Messages, indices: Int64s) -> tuple[Int64s, Int64s]:
-        """Returns what `encode_changes` needs a `fill` for: (positions in `indices`, columns), in the order of `fill`."""
+        """Returns what `encode_changes` needs a `fill` for: (positions in `indices`, columns), in its order."""
         rows, columns = [], []
         for position in np.flatnonzero(messages.unchanged[indices]).tolist():
             index = int(indices[position])

@@ -23,8 +23,8 @@ _POWERS: list[Any] = []
 
 @dataclass(frozen=True, slots=True)
 class TupleOffsets:
-    """The places of rows in `data`: their old and new tuples (-1: none), which end before `ends`. `read` returns a row's
-    values, for the plain rules."""
+    """The places of rows in `data`: their old and new tuples (-1: none), which end before `ends`. `read` returns a
+    row's values, for the plain rules."""
 
     data: Bytes
     old_at: Int64s

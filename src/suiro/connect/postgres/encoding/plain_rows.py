@@ -41,7 +41,12 @@ class PlainRows:
     """`key_header` and `value_header`: the beginning of every key and value, in Confluent's wire format."""
 
     def __init__(
-        self, relation: Relation, encodings: Sequence[ColumnEncoding], *, key_header: bytes, value_header: bytes
+        self,
+        relation: Relation,
+        encodings: Sequence[ColumnEncoding],
+        *,
+        key_header: bytes,
+        value_header: bytes,
     ) -> None:
         self.relation = relation
         self.encodings = encodings

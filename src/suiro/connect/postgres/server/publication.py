@@ -73,7 +73,9 @@ class Table:
     key: tuple[str, ...]
     key_is_unique: bool  # false: all columns are the key, and no index orders them
     row_filter: str | None
-    file: int = 0  # pg_class.relfilenode, or a hash of those of partitions: changes when the table is rewritten
+    file: int = (
+        0  # pg_class.relfilenode, or a hash of those of partitions: changes when the table is rewritten
+    )
     key_operators: tuple[str, ...] = ()  # schemas of the operators for the key's columns; empty: pg_catalog
     attributes: int = 0  # pg_class.relnatts: the highest number that a column has had
     is_partitioned: bool = False
@@ -254,7 +256,9 @@ def _read_tables(
         },
         what=f"read the tables of publication {publication}",
     )
-    oids = [row[0] for row in found if row[-1] is not None]  # privileges are the current ones: null after a DROP
+    oids = [
+        row[0] for row in found if row[-1] is not None
+    ]  # privileges are the current ones: null after a DROP
     published = _published_parts(database, publication, oids, version)
     columns = _columns(database, oids, published)
     indexes = _indexes(database, oids)
