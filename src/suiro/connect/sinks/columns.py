@@ -335,22 +335,21 @@ def _plain(kind: pa.DataType) -> pa.DataType:
     return pa.binary() if pa.types.is_large_binary(kind) else kind
 
 
+_OF_VALUES: tuple[tuple[type | tuple[type, ...], str], ...] = (
+    (bool, "boolean"),
+    (int, "long"),
+    (float, "double"),
+    (bytes, "binary"),
+    (datetime.datetime, "timestamp"),
+    (datetime.date, "date"),
+    (str, "string"),
+    ((dict, list), "json"),
+)
+"""The types of columns for values. The first one that fits counts: a bool is an int, too."""
+
+
 def _type_of(name: str, value: Any) -> str:
-    match value:
-        case bool():
-            return "boolean"
-        case int():
-            return "long"
-        case float():
-            return "double"
-        case bytes():
-            return "binary"
-        case datetime.datetime():
-            return "timestamp"
-        case datetime.date():
-            return "date"
-        case str():
-            return "string"
-        case dict() | list():
-            return "json"
+    for kinds, found in _OF_VALUES:
+        if isinstance(value, kinds):
+            return found
     raise ValueError(f"field {name!r} is {type(value).__name__}: give its type in columns")
