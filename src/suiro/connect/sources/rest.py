@@ -118,8 +118,8 @@ class RestSource:
             self._back_off(None)
             return None
         except httpx.DecodingError as error:
-            raise UsageError(
-                f"{self._about.name}: the answer of {self._shown(self._settings.url)} cannot be unpacked: {error}"
+            raise self._error(
+                f"the answer of {self._shown(self._settings.url)} cannot be unpacked: {error}"
             ) from None
         if response.status_code == httpx.codes.NOT_MODIFIED:
             self._rest()
@@ -128,10 +128,8 @@ class RestSource:
             self._back_off(retry_after_ms(response, self._about.clock.wall_ms()))
             return None
         if not response.is_success:
-            raise UsageError(
-                f"{self._about.name}: {self._shown(response.url)} answers {summary_of(response)}; fix url, headers or "
-                "parameters"
-            )
+            answer = f"{self._shown(response.url)} answers {summary_of(response)}"
+            raise self._error(f"{answer}; fix url, headers or parameters")
         self._failures = 0
         return self._taken(response)
 
@@ -164,10 +162,13 @@ class RestSource:
 
     def _require_own_host(self, url: str) -> None:
         if urlsplit(url)[:2] != urlsplit(self._settings.url)[:2]:
-            raise UsageError(
-                f"{self._about.name}: the next page is {self._shown(url)}, on another host than "
-                f"{self._shown(self._settings.url)}, which would be sent the headers"
+            raise self._error(
+                f"the next page is {self._shown(url)}, on another host than {self._shown(self._settings.url)}, which "
+                "would be sent the headers"
             )
+
+    def _error(self, text: str) -> UsageError:
+        return UsageError(f"{self._about.name}: {text}")
 
     def _shown(self, url: object) -> str:
         """Returns the URL for messages and dead letters, without the password and `parameters`, which may be secret."""
@@ -191,18 +192,17 @@ class RestSource:
     # -- taking ----------------------------------------------------------------------------------------------
 
     def _taken(self, response: httpx.Response) -> Polled | None:
+        settings = self._settings
         try:
             answer = parse_json(response.content)
-            found = _at(answer, self._settings.records)
+            found = _at(answer, settings.records)
         except (ValueError, LookupError, TypeError) as error:
-            raise UsageError(
-                f"{self._about.name}: {self._shown(response.url)} gives no JSON with {self._settings.records!r}: "
-                f"{error}"
+            raise self._error(
+                f"{self._shown(response.url)} gives no JSON with {settings.records!r}: {error}"
             ) from None
         if not isinstance(found, list):
-            raise UsageError(
-                f"{self._about.name}: {self._shown(response.url)} has no list at records = "
-                f"{self._settings.records!r}, but {type(found).__name__}"
+            raise self._error(
+                f"{self._shown(response.url)} has no list at records = {settings.records!r}, but {type(found).__name__}"
             )
         position, new, more = self._next(response, answer, found)
         records: list[SourceRecord] = []
@@ -210,14 +210,14 @@ class RestSource:
         parts: dict[str, Any] = {}
         for item in new:
             try:
-                key = key_of(item, self._settings.key, what="the record")
+                key = key_of(item, settings.key, what="the record")
                 (key or "").encode()  # also a part of the position is named by it
             except ValueError as error:
                 place = (f"{ERROR_PREFIX}url", self._shown(response.url).encode())
                 reason = (f"{ERROR_PREFIX}exception.message", short_reason(error).encode())
                 rejected.append(SourceRecord(value=json.dumps(item), headers=(place, reason)))
                 continue
-            if self._settings.only_changed:
+            if settings.only_changed:
                 digest = hashlib.sha256(json.dumps(item, sort_keys=True).encode()).hexdigest()[:24]
                 if self._hashes.get(key or "") == digest:
                     continue
