@@ -43,6 +43,8 @@ from suiro.telemetry import Dataset
 METHODS = ("POST", "PUT", "PATCH")
 LONGEST_WAIT_MS = 5_000  # within a batch; for a longer wait the connector restarts, with its own backoff
 QUIET_KEYS = 100_000
+_OF_A_RECORD = (ExpressionError, LookupError, ValueError, TypeError, AttributeError, RecursionError)
+"""Errors of a rule or of a body that one record can cause."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -95,14 +97,7 @@ class WebhookSink:
             try:
                 wanted = self._rule(record.value, record.key, record.timestamp_ms) and not self._quiet(record)
                 content = self._content(record) if wanted else b""
-            except (
-                ExpressionError,
-                LookupError,
-                ValueError,
-                TypeError,
-                AttributeError,
-                RecursionError,
-            ) as error:
+            except _OF_A_RECORD as error:
                 batch.reject(record, f"{type(error).__name__}: {error}")
                 continue
             if wanted and (refusal := self._send(record, content)):

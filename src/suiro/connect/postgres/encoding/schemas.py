@@ -92,7 +92,17 @@ def announced(
             wanted = names
             nullable = True
     if not wanted or not set(wanted) <= set(flagged):
-        raise _no_replica_identity(message.schema, message.name, key)
+        table = f"{message.schema}.{message.name}"
+        why = (
+            f"its replica identity does not cover the key {', '.join(key)}"
+            if key
+            else "it has no primary key"
+        )
+        raise UsageError(
+            f"nothing in the WAL names a row of {table}: {why}. Give it a primary key, or ALTER TABLE {table} REPLICA "
+            "IDENTITY USING INDEX <a unique index over NOT NULL columns>, or REPLICA IDENTITY FULL (then the whole row "
+            "is the key, or name the key)"
+        )
     positions = tuple(sorted(names.index(column) for column in wanted))
     return Relation(
         oid=message.oid,
@@ -102,19 +112,6 @@ def announced(
         key=positions,
         nullable_key=nullable,
         types=types,
-    )
-
-
-def _no_replica_identity(schema: str, name: str, key: Sequence[str] | None) -> UsageError:
-    return UsageError(
-        f"nothing in the WAL names a row of {schema}.{name}: "
-        + (
-            f"its replica identity does not cover the key {', '.join(key)}"
-            if key
-            else "it has no primary key"
-        )
-        + f". Give it a primary key, or ALTER TABLE {schema}.{name} REPLICA IDENTITY USING INDEX <a unique index"
-        " over NOT NULL columns>, or REPLICA IDENTITY FULL (then the whole row is the key, or name the key)"
     )
 
 
