@@ -66,8 +66,8 @@ class SourceRecord:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Polled:
-    """What a source has next: records, and the position behind them (None: as it was). `rejected` go to the dead
-    letter topic. `parts` are the changed parts of the position of a source that `MultiPartSource` (None: forget it)."""
+    """The next records of a source, and the position behind them (None: it has not changed). `rejected` go to the dead
+    letter topic. `parts`: the changed parts of the position of a `MultiPartSource` (None: forget the part)."""
 
     records: Sequence[SourceRecord]
     position: Mapping[str, Any] | None = None
@@ -129,9 +129,9 @@ class LagReporter(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SinkRecord:
-    """A committed record; `key` and `value` decoded by the connector's formats, None is null. `raw_value` and
-    `raw_key` are its bytes. `fields`: of the schema of the value, with the types of `columns`; None where its format
-    has no schema."""
+    """A committed record. `key` and `value` are decoded by the connector's formats; None is null. `raw_key` and
+    `raw_value` are their bytes. `fields`: the fields of the value's schema, with the types of `columns`; None if the
+    format has no schema."""
 
     topic: str
     partition: int
@@ -151,16 +151,16 @@ class SinkRecord:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SinkBatch:
-    """Records in order of offsets per partition, with the offsets that follow them. `first_offsets` and
-    `next_offsets` name all partitions of the batch, also those whose records were all put aside."""
+    """Records, which are in order within a partition, and the offsets behind them. `first_offsets` and `next_offsets`
+    have all partitions of the batch, also those of which all records were rejected."""
 
     records: Sequence[SinkRecord]
     first_offsets: Mapping[TopicPartition, int]
     next_offsets: Mapping[TopicPartition, int]
     reject: Callable[[SinkRecord, str], None]
-    """Puts a record aside with a reason: into the dead letter topic, or raises `BadRecordError` without one."""
+    """Rejects a record: writes it to the dead letter topic, with the reason, or raises `BadRecordError` without one."""
     settle: Callable[[], None]
-    """Writes the dead letters. A sink that holds offsets calls it right before it commits; for others the runtime
+    """Writes the dead letters. An `OffsetStoringSink` calls it directly before it commits. For others, the runtime
     writes them in one transaction with the offsets."""
 
 
@@ -177,15 +177,15 @@ class Sink(Protocol):
 @runtime_checkable
 class OffsetStoringSink(Protocol):
     def offsets(self, partitions: Sequence[TopicPartition]) -> Mapping[TopicPartition, int]:
-        """After `open`: the `next_offsets` stored with what is in the sink; absent where nothing was stored."""
+        """Returns the stored `next_offsets`, without partitions for which nothing was stored. Called after `open`."""
         ...
 
 
 def check_expected(
     expected: Mapping[TopicPartition, int], found: Mapping[TopicPartition, int], where: str
 ) -> None:
-    """For sinks that hold offsets: raises unless what is stored is what this batch follows. A partition that is
-    not in `found` is new."""
+    """For sinks that store offsets: raises `TransientError` unless the batch follows the stored offsets. A partition
+    that is not in `found` is new."""
     for target, first in expected.items():
         stored = found.get(target)
         if stored is not None and stored != first:

@@ -1,14 +1,14 @@
 """Change data capture from Postgres: a snapshot of each table, then every change, as Avro records in compacted topics.
 
-`capture` is the door: `PostgresCapture` runs one `session` after another. A session reads blocks of changes, `changes`
-turns them into records, `delivery` writes them to Kafka in transactions. `tables` has the schema of each table,
-`options` the settings, `status` the metrics, `log_messages` what a capture writes into Postgres's log.
+Start with `capture`: `PostgresCapture` runs one `session` after another. A session reads blocks of changes, `changes`
+converts them to records, and `delivery` writes these to Kafka in transactions. `tables` has the schema of each table,
+`options` the settings, `status` the metrics, and `log_messages` the messages that a capture writes to Postgres's log.
 
-- `server`: Postgres. Connection, publication, slot, the replication stream and the slot read by SQL.
-- `encoding`: bytes of pgoutput and COPY to Avro records; pure, with compiled kernels.
-- `snapshot`: reading whole tables, also while changes flow, and rows of which an update did not send a TOAST value.
+- `server`: the connection, the publication, the slot, and the two ways to read changes.
+- `encoding`: converts bytes of pgoutput and COPY to Avro records. No I/O; with compiled kernels.
+- `snapshot`: reads whole tables, also while changes flow, and rows of which an update did not send a TOAST value.
 """
 
-# psycopg2's C code imports these, and clears whatever is raised meanwhile: a signal at the start would be lost.
+# psycopg2's C code imports these, and clears exceptions that are raised meanwhile: a signal would be lost.
 import datetime  # noqa: F401
 import ssl  # noqa: F401

@@ -105,9 +105,7 @@ class Session:
         self._checked_ms = 0
         self._lag_checked_ms = 0
         self._log_end = 0  # the end of Postgres's log when the lag was last checked
-        self._deferred: dict[
-            str, TableSchema
-        ] = {}  # by topic: their tables were locked when they were announced
+        self._deferred: dict[str, TableSchema] = {}  # by topic: the table was locked when it was announced
 
     def close(self) -> None:
         self._changes.close()
@@ -231,9 +229,7 @@ class Session:
             if behind <= options.catch_up_bytes:
                 return
             if not self._is_standby:
-                emit_heartbeat(
-                    self._database
-                )  # then there is a transaction at the end, and the position moves there
+                emit_heartbeat(self._database)  # a transaction at the end, to which the position moves
             end = self._database.wal_position()
             release_slot(self._database, options.slot)
             changes.reset()

@@ -85,10 +85,10 @@ class IcebergSettings(ColumnsSettings):
 
 
 class _BoundedRestCatalog(RestCatalog):
-    """A REST catalog that does not wait for ever for an answer, as pyiceberg's own does."""
+    """A REST catalog with a timeout. That of pyiceberg waits forever for an answer."""
 
     def _config_headers(self, session: requests.Session) -> None:
-        """The first call on a new session; behind it the session may already ask for a token."""
+        """pyiceberg calls this first on a new session, before the session may request a token."""
         send = session.send
 
         def bounded(request: requests.PreparedRequest, **options: Any) -> requests.Response:

@@ -58,9 +58,7 @@ class ParquetSink:
         self._settings, self._columns = settings_and_columns(ParquetSettings, settings)
         self._name = about.name
         self._folder = about.folder / self._settings.folder
-        self._files: list[
-            str
-        ] = []  # the entries of the manifest as JSON, which is small: there may be a million
+        self._files: list[str] = []  # entries of the manifest, as JSON to save memory: there may be a million
         self._last: dict[str, Any] | None = None
         self._listed = 0
 

@@ -53,9 +53,7 @@ class WebhookSettings:
     when: str = "True"
     method: str = "POST"
     headers: dict[str, str] = field(default_factory=dict)
-    body: dict[str, str] = field(
-        default_factory=dict
-    )  # texts with {field} of the value; empty: the whole record
+    body: dict[str, str] = field(default_factory=dict)  # texts with {field} of the value; or the whole record
     secret: str | None = None  # signs the body: X-Hub-Signature-256: sha256=...
     attempts: int = 5
     retry_ms: int = 200  # before the second attempt; then twice as long each time

@@ -54,7 +54,7 @@ class WebhookSettings:
     listen: str = "127.0.0.1:8090"
     path: str = "/"
     secret: str | None = None
-    unsigned: bool = False  # anybody who reaches it may write
+    unsigned: bool = False  # everybody who can connect may write
     signature_header: str = "X-Hub-Signature-256"
     signature_prefix: str = "sha256="
     id_header: str | None = None
@@ -110,9 +110,7 @@ class WebhookSource:
         self._pending: dict[str, _Post] = {}  # those with an id
         self._polled: list[_Post] = []
         self._slots: dict[int, str] = {}  # the last ids, in a ring
-        self._moved: dict[
-            str, str | None
-        ] = {}  # slots that a new size of the ring changes, until they are committed
+        self._moved: dict[str, str | None] = {}  # slots that a new size of the ring changes, until a commit
         self._seen: set[str] = set()
         self._next = 0
         self._closing = False
@@ -274,9 +272,7 @@ class WebhookSource:
             key = key_of(value, settings.key, what="the body")
         headers: Headers = tuple(
             (name, request.headers[name].encode("latin-1"))
-            for name in dict.fromkeys(
-                (*settings.headers, TRACEPARENT)
-            )  # a trace continues even without exports
+            for name in dict.fromkeys((*settings.headers, TRACEPARENT))
             if name in request.headers
         )
         return SourceRecord(key=key, value=data, headers=headers)

@@ -256,9 +256,8 @@ def _read_tables(
         },
         what=f"read the tables of publication {publication}",
     )
-    oids = [
-        row[0] for row in found if row[-1] is not None
-    ]  # privileges are the current ones: null after a DROP
+    # Privileges are those of now: null after a DROP.
+    oids = [row[0] for row in found if row[-1] is not None]
     published = _published_parts(database, publication, oids, version)
     columns = _columns(database, oids, published)
     indexes = _indexes(database, oids)

@@ -97,9 +97,7 @@ class Snapshots:
         self._clock = SystemClock()
         self._heartbeat_lsn = 0  # a heartbeat was written after this place
         self._reselects_first = True  # in turn with ranges, so that neither delays the other
-        self._locked: dict[
-            str, tuple[int, int]
-        ] = {}  # by table: when to try again, and the pause before that
+        self._locked: dict[str, tuple[int, int]] = {}  # by table: when to try again, and the last pause
         self.wait = VisibilityWait(database)
         self.states = {
             name[len(PART) :]: TableState(**value) for name, value in parts.items() if name.startswith(PART)
@@ -429,9 +427,8 @@ class Snapshots:
     def _is_visible(self, changes: Changes) -> bool:
         """Whether a snapshot that is taken now sees everything that this session and earlier ones handed on."""
         self.track_open_transactions(changes)
-        return self._is_standby or self.wait.is_over(
-            changes.recent
-        )  # a standby decodes only what it has replayed
+        # A standby decodes only what it has replayed.
+        return self._is_standby or self.wait.is_over(changes.recent)
 
     def _read_window(self, name: str) -> Window | None:
         """Returns None if there is nothing to read, or if the table has changed and begins again."""
