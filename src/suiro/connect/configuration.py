@@ -135,7 +135,7 @@ def read_configuration(path: Path, *, clock: Clock | None = None) -> Configurati
                 f"is missing: anyone who can reach {settings.listen} could pause connectors; give it, or auth_file",
             )
         if settings.token and settings.auth_file:
-            raise SettingError("auth_file", "is given, and so is token: who asks shows one or the other")
+            raise SettingError("auth_file", "cannot be combined with token; give one of them")
         settings = _below(folder, settings)
     connectors: dict[str, Connector] = {}
     for side in ("source", "sink"):
