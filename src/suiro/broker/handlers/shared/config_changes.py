@@ -17,7 +17,7 @@ from suiro.broker.settings.configs import GROUP_SETTINGS, ResourceKind, check_gr
 from suiro.broker.settings.dynamic_settings import Layer
 from suiro.broker.settings.features import ELIGIBLE_LEADERS
 from suiro.broker.settings.kafka_settings import ALTERABLE
-from suiro.broker.storage.topics import InvalidTopicError, check_topic_name
+from suiro.broker.storage.topics import check_topic_name
 from suiro.config import TOPIC_SETTINGS, node_setting_names, topic_settings
 from suiro.config import kind as kind_of_setting
 from suiro.errors import ConfigError
