@@ -69,7 +69,7 @@ def test_times_in_the_packages_are_those_of_the_commit(built: Packages) -> None:
 
 def test_the_version_has_one_source(built: Packages, tmp_path: Path) -> None:
     printed = subprocess.run(
-        [sys.executable, "-m", "suiro.cli", "--version"], capture_output=True, text=True, check=True
+        [sys.executable, "-m", "suiro", "--version"], capture_output=True, text=True, check=True
     )
     assert printed.stdout.strip() == suiro.__version__ == packages.version_of(built.wheel)
     assert f"suiro-{suiro.__version__}" in built.sdist.name

@@ -22,7 +22,7 @@ from starlette.types import Receive, Scope, Send
 
 from suiro.clock import Clock, SystemClock
 from suiro.errors import RefusedError, SuiroError, TransientError
-from suiro.foundation.http import Guard, Origins, Users, not_allowed
+from suiro.foundation.http import Guard, Origins, Users, not_allowed, watching_client
 from suiro.registry import api_errors as api_errors
 from suiro.registry.api_errors import ApiError
 from suiro.registry.endpoints import ROUTES, WORKING, WRITING, Call, Endpoint, PlainText, role_of
@@ -110,14 +110,11 @@ class RegistryApp:
         threads = self._writing if endpoint in WRITING else self._reading
         if endpoint in WORKING or call.text("format"):
             threads = self._working if endpoint not in WRITING else self._writing
-        watch = asyncio.ensure_future(_until_disconnected(request, disconnected))
         try:
-            result = await loop.run_in_executor(threads, self._run, endpoint, call)
+            async with watching_client(request.receive, disconnected):
+                result = await loop.run_in_executor(threads, self._run, endpoint, call)
         except _ClientDisconnected:
             return Response(status_code=CLIENT_CLOSED_REQUEST)
-        finally:
-            disconnected.set()  # also if the server stops and cancels this task
-            watch.cancel()
         if result is None:
             return Response(status_code=204)
         text = result.text if isinstance(result, PlainText) else compact_json(result)
@@ -184,12 +181,6 @@ class RegistryApp:
             raise
         except SuiroError as error:
             raise api_errors.store_failed(str(error)) from error
-
-
-async def _until_disconnected(request: Request, disconnected: threading.Event) -> None:
-    while (await request.receive())["type"] != "http.disconnect":
-        pass
-    disconnected.set()
 
 
 def _route(parts: list[str]) -> tuple[dict[str, Endpoint], dict[str, str]]:

@@ -36,7 +36,7 @@ from suiro.console.web.endpoint import (
 from suiro.console.web.files import PageFiles
 from suiro.console.web.openapi import document
 from suiro.errors import SuiroError, UsageError
-from suiro.foundation.http import Guard, Origins, Role, Users
+from suiro.foundation.http import Guard, Origins, Role, Users, watching_client
 
 if TYPE_CHECKING:
     from suiro.console.web.login import Login
@@ -189,8 +189,7 @@ class ConsoleApplication:
             )
             return endpoint.handle(call)
 
-        watching = asyncio.ensure_future(_until_gone(receive, gone))
-        try:
+        async with watching_client(receive, gone):
             status, answer = await self._run(run, from_memory=endpoint.from_memory)
             if method == "POST" and endpoint.role > Role.VIEWER:
                 self._console.note(user, said, status)
@@ -198,9 +197,6 @@ class ConsoleApplication:
                 await self._stream(answer, send, gone, lambda: self._is_let_in(scope), user)
             else:
                 await _json(answer, status)(scope, receive, send)
-        finally:
-            watching.cancel()
-            gone.set()  # also if the server stops, so that long requests do not delay the end of the process
 
     async def _run(self, run: Callable[[], Any], *, from_memory: bool) -> tuple[int, Any]:
         """Returns the status, and the response as bytes or a stream."""
@@ -313,12 +309,6 @@ def _closed(close: Callable[[], None]) -> None:
         logger.debug("a stream was closed within a step")
     except Exception:
         logger.exception("a stream did not end well")
-
-
-async def _until_gone(receive: Receive, gone: threading.Event) -> None:
-    while (await receive())["type"] != "http.disconnect":
-        pass
-    gone.set()
 
 
 async def _never() -> Message:

@@ -4,6 +4,7 @@
 - `server`: runs an ASGI application on its own thread. `connections`: accepts connections and closes them at limits.
 - `guard`: checks every request before the application runs: `origins` (requests from web pages), `users` (a file of
   names and passwords), `bodies` (memory for request bodies).
+- `disconnects`: tells work in threads that its client has gone.
 - `page`: the metrics page, without a web framework.
 - `answers`: requests to other servers, with limits on the response.
 """
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
         retry_after_ms,
         summary_of,
     )
+    from suiro.foundation.http.disconnects import watching_client
     from suiro.foundation.http.guard import Guard, not_allowed
     from suiro.foundation.http.limits import HttpLimits
     from suiro.foundation.http.origins import Origins
@@ -52,6 +54,7 @@ __all__ = [
     "summary_of",
     "url_of",
     "warn_if_open_to_all",
+    "watching_client",
 ]
 
 # A node with a metrics page loads no web framework.
@@ -59,6 +62,7 @@ __getattr__ = on_first_use(
     __name__,
     {
         "answers": "AnswerTooLargeError ask is_temporary retry_after_ms summary_of",
+        "disconnects": "watching_client",
         "guard": "Guard not_allowed",
         "limits": "HttpLimits",
         "origins": "Origins",

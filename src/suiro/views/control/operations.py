@@ -49,7 +49,7 @@ from starlette.routing import Route
 from starlette.types import ASGIApp
 
 from suiro.errors import FatalError, SuiroError, UsageError
-from suiro.foundation.http import Guard, Origins, Role, Users, not_allowed
+from suiro.foundation.http import Guard, Origins, Role, Users, not_allowed, watching_client
 from suiro.foundation.metrics import CONTENT_TYPE, family, render
 from suiro.views.control.host import Host
 from suiro.views.control.journal import MAX_CODE_BYTES
@@ -201,11 +201,8 @@ class _Operations:
                 said = body.take("who", str)
                 return command(_Asked(request.path_params.get("view", ""), body, user or said or peer, gone))
 
-            watching = asyncio.ensure_future(_until_gone(request, gone))
-            try:
+            async with watching_client(request.receive, gone):
                 return await _answer(threads, run)
-            finally:
-                watching.cancel()
 
         return answer
 
@@ -332,13 +329,6 @@ def _user(request: Request) -> str | None:
     if user is None or not others:
         return user
     return f"{user} for {''.join(one if one.isprintable() else '?' for one in others)}"
-
-
-async def _until_gone(request: Request, gone: threading.Event) -> None:
-    """Sets `gone` when the connection closes. The body must have been read."""
-    while (await request.receive())["type"] != "http.disconnect":
-        pass
-    gone.set()
 
 
 async def _answer(threads: ThreadPoolExecutor, run: Callable[[], Any]) -> Response:
