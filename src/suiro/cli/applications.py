@@ -48,7 +48,7 @@ Apps = Annotated[
 def list_(apps: Apps = None, as_json: AsJson = False) -> None:
     """List applications with their state, rate and lag. If one does not answer, the exit status is 1."""
     if not apps:
-        usage("which applications? Give --app URL for each: what `suiro run --console 127.0.0.1:0` said")
+        usage("give --app URL for each application: the address that `suiro run --console` printed")
     from suiro.errors import SuiroError
 
     found: list[dict[str, Any]] = []

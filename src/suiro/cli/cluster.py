@@ -10,7 +10,7 @@ cluster = Group("cluster", "Brokers, number of topics and groups, current proble
 
 @cluster.itself
 def cluster_(connection: Connection, as_json: AsJson = False) -> None:
-    """Show the brokers, how much is on them, and what is wrong now."""
+    """Show the brokers, the number of topics and groups, and current problems."""
     with connected(connection) as client:
         from suiro.console.cluster import describe_cluster
 

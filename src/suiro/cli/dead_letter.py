@@ -211,7 +211,7 @@ def redrive(
         }
         print_rows(shown, as_json, titles, rows)
         if not as_json:
-            note("nothing was sent" if dry_run or not sent else f"{sent} records are back")
+            note("nothing was sent" if dry_run or not sent else f"sent back {sent} records")
 
 
 def _place(text: str) -> tuple[int, int]:

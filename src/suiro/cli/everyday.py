@@ -41,8 +41,8 @@ Registry = Annotated[
     str | None,
     Option("--registry", "URL", "Of schemas, for avro. Also SUIRO_REGISTRY, or a profile's registry."),
 ]
-AsJson = Annotated[bool, Option("--json", help="JSON in one line, for programs.")]
-Yes = Annotated[bool, Option("--yes", help="Do not ask.", also=("-y",))]
+AsJson = Annotated[bool, Option("--json", help="Print one line of JSON, for programs.")]
+Yes = Annotated[bool, Option("--yes", help="Do not ask for confirmation.", also=("-y",))]
 
 
 # -- the connection ------------------------------------------------------------------------------------------

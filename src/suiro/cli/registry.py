@@ -54,7 +54,7 @@ def registry_(
         Path | None,
         Option(metavar="FILE", help="PEM file of the certificate and its chain, for HTTPS."),
     ] = None,
-    tls_key: Annotated[Path | None, Option(metavar="FILE", help="PEM.")] = None,
+    tls_key: Annotated[Path | None, Option(metavar="FILE", help="PEM file of the private key.")] = None,
     # For `suiro node --registry`: a socket that already listens, and an end with the node.
     listen_fd: Annotated[int | None, Option(hidden=True)] = None,
     while_stdin_is_open: Annotated[bool, Option(hidden=True)] = False,

@@ -31,7 +31,7 @@ _FORMATS = ("string", "json", "avro", "long", "hex")
 _Name = Annotated[str, Argument("TOPIC")]
 _KeyFormat = Annotated[str, Option("--key-format", choices=_FORMATS)]
 _ValueFormat = Annotated[str, Option("--value-format", choices=_FORMATS)]
-_Partition = Annotated[list[int] | None, Option("--partition", "N", "Only this one; repeatable.")]
+_Partition = Annotated[list[int] | None, Option("--partition", "N", "Only this partition; repeatable.")]
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +89,9 @@ class _Shown:
                     break
         finally:
             if wanted is not None and wanted.unclear:
-                note(f"the filter says nothing of {wanted.unclear} records, first of {wanted.first_unclear}")
+                note(
+                    f"the filter could not be applied to {wanted.unclear} records, the first is {wanted.first_unclear}"
+                )
 
 
 def records(
@@ -106,7 +108,7 @@ def records(
     ] = "earliest",
     partition: _Partition = None,
     max_: Annotated[int | None, Option("--max", "N", "Stop after N records.")] = None,
-    follow: Annotated[bool, Option("--follow", help="Wait for more, until SIGINT.")] = False,
+    follow: Annotated[bool, Option("--follow", help="Wait for more records, until SIGINT.")] = False,
     *,
     shown: _Shown,
 ) -> None:

@@ -24,7 +24,7 @@ _Name = Annotated[str, Argument("USER")]
 
 @user.command
 def list_(connection: Connection, as_json: AsJson = False) -> None:
-    """List SCRAM users. Passwords cannot be read."""
+    """List SCRAM users, without their passwords."""
     with connected(connection) as client:
         found = client.admin.describe_scram_users()
         print_rows(

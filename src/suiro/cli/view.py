@@ -33,7 +33,7 @@ view = Group(
     "Views: serve, deploy, compare, explain, shift, roll back, retire.",
 )
 
-_View = Annotated[str, Argument(metavar="VIEW", help="The view.")]
+_View = Annotated[str, Argument(metavar="VIEW", help="Name of the view.")]
 _MaxLag = Annotated[
     str | None, Option("--max-lag", metavar="TIME", help="Maximum lag of the candidate. Default: 10s.")
 ]
@@ -54,10 +54,13 @@ class _Host:
     url: Annotated[
         str | None,
         Option(
-            "--url", metavar="URL", env="SUIRO_VIEWS_URL", help="The host, http://127.0.0.1:8085 otherwise."
+            "--url",
+            metavar="URL",
+            env="SUIRO_VIEWS_URL",
+            help="Address of the view host. Default: http://127.0.0.1:8085.",
         ),
     ] = None
-    as_json: Annotated[bool, Option("--json", help="The answer as JSON.")] = False
+    as_json: Annotated[bool, Option("--json", help="Print the answer as JSON.")] = False
 
     @contextmanager
     def views(self, caller: str | None = None) -> Iterator[Views]:
@@ -83,7 +86,7 @@ class _Place:
         Option(
             metavar="HOST:PORT",
             env="SUIRO_BOOTSTRAP_SERVERS",
-            help="The Kafka whose topics the views are derived from.",
+            help="Brokers of the Kafka from whose topics the views are derived.",
         ),
     ] = "127.0.0.1:9092"
     data: Annotated[
@@ -178,12 +181,12 @@ def serve(
     replication_factor: _ReplicationFactor = -1,
     auth_file: _AuthFile = None,
     tls_certificate: _TlsCertificate = None,
-    tls_key: Annotated[Path | None, Option(metavar="FILE", help="PEM.")] = None,
+    tls_key: Annotated[Path | None, Option(metavar="FILE", help="PEM file of the private key.")] = None,
     read_cpus: _ReadCpus = 0,
     java_memory: _JavaMemory = "2g",
     while_stdin_is_open: Annotated[bool, Option("--while-stdin-is-open", hidden=True)] = False,
 ) -> None:
-    """Run the host of views until SIGTERM or SIGINT; one JSON line says where it answers. Started again, it goes on."""
+    """Run the view host until SIGTERM or SIGINT. One JSON line on stdout has its address. A restart continues."""
     from suiro.foundation.settings import parse_address
     from suiro.views import Listen
     from suiro.views import serve as serve_host
@@ -257,11 +260,11 @@ def deploy(
     throttle: Annotated[
         int | None, Option(metavar="N", help="Maximum number of records a second that the build reads.")
     ] = None,
-    wait: Annotated[bool, Option(help="Show how it is built, until it is ready or failed.")] = True,
+    wait: Annotated[bool, Option(help="Show the progress until the version is ready or has failed.")] = True,
     *,
     host: _Host,
 ) -> None:
-    """Build a version of a view from offset 0: the first, or the next one beside the one that serves."""
+    """Build a version of a view from offset 0: the first version, or a new one next to the serving version."""
     with host.views() as views:
         settings = assignments(set_ or (), "--set")
         made = views.deploy(app, settings=settings, registry=registry, throttle=throttle)
@@ -277,11 +280,11 @@ def deploy(
 
 @view.command
 def status(
-    name: Annotated[str | None, Argument(metavar="[VIEW]", help="One view only.")] = None,
+    name: Annotated[str | None, Argument(metavar="[VIEW]", help="Only this view.")] = None,
     *,
     host: _Host,
 ) -> None:
-    """How views stand: versions, who is answered by which, lag, progress, errors."""
+    """Show the versions of views with their callers, lag, progress and errors."""
     with host.views() as views:
         found = views.views() if name is None else [views.status(name)]
     if host.as_json:
@@ -313,7 +316,7 @@ def compare(
     *,
     host: _Host,
 ) -> None:
-    """Compare two versions, row by row, at the same offsets. The result is kept, with the offsets."""
+    """Compare two versions row by row, at the same offsets. The host stores the result with the offsets."""
     with host.views() as views:
         timeout_ms = _timeout_ms(timeout)
         tolerances = assignments(tolerance or (), "--tolerance")
@@ -343,7 +346,7 @@ def explain(
     *,
     host: _Host,
 ) -> None:
-    """Why a row differs: the input records that made it, and where the two versions part ways."""
+    """Explain why a row differs: show its input records, and the step at which the two versions diverge."""
     with host.views() as views, busy("replaying", quiet=host.as_json):
         timeout_ms = _timeout_ms(timeout)
         found = views.explain(
@@ -374,11 +377,11 @@ def shift(
         ),
     ] = None,
     max_lag: _MaxLag = None,
-    wait: Annotated[bool, Option(help="Of steps: show them until the last one is done.")] = True,
+    wait: Annotated[bool, Option(help="With --steps: show the progress until the last step is done.")] = True,
     *,
     host: _Host,
 ) -> None:
-    """Move readers to the candidate, a share of the callers at a time."""
+    """Move a share of the callers to the candidate."""
     from suiro.views import guards_of, steps_of
 
     with host.views() as views:
@@ -406,7 +409,7 @@ def shift(
 
 @view.command
 def rollback(name: _View, host: _Host) -> None:
-    """All callers are answered by the serving version again, at once: it was fed all the time."""
+    """Move all callers back to the serving version, which was kept up to date. This takes milliseconds."""
     with host.views() as views:
         started = monotonic_s()
         found = views.rollback(name)
@@ -416,7 +419,7 @@ def rollback(name: _View, host: _Host) -> None:
 
 @view.command
 def forward(name: _View, max_lag: _MaxLag = None, *, host: _Host) -> None:
-    """Back to the share that was there before the rollback."""
+    """Restore the share from before the rollback."""
     with host.views() as views:
         found = views.forward(name, max_lag_ms=_max_lag_ms(max_lag))
     done(found, host.as_json)
@@ -425,7 +428,7 @@ def forward(name: _View, max_lag: _MaxLag = None, *, host: _Host) -> None:
 @view.command
 def retire(
     name: _View,
-    version: Annotated[int, Argument(metavar="VERSION", help="Its number.")],
+    version: Annotated[int, Argument(metavar="VERSION", help="Number of the version.")],
     yes: Yes = False,
     last: Annotated[
         bool, Option("--last", help="Retire the only version, so that nothing is served.")
@@ -433,7 +436,8 @@ def retire(
     *,
     host: _Host,
 ) -> None:
-    """Stop a version, and delete its topics and its store. It cannot be undone, and asks."""
+    """Stop a version, and delete its topics and its store. This cannot be undone, so the command asks for
+    confirmation."""
     with host.views() as views:
         require_yes(
             f"Delete version {version} of {name}, its topics and its store? It cannot be undone.", yes
@@ -451,7 +455,7 @@ def throttle(
     ],
     host: _Host,
 ) -> None:
-    """Limit what building a version takes from the one that serves."""
+    """Limit the rate at which a version is built."""
     with host.views() as views:
         if records != "off" and not records.isdecimal():
             usage(f"{records!r}: expected records a second, or off")
@@ -461,7 +465,7 @@ def throttle(
 
 @view.command
 def history(name: _View, host: _Host) -> None:
-    """The changes of a view, the last 1,000: when, who, what. They are in the log, in the topic _suiro_views."""
+    """Show the last 1,000 changes of a view: time, user and command. The topic _suiro_views stores them."""
     with host.views() as views:
         found = views.history(name)
     if host.as_json:
@@ -483,7 +487,7 @@ def topic(
     *,
     host: _Host,
 ) -> None:
-    """The output topic of the version that serves: the view's name is the alias of its versions' topics."""
+    """Print the output topic of the version that serves a caller."""
     with host.views(caller) as views:
         found = views.topic(name)
     host.show(found, found["topic"])
@@ -492,14 +496,16 @@ def topic(
 @view.command
 def consumers(
     name: _View,
-    version: Annotated[int, Argument(metavar="VERSION", help="Whose output topic they read from then on.")],
-    group: Annotated[str, Option("--group", metavar="GROUP", help="The consumer group; it must be stopped.")],
+    version: Annotated[
+        int, Argument(metavar="VERSION", help="Version whose output topic the group reads afterwards.")
+    ],
+    group: Annotated[str, Option("--group", metavar="GROUP", help="Consumer group; it must be stopped.")],
     host: _Host,
 ) -> None:
-    """Move a consumer group from one version's output topic to another's, at the matching offsets."""
+    """Move a consumer group to the output topic of another version, at the equivalent offsets."""
     with host.views() as views:
         found = views.move_consumers(name, group, version)
-    host.show(found, f"group {group} goes on in version {version}: {json.dumps(found['moved'])}")
+    host.show(found, f"group {group} continues in version {version}: {json.dumps(found['moved'])}")
 
 
 # -- inside ----------------------------------------------------------------------------------------------------

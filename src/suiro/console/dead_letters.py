@@ -173,7 +173,7 @@ def done_of(client: Client, topic: str, group: str, *, require_stable: bool) -> 
         if made.position > end:
             raise UsageError(
                 f"group {group!r} is at offset {made.position} of {place[0]}-{place[1]}, which ends at {end}: the "
-                f"topic was made anew. Delete the group (`suiro group delete {group}`), and every dead letter of the "
+                f"topic was recreated. Delete the group (`suiro group delete {group}`), and every dead letter of the "
                 "topic counts as waiting"
             )
         made.add(0, first)  # retention removed them

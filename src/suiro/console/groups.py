@@ -156,7 +156,7 @@ def plan_reset(
     committed = client.offset_fetch(group, require_stable=False)
     places = sorted(committed) if topics is None else _places(client, topics)
     if not places:
-        raise UsageError(f"group {group!r} has committed nothing; name the topics to begin with")
+        raise UsageError(f"group {group!r} has no committed offsets; name the topics")
     ranges = ranges_of(client, places)
     by_time = (
         client.list_offsets(dict.fromkeys(places, min(max(reset.value, 0), TIME_MAX_MS)))

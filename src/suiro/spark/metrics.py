@@ -34,7 +34,7 @@ ABANDONED_AFTER_S = 7 * 24 * 3600
 _log = logging.getLogger(__name__)
 
 HELP: Mapping[str, str] = {
-    "lag_records": "Offsets between what the query has read and the end, when it last looked.",
+    "lag_records": "Offsets between the position of the query and the end of the partition, at its last poll.",
     "follows": "1: it follows a running application, to take its place, and writes nothing; its lag is to what that "
     "one has committed.",
     "input_rows": "Rows that the last micro-batch read.",
@@ -49,10 +49,10 @@ HELP: Mapping[str, str] = {
     "commit_seconds_total": "Time spent on transactions: fencing, producing, committing.",
     "last_commit_seconds": "How long the last transaction took.",
     "last_commit_timestamp_seconds": "When the last transaction was committed (Unix time).",
-    "waiting_seconds": "For how long a micro-batch has been waiting for a log that is away; 0: it is not.",
+    "waiting_seconds": "How long a micro-batch has been waiting for an unavailable log; 0 if it does not wait.",
     "last_progress_timestamp_seconds": "When Spark last said how far the query is (Unix time): after a micro-batch, "
     "and every 10 s of idleness.",
-    "aborts_total": "Transactions that were given up; those that could be were tried again.",
+    "aborts_total": "Aborted transactions; they were tried again if possible.",
     "fences_total": "Times that another driver, or the transaction timeout, took the transaction away.",
     "retries_total": "Times that a micro-batch was tried again, for whatever reason.",
 }

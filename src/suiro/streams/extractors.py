@@ -51,7 +51,7 @@ class FailOnInvalidTimestamp:
     def extract(self, record: SourceRecord, partition_time: int) -> int:
         if record.timestamp < 0:
             raise ProcessingError(
-                f"{record} has the timestamp {record.timestamp}, which is no time; fix its producer, or give "
+                f"{record} has the timestamp {record.timestamp}, which is not a valid time; fix its producer, or give "
                 "the source another extractor (timestamp=LogAndSkipOnInvalidTimestamp())"
             )
         return record.timestamp

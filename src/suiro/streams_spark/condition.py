@@ -30,8 +30,8 @@ class Meaning:
 CONDITIONS: Mapping[Condition, Meaning] = {
     Condition.RUNNING: Meaning(
         saw="all was taken",
-        of="It took every record that there is for it.",
-        below="Nothing, or once that it is running again.",
+        of="It processed all available records.",
+        below="Nothing, except once that it is running again.",
     ),
     Condition.IDLING: Meaning(
         saw="records wait for an input",

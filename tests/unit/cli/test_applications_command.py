@@ -121,7 +121,7 @@ def test_what_an_application_tells(url: str, capsys: pytest.CaptureFixture[str])
 def test_a_list_needs_an_application(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as stopped:
         app.main(["list"])
-    assert (stopped.value.code, "Give --app URL" in capsys.readouterr().err) == (2, True)
+    assert (stopped.value.code, "give --app URL" in capsys.readouterr().err) == (2, True)
 
 
 def test_an_application_of_an_older_suiro_is_shown_without_what_it_does_not_tell(

@@ -89,7 +89,7 @@ def test_over_tls(runtime: Told, users: Users, tmp_path: Path) -> None:
     ("text", "said"),
     [
         ("listen = '0.0.0.0:8083'", "auth_file"),
-        ("token = 'x'\nauth_file = 'users'", "one or the other"),
+        ("token = 'x'\nauth_file = 'users'", "give one of them"),
         ("tls_key = 'key.pem'", "tls_key belong together"),
         ("auth_file = 7", "expected a path"),
     ],

@@ -94,7 +94,7 @@ class ProcessorContext:
         return self._context.task.wall_clock_time
 
     def record_metadata(self) -> Origin | None:
-        """Topic, partition and offset of the record in hand; None in a punctuator."""
+        """Topic, partition and offset of the current record; None in a punctuator."""
         return self._context.task.origin
 
     @property
@@ -103,7 +103,7 @@ class ProcessorContext:
 
     @property
     def partition(self) -> int:
-        """Of the task."""
+        """The partition of the task."""
         return self._context.task.partition
 
     def _outside_of_records(self, callback: Callable[[int], None]) -> Callable[[int], None]:

@@ -148,7 +148,7 @@ class Views:
         throttle: int | None = None,
     ) -> dict[str, Any]:
         """Sends the file and the modules beside it that it imports to the host. `app`: "path/app.py:function". Returns
-        once the version is being built. "deployed" is its number."""
+        once the version is being built. "deployed" is the number of the version."""
         from suiro.views.pipeline.archive import archive_of
 
         path, _, function = app.rpartition(":")
