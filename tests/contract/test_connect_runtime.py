@@ -76,12 +76,13 @@ class Counting:
 
 
 class Rejecting:
-    """Has one record, which it rejects."""
+    """Has one record that it rejects, and `good` others."""
 
     raw = random.Random(1).randbytes(5_000)
 
     def __init__(self, settings: Mapping[str, Any], about: About) -> None:
         self._is_done = False
+        self._good = [SourceRecord(value=n) for n in range(settings.get("good", 0))]
 
     def open(self, position: dict[str, Any] | None) -> None:
         self._is_done = position is not None
@@ -93,7 +94,7 @@ class Rejecting:
         self._is_done = True
         reason = ("__connect.errors.exception.message", b"x" * 1_000)
         rejected = SourceRecord(value=self.raw, headers=(("of", b"y" * 1_000), reason))
-        return Polled(records=[], position={"next": 1}, rejected=[rejected])
+        return Polled(records=self._good, position={"next": 1}, rejected=[rejected])
 
     def close(self) -> None:
         pass
@@ -504,6 +505,22 @@ def test_a_topic_of_short_dead_letters_gets_the_beginning_of_what_a_source_rejec
     assert letter["headers"]["__connect.errors.exception.message"].startswith(b"xxx")
     assert letter["headers"]["__connect.errors.cut"] == b"true"
     assert "of" not in letter["headers"]
+
+
+@pytest.mark.parametrize("dead", ["no/topic", "small"])
+@NODE_ONLY
+def test_a_source_whose_dead_letters_cannot_be_written_leaves_no_records_undecided(
+    tmp_path: Path, bootstrap: str, client: Client, unique: str, dead: str
+) -> None:
+    """Readers of committed records would wait for them until the restart."""
+    client.create_topics([NewTopic(unique, 1)])
+    if dead == "small":
+        dead = f"dead-{unique}"
+        client.create_topics([NewTopic(dead, 1, configs={"max.message.bytes": "100"})])
+    text = f'[source.{unique}]\nkind = "{HERE}:Rejecting"\ntopic = "{unique}"\ngood = 3\n'
+    with running(tmp_path, bootstrap, f'{text}dead_letter_topic = "{dead}"\n') as runtime:
+        reaches(runtime, unique, lambda at: at["restarts"] >= 1, "the error")
+        assert client.list_offsets({(unique, 0): LATEST})[unique, 0].offset == 0
 
 
 @NODE_ONLY

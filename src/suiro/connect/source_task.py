@@ -164,11 +164,12 @@ class _Running:
         batches = batches_of(outgoing, self._topics, turn=self._turn, compression=self._codec)
         self._turn += 1
         with one_transaction(self._context.clock, TRANSACTION_TIMEOUT_MS):
+            # The dead letters first: if their topic refuses them or cannot be created, no records are left undecided.
+            if letters:
+                self._letters.produce(producer, letters, turn=self._turn)
             if batches:
                 producer.add_partitions(list(dict.fromkeys((one.topic, one.partition) for one in batches)))
                 producer.produce(batches)
-            if letters:
-                self._letters.produce(producer, letters, turn=self._turn)
             self._context.reach("before commit")
             producer.end()
         if spans is not None:
