@@ -29,7 +29,7 @@ from suiro.connect.postgres.encoding import engine
 from suiro.connect.postgres.encoding.avro_fields import FieldExtractor
 from suiro.connect.postgres.encoding.avro_rows import RowEncoder
 from suiro.connect.postgres.encoding.names import avro_names
-from suiro.connect.postgres.encoding.pgoutput import parse
+from suiro.connect.postgres.encoding.pgoutput import RelationColumn, RelationMessage, parse
 from suiro.connect.postgres.encoding.schemas import (
     Relation,
     announced,
@@ -40,7 +40,7 @@ from suiro.connect.postgres.encoding.schemas import (
 from suiro.connect.postgres.encoding.types import Column, PgType, Rules
 from suiro.connect.postgres.server import stream
 from suiro.connect.postgres.server.stream import ReplicationStream
-from suiro.errors import CorruptRecordError
+from suiro.errors import CorruptRecordError, UsageError
 
 RULES = Rules(namespace="shop")
 INT, BIGINT, TEXT, BYTEA = 23, 20, 25, 17
@@ -172,6 +172,21 @@ def test_a_composite_type_is_defined_once_and_named_after() -> None:
     for end in range(5, len(value)):
         with pytest.raises(CorruptRecordError):
             extractor.extract(value[:end], "b")
+
+
+def test_an_announced_table_without_a_key_says_what_to_choose() -> None:
+    def told(identity: str, keys: str, key: list[str] | None = None) -> Relation:
+        columns = tuple(RelationColumn(name=name, type=INT, typmod=-1, is_key=name in keys) for name in "ab")
+        return announced(RelationMessage(1, "public", "t", identity, columns), types={}, key=key)
+
+    with pytest.raises(UsageError, match=r"public\.t: it has no primary key.*REPLICA IDENTITY FULL"):
+        told("d", "")
+    with pytest.raises(UsageError, match="does not cover the key b"):
+        told("i", "a", ["b"])
+    assert told("i", "a").key == (0,)
+    whole, named = told("f", "ab"), told("f", "ab", ["b"])
+    assert (whole.key, whole.nullable_key) == ((0, 1), True)
+    assert (named.key, named.nullable_key) == ((1,), False)
 
 
 @pytest.mark.parametrize("compiled", [False, True], ids=["reference", "kernels"])
