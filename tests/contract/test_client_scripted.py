@@ -536,23 +536,30 @@ def test_rules_are_told_although_the_answer_that_told_of_them_was_lost(
         )
         return message(throttle_time=NO_TIME, **none, resources=(resource,))
 
-    def nothing(request: Any) -> Any:
+    def nothing(request: Any, code: ErrorCode = ErrorCode.none) -> Any:
         message = response_class(API_KEYS["delete_acls"], request.__version__)
-        result = nested(message, "DeleteAclsFilterResult")(**none, matching_acls=())
+        result = nested(message, "DeleteAclsFilterResult")(
+            error_code=code, error_message=None, matching_acls=()
+        )
         return message(throttle_time=NO_TIME, filter_results=(result,))
 
     def lost(request: Any) -> Any:
         brokers[0].script["delete_acls"] = nothing
 
+    def timed_out(request: Any) -> Any:
+        brokers[0].script["delete_acls"] = nothing
+        return nothing(request, ErrorCode.request_timed_out)
+
     for broker in brokers:
         broker.script["describe_acls"] = described
     brokers[0].script["delete_acls"] = nothing
     assert client.admin.delete_acls([AclFilter()]) == ()
-    brokers[0].script["delete_acls"] = lost
     rule = Acl(
         resource_type="topic", resource_name="t", principal="User:ada", operation="read", permission="allow"
     )
-    assert client.admin.delete_acls([AclFilter()]) == (rule,)
+    for first in (lost, timed_out):
+        brokers[0].script["delete_acls"] = first
+        assert client.admin.delete_acls([AclFilter()]) == (rule,)
 
 
 def deleted(code: ErrorCode, name: str = "t") -> Any:

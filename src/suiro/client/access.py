@@ -134,7 +134,7 @@ class AccessRequests:
     def delete_acls(self, filters: Sequence[AclFilter]) -> tuple[Acl, ...]:
         """Deletes the matching ACLs and returns them."""
         change = Change()
-        known: set[Acl] = set()
+        known, gone = set[Acl](), set[Acl]()
         # After a lost answer, only a list from before tells what was deleted. Who may not list gets the error below.
         with suppress(RefusedError):
             known.update(acl for wanted in filters for acl in self.describe_acls(wanted))
@@ -144,8 +144,10 @@ class AccessRequests:
             message = connection.request_class("delete_acls", 1, 3)
             filter_class = nested(message, "DeleteAclsFilter")
             request = message(filters=tuple(filter_class(**_filter(wanted)) for wanted in filters))
-            gone = set(known) if change.may_be_done else set()
+            if change.may_be_done:
+                gone.update(known)
             for result in change.call(connection, request, deadline_ms=deadline_ms).filter_results:
+                change.may_be_done |= result.error_code is ErrorCode.request_timed_out
                 _raise_of_acls(result.error_code, "remove access rules", result.error_message)
                 for item in result.matching_acls:
                     acl = _acl(item.resource_type, item.resource_name, item.pattern_type, item)
