@@ -2,8 +2,9 @@
 
 Always true of a sound one: `size` bytes of the file are whole batches (a failed write is cut off
 again before the error is raised), offsets rise, and the indexes know nothing that the log does not
-hold. All of it is verified when it is read: bytes that should be a batch and are not raise DamagedLogError, and an
-index entry is used only if the batch at its position matches. Otherwise both indexes are rebuilt from the headers.
+hold. A reader does not trust the files: bytes that should be a batch and are not raise DamagedLogError, and an index
+entry is used only if the batch at its position matches. Otherwise both indexes are rebuilt from the headers. Checksums
+are verified by recovery and by clients, not by a read.
 `partition` decides which bytes may be appended; `recovery` repairs what a crash left.
 """
 
