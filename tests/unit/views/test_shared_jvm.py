@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import sys
+import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -29,7 +30,9 @@ behaviour = sys.argv[1]
 if behaviour == "cannot start":
     say("failed", error="there is no Java", is_transient=False)
     sys.exit(1)
-if behaviour == "fails and stays":
+if behaviour in ("fails and stays", "fails when asked and stays"):
+    if behaviour == "fails when asked and stays":
+        sys.stdin.readline()
     say("failed", error="there is no Java", is_transient=False)
     sys.stdin.read()
     sys.exit(1)
@@ -104,16 +107,35 @@ def test_one_that_cannot_be_started_says_why(jvms: Jvms) -> None:
 
 
 def test_one_that_has_failed_and_did_not_end_yet_is_not_joined_again(jvms: Jvms) -> None:
-    jvms.behaviours = ["fails and stays"]
+    jvms.behaviours = ["fails and stays", "works"]
     jvms.shared.enter()
-    with pytest.raises(FatalError, match="there is no Java"):
-        jvms.join()
-    jvms.behaviours = ["works"]
+    wait_until(lambda: jvms.started and jvms.started[0].status.state == "failed", what="the failure")
     with ThreadPoolExecutor(1) as threads:
         joining = threads.submit(jvms.join)
         wait_until(joining.running, what="the second attempt")
         os.kill(jvms.started[0].pid, signal.SIGKILL)
         assert joining.result(60) == jvms.started[-1].pid
+
+
+def test_one_that_fails_while_it_is_waited_for_says_why_although_it_stays(jvms: Jvms) -> None:
+    jvms.behaviours = ["fails when asked and stays"]
+    jvms.shared.enter()
+    wait_until(lambda: (jvms.shared.status() or {})["pid"], what="its start")
+    begun, over = threading.Event(), threading.Event()
+
+    def is_over() -> bool:
+        begun.set()
+        return over.is_set()
+
+    with ThreadPoolExecutor(1) as threads:
+        joining = threads.submit(jvms.shared.join, "one", folder=jvms.folder, niceness=0, is_over=is_over)
+        try:
+            assert begun.wait(60)
+            jvms.started[0].ask("fail", "one")
+            with pytest.raises(FatalError, match="there is no Java"):
+                joining.result(60)
+        finally:
+            over.set()
 
 
 def test_nobody_waits_for_ever_for_one_that_dies_again_and_again(jvms: Jvms) -> None:

@@ -83,14 +83,14 @@ class SharedJvm:
     ) -> Mapping[str, Any] | None:
         """Raises `FatalError` if the JVM cannot be started, or fails again and again."""
         pause = threading.Event()
-        before = self._child()  # it may have failed already, and the next one may work
+        # One that has failed already takes a moment to end, and the next one may work.
+        before = self._child()
+        if before is not None and before.is_alive and before.status.state != "failed":
+            before = None
         failed = set[int]()
         while not is_over():
             child = self._child()
-            # One that has failed takes a moment to end.
-            if child is not None and (
-                child is not before or (child.is_alive and child.status.state != "failed")
-            ):
+            if child is not None and child is not before:
                 status = child.status
                 found = None
                 if status.state == "running":
