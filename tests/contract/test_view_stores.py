@@ -567,6 +567,13 @@ def test_what_json_does_not_have_is_served_as_null(open_one: Open) -> None:
     assert keys(store.rows(where=["b:eq:1"]).rows) == [UA]
 
 
+def test_half_of_a_surrogate_pair_is_stored_as_its_escape(open_one: Open) -> None:
+    """UTF-8 does not have it. A serde of a user may give it, and so did a row with a NaN."""
+    store = open_one()
+    assert store.apply(cut(0), [UA, DL], ['{"a":"\ud800 \u00e9"}', '{"a":NaN,"b":"\\ud800"}'])
+    assert [row.value for row in store.rows().rows] == ['{"a":null,"b":"\\ud800"}', '{"a":"\\ud800 \u00e9"}']
+
+
 def test_another_handle_reads_what_was_written_and_goes_on(open_one: Open) -> None:
     writer, reader = open_one(), open_one()
     writer.apply(cut(0), [UA], [value(n=0)])

@@ -9,7 +9,7 @@ from typing import Any
 
 from suiro.errors import FatalError, TransientError, UsageError
 from suiro.views.cuts import Cut
-from suiro.views.store.json_text import canonical, invalid, parse, row_hash, servable, words_of
+from suiro.views.store.json_text import canonical, encodable, invalid, parse, row_hash, servable, words_of
 from suiro.views.store.places import place_of
 
 ALL_BITS = (1 << 64) - 1
@@ -136,7 +136,7 @@ def prepare(
             deletes.append(place)
             continue
         try:
-            text = servable(text)
+            text = encodable(servable(text))
             value = parse(text)
             digest = row_hash(place, value)
         except (ValueError, RecursionError) as error:
