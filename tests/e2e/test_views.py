@@ -86,7 +86,7 @@ def test_the_whole_story(suiro_node: Any, host: HostProcess, feed: Feed, tmp_pat
             assert (answer["version"], answer["row"]["value"]) == (1, before["UA"])
             host.cli("forward", view)
             assert "are on version 1" not in host.cli("status", view)["position"]
-            assert "cannot be undone. Nobody is there to ask; give --yes" in host.cli(
+            assert "cannot be undone. There is no terminal to ask on; give --yes" in host.cli(
                 "retire", view, "1", ok=False
             )
             done = host.cli("retire", view, "1", "--yes")
