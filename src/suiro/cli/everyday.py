@@ -245,6 +245,7 @@ def require_yes(question: str, yes: bool) -> None:
         return
     if not sys.stdin.isatty():
         usage(f"{question} There is no terminal to ask on; give --yes")
+    sys.stdout.flush()  # the question may be about lines that are still in the buffer
     note(f"{question} [y/N]")
     if sys.stdin.readline().strip().lower() not in ("y", "yes"):
         fail("nothing was done")
