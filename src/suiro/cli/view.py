@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 from suiro.cli.command_groups import Argument, Group, Option
 from suiro.cli.everyday import Yes, log_to_stderr, reporting, require_yes, usage
@@ -27,6 +27,8 @@ from suiro.foundation.settings import assignments
 
 if TYPE_CHECKING:
     from suiro.views import HostConfig, Views
+
+T = TypeVar("T")
 
 view = Group(
     "view",
@@ -266,7 +268,7 @@ def deploy(
 ) -> None:
     """Build a version of a view from offset 0: the first version, or a new one next to the serving version."""
     with host.views() as views:
-        settings = assignments(set_ or (), "--set")
+        settings = _read(lambda: assignments(set_ or (), "--set"))
         made = views.deploy(app, settings=settings, registry=registry, throttle=throttle)
         name, number = made["view"], made["deployed"]
         if wait:
@@ -319,7 +321,7 @@ def compare(
     """Compare two versions row by row, at the same offsets. The host stores the result with the offsets."""
     with host.views() as views:
         timeout_ms = _timeout_ms(timeout)
-        tolerances = assignments(tolerance or (), "--tolerance")
+        tolerances = _read(lambda: assignments(tolerance or (), "--tolerance"))
         with busy("comparing", quiet=host.as_json):
             found = views.compare(
                 name, old=old, new=new, tolerances=tolerances, ignored=ignore or (), timeout_ms=timeout_ms
@@ -387,8 +389,9 @@ def shift(
     with host.views() as views:
         if (percent is None) == (steps is None):
             usage("give a percentage, or --steps")
-        percents = [percent] if percent is not None else [step / 100 for step in steps_of(steps or "")]
-        guards = guards_of(guard or [])
+        basis_points = () if steps is None else _read(lambda: steps_of(steps or ""))
+        percents = [percent] if percent is not None else [step / 100 for step in basis_points]
+        guards = _read(lambda: guards_of(guard or []))
         found = views.shift(
             name,
             *[one for one in percents if one is not None],
@@ -511,15 +514,20 @@ def consumers(
 # -- inside ----------------------------------------------------------------------------------------------------
 
 
-def _ms(text: str, option: str) -> int:
-    """A duration; another text is a wrong call."""
+def _read(read: Callable[[], T]) -> T:
+    """What it reads in the words of the call; words that it refuses are a wrong call."""
     from suiro.errors import UsageError
-    from suiro.streams.durations import milliseconds
 
     try:
-        return milliseconds(text, what=option)
+        return read()
     except UsageError as error:
         usage(str(error))
+
+
+def _ms(text: str, option: str) -> int:
+    from suiro.streams.durations import milliseconds
+
+    return _read(lambda: milliseconds(text, what=option))
 
 
 def _max_lag_ms(text: str | None) -> int | None:

@@ -51,6 +51,10 @@ def test_not_every_digit_makes_a_number(words: tuple[str, ...]) -> None:
     [
         ("view", "shift", "v"),
         ("view", "shift", "v", "10", "--hold", "soon"),
+        ("view", "shift", "v", "--steps", "1,all"),
+        ("view", "shift", "v", "10", "--guard", "errors"),
+        ("view", "compare", "v", "--tolerance", "delay"),
+        ("view", "deploy", "app.py:f", "--set", "kafka.acks"),
         ("view", "forward", "v", "--max-lag", "some"),
         ("view", "compare", "v", "--timeout", "0s"),
         ("view", "throttle", "v", "many"),
