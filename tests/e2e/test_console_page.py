@@ -372,6 +372,20 @@ def test_a_tail_follows_and_counts_what_it_leaves_out(open_page: Open) -> None:
     expect(page.get_by_role("link", name="4999", exact=True)).to_be_visible()
 
 
+def test_partitions_without_a_leader_are_told_of(open_page: Open, console: FakeConsole) -> None:
+    """Their records are not on the page, which looked whole."""
+    page = open_page("#/topics/flights/records")
+    foot = page.locator(".list-foot")
+    expect(foot).to_contain_text("here")
+    wait_until(lambda: console.listeners > 0, what="the page listens")
+    changed = {**console.cluster.named_topics()[0], "without_leader": 2}
+    console.send({"version": 2, "topics": {"changed": [changed], "removed": []}})
+    expect(foot).to_contain_text("2 partitions left out: no leader")
+    page.get_by_role("button", name="Live").click()
+    expect(foot).to_contain_text("Following")
+    expect(foot).to_contain_text("2 partitions left out: no leader")
+
+
 def test_produce_and_copy(open_page: Open, console: FakeConsole) -> None:
     page = open_page("#/topics/flights/records?at=0:4990")
     page.get_by_role("button", name="Produce one like it…").click()

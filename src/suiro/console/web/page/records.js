@@ -36,7 +36,7 @@ export function Records({ topic, row }) {
           onOpen=${(/** @type {any} */ record) => setQuery({ at: placeOf(record) }, { replace: at !== '' })}
           onEdge=${onEdge} stick=${stick} rowClass=${(/** @type {any} */ record) => (record.transaction === 'aborted' ? 'aborted' : '')}
           empty=${!held.busy && !held.error && html`<${NoRecords} topic=${topic} question=${question} held=${held} />`} />
-        <${Foot} held=${held} question=${question} onMore=${more} />
+        <${Foot} held=${held} question=${question} leaderless=${partition === '' ? row?.without_leader ?? 0 : 0} onMore=${more} />
       </div>
       ${chosen && html`<${RecordDetails} topic=${topic} partition=${chosen[1]} offset=${chosen[2]} formats=${{ key, value }}
         onProduce=${(/** @type {any} */ record) => setProducing(record)} />`}
@@ -180,14 +180,16 @@ function Unclear({ of }) {
   return html`<span title=${of.first_unclear}><${Badge} tone="warn">the filter says nothing of ${plural(of.unclear, 'record')}<//></span>`;
 }
 
-/** @param {{held: any, question: any, onMore: () => void}} props */
-function Foot({ held, question, onMore }) {
+/** `leaderless`: how many partitions cannot be read now. @param {{held: any, question: any, leaderless: number, onMore: () => void}} props */
+function Foot({ held, question, leaderless, onMore }) {
   const shown = plural(held.records.length, 'record');
+  const missing = leaderless > 0 && html`<${Badge} tone="warn">${plural(leaderless, 'partition')} left out: no leader<//>`;
   if (question.live) {
     return html`<div class="list-foot" role="status">
       <span class=${`pulse ${held.ended || held.error ? 'off' : ''}`} aria-hidden="true"></span>
       ${held.ended || held.error ? 'Stopped' : html`Following, ${rate(Math.round(held.perSecond))}`}<span class="muted">${shown} shown</span>
       ${held.dropped > 0 && html`<${Badge} tone="warn">${count(held.dropped)} left out: they came faster than the page shows<//>`}
+      ${missing}
       <${Unclear} of=${held.unclear} />
     </div>`;
   }
@@ -195,6 +197,7 @@ function Foot({ held, question, onMore }) {
   const range = Object.entries(held.ranges);
   return html`<div class="list-foot">
     <span class="muted">${held.busy ? 'Loading…' : `${shown} here`}${range.length === 1 ? `, offsets ${range[0][1][0]} to ${range[0][1][1]} in the partition` : ''}</span>
+    ${missing}
     <span class="grow"></span>
     ${held.atEnd && !held.busy && held.records.length > 0 && html`<span class="muted">End of the topic.</span><button type="button" class="small" onClick=${onMore}>Newer ones</button>`}
   </div>`;
