@@ -76,23 +76,34 @@ def test_steps_through_what_has_nothing_to_show() -> None:
 class OneLed:
     """A topic of two partitions, of which the second has no leader, so that nothing can be asked of it."""
 
+    def __init__(self, *leaders: int) -> None:
+        self.leaders = list(leaders or (1, -1))
+        self.fetched: list[list[Any]] = []
+
     def metadata(self, topics: Any = None) -> dict[str, TopicInfo]:
         partitions = tuple(
             PartitionInfo(partition=number, leader=leader, leader_epoch=0)
-            for number, leader in enumerate((1, -1))
+            for number, leader in enumerate(self.leaders)
         )
         return {"t": TopicInfo(name="t", topic_id=None, internal=False, partitions=partitions)}
 
     def list_offsets(self, wanted: Mapping[Any, int], **more: Any) -> dict[Any, ListedOffset]:
-        if ("t", 1) in wanted:
-            raise DeadlineExceededError("list offsets: t-1 has no leader")
+        for topic, partition in wanted:
+            if self.leaders[partition] < 0:
+                raise DeadlineExceededError(f"list offsets: {topic}-{partition} has no leader")
         return {place: ListedOffset(offset=0, timestamp=-1, leader_epoch=-1) for place in wanted}
 
+    def fetch(self, offsets: Mapping[Any, int], **more: Any) -> dict[Any, Fetched]:
+        self.fetched.append(list(offsets))
+        return {}
 
-def asking(**query: str) -> Call:
+
+def asking(of: OneLed | None = None, **query: str) -> Call:
+    cluster = of or OneLed()
+
     @contextmanager
     def client() -> Iterator[Any]:
-        yield OneLed()
+        yield cluster
 
     console = SimpleNamespace(
         client=client, clock=ManualClock(), settings=SimpleNamespace(registry=None, masks=Masks())
@@ -113,6 +124,13 @@ def test_a_partition_without_a_leader_hides_no_record_of_the_others() -> None:
     assert records._page(asking()).ranges == {0: (0, 0)}
     assert records._page(asking(positions="0:0,1:5")).ranges == {0: (0, 0)}
     assert next(iter(records._tail(asking()).parts)) is not None  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("endpoint", [records._page, records._tail])
+def test_a_topic_without_any_leader_is_not_shown_as_empty(endpoint: Any) -> None:
+    """Its page said that it has no records, and its tail asked for nothing, without a pause."""
+    with pytest.raises(TransientError, match="2 of 2 partitions of t have no leader"):
+        endpoint(asking(OneLed(-1, -1)))
 
 
 @pytest.mark.parametrize("endpoint", [records._scan, records._export])

@@ -120,15 +120,15 @@ def _direction(call: Call) -> Literal["forward", "backward"]:
 
 
 def _partitions(call: Call, info: TopicInfo, *, whole: bool = False) -> list[int]:
-    """The partition that is asked for, or all that have a leader. `whole`: raises `TransientError` where one has
-    none."""
+    """The partition that is asked for, or all that have a leader. Raises `TransientError` if none has one; with `whole`
+    if one has none."""
     wanted = call.number("partition")
     if wanted is not None:
         require_partition(info.name, wanted, len(info.partitions))
         return [wanted]
     led = [one.partition for one in info.partitions if one.leader >= 0]
     without = len(info.partitions) - len(led)
-    if whole and without:
+    if without and (whole or not led):
         raise TransientError(
             f"{without} of {len(info.partitions)} partitions of {info.name} have no leader, so their records cannot be "
             "read now; try again, or give partition=N"
