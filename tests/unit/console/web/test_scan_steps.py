@@ -133,6 +133,27 @@ def test_a_topic_without_any_leader_is_not_shown_as_empty(endpoint: Any) -> None
         endpoint(asking(OneLed(-1, -1)))
 
 
+def test_a_tail_follows_a_partition_once_it_has_a_leader() -> None:
+    """It left that partition out until it was started again."""
+    cluster = OneLed(1, -1)
+    parts: Any = iter(records._tail(asking(cluster)).parts)
+    next(parts)
+    next(parts)
+    assert cluster.fetched == [[("t", 0)]]
+    cluster.leaders[1] = 2
+    next(parts)
+    next(parts)
+    assert cluster.fetched[1:] == [[("t", 0), ("t", 1)]] * 2
+
+
+def test_a_tail_of_one_partition_stays_with_it() -> None:
+    cluster = OneLed(1, 1, 1)
+    parts: Any = iter(records._tail(asking(cluster, partition="1")).parts)
+    next(parts)
+    next(parts)
+    assert cluster.fetched == [[("t", 1)]]
+
+
 @pytest.mark.parametrize("endpoint", [records._scan, records._export])
 def test_what_reads_all_records_says_at_once_that_it_cannot(endpoint: Any) -> None:
     """A file without some partitions must not look whole."""

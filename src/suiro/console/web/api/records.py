@@ -313,12 +313,18 @@ def _tail(call: Call) -> Events:
     topic = call.path["topic"]
     matching = _Matching(call, topic)
     with call.console.client() as client:
-        chosen = _partitions(call, topic_info(client, topic))
-        positions = start_offsets(client, topic, chosen, Start(kind="latest"))
-    return Events(parts=_tailed(call, topic, matching, positions))
+        info = topic_info(client, topic)
+        positions = start_offsets(client, topic, _partitions(call, info), Start(kind="latest"))
+    leaderless = {
+        one.partition for one in info.partitions if one.leader < 0 and "partition" not in call.query
+    }
+    return Events(parts=_tailed(call, topic, matching, positions, leaderless))
 
 
-def _tailed(call: Call, topic: str, matching: _Matching, positions: dict[int, int]) -> Iterator[bytes]:
+def _tailed(
+    call: Call, topic: str, matching: _Matching, positions: dict[int, int], leaderless: set[int]
+) -> Iterator[bytes]:
+    """`leaderless` partitions are followed as soon as they have a leader."""
     clock = call.console.clock
     at = {(topic, partition): offset for partition, offset in positions.items()}
     view, is_filtered = matching.view, matching.filter is not None
@@ -332,6 +338,13 @@ def _tailed(call: Call, topic: str, matching: _Matching, positions: dict[int, in
             before = matching.unclear
             # The client is lent for one step, so that twenty tails can share clients.
             with call.console.client() as client:
+                if leaderless:
+                    led = [one.partition for one in topic_info(client, topic).partitions if one.leader >= 0]
+                    found_now = start_offsets(
+                        client, topic, sorted(leaderless.intersection(led)), Start(kind="latest")
+                    )
+                    at |= {(topic, partition): offset for partition, offset in found_now.items()}
+                    leaderless = leaderless - set(found_now)
                 answers = client.fetch(
                     at,
                     max_bytes=SCAN_FETCH_BYTES,
