@@ -135,7 +135,8 @@ def _avro(registry: str | None) -> Callable[[bytes], Decoded]:
     def decode(data: bytes) -> Decoded:
         try:
             return _of_schema(codec.decode(data), "avro", _schema_id(data))
-        except Undecodable as error:
+        # The registry may have the schema and not one that it refers to.
+        except (Undecodable, SchemaNotFoundError) as error:
             raise ValueError(str(error)) from None
 
     return decode

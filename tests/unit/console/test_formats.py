@@ -13,6 +13,7 @@ from suiro import registry
 from suiro.console import formats
 from suiro.console.formats import decoder
 from suiro.errors import SchemaNotFoundError
+from suiro.registry.codecs import wire
 
 
 def test_longs_do_not_ask_the_registry_one_by_one(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -30,6 +31,26 @@ def test_longs_do_not_ask_the_registry_one_by_one(monkeypatch: pytest.MonkeyPatc
     for number in range(3 * formats.UNKNOWN_IDS_MAX):
         decode(struct.pack(">q", number << 24))
     assert len(asked) == 3 * formats.UNKNOWN_IDS_MAX
+
+
+def test_a_schema_that_lacks_a_reference_spoils_its_own_records_only(
+    monkeypatch: pytest.MonkeyPatch, unique: str
+) -> None:
+    """A search ended at the first of them."""
+    schema = registry.Schema(
+        '{"type": "record", "name": "R", "fields": [{"name": "a", "type": "other"}]}',
+        "AVRO",
+        (registry.Reference(name="other", subject="other", version=1),),
+    )
+
+    def version(subject: str, number: int) -> Any:
+        raise SchemaNotFoundError(f"{subject} has no version {number}", 404, 40402)
+
+    client = SimpleNamespace(schema=lambda number: schema, version=version)
+    monkeypatch.setattr(wire, "registry_client", lambda url: client)
+    found = decoder("avro", f"http://{unique}")(struct.pack(">bI", 0, 7) + b"\x02")
+    assert found.error is not None
+    assert "other has no version 1" in found.error
 
 
 def test_half_of_a_surrogate_pair_stays_as_it_was_written(unique: str) -> None:
