@@ -50,7 +50,8 @@ def columnar_form_of(topology: Topology, sub: SubTopology, settings: TaskSetting
     try:
         return _columnar_form(topology, sub, settings)
     except Reason as reason:
-        return reason.with_traceback(None)
+        # Results are kept. What was raised refers to all frames of the callers, and so to a micro-batch's records.
+        return Reason(*reason.args)
 
 
 def _columnar_form(topology: Topology, sub: SubTopology, settings: TaskSettings) -> ColumnarForm:

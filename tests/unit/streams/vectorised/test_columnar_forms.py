@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import struct
+import weakref
 from collections.abc import Callable
 from typing import Any
 
@@ -146,6 +147,21 @@ def test_every_update_is_the_rules_work() -> None:
     found = columnar_form_of(topology, topology.sub_topologies[0], TaskSettings(coalesces=False))
     assert isinstance(found, Reason)
     assert "every update is wanted" in str(found)
+
+
+def test_a_reason_holds_nothing_of_its_callers() -> None:
+    """A process keeps it, and the first caller has the records of a micro-batch."""
+    builder = StreamsBuilder()
+    _python_reducer(builder)
+    topology = builder.build()
+
+    def ask() -> tuple[Any, weakref.ref[Any]]:
+        records = Gathered()
+        return columnar_form_of(topology, topology.sub_topologies[0], SETTINGS), weakref.ref(records)
+
+    found, records = ask()
+    assert isinstance(found, Reason)
+    assert records() is None
 
 
 def test_a_sum_beyond_64_bits_stops() -> None:
