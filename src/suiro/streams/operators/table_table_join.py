@@ -1,8 +1,8 @@
 """Joins two tables with the same keys: each update of either side produces a result from the current rows.
 
 An update meets the current row of the other side, and its result has the later timestamp of both. A side that may
-stand alone (the left one of a left join, both of an outer join) also gives results if the other side has no row. If
-neither side has a row, the result is a tombstone, even if no result was sent before, as in Kafka Streams.
+stand alone (the left one of a left join, both of an outer join) also gives results if the other side has no row. If a
+deleted row leaves no result, a tombstone is sent, even if no result was sent before, as in Kafka Streams.
 """
 
 from __future__ import annotations
