@@ -13,8 +13,9 @@ their start, and 1 ms more. Kafka Streams removes them earlier, so such windows 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
+
+import msgspec
 
 from suiro.streams.operators.aggregate import Update
 from suiro.streams.operators.row_expiry import OperatorContext
@@ -26,8 +27,7 @@ _Row = tuple[Any, int]
 """An aggregate, and the timestamp of its latest record."""
 
 
-@dataclass(frozen=True, slots=True)
-class _InHand:
+class _InHand(msgspec.Struct, frozen=True):
     """The record in hand. `time`: the time it is judged by."""
 
     key: Any
