@@ -95,6 +95,17 @@ def test_metadata_gives_the_error_of_one_topic(
     assert [len(entry.partitions) for entry in answered.topics] == [2]
 
 
+@pytest.mark.parametrize("of_topic", [None, "new"])
+def test_an_error_in_metadata_creates_no_topic(node: NodeUnderTest, wire: Wire, of_topic: str | None) -> None:
+    request_type = request_class(API_KEYS["metadata"], 12)
+    named = nested(request_type, "MetadataRequestTopic")(name="new", topic_id=None)
+    request = dataclasses.replace(bare(request_type), topics=(named,), allow_auto_topic_creation=True)
+    node.faults.error("metadata", "LEADER_NOT_AVAILABLE", topic=of_topic)
+    assert [entry.error_code for entry in wire.call(request).topics] == [ErrorCode.leader_not_available]
+    (entry,) = wire.call(dataclasses.replace(request, allow_auto_topic_creation=False)).topics
+    assert entry.error_code == ErrorCode.unknown_topic_or_partition
+
+
 def test_errors_without_a_topic(node: NodeUnderTest, wire: Wire) -> None:
     node.faults.error("find_coordinator", "COORDINATOR_LOAD_IN_PROGRESS")
     request = request_class(API_KEYS["find_coordinator"], 2)(key="g", key_type=0)

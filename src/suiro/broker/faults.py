@@ -158,6 +158,8 @@ def _refuse(rule: Rule, code: ErrorCode, handler: Handler, exchange: Exchange, r
     answer: Response = _mirror(exchange.response_class, refused, code)
     if rest is None:
         if exchange.api_key == messages.API_KEYS["metadata"]:
+            if hasattr(request, "allow_auto_topic_creation"):
+                request = dataclasses.replace(request, allow_auto_topic_creation=False)
             answer = _with_error(_message(exchange, handler(exchange, request)), rule, code)
         return answer
     answered = handler(exchange, rest)
