@@ -15,7 +15,7 @@ from pathlib import Path
 
 from suiro.broker import HandedOver, handing_over, node_id_of
 from suiro.clock import Clock, SystemClock
-from suiro.config import NodeSettings, describe, node_setting_names
+from suiro.config import NodeSettings, is_of_kafka, node_setting_names
 from suiro.errors import ConfigError
 from suiro.foundation.files import sync_folder
 from suiro.kafka import SIZES, data_directory, write_settings
@@ -28,7 +28,6 @@ _COORDINATOR_PARTITIONS = {
 _KAFKAS_PARTITIONS = "50"
 _MIN_INSYNC = "min.insync.replicas"
 
-_NODE_ONLY = frozenset(name for name in node_setting_names() if "Not a Kafka setting" in describe(name))
 _COPIES = frozenset(
     (
         "default.replication.factor",
@@ -98,5 +97,6 @@ def hand_over(
 
 
 def _for_kafka(given: Mapping[str, str], min_insync: int) -> dict[str, str]:
-    kept = {name: value for name, value in given.items() if name not in _NODE_ONLY | _COPIES | {"node.id"}}
+    left_out = _COPIES | {"node.id"}
+    kept = {name: value for name, value in given.items() if is_of_kafka(name) and name not in left_out}
     return {**_OTHER_DEFAULTS, **kept, _MIN_INSYNC: str(min_insync)}

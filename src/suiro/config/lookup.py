@@ -65,6 +65,16 @@ def describe(name: str) -> str:
     return str(setting_fields()[topic_settings().get(name, name)].metadata["doc"])
 
 
+def is_of_kafka(name: str) -> bool:
+    """Whether Apache Kafka may have this setting: not if it is one of the node, or of a listener, that Kafka lacks."""
+    if name.startswith(LISTENER_PREFIX):
+        try:
+            name = setting_of_listener(name, "")
+        except ConfigError:
+            return True
+    return name not in setting_fields() or "Not a Kafka setting" not in describe(name)
+
+
 def setting_of_listener(name: str, source: str) -> str:
     """The setting that `listener.name.NAME.[MECHANISM.]SETTING` gives to a listener. Raises `ConfigError`."""
     listener, _, rest = name.lower().removeprefix(LISTENER_PREFIX).partition(".")

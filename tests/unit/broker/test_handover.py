@@ -8,6 +8,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from uuid import uuid4
 
 import pytest
 from support.commands import suiro
@@ -17,10 +18,14 @@ from suiro.broker.coordination.groups.records import OffsetValue, encode_offset_
 from suiro.broker.coordination.java_hashes import partition_for
 from suiro.broker.coordination.transactions.records import decode_value, encode_key, encode_value
 from suiro.broker.coordination.transactions.state import Transaction, TransactionState
+from suiro.broker.handover.cluster_records import cluster_records
 from suiro.broker.handover.coordinator_topics import Targets, distribute, distribute_transactions
+from suiro.broker.handover.metadata_records import BrokerIdentity
+from suiro.broker.settings.cluster_state import ClusterState
+from suiro.broker.settings.dynamic_settings import DynamicSettings
 from suiro.broker.storage import system_log
 from suiro.client import Client, NewTopic
-from suiro.config import read_properties
+from suiro.config import NodeSettings, read_properties
 from suiro.errors import ConfigError
 from suiro.handover import hand_over
 from suiro.log import PartitionLog
@@ -89,6 +94,7 @@ def test_settings_that_kafka_does_not_have_stay_behind(stopped: Path, tmp_path: 
     only_here = {
         "metrics.listen": "127.0.0.1:0",
         "max.unauthenticated.connections": "5",
+        "listener.name.plaintext.max.unauthenticated.connections": "6",
         "group.max.bytes": "100000000",
     }
     hand_over(
@@ -98,6 +104,25 @@ def test_settings_that_kafka_does_not_have_stay_behind(stopped: Path, tmp_path: 
     settings = read_properties(tmp_path / "kafka" / "broker-1" / "server.properties")
     assert settings["fetch.max.bytes"] == "7000"
     assert not only_here.keys() & settings.keys()
+
+
+def test_altered_settings_that_kafka_does_not_have_stay_behind(tmp_path: Path) -> None:
+    state = ClusterState(tmp_path)
+    settings = DynamicSettings(NodeSettings(), state)
+    settings.replace(
+        "broker",
+        {
+            "max.connections": "50",
+            "max.unauthenticated.connections": "5",
+            "listener.name.plaintext.max.unauthenticated.connections": "6",
+        },
+    )
+    settings.replace("default", {"group.max.bytes": "100000000"})
+    broker = BrokerIdentity(node_id=1, epoch=1, incarnation_id=uuid4(), directory_id=uuid4())
+    records = b"".join(cluster_records(state, settings, [broker], min_insync_replicas=1))
+    assert b"max.connections" in records
+    assert b"max.unauthenticated.connections" not in records
+    assert b"group.max.bytes" not in records
 
 
 def test_a_death_on_the_way_leaves_the_node_whole(stopped: Path, tmp_path: Path) -> None:

@@ -16,6 +16,7 @@ from suiro.broker.settings.cluster_state import GROUP_CONFIGS, ClusterState
 from suiro.broker.settings.dynamic_settings import DynamicSettings
 from suiro.broker.settings.features import METADATA_VERSION, SUPPORTED, Features
 from suiro.broker.storage.topics import TRANSACTIONS_TOPIC, TopicRegistry
+from suiro.config import is_of_kafka
 
 _OF_THE_QUORUM = "kraft.version"  # the quorum has a record of its own for it
 _NEWER_FEATURES = ("share.version", "streams.version")
@@ -45,7 +46,8 @@ def cluster_records(
     layers = {ALL_BROKERS: defaults, **{str(broker.node_id): settings.layer("broker") for broker in brokers}}
     for resource, layer in layers.items():
         for name, value in layer.items():
-            yield metadata_records.config(BROKERS, resource, name, value)
+            if is_of_kafka(name):
+                yield metadata_records.config(BROKERS, resource, name, value)
     for group, configs in state.read(GROUP_CONFIGS, {}).items():
         for name, value in configs.items():
             yield metadata_records.config(GROUPS, group, name, value)
