@@ -53,7 +53,7 @@ class StageOfTask:
         self._waiting = Waiting(
             clock=self._clock,
             limit_ms=self._options.waiting_limit_ms if self._waits else 0,
-            is_wanted=self._waits_on,
+            is_wanted=self.waits_on,
         )
         self._count = partition_counter(self._options, waiting=self._waiting, clock=self._clock)
         faults.reach("task_start", self.identity.batch_id)
@@ -65,7 +65,8 @@ class StageOfTask:
         if self._writer is not None:
             self._writer.__exit__(kind, error, trace)
 
-    def _waits_on(self) -> bool:
+    def waits_on(self) -> bool:
+        """Whether a wait for the log goes on; asked in each wait of the task. It keeps the records that are staged."""
         if self._area is not None:
             self._area.keep()
         return is_active(self.identity.query_id)

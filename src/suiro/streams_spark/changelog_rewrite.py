@@ -7,6 +7,8 @@ rebuilt state, never of both: rows may be gone with what retention has removed, 
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from suiro.clock import SystemClock
 from suiro.spark import OffsetRange, ReadSettings, RetryingClient, Waiting, lease, read_columns
 from suiro.streams_spark.program import Program
@@ -16,17 +18,19 @@ _NEVER_READ = "stream-join"
 """No reader has a copy of such a store, and retention empties its topic."""
 
 
-def rewritten(program: Program, store: str, partition: int, log: StateLog) -> list[Changes]:
-    """The rows of a store, and deletions of what only its topic has."""
+def rewritten(
+    program: Program, store: str, partition: int, log: StateLog, waits_on: Callable[[], bool]
+) -> list[Changes]:
+    """The rows of a store, and deletions of what only its topic has. `waits_on`: whether a wait for the log goes on."""
     rows = log.rows_of(store)
     if program.plan.topology.store(store).kind == _NEVER_READ:
         return [rows]
-    there = _keys(program, program.plan.changelog(store), partition)
+    there = _keys(program, program.plan.changelog(store), partition, waits_on)
     there.difference_update(rows[0].to_pylist() if isinstance(rows, tuple) else rows)
     return [rows, dict.fromkeys(sorted(there))]
 
 
-def _keys(program: Program, topic: str, partition: int) -> set[bytes]:
+def _keys(program: Program, topic: str, partition: int, waits_on: Callable[[], bool]) -> set[bytes]:
     """Of the partition's rows, as they are committed now."""
     from suiro.client import EARLIEST, LATEST
 
@@ -34,7 +38,8 @@ def _keys(program: Program, topic: str, partition: int) -> set[bytes]:
     bootstrap_servers, settings = program.connection
     clock, found = SystemClock(), set[bytes]()
     with lease(bootstrap_servers, settings) as client:
-        patient = RetryingClient(client, Waiting(clock=clock, limit_ms=program.source.waiting_limit_ms))
+        waiting = Waiting(clock=clock, limit_ms=program.source.waiting_limit_ms, is_wanted=waits_on)
+        patient = RetryingClient(client, waiting)
         first = patient.list_offsets({place: EARLIEST})[place].offset
         end = patient.list_offsets({place: LATEST}, read_committed=True)[place].offset
         if first >= end:

@@ -107,6 +107,10 @@ class Topics:
     def partition_count(self, topic: str) -> int:
         return self._stage.partition_count(topic)
 
+    def waits_on(self) -> bool:
+        """Whether a wait for the log goes on."""
+        return self._stage.waits_on()
+
     def finish(self) -> Iterator[Row]:
         """Stages the rest, and returns the task's reports to the driver."""
         for topic in list(self._waiting):

@@ -34,7 +34,7 @@ def run_task(
     changes = log.save()
     if any(item.rewrites for item in unpacked):
         for spec in running.logged:
-            for part in rewritten(program, spec, partition, log):
+            for part in rewritten(program, spec, partition, log, topics.waits_on):
                 running.outputs.changelog(spec, part, running.now)
         changes = {}
     for spec in running.logged:

@@ -73,7 +73,7 @@ def work_rows(
                 waiting = Waiting(
                     clock=clock,
                     limit_ms=program.source.waiting_limit_ms,
-                    is_wanted=lambda: not client.is_abandoned,
+                    is_wanted=lambda: stage.waits_on() and not client.is_abandoned,
                 )
                 with ends_with_query(client.abandon), ends_with_query(calls.give_up):
                     chunks = read_columns(RetryingClient(client, waiting), item.records, reading, clock)

@@ -1,0 +1,81 @@
+"""A task that waits for the log with records staged before: they are not abandoned."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from contextlib import nullcontext
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from suiro.errors import FatalError, TransientError
+from suiro.spark import OffsetRange, SinkOptions, StageOfTask
+from suiro.streams import Materialized, StreamsBuilder, serdes
+from suiro.streams_spark import changelog_rewrite, source_task
+from suiro.streams_spark.outputs import Topics
+from suiro.streams_spark.program import Program
+from suiro.streams_spark.run_task import run_task
+from suiro.streams_spark.shuffle_message import ShuffleMessage
+from suiro.streams_spark.source_task import work_rows
+from suiro.streams_spark.state_log import StateCache, StateLog
+from suiro.streams_spark.work import InputRange, Work
+from tests.unit.streams_spark.test_column_task import KAFKA, Engine, Handle
+
+PROPERTIES = {
+    "sql.streaming.queryId": "waiting",
+    "streaming.sql.batchId": "0",
+    "task": "1",
+    "task index": "0",
+}
+
+
+class AwayForDays:
+    """Its first request fails when the staging directory is as old as it gets. Its second one says how old it is."""
+
+    is_abandoned = False
+
+    def __init__(self, staging: Path) -> None:
+        self._directory = staging / "waiting"
+        self._directory.mkdir()
+        self.was_asked = False
+
+    def fetch(self, *_: object, **limits: object) -> Any:
+        if self.was_asked:
+            raise FatalError("kept" if self._directory.stat().st_mtime else "abandoned")
+        self.was_asked = True
+        os.utime(self._directory, (0, 0))
+        raise TransientError("no broker answers")
+
+    def abandon(self) -> None: ...
+
+    list_offsets = fetch
+
+
+def read_source(program: Program) -> None:
+    records = OffsetRange(topic="stream", partition=0, start=0, end=4)
+    list(work_rows(program, Work(input_partitions=(InputRange(records=records),)), in_driver=PROPERTIES))
+
+
+def rewrite_changelog(program: Program) -> None:
+    tick = ShuffleMessage(kind="tick", input_partition=None, rewrites=True).pack()
+    with StageOfTask(program.sink, PROPERTIES) as stage:
+        run_task(program, 0, 0, [tick], StateLog(Handle(), StateCache(), "task"), Topics(stage))
+
+
+@pytest.mark.parametrize("work", [read_source, rewrite_changelog])
+def test_what_a_task_reads_with_for_days_is_not_removed(
+    work: Callable[[Program], None], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    builder = StreamsBuilder()
+    stream = builder.stream("stream", key=serdes.string, value=serdes.long)
+    stream.group_by_key().count(materialized=Materialized.as_("counts")).to_stream().to("out")
+    program = Engine(builder.build(), "waits").program
+    sink = SinkOptions.parse({**KAFKA, "staging.dir": str(tmp_path)})
+    log = AwayForDays(tmp_path)
+    for module in (source_task, changelog_rewrite):
+        monkeypatch.setattr(module, "lease", lambda *_: nullcontext(log))
+    with pytest.raises(FatalError, match="kept"):
+        work(replace(program, sink=sink))
