@@ -148,7 +148,7 @@ class Connection:
 
     def receive(self, *, deadline_ms: int) -> Any:
         """Returns the next kio response."""
-        api_key, version, _ = self._in_flight[0]
+        api_key, version, _ = self._next_request()
         frame = self.receive_frame(deadline_ms=deadline_ms)
         try:
             return read_response(frame, api_key, version)[1]
@@ -181,8 +181,7 @@ class Connection:
 
     def receive_frame(self, *, deadline_ms: int) -> bytes:
         """Returns the next response frame without its length."""
-        if not self._in_flight:
-            raise AssertionError("no request is waiting for a response")
+        self._next_request()
         try:
             self._set_timeout(deadline_ms)
             (size,) = _LENGTH.unpack(self._receive_exactly(4))
@@ -197,6 +196,14 @@ class Connection:
             raise self._broken("waiting for a response", error) from error
         self._answers += 1
         return frame
+
+    def _next_request(self) -> tuple[int, int, int]:
+        """The API key, version and correlation id of the request whose response comes next."""
+        if self._in_flight:
+            return self._in_flight[0]
+        if self.closed:  # brokers at one address share a connection, which may break while another one is asked
+            raise BrokenConnectionError(f"the connection to {self.address} broke before the response")
+        raise AssertionError("no request is waiting for a response")
 
     def interrupt(self) -> None:
         """Called from another thread: a waiting call fails immediately with a broken connection."""
