@@ -21,19 +21,20 @@ def setting(
     dynamic: bool = False,
     sensitive: bool = False,
     verbatim: bool = False,
+    of_kafka: bool = True,
     kind: str | None = None,
 ) -> Any:
     """Returns a dataclass field for one setting.
 
     topic: the topic setting whose default this is; such a setting can always be altered. dynamic: it can be altered
     while the node runs. sensitive: its value is never shown. kind: Kafka's type, unless the default implies it.
-    verbatim: the value is not a list, so spaces around commas are kept.
+    verbatim: the value is not a list, so spaces around commas are kept. of_kafka: Kafka has the setting, too.
     """
     return field(
         default=default,
         repr=not sensitive,
         metadata={
-            "doc": doc,
+            "doc": doc if of_kafka else f"{doc} (Not a Kafka setting.)",
             "low": low,
             "high": high,
             "choices": choices,
@@ -41,6 +42,7 @@ def setting(
             "dynamic": dynamic or topic is not None,
             "sensitive": sensitive,
             "verbatim": sensitive or verbatim,
+            "of_kafka": of_kafka,
             "kind": kind or _kind(default, high, sensitive=sensitive),
         },
     )

@@ -72,7 +72,7 @@ def is_of_kafka(name: str) -> bool:
             name = setting_of_listener(name, "")
         except ConfigError:
             return True
-    return name not in setting_fields() or "Not a Kafka setting" not in describe(name)
+    return name not in setting_fields() or bool(setting_fields()[name].metadata["of_kafka"])
 
 
 def setting_of_listener(name: str, source: str) -> str:

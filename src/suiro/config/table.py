@@ -37,21 +37,22 @@ class SettingsTable:
         "The security protocol of each listener name.",
     )
     metrics_listen: str = setting(
-        "", "`HOST:PORT` of `/metrics` in Prometheus' format; empty: none. (Not a Kafka setting.)"
+        "", "`HOST:PORT` of `/metrics` in Prometheus' format; empty: none.", of_kafka=False
     )
     metrics_otlp_endpoint: str = setting(
         "",
-        "URL to which metrics are pushed by OTLP over HTTP; empty: OTEL_EXPORTER_OTLP_ENDPOINT. "
-        "(Not a Kafka setting.)",
+        "URL to which metrics are pushed by OTLP over HTTP; empty: OTEL_EXPORTER_OTLP_ENDPOINT.",
+        of_kafka=False,
     )
     socket_request_max_bytes: int = setting(104_857_600, "Largest request frame.", low=1024, high=MAX_INT)
     socket_request_max_elements: int = setting(
         50_000,
         "Maximum number of topics, partitions and other array elements in one request; a request "
-        "with more closes its connection. (Not a Kafka setting.)",
+        "with more closes its connection.",
         low=1000,
         high=MAX_INT,
         dynamic=True,
+        of_kafka=False,
     )
     queued_max_requests: int = setting(
         500,
@@ -68,14 +69,16 @@ class SettingsTable:
     queued_max_response_bytes: int = setting(
         268_435_456,
         "Bytes of all responses that slow clients have not read yet. Above it, the slowest "
-        "connections are closed. (Not a Kafka setting.)",
+        "connections are closed.",
         low=1024,
+        of_kafka=False,
     )
     queued_max_unauthenticated_bytes: int = setting(
         33_554_432,
         "Bytes of requests of all connections that have not logged in. Above it, the connection "
-        "with the most is closed. (Not a Kafka setting.)",
+        "with the most is closed.",
         low=1024,
+        of_kafka=False,
     )
     max_connections: int = setting(
         10_000,
@@ -89,10 +92,11 @@ class SettingsTable:
         1000,
         "Open connections of one listener that have not logged in or not finished their TLS "
         "handshake. Above it, the oldest connection of the address with the most is closed, once "
-        "it is a second old. (Not a Kafka setting.)",
+        "it is a second old.",
         low=1,
         high=MAX_INT,
         dynamic=True,
+        of_kafka=False,
     )
     max_connections_per_ip: int = setting(
         MAX_INT,
@@ -112,10 +116,7 @@ class SettingsTable:
         57_671_680, "Maximum bytes of records in one Fetch response.", low=1024, high=MAX_INT
     )
     fetch_max_wait_ms: int = setting(
-        60_000,
-        "Maximum wait of a Fetch, whatever the client requests. (Not a Kafka setting.)",
-        low=0,
-        high=MAX_INT,
+        60_000, "Maximum wait of a Fetch, whatever the client requests.", low=0, high=MAX_INT, of_kafka=False
     )
     max_incremental_fetch_session_cache_slots: int = setting(
         1000, "Incremental fetch sessions (KIP-227).", low=0, high=MAX_INT
@@ -152,23 +153,26 @@ class SettingsTable:
     group_max_member_bytes: int = setting(
         1_048_576,
         "Maximum size of what a member sends when it joins: the metadata of its protocols, its "
-        "subscription, its ids. (Not a Kafka setting.)",
+        "subscription, its ids.",
         low=4096,
         high=MAX_INT,
         dynamic=True,
+        of_kafka=False,
     )
     group_max_bytes: int = setting(
         16_777_216,
-        "The same for all members of one group together, including their assignments. (Not a Kafka setting.)",
+        "The same for all members of one group together, including their assignments.",
         low=4096,
         high=MAX_INT,
         dynamic=True,
+        of_kafka=False,
     )
     group_max_total_bytes: int = setting(
         268_435_456,
-        "The same for the members of all groups together. (Not a Kafka setting.)",
+        "The same for the members of all groups together.",
         low=4096,
         dynamic=True,
+        of_kafka=False,
     )
     group_consumer_max_size: int = setting(
         MAX_INT, "Members in one group of the new consumer protocol.", low=1, high=MAX_INT
@@ -367,16 +371,14 @@ class SettingsTable:
     remote_log_storage_uri: str = setting(
         "",
         "Where copied segments go: `file:///folder`, or "
-        "`s3://bucket/prefix?endpoint_override=host:port&scheme=http&region=...`. "
-        "(Not a Kafka setting: Kafka names a Java class.)",
+        "`s3://bucket/prefix?endpoint_override=host:port&scheme=http&region=...`. Kafka names a Java class.",
+        of_kafka=False,
     )
     remote_log_storage_access_key: str = setting(
-        "",
-        "Access key of an S3 store; empty: that of the environment. (Not a Kafka setting.)",
-        sensitive=True,
+        "", "Access key of an S3 store; empty: that of the environment.", sensitive=True, of_kafka=False
     )
     remote_log_storage_secret_key: str = setting(
-        "", "The secret that belongs to the access key. (Not a Kafka setting.)", sensitive=True
+        "", "The secret that belongs to the access key.", sensitive=True, of_kafka=False
     )
     remote_log_manager_task_interval_ms: int = setting(
         30_000, "How often the node looks for segments to copy and to delete.", low=1
@@ -406,10 +408,10 @@ class SettingsTable:
         dynamic=True,
     )
     remote_log_chunk_cache_total_size_bytes: int = setting(
-        268_435_456, "Records of remote segments kept on this disk. (Not a Kafka setting.)", low=1
+        268_435_456, "Records of remote segments kept on this disk.", low=1, of_kafka=False
     )
     remote_log_read_ahead_bytes: int = setting(
-        4_194_304, "Bytes per request to the remote store. (Not a Kafka setting.)", low=4096, high=MAX_INT
+        4_194_304, "Bytes per request to the remote store.", low=4096, high=MAX_INT, of_kafka=False
     )
     remote_fetch_max_wait_ms: int = setting(
         500,
@@ -518,11 +520,11 @@ class SettingsTable:
     )
     connection_authentication_timeout_ms: int = setting(
         30_000,
-        "Time after which a connection without a login, or with an unfinished TLS handshake, is "
-        "closed. (Not a Kafka setting.)",
+        "Time after which a connection without a login, or with an unfinished TLS handshake, is closed.",
         low=100,
         high=MAX_INT,
         dynamic=True,
+        of_kafka=False,
     )
     sasl_oauthbearer_jwks_endpoint_url: str = setting(
         "", "`file://` URL of the JSON Web Key Set whose keys sign the tokens.", verbatim=True
