@@ -201,7 +201,8 @@ class Connection:
         """The API key, version and correlation id of the request whose response comes next."""
         if self._in_flight:
             return self._in_flight[0]
-        if self.closed:  # brokers at one address share a connection, which may break while another one is asked
+        # Brokers at one address share a connection, which may break while another one is asked.
+        if self.closed:
             raise BrokenConnectionError(f"the connection to {self.address} broke before the response")
         raise AssertionError("no request is waiting for a response")
 
