@@ -3,6 +3,7 @@
     python benchmarks/processes.py start [--rounds 3]        # from the command to the first committed micro-batch
     python benchmarks/processes.py idle [--seconds 30]       # CPU with nothing to do
     python benchmarks/processes.py memory [--records 6000000]  # PSS with micro-batches of 2,000,000 records
+    python benchmarks/processes.py steady [--warm-up 120] [--seconds 30]  # CPU of a micro-batch at 2,000 records/s
 
 On a node of its own, a topology with state (`--workload count`) or without (`map`). The phases of a start are what
 suiro tells its loggers, from the moment in which the command was given; the CPU beside each is that of the processes of
@@ -38,11 +39,12 @@ from suiro.client import Client, NewTopic
 from suiro.foundation.types import TopicPartition
 from suiro.node import NodeProcess
 
-TARGETS = {"start": "7 s", "idle": "3 % of a core", "memory": "1,536 MiB"}
+TARGETS = {"start": "7 s", "idle": "3 % of a core", "memory": "1,536 MiB", "steady": "none"}
 COMMAND = Path(sys.executable).with_name("suiro")
 APP = Path(__file__).with_name("processes_app.py")
 FIRST_RECORDS = 1000
 LOOK_S = 0.02
+RATE = 2_000  # of steady
 QUIET_S = 10.0  # after the last micro-batch, until an application is taken to idle
 JAVA, DRIVER, SERVER = "Java", "driver", "server of Pythons"
 NODE, OTHERS = "node", "others"
@@ -192,7 +194,7 @@ def wait(is_true: Callable[[], bool], within_s: float, look: Callable[[], object
         time.sleep(LOOK_S)
 
 
-# -- the three measurements -----------------------------------------------------------------------------------
+# -- the measurements -----------------------------------------------------------------------------------
 
 
 @dataclass(slots=True)
@@ -233,6 +235,31 @@ def idle(
         time.sleep(seconds)
         after, took = watch.cpu(), time.monotonic() - began
         return {kind: 100 * (after[kind] - before.get(kind, 0)) / took for kind in after}, watch.memory()
+
+
+def steady(
+    node: NodeProcess, client: Client, workload: str, warm_up: float, seconds: float
+) -> tuple[dict[str, float], int]:
+    """Milliseconds of CPU that each kind of process uses for a micro-batch, and how many there were."""
+    from latency import Feed
+
+    with run(node, client, workload) as running:
+        wait(running.is_done, 180)
+        feed = Feed(node.bootstrap_servers, streams.INPUT, RATE)
+        feed.start()
+        try:
+            time.sleep(warm_up)
+            watch = Watch(running)
+            before, committed = watch.cpu(), _micro_batches(running)
+            time.sleep(seconds)
+            after, committed = watch.cpu(), _micro_batches(running) - committed
+        finally:
+            feed.end()
+        return {kind: 1000 * (after[kind] - before.get(kind, 0)) / committed for kind in after}, committed
+
+
+def _micro_batches(running: Running) -> int:
+    return running.phases.read_text().count(" is committed\n")
 
 
 def memory(
@@ -317,7 +344,8 @@ def main() -> int:
     parser.add_argument("what", choices=TARGETS)
     parser.add_argument("--workload", choices=("count", "map"), default="count")
     parser.add_argument("--rounds", type=int, default=3, help="of start")
-    parser.add_argument("--seconds", type=float, default=30, help="of idle")
+    parser.add_argument("--seconds", type=float, default=30, help="of idle and steady")
+    parser.add_argument("--warm-up", type=float, default=120, help="of steady: seconds before it counts")
     parser.add_argument("--records", type=int, default=6_000_000, help="of memory")
     parser.add_argument("--native", action="store_true", help="of memory: Java's by its own account, too")
     asked = parser.parse_args()
@@ -329,6 +357,12 @@ def main() -> int:
             cpu, pss = idle(node, client, asked.workload, asked.seconds)
             show_processes(
                 f"idle ({asked.workload}); target {TARGETS['idle']}", {"% of a core": cpu, "PSS MiB": pss}
+            )
+        elif asked.what == "steady":
+            cpu, committed = steady(node, client, asked.workload, asked.warm_up, asked.seconds)
+            show_processes(
+                f"steady ({asked.workload}), {RATE:,} records/s, {committed} micro-batches",
+                {"ms of CPU each": cpu},
             )
         else:
             peak, parts, took = memory(node, client, asked.workload, asked.native)
