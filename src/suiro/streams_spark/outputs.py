@@ -455,7 +455,7 @@ class _Carrier:
         times = list(accumulate(timestamps, max, initial=self._time))
         self._waiting.add(keys, values, timestamps, chosen, headers, times[1:])
         self._reach(times[-1])
-        if self._waiting.size >= BYTES_MAX:
+        if self._waiting.is_full:
             self._gather()
 
     def _reach(self, time: int) -> None:

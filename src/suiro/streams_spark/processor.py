@@ -34,7 +34,7 @@ class TaskProcessor(StatefulProcessor):
         from suiro.streams_spark.run_task import run_task
 
         number, partition = int(key[0]), int(key[1])
-        messages = [bytes(data) for frame in rows for data in frame.iloc[:, -1]]
+        messages = (bytes(data) for frame in rows for data in frame.iloc[:, -1])
         program = load(self._text)
         if number == STAGED or program.plan.subs[number].level != self._level:
             yield from _frames((number, partition, data) for data in messages)

@@ -6,6 +6,7 @@ rows.
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterator, Sequence
 
 import numpy as np
@@ -53,8 +54,11 @@ class RecordQueue:
         self._reached_key = REACHED + buffered_prefix(input_partition, input_)
         self._reached = noted(notes, self._reached_key)
         self.tick = max(self._reached, noted(notes, self._tick_key))
-        self._blocks: list[tuple[int | None, pa.RecordBatch]] = []  # and the number it is buffered under
-        self._block = self._row = 0  # of what comes next
+        # What comes next, and the number that it is buffered under. What has been taken is let go at once.
+        self._blocks: deque[tuple[int | None, pa.RecordBatch]] = deque()
+        self._row = 0  # of the first block
+        self._taken_numbers: list[int] = []
+        self._following = 0
         self._walking: Iterator[ReadRow | None] | None = None
         self._head: ReadRow | None = None
         # Rows that were read together, and the place of the next one.
@@ -68,6 +72,7 @@ class RecordQueue:
     def add_buffered(self, number: int, columns: pa.RecordBatch) -> None:
         """Adds records that waited, in order, before new ones."""
         self._blocks.append((number, columns))
+        self._following = number + 1
 
     def add_all(self, columns: Sequence[pa.RecordBatch]) -> None:
         """Adds new records, in order."""
@@ -86,16 +91,16 @@ class RecordQueue:
 
     def blocks(self, letters: Letters) -> Iterator[Taken]:
         """All records, in blocks, for a task without another input partition."""
-        for _, columns in self._blocks:
-            yield from all_taken(self._reader, self.input, columns, letters)
-            self._block += 1
+        while self._blocks:
+            yield from all_taken(self._reader, self.input, self._blocks[0][1], letters)
+            self._pop()
 
     def fill(self) -> bool:
         """Reads the next rows, if no rows read before are left. False: they must be read one by one, with `advance`."""
-        while self._in_hand is None and self._block < len(self._blocks):
-            columns = self._blocks[self._block][1]
+        while self._in_hand is None and self._blocks:
+            columns = self._blocks[0][1]
             if self._row == columns.num_rows:
-                self._block, self._row = self._block + 1, 0
+                self._pop()
                 continue
             self._in_hand = self._reader.block(columns.slice(self._row, BLOCK_ROWS), takes_all=False)
             if self._in_hand is None:
@@ -121,10 +126,10 @@ class RecordQueue:
     @property
     def has_more(self) -> bool:
         """Whether there are more records than `fill` has read, here or in the log."""
-        if self.behind or self._block + 1 < len(self._blocks):
+        if self.behind or len(self._blocks) > 1:
             return True
         last = self._row + len(self.reached_in_hand)
-        return last < int(self._blocks[self._block][1].num_rows)
+        return last < int(self._blocks[0][1].num_rows)
 
     def advance(self) -> bool:
         """Moves the head on to the next record; False where there is none."""
@@ -181,14 +186,11 @@ class RecordQueue:
         return is_buffered
 
     def _keep(self) -> bool:
-        first = self._block
-        numbers = [number for number, _ in self._blocks if number is not None]
-        following = numbers[-1] + 1 if numbers else 0
-        for number, _ in self._blocks[:first]:
-            if number is not None:
-                self._buffered.remove(self.input_partition, self.input, number)
-        for index, (number, columns) in enumerate(self._blocks[first:], first):
-            if index == first:
+        for taken in self._taken_numbers:
+            self._buffered.remove(self.input_partition, self.input, taken)
+        following = self._following
+        for index, (number, columns) in enumerate(self._blocks):
+            if index == 0:
                 left = self._left(columns)
                 self.buffered_from = _first_of(left)
                 if number is not None and left is not columns:
@@ -197,7 +199,7 @@ class RecordQueue:
             self.left += columns.num_rows
             if number is None:
                 following = self._buffered.add(self.input_partition, self.input, following, columns)
-        return first < len(self._blocks)
+        return bool(self._blocks)
 
     def _left(self, columns: pa.RecordBatch) -> pa.RecordBatch:
         """The rest of the current block. It keeps the time of its head, so that the extractor is called once."""
@@ -210,11 +212,17 @@ class RecordQueue:
         return with_extracted(columns, self.timestamp)
 
     def _walk(self) -> Iterator[ReadRow | None]:
-        while self._block < len(self._blocks):
-            columns = self._blocks[self._block][1].slice(self._row)
+        while self._blocks:
+            columns = self._blocks[0][1].slice(self._row)
             for self._row, found in enumerate(reads(self._reader, columns), self._row):  # noqa: B020 — the place in hand
                 yield found
-            self._block, self._row = self._block + 1, 0
+            self._pop()
+
+    def _pop(self) -> None:
+        number, _ = self._blocks.popleft()
+        self._row = 0
+        if number is not None:
+            self._taken_numbers.append(number)
 
 
 def _in_blocks(columns: Sequence[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable
 
 from suiro.streams_spark.changelog_rewrite import rewritten
 from suiro.streams_spark.column_task import ColumnTask
@@ -16,7 +16,7 @@ from suiro.streams_spark.stream_task import StreamTask
 
 
 def run_task(
-    program: Program, number: int, partition: int, messages: Sequence[bytes], log: StateLog, topics: Topics
+    program: Program, number: int, partition: int, messages: Iterable[bytes], log: StateLog, topics: Topics
 ) -> list[Row]:
     """One micro-batch of one task."""
     columnar = columnar_forms_of(program).of(number)
@@ -29,10 +29,11 @@ def run_task(
     unpacked = [ShuffleMessage.unpack(data) for data in messages]
     topics.is_replayed = any(item.replayed for item in unpacked)
     topics.clock = max((item.clock for item in unpacked if item.clock is not None), default=None)
+    rewrites = any(item.rewrites for item in unpacked)
     running.take(unpacked)
     rows = running.finish()
     changes = log.save()
-    if any(item.rewrites for item in unpacked):
+    if rewrites:
         for spec in running.logged:
             for part in rewritten(program, spec, partition, log, topics.waits_on):
                 running.outputs.changelog(spec, part, running.now)

@@ -81,6 +81,7 @@ class StreamTask:
     # -- a micro-batch ---------------------------------------------------------------------------------------
 
     def take(self, messages: list[ShuffleMessage]) -> None:
+        """`messages`: emptied, so that the memory of records is free once they are taken."""
         for spec in self._sub.stores:
             if spec.name not in self._state.stores:
                 self._state.stores[spec.name] = open_store(spec, self._state.map(spec.name), keeps=True)
@@ -99,6 +100,7 @@ class StreamTask:
             caller=Calls(),
         )
         group = PartitionGroup(self._queues(messages), self._notes)
+        messages.clear()
         for block in group.blocks(self._letters):
             self._task.process_block(block)
         times = group.times()
