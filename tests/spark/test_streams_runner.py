@@ -107,6 +107,16 @@ def test_a_count_goes_on_after_a_restart(run: Run, name: str) -> None:
     assert {place[0] for place in committed} == {f"{name}.in", "__txn_markers"}
 
 
+def test_large_records_make_more_micro_batches_where_tasks_hold_them(run: Run, name: str) -> None:
+    sent = [Sent(f"{name}.in", "k", "x" * 2_000, 1_000 + n) for n in range(300)]
+    running = run(by_key(name), name, before=sent, settings={"maxBytesPerTrigger": "100000"})
+    out = running.finish()[f"{name}.out"]
+    counts = [struct.unpack(">q", record.value or b"")[0] for record in out]
+    assert 6 <= len(counts) <= 8, "one update for each micro-batch"
+    assert counts == sorted(counts)
+    assert counts[-1] == 300
+
+
 def test_the_changelog_is_kafka_streams(run: Run, name: str, suiro_node: Any) -> None:
     sent = words(f"{name}.in", 50)
     run(by_key(name), name, before=sent, partitions=3).finish()

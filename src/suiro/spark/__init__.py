@@ -47,7 +47,7 @@ if TYPE_CHECKING:
     from suiro.spark.idling import Idling
     from suiro.spark.java import find_java
     from suiro.spark.metrics import push_metrics, query_metrics, serve_metrics
-    from suiro.spark.offsets import Positions, evenly_limited
+    from suiro.spark.offsets import Positions, evenly_limited, least_of
     from suiro.spark.options import SinkOptions, SourceOptions
     from suiro.spark.planning import Allowance, OffsetRange, Pace
     from suiro.spark.python_server import can_share_jvm
@@ -97,6 +97,7 @@ __all__ = [
     "is_jvm_gone",
     "java_started_early",
     "lease",
+    "least_of",
     "newest_in",
     "offsets_with_marker",
     "pack_commit",
@@ -133,7 +134,7 @@ __getattr__ = on_first_use(
         "idling": "Idling",
         "java": "find_java",
         "metrics": "push_metrics query_metrics serve_metrics",
-        "offsets": "Positions evenly_limited",
+        "offsets": "Positions evenly_limited least_of",
         "options": "SinkOptions SourceOptions",
         "planning": "Allowance OffsetRange Pace",
         "python_server": "can_share_jvm",

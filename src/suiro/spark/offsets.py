@@ -88,6 +88,11 @@ def digest(text: str) -> str:
     return hashlib.sha256(text.encode()).hexdigest()[:32]
 
 
+def least_of(*limits: int | None) -> int | None:
+    """None is no limit."""
+    return min((limit for limit in limits if limit is not None), default=None)
+
+
 def limited(
     start: Mapping[TopicPartition, int], end: Mapping[TopicPartition, int], max_offsets: int
 ) -> dict[TopicPartition, int]:

@@ -27,7 +27,12 @@ _SHARED = {"path"}  # Spark adds these by itself
 _OF_CONNECTOR = [entry for entry in OPTIONS if not entry.name.startswith("kafka.")]
 _NO_EFFECT = {entry.name.lower() for entry in _OF_CONNECTOR if entry.fate is Fate.NO_EFFECT}
 _SUPPORTED = [entry for entry in _OF_CONNECTOR if entry.fate is Fate.SUPPORTED]
-_SOURCE = [*(entry.name for entry in _SUPPORTED if entry.side == "read"), "maxFetchBytes", "rowsPerBatch"]
+_SOURCE = [
+    *(entry.name for entry in _SUPPORTED if entry.side == "read"),
+    "maxBytesPerTrigger",
+    "maxFetchBytes",
+    "rowsPerBatch",
+]
 _SINK = [
     *(entry.name for entry in _SUPPORTED if entry.side == "write"),
     "application.id",
@@ -90,6 +95,7 @@ class SourceOptions:
     ending: Bound
     max_offsets_per_trigger: int | None
     min_offsets_per_trigger: int | None
+    max_bytes_per_trigger: int | None
     max_trigger_delay_ms: int
     min_partitions: int | None
     max_records_per_partition: int | None
@@ -126,6 +132,7 @@ class SourceOptions:
             ending=_bound(given, "ending") or Bound(default=LATEST),
             max_offsets_per_trigger=high,
             min_offsets_per_trigger=low,
+            max_bytes_per_trigger=_whole(given, "maxBytesPerTrigger", low=1),
             max_trigger_delay_ms=_duration(
                 "maxTriggerDelay", given.get("maxtriggerdelay", _MAX_TRIGGER_DELAY)
             ),
@@ -140,11 +147,13 @@ class SourceOptions:
 
     def for_batch(self) -> SourceOptions:
         """Checks what only a stream may say."""
-        if self.max_offsets_per_trigger is not None or self.min_offsets_per_trigger is not None:
-            limit = "max" if self.max_offsets_per_trigger is not None else "min"
-            raise ConfigError(
-                f"option {limit}OffsetsPerTrigger is for streams; a batch read has endingOffsets"
-            )
+        for name, limit in (
+            ("maxOffsetsPerTrigger", self.max_offsets_per_trigger),
+            ("minOffsetsPerTrigger", self.min_offsets_per_trigger),
+            ("maxBytesPerTrigger", self.max_bytes_per_trigger),
+        ):
+            if limit is not None:
+                raise ConfigError(f"option {name} is for streams; a batch read has endingOffsets")
         if self.starting is not None and self.starting.says(LATEST):
             raise ConfigError("option startingOffsets: a batch read cannot begin at the latest offset")
         return self

@@ -19,8 +19,9 @@ from typing import Any, Protocol
 from suiro.clock import Clock
 from suiro.errors import ConfigError, DataLossError, SuiroError, UnknownTopicError
 from suiro.foundation.types import TopicPartition
-from suiro.spark.offsets import Positions, evenly_limited, limited, split_range
+from suiro.spark.offsets import Positions, evenly_limited, least_of, limited, split_range
 from suiro.spark.options import EARLIEST, LATEST, Bound, SourceOptions
+from suiro.spark.record_sizes import Limited, RecordSizes
 
 SETTLE_MS = 10_000  # a new leader's last stable offset may be behind for a moment
 SETTLE_WAIT_MS = 50
@@ -67,10 +68,11 @@ class Pace(Protocol):
         ends: Mapping[TopicPartition, int],
         max_offsets: int | None,
         *,
+        most: int | None,
         unlimited: Collection[str],
     ) -> Allowance:
         """`ends`: the ends of the partitions. The result lies between `begins` and `ends`. Its `max_offsets` may be
-        less or more than the option's."""
+        less or more than the option's. `most`: so many offsets have `max_bytes`; nobody may read more."""
         ...
 
 
@@ -102,6 +104,7 @@ class Planner:
         self._options = options
         self._clock = clock
         self._known: _Known | None = None
+        self._sizes = RecordSizes(client, clock)
         self._confirmed: Mapping[TopicPartition, int] = {}  # ends that Kafka told this process
         self.newest: Positions | None = None  # what there was to read when `latest` was last asked
 
@@ -139,6 +142,7 @@ class Planner:
         start: Positions,
         *,
         max_offsets: int | None = None,
+        max_bytes: int | None = None,
         frozen: Positions | None = None,
         unlimited: Collection[str] = (),
         evenly: bool = False,
@@ -147,8 +151,8 @@ class Planner:
         pace: Pace | None = None,
     ) -> Positions:
         """The end of the next micro-batch. `frozen`: the furthest end (Trigger.AvailableNow). `unlimited`: topics
-        without the limit `max_offsets`. `evenly`: all partitions get the same part of it, not by their lag. The
-        partitions that it limited are noted as `behind`.
+        without the limits `max_offsets` and `max_bytes`. `evenly`: all partitions get the same part of it, not by their
+        lag. The partitions that it limited are noted as `behind`.
 
         `boundary`: no micro-batch crosses it. Until all its partitions are there, micro-batches are `replayed`. With
         `follows` it moves, and all micro-batches are replayed. `pace` limits the others.
@@ -176,7 +180,12 @@ class Planner:
                 place: min(end, max(begins[place], boundary.get(place, 0))) for place, end in ends.items()
             }
             pace = None
-        ends, behind = _allowed(begins, ends, max_offsets, unlimited=unlimited, evenly=evenly, pace=pace)
+        share = evenly_limited if evenly else limited
+        most = None
+        if max_bytes is not None:
+            wanted = {place: end for place, end in ends.items() if place[0] not in unlimited}
+            most = self._sizes.count_within(max_bytes, begins, wanted, share, max_offsets)
+        ends, behind = _allowed(begins, ends, max_offsets, most, unlimited=unlimited, share=share, pace=pace)
         self._confirmed = ends
         topic_ids = {topic: known.topic_ids[topic] for topic, _ in ends if topic in known.topic_ids}
         return Positions(
@@ -456,21 +465,23 @@ def _allowed(
     begins: Mapping[TopicPartition, int],
     ends: Mapping[TopicPartition, int],
     max_offsets: int | None,
+    most: int | None,
     *,
     unlimited: Collection[str],
-    evenly: bool,
+    share: Limited,
     pace: Pace | None,
 ) -> tuple[dict[TopicPartition, int], frozenset[TopicPartition]]:
-    """The ends that `max_offsets` and `pace` allow, and the partitions that this leaves behind."""
+    """The ends that `max_offsets`, `most` and `pace` allow, and the partitions that this leaves behind."""
     chosen = dict(ends)
     if pace is not None:
-        allowed = pace.allowance(begins, ends, max_offsets, unlimited=unlimited)
+        allowed = pace.allowance(begins, ends, max_offsets, most=most, unlimited=unlimited)
         chosen, max_offsets = dict(allowed.ends), allowed.max_offsets
         if allowed.behind is not None:
             return chosen, allowed.behind
+    max_offsets = least_of(max_offsets, most)
     if max_offsets is not None:
         wanted = {place: end for place, end in chosen.items() if place[0] not in unlimited}
-        chosen |= (evenly_limited if evenly else limited)(begins, wanted, max_offsets)
+        chosen |= share(begins, wanted, max_offsets)
     behind = (place for place, end in chosen.items() if end < ends[place] and place[0] not in unlimited)
     return chosen, frozenset(behind)
 

@@ -21,6 +21,7 @@ from pyspark.sql.datasource import (
 from pyspark.sql.streaming.datasource import (
     ReadAllAvailable,
     ReadLimit,
+    ReadMaxBytes,
     ReadMaxRows,
     SupportsTriggerAvailableNow,
 )
@@ -136,8 +137,18 @@ class PlanningReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return self._initial
 
     def getDefaultReadLimit(self) -> ReadLimit:
-        limit = self._options.max_offsets_per_trigger
-        return ReadAllAvailable() if limit is None else ReadMaxRows(limit)
+        options = self._options
+        if options.max_offsets_per_trigger is not None:
+            return ReadMaxRows(options.max_offsets_per_trigger)
+        if options.max_bytes_per_trigger is not None:
+            return ReadMaxBytes(options.max_bytes_per_trigger)
+        return ReadAllAvailable()
+
+    def _limits(self, limit: ReadLimit) -> tuple[int | None, int | None]:
+        """Offsets and bytes. Spark names one limit, or none where the trigger asks for everything."""
+        if isinstance(limit, ReadAllAvailable):
+            return None, None
+        return self._options.max_offsets_per_trigger, self._options.max_bytes_per_trigger
 
     def reportLatestOffset(self) -> dict[str, Any] | None:
         """For `lastProgress`, whose difference to the end offset is the lag. Asks nobody: as known when planning."""
@@ -198,10 +209,9 @@ class StreamReader(PlanningReader):
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
         positions = Positions.from_json(start)
         self._tell_progress(positions)
+        max_offsets, max_bytes = self._limits(limit)
         end = self._planner.latest(
-            positions,
-            max_offsets=limit.max_rows if isinstance(limit, ReadMaxRows) else None,
-            frozen=self._frozen,
+            positions, max_offsets=max_offsets, max_bytes=max_bytes, frozen=self._frozen
         )
         # The very same value tells Spark that there is nothing new.
         if (
@@ -214,7 +224,7 @@ class StreamReader(PlanningReader):
     def _waits_for_more(self, start: Positions, end: Positions) -> bool:
         """minOffsetsPerTrigger; a query that has just started does not wait, as with Spark's connector."""
         least, since = self._options.min_offsets_per_trigger, self._planned_at_ms
-        if least is None or since is None or self._frozen is not None:
+        if least is None or since is None or self._frozen is not None or end.behind:
             return False
         count = sum(stop - start.offsets.get(place, 0) for place, stop in end.offsets.items())
         return count < least and SystemClock().monotonic_ms() - since < self._options.max_trigger_delay_ms

@@ -51,6 +51,8 @@ POLL_S = 0.05
 _log = logging.getLogger(__name__)
 MAX_OFFSETS_PER_TRIGGER = 2_000_000
 """Records in one micro-batch unless said otherwise: a long backlog must not have to fit into memory at once."""
+MAX_BYTES_PER_TRIGGER = 128 * 1024 * 1024
+"""The same in bytes, of a topology that has stream tasks."""
 
 State = Literal["CREATED", "FOLLOWING", "RUNNING", "PENDING_SHUTDOWN", "NOT_RUNNING", "ERROR"]
 Emit = Literal["micro-batch", "every"]
@@ -483,6 +485,7 @@ class KafkaStreams:
         }
         options = {
             "startingOffsets": "earliest",
+            "maxBytesPerTrigger": str(MAX_BYTES_PER_TRIGGER),
             **given,
             "kafka.bootstrap.servers": self._bootstrap_servers,
             "subscribe": ",".join(topics),

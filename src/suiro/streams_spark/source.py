@@ -13,7 +13,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
-from pyspark.sql.streaming.datasource import ReadLimit, ReadMaxRows
+from pyspark.sql.streaming.datasource import ReadLimit
 from pyspark.sql.types import StructType
 
 from suiro.clock import SystemClock
@@ -66,7 +66,9 @@ class TopologyReader(PlanningReader):
 
     @property
     def _options(self) -> SourceOptions:
-        return self._program.source
+        options = self._program.source
+        # Source tasks never hold a whole micro-batch. Stream tasks do.
+        return options if self._program.plan.levels else replace(options, max_bytes_per_trigger=None)
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
         positions = Positions.from_json(start)
@@ -86,9 +88,11 @@ class TopologyReader(PlanningReader):
     def _after(self, positions: Positions, limit: ReadLimit) -> Positions | None:
         """The end of a micro-batch that begins at `positions`; None if there is nothing for one."""
         boundary = self._boundary()
+        max_offsets, max_bytes = self._limits(limit)
         end = self._planner.latest(
             positions,
-            max_offsets=limit.max_rows if isinstance(limit, ReadMaxRows) else None,
+            max_offsets=max_offsets,
+            max_bytes=max_bytes,
             frozen=self._frozen,
             unlimited=self._program.plan.global_inputs,
             evenly=True,

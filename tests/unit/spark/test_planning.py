@@ -11,6 +11,7 @@ import pytest
 
 from suiro.clock import ManualClock
 from suiro.errors import ConfigError, DataLossError, UnknownTopicError
+from suiro.protocol.records import Record, encode_batch
 from suiro.spark.offsets import Positions
 from suiro.spark.options import SourceOptions
 from suiro.spark.planning import Allowance, OffsetRange, Planner
@@ -39,13 +40,17 @@ class Listed:
 @dataclass
 class Fetched:
     last_stable_offset: int
+    data: bytes = b""
 
 
 class Log:
     """(earliest, last stable) of each partition; a list of ends is told one after another."""
 
-    def __init__(self, spans: Mapping[tuple[str, int], tuple[int, int | list[int]]]) -> None:
+    def __init__(
+        self, spans: Mapping[tuple[str, int], tuple[int, int | list[int]]], *, record_bytes: int = 0
+    ) -> None:
         self.spans = dict(spans)
+        self.record_bytes = record_bytes
         self.ids: dict[str, UUID | None] = {topic: ID for topic, _ in spans}
         self.times: dict[int, int] = {}
         self.listed = 0
@@ -65,6 +70,11 @@ class Log:
             if topics is None or name in topics
         }
 
+    def _sample(self, first: int) -> bytes:
+        value = bytes(self.record_bytes)
+        records = [Record(offset=first + at, timestamp=0, key=None, value=value) for at in range(10)]
+        return encode_batch(records, base_offset=first)
+
     def list_offsets(
         self, wanted: Mapping[tuple[str, int], int], *, read_committed: bool = False
     ) -> dict[tuple[str, int], Listed]:
@@ -73,6 +83,8 @@ class Log:
         return {place: Listed(self._one(place, what)) for place, what in wanted.items()}
 
     def fetch(self, offsets: Mapping[tuple[str, int], int], **limits: Any) -> dict[tuple[str, int], Fetched]:
+        if limits["max_wait_ms"] == 0:
+            return {place: Fetched(0, self._sample(offset)) for place, offset in offsets.items()}
         assert limits["read_committed"]
         assert limits["max_bytes"] == limits["partition_max_bytes"] == 1
         self.waits_ms.append(limits["max_wait_ms"])
@@ -368,9 +380,13 @@ class Steps:
     def __init__(self, *allowed: Allowance) -> None:
         self._allowed = list(allowed)
         self.asked: list[dict[tuple[str, int], int]] = []
+        self.most: int | None = None
 
-    def allowance(self, begins: Any, ends: Any, max_offsets: int | None, *, unlimited: Any) -> Allowance:
+    def allowance(
+        self, begins: Any, ends: Any, max_offsets: int | None, *, most: int | None, unlimited: Any
+    ) -> Allowance:
         self.asked.append(dict(ends))
+        self.most = most
         return self._allowed.pop(0)
 
 
@@ -390,6 +406,27 @@ def test_a_pace_may_take_more_than_the_limit_says() -> None:
     more = Steps(Allowance(ends={A0: 90, A1: 10}, max_offsets=60))
     end = made.latest(at({A0: 0, A1: 0}), max_offsets=6, evenly=True, pace=more)
     assert (end.offsets, end.behind) == ({A0: 50, A1: 10}, {A0})
+
+
+def test_bytes_limit_a_micro_batch_whatever_the_pace_would_take() -> None:
+    made = planner(Log({A0: (0, 9_000), A1: (0, 9_000)}, record_bytes=1_000))
+    start = at({A0: 0, A1: 0})
+    end = made.latest(start, max_offsets=8_000, max_bytes=1_000_000, evenly=True)
+    assert 480 < end.offsets[A0] <= 500
+    assert 480 < end.offsets[A1] <= 500
+    assert end.behind == {A0, A1}
+    more = Steps(Allowance(ends={A0: 9_000, A1: 9_000}, max_offsets=16_000))
+    assert made.latest(start, max_bytes=1_000_000, evenly=True, pace=more).offsets == end.offsets
+    assert more.most is not None
+    assert 960 < more.most <= 1_000
+
+
+def test_bytes_do_not_limit_the_topics_that_have_no_limit() -> None:
+    made = planner(Log({A0: (0, 9_000), ("b", 0): (0, 9_000)}, record_bytes=1_000), subscribe="a,b")
+    end = made.latest(at({A0: 0, ("b", 0): 0}), max_bytes=1_000_000, evenly=True, unlimited=["b"])
+    assert end.offsets["b", 0] == 9_000
+    assert 960 < end.offsets[A0] <= 1_000
+    assert end.behind == {A0}
 
 
 def test_at_a_place_that_a_pace_names_it_also_names_what_is_behind() -> None:

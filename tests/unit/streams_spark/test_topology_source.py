@@ -97,7 +97,13 @@ class Buffered:
     """A pace that lets nothing through."""
 
     def allowance(
-        self, begins: Mapping[Place, int], ends: Any, max_offsets: int | None, *, unlimited: Collection[str]
+        self,
+        begins: Mapping[Place, int],
+        ends: Any,
+        max_offsets: int | None,
+        *,
+        most: Any,
+        unlimited: Collection[str],
     ) -> Allowance:
         return Allowance(ends=begins, max_offsets=None)
 

@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Any
 from suiro.clock import Clock, SystemClock
 from suiro.errors import TransientError, UnknownTopicError
 from suiro.foundation.types import TopicPartition
-from suiro.spark import Allowance, evenly_limited
+from suiro.spark import Allowance, evenly_limited, least_of
 from suiro.views.pipeline.stride import Stride
 from suiro.views.pipeline.throttle import Budget, read_throttle
 
@@ -201,6 +201,7 @@ class VersionPace:
         ends: Offsets,
         max_offsets: int | None,
         *,
+        most: int | None = None,
         unlimited: Collection[str],
     ) -> Allowance:
         now_ms = self._clock.monotonic_ms()
@@ -210,11 +211,12 @@ class VersionPace:
             allowed = self._budget.allowed(rate, now_ms, sum(begins.values()), available)
             if not allowed:
                 return Allowance(ends=begins, max_offsets=None)
-            max_offsets = allowed if max_offsets is None else min(allowed, max_offsets)
+            max_offsets = least_of(allowed, max_offsets)
         elif max_offsets is not None and self._given["takes_more"]:
             self._stride = self._stride or Stride(max_offsets)
             limited = (offset for place, offset in begins.items() if place[0] not in unlimited)
             max_offsets = self._stride.limit(now_ms, sum(limited))
+        max_offsets = least_of(max_offsets, most)
         if self._given["leader_cuts_topic"] is None:
             return Allowance(ends=ends, max_offsets=max_offsets)
         step = self._led().step(begins, ends, max_offsets, unlimited=unlimited)
