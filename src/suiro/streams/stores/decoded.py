@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import datetime
 import decimal
+import marshal
 import struct
 import uuid
 from collections.abc import Callable, Sequence
@@ -31,7 +32,6 @@ from suiro.streams.serdes import (
     TaggedSerde,
 )
 from suiro.streams.serdes.block_forms import encode_block
-from suiro.streams.serdes.json_values import are_exact
 from suiro.streams.stores.ordered import OrderedMap
 from suiro.streams.topology.nodes import StoreSpec
 
@@ -269,10 +269,15 @@ def _json(value: Any) -> Any:
 
 
 def _tagged(value: Any) -> Any:
-    """Unlike `_json`, refuses enumerations and classes derived from those of JSON."""
-    if are_exact((value,)):
-        return _json(value)
-    raise _NotExact
+    """Unlike `_json`, refuses enumerations and classes derived from those of JSON.
+
+    `marshal` takes no derived classes. It takes more than JSON has (tuples, bytes), which `_json` finds to be unequal.
+    """
+    try:
+        marshal.dumps(value)
+    except ValueError:
+        raise _NotExact from None
+    return _json(value)
 
 
 _write, _read = msgspec.json.Encoder(order="sorted").encode, msgspec.json.Decoder().decode
