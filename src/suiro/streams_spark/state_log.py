@@ -27,6 +27,7 @@ import numpy as np
 import pyarrow as pa
 
 from suiro.errors import FatalError
+from suiro.foundation.memory import memory_bytes
 from suiro.streams.stores import OrderedMap
 
 FORMAT_VERSION = 1
@@ -36,8 +37,10 @@ DELTAS_MAX = 64
 """Besides those that are as large as a segment may be."""
 SEGMENT_BYTES_MAX = 16 * 1024 * 1024
 _ROW_BYTES = 16
-CACHED_BYTES_MAX = 512 * 1024 * 1024
-"""Of segments, in one worker process. Their maps take a few times as much."""
+CACHED_BYTES_MIN = 512 * 1024 * 1024
+CACHED_SHARE = 16
+"""Segments whose maps one worker process keeps: this part of the memory, or the minimum. Maps take about twice as much.
+A task whose map is not kept loads all of its state in every micro-batch."""
 
 _HEAD = struct.Struct(">HI")
 _ITEM = struct.Struct(">qI")
@@ -134,10 +137,11 @@ class TaskState:
 
 
 class StateCache:
-    """Drops the least recently used tasks when it holds too many bytes."""
+    """Drops the least recently used tasks when it holds too many bytes. The last one always stays: to drop it would
+    not lower the peak of memory."""
 
-    def __init__(self, bytes_max: int = CACHED_BYTES_MAX) -> None:
-        self._bytes_max = bytes_max
+    def __init__(self, bytes_max: int | None = None) -> None:
+        self._bytes_max = bytes_max or max(CACHED_BYTES_MIN, memory_bytes() // CACHED_SHARE)
         self._entries: OrderedDict[Hashable, TaskState] = OrderedDict()
         self._bytes = 0
 
@@ -151,7 +155,7 @@ class StateCache:
         self.take(key)
         self._entries[key] = state
         self._bytes += state.size
-        while self._bytes > self._bytes_max and self._entries:
+        while self._bytes > self._bytes_max and len(self._entries) > 1:
             _, oldest = self._entries.popitem(last=False)
             self._bytes -= oldest.size
 

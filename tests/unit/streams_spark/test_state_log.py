@@ -225,6 +225,12 @@ def test_the_cache_lets_go_of_the_oldest() -> None:
     assert [name for name in "abc" if cache.take(name) is not None] == ["b", "c"]
 
 
+def test_the_cache_keeps_the_last_task_however_large_it_is() -> None:
+    store, cache = SparkStore(), StateCache(bytes_max=1)
+    micro_batch(store, cache, {b"k": bytes(10)})
+    assert cache.take("bucket") is not None
+
+
 def test_another_format_and_a_missing_segment_are_said() -> None:
     store = SparkStore()
     micro_batch(store, StateCache(), {b"a": b"1"})
