@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from dataclasses import fields
 from typing import Any
 
+import pytest
 from starlette.types import Receive, Scope, Send
 from uvicorn import Config
 from uvicorn.server import ServerState
 
+from suiro.errors import ConfigError
 from suiro.foundation.http import HttpLimits
 from suiro.foundation.http.connections import ANSWER, BODY, HEAD, IDLE, Connection
 
@@ -132,3 +135,10 @@ def test_an_answer_must_be_taken_but_may_be_taken_slowly() -> None:
         assert transport.ended == "aborted"
 
     tried(act)
+
+
+@pytest.mark.parametrize("name", [one.name for one in fields(HttpLimits)])
+def test_a_limit_of_zero_is_refused(name: str) -> None:
+    """`body_bytes_per_ms` of 0 failed at the first body that came, and ended the check of all connections."""
+    with pytest.raises(ConfigError, match=f"{name} must be at least 1, got 0"):
+        HttpLimits(**{name: 0})

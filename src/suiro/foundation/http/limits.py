@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import threading
 import weakref
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 
 from suiro import descriptors
+from suiro.errors import ConfigError
 
 MIN_CONNECTIONS = 8
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HttpLimits:
+    """Each limit is at least 1. Raises `ConfigError`."""
+
     max_connections: int = 1_000
     """Per server. Lower if the process may open few files (`connection_share`)."""
     head_timeout_ms: int = 10_000
@@ -27,6 +30,11 @@ class HttpLimits:
     """Between two requests of a connection. Longer than clients keep idle connections, so that they close first."""
     held_body_bytes: int = 64 * 1024 * 1024
     """For all requests together, from the first byte until the response."""
+
+    def __post_init__(self) -> None:
+        for one in fields(self):
+            if getattr(self, one.name) < 1:
+                raise ConfigError(f"{one.name} must be at least 1, got {getattr(self, one.name)}")
 
 
 _lock = threading.Lock()
