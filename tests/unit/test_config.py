@@ -36,6 +36,8 @@ def test_coarse_units_give_way_to_fine_ones() -> None:
         ("ssl.provider", "x", "Apache Kafka that a suiro node does not have"),
         ("num.partitions", "x", "expected a whole number"),
         ("num.partitions", "0", "must be between 1 and 10000"),
+        ("log.cleaner.min.cleanable.ratio", "nan", "must be between 0 and 1"),
+        ("log.cleaner.io.max.bytes.per.second", "NaN", "must be between 1 and "),
         ("auto.create.topics.enable", "1", "expected true or false"),
         ("log.cleanup.policy", "shrink", "must be one of"),
         ("retention.ms", "1", "its node-wide default is log.retention.ms"),
@@ -61,6 +63,9 @@ def test_properties_files(tmp_path: Path) -> None:
         "name": "a\\b=é\tz",
         "last": "1",
     }
+    # A line ends nowhere else.
+    file.write_bytes("a=1\x0c2\x85\u20283\rb=4\r\nc=5".encode())
+    assert read_properties(file) == {"a": "1\x0c2\x85\u20283", "b": "4", "c": "5"}
     file.write_bytes(b"name=caf\xe9\n")
     with pytest.raises(ConfigError, match="is not UTF-8"):
         read_properties(file)

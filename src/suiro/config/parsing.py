@@ -30,7 +30,8 @@ def parse(name: str, text: str, *, source: str) -> Any:
             expected = "a whole number" if kind is int else "a number"
             raise ConfigError(f"{name} = {text!r} ({source}): expected {expected}") from None
         top = MAX_LONG if high is None else high
-        if (low is not None and number < low) or number > top:
+        # NaN is in no range.
+        if not (low is None or number >= low) or not number <= top:
             raise ConfigError(f"{name} = {number} ({source}): must be between {low} and {top}")
         return number
     if not setting.metadata["verbatim"]:

@@ -35,6 +35,7 @@ def read_properties(path: Path) -> dict[str, str]:
     return settings
 
 
+_LINE_END = re.compile(r"\r\n|\r|\n")
 _PROPERTY_ESCAPE = re.compile(r"\\(u[0-9a-fA-F]{4}|.)")
 
 
@@ -48,7 +49,8 @@ def _unescaped(found: re.Match[str]) -> str:
 def _whole_lines(text: str) -> Iterator[tuple[int, str]]:
     """Returns logical lines without comments, each with the number of its first physical line."""
     first, so_far = 0, ""
-    for number, line in enumerate([*text.splitlines(), ""], start=1):
+    # `splitlines` would also end a line within a value: at a form feed, for example, or U+2028.
+    for number, line in enumerate([*_LINE_END.split(text), ""], start=1):
         line = line.strip()
         if not so_far and (not line or line[0] in "#!"):
             continue
