@@ -107,7 +107,7 @@ class Suiro:
         self._node.stop()
 
     def _start(self, *arguments: str) -> Any:
-        command = [sys.executable, "-m", "suiro.cli", *arguments]
+        command = [sys.executable, "-m", "suiro", *arguments]
         return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=self._log, text=True)
 
     def end(self) -> int:

@@ -101,7 +101,7 @@ def console(bootstrap: str) -> Iterator[tuple[subprocess.Popen[str], str]]:
     command = [
         sys.executable,
         "-m",
-        "suiro.cli",
+        "suiro",
         "console",
         "--listen",
         "127.0.0.1:0",

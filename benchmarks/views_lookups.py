@@ -185,7 +185,7 @@ def produce_on(bootstrap: str, keys: int, read_cpus: int) -> None:
 
 def start_host(folder: Path, bootstrap: str, read_cpus: int) -> tuple[subprocess.Popen[bytes], str]:
     command = [
-        sys.executable, "-m", "suiro.cli", "view", "serve", "--bootstrap-servers", bootstrap,
+        sys.executable, "-m", "suiro", "view", "serve", "--bootstrap-servers", bootstrap,
         "--data", str(folder / "views"), "--listen", "127.0.0.1:0", "--read-cpus", str(read_cpus),
     ]  # fmt: skip
     with (folder / "host.log").open("wb") as errors:

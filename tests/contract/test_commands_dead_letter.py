@@ -234,7 +234,7 @@ def test_each_once_though_it_is_killed_on_the_way(
                 for number in range(first, first + 100)
             ]
             put_aside(client, dead, *letters, partition=partition)
-    command = [sys.executable, "-m", "suiro.cli", "dead-letter", "redrive", dead, "--yes"]
+    command = [sys.executable, "-m", "suiro", "dead-letter", "redrive", dead, "--yes"]
     command += ["--transaction-records", "7", "--bootstrap-servers", log_under_test.bootstrap_servers]
     drawn = random.Random(4)
     places = [(source, partition) for partition in range(3)]

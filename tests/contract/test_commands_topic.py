@@ -209,7 +209,7 @@ def test_a_broker_that_is_not_there_is_one_line(tmp_path: Path) -> None:
 
 
 def test_a_reader_that_goes_away_is_no_error(bootstrap: str, client: Client) -> None:
-    script = f"{sys.executable} -m suiro.cli topic list --bootstrap-servers {bootstrap} | head -n 1"
+    script = f"{sys.executable} -m suiro topic list --bootstrap-servers {bootstrap} | head -n 1"
     done = subprocess.run(
         ["bash", "-o", "pipefail", "-c", script], capture_output=True, text=True, check=False
     )

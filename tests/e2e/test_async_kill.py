@@ -166,7 +166,7 @@ def _assert_in_order_of_keys(asked: list[int]) -> None:
 
 
 def _start(app: Path, bootstrap: str, directory: Path) -> subprocess.Popen[bytes]:
-    command = [sys.executable, "-m", "suiro.cli", "run", str(app), "--until-done"]
+    command = [sys.executable, "-m", "suiro", "run", str(app), "--until-done"]
     command += ["--bootstrap-servers", bootstrap, "--state-dir", str(directory / "state")]
     with (directory / "driver.log").open("ab") as output:
         return subprocess.Popen(command, stdout=output, stderr=output, start_new_session=True)

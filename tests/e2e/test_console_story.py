@@ -37,7 +37,7 @@ WAIT_MS = 30_000
 
 @contextmanager
 def console(bootstrap_servers: str, views: str, log: Path) -> Iterator[str]:
-    command = [sys.executable, "-m", "suiro.cli", "console", "--bootstrap-servers", bootstrap_servers]
+    command = [sys.executable, "-m", "suiro", "console", "--bootstrap-servers", bootstrap_servers]
     with log.open("wb") as errors:
         process = subprocess.Popen(
             [*command, "--views", views, "--listen", "127.0.0.1:0"], stdout=subprocess.PIPE, stderr=errors

@@ -19,7 +19,7 @@ TIMEOUT_S = 1_800
 
 
 def _demo(*arguments: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "suiro.cli", "demo", "--plain", *arguments]
+    command = [sys.executable, "-m", "suiro", "demo", "--plain", *arguments]
     return subprocess.run(command, capture_output=True, text=True, timeout=TIMEOUT_S, check=False)
 
 

@@ -36,7 +36,7 @@ class Limited:
 @contextmanager
 def limited_node(folder: Path) -> Iterator[Limited]:
     """`suiro node` as started by a shell with a low limit on open files, the soft one lower still."""
-    command = [sys.executable, "-m", "suiro.cli", "node", "--data", str(folder / "data")]
+    command = [sys.executable, "-m", "suiro", "node", "--data", str(folder / "data")]
     command += ["--listen", "127.0.0.1:0", "--set", "log.segment.bytes=1048576"]
     limits = f'ulimit -Sn 100 && ulimit -Hn {HARD_LIMIT} && exec "$@"'
     log = folder / "node.log"

@@ -29,7 +29,7 @@ def test_a_topology_with_state_runs_with_one_line_on_the_terminal(tmp_path: Path
         client.create_topics([NewTopic("in", 2)])
         record = Record(offset=0, timestamp=1_700_000_000_000, key=b"k", value=b"v")
         client.produce({("in", 0): encode_batch([record])})
-        command = [sys.executable, "-m", "suiro.cli", "run", str(tmp_path / "counting.py"), "--until-done"]
+        command = [sys.executable, "-m", "suiro", "run", str(tmp_path / "counting.py"), "--until-done"]
         command += ["--bootstrap-servers", node.bootstrap_servers, "--state-dir", str(tmp_path / "state")]
         run = subprocess.run(
             [*command, "--create-topics"], capture_output=True, text=True, timeout=300, check=False

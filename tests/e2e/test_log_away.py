@@ -38,7 +38,7 @@ class Run:
         with Client(self.bootstrap_servers) as client:
             client.create_topics([NewTopic(name, 1) for name in ("in", "out", "counts")])
         (directory / "words.py").write_text(APP)
-        command = [sys.executable, "-m", "suiro.cli", "run", str(directory / "words.py")]
+        command = [sys.executable, "-m", "suiro", "run", str(directory / "words.py")]
         command += ["--bootstrap-servers", self.bootstrap_servers, "--state-dir", str(directory / "state")]
         with self._log.open("wb") as output:
             self.process = subprocess.Popen([*command, "--emit", "every"], stderr=output)

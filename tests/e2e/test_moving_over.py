@@ -114,7 +114,7 @@ def test_the_connectors_job_goes_on_with_its_checkpoint(broker: Guarded, tmp_pat
     settings = [f"--set={name}={value}" for name, value in broker.of_librdkafka.items()]
     said = subprocess.run(
         [
-            sys.executable, "-m", "suiro.cli", "spark", "adopt", job["write"]["checkpointLocation"],
+            sys.executable, "-m", "suiro", "spark", "adopt", job["write"]["checkpointLocation"],
             "--application-id", "moved", "--bootstrap-servers", broker.bootstrap_servers, *settings,
         ],
         check=True, capture_output=True, text=True, timeout=120,

@@ -258,7 +258,7 @@ def test_a_clean_stop_is_quick_and_leaves_a_clean_directory(tmp_path: Path) -> N
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_the_command_line_says_ready_and_obeys_signals(number: int) -> None:
     with subprocess.Popen(
-        [sys.executable, "-m", "suiro.cli", "node", "--listen", "127.0.0.1:0"],
+        [sys.executable, "-m", "suiro", "node", "--listen", "127.0.0.1:0"],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
     ) as process:
@@ -323,7 +323,7 @@ def test_a_taken_port_is_refused(running: NodeProcess) -> None:
 )
 def test_a_wrong_setting_is_named(setting: str, message: str) -> None:
     done = subprocess.run(
-        [sys.executable, "-m", "suiro.cli", "node", "--listen", "127.0.0.1:0", "--set", setting],
+        [sys.executable, "-m", "suiro", "node", "--listen", "127.0.0.1:0", "--set", setting],
         capture_output=True,
         text=True,
         timeout=DEADLINE_S,
@@ -338,7 +338,7 @@ def test_settings_from_a_properties_file(tmp_path: Path) -> None:
     (tmp_path / "server.properties").write_text("# ours\nnum.partitions=3\nlog.retention.hours = 2\n")
     with subprocess.Popen(
         [
-            *(sys.executable, "-m", "suiro.cli", "node", "--listen", "127.0.0.1:0"),
+            *(sys.executable, "-m", "suiro", "node", "--listen", "127.0.0.1:0"),
             *("--config", str(tmp_path / "server.properties"), "--set", "num.partitions=5"),
         ],
         stdout=subprocess.PIPE,

@@ -70,7 +70,7 @@ def test_a_taken_address_is_refused_before_anything_starts(tmp_path: Path, suiro
 
 
 def test_a_registry_that_cannot_run_ends_the_node(tmp_path: Path) -> None:
-    command = [sys.executable, "-m", "suiro.cli", "node", "--listen", "127.0.0.1:0", *REGISTRY]
+    command = [sys.executable, "-m", "suiro", "node", "--listen", "127.0.0.1:0", *REGISTRY]
     done = subprocess.run(
         [*command, "--registry-auth-file", str(tmp_path / "nobody")],
         capture_output=True,
@@ -83,6 +83,6 @@ def test_a_registry_that_cannot_run_ends_the_node(tmp_path: Path) -> None:
 
 
 def test_options_of_a_registry_need_one(tmp_path: Path) -> None:
-    command = [sys.executable, "-m", "suiro.cli", "node", "--registry-auth-file", str(tmp_path)]
+    command = [sys.executable, "-m", "suiro", "node", "--registry-auth-file", str(tmp_path)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=60)
     assert (done.returncode, "needs --registry" in done.stderr) == (1, True)

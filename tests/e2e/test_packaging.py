@@ -35,7 +35,7 @@ def _running(
     """`suiro WORDS` and what it said when it was ready; it ends with SIGTERM, and with 0."""
     with log.open("wb") as errors, log.with_suffix(".out").open("wb") as out:
         process = subprocess.Popen(
-            [sys.executable, "-m", "suiro.cli", *words],
+            [sys.executable, "-m", "suiro", *words],
             stdout=out,
             stderr=errors,
             env={**os.environ, **(env or {})},
@@ -128,7 +128,7 @@ def test_what_the_manifests_start_works_together(tmp_path: Path) -> None:
         assert httpx.get(f"{ready['url']}/api/me", verify=False, timeout=TIMEOUT_S).status_code == 401
         asked = words("probe", container("node")["readinessProbe"]["exec"]["command"][1:])
         done = subprocess.run(
-            [sys.executable, "-m", "suiro.cli", *asked], capture_output=True, text=True, timeout=TIMEOUT_S
+            [sys.executable, "-m", "suiro", *asked], capture_output=True, text=True, timeout=TIMEOUT_S
         )
         assert done.returncode == 0, done.stderr
         assert json.loads(done.stdout)["without_leader"] == 0

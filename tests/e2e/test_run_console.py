@@ -36,7 +36,7 @@ DEADLINE_S = 240
 @contextmanager
 def running(*arguments: str, log: Path) -> Iterator[subprocess.Popen[bytes]]:
     with log.open("wb") as output:
-        command = [sys.executable, "-m", "suiro.cli", *arguments]
+        command = [sys.executable, "-m", "suiro", *arguments]
         process = subprocess.Popen(command, stdout=output, stderr=subprocess.STDOUT)
     try:
         yield process

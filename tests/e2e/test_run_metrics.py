@@ -36,7 +36,7 @@ def test_records_transactions_and_lag(tmp_path: Path) -> None:
                 Record(offset=n, timestamp=1_700_000_000_000, key=b"k", value=b"v") for n in range(RECORDS)
             ]
             client.produce({("in", 0): encode_batch(records)})
-        command = [sys.executable, "-m", "suiro.cli", "run", str(tmp_path / "copying.py")]
+        command = [sys.executable, "-m", "suiro", "run", str(tmp_path / "copying.py")]
         command += ["--bootstrap-servers", node.bootstrap_servers, "--state-dir", str(tmp_path / "state")]
         with (tmp_path / "run.log").open("wb") as output:
             process = subprocess.Popen([*command, "--metrics", "127.0.0.1:0"], stderr=output)

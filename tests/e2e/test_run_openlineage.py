@@ -37,7 +37,7 @@ def test_a_killed_run_is_ended_by_the_next(tmp_path: Path) -> None:
         peer.faults.append(Answer(503))
         with Client(node.bootstrap_servers) as client:
             client.create_topics([NewTopic(name, 1) for name in ("in", "out")])
-        command = [sys.executable, "-m", "suiro.cli", "run", str(tmp_path / "copying.py")]
+        command = [sys.executable, "-m", "suiro", "run", str(tmp_path / "copying.py")]
         command += ["--bootstrap-servers", node.bootstrap_servers, "--state-dir", str(tmp_path / "state")]
         environment = {**os.environ, "OPENLINEAGE_NAMESPACE": "shop"}
         with (tmp_path / "run.log").open("wb") as output:

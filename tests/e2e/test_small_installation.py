@@ -140,7 +140,7 @@ def test_the_everyday_commands(small: NodeProcess) -> None:
         ["topic", "delete", "people", "--yes"],
     ):
         done = subprocess.run(
-            [sys.executable, "-m", "suiro.cli", *arguments],
+            [sys.executable, "-m", "suiro", *arguments],
             env={**base_installation(), "SUIRO_BOOTSTRAP_SERVERS": small.bootstrap_servers},
             input="1\n2\n" if arguments is produce else "",
             capture_output=True,

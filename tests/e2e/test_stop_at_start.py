@@ -20,7 +20,7 @@ class Counting:
 
     @classmethod
     def find_spec(cls, name, path=None, target=None):
-        cls.began = cls.began or (name.startswith("suiro.cli.") and name != "suiro.cli.__main__")
+        cls.began = cls.began or name.startswith("suiro.cli.")
         if cls.began:
             cls.left -= 1
             if cls.left == 0:
@@ -53,7 +53,7 @@ def started(folder: Path, arguments: list[str], *, at_import: int, number: int) 
         "SIGNAL": str(int(number)),
         "TMPDIR": str(folder),
     }
-    command = [sys.executable, "-m", "suiro.cli", *arguments]
+    command = [sys.executable, "-m", "suiro", *arguments]
     return subprocess.Popen(
         command, cwd=folder, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE
     )

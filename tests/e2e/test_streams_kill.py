@@ -75,7 +75,7 @@ def test_counts_have_no_gap_and_no_repetition(suiro_node: Any, tmp_path: Path) -
 
 
 def run(app: Path, bootstrap: str, directory: Path, fault: str) -> int:
-    command = [sys.executable, "-m", "suiro.cli", "run", str(app), "--until-done", "--emit", "every"]
+    command = [sys.executable, "-m", "suiro", "run", str(app), "--until-done", "--emit", "every"]
     command += ["--bootstrap-servers", bootstrap, "--state-dir", str(directory / "state")]
     command += ["--max-offsets-per-trigger", "60"]
     with (directory / "driver.log").open("ab") as output:

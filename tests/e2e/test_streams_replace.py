@@ -50,7 +50,7 @@ class Processes:
         (directory / "new.py").write_text(NEW)
 
     def start(self, name: str, *options: str, fault: str = "") -> subprocess.Popen[bytes]:
-        command = [sys.executable, "-m", "suiro.cli", "run", str(self._directory / f"{name}.py"), *options]
+        command = [sys.executable, "-m", "suiro", "run", str(self._directory / f"{name}.py"), *options]
         command += ["--emit", "every", "--bootstrap-servers", self._bootstrap]
         command += ["--state-dir", str(self._directory / name), "--max-offsets-per-trigger", "60"]
         with (self._directory / f"{name}.log").open("ab") as output:

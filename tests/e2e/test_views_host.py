@@ -142,7 +142,7 @@ def test_beyond_the_loopback_address_only_with_users(suiro_node: Any, tmp_path: 
 
 
 def serve(bootstrap_servers: str, data: Path, *options: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "suiro.cli", "view", "serve", "--bootstrap-servers", bootstrap_servers]
+    command = [sys.executable, "-m", "suiro", "view", "serve", "--bootstrap-servers", bootstrap_servers]
     command += ["--data", str(data), "--listen", "127.0.0.1:0", *options]
     return subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
 

@@ -118,7 +118,7 @@ def test_code_from_the_topic_alone_does_not_run(own_node: Any, tmp_path: Path) -
 
 
 def cli(*arguments: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "suiro.cli", "view", *arguments]
+    command = [sys.executable, "-m", "suiro", "view", *arguments]
     return subprocess.run(
         command, capture_output=True, text=True, stdin=subprocess.DEVNULL, timeout=180, check=False
     )
@@ -129,7 +129,7 @@ def test_another_key_is_refused_and_adopted_by_who_says_so(own_node: Any, tmp_pa
     """The folder's own key, made at the first start; a host of another folder knows another one."""
     there = ("--bootstrap-servers", own_node.bootstrap_servers, "--data", str(tmp_path / "views"))
     serving = subprocess.Popen(
-        [sys.executable, "-m", "suiro.cli", "view", "serve", *there, "--listen", "127.0.0.1:0"],
+        [sys.executable, "-m", "suiro", "view", "serve", *there, "--listen", "127.0.0.1:0"],
         stdout=subprocess.PIPE,
     )
     assert serving.stdout is not None

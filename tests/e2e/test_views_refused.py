@@ -135,7 +135,7 @@ def test_beside_a_version_that_serves(host: HostProcess, feed: Feed, tmp_path: P
 
 def deployed(host: HostProcess, app: str) -> tuple[int, str]:
     done = subprocess.run(
-        [sys.executable, "-m", "suiro.cli", "view", "deploy", app, "--url", host.url, "--json"],
+        [sys.executable, "-m", "suiro", "view", "deploy", app, "--url", host.url, "--json"],
         capture_output=True,
         text=True,
         timeout=900,

@@ -47,7 +47,7 @@ class Capture:
         for name, value in options.items():
             arguments += [f"--{name.replace('_', '-')}", str(value)]
         self.process = subprocess.Popen(
-            [sys.executable, "-m", "suiro.cli", "capture", "postgres", *arguments],
+            [sys.executable, "-m", "suiro", "capture", "postgres", *arguments],
             stdout=subprocess.PIPE,
             stderr=log.open("ab"),
             text=True,

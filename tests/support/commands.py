@@ -61,7 +61,7 @@ def suiro(*arguments: str, stdin: str | bytes = "", env: Mapping[str, str] | Non
 
 def suiro_process(*arguments: str, stdin: str = "", env: Mapping[str, str] | None = None) -> Done:
     done = subprocess.run(
-        [sys.executable, "-m", "suiro.cli", *arguments],
+        [sys.executable, "-m", "suiro", *arguments],
         input=stdin,
         capture_output=True,
         text=True,

@@ -47,7 +47,7 @@ class Running:
 
     def __init__(self, path: Path, *, environment: dict[str, str] | None = None) -> None:
         self._process = subprocess.Popen(
-            [sys.executable, "-m", "suiro.cli", "connect", "run", str(path)],
+            [sys.executable, "-m", "suiro", "connect", "run", str(path)],
             stdout=subprocess.PIPE,
             stderr=(path.parent / "connect.log").open("ab"),
             env=os.environ | (environment or {}),

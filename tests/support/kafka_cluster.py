@@ -17,7 +17,7 @@ DEADLINE_S = 60.0
 @contextmanager
 def kafka_up(data: Path, *options: str) -> Iterator[dict[str, Any]]:
     """A running `suiro kafka up`, stopped by SIGTERM behind the block; gives its ready line."""
-    command = [sys.executable, "-m", "suiro.cli", "kafka", "up", "--data", str(data), *options]
+    command = [sys.executable, "-m", "suiro", "kafka", "up", "--data", str(data), *options]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
         try:
             assert process.stdout is not None

@@ -147,7 +147,7 @@ class HostProcess:
                 [
                     sys.executable,
                     "-m",
-                    "suiro.cli",
+                    "suiro",
                     "view",
                     "serve",
                     *self._arguments,
@@ -175,7 +175,7 @@ class HostProcess:
     def cli(self, *arguments: str, ok: bool = True) -> Any:
         """`suiro view ... --json`; the answer, or what it said on stderr where it must fail."""
         done = subprocess.run(
-            [sys.executable, "-m", "suiro.cli", "view", *arguments, "--url", self.url, "--json"],
+            [sys.executable, "-m", "suiro", "view", *arguments, "--url", self.url, "--json"],
             capture_output=True,
             text=True,
             timeout=900,

@@ -193,12 +193,12 @@ class System:
     def _command(self, command: str, *arguments: str, environment: dict[str, str] | None = None) -> Child:
         """Starts `suiro COMMAND ARGUMENTS`."""
         arguments = (command, *arguments, "--while-stdin-is-open")
-        return self._start(command, "suiro.cli", *arguments, environment=environment)
+        return self._start(command, "suiro", *arguments, environment=environment)
 
     def _start(
         self, name: str, module: str, *arguments: str, environment: dict[str, str] | None = None
     ) -> Child:
-        log_path = self.directory / f"{name if module == 'suiro.cli' else module.rpartition('.')[2]}.log"
+        log_path = self.directory / f"{name if module == 'suiro' else module.rpartition('.')[2]}.log"
         child = Child(f"the {name}", module, *arguments, log_path=log_path, environment=environment)
         self.running[name] = child
         return child

@@ -38,7 +38,7 @@ def start_service(
     listener: socket.socket | None = None,
 ) -> Process:
     """Start `suiro ARGUMENTS`, with a socket that already listens."""
-    command = [sys.executable, "-m", "suiro.cli", *arguments, "--while-stdin-is-open"]
+    command = [sys.executable, "-m", "suiro", *arguments, "--while-stdin-is-open"]
     if listener is not None:
         command += ["--listen-fd", str(listener.fileno())]
     return subprocess.Popen(

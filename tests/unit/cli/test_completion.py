@@ -61,7 +61,7 @@ def test_the_script_works_in_its_shell(shell: str, ask: str, tmp_path: Path) -> 
     if shutil.which(shell) is None:
         pytest.skip(f"no {shell} here")
     command = tmp_path / "suiro"
-    command.write_text(f'#!/bin/sh\nexec {sys.executable} -m suiro.cli "$@"\n')
+    command.write_text(f'#!/bin/sh\nexec {sys.executable} -m suiro "$@"\n')
     command.chmod(0o755)
     script = f"PATH={tmp_path}:$PATH\n{SCRIPTS[shell]}\n{ask}\n"
     done = subprocess.run([shell, "-c", script], capture_output=True, text=True, timeout=60, check=False)

@@ -83,7 +83,7 @@ def python(code: str) -> subprocess.CompletedProcess[str]:
 
 def command(*arguments: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [sys.executable, "-m", "suiro.cli", *arguments],
+        [sys.executable, "-m", "suiro", *arguments],
         env=base_installation(),
         capture_output=True,
         text=True,

@@ -20,7 +20,7 @@ class _AtATerminal:
     def __init__(self) -> None:
         self._terminal, theirs = os.openpty()
         self.process = subprocess.Popen(
-            [sys.executable, "-m", "suiro.cli", "registry", "--hash-password"],
+            [sys.executable, "-m", "suiro", "registry", "--hash-password"],
             stdin=theirs,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,

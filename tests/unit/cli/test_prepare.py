@@ -37,7 +37,7 @@ def test_modules_are_compiled_also_where_python_is_told_to_write_nothing(
 
 def test_ctrl_c_ends_it_and_what_it_started(tmp_path: Path) -> None:
     process = subprocess.Popen(
-        [sys.executable, "-m", "suiro.cli", "prepare", "--no-spark"],
+        [sys.executable, "-m", "suiro", "prepare", "--no-spark"],
         env={**os.environ, "NUMBA_CACHE_DIR": str(tmp_path), "COMPILING": str(tmp_path)},
         stderr=subprocess.PIPE,
         start_new_session=True,

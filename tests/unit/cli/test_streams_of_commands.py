@@ -14,7 +14,7 @@ TIMEOUT_S = 60
 
 def _shell(script: str, **env: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        ["sh", "-c", script.replace("suiro ", f"{sys.executable} -m suiro.cli ", 1)],
+        ["sh", "-c", script.replace("suiro ", f"{sys.executable} -m suiro ", 1)],
         env={name: value for name, value in os.environ.items() if name != "PYTHONUNBUFFERED"} | env,
         capture_output=True,
         text=True,

@@ -1,8 +1,0 @@
-"""`python -m suiro.cli`: the same as `suiro`."""
-
-from __future__ import annotations
-
-from suiro.cli import main
-
-if __name__ == "__main__":
-    main()
