@@ -24,7 +24,17 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 from suiro.connect.runtime import Runtime, UnknownConnectorError
-from suiro.foundation.http import Guard, HttpServer, Origins, Role, Tls, Users, listen_on, not_allowed
+from suiro.foundation.http import (
+    Guard,
+    HttpServer,
+    Origins,
+    Role,
+    Tls,
+    Users,
+    error_answer,
+    listen_on,
+    not_allowed,
+)
 from suiro.foundation.metrics import CONTENT_TYPE, Kind, family, render
 from suiro.telemetry import MetricsPush, exporter_to, push_metrics
 
@@ -75,14 +85,16 @@ def serve_control(
         async def checked(request: Request) -> Response:
             denied = not_allowed(request.scope, role)
             if denied is not None:
-                return _error(403, denied)
+                return error_answer(403, denied)
             given = request.headers.get("authorization", "")
             if token is not None and not hmac.compare_digest(given.encode(), f"Bearer {token}".encode()):
-                return _error(401, "give the token of section [connect] as: Authorization: Bearer TOKEN")
+                return error_answer(
+                    401, "give the token of section [connect] as: Authorization: Bearer TOKEN"
+                )
             try:
                 answer: Response = await endpoint(request)
             except UnknownConnectorError as error:
-                return _error(404, str(error))
+                return error_answer(404, str(error))
             return answer
 
         return checked
@@ -115,10 +127,6 @@ def push_connect_metrics(runtime: Runtime, otlp: str | None) -> MetricsPush | No
     """Pushes the metrics by OTLP. Returns None if no endpoint is configured."""
     exporter = exporter_to(otlp, "metrics", "suiro-connect")
     return None if exporter is None else push_metrics(lambda: _metrics(runtime.status()), exporter)
-
-
-def _error(code: int, message: str) -> Response:
-    return JSONResponse({"error_code": code, "message": message}, status_code=code)
 
 
 def _metrics(status: list[dict[str, Any]]) -> Iterator[Metric]:

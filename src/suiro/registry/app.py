@@ -22,7 +22,7 @@ from starlette.types import Receive, Scope, Send
 
 from suiro.clock import Clock, SystemClock
 from suiro.errors import RefusedError, SuiroError, TransientError
-from suiro.foundation.http import Guard, Origins, Users, not_allowed, watching_client
+from suiro.foundation.http import Guard, Origins, Users, error_json, not_allowed, watching_client
 from suiro.registry import api_errors as api_errors
 from suiro.registry.api_errors import ApiError
 from suiro.registry.endpoints import ROUTES, WORKING, WRITING, Call, Endpoint, PlainText, role_of
@@ -232,5 +232,5 @@ def _answer_type(request: Request) -> str:
 
 
 def _error(error: ApiError) -> Response:
-    body = compact_json({"error_code": error.code, "message": error.message})
+    body = error_json(error.code, error.message)
     return Response(body, status_code=error.status, media_type=CONTENT_TYPE)

@@ -26,7 +26,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from suiro.errors import ConfigError, SuiroError, TransientError, UsageError
-from suiro.foundation.http import Guard, HttpServer, Origins, is_loopback, listen_on
+from suiro.foundation.http import Guard, HttpServer, Origins, error_answer, is_loopback, listen_on
 from suiro.streams_spark.kafka_streams import KafkaStreams
 from suiro.streams_spark.status import ApplicationStatus, UnknownStoreError
 
@@ -109,7 +109,7 @@ class ApplicationServer:
             )
 
         if self._rows_asked >= ROWS_AT_ONCE + ROWS_WAITING:
-            return _error(503, f"{self._rows_asked} requests for rows are waiting; try again")
+            return error_answer(503, f"{self._rows_asked} requests for rows are waiting; try again")
         self._rows_asked += 1
         try:
             return await self._answer(self._rows_threads, rows)
@@ -131,12 +131,12 @@ class ApplicationServer:
     async def _answer(self, threads: ThreadPoolExecutor, make: Callable[[], Any]) -> Response:
         def made() -> Response:
             try:
-                return _response(200, make())
+                return Response(msgspec.json.encode(make()), media_type="application/json")
             except SuiroError as error:
-                return _error(_status_of(error), str(error))
+                return error_answer(_status_of(error), str(error))
             except Exception as error:
                 logger.exception("a request failed")
-                return _error(
+                return error_answer(
                     500, f"the application's page failed: {type(error).__name__}; its log says more"
                 )
 
@@ -151,21 +151,10 @@ def _status_of(error: SuiroError) -> int:
     return 400 if isinstance(error, UsageError) else 500
 
 
-def _response(status: int, answer: Any) -> Response:
-    return Response(msgspec.json.encode(answer), status_code=status, media_type="application/json")
-
-
-def _error(status: int, message: str) -> Response:
-    text = message.encode("utf-8", "backslashreplace").decode()
-    return _response(status, {"error_code": status, "message": text})
-
-
 async def _refused(request: Request, error: Exception) -> Response:
     """No such path, or no such method."""
     assert isinstance(error, HTTPException)
-    answer = _error(error.status_code, error.detail)
-    answer.headers.update(error.headers or {})
-    return answer
+    return error_answer(error.status_code, error.detail, error.headers)
 
 
 def _number(query: Mapping[str, str], name: str, default: int) -> int:

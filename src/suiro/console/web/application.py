@@ -36,7 +36,7 @@ from suiro.console.web.endpoint import (
 from suiro.console.web.files import PageFiles
 from suiro.console.web.openapi import document
 from suiro.errors import SuiroError, UsageError
-from suiro.foundation.http import Guard, Origins, Role, Users, watching_client
+from suiro.foundation.http import Guard, Origins, Role, Users, error_json, watching_client
 
 if TYPE_CHECKING:
     from suiro.console.web.login import Login
@@ -211,10 +211,10 @@ class ConsoleApplication:
         try:
             return 200, encoded() if from_memory else await loop.run_in_executor(self._calls, encoded)
         except SuiroError as error:
-            return status_of(error), _error_json(status_of(error), str(error))
+            return status_of(error), error_json(status_of(error), str(error))
         except Exception as error:
             logger.exception("a request failed")
-            return 500, _error_json(500, f"the console failed: {type(error).__name__}; its log says more")
+            return 500, error_json(500, f"the console failed: {type(error).__name__}; its log says more")
 
     async def _is_let_in(self, scope: Scope) -> bool:
         """Whether the user still has access: a stream may outlive the session of its reader, or the user's line in the
@@ -387,8 +387,4 @@ def _json(content: bytes, status: int = 200) -> Response:
 
 
 def _error(status: int, message: str) -> Response:
-    return _json(_error_json(status, message), status)
-
-
-def _error_json(status: int, message: str) -> bytes:
-    return msgspec.json.encode({"error_code": status, "message": message})
+    return _json(error_json(status, message), status)

@@ -6,6 +6,7 @@
   names and passwords), `bodies` (memory for request bodies).
 - `disconnects`: tells work in threads that its client has gone.
 - `page`: the metrics page, without a web framework.
+- `refusals`: errors as JSON.
 - `answers`: requests to other servers, with limits on the response.
 """
 
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
     from suiro.foundation.http.limits import HttpLimits
     from suiro.foundation.http.origins import Origins
     from suiro.foundation.http.page import MetricsPage, serve_metrics_page
+    from suiro.foundation.http.refusals import error_answer, error_json
     from suiro.foundation.http.server import HttpServer, warn_if_open_to_all
     from suiro.foundation.http.users import Role, Users, Verdict, hash_password
 
@@ -44,6 +46,8 @@ __all__ = [
     "Users",
     "Verdict",
     "ask",
+    "error_answer",
+    "error_json",
     "hash_password",
     "is_loopback",
     "is_temporary",
@@ -67,6 +71,7 @@ __getattr__ = on_first_use(
         "limits": "HttpLimits",
         "origins": "Origins",
         "page": "MetricsPage serve_metrics_page",
+        "refusals": "error_answer error_json",
         "server": "HttpServer warn_if_open_to_all",
         "users": "Role Users Verdict hash_password",
     },

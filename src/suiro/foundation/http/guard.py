@@ -11,14 +11,15 @@ import asyncio
 from collections import deque
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any, Protocol
+from typing import Protocol
 
-from starlette.responses import JSONResponse
+from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from suiro.foundation.http.bodies import Bodies, Body, CutOffError, TooLargeError, TooManyError
 from suiro.foundation.http.limits import HttpLimits
 from suiro.foundation.http.origins import Origins
+from suiro.foundation.http.refusals import error_json
 from suiro.foundation.http.users import REFUSED, Role, Users, Verdict
 
 LOGIN_THREADS = 2  # only for checking passwords: guesses delay each other, but not users who are logged in
@@ -116,7 +117,7 @@ class Guard:
             return REFUSED
         return await self._login(self._users, headers.get("authorization", ""))
 
-    def _unauthorized(self, headers: Mapping[str, str]) -> JSONResponse:
+    def _unauthorized(self, headers: Mapping[str, str]) -> Response:
         if self._sessions is not None and "authorization" not in headers:
             # Without `www-authenticate`, on which a browser would ask for a password.
             return self._refuse(401, self._unknown, login=self._sessions.login_path)
@@ -178,13 +179,9 @@ class Guard:
         finally:
             body.close()
 
-    def _refuse(
-        self, status: int, message: str, /, *, login: str | None = None, **headers: str
-    ) -> JSONResponse:
-        content: dict[str, Any] = {"error_code": status, "message": message}
-        if login is not None:
-            content["login"] = login
-        return JSONResponse(content, status_code=status, headers=headers, media_type=self._media_type)
+    def _refuse(self, status: int, message: str, /, *, login: str | None = None, **headers: str) -> Response:
+        content = error_json(status, message, **({} if login is None else {"login": login}))
+        return Response(content, status_code=status, headers=headers, media_type=self._media_type)
 
 
 def _first(message: Message, receive: Receive) -> Receive:

@@ -8,6 +8,7 @@ from typing import Any
 from starlette.responses import Response
 
 from suiro.errors import SuiroError, TransientError, UsageError
+from suiro.foundation.http import error_answer as http_error
 from suiro.views.state import ConcurrentChangeError, RefusedChangeError, UnknownViewError
 from suiro.views.store.json_text import encodable, servable
 from suiro.views.store.rows import CutGoneError
@@ -29,13 +30,13 @@ _STATUS: tuple[tuple[type[SuiroError], int], ...] = (
 """The first class that an error belongs to counts. Other errors have status 500."""
 
 
-def json_answer(found: Any, status: int = 200) -> Response:
+def json_answer(found: Any) -> Response:
     text = servable(json.dumps(found, ensure_ascii=False, separators=(",", ":")))
-    return Response(encodable(text), status_code=status, media_type="application/json")
+    return Response(encodable(text), media_type="application/json")
 
 
 def error_answer(error: SuiroError, status: int | None = None) -> Response:
     """`status`: of the error's class, unless given."""
     if status is None:
         status = next((code for kind, code in _STATUS if isinstance(error, kind)), 500)
-    return json_answer({"error_code": status, "message": str(error)}, status)
+    return http_error(status, str(error))

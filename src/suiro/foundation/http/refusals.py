@@ -1,0 +1,23 @@
+"""Errors as JSON, the same for all services: `{"error_code": code, "message": text}`."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+
+from starlette.responses import Response
+
+
+def error_json(code: int, message: str, **more: str) -> bytes:
+    """Return the body of an error. In the message, half of a surrogate pair, which UTF-8 cannot have, is written as
+    `\\udcff`: as an escape of JSON, many readers refuse it."""
+    text = message.encode(errors="backslashreplace").decode()
+    content = {"error_code": code, "message": text, **more}
+    return json.dumps(content, ensure_ascii=False, separators=(",", ":")).encode()
+
+
+def error_answer(status: int, message: str, headers: Mapping[str, str] | None = None) -> Response:
+    """Return an error whose code is the status."""
+    return Response(
+        error_json(status, message), status_code=status, headers=headers, media_type="application/json"
+    )
