@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from operator import itemgetter
 from pathlib import Path
@@ -21,6 +20,7 @@ from suiro.cli.everyday import (
     say,
     usage,
 )
+from suiro.cli.services import TIMEOUT_S, ask_service, shown_url
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -33,9 +33,7 @@ app = Group(
     "changed topology.",
 )
 
-TIMEOUT_S = 10.0
 EXPLAIN_TIMEOUT_S = 120.0
-ANSWER_BYTES_MAX = 32 * 1024 * 1024
 PATH = "/api/v1/application"
 
 App = Annotated[str, Option("--app", "URL", "Address that `suiro run --console` printed.")]
@@ -288,40 +286,14 @@ def _window(window: list[int] | None) -> str:
 
 def _ask(url: str, path: str, body: Any = None, *, timeout_s: float = TIMEOUT_S) -> Any:
     """Raises `UsageError` and `TransientError`."""
-    import httpx
+    from suiro.errors import UsageError
 
-    from suiro.clock import SystemClock
-    from suiro.errors import TransientError, UsageError
-    from suiro.foundation.http import ask, summary_of
-
-    try:
-        with httpx.Client(timeout=timeout_s) as http:
-            answer = ask(
-                http,
-                "GET" if body is None else "POST",
-                url.rstrip("/") + path,
-                clock=SystemClock(),
-                max_bytes=ANSWER_BYTES_MAX,
-                **({} if body is None else {"json": body}),
-            )
-    except (httpx.InvalidURL, UnicodeError) as error:  # a name that no host can have
-        raise UsageError(f"{url[:200]!r} is no URL: {error}") from None
-    except httpx.UnsupportedProtocol:
-        raise UsageError(f"{url[:200]!r}: expected http://HOST:PORT") from None
-    except httpx.HTTPError as error:
-        raise TransientError(f"{url[:200]} does not answer: {error}") from None
-    try:
-        body = json.loads(answer.content) if answer.content else None
-    except (ValueError, RecursionError):
-        raise UsageError(
-            f"{url[:200]} does not answer as an application does: {summary_of(answer)}"
-        ) from None
-    if answer.status_code != 200:
-        message = body.get("message") if isinstance(body, dict) else None
-        raise UsageError(str(message) if message else summary_of(answer))
-    if not isinstance(body, dict) or (path == PATH and "application_id" not in body):
-        raise UsageError(f"{url[:200]} does not answer as an application does: {summary_of(answer)}")
-    return body
+    expected = "an application"
+    method = "GET" if body is None else "POST"
+    found = ask_service(method, url, path, expected=expected, body=body, timeout_s=timeout_s)
+    if not isinstance(found, dict) or (path == PATH and "application_id" not in found):
+        raise UsageError(f"{shown_url(url)} does not answer as {expected} does")
+    return found
 
 
 @app.command

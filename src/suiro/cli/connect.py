@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
-import re
 import sys
 from pathlib import Path
 from typing import Annotated, Any
+from urllib.parse import quote
 
 from suiro.cli.command_groups import Argument, Group, Option
 from suiro.cli.everyday import fail, log_to_stderr, reporting, say
+from suiro.cli.services import ask_service, shown_url
 
 connect = Group("connect", "Sources and sinks: run, check, status, pause, resume, restart.")
 
@@ -21,6 +22,7 @@ _Token = Annotated[
     Option("--token", metavar="TOKEN", env="SUIRO_CONNECT_TOKEN", help="Token in the file of connectors."),
 ]
 _DEFAULT_URL = "http://127.0.0.1:8083"
+EXPECTED = "`suiro connect run`"
 
 
 @connect.command
@@ -90,12 +92,12 @@ def status(
     """Show state, records and lag of every connector."""
     from suiro.connect import summary
 
-    answer = _ask("GET", f"{url}/connectors?expand=status", token)
+    answer = _ask("GET", url, "/connectors?expand=status", token)
     try:
         found = [item["status"] for item in answer.values()]
         lines = summary(found).split("\n")
     except (AttributeError, KeyError, TypeError):
-        fail(f"{_named(url)} does not answer as `suiro connect run` does", "suiro connect")
+        fail(f"{shown_url(url)} does not answer as {EXPECTED} does", "suiro connect")
     if as_json:
         print(json.dumps(found, indent=2))
         return
@@ -106,36 +108,26 @@ def status(
 @connect.command
 def pause(name: _Name, url: _Url = _DEFAULT_URL, token: _Token = None) -> None:
     """Pause a connector until it is resumed, or until the process restarts."""
-    _ask("PUT", f"{url}/connectors/{name}/pause", token)
+    _change("PUT", url, name, "pause", token)
 
 
 @connect.command
 def resume(name: _Name, url: _Url = _DEFAULT_URL, token: _Token = None) -> None:
     """Resume a paused connector at its position."""
-    _ask("PUT", f"{url}/connectors/{name}/resume", token)
+    _change("PUT", url, name, "resume", token)
 
 
 @connect.command
 def restart(name: _Name, url: _Url = _DEFAULT_URL, token: _Token = None) -> None:
     """Restart a connector immediately, at its committed position."""
-    _ask("POST", f"{url}/connectors/{name}/restart", token)
+    _change("POST", url, name, "restart", token)
 
 
-def _ask(method: str, url: str, token: str | None) -> Any:
-    import httpx
-
+def _ask(method: str, url: str, path: str, token: str | None) -> Any:
     headers = {} if token is None else {"Authorization": f"Bearer {token}"}
-    try:
-        answer = httpx.request(method, url, headers=headers, timeout=10)
-        said = answer.json() if answer.content else None
-    except (httpx.HTTPError, httpx.InvalidURL, ValueError) as error:
-        fail(f"no answer from {_named(url)}: {error}. Is `suiro connect run` running there?", "suiro connect")
-    if answer.is_error:
-        message = said.get("message", answer.text) if isinstance(said, dict) else answer.text
-        fail(str(message), "suiro connect")
-    return said
+    with reporting("suiro connect"):
+        return ask_service(method, url, path, expected=EXPECTED, headers=headers)
 
 
-def _named(url: str) -> str:
-    """Returns the URL without its password."""
-    return re.sub(r"//[^/]*@", "//", url)
+def _change(method: str, url: str, name: str, change: str, token: str | None) -> None:
+    _ask(method, url, f"/connectors/{quote(name, safe='')}/{change}", token)

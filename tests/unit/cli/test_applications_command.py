@@ -141,9 +141,9 @@ def test_an_application_of_an_older_suiro_is_shown_without_what_it_does_not_tell
         (["store", "nothing", "--app", "{url}"], "there is no such store"),
         (["list", "--app", "{url}/odd"], "does not answer as an application does: 200 OK: <html>"),
         (["list", "--app", "{url}/none"], "404 Not Found"),
-        (["list", "--app", "http://127.0.0.1:1"], "does not answer: "),
-        (["list", "--app", "{url}/another"], "does not answer as an application does: 200 OK"),
-        (["graph", "--app", "{url}/another"], "does not answer as an application does: 200 OK"),
+        (["list", "--app", "http://ada:secret@127.0.0.1:1"], "no answer from http://127.0.0.1:1: "),
+        (["list", "--app", "{url}/another"], "does not answer as an application does"),
+        (["graph", "--app", "{url}/another"], "does not answer as an application does"),
         (["list", "--app", "nonsense"], "expected http://HOST:PORT"),
         (["list", "--app", "http://a..b"], "'http://a..b' is no URL: "),
     ],
@@ -166,7 +166,7 @@ def test_those_that_answer_are_listed_beside_one_that_does_not(
     assert stopped.value.code == 1
     told = capsys.readouterr()
     assert "billing\tRUNNING\t12.5\t3\t2" in told.out
-    assert "does not answer: " in told.err
+    assert "no answer from http://127.0.0.1:1: " in told.err
     assert "404 Not Found" in told.err
     assert told.err.count("\n") == 2
 

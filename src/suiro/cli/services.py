@@ -1,0 +1,62 @@
+"""Requests of commands to a running service, which answers in JSON."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from typing import Any
+
+TIMEOUT_S = 10.0
+ANSWER_BYTES_MAX = 32 * 1024 * 1024
+
+
+def shown_url(url: str) -> str:
+    """Returns the URL without its password, for messages."""
+    return re.sub(r"//[^/]*@", "//", url)[:200]
+
+
+def ask_service(
+    method: str,
+    url: str,
+    path: str,
+    *,
+    expected: str,
+    body: Any = None,
+    headers: Mapping[str, str] | None = None,
+    timeout_s: float = TIMEOUT_S,
+) -> Any:
+    """Returns the answer, None if it is empty. `expected` is what should answer. Raises `UsageError` and
+    `TransientError`."""
+    import httpx
+
+    from suiro.clock import SystemClock
+    from suiro.errors import TransientError, UsageError
+    from suiro.foundation.http import ask, summary_of
+
+    named = shown_url(url)
+    try:
+        with httpx.Client(timeout=timeout_s) as http:
+            answer = ask(
+                http,
+                method,
+                url.rstrip("/") + path,
+                clock=SystemClock(),
+                max_bytes=ANSWER_BYTES_MAX,
+                headers=headers,
+                **({} if body is None else {"json": body}),
+            )
+    except (httpx.InvalidURL, UnicodeError) as error:  # a name that no host can have
+        raise UsageError(f"{named!r} is no URL: {error}") from None
+    except httpx.UnsupportedProtocol:
+        raise UsageError(f"{named!r}: expected http://HOST:PORT") from None
+    except httpx.HTTPError as error:
+        raise TransientError(f"no answer from {named}: {error}. Is {expected} running there?") from None
+    try:
+        found = json.loads(answer.content) if answer.content else None
+    except (ValueError, RecursionError):
+        raise UsageError(f"{named} does not answer as {expected} does: {summary_of(answer)}") from None
+    if not answer.is_success:
+        message = found.get("message") if isinstance(found, dict) else None
+        raise UsageError(str(message) if message else summary_of(answer))
+    return found
