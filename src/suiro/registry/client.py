@@ -11,10 +11,8 @@ left, or another latest version.
 from __future__ import annotations
 
 import ssl
-import threading
-from collections import OrderedDict
-from collections.abc import Callable, Hashable
-from typing import Any, Generic, Self, TypeVar
+from collections.abc import Callable
+from typing import Any, Self, TypeVar
 from urllib.parse import quote, unquote, urlsplit, urlunsplit
 
 import httpx
@@ -29,6 +27,7 @@ from suiro.errors import (
     SchemaNotFoundError,
 )
 from suiro.foundation.http import AnswerTooLargeError, ask
+from suiro.registry.lru import K, Lru
 from suiro.registry.schemas import RegisteredSchema, Schema
 
 CONTENT_TYPE = "application/vnd.schemaregistry.v1+json"
@@ -45,7 +44,6 @@ _INCOMPATIBLE = 409
 _NOT_FOUND = 404
 _UNAVAILABLE = frozenset({408, 429, 500, 502, 503, 504})
 
-K = TypeVar("K", bound=Hashable)
 V = TypeVar("V")
 
 
@@ -98,9 +96,9 @@ class RegistryClient:
             transport=transport,
             headers={"Accept": CONTENT_TYPE, "Content-Type": CONTENT_TYPE},
         )
-        self._schemas: _Cache[int, Schema] = _Cache(cache_size)
-        self._ids: _Cache[tuple[str, Schema, bool], int] = _Cache(cache_size)
-        self._versions: _Cache[tuple[str, int], RegisteredSchema] = _Cache(cache_size)
+        self._schemas: Lru[int, Schema] = Lru(cache_size)
+        self._ids: Lru[tuple[str, Schema, bool], int] = Lru(cache_size)
+        self._versions: Lru[tuple[str, int], RegisteredSchema] = Lru(cache_size)
 
     def __enter__(self) -> Self:
         return self
@@ -120,7 +118,7 @@ class RegistryClient:
             )
             return int(answer["id"])
 
-        return self._ids.get((subject, schema, normalize), register)
+        return _asked_once(self._ids, (subject, schema, normalize), register)
 
     def lookup(self, subject: str, schema: Schema, *, normalize: bool = False) -> RegisteredSchema:
         """Returns the version of the subject with this schema. Raises `SchemaNotFoundError`."""
@@ -133,8 +131,10 @@ class RegistryClient:
 
     def schema(self, schema_id: int) -> Schema:
         """Raises `SchemaNotFoundError`."""
-        return self._schemas.get(
-            schema_id, lambda: Schema.from_json(self._call("GET", f"schemas/ids/{schema_id}"))
+        return _asked_once(
+            self._schemas,
+            schema_id,
+            lambda: Schema.from_json(self._call("GET", f"schemas/ids/{schema_id}")),
         )
 
     def latest(self, subject: str) -> RegisteredSchema:
@@ -144,7 +144,7 @@ class RegistryClient:
     def version(self, subject: str, version: int) -> RegisteredSchema:
         """Returns a version, also a soft-deleted one, because others may reference it. Raises `SchemaNotFoundError`."""
         path = f"subjects/{_part(subject)}/versions/{version}?deleted=true"
-        return self._versions.get((subject, version), lambda: _registered(self._call("GET", path)))
+        return _asked_once(self._versions, (subject, version), lambda: _registered(self._call("GET", path)))
 
     def subjects(self) -> list[str]:
         answer: list[str] = self._call("GET", "subjects")
@@ -217,6 +217,15 @@ class RegistryClient:
         raise failure
 
 
+def _asked_once(known: Lru[K, V], key: K, ask: Callable[[], V]) -> V:
+    """Two threads that miss a key both ask; either answer is right."""
+    found = known.get(key)
+    if found is None:
+        found = ask()
+        known.put(key, found)
+    return found
+
+
 def _json(method: str, url: str, response: httpx.Response) -> Any:
     try:
         return response.json()
@@ -278,28 +287,3 @@ def _split_userinfo(url: str) -> tuple[str, tuple[str, str] | None]:
         userinfo = (unquote(parts.username), unquote(parts.password or ""))
     netloc = parts.netloc.rpartition("@")[2]
     return urlunsplit((parts.scheme, netloc, parts.path.rstrip("/"), "", "")), userinfo
-
-
-class _Cache(Generic[K, V]):
-    """Drops the least recently used entry first. Two threads that miss a key both ask; either answer is right."""
-
-    def __init__(self, size: int) -> None:
-        self._size = size
-        self._lock = threading.Lock()
-        self._values: OrderedDict[K, V] = OrderedDict()
-
-    def get(self, key: K, ask: Callable[[], V]) -> V:
-        with self._lock:
-            if key in self._values:
-                self._values.move_to_end(key)
-                return self._values[key]
-        value = ask()
-        with self._lock:
-            self._values[key] = value
-            while len(self._values) > self._size:
-                self._values.popitem(last=False)
-        return value
-
-    def forget(self, key: K) -> None:
-        with self._lock:
-            self._values.pop(key, None)

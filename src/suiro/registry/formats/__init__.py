@@ -6,13 +6,12 @@ parsed together with their texts, which are given in dependency order.
 
 from __future__ import annotations
 
-import threading
-from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
 from suiro.registry.formats.budget import MAX_COMPARED_STEPS, MAX_STEPS, Budget, TooComplex
 from suiro.registry.formats.parsed import READER, WRITER, Import, Incompatibility, InvalidSchema, Parsed
+from suiro.registry.lru import Lru
 from suiro.registry.schemas import AVRO, JSON, PROTOBUF
 
 __all__ = [
@@ -129,33 +128,8 @@ def _rules_of(type_: str) -> Callable[[Any, Any, Budget], list[Incompatibility]]
 _Key = tuple[str, str, tuple[Import, ...], bool]
 
 
-class _Cache:
-    """The schemas that were parsed last, limited by the length of their texts."""
-
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._kept: OrderedDict[_Key, Parsed] = OrderedDict()
-        self._chars = 0
-
-    def get(self, key: _Key) -> Parsed | None:
-        with self._lock:
-            found = self._kept.get(key)
-            if found is not None:
-                self._kept.move_to_end(key)
-            return found
-
-    def put(self, key: _Key, parsed: Parsed) -> None:
-        with self._lock:
-            if key in self._kept:
-                return
-            self._kept[key] = parsed
-            self._chars += _chars(key)
-            while self._chars > CACHE_CHARS or len(self._kept) > CACHE_SIZE:
-                self._chars -= _chars(self._kept.popitem(last=False)[0])
-
-
 def _chars(key: _Key) -> int:
     return len(key[1]) + sum(len(one.text) for one in key[2])
 
 
-_parsed = _Cache()
+_parsed: Lru[_Key, Parsed] = Lru(CACHE_SIZE, weight=CACHE_CHARS, weigh=_chars)
