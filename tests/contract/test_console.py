@@ -17,7 +17,7 @@ import pytest
 from conftest import LogUnderTest
 from support.waiting import wait_until
 
-from suiro.cli.topic_records import _from_json
+from suiro.cli.topic_records import _from_json, of_values
 from suiro.client import Client, TransactionalBatch
 from suiro.console.formats import encoder
 from suiro.console.web import ConsoleServer, ConsoleSettings, Masks
@@ -357,7 +357,7 @@ def test_each_record_of_a_file_is_a_line_with_all_of_its_headers(
 ) -> None:
     """As `suiro topic produce --json` reads them."""
     topic = new_topic()
-    headers = (("id", b"7"), ("id", b"8"), ("none", None))
+    headers = (("id", b"7"), ("id", b"8"), ("none", None), ("bytes", b"\xff\x00"))
     laid_out = b'{\n  "price": 1.10,\r\n  "note": "a\\nb"\n}'
     client.produce(
         {(topic, 0): encode_batch([Record(offset=0, timestamp=1, key=None, value=laid_out, headers=headers)])}
@@ -366,8 +366,45 @@ def test_each_record_of_a_file_is_a_line_with_all_of_its_headers(
     (line,) = text.splitlines()
     assert json.loads(line)["value"] == {"price": 1.10, "note": "a\nb"}
     assert '"price": 1.10,' in line
-    made = _from_json(line, 1, encoder("json"), encoder("json"), None)
+    write = of_values("json", encoder("json"))
+    made = _from_json(line, 1, write, write, None)
     assert made.headers == headers
+
+
+def test_a_file_says_which_values_could_not_be_decoded(
+    api: Api, client: Client, new_topic: NewTopicFixture
+) -> None:
+    """As `suiro topic records --json` does. They looked like texts of hex digits."""
+    topic = new_topic()
+    client.produce({(topic, 0): batch(b"{", b"{}")})
+    lines = api.http.get(f"/topics/{topic}/export", params={"value": "json"}).text.splitlines()
+    found = [json.loads(line) for line in lines]
+    assert [(one["value"], "is not JSON" in one.get("value_error", "")) for one in found] == [
+        ("7b", True),
+        ({}, False),
+    ]
+
+
+def test_a_file_says_of_how_many_records_its_filter_could_not_tell(
+    api: Api, client: Client, new_topic: NewTopicFixture
+) -> None:
+    """It left them out without a word."""
+    topic = new_topic()
+    client.produce({(topic, 0): batch(b'{"n": 1}', b'{"n": {"late": 2}}', b'{"n": 3}')})
+    query = {"filter": "n.late > 1"}
+    *lines, last = api.http.get(f"/topics/{topic}/export", params=query).text.splitlines()
+    assert [json.loads(line)["offset"] for line in lines] == [1]
+    told = json.loads(last)
+    assert (told["unclear"], f"{topic}-0 offset 0" in told["first_unclear"]) == (2, True)
+    *_, row = csv.reader(
+        io.StringIO(api.http.get(f"/topics/{topic}/export", params={**query, "format": "csv"}).text)
+    )
+    assert row == [ANY]
+    assert row[0].startswith(
+        f"# the filter could not be applied to 2 records, the first is {topic}-0 offset 0"
+    )
+    whole = api.http.get(f"/topics/{topic}/export", params={"filter": "n.is_not_null()"}).text
+    assert [json.loads(line)["offset"] for line in whole.splitlines()] == [0, 1, 2]
 
 
 # -- changing ------------------------------------------------------------------------------------------------

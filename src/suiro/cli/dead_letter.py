@@ -8,6 +8,7 @@ from suiro.cli.command_groups import Argument, Group, Option
 from suiro.cli.everyday import (
     AsJson,
     Connection,
+    JsonText,
     Yes,
     connected,
     fail,
@@ -84,7 +85,7 @@ def show(
     """Show a dead letter, its reason, and its original record."""
     with connected(connection) as client:
         from suiro.console.dead_letters import dead_letter_of, origin_record
-        from suiro.console.formats import decoder
+        from suiro.console.formats import decoder, exact_value
         from suiro.console.records import Start, read_records
         from suiro.console.text import iso_time
 
@@ -110,10 +111,13 @@ def show(
                 "origin": None if letter.origin is None else letter.origin._asdict(),
                 "refusal": letter.refusal,
                 "key": key_of(record.key).value,
-                "value": value_of(record.value).value,
+                "value": exact_value(value_of(record.value), JsonText),
                 "origin_record": None
                 if origin is None
-                else {"key": key_of(origin.key).value, "value": value_of(origin.value).value},
+                else {
+                    "key": key_of(origin.key).value,
+                    "value": exact_value(value_of(origin.value), JsonText),
+                },
             }
             print_json(shown)
             return

@@ -12,6 +12,7 @@ import dataclasses
 import json
 import logging
 import os
+import re
 import stat
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -32,6 +33,8 @@ API_TIMEOUT_MS = 20_000
 SECRETS = ("sasl.password", "sasl.jaas.config", "ssl.key.password", "registry.password")
 _OWN = ("registry", "registry.user", "registry.password", "registry.ca")
 """Keys of a profile that are not settings of a Kafka client."""
+_NOT_ASCII = re.compile(r"[^ -~]")
+_encode = json.JSONEncoder(default=str).encode
 
 Profile = Annotated[
     str | None,
@@ -293,9 +296,23 @@ def say(text: str = "") -> None:
     sys.stdout.write(printable(text) + "\n")
 
 
+class JsonText(str):
+    """JSON, which `print_json` prints as it is."""
+
+
 def print_json(value: Any) -> None:
-    """Prints one line of ASCII, so that it has no control sequences for a terminal."""
-    sys.stdout.write(json.dumps(_json(value), default=str) + "\n")
+    """Prints one line of ASCII, so that it has no control sequences for a terminal. In objects of objects, a value may
+    be `JsonText`."""
+    sys.stdout.write(_line(value) + "\n")
+
+
+def _line(value: Any) -> str:
+    if isinstance(value, JsonText):
+        # Only strings of JSON have other characters, and there an escape is the same.
+        return _NOT_ASCII.sub(lambda found: _encode(found[0])[1:-1], value)
+    if isinstance(value, Mapping):
+        return "{" + ", ".join(f"{_encode(str(name))}: {_line(one)}" for name, one in value.items()) + "}"
+    return _encode(_json(value))
 
 
 def _json(value: Any) -> Any:

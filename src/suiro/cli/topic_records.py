@@ -12,6 +12,7 @@ from suiro.cli.command_groups import Argument, Option
 from suiro.cli.everyday import (
     AsJson,
     Connection,
+    JsonText,
     Registry,
     assignments,
     connected,
@@ -24,7 +25,7 @@ from suiro.cli.everyday import (
 )
 
 if TYPE_CHECKING:
-    from suiro.console.formats import Decoded, Decoder
+    from suiro.console.formats import Decoder
     from suiro.console.records import LogRecord, OutgoingRecord
 
 _FORMATS = ("string", "json", "avro", "long", "hex")
@@ -89,9 +90,7 @@ class _Shown:
                     break
         finally:
             if wanted is not None and wanted.unclear:
-                note(
-                    f"the filter could not be applied to {wanted.unclear} records, the first is {wanted.first_unclear}"
-                )
+                note(wanted.said())
 
 
 def records(
@@ -240,15 +239,14 @@ def produce(
         url = registry_url(registry, profile_of(connection))
         key_of = encoder(key_format, url, subject=f"{name}-key")
         value_of = encoder(value_format, url, subject=f"{name}-value")
-        if as_json:
-            key_of, value_of = of_values(key_format, key_of), of_values(value_format, value_of)
+        key_of_json, value_of_json = of_values(key_format, key_of), of_values(value_format, value_of)
         headers = tuple((one, value.encode()) for one, value in assignments(header or (), "--header").items())
 
         def outgoing() -> Iterator[OutgoingRecord]:
             for number, line in enumerate(sys.stdin, 1):
                 text = line.rstrip("\n").removesuffix("\r")
                 if as_json:
-                    yield _from_json(text, number, key_of, value_of, partition)
+                    yield _from_json(text, number, key_of_json, value_of_json, partition)
                     continue
                 line_key: str | None = key
                 if key_separator is not None:
@@ -280,11 +278,7 @@ def produce(
 
 
 def _from_json(
-    text: str,
-    number: int,
-    key_of: Callable[[Any], bytes | None],
-    value_of: Callable[[Any], bytes | None],
-    partition: int | None,
+    text: str, number: int, key_of: Writer, value_of: Writer, partition: int | None
 ) -> OutgoingRecord:
     from suiro.console.records import OutgoingRecord
 
@@ -295,26 +289,48 @@ def _from_json(
         named = _whole("partition", found.get("partition"))
     except (ValueError, AttributeError, TypeError, RecursionError) as error:
         usage(f"line {number} is not a record in JSON: {error}")
+    if "unclear" in found:
+        usage(
+            f"line {number} is not a record: it says that the filter of this file could not be applied to "
+            f"{found['unclear']} records, which are not in it"
+        )
     for what in ("key", "value"):
         if found.get(f"{what}_error") is not None:
             usage(
                 f"line {number}: its {what} could not be decoded when it was printed, so these are not its bytes; "
                 f"print and write it with --{what}-format hex"
             )
+    key, value = _texts(text, found)
     return OutgoingRecord(
-        key=key_of(found.get("key")),
-        value=value_of(found.get("value")),
+        key=key_of(found.get("key"), key),
+        value=value_of(found.get("value"), value),
         headers=headers,
         partition=partition if partition is not None else named,
         timestamp=timestamp,
     )
 
 
-def of_values(name: str, encode: Callable[[Any], bytes | None]) -> Callable[[Any], bytes | None]:
-    """Returns an encoder of JSON values, for which "5" is a text, not the text of a number."""
-    if name not in ("json", "avro"):
-        return encode
-    return lambda value: encode(None if value is None else json.dumps(value))
+Writer = Callable[[Any, str], bytes | None]
+"""Encodes a value of JSON. The second argument is its text, which has all digits of a number."""
+
+
+def of_values(name: str, encode: Callable[[Any], bytes | None]) -> Writer:
+    """Returns an encoder for which "5" is a text, not the text of a number."""
+    if name in ("json", "avro"):
+        return lambda value, text: encode(None if value is None else text)
+    return lambda value, text: encode(value)
+
+
+def _texts(line: str, found: dict[str, Any]) -> tuple[str, str]:
+    """Returns the key and the value of a line as they are written there."""
+    import msgspec
+
+    try:
+        written = msgspec.json.decode(line, type=dict[str, msgspec.Raw])
+    except (msgspec.MsgspecError, RecursionError):  # such as NaN, which only Python's parser accepts
+        return json.dumps(found.get("key")), json.dumps(found.get("value"))
+    key, value = (bytes(written.get(what, b"null")).decode() for what in ("key", "value"))
+    return key, value
 
 
 def _list(value: Any) -> list[Any]:
@@ -345,39 +361,13 @@ def _whole(what: str, value: Any) -> int | None:
     return value
 
 
-def _error_of(data: bytes | None, decoded: Decoded) -> str | None:
-    """Returns why `suiro topic produce --json` could not write these bytes, or None."""
-    if decoded.error is None and decoded.value is None and data is not None:
-        return "is a null of its format, which would be written as if it were missing"
-    return decoded.error
-
-
-def _shown_header(data: bytes | None) -> str | dict[str, str] | None:
-    """Returns bytes that are not UTF-8 as hex, so that `suiro topic produce --json` writes the same bytes."""
-    if data is None:
-        return None
-    try:
-        return data.decode()
-    except UnicodeDecodeError:
-        return {"hex": data.hex()}
-
-
 def print_record(record: LogRecord, key_of: Decoder, value_of: Decoder, *, as_json: bool) -> None:
+    from suiro.console.formats import record_fields
     from suiro.console.text import iso_time
 
     key, value = key_of(record.key), value_of(record.value)
     if as_json:
-        shown: dict[str, Any] = {
-            "topic": record.topic,
-            "partition": record.partition,
-            "offset": record.offset,
-            "timestamp": record.timestamp,
-            "key": key.value,
-            "value": value.value,
-            "headers": [(name, _shown_header(data)) for name, data in record.headers],
-        }
-        errors = {"key_error": _error_of(record.key, key), "value_error": _error_of(record.value, value)}
-        print_json(shown | {name: error for name, error in errors.items() if error is not None})
+        print_json(record_fields(record, key, value, headers=record.headers, exact=JsonText))
         return
     parts = [f"{record.partition}:{record.offset}", iso_time(record.timestamp), key.text, value.text]
     parts += [

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -44,6 +44,62 @@ class Decoded:
 
 
 Decoder = Callable[[bytes | None], Decoded]
+
+_JSON = frozenset({"json", "avro", "json-schema", "protobuf"})
+"""Formats whose `Decoded.text` is JSON."""
+_SPACES = {ord(space): " " for space in "\n\r\t"}
+
+
+Exact = Callable[[str], Any]
+"""Marks text that is JSON already, so that an encoder inserts it as it is."""
+
+
+def exact_value(decoded: Decoded, exact: Exact) -> Any:
+    """Returns the value for a line of JSON. What was JSON stays as it was written, with all digits, but on one line:
+    strings in JSON have no raw line ends."""
+    if decoded.error is None and decoded.format in _JSON:
+        return exact(decoded.text.translate(_SPACES))
+    return decoded.value
+
+
+def record_fields(
+    record: LogRecord,
+    key: Decoded,
+    value: Decoded,
+    *,
+    headers: Sequence[tuple[str, bytes | None]],
+    exact: Exact,
+) -> dict[str, Any]:
+    """Returns the fields of a record for a line of JSON, which `suiro topic produce --json` reads. `headers` are pairs,
+    because a name may occur twice."""
+    fields = {
+        "topic": record.topic,
+        "partition": record.partition,
+        "offset": record.offset,
+        "timestamp": record.timestamp,
+        "key": exact_value(key, exact),
+        "value": exact_value(value, exact),
+        "headers": [(name, _header(data)) for name, data in headers],
+    }
+    errors = {"key_error": _error_of(record.key, key), "value_error": _error_of(record.value, value)}
+    return fields | {name: error for name, error in errors.items() if error is not None}
+
+
+def _header(data: bytes | None) -> str | dict[str, str] | None:
+    """Returns bytes that are not UTF-8 as hex, so that `suiro topic produce --json` writes the same bytes."""
+    if data is None:
+        return None
+    try:
+        return data.decode()
+    except UnicodeDecodeError:
+        return {"hex": data.hex()}
+
+
+def _error_of(data: bytes | None, decoded: Decoded) -> str | None:
+    """Returns why `suiro topic produce --json` could not write these bytes, or None."""
+    if decoded.error is None and decoded.value is None and data is not None:
+        return "is a null of its format, which would be written as if it were missing"
+    return decoded.error
 
 
 def decoder(name: str, registry: str | None = None) -> Decoder:
@@ -275,6 +331,10 @@ class Filter:
         self.asks_for_keys = "record_key" in text
         self.unclear = 0
         self.first_unclear: str | None = None
+
+    def said(self) -> str:
+        """Returns how many records are unclear, for people."""
+        return f"the filter could not be applied to {self.unclear} records, the first is {self.first_unclear}"
 
     def holds(self, record: LogRecord, value: Any, key: Any) -> bool:
         """`value` and `key`: those of the record, decoded."""

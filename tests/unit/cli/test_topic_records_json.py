@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 
 import msgspec
@@ -12,6 +13,7 @@ from suiro.console.formats import decoder, encoder
 from suiro.console.records import LogRecord
 
 Printed = Callable[[LogRecord, str], str]
+TEXT = of_values("string", encoder("string"))
 
 
 def record(key: bytes, value: bytes) -> LogRecord:
@@ -33,14 +35,15 @@ def test_what_was_printed_in_hex_for_want_of_better_is_refused(
 ) -> None:
     line = printed(record(key, value), "string")
     with pytest.raises(SystemExit) as stopped:
-        _from_json(line, 1, encoder("string"), encoder("string"), None)
+        _from_json(line, 1, TEXT, TEXT, None)
     assert stopped.value.code == 2
     assert f"line 1: its {what} could not be decoded" in capsys.readouterr().err
 
 
 def test_what_is_printed_in_hex_on_purpose_is_written(printed: Printed) -> None:
     line = printed(record(b"\xff", b"\xff\xfe"), "hex")
-    made = _from_json(line, 1, encoder("hex"), encoder("hex"), None)
+    write = of_values("hex", encoder("hex"))
+    made = _from_json(line, 1, write, write, None)
     assert (made.key, made.value) == (b"\xff", b"\xff\xfe")
 
 
@@ -49,8 +52,8 @@ def test_headers_are_written_as_they_were(printed: Printed) -> None:
     made = _from_json(
         printed(msgspec.structs.replace(record(b"k", b"v"), headers=headers), "string"),
         1,
-        encoder("string"),
-        encoder("string"),
+        TEXT,
+        TEXT,
         None,
     )
     assert made.headers == headers
@@ -84,7 +87,7 @@ def test_what_no_record_can_have_is_a_wrong_line(
     line: str, said: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     with pytest.raises(SystemExit) as stopped:
-        _from_json(line, 7, encoder("string"), encoder("string"), None)
+        _from_json(line, 7, TEXT, TEXT, None)
     assert stopped.value.code == 2
     told = capsys.readouterr().err
     assert told.startswith("suiro: line 7 is not a record in JSON: ")
@@ -100,3 +103,41 @@ def test_a_null_of_json_does_not_become_a_tombstone(
     assert "line 1: its value could not be decoded" in capsys.readouterr().err
     tombstone = msgspec.structs.replace(record(b'"1"', b""), value=None)
     assert _from_json(printed(tombstone, "json"), 1, write, write, None).value is None
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        b"0.12345678901234567890123",
+        b"90071992547409930001",
+        b"1e400",
+        b"-0",
+        b"1.10",
+        b'{"price":1.10,"deep":[{"big":1e-400}]}',
+        b'{"a":1,"a":2}',
+        b"NaN",
+    ],
+)
+def test_a_number_keeps_all_digits(value: bytes, printed: Printed) -> None:
+    """They were those of a double; 1e400 became Infinity, which is no JSON."""
+    write = of_values("json", encoder("json"))
+    line = printed(record(value, value), "json")
+    assert f'"value": {value.decode()},' in line
+    made = _from_json(line, 1, write, write, None)
+    assert (made.key, made.value) == (value, value)
+
+
+def test_json_is_on_one_line_of_ascii(printed: Printed) -> None:
+    value = '{\n\t"name":\r\n"caf\u00e9 \U0001f600 \x7f\u2028"}'
+    line = printed(record(b"1", value.encode()), "json")
+    assert line.isascii()
+    assert line[:-1].isprintable()
+    assert json.loads(line)["value"] == json.loads(value)
+
+
+def test_a_file_that_lacks_records_is_not_copied_as_if_it_had_all(capsys: pytest.CaptureFixture[str]) -> None:
+    """The console ends such a file with a line that says so."""
+    with pytest.raises(SystemExit) as stopped:
+        _from_json('{"unclear": 3, "first_unclear": "t-0 offset 7: why"}', 9, TEXT, TEXT, None)
+    assert stopped.value.code == 2
+    assert "line 9 is not a record" in capsys.readouterr().err

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import csv
-import io
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -24,10 +22,10 @@ from suiro.console.records import (
     records_of,
     start_offsets,
 )
-from suiro.console.text import iso_time
 from suiro.console.topics import ranges_of, require_partition, topic_info
 from suiro.console.web.endpoint import Body, Call, Download, Endpoint, Events, NotFoundError, number_of
 from suiro.console.web.events import KEEP_ALIVE, event
+from suiro.console.web.record_files import FILE_FORMATS, FileFormat
 from suiro.console.web.record_json import RecordJson, RecordView
 from suiro.errors import SuiroError, TransientError, UsageError
 from suiro.foundation.http import Role
@@ -381,78 +379,20 @@ def _export(call: Call) -> Download:
     """Records as a file."""
     topic = call.path["topic"]
     kind = call.query.get("format", "jsonl")
-    if kind not in ("jsonl", "csv"):
-        raise UsageError(f"format={kind[:80]!r}: jsonl or csv")
+    if kind not in FILE_FORMATS:
+        raise UsageError(f"format={kind[:80]!r}: {' or '.join(FILE_FORMATS)}")
     scan = _Scan(call, topic, limit=call.number("limit"))
-    made = _json_lines(scan) if kind == "jsonl" else _csv_lines(scan)
-    media_type = "application/x-ndjson" if kind == "jsonl" else "text/csv; charset=utf-8"
-    return Download(name=f"{topic}.{kind}", media_type=media_type, parts=made)
+    form = FILE_FORMATS[kind]
+    return Download(name=f"{topic}.{kind}", media_type=form.media_type, parts=_exported(scan, form))
 
 
-def _json_lines(scan: _Scan) -> Iterator[bytes]:
-    encode = msgspec.json.encode
+def _exported(scan: _Scan, form: FileFormat) -> Iterator[bytes]:
+    yield form.head
     for found in scan.steps():
-        lines = []
-        for record, key, value in found:
-            line = {
-                "topic": record.topic,
-                "partition": record.partition,
-                "offset": record.offset,
-                "timestamp": record.timestamp,
-                "key": _as_json(key),
-                "value": _as_json(value),
-                # Pairs, as the commands print and read them, because a name may occur twice.
-                "headers": [
-                    (name, None if data is None else data.decode(errors="backslashreplace"))
-                    for name, data in scan.view.headers(record)
-                ],
-            }
-            lines.append(encode(line) + b"\n")
-        yield b"".join(lines)
-
-
-def _as_json(decoded: Decoded) -> Any:
-    """Returns JSON as it was written, with all digits, but on one line. Strings in JSON have no raw line ends."""
-    if decoded.error is None and decoded.format in ("json", "avro", "json-schema", "protobuf"):
-        return msgspec.Raw(decoded.text.translate(_SPACES).encode())
-    return decoded.value
-
-
-_SPACES = {ord("\n"): " ", ord("\r"): " "}
-
-
-def _csv_lines(scan: _Scan) -> Iterator[bytes]:
-    yield b"partition,offset,time,key,value,headers\r\n"
-    for found in scan.steps():
-        lines = io.StringIO()
-        writer = csv.writer(lines)
-        for record, key, value in found:
-            headers = "; ".join(
-                f"{name}={(data or b'').decode(errors='backslashreplace')}"
-                for name, data in scan.view.headers(record)
-            )
-            writer.writerow(
-                [
-                    record.partition,
-                    record.offset,
-                    iso_time(record.timestamp),
-                    *(_no_formula(text) for text in (key.text, value.text, headers)),
-                ]
-            )
-        yield lines.getvalue().encode()
-
-
-def _no_formula(text: str) -> str:
-    """Prevents spreadsheets from running the text as a formula, by an apostrophe."""
-    return f"'{text}" if text[:1] in ("=", "+", "-", "@", "\t", "\r") and not _is_number(text) else text
-
-
-def _is_number(text: str) -> bool:
-    try:
-        float(text)
-    except ValueError:
-        return False
-    return True
+        yield form.lines(found, scan.view)
+    wanted = scan.matching.filter
+    if wanted is not None and wanted.unclear:
+        yield form.left_out(wanted)
 
 
 # -- writing -------------------------------------------------------------------------------------------------
