@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from suiro.clock import Clock, SystemClock
+from suiro.console.registry_waits import schema_waits
 from suiro.console.text import plain
 from suiro.errors import RegistryError, SchemaNotFoundError, UsageError
 
@@ -23,9 +24,9 @@ if TYPE_CHECKING:
 
 FORMATS = ("string", "json", "avro", "long", "hex")
 
-REGISTRY_PAUSE_MS = 10_000
-"""The pause after a failed request to a registry, or for an unknown id, so that a page of a hundred records asks once.
-The bytes of a long begin like a schema id."""
+UNKNOWN_PAUSE_MS = 10_000
+"""The pause for an id that the registry does not have, so that a page of a hundred records asks once. The bytes of a
+long begin like a schema id."""
 UNKNOWN_IDS_MAX = 1_000
 _LONG = struct.Struct(">q")
 _SCHEMA_ID = struct.Struct(">bI")
@@ -230,34 +231,34 @@ class _Guessing:
     def __init__(self, registry: str | None, clock: Clock | None = None) -> None:
         self._registry = registry
         self._clock = clock or SystemClock()
-        self._asks_again_ms = 0
         # Ids that the registry does not have, and when it is asked for them again.
         self._unknown: dict[int, int] = {}
 
     def __call__(self, data: bytes) -> Decoded:
         schema_id = _schema_id(data)
-        error = None
-        if schema_id is not None and self._registry is not None and self._may_ask(schema_id):
-            try:
-                return self._by_schema(self._registry, schema_id, data)
-            except SchemaNotFoundError:
-                if len(self._unknown) >= UNKNOWN_IDS_MAX:
-                    self._unknown.clear()
-                self._unknown[schema_id] = self._clock.monotonic_ms() + REGISTRY_PAUSE_MS
-            except RegistryError as failure:
-                self._asks_again_ms = self._clock.monotonic_ms() + REGISTRY_PAUSE_MS
-                error = str(failure)
-            except ValueError as failure:
-                error = str(failure)
-        found = self._by_bytes(data)
-        if error is None:
-            return found
+        if schema_id is None or self._registry is None or self._is_unknown(schema_id):
+            return self._by_bytes(data)
+        try:
+            schema_waits(self._registry).wait(schema_id)
+            return self._by_schema(self._registry, schema_id, data)
+        except SchemaNotFoundError:
+            if len(self._unknown) >= UNKNOWN_IDS_MAX:
+                self._unknown.clear()
+            self._unknown[schema_id] = self._clock.monotonic_ms() + UNKNOWN_PAUSE_MS
+            return self._by_bytes(data)
+        except RegistryError as failure:
+            found = self._by_bytes(data)
+            if found.format == "long":  # which it may well be: the bytes of a long begin like a schema id
+                return found
+            error = str(failure)
+        except ValueError as failure:
+            found, error = self._by_bytes(data), str(failure)
         return Decoded(
             value=found.value, text=found.text, error=error, format=found.format, schema_id=schema_id
         )
 
-    def _may_ask(self, schema_id: int) -> bool:
-        return self._clock.monotonic_ms() >= max(self._asks_again_ms, self._unknown.get(schema_id, 0))
+    def _is_unknown(self, schema_id: int) -> bool:
+        return self._clock.monotonic_ms() < self._unknown.get(schema_id, 0)
 
     def _by_schema(self, registry: str, schema_id: int, data: bytes) -> Decoded:
         from suiro.registry import CodecSettings, Undecodable, codec_of, registry_client

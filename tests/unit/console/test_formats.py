@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import json
 import struct
+import threading
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from support.waiting import wait_until
 
 from suiro import registry
-from suiro.console import formats
+from suiro.console import formats, registry_waits
 from suiro.console.formats import decoder
 from suiro.errors import SchemaNotFoundError
 from suiro.registry.codecs import wire
@@ -31,6 +33,33 @@ def test_longs_do_not_ask_the_registry_one_by_one(monkeypatch: pytest.MonkeyPatc
     for number in range(3 * formats.UNKNOWN_IDS_MAX):
         decode(struct.pack(">q", number << 24))
     assert len(asked) == 3 * formats.UNKNOWN_IDS_MAX
+
+
+def test_a_registry_that_does_not_answer_is_not_waited_for(
+    monkeypatch: pytest.MonkeyPatch, unique: str
+) -> None:
+    """Each page took a minute, on one of the sixteen threads of all."""
+    answering = threading.Event()
+    asked: list[int] = []
+    schema = registry.Schema('"long"')
+
+    def answer(number: int) -> Any:
+        asked.append(number)
+        assert answering.wait(60)
+        return schema
+
+    monkeypatch.setattr(registry, "registry_client", lambda url: SimpleNamespace(schema=answer))
+    monkeypatch.setattr(wire, "registry_client", lambda url: SimpleNamespace(schema=answer))
+    monkeypatch.setattr(registry_waits, "WAIT_S", 0.01)
+    data = struct.pack(">bI", 0, 7) + b"\x54"
+    for _ in range(3):  # pages of different users
+        found = decoder("auto", f"http://{unique}")(data)
+        assert (found.format, found.value) == ("hex", data.hex())
+        assert found.error == "the registry does not answer within 0.01 s"
+        assert decoder("auto", f"http://{unique}")(struct.pack(">q", 3)).error is None
+    assert asked == [7]
+    answering.set()
+    wait_until(lambda: decoder("auto", f"http://{unique}")(data).value == 42, what="the registry answers")
 
 
 def test_a_schema_that_lacks_a_reference_spoils_its_own_records_only(

@@ -1,0 +1,88 @@
+"""Waits for schemas of a registry that may not answer, so that it holds up neither a page nor the others for long.
+
+Schemas are fetched on threads of their own, into the cache of the registry's client. If one does not come in time, all
+requests do without the registry for a while.
+"""
+
+from __future__ import annotations
+
+import threading
+from concurrent.futures import Future
+
+from suiro.clock import Clock, SystemClock
+from suiro.errors import RegistryError, RegistryUnavailableError, SchemaNotFoundError
+
+WAIT_S = 2.0
+"""The time that a request waits. The client itself waits for up to a minute."""
+PAUSE_MS = 10_000
+"""The pause after a failed request to a registry."""
+ASKING_MAX = 16
+READY_MAX = 10_000
+
+
+class SchemaWaits:
+    """The waits for one registry, by all requests."""
+
+    def __init__(self, registry: str, clock: Clock) -> None:
+        self._registry = registry
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._asking: dict[int, Future[None]] = {}
+        self._ready: set[int] = set()
+        self._failure: tuple[str, int] | None = None
+
+    def wait(self, schema_id: int) -> None:
+        """Returns when the client has the schema. Raises `RegistryError`."""
+        if schema_id in self._ready:
+            return
+        with self._lock:
+            now_ms = self._clock.monotonic_ms()
+            if self._failure is not None and now_ms - self._failure[1] < PAUSE_MS:
+                raise RegistryUnavailableError(self._failure[0], 0, 0)
+            asked = self._asking.get(schema_id)
+            if asked is None:
+                if len(self._asking) >= ASKING_MAX:
+                    raise RegistryUnavailableError("the registry is slow to answer", 0, 0)
+                asked = self._asking[schema_id] = Future()
+                threading.Thread(
+                    target=self._ask, args=(schema_id, asked), name="console-schema", daemon=True
+                ).start()
+        try:
+            asked.result(WAIT_S)
+        except TimeoutError:
+            said = f"the registry does not answer within {WAIT_S:g} s"
+            with self._lock:
+                self._failure = said, self._clock.monotonic_ms()
+            raise RegistryUnavailableError(said, 0, 0) from None
+
+    def _ask(self, schema_id: int, asked: Future[None]) -> None:
+        from suiro.registry import registry_client
+
+        failure: BaseException | None = None
+        try:
+            registry_client(self._registry).schema(schema_id)
+        except BaseException as error:  # noqa: BLE001 - the requests that wait get it
+            failure = error
+        with self._lock:
+            del self._asking[schema_id]
+            self._failure = None
+            if isinstance(failure, RegistryError) and not isinstance(failure, SchemaNotFoundError):
+                self._failure = str(failure), self._clock.monotonic_ms()
+            if failure is None:
+                if len(self._ready) >= READY_MAX:
+                    self._ready.clear()
+                self._ready.add(schema_id)
+        if failure is None:
+            asked.set_result(None)
+        else:
+            asked.set_exception(failure)
+
+
+_waits: dict[str, SchemaWaits] = {}
+_waits_lock = threading.Lock()
+
+
+def schema_waits(registry: str) -> SchemaWaits:
+    """Returns the waits for the registry at this address."""
+    with _waits_lock:
+        return _waits.setdefault(registry, SchemaWaits(registry, SystemClock()))
