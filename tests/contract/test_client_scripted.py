@@ -19,7 +19,7 @@ from support.scripted_broker import (
     produce_answer,
 )
 
-from suiro.client import LATEST, Acl, AclFilter, Client, NewTopic
+from suiro.client import LATEST, NO_LEADER, Acl, AclFilter, Client, NewTopic
 from suiro.client.connection import build
 from suiro.clock import ManualClock
 from suiro.errors import (
@@ -29,6 +29,7 @@ from suiro.errors import (
     ConfigError,
     DeadlineExceededError,
     RefusedError,
+    RetriableKafkaError,
     TopicExistsError,
     UnknownTopicError,
     UnsupportedVersionError,
@@ -333,6 +334,20 @@ def test_an_unread_answer_is_not_taken_for_the_next_one(
     with pytest.raises(RefusedError):
         client.fetch({("t", 0): 0, ("t", 1): 0})
     assert len(client.fetch({("t", 1): 0})["t", 1].data) == 0
+
+
+@pytest.mark.parametrize("what", ["fetch", "list_offsets"])
+def test_the_wait_for_a_leader_may_end_before_the_deadline(
+    what: str, brokers: list[ScriptedBroker], leaders: dict[tuple[str, int], int]
+) -> None:
+    leaders["t", 0] = -1
+    clock = ManualClock()
+    with Client(brokers[0].bootstrap_servers, settings=QUICK, clock=clock) as client:
+        began_ms = clock.monotonic_ms()
+        with pytest.raises(RetriableKafkaError, match="the leader of t-0 ") as failed:
+            getattr(client, what)({("t", 0): LATEST}, leader_wait_ms=500)
+    assert failed.value.code_name == NO_LEADER
+    assert 500 <= clock.monotonic_ms() - began_ms < 5_000
 
 
 def test_an_answer_that_cannot_be_read(client: Client, brokers: list[ScriptedBroker]) -> None:

@@ -386,6 +386,19 @@ def test_partitions_without_a_leader_are_told_of(open_page: Open, console: FakeC
     expect(foot).to_contain_text("2 partitions left out: no leader")
 
 
+def test_partitions_that_an_answer_lacks_are_named(open_page: Open, console: FakeConsole) -> None:
+    """What the page knows of the topics may be older."""
+    console.leaderless = [1, 4]
+    page = open_page("#/topics/flights/records")
+    foot = page.locator(".list-foot")
+    expect(foot).to_contain_text("left out: partitions 1, 4 without a leader")
+    page.get_by_role("button", name="Live").click()
+    expect(foot).to_contain_text("Following")
+    expect(foot).to_contain_text("left out: partitions 1, 4 without a leader")
+    page.goto(page.url.partition("#")[0] + "#/topics/flights/records?filter=x")
+    expect(page.locator(".progress")).to_contain_text("not complete: partitions 1, 4 without a leader")
+
+
 def test_produce_and_copy(open_page: Open, console: FakeConsole) -> None:
     page = open_page("#/topics/flights/records?at=0:4990")
     page.get_by_role("button", name="Produce one like it…").click()

@@ -45,6 +45,7 @@ class FakeConsole:
     def __init__(self, cluster: FakeCluster | None = None, *, port: int = 0) -> None:
         self.cluster = cluster or FakeCluster()
         self.wrong: list[str] = []
+        self.leaderless: list[int] = []
         self._router = Router(ENDPOINTS)
         self._pages: set[asyncio.Queue[dict[str, Any] | None]] = set()
         self._server = HttpServer(
@@ -197,6 +198,7 @@ class FakeConsole:
             "records": [self.cluster.record(topic, offset) for offset in range(first, until)],
             "positions": {"0": {"before": first, "after": max(until, first)}},
             "ranges": {"0": [0, end]},
+            "leaderless": self.leaderless,
         }
 
     def _record(self, request: Request) -> Any:
@@ -230,7 +232,8 @@ class FakeConsole:
             if request.query_params["filter"] == "never":
                 await asyncio.Event().wait()
             unclear = {"unclear": 12, "first_unclear": f"{topic}-0 offset 7: 'late' is no number"}
-            yield _event("end", {"reason": "end", "scanned": end, "matched": matched} | unclear)
+            told = {"scanned": end, "matched": matched, "leaderless": self.leaderless}
+            yield _event("end", {"reason": "leaderless" if self.leaderless else "end"} | told | unclear)
 
         return _stream(events())
 
@@ -245,7 +248,8 @@ class FakeConsole:
                 ]
                 offset += 20
                 unclear = {"unclear": 3, "first_unclear": f"{topic}-0 offset {offset}: 'late' is no number"}
-                yield _event("records", {"records": records, "dropped": 7} | unclear)
+                told = {"records": records, "dropped": 7, "leaderless": self.leaderless}
+                yield _event("records", told | unclear)
                 await asyncio.sleep(0.25)
 
         return _stream(events())

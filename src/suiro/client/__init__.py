@@ -17,6 +17,7 @@ from suiro.client.cluster import PartitionInfo, TopicInfo
 from suiro.client.fetch import Fetched
 from suiro.client.kafka_client import Client
 from suiro.client.offsets import EARLIEST, LATEST, MAX_TIMESTAMP, CommittedOffset, ListedOffset
+from suiro.client.retry import NO_LEADER
 from suiro.client.settings import ClientSettings
 from suiro.client.topics import NewTopic
 from suiro.client.transaction import ProducerIdentity, TransactionalBatch, TransactionalProducer
@@ -47,6 +48,7 @@ __all__ = [
     "EARLIEST",
     "LATEST",
     "MAX_TIMESTAMP",
+    "NO_LEADER",
     "Acl",
     "AclFilter",
     "Admin",

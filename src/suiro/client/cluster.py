@@ -79,7 +79,9 @@ class Cluster:
             connection.close()
         self._connections.clear()
 
-    def attempts(self, what: str, timeout_ms: int | None = None) -> Attempts:
+    def attempts(
+        self, what: str, timeout_ms: int | None = None, *, leader_wait_ms: int | None = None
+    ) -> Attempts:
         timeout_ms = self.settings.default_api_timeout_ms if timeout_ms is None else timeout_ms
         return Attempts(
             what,
@@ -87,6 +89,7 @@ class Cluster:
             settings=self.settings,
             clock=self.clock,
             is_abandoned=lambda: self.is_abandoned,
+            leader_wait_ms=leader_wait_ms,
         )
 
     # Connections

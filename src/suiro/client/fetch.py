@@ -62,6 +62,7 @@ def fetch(
     max_wait_ms: int,
     min_bytes: int,
     timeout_ms: int | None = None,
+    leader_wait_ms: int | None = None,
 ) -> dict[TopicPartition, Fetched]:
     max_wait_ms = min(max_wait_ms, cluster.settings.request_timeout_ms // 2)
     client_id = cluster.settings.client_id.encode()
@@ -102,7 +103,15 @@ def fetch(
 
     while True:
         try:
-            return ask_leaders(cluster, "fetch", offsets, send=send, receive=receive, timeout_ms=timeout_ms)
+            return ask_leaders(
+                cluster,
+                "fetch",
+                offsets,
+                send=send,
+                receive=receive,
+                timeout_ms=timeout_ms,
+                leader_wait_ms=leader_wait_ms,
+            )
         except FileUnreachableError as error:
             cluster.files_missed = True
             logger.info("records come over the connection from now on, not by file: %s", error)

@@ -110,12 +110,19 @@ class Client:
         *,
         read_committed: bool = False,
         timeout_ms: int | None = None,
+        leader_wait_ms: int | None = None,
     ) -> dict[TopicPartition, ListedOffset]:
         """Of each partition: EARLIEST, LATEST, or the first record at or after a timestamp in ms.
 
-        With `read_committed`, LATEST is the last stable offset.
+        With `read_committed`, LATEST is the last stable offset. `leader_wait_ms` is as in `fetch`.
         """
-        return list_offsets(self._cluster, wanted, read_committed=read_committed, timeout_ms=timeout_ms)
+        return list_offsets(
+            self._cluster,
+            wanted,
+            read_committed=read_committed,
+            timeout_ms=timeout_ms,
+            leader_wait_ms=leader_wait_ms,
+        )
 
     def fetch(
         self,
@@ -127,12 +134,14 @@ class Client:
         max_wait_ms: int = 500,
         min_bytes: int = 1,
         timeout_ms: int | None = None,
+        leader_wait_ms: int | None = None,
     ) -> dict[TopicPartition, Fetched]:
         """Returns the batches of each partition from its offset; `data` is empty if none arrived within `max_wait_ms`.
 
         `data` is a read-only memoryview of the response. The first batch may begin before the offset, the last
         may be cut off, and aborted transactions are still in it (`Fetched.aborted`). Raises
-        `OffsetOutOfRangeError`.
+        `OffsetOutOfRangeError`; with `leader_wait_ms`, `RetriableKafkaError` (LEADER_NOT_AVAILABLE) if a partition has
+        no leader for this time.
         """
         return fetch(
             self._cluster,
@@ -143,6 +152,7 @@ class Client:
             max_wait_ms=max_wait_ms,
             min_bytes=min_bytes,
             timeout_ms=timeout_ms,
+            leader_wait_ms=leader_wait_ms,
         )
 
     def produce(

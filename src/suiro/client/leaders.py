@@ -29,9 +29,10 @@ def ask_leaders(
     send: Callable[[Connection, Mapping[TopicPartition, V], int], None],
     receive: Callable[[Connection, Mapping[TopicPartition, V], int], Mapping[TopicPartition, R | KafkaError]],
     timeout_ms: int | None = None,
+    leader_wait_ms: int | None = None,
 ) -> dict[TopicPartition, R]:
     """`send` and `receive` get (connection, the wanted partitions it leads, deadline)."""
-    attempts = cluster.attempts(what, timeout_ms)
+    attempts = cluster.attempts(what, timeout_ms, leader_wait_ms=leader_wait_ms)
     pending, results = dict(wanted), dict[TopicPartition, R]()
     while pending:
         failure = _ask_once(

@@ -41,6 +41,7 @@ def list_offsets(
     *,
     read_committed: bool,
     timeout_ms: int | None = None,
+    leader_wait_ms: int | None = None,
 ) -> dict[TopicPartition, ListedOffset]:
     def send(connection: Connection, items: Mapping[TopicPartition, int], deadline_ms: int) -> None:
         message = connection.request_class("list_offsets", 7 if MAX_TIMESTAMP in items.values() else 2, 7)
@@ -72,7 +73,15 @@ def list_offsets(
             for item in topic.partitions
         }
 
-    return ask_leaders(cluster, "list offsets", wanted, send=send, receive=receive, timeout_ms=timeout_ms)
+    return ask_leaders(
+        cluster,
+        "list offsets",
+        wanted,
+        send=send,
+        receive=receive,
+        timeout_ms=timeout_ms,
+        leader_wait_ms=leader_wait_ms,
+    )
 
 
 def _listed(topic: str, item: Any) -> ListedOffset | KafkaError:

@@ -18,6 +18,8 @@ T = TypeVar("T")
 
 # Errors after which another attempt may succeed. `AbortableError` is not one of them: its transaction is lost.
 RETRIED = (RetriableKafkaError, BrokenConnectionError)
+NO_LEADER = "LEADER_NOT_AVAILABLE"
+"""The code of a `RetriableKafkaError`: the partition has no leader at present."""
 
 
 class Attempts:
@@ -31,21 +33,25 @@ class Attempts:
         settings: ClientSettings,
         clock: Clock,
         is_abandoned: Callable[[], bool],
+        leader_wait_ms: int | None = None,
     ) -> None:
         self._what = what
         self._is_abandoned = is_abandoned
         self._timeout_ms = timeout_ms
         self._settings = settings
         self._clock = clock
+        self._leader_wait_ms = leader_wait_ms
         self._backoff_ms: int | None = None
-        self._unknown_topic_since_ms: int | None = None
+        self._code = ""
+        """Of the last failure, and of all since `_code_since_ms`."""
+        self._code_since_ms = 0
         self.deadline_ms = clock.monotonic_ms() + timeout_ms
 
     def progressed(self) -> None:
         """Resets the deadline and the backoff after a success."""
         self.deadline_ms = self._clock.monotonic_ms() + self._timeout_ms
         self._backoff_ms = None
-        self._unknown_topic_since_ms = None
+        self._code = ""
 
     def without_counting(self, work: Callable[[], T]) -> T:
         """Returns the result of work that is not the brokers'. The deadline moves by the time that it takes."""
@@ -55,19 +61,21 @@ class Attempts:
         return made
 
     def failed(self, error: RetriableKafkaError | BrokenConnectionError) -> None:
-        """Waits the backoff. Raises `DeadlineExceededError`, or `UnknownTopicError` after its grace."""
+        """Waits the backoff. Raises `DeadlineExceededError`; `UnknownTopicError` after its grace; after
+        `leader_wait_ms` the error itself, if there was no leader all the time."""
         if self._is_abandoned():
             raise DeadlineExceededError(f"told not to {self._what} any more; the last failure was: {error}")
         now_ms = self._clock.monotonic_ms()
         backoff_ms = self._next_backoff_ms(error)
         expired = now_ms + backoff_ms >= self.deadline_ms
-        if isinstance(error, RetriableKafkaError) and error.code_name == "UNKNOWN_TOPIC_OR_PARTITION":
-            if self._unknown_topic_since_ms is None:
-                self._unknown_topic_since_ms = now_ms
-            if expired or now_ms - self._unknown_topic_since_ms >= UNKNOWN_TOPIC_GRACE_MS:
-                raise UnknownTopicError(*error.args) from error
-        else:
-            self._unknown_topic_since_ms = None
+        code = error.code_name if isinstance(error, RetriableKafkaError) else ""
+        if code != self._code:
+            self._code, self._code_since_ms = code, now_ms
+        waited_ms = now_ms - self._code_since_ms
+        if code == "UNKNOWN_TOPIC_OR_PARTITION" and (expired or waited_ms >= UNKNOWN_TOPIC_GRACE_MS):
+            raise UnknownTopicError(*error.args) from error
+        if code == NO_LEADER and self._leader_wait_ms is not None and waited_ms >= self._leader_wait_ms:
+            raise error
         if expired:
             raise DeadlineExceededError(
                 f"could not {self._what} within {self._timeout_ms} ms: {error}"

@@ -24,6 +24,8 @@ PAGE_BYTES = 16 * 1024 * 1024
 PAGES_MAX = 1_000
 """The most fetches for one page: a log may have any number of batches without records."""
 STEP_GROWTH = 4
+LEADER_WAIT_MS = 2_000
+"""The time in which a partition usually gets another leader. A page, a search or a tail does not wait longer."""
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
 
 Transaction = Literal["committed", "aborted", "open"]
@@ -66,7 +68,7 @@ def read_page(
     limit: int,
 ) -> LogPage:
     """Returns at most `limit` records from the positions on, or before them. Partitions are merged by time, each in its
-    own order."""
+    own order. Raises `RetriableKafkaError` if a partition loses its leader."""
     is_forward = direction == "forward"
     reading = _Reading(client, topic, PAGE_BYTES // max(len(positions), 1))
     found: dict[int, list[LogEntry]] = {}
@@ -164,14 +166,19 @@ class _Reading:
         batch may uncompress to millions of records."""
         place = (self._topic, partition)
         most_bytes = min(FETCH_BYTES, self._share)
-        sizes = {"max_bytes": most_bytes, "partition_max_bytes": most_bytes, "max_wait_ms": 0}
-        stable = self._client.fetch({place: at}, read_committed=True, **sizes)[place]
+        limits = {
+            "max_bytes": most_bytes,
+            "partition_max_bytes": most_bytes,
+            "max_wait_ms": 0,
+            "leader_wait_ms": LEADER_WAIT_MS,
+        }
+        stable = self._client.fetch({place: at}, read_committed=True, **limits)[place]
         self._is_first = False
         self._fetches += 1
         self._bytes += len(stable.data)
         if at < stable.last_stable_offset:
             return self._entries(place, at, stable, most, before, is_stable=True)
-        fetched = self._client.fetch({place: at}, read_committed=False, **sizes)[place]
+        fetched = self._client.fetch({place: at}, read_committed=False, **limits)[place]
         self._bytes += len(fetched.data)
         return self._entries(place, at, fetched, most, before, is_stable=False)
 

@@ -89,15 +89,25 @@ def parse_start(text: str) -> Start:
 
 
 def start_offsets(
-    client: Client, topic: str, partitions: Sequence[int], start: Start, *, read_committed: bool = True
+    client: Client,
+    topic: str,
+    partitions: Sequence[int],
+    start: Start,
+    *,
+    read_committed: bool = True,
+    leader_wait_ms: int | None = None,
 ) -> dict[int, int]:
     """Returns the offset of `start` in each partition. Raises `OffsetOutOfRangeError`."""
     places = [(topic, partition) for partition in partitions]
-    first = client.list_offsets(dict.fromkeys(places, EARLIEST))
-    end = client.list_offsets(dict.fromkeys(places, LATEST), read_committed=read_committed)
+    first = client.list_offsets(dict.fromkeys(places, EARLIEST), leader_wait_ms=leader_wait_ms)
+    end = client.list_offsets(
+        dict.fromkeys(places, LATEST), read_committed=read_committed, leader_wait_ms=leader_wait_ms
+    )
     by_time = {}
     if start.kind == "time":
-        by_time = client.list_offsets(dict.fromkeys(places, max(start.value, 0)))
+        by_time = client.list_offsets(
+            dict.fromkeys(places, max(start.value, 0)), leader_wait_ms=leader_wait_ms
+        )
     found = {}
     for place in places:
         begins, ends = first[place].offset, end[place].offset

@@ -83,11 +83,13 @@ def require_partition(topic: str, partition: int, count: int) -> None:
         raise UsageError(f"topic {topic!r} has partitions 0 to {count - 1}, not {partition}")
 
 
-def ranges_of(client: Client, places: Iterable[TopicPartition]) -> dict[TopicPartition, tuple[int, int]]:
+def ranges_of(
+    client: Client, places: Iterable[TopicPartition], *, leader_wait_ms: int | None = None
+) -> dict[TopicPartition, tuple[int, int]]:
     """Returns the first offset and the end of each partition. All partitions must have a leader."""
     asked = list(places)
-    firsts = client.list_offsets(dict.fromkeys(asked, EARLIEST))
-    ends = client.list_offsets(dict.fromkeys(asked, LATEST))
+    firsts = client.list_offsets(dict.fromkeys(asked, EARLIEST), leader_wait_ms=leader_wait_ms)
+    ends = client.list_offsets(dict.fromkeys(asked, LATEST), leader_wait_ms=leader_wait_ms)
     return {place: (firsts[place].offset, ends[place].offset) for place in asked}
 
 

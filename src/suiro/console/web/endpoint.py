@@ -17,6 +17,7 @@ import msgspec
 
 from suiro.errors import (
     IncompatibleSchemaError,
+    OffsetOutOfRangeError,
     RefusedError,
     RegistryRefusedError,
     SchemaNotFoundError,
@@ -202,7 +203,7 @@ def require_confirmed(said: str, name: str) -> None:
 
 def status_of(error: SuiroError) -> int:
     match error:
-        case NotFoundError() | UnknownTopicError() | SchemaNotFoundError():
+        case NotFoundError() | UnknownTopicError() | SchemaNotFoundError() | OffsetOutOfRangeError():
             return 404
         case ForbiddenError() | RegistryRefusedError(status=403):
             return 403

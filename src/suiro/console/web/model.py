@@ -23,10 +23,11 @@ from urllib.parse import quote
 
 import msgspec
 
-from suiro.client import EARLIEST, LATEST, Broker, Client, ListedGroup, TopicInfo
+from suiro.client import EARLIEST, LATEST, NO_LEADER, Broker, Client, ListedGroup, TopicInfo
 from suiro.clock import Clock
 from suiro.console.dead_letters import is_named_as_dead_letters
 from suiro.console.groups import first_waits_since
+from suiro.console.pages import LEADER_WAIT_MS
 from suiro.console.topics import TopicRow, row_fields
 from suiro.console.web.events import event
 from suiro.errors import KafkaError, SuiroError, UnknownTopicError
@@ -143,6 +144,7 @@ class Model:
         self._firsts: dict[TopicPartition, int] = {}
         self._ends: dict[TopicPartition, int] = {}
         self._ends_at_ms = 0
+        self._ends_moment_ms = 0  # the same on the monotonic clock, as the next one
         self._sizes: dict[TopicPartition, int] | None = None
         self._seldom_at_ms: int | None = None
         self._rate: float | None = None
@@ -230,11 +232,13 @@ class Model:
             self._client = None
 
     def _whole_round(self, client: Client) -> None:
-        """Repeats a round if a topic was deleted during it."""
+        """Repeats a round if a topic was deleted, or a partition lost its leader, during it."""
         for _ in range(ROUNDS_BEGUN - 1):
             try:
                 self._round(client)
-            except UnknownTopicError as error:
+            except KafkaError as error:
+                if not isinstance(error, UnknownTopicError) and error.code_name != NO_LEADER:
+                    raise
                 logger.debug("a round is begun again: %s", error)
             else:
                 return
@@ -250,29 +254,25 @@ class Model:
             for one in info.partitions
             if one.leader >= 0
         ]
-        now_ms = self._clock.wall_ms()
-        if self._seldom_at_ms is None or now_ms - self._seldom_at_ms >= SELDOM_S * 1_000:
+        now_ms, moment_ms = self._clock.wall_ms(), self._clock.monotonic_ms()
+        if self._seldom_at_ms is None or moment_ms - self._seldom_at_ms >= SELDOM_S * 1_000:
             self._seldom(client, led)
-            self._seldom_at_ms = now_ms
-        ends = {
-            place: found.offset for place, found in client.list_offsets(dict.fromkeys(led, LATEST)).items()
-        }
-        rates = self._rates(ends, now_ms)
-        self._ends, self._ends_at_ms = ends, now_ms
+            self._seldom_at_ms = moment_ms
+        ends = _offsets(client, led, LATEST)
+        rates = self._rates(ends, now_ms, (moment_ms - self._ends_moment_ms) / 1_000)
+        self._ends, self._ends_at_ms, self._ends_moment_ms = ends, now_ms, moment_ms
         self._look_at_groups(client)
         self._publish(None, rates)
 
     def _seldom(self, client: Client, led: list[TopicPartition]) -> None:
-        firsts = client.list_offsets(dict.fromkeys(led, EARLIEST))
-        self._firsts = {place: found.offset for place, found in firsts.items()}
+        self._firsts = _offsets(client, led, EARLIEST)
         try:
             self._sizes = client.admin.partition_sizes()
         except KafkaError:  # the user has no right to read sizes
             self._sizes = None
 
-    def _rates(self, ends: dict[TopicPartition, int], now_ms: int) -> dict[str, float]:
+    def _rates(self, ends: dict[TopicPartition, int], now_ms: int, took_s: float) -> dict[str, float]:
         """Returns the offsets per second of each topic; nothing in the first round."""
-        took_s = (now_ms - self._ends_at_ms) / 1_000
         if not self._ends or took_s <= 0:
             return {}
         written: dict[str, int] = {}
@@ -490,6 +490,11 @@ class Model:
                     text=f"Nobody reads for group {group.group}, and its lag grows: {group.lag:,} records",
                     link=_link("groups", group.group),
                 )
+
+
+def _offsets(client: Client, places: list[TopicPartition], which: int) -> dict[TopicPartition, int]:
+    found = client.list_offsets(dict.fromkeys(places, which), leader_wait_ms=LEADER_WAIT_MS)
+    return {place: one.offset for place, one in found.items()}
 
 
 def new_dead_letters(topic: str) -> str:

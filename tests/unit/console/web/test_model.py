@@ -12,6 +12,7 @@ import pytest
 
 from suiro.client import (
     EARLIEST,
+    NO_LEADER,
     Broker,
     CommittedOffset,
     ListedGroup,
@@ -20,9 +21,10 @@ from suiro.client import (
     TopicInfo,
 )
 from suiro.clock import ManualClock
+from suiro.console.pages import LEADER_WAIT_MS
 from suiro.console.web import model as modelling
 from suiro.console.web.model import Model
-from suiro.errors import BrokenConnectionError, UnknownTopicError
+from suiro.errors import BrokenConnectionError, RetriableKafkaError, UnknownTopicError
 
 PLACE = tuple[str, int]
 
@@ -37,6 +39,7 @@ class ToldClient:
         self.protocols: dict[str, str] = {}
         self.leaderless: set[PLACE] = set()
         self.failures: list[Exception] = []
+        self.waits: set[int | None] = set()
         self.admin = self
 
     def describe_cluster(self) -> Any:
@@ -57,7 +60,8 @@ class ToldClient:
             for name, infos in topics.items()
         }
 
-    def list_offsets(self, wanted: Mapping[PLACE, int]) -> dict[PLACE, ListedOffset]:
+    def list_offsets(self, wanted: Mapping[PLACE, int], **limits: int) -> dict[PLACE, ListedOffset]:
+        self.waits.add(limits.get("leader_wait_ms"))
         if self.failures:
             raise self.failures.pop(0)
         return {
@@ -123,6 +127,18 @@ def test_rates_and_sizes(model: Model, client: ToldClient) -> None:
     assert json.loads(model.topics_json)["topics"][0]["name"] == "orders"
 
 
+def test_the_clock_may_be_set_back(model: Model, client: ToldClient, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Sizes and first offsets were not read again until it had caught up."""
+    rounds(model, client)
+    client.clock._wall_ms -= 3_600_000
+    client.ends["orders", 1] = 50
+    rounds(model, client)
+    assert model.topics["orders"].in_per_s == 10.0
+    monkeypatch.setattr(client, "partition_sizes", lambda: dict.fromkeys(client.ends, 9))
+    rounds(model, client, 4)
+    assert model.topics["orders"].size_bytes == 18
+
+
 def test_lag_in_records_and_in_time(model: Model, client: ToldClient) -> None:
     client.committed = {
         "readers": {("orders", 0): 4, ("orders", 1): 0},
@@ -175,6 +191,17 @@ def test_a_topic_that_is_deleted_within_a_round(model: Model, client: ToldClient
     assert (model.overview.error, model.topics["orders"].records) == (None, 10)
     client.failures = [gone] * modelling.ROUNDS_BEGUN
     with pytest.raises(UnknownTopicError):
+        rounds(model, client)
+
+
+def test_a_partition_that_loses_its_leader_within_a_round(model: Model, client: ToldClient) -> None:
+    """The round waited 20 s, and then the overview said that the cluster does not answer."""
+    client.failures = [RetriableKafkaError("orders-1 has no leader", NO_LEADER)]
+    rounds(model, client)
+    assert (model.overview.error, model.topics["orders"].records) == (None, 10)
+    assert client.waits == {LEADER_WAIT_MS}
+    client.failures = [RetriableKafkaError("the broker is busy", "REQUEST_TIMED_OUT")]
+    with pytest.raises(RetriableKafkaError):
         rounds(model, client)
 
 

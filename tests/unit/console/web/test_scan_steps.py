@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -10,15 +11,16 @@ from typing import Any
 
 import pytest
 
-from suiro.client import EARLIEST, Fetched, ListedOffset, PartitionInfo, TopicInfo
+from suiro.client import EARLIEST, NO_LEADER, Fetched, ListedOffset, PartitionInfo, TopicInfo
 from suiro.clock import ManualClock
+from suiro.console.pages import LEADER_WAIT_MS
 from suiro.console.web import Masks
 from suiro.console.web.api import records
 from suiro.console.web.api.records import _Scan
 from suiro.console.web.endpoint import Call
-from suiro.errors import DeadlineExceededError, TransientError
+from suiro.errors import RetriableKafkaError, TransientError
 from suiro.foundation.http import Role
-from suiro.protocol.records import control_batch
+from suiro.protocol.records import Record, control_batch, encode_batch
 
 MARKERS = 100
 FETCH_MS = 50
@@ -74,11 +76,22 @@ def test_steps_through_what_has_nothing_to_show() -> None:
 
 
 class OneLed:
-    """A topic of two partitions, of which the second has no leader, so that nothing can be asked of it."""
+    """A topic of two partitions, of which the second has no leader, so that nothing can be asked of it. Each has a
+    record, unless `records` is 0. `loses` is a partition that loses its leader at the first fetch."""
 
-    def __init__(self, *leaders: int) -> None:
+    def __init__(self, *leaders: int, records: int = 0, loses: int | None = None) -> None:
         self.leaders = list(leaders or (1, -1))
         self.fetched: list[list[Any]] = []
+        self.positions: dict[Any, int] = {}
+        self.waits: set[Any] = set()
+        self._records = records
+        self._loses = loses
+
+    def _ask(self, wanted: Mapping[Any, int], what: str, more: Mapping[str, Any]) -> None:
+        self.waits.add(more.get("leader_wait_ms"))
+        for topic, partition in wanted:
+            if self.leaders[partition] < 0:
+                raise RetriableKafkaError(f"{what} {topic}-{partition}: it has no leader", NO_LEADER)
 
     def metadata(self, topics: Any = None) -> dict[str, TopicInfo]:
         partitions = tuple(
@@ -88,14 +101,33 @@ class OneLed:
         return {"t": TopicInfo(name="t", topic_id=None, internal=False, partitions=partitions)}
 
     def list_offsets(self, wanted: Mapping[Any, int], **more: Any) -> dict[Any, ListedOffset]:
-        for topic, partition in wanted:
-            if self.leaders[partition] < 0:
-                raise DeadlineExceededError(f"list offsets: {topic}-{partition} has no leader")
-        return {place: ListedOffset(offset=0, timestamp=-1, leader_epoch=-1) for place in wanted}
+        self._ask(wanted, "list offsets", more)
+        return {
+            place: ListedOffset(
+                offset=0 if which == EARLIEST else self._records, timestamp=-1, leader_epoch=-1
+            )
+            for place, which in wanted.items()
+        }
 
     def fetch(self, offsets: Mapping[Any, int], **more: Any) -> dict[Any, Fetched]:
+        if self._loses is not None and ("t", self._loses) in offsets:
+            self.leaders[self._loses], self._loses = -1, None
+        self._ask(offsets, "fetch", more)
         self.fetched.append(list(offsets))
-        return {}
+        self.positions |= offsets
+        if not self._records:
+            return {}
+        data = encode_batch([Record(offset=0, timestamp=1, key=None, value=b"{}")])
+        return {
+            place: Fetched(
+                data=memoryview(data if at == 0 else b""),
+                aborted=(),
+                high_watermark=1,
+                last_stable_offset=1,
+                log_start_offset=0,
+            )
+            for place, at in offsets.items()
+        }
 
 
 def asking(of: OneLed | None = None, **query: str) -> Call:
@@ -152,6 +184,84 @@ def test_a_tail_of_one_partition_stays_with_it() -> None:
     next(parts)
     next(parts)
     assert cluster.fetched == [[("t", 1)]]
+
+
+def events_of(answer: Any) -> list[tuple[str, Any]]:
+    found = []
+    for part in answer.parts:
+        for one in filter(None, part.decode().split("\n\n")):
+            name, data = one.split("\n")
+            found.append((name.removeprefix("event: "), json.loads(data.removeprefix("data: "))))
+    return found
+
+
+def test_a_page_lacks_the_partition_that_loses_its_leader_and_says_so() -> None:
+    """It failed after 20 s."""
+    cluster = OneLed(1, 1, records=1, loses=0)
+    page = records._page(asking(cluster, **{"from": "earliest"}))
+    assert [one.partition for one in page.records] == [1]
+    assert (page.leaderless, list(page.positions)) == ((0,), [1])
+    assert cluster.waits == {LEADER_WAIT_MS}
+
+
+def test_a_page_of_the_partition_that_loses_its_leader_fails_and_names_it() -> None:
+    with pytest.raises(RetriableKafkaError, match="t-0"):
+        records._page(asking(OneLed(1, 1, records=1, loses=0), partition="0"))
+
+
+def test_a_search_goes_on_in_the_other_partitions_and_does_not_look_whole() -> None:
+    """It failed after 20 s."""
+    cluster = OneLed(1, 1, 1, records=1, loses=1)
+    *told, (name, end) = events_of(records._scan(asking(cluster)))
+    assert [one["partition"] for kind, found in told if kind == "records" for one in found] == [0, 2]
+    assert (name, end["reason"], end["leaderless"], end["matched"]) == ("end", "leaderless", [1], 2)
+    assert cluster.waits == {LEADER_WAIT_MS}
+
+
+def test_a_search_ends_where_the_records_are_gone() -> None:
+    """It asked for them for ever, as after a topic was deleted and made anew."""
+    cluster = OneLed(1, records=3)  # of the three, one arrives
+    *_, (name, said) = events_of(records._scan(asking(cluster)))
+    assert (name, "no more records of t-0 arrive from offset 1 on" in said["message"]) == ("failed", True)
+
+
+def test_a_file_does_not_look_whole_where_a_partition_loses_its_leader() -> None:
+    download = records._export(asking(OneLed(1, 1, 1, records=1, loses=1)))
+    with pytest.raises(TransientError, match="partition 1"):
+        list(download.parts)
+
+
+def test_a_tail_goes_on_without_the_partition_that_loses_its_leader_and_then_where_it_was() -> None:
+    """It failed after 20 s. To begin at the end once there is a leader again would leave records out."""
+    cluster = OneLed(1, 1)
+    tail = records._tail(asking(cluster))
+    parts: Any = iter(tail.parts)
+    next(parts)
+    next(parts)
+    cluster.positions.clear()
+    cluster.leaders[0] = -1
+    told = next(parts)
+    assert b'"leaderless":[0]' in told
+    next(parts)
+    assert cluster.positions == {("t", 1): 0}
+    cluster.leaders[0] = 1
+    cluster._records = 1  # the end is now behind a record that came meanwhile
+    assert b'"partition":0,"offset":0' in next(parts)
+    assert cluster.positions["t", 0] == 0
+
+
+def test_a_tail_of_a_partition_without_a_leader_waits_for_it() -> None:
+    cluster = OneLed(1, 1, 1)
+    call = asking(cluster, partition="1")
+    parts: Any = iter(records._tail(call).parts)
+    next(parts)
+    cluster.leaders[1] = -1
+    next(parts)
+    before = call.console.clock.monotonic_ms()
+    next(parts)
+    assert call.console.clock.monotonic_ms() > before  # not asked again without a pause
+    cluster.leaders[1] = 1
+    assert b'"leaderless":[]' in next(parts)
 
 
 @pytest.mark.parametrize("endpoint", [records._scan, records._export])

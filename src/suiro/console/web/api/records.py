@@ -5,14 +5,15 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Literal
 
 import msgspec
 
-from suiro.client import Client, TopicInfo
+from suiro.client import NO_LEADER, Client, Fetched, TopicInfo
 from suiro.clock import Clock
 from suiro.console.formats import Decoded, Filter, encoder
-from suiro.console.pages import read_page
+from suiro.console.pages import LEADER_WAIT_MS, read_page
 from suiro.console.records import (
     LogRecord,
     OutgoingRecord,
@@ -27,8 +28,9 @@ from suiro.console.web.endpoint import Body, Call, Download, Endpoint, Events, N
 from suiro.console.web.events import KEEP_ALIVE, event
 from suiro.console.web.record_files import FILE_FORMATS, FileFormat
 from suiro.console.web.record_json import RecordJson, RecordView
-from suiro.errors import SuiroError, TransientError, UsageError
+from suiro.errors import DeadlineExceededError, RetriableKafkaError, SuiroError, TransientError, UsageError
 from suiro.foundation.http import Role
+from suiro.foundation.types import TopicPartition
 
 PAGE_RECORDS = 100
 PAGE_RECORDS_MAX = 1_000
@@ -39,6 +41,8 @@ SCAN_RECORDS_MAX = 10_000
 STEP_MS = 200
 """The length of a step of a search, a tail or a file. After each step, the reader may have disconnected."""
 SCAN_FETCH_BYTES = 1024 * 1024
+EMPTY_FETCHES_MAX = 80
+"""The most fetches of a search without records, each of `TAIL_WAIT_MS`, although there were some when it began."""
 TAIL_RECORDS = 40
 """The most records shown in each step: people read fewer. The others are counted."""
 TAIL_BEHIND_MAX = 2_000
@@ -66,9 +70,12 @@ class Edges:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecordsPage:
+    """`leaderless` partitions have no leader, so their records are not on the page."""
+
     records: tuple[RecordJson, ...]
     positions: dict[int, Edges]
     ranges: dict[int, tuple[int, int]]
+    leaderless: tuple[int, ...]
 
 
 # -- a page --------------------------------------------------------------------------------------------------
@@ -76,28 +83,38 @@ class RecordsPage:
 
 def _page(call: Call) -> RecordsPage:
     """A page of records around a place, those of aborted and open transactions, too."""
-    topic = call.path["topic"]
+    with call.console.client() as client:
+        info = topic_info(client, call.path["topic"])
+        try:
+            return _page_of(call, client, info)
+        except RetriableKafkaError as error:
+            if error.code_name != NO_LEADER:
+                raise
+        # A partition has lost its leader meanwhile. The page shows the others.
+        return _page_of(call, client, topic_info(client, info.name))
+
+
+def _page_of(call: Call, client: Client, info: TopicInfo) -> RecordsPage:
+    topic = info.name
     view = RecordView(call, topic)
     limit = call.number("limit", PAGE_RECORDS, most=PAGE_RECORDS_MAX) or 1
-    with call.console.client() as client:
-        info = topic_info(client, topic)
-        chosen = _partitions(call, info)
-        if len(chosen) > PAGE_PARTITIONS_MAX:
-            raise UsageError(
-                f"topic {topic!r} has {len(chosen)} partitions, more than are shown together; give partition=N"
-            )
-        ranges = _ranges(client, topic, chosen)
-        direction = _direction(call)
-        if "positions" in call.query:
-            known = chosen if "partition" in call.query else range(len(info.partitions))
-            said = _positions(call.query["positions"], known)
-            positions = {partition: at for partition, at in said.items() if partition in chosen}
-        else:
-            start = parse_start(call.query.get("from", "latest"))
-            if start.kind == "last":  # the newest records of all partitions together
-                start, direction, limit = Start(kind="latest"), "backward", min(limit, max(start.value, 1))
-            positions = start_offsets(client, topic, chosen, start, read_committed=False)
-        page = read_page(client, topic, positions=positions, ranges=ranges, direction=direction, limit=limit)
+    chosen = _partitions(call, info)
+    if len(chosen) > PAGE_PARTITIONS_MAX:
+        raise UsageError(
+            f"topic {topic!r} has {len(chosen)} partitions, more than are shown together; give partition=N"
+        )
+    ranges = _ranges(client, topic, chosen)
+    direction = _direction(call)
+    if "positions" in call.query:
+        known = chosen if "partition" in call.query else range(len(info.partitions))
+        said = _positions(call.query["positions"], known)
+        positions = {partition: at for partition, at in said.items() if partition in chosen}
+    else:
+        start = parse_start(call.query.get("from", "latest"))
+        if start.kind == "last":  # the newest records of all partitions together
+            start, direction, limit = Start(kind="latest"), "backward", min(limit, max(start.value, 1))
+        positions = _start_offsets(client, topic, chosen, start, read_committed=False)
+    page = read_page(client, topic, positions=positions, ranges=ranges, direction=direction, limit=limit)
     return RecordsPage(
         records=tuple(view.of(one) for one in page.entries),
         positions={
@@ -105,6 +122,7 @@ def _page(call: Call) -> RecordsPage:
             for partition in positions
         },
         ranges=ranges,
+        leaderless=_leaderless(call, info),
     )
 
 
@@ -134,9 +152,20 @@ def _partitions(call: Call, info: TopicInfo, *, whole: bool = False) -> list[int
     return led
 
 
+def _leaderless(call: Call, info: TopicInfo) -> tuple[int, ...]:
+    """Returns the partitions that `_partitions` leaves out."""
+    return (
+        () if "partition" in call.query else tuple(one.partition for one in info.partitions if one.leader < 0)
+    )
+
+
 def _ranges(client: Client, topic: str, partitions: Sequence[int]) -> dict[int, tuple[int, int]]:
-    found = ranges_of(client, [(topic, partition) for partition in partitions])
+    places = [(topic, partition) for partition in partitions]
+    found = ranges_of(client, places, leader_wait_ms=LEADER_WAIT_MS)
     return {partition: found[topic, partition] for partition in partitions}
+
+
+_start_offsets = partial(start_offsets, leader_wait_ms=LEADER_WAIT_MS)
 
 
 def _positions(text: str, known: Sequence[int]) -> dict[int, int]:
@@ -220,7 +249,8 @@ class _Progress:
 
 class _Scan:
     """Reads committed records from a start to the current end of the topic, partition by partition, so that the result
-    is always the same. `steps` yields the records of each step."""
+    is always the same. `steps` yields the records of each step. The rest of a partition that loses its leader meanwhile
+    is left out, and the partition is in `leaderless`."""
 
     def __init__(self, call: Call, topic: str, *, limit: int | None) -> None:
         self._console = call.console
@@ -230,29 +260,37 @@ class _Scan:
         self.matching = _Matching(call, topic)
         self.view = self.matching.view
         self.progress = _Progress()
+        self.leaderless: list[int] = []
         with call.console.client() as client:
             chosen = _partitions(call, topic_info(client, topic), whole=True)
             start = parse_start(call.query.get("from", "earliest"))
-            self._starts = start_offsets(client, topic, chosen, start)
-            ends = start_offsets(client, topic, chosen, Start(kind="latest"))
+            self._starts = _start_offsets(client, topic, chosen, start)
+            ends = _start_offsets(client, topic, chosen, Start(kind="latest"))
         self._ends = ends
         self._total = sum(max(ends[one] - self._starts[one], 0) for one in chosen) or 1
 
     def steps(self) -> Iterator[list[tuple[LogRecord, Decoded, Decoded]]]:
         progress = self.progress
         found: list[tuple[LogRecord, Decoded, Decoded]] = []
-        done = 0
+        done = empty = 0
         with self._console.client() as client:
             until = self._clock.monotonic_ms() + STEP_MS
             for partition, start in self._starts.items():
                 place, at, end = (self._topic, partition), start, self._ends[partition]
                 while at < end:
-                    fetched = client.fetch(
-                        {place: at},
-                        max_bytes=SCAN_FETCH_BYTES,
-                        partition_max_bytes=SCAN_FETCH_BYTES,
-                        max_wait_ms=TAIL_WAIT_MS,
-                    )[place]
+                    try:
+                        fetched = client.fetch(
+                            {place: at},
+                            max_bytes=SCAN_FETCH_BYTES,
+                            partition_max_bytes=SCAN_FETCH_BYTES,
+                            max_wait_ms=TAIL_WAIT_MS,
+                            leader_wait_ms=LEADER_WAIT_MS,
+                        )[place]
+                    except RetriableKafkaError as error:
+                        if error.code_name != NO_LEADER:
+                            raise
+                        self.leaderless.append(partition)
+                        break
                     progress.bytes += len(fetched.data)
                     before = at
                     for record, following in records_of(*place, at, fetched, True):
@@ -272,7 +310,13 @@ class _Scan:
                             yield found
                             found = []
                             until = self._clock.monotonic_ms() + STEP_MS
-                    if at == before:  # no records came: the step ends, and the next one asks again
+                    empty = empty + 1 if at == before else 0
+                    if empty > EMPTY_FETCHES_MAX:
+                        raise DeadlineExceededError(
+                            f"no more records of {self._topic}-{partition} arrive from offset {at} on, although it had "
+                            f"{end} when the search began; was the topic recreated?"
+                        )
+                    if empty:  # the step ends, and the next one asks again
                         yield found
                         found = []
                         until = self._clock.monotonic_ms() + STEP_MS
@@ -296,9 +340,10 @@ def _scanned(scan: _Scan, limit: int) -> Iterator[bytes]:
                 told = event("records", [scan.view.shown(*one) for one in found])
             yield told + event("progress", progress)
         end = {
-            "reason": "limit" if progress.matched >= limit else "end",
+            "reason": "limit" if progress.matched >= limit else "leaderless" if scan.leaderless else "end",
             "scanned": progress.scanned,
             "matched": progress.matched,
+            "leaderless": scan.leaderless,
             **scan.matching.unclear,
         }
         yield event("end", end)
@@ -312,44 +357,70 @@ def _tail(call: Call) -> Events:
     matching = _Matching(call, topic)
     with call.console.client() as client:
         info = topic_info(client, topic)
-        positions = start_offsets(client, topic, _partitions(call, info), Start(kind="latest"))
-    leaderless = {
-        one.partition for one in info.partitions if one.leader < 0 and "partition" not in call.query
-    }
-    return Events(parts=_tailed(call, topic, matching, positions, leaderless))
+        positions = _start_offsets(client, topic, _partitions(call, info), Start(kind="latest"))
+    return Events(parts=_tailed(call, matching, _Followed(topic, positions, _leaderless(call, info))))
 
 
-def _tailed(
-    call: Call, topic: str, matching: _Matching, positions: dict[int, int], leaderless: set[int]
-) -> Iterator[bytes]:
-    """`leaderless` partitions are followed as soon as they have a leader."""
+class _Followed:
+    """The partitions of a tail: the offset `at` which each is, and those that are `leaderless`. These are followed as
+    soon as they have a leader: from their offset, or else from their end."""
+
+    def __init__(self, topic: str, positions: Mapping[int, int], leaderless: Sequence[int]) -> None:
+        self._topic = topic
+        self.at = {(topic, partition): offset for partition, offset in positions.items()}
+        self.leaderless = frozenset(leaderless)
+
+    def fetch(self, client: Client, clock: Clock) -> dict[TopicPartition, Fetched]:
+        """Returns what has come, within `TAIL_WAIT_MS`, or `LEADER_WAIT_MS` if a partition loses its leader."""
+        try:
+            if self.leaderless:
+                self._look_for_leaders(client)
+            asked = {place: offset for place, offset in self.at.items() if place[1] not in self.leaderless}
+            if not asked:
+                clock.sleep_ms(TAIL_WAIT_MS)
+                return {}
+            return client.fetch(
+                asked,
+                max_bytes=SCAN_FETCH_BYTES,
+                partition_max_bytes=SCAN_FETCH_BYTES,
+                max_wait_ms=TAIL_WAIT_MS,
+                # A few steps a second are enough for people.
+                min_bytes=SCAN_FETCH_BYTES,
+                leader_wait_ms=LEADER_WAIT_MS,
+            )
+        except RetriableKafkaError as error:
+            if error.code_name != NO_LEADER:
+                raise
+        lost = {one for one in self._without_leader(client) if (self._topic, one) in self.at}
+        self.leaderless |= lost
+        return {}
+
+    def _look_for_leaders(self, client: Client) -> None:
+        led = self.leaderless - self._without_leader(client)
+        new = sorted(one for one in led if (self._topic, one) not in self.at)
+        for partition, offset in _start_offsets(client, self._topic, new, Start(kind="latest")).items():
+            self.at[self._topic, partition] = offset
+        self.leaderless -= led
+
+    def _without_leader(self, client: Client) -> set[int]:
+        return {one.partition for one in topic_info(client, self._topic).partitions if one.leader < 0}
+
+
+def _tailed(call: Call, matching: _Matching, followed: _Followed) -> Iterator[bytes]:
     clock = call.console.clock
-    at = {(topic, partition): offset for partition, offset in positions.items()}
+    at = followed.at
     view, is_filtered = matching.view, matching.filter is not None
     behind_max = TAIL_BEHIND_MAX if is_filtered else TAIL_LOOKED_AT
     try:
-        yield event("records", {"records": [], "dropped": 0})
+        yield event("records", {"records": [], "dropped": 0, "leaderless": sorted(followed.leaderless)})
         while True:
             until = clock.monotonic_ms() + STEP_MS + TAIL_WAIT_MS
             last: deque[tuple[LogRecord, tuple[Decoded, Decoded] | None]] = deque(maxlen=TAIL_RECORDS)
             seen = dropped = 0
-            before = matching.unclear
+            before = matching.unclear, followed.leaderless
             # The client is lent for one step, so that twenty tails can share clients.
             with call.console.client() as client:
-                if leaderless:
-                    led = [one.partition for one in topic_info(client, topic).partitions if one.leader >= 0]
-                    found_now = start_offsets(
-                        client, topic, sorted(leaderless.intersection(led)), Start(kind="latest")
-                    )
-                    at |= {(topic, partition): offset for partition, offset in found_now.items()}
-                    leaderless = leaderless - set(found_now)
-                answers = client.fetch(
-                    at,
-                    max_bytes=SCAN_FETCH_BYTES,
-                    partition_max_bytes=SCAN_FETCH_BYTES,
-                    max_wait_ms=TAIL_WAIT_MS,
-                    min_bytes=SCAN_FETCH_BYTES,  # a few steps a second are enough for people
-                )
+                answers = followed.fetch(client, clock)
             for place, fetched in answers.items():
                 behind = fetched.last_stable_offset - behind_max
                 if at[place] < behind:
@@ -369,8 +440,14 @@ def _tailed(
             # Without a filter, only records that are shown are decoded.
             shown = [view.shown(record, *(found or view.key_and_value(record))) for record, found in last]
             dropped += seen - len(shown)
-            told = {"records": shown, "dropped": dropped, **matching.unclear}
-            yield event("records", told) if seen or dropped or before != matching.unclear else KEEP_ALIVE
+            has_news = seen or dropped or before != (matching.unclear, followed.leaderless)
+            told = {
+                "records": shown,
+                "dropped": dropped,
+                "leaderless": sorted(followed.leaderless),
+                **matching.unclear,
+            }
+            yield event("records", told) if has_news else KEEP_ALIVE
     except SuiroError as error:
         yield event("failed", {"message": str(error)})
 
@@ -389,6 +466,8 @@ def _export(call: Call) -> Download:
 def _exported(scan: _Scan, form: FileFormat) -> Iterator[bytes]:
     yield form.head
     for found in scan.steps():
+        if scan.leaderless:  # a file without these records must not look whole
+            raise TransientError(f"partition {scan.leaderless[0]} has lost its leader; try again")
         yield form.lines(found, scan.view)
     wanted = scan.matching.filter
     if wanted is not None and wanted.unclear:

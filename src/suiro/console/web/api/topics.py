@@ -18,7 +18,15 @@ from suiro.console.topics import (
     describe_topic,
 )
 from suiro.console.web.api.applications import Related, related_to
-from suiro.console.web.endpoint import Body, Call, ConfirmBody, Endpoint, fields_of, require_confirmed
+from suiro.console.web.endpoint import (
+    Body,
+    Call,
+    ConfirmBody,
+    Endpoint,
+    fields_of,
+    number_of,
+    require_confirmed,
+)
 from suiro.console.web.model import GroupNow
 from suiro.errors import UsageError
 from suiro.foundation.http import Role
@@ -103,9 +111,9 @@ def _delete_records(call: Call) -> Mapping[str, Any]:
     if body.before is not None:
         before = {}
         for partition, offset in body.before.items():
-            if not (partition.isascii() and partition.isdigit()) or offset < 0:
+            if offset < 0:
                 raise UsageError(f'"before" has offsets by partition, not {partition[:80]!r}: {offset}')
-            before[int(partition)] = offset
+            before[number_of("before", partition)] = offset
     with call.console.client() as client:
         found = delete_records(client, name, before)
     call.console.model.look_again()

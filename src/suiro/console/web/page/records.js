@@ -169,6 +169,7 @@ function Filter({ filter, live, held, onStop, onAgain }) {
       ${ended?.reason === 'limit' && html`<span class="muted">stopped at the limit</span>`}
       ${ended?.reason === 'cancelled' && html`<span class="muted">cancelled</span>`}
       ${ended?.reason === 'end' && html`<span class="muted">complete</span>`}
+      ${ended?.leaderless?.length > 0 && html`<${Badge} tone="warn">not complete: ${without(ended.leaderless)}<//>`}
       <${Unclear} of=${ended} />
     </span>`}
   </form>`;
@@ -180,10 +181,14 @@ function Unclear({ of }) {
   return html`<span title=${of.first_unclear}><${Badge} tone="warn">the filter says nothing of ${plural(of.unclear, 'record')}<//></span>`;
 }
 
+/** @param {number[]} partitions */
+const without = (partitions) => `${partitions.length === 1 ? 'partition' : 'partitions'} ${partitions.join(', ')} without a leader`;
+
 /** `leaderless`: how many partitions cannot be read now. @param {{held: any, question: any, leaderless: number, onMore: () => void}} props */
 function Foot({ held, question, leaderless, onMore }) {
   const shown = plural(held.records.length, 'record');
-  const missing = leaderless > 0 && html`<${Badge} tone="warn">${plural(leaderless, 'partition')} left out: no leader<//>`;
+  const missing = (held.leaderless.length > 0 && html`<${Badge} tone="warn">left out: ${without(held.leaderless)}<//>`)
+    || (leaderless > 0 && html`<${Badge} tone="warn">${plural(leaderless, 'partition')} left out: no leader<//>`);
   if (question.live) {
     return html`<div class="list-foot" role="status">
       <span class=${`pulse ${held.ended || held.error ? 'off' : ''}`} aria-hidden="true"></span>

@@ -15,7 +15,8 @@ const RATE_MS = 3_000;
  * @typedef {{topic: string, from: string, partition: string, key: string, value: string, filter: string, live: boolean,
  *   limit: string}} Question
  * @typedef {{records: any[], ranges: Record<string, [any, any]>, atStart: boolean, atEnd: boolean, busy: boolean,
- *   error: string|null, progress: any, ended: any, dropped: number, unclear: any, perSecond: number, failedIn: string}} Held
+ *   error: string|null, progress: any, ended: any, dropped: number, unclear: any, leaderless: number[], perSecond: number,
+ *   failedIn: string}} Held
  */
 
 /** Where the table scrolls to after rows came or went. */
@@ -51,7 +52,7 @@ export class Stick {
 /** @type {Held} */
 const NOTHING = {
   records: [], ranges: {}, atStart: false, atEnd: false, busy: true, error: null, progress: null, ended: null, dropped: 0,
-  unclear: null, perSecond: 0, failedIn: '',
+  unclear: null, leaderless: [], perSecond: 0, failedIn: '',
 };
 
 /** What was let go counts as not read. @param {'before'|'after'} side @param {Record<string, any>} positions @param {any[]} gone */
@@ -146,6 +147,7 @@ function browse(question, show, now, stick) {
       let next = query;
       for (;;) {
         const answer = await get(url(parts, { partition, key, value, limit: PAGE_RECORDS, ...next }), abort.signal);
+        show({ leaderless: answer.leaderless });
         const before = positionsText(positions, side);
         positions = next.positions === undefined ? answer.positions : joined(positions, answer.positions, side);
         const over = reached(positions, answer.ranges, side) || positionsText(positions, side) === before;
@@ -257,7 +259,7 @@ function tail(question, show, now, stick) {
   let stopped = false;
   const close = whileSeen(() => {
     const source = listen(url(['topics', topic, 'tail'], { filter, partition, key, value }), {
-      records: ({ records: found, dropped, ...unclear }) => {
+      records: ({ records: found, dropped, leaderless, ...unclear }) => {
         const at = performance.now();
         seen = [...seen.filter(([when]) => at - when < RATE_MS), [at, found.length + Number(dropped)]];
         const all = [...now().records, ...found];
@@ -268,6 +270,7 @@ function tail(question, show, now, stick) {
           records: gone > 0 ? all.slice(gone) : all,
           dropped: now().dropped + Number(dropped),
           unclear,
+          leaderless,
           perSecond: counted / Math.max(1, (at - seen[0][0]) / 1_000),
         });
       },
