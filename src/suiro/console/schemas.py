@@ -78,7 +78,7 @@ def describe_subject(client: RegistryClient, subject: str) -> SubjectDetails:
     found: list[SchemaVersion] = []
     chars = 0
     for number in numbers[:VERSIONS_MAX]:
-        one = client.version(subject, number)
+        one = client.version(subject, number, fresh=True)
         text = pretty(one.schema)
         chars += len(text)
         if found and chars > TEXT_CHARS_MAX:
@@ -111,7 +111,7 @@ def topic_of(subject: str) -> str | None:
 
 def get(client: RegistryClient, subject: str, version: int | None = None) -> RegisteredSchema:
     """Returns the version, or the latest. Raises `SchemaNotFoundError`."""
-    return client.latest(subject) if version is None else client.version(subject, version)
+    return client.latest(subject) if version is None else client.version(subject, version, fresh=True)
 
 
 def register(client: RegistryClient, subject: str, schema: Schema) -> RegisteredSchema:

@@ -141,8 +141,11 @@ class RegistryClient:
         """Returns the latest version. Raises `SchemaNotFoundError` if the subject has no version."""
         return _registered(self._call("GET", f"subjects/{_part(subject)}/versions/latest"))
 
-    def version(self, subject: str, version: int) -> RegisteredSchema:
-        """Returns a version, also a soft-deleted one, because others may reference it. Raises `SchemaNotFoundError`."""
+    def version(self, subject: str, version: int, *, fresh: bool = False) -> RegisteredSchema:
+        """Returns a version, also a soft-deleted one, because others may reference it. `fresh`: not from the cache, as
+        the number of a version that was deleted permanently may be used again. Raises `SchemaNotFoundError`."""
+        if fresh:
+            self._versions.forget((subject, version))
         path = f"subjects/{_part(subject)}/versions/{version}?deleted=true"
         return _asked_once(self._versions, (subject, version), lambda: _registered(self._call("GET", path)))
 

@@ -141,6 +141,17 @@ def test_what_was_deleted_elsewhere_is_registered_again(api: Api, registry: str)
     assert api.post("/schemas/s/register", body)["version"] == 2
 
 
+def test_a_version_whose_number_is_used_again_is_shown_as_it_is_now(api: Api, registry: str) -> None:
+    """It was shown as it had been before it was deleted permanently."""
+    api.post("/schemas/s/register", {"schema": record("a")})
+    assert '"a"' in api.get("/schemas/s")["versions"][0]["text"]
+    client = registry_client(registry)
+    client.delete_subject("s")
+    client.delete_subject("s", permanent=True)
+    assert api.post("/schemas/s/register", {"schema": record("b")})["version"] == 1
+    assert '"b"' in api.get("/schemas/s")["versions"][0]["text"]
+
+
 def test_without_a_registry(tmp_path: Path) -> None:
     with console_api(tmp_path) as api:
         for path in ("/schemas", "/schemas/s"):
