@@ -342,7 +342,7 @@ def test_a_file_that_was_cut_off_does_not_look_whole(
     new_topic: NewTopicFixture,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(records_api, "STEP_MS", 0)  # a step for each record
+    monkeypatch.setattr(records_api, "SCAN_STEP_MS", 0)  # a step for each record
     topic = new_topic()
     client.produce({(topic, 0): batch(*[b"%d" % number for number in range(2_000)])})
     server = serving()
