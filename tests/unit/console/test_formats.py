@@ -72,7 +72,7 @@ def test_a_schema_that_lacks_a_reference_spoils_its_own_records_only(
         (registry.Reference(name="other", subject="other", version=1),),
     )
 
-    def version(subject: str, number: int) -> Any:
+    def version(subject: str, number: int, *, fresh: bool) -> Any:
         raise SchemaNotFoundError(f"{subject} has no version {number}", 404, 40402)
 
     client = SimpleNamespace(schema=lambda number: schema, version=version)

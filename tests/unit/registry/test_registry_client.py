@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import struct
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -13,7 +14,15 @@ from typing import Any
 import pytest
 
 from suiro.errors import ConfigError, RegistryRefusedError, RegistryUnavailableError, SchemaNotFoundError
-from suiro.registry import Reference, RegistryClient, Schema
+from suiro.registry import (
+    MOCK_SCHEME,
+    CodecSettings,
+    Reference,
+    RegistryClient,
+    Schema,
+    codec_of,
+    registry_client,
+)
 
 GZIP = b"\x1f\x8b"
 
@@ -165,3 +174,24 @@ def test_an_answer_that_no_registry_gives_is_refused(
     with RegistryClient(server.url) as client, pytest.raises(RegistryRefusedError, match=reason):
         client.subjects()
     assert len(server.asked) == 1
+
+
+def test_a_new_schema_refers_to_what_has_the_number_of_a_version_now(unique: str) -> None:
+    """A reader that knew what had been deleted permanently read the records as if they still referred to it."""
+    url = f"{MOCK_SCHEME}{unique}"
+    transport = registry_client(url)._http._transport
+    reader = codec_of("AVRO", CodecSettings(registry=url))
+    order = Schema(
+        '{"type": "record", "name": "Order", "fields": [{"name": "price", "type": "Money"}]}',
+        "AVRO",
+        (Reference(name="Money", subject="money", version=1),),
+    )
+    for kind, body, value in (("int", b"\x0e", 7), ("string", b"\x04EU", "EU")):
+        elsewhere = RegistryClient("http://registry.in.memory", transport=transport)
+        fields = [{"name": "is", "type": kind}]
+        elsewhere.register("money", Schema(json.dumps({"type": "record", "name": "Money", "fields": fields})))
+        number = elsewhere.register("order", order)
+        assert reader.decode(struct.pack(">bI", 0, number) + body) == {"price": {"is": value}}
+        for subject in ("order", "money"):
+            elsewhere.delete_subject(subject)
+            elsewhere.delete_subject(subject, permanent=True)

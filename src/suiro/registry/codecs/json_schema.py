@@ -34,6 +34,7 @@ class JsonSchemaCodec:
         self._wire = WireFormat(JSON, settings)
         self._by_id: dict[int, Validator] = {}
         self._given: Validator | None = None
+        self._titles: list[str | None] = []  # of the given schema, once it is known
 
     def decode(self, data: bytes) -> Any:
         schema_id = self._wire.split(data)
@@ -90,9 +91,11 @@ class JsonSchemaCodec:
         given = self._wire.settings.schema
         if given is None:
             return None
-        loaded = json.loads(parse(JSON, given.text, self._wire.imports(given), strict=False).canonical)
-        title = loaded.get("title") if isinstance(loaded, dict) else None
-        return title if isinstance(title, str) else None
+        if not self._titles:
+            loaded = json.loads(parse(JSON, given.text, self._wire.imports(given), strict=False).canonical)
+            title = loaded.get("title") if isinstance(loaded, dict) else None
+            self._titles.append(title if isinstance(title, str) else None)
+        return self._titles[0]
 
 
 def _budget(size: int) -> Budget:

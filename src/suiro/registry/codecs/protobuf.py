@@ -28,7 +28,7 @@ MAX_DEPTH = 64
 class ProtobufCodec:
     def __init__(self, settings: CodecSettings) -> None:
         self._wire = WireFormat(PROTOBUF, settings)
-        self._files: dict[Schema, Any] = {}
+        self._files: dict[int | Schema, Any] = {}
 
     def decode(self, data: bytes) -> Any:
         schema_id = self._wire.split(data)
@@ -50,13 +50,13 @@ class ProtobufCodec:
     def message_to_write(self, schema: Schema) -> Any:
         """The descriptor of the message that the settings name, or the first. Raises `Unencodable`, `InvalidSchema`
         and `TooComplex`."""
-        return self._kind(self._file(schema), None)
+        return self._kind(self._file(schema, schema), None)
 
     def _kind_of(self, data: bytes) -> tuple[Any, int]:
         schema_id = self._wire.split(data)
         path, start = _read_path(data, PREFIX.size)
         try:
-            file = self._file(self._wire.schema(schema_id))
+            file = self._file(schema_id, self._wire.schema(schema_id))
         except (InvalidSchema, TooComplex) as error:
             raise Undecodable(f"schema {schema_id} cannot be used: {error}") from None
         kind = _at(file, path)
@@ -66,7 +66,7 @@ class ProtobufCodec:
 
     def encode(self, topic: str, value: Any) -> bytes:
         schema_id, schema = self._wire.to_write(topic, self._message_name(value))
-        file = self._file(schema)
+        file = self._file(schema_id, schema)
         kind = self._kind(file, value)
         if isinstance(value, message.Message):
             body: bytes = value.SerializeToString(deterministic=True)
@@ -79,15 +79,16 @@ class ProtobufCodec:
                 raise Unencodable(str(error)) from None
         return PREFIX.pack(0, schema_id) + _write_path(_path(kind)) + body
 
-    def _file(self, schema: Schema) -> Any:
-        found = self._files.get(schema)
+    def _file(self, key: int | Schema, schema: Schema) -> Any:
+        """`key`: its id if it has one, because the same text may refer to other schemas under another id."""
+        found = self._files.get(key)
         if found is None:
             pool = descriptor_pool.DescriptorPool()
             name = ""
             for one in compiled(schema.text, self._wire.imports(schema)):
                 name = pool.AddSerializedFile(one).name
             # The files do not keep their pool alive.
-            found = self._files[schema] = (pool, pool.FindFileByName(name))
+            found = self._files[key] = (pool, pool.FindFileByName(name))
         return found[1]
 
     def _kind(self, file: Any, value: Any) -> Any:
@@ -110,7 +111,7 @@ class ProtobufCodec:
         given = self._wire.settings.schema
         if self._wire.settings.subject_strategy == "topic":
             return None
-        return None if given is None else str(self._kind(self._file(given), value).full_name)
+        return None if given is None else str(self._kind(self._file(given, given), value).full_name)
 
 
 def _all(kinds: Any) -> Any:

@@ -158,19 +158,21 @@ class WireFormat:
 
 
 def imports_of(registry: str, schema: Schema) -> tuple[Import, ...]:
-    """Returns the schemas that a schema refers to, directly or not, each once, each after those that it needs."""
+    """Returns the schemas that a schema refers to, directly or not, each once, each after those that it needs.
+
+    Asks the registry, so callers remember the result: a new schema may refer to a version whose number was used before.
+    """
     client = registry_client(registry)
     found: dict[str, Import] = {}
-    visited: set[tuple[str, int]] = set()
+    known: dict[tuple[str, int], Schema] = {}
 
     def visit(one: Schema) -> None:
         for reference in one.references:
             place = reference.subject, reference.version
-            referred = client.version(*place).schema
-            if place not in visited:
-                visited.add(place)
-                visit(referred)
-            found.setdefault(reference.name, Import(reference.name, referred.text))
+            if place not in known:
+                known[place] = client.version(*place, fresh=True).schema
+                visit(known[place])
+            found.setdefault(reference.name, Import(reference.name, known[place].text))
 
     visit(schema)
     return tuple(found.values())
