@@ -246,11 +246,13 @@ def _put_bytes(out: bytearray, value: bytes | None) -> None:
 
 
 def _get_record(data: bytes, at: int, header: BatchHeader) -> tuple[Record, int]:
-    """Returns the record at a place, and the place behind it. Most numbers have one byte, so that case is handled here:
-    a search reads millions of records."""
+    """Returns the record at a place, and the place behind it. Most numbers have one byte or two, so these cases are
+    handled here: a search reads millions of records."""
     try:
         if (byte := data[at]) < 0x80:
             size, at = (byte >> 1) ^ -(byte & 1), at + 1
+        elif (second := data[at + 1]) < 0x80:
+            size, at = ((byte & 0x7F | second << 7) >> 1) ^ -(byte & 1), at + 2
         else:
             size, at = _varint(data, at)
         end = at + size
@@ -258,15 +260,19 @@ def _get_record(data: bytes, at: int, header: BatchHeader) -> tuple[Record, int]
             raise CorruptRecordError(f"a record claims {size} bytes, {len(data) - at} are left")
         at += 1  # the attributes
         if (byte := data[at]) < 0x80:
-            timestamp, at = header.base_timestamp + ((byte >> 1) ^ -(byte & 1)), at + 1
+            delta, at = (byte >> 1) ^ -(byte & 1), at + 1
+        elif (second := data[at + 1]) < 0x80:
+            delta, at = ((byte & 0x7F | second << 7) >> 1) ^ -(byte & 1), at + 2
         else:
             delta, at = _varint(data, at, 64)
-            timestamp = header.base_timestamp + delta
+        timestamp = header.base_timestamp + delta
         if (byte := data[at]) < 0x80:
-            offset, at = header.base_offset + ((byte >> 1) ^ -(byte & 1)), at + 1
+            delta, at = (byte >> 1) ^ -(byte & 1), at + 1
+        elif (second := data[at + 1]) < 0x80:
+            delta, at = ((byte & 0x7F | second << 7) >> 1) ^ -(byte & 1), at + 2
         else:
             delta, at = _varint(data, at)
-            offset = header.base_offset + delta
+        offset = header.base_offset + delta
         if (byte := data[at]) < 0x80:
             length, at = (byte >> 1) ^ -(byte & 1), at + 1
         else:
@@ -279,6 +285,8 @@ def _get_record(data: bytes, at: int, header: BatchHeader) -> tuple[Record, int]
             key, at = data[at:stop], stop
         if (byte := data[at]) < 0x80:
             length, at = (byte >> 1) ^ -(byte & 1), at + 1
+        elif (second := data[at + 1]) < 0x80:
+            length, at = ((byte & 0x7F | second << 7) >> 1) ^ -(byte & 1), at + 2
         else:
             length, at = _varint(data, at)
         value = None
