@@ -112,6 +112,8 @@ def test_files_are_found_beside_the_file_of_connectors(tmp_path: Path) -> None:
 def test_the_command_asks_with_its_login_and_shows_no_password(address: str, runtime: Told) -> None:
     done = suiro("connect", "pause", "orders", "--url", f"http://operator:secret@{address}")
     assert (done.code, runtime.calls) == (0, [("pause", "orders")])
+    done = suiro("connect", "resume", "orders", "--url", f"http://operator:secret@{address}/")
+    assert (done.code, runtime.calls[1:]) == (0, [("resume", "orders")])
     refused = suiro("connect", "pause", "orders", "--url", f"http://viewer:secret@{address}")
     assert (refused.code, "for the role operator" in refused.err) == (1, True)
     away = suiro("connect", "status", "--url", "http://operator:secret@127.0.0.1:1")
