@@ -15,6 +15,7 @@ import threading
 from collections import Counter
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterator, Mapping
 from concurrent.futures import Executor, ThreadPoolExecutor
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qsl
 
@@ -194,6 +195,9 @@ class ConsoleApplication:
             if method == "POST" and endpoint.role > Role.VIEWER:
                 self._console.note(user, said, status)
             if isinstance(answer, Events | Download):
+                if scope["method"] == "HEAD":
+                    # The client does not wait for an end: it would hold the connection and a stream until it leaves.
+                    answer = replace(answer, parts=iter(()))
                 await self._stream(answer, send, gone, lambda: self._is_let_in(scope), user)
             else:
                 await _json(answer, status)(scope, receive, send)

@@ -46,6 +46,14 @@ def test_a_stream_ends_where_its_reader_has_another_role_or_none(
         assert next(parts[ADMIN]) == b": keep-alive\n\n"
 
 
+def test_a_head_request_is_answered_without_a_stream(tmp_path: Path) -> None:
+    """It held its connection, for which it was over, and a place among the streams."""
+    with console_api(tmp_path) as api, httpx.Client(timeout=10, auth=VIEWER) as http:
+        head = http.head(f"{api.url}/events")
+        assert (head.status_code, head.headers["content-type"]) == (200, "text/event-stream; charset=utf-8")
+        assert http.get(f"{api.url}/me").json()["role"] == "viewer"
+
+
 def test_one_user_does_not_take_all_streams(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each page needs one: without, nobody else saw anything."""
     monkeypatch.setattr(application, "MAX_STREAMS", 4)
