@@ -143,6 +143,25 @@ def test_a_rotated_file_goes_on_under_its_new_name(lines: Folder, restart: bool)
     assert {part["path"] for part in lines.parts.values()} == {"app.log", "app.log.1"}
 
 
+def test_a_file_that_is_rotated_during_a_look_at_the_folder_is_not_read_again(
+    lines: Folder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """After its inode was seen under the name, and before its content is compared."""
+    path = lines.write("app.log", "one\n")
+    assert lines.values() == [b"one"]
+    lines.write("app.log", "two\n", more=True)
+    fits = files.fits
+
+    def rotating(*look: Any, **how: Any) -> bool:
+        if not path.with_name("app.log.1").exists():
+            path.rename(path.with_name("app.log.1"))
+            lines.write("app.log", "three\n")
+        return fits(*look, **how)
+
+    monkeypatch.setattr(files, "fits", rotating)
+    assert sorted(lines.values() + lines.values()) == [b"three", b"two"]
+
+
 @pytest.mark.parametrize("restart", [False, True])
 @pytest.mark.parametrize("after", ["other\n", "first\n", "another one, longer than it was\n"])
 def test_a_file_written_anew_is_read_from_the_start(lines: Folder, after: str, restart: bool) -> None:

@@ -109,11 +109,12 @@ def _with_hashes(file: BinaryIO, state: FileState, head: int, offset: int) -> Fi
 
 
 def fits(info: FileInfo, state: FileState, *, whole: bool) -> bool:
-    """Whether the file has the content of the state. A file that is read whole must not be longer."""
+    """Whether the file has the content of the state. A file that is read whole must not be longer. Raises
+    `FileNotFoundError` also if another file has the name now."""
     offset = state.tail[0]
     if info.size < offset or (whole and info.size != offset):
         return False
-    with info.path.open("rb") as file:
+    with opened(info) as file:
         return holds(file, state)
 
 

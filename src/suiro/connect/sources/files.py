@@ -202,8 +202,12 @@ class FilesSource:
                         later.add(key)
                         continue
                     compared += info.size
-                if not fits(info, state, whole=self._whole):
-                    state = None
+                try:
+                    if not fits(info, state, whole=self._whole):
+                        state = None
+                except FileNotFoundError:  # renamed or deleted meanwhile; the next scan finds it
+                    later.add(key)
+                    continue
             if state is None:
                 self._open.pop(key, None)
                 if key in self._states:  # other content, which replaces the state when it is read
