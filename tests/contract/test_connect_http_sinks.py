@@ -306,6 +306,8 @@ def test_what_the_index_refuses_is_put_aside(
             "illegal_argument_exception",
             "only write ops with an op_type of create are allowed in data streams",
         ),
+        (400, "routing_missing_exception", "routing is required for [i]/[a]"),
+        (400, "illegal_argument_exception", "pipeline with id [p] does not exist"),
     ],
 )
 def test_an_index_that_takes_no_document_makes_no_dead_letters(

@@ -48,11 +48,17 @@ _OLDER = 409
 _ABSENT = 404
 _OF_THE_INDEX = (401, 403, _ABSENT)
 # With the status 400. The last one: the cluster has no room for the shards of a new index.
-_ERRORS_OF_THE_INDEX = ("index_closed_exception", "invalid_index_name_exception", "validation_exception")
+_ERRORS_OF_THE_INDEX = (
+    "index_closed_exception",
+    "invalid_index_name_exception",
+    "routing_missing_exception",  # documents are sent without one
+    "validation_exception",
+)
 # Reasons of an illegal_argument_exception, which may also concern a document.
 _REASONS_OF_THE_INDEX = (
     "no write index is defined for alias",
     "only write ops with an op_type of create are allowed in data streams",
+    "pipeline with id [",  # which the index names does not exist
 )
 
 
