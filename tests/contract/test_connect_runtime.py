@@ -100,6 +100,28 @@ class Rejecting:
         pass
 
 
+class Padded:
+    """Gives all of its records at once."""
+
+    values = tuple(f"{number:0150}" for number in range(20))
+
+    def __init__(self, settings: Mapping[str, Any], about: About) -> None:
+        self._is_done = False
+
+    def open(self, position: dict[str, Any] | None) -> None:
+        self._is_done = position is not None
+
+    def poll(self) -> Polled | None:
+        if self._is_done:
+            threading.Event().wait(0.01)
+            return None
+        self._is_done = True
+        return Polled(records=[SourceRecord(value=one) for one in self.values], position={"next": 1})
+
+    def close(self) -> None:
+        pass
+
+
 class Gathering:
     """Keeps what it is given, by connector; rejects what has the field `bad`."""
 
@@ -578,6 +600,18 @@ def test_a_record_that_is_too_large_is_put_aside(
     (dead,) = committed(client, f"dead-{unique}")
     assert b"has 10 bytes" in dead["headers"]["__connect.errors.exception.message"]
     assert dead["value"] == b"{'n'"
+
+
+@NODE_ONLY
+def test_a_topic_that_takes_small_batches_gets_small_batches(
+    tmp_path: Path, bootstrap: str, client: Client, unique: str
+) -> None:
+    """Its records fit one by one. All of a poll together are larger than what the topic takes."""
+    client.create_topics([NewTopic(unique, 1, configs={"max.message.bytes": "400"})])
+    text = f'[source.{unique}]\nkind = "{HERE}:Padded"\ntopic = "{unique}"\nmax_record_bytes = 200\n'
+    with running(tmp_path, bootstrap, text) as runtime:
+        reaches(runtime, unique, lambda at: at["commits"] == 1, "the commit")
+    assert tuple(values(client, unique)) == Padded.values
 
 
 @NODE_ONLY

@@ -41,7 +41,7 @@ from suiro.connect.record_spans import SourceSpans
 from suiro.connect.task import Outgoing, TaskContext, Topics, batches_of, one_transaction
 from suiro.connect.values import FORMATS, SCHEMA_LANGUAGES, Encoder, encoder
 from suiro.foundation.settings import SettingError, require_least, require_one_of
-from suiro.protocol import compression
+from suiro.protocol import columnar, compression
 from suiro.telemetry import Datasets
 
 TRANSACTION_TIMEOUT_MS = 60_000
@@ -58,7 +58,7 @@ class SourceSettings:
     format_schema: Path | None = None
     dead_letter_topic: str | None = None
     compression: str = "none"
-    max_record_bytes: int = 1_000_000  # of key and value; a little less than the default of max.message.bytes
+    max_record_bytes: int = 1_000_000  # of key and value, and of a batch; max.message.bytes is a little more
 
     def check(self) -> None:
         for key, value in (("format", self.format), ("key_format", self.key_format)):
@@ -161,7 +161,14 @@ class _Running:
         outgoing += self._position(polled)
         if not outgoing and not letters:
             return
-        batches = batches_of(outgoing, self._topics, turn=self._turn, compression=self._codec)
+        batches = batches_of(
+            outgoing,
+            self._topics,
+            turn=self._turn,
+            compression=self._codec,
+            # A topic that takes no larger record takes no larger batch either.
+            max_bytes=min(self._settings.max_record_bytes, columnar.DEFAULT_MAX_BATCH_BYTES),
+        )
         self._turn += 1
         with one_transaction(self._context.clock, TRANSACTION_TIMEOUT_MS):
             # The dead letters first: if their topic refuses them or cannot be created, no records are left undecided.

@@ -115,22 +115,28 @@ class Topics:
 
 
 def batches_of(
-    records: Iterable[Outgoing], topics: Topics, *, turn: int, compression: int
+    records: Iterable[Outgoing],
+    topics: Topics,
+    *,
+    turn: int,
+    compression: int,
+    max_bytes: int = columnar.DEFAULT_MAX_BATCH_BYTES,
 ) -> list[TransactionalBatch]:
     """Returns batches of all records, which keep their order within a partition. Records with a key go to the partition
-    that Kafka's producers choose. All records without a key go to one partition, another one with every `turn`."""
+    that Kafka's producers choose. All records without a key go to one partition, another one with every `turn`.
+    `max_bytes`: of a batch with several records."""
     by_topic: dict[str, list[Outgoing]] = {}
     for record in records:
         by_topic.setdefault(record.topic, []).append(record)
     return [
         TransactionalBatch(topic, batch.partition, batch.data, batch.count, batch.crc_tail)
         for topic, items in by_topic.items()
-        for batch in _encode(items, topics.count(topic), turn, compression)
+        for batch in _encode(items, topics.count(topic), turn, compression, max_bytes)
     ]
 
 
 def _encode(
-    items: Sequence[Outgoing], count: int, turn: int, compression: int
+    items: Sequence[Outgoing], count: int, turn: int, compression: int, max_bytes: int
 ) -> list[columnar.EncodedBatch]:
     keys = pa.array([item.key for item in items], pa.binary())
     partitions = columnar.partitions_of(keys, count)
@@ -150,4 +156,5 @@ def _encode(
         num_partitions=count,
         headers=headers,
         compression=compression,
+        max_batch_bytes=max_bytes,
     )
