@@ -69,6 +69,22 @@ def section(name: str, topic: str, table: str, dsn: str, more: str = "") -> str:
     )
 
 
+def batch(topic: str, values: list[dict[str, Any]], settle: Callable[[], None]) -> SinkBatch:
+    """The first batch of partition 0."""
+    records = [
+        SinkRecord(
+            topic=topic, partition=0, offset=at, timestamp_ms=0, key=None, value=value, headers=(),
+            raw_key=None, raw_value=None,
+        )
+        for at, value in enumerate(values)
+    ]  # fmt: skip
+    target = (topic, 0)
+    return SinkBatch(
+        records=records, first_offsets={target: 0}, next_offsets={target: len(records)},
+        reject=lambda record, reason: None, settle=settle,
+    )  # fmt: skip
+
+
 def rows(database: psycopg.Connection[Any], table: str) -> list[tuple[Any, ...]]:
     return database.execute(f"SELECT id, name, price::text, tags FROM {table} ORDER BY id").fetchall()
 
@@ -338,20 +354,6 @@ def test_two_processes_that_write_their_first_batch_at_once(
     first, second = PostgresSink(settings, about), PostgresSink(settings, about)
     waits = "SELECT count(*) FROM pg_stat_activity WHERE application_name = %s AND wait_event_type = 'Lock'"
 
-    def batch(values: list[dict[str, Any]], settle: Callable[[], None]) -> SinkBatch:
-        records = [
-            SinkRecord(
-                topic=topic, partition=0, offset=at, timestamp_ms=0, key=None, value=value, headers=(),
-                raw_key=None, raw_value=None,
-            )
-            for at, value in enumerate(values)
-        ]  # fmt: skip
-        target = (topic, 0)
-        return SinkBatch(
-            records=records, first_offsets={target: 0}, next_offsets={target: len(records)},
-            reject=lambda record, reason: None, settle=settle,
-        )  # fmt: skip
-
     with ThreadPoolExecutor(1) as beside:
         first.open()
         second.open()
@@ -359,17 +361,55 @@ def test_two_processes_that_write_their_first_batch_at_once(
         late: list[Future[None]] = []
 
         def meanwhile() -> None:
-            late.append(beside.submit(second.put, batch([{"id": 1, "name": "old"}], lambda: None)))
+            late.append(beside.submit(second.put, batch(topic, [{"id": 1, "name": "old"}], lambda: None)))
             name = f"suiro-connect-{topic}"
             wait_until(lambda: database.execute(waits, (name,)).fetchone() == (1,), what="a lock")
 
-        first.put(batch([{"id": 1, "name": "old"}, {"id": 1, "name": "new"}], meanwhile))
+        first.put(batch(topic, [{"id": 1, "name": "old"}, {"id": 1, "name": "new"}], meanwhile))
         with pytest.raises(TransientError, match="another process runs the same connector"):
             late[0].result()
         assert second.offsets([(topic, 0)]) == {(topic, 0): 2}
         first.close()
         second.close()
     assert [row[:2] for row in rows(database, table)] == [(1, "new")]
+
+
+@pytest.mark.parametrize(
+    "limit", ["statement_timeout", "idle_in_transaction_session_timeout", "transaction_timeout"]
+)
+def test_a_batch_may_take_longer_than_a_limit_of_the_role(
+    tmp_path: Path, database: psycopg.Connection[Any], postgres: Postgres, topic: str, table: str, limit: str
+) -> None:
+    """It would take as long each time that it is repeated."""
+    database.execute(
+        f"CREATE FUNCTION {table}_slow() RETURNS trigger LANGUAGE plpgsql AS "
+        "'BEGIN PERFORM pg_sleep(0.3); RETURN new; END'"
+    )
+    database.execute(
+        f"CREATE TRIGGER slow BEFORE INSERT ON {table} FOR EACH ROW EXECUTE FUNCTION {table}_slow()"
+    )
+    idle = (
+        "SELECT count(*) FROM pg_stat_activity WHERE application_name = %s AND state = 'idle in transaction' "
+        "AND clock_timestamp() - state_change > '300 ms'"
+    )
+
+    def settle() -> None:
+        name = f"suiro-connect-{topic}"
+        wait_until(lambda: database.execute(idle, (name,)).fetchone() == (1,), what="a long wait")
+
+    dsn = f"{postgres.dsn}&options=-c%20{limit}%3D150"
+    sink = PostgresSink(
+        {"dsn": dsn, "table": table, "key": ["id"]},
+        About(name=topic, folder=tmp_path, clock=SystemClock()),
+    )
+    sink.open()
+    try:
+        assert sink.offsets([(topic, 0)]) == {}
+        sink.put(batch(topic, [{"id": 1}], settle))
+        assert sink.offsets([(topic, 0)]) == {(topic, 0): 1}
+    finally:
+        sink.close()
+    assert [row[0] for row in rows(database, table)] == [1]
 
 
 @pytest.mark.parametrize(

@@ -19,7 +19,8 @@ or, for a null value, from the record's key: a JSON object, or the value of the 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -43,6 +44,15 @@ OFFSETS_TABLE = "suiro_connect_offsets"
 
 # Otherwise deferred constraints would be checked at the commit, when it is too late to reject a record.
 _CHECK = "SET CONSTRAINTS ALL IMMEDIATE"
+
+# Limits of the server or of the role. A batch that exceeds one would exceed it each time that it is repeated. A wait
+# for a lock may be shorter the next time, so `lock_timeout` holds.
+_NO_LIMITS = {
+    "statement_timeout": 0,
+    "idle_in_transaction_session_timeout": 0,
+    "transaction_timeout": 170000,
+}
+"""By name, the version of Postgres that has it."""
 
 # Errors that one record can cause. A CardinalityViolation: two records of a statement write a key differently (1, 1.0).
 _OF_A_RECORD = (
@@ -108,7 +118,7 @@ class PostgresSink:
                 application_name=f"suiro-connect-{self._name}",
                 **network_parameters(given),
             )
-            with self._connection.transaction():
+            with self._transaction():
                 self._make_offsets_table()
                 self._columns = self._read_columns()
         except psycopg.OperationalError as error:
@@ -125,15 +135,23 @@ class PostgresSink:
             self._connection = None
 
     def offsets(self, partitions: Sequence[TopicPartition]) -> Mapping[TopicPartition, int]:
-        with self._connected.transaction():
+        with self._transaction():
             return self._stored()  # waits for the transaction of an earlier process
 
     def put(self, batch: SinkBatch) -> None:
-        with self._connected.transaction():
+        with self._transaction():
             check_expected(batch.first_offsets, self._stored(), f"{self._name}: Postgres")
             self._write(batch)
             self._store(batch)
             batch.settle()  # the dead letters first: they may be written twice, but are never lost
+
+    @contextmanager
+    def _transaction(self) -> Iterator[None]:
+        version = self._connected.info.server_version
+        no_limits = (f"SET LOCAL {name} = 0" for name, since in _NO_LIMITS.items() if version >= since)
+        with self._connected.transaction():
+            self._connected.execute("; ".join(no_limits).encode())
+            yield
 
     # -- rows ------------------------------------------------------------------------------------------------
 
