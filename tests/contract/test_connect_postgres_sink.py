@@ -412,6 +412,35 @@ def test_a_batch_may_take_longer_than_a_limit_of_the_role(
     assert [row[0] for row in rows(database, table)] == [1]
 
 
+def test_a_role_that_may_not_create_tables_uses_the_table_of_offsets_that_is_there(
+    tmp_path: Path, database: psycopg.Connection[Any], postgres: Postgres, topic: str, table: str
+) -> None:
+    role = f"role_{table}"
+    database.execute(f"CREATE ROLE {role} LOGIN")
+    database.execute(f"GRANT SELECT, INSERT, UPDATE, DELETE ON {table} TO {role}")
+    database.execute(f"CREATE SCHEMA {table}_offsets")
+    database.execute(f"GRANT USAGE ON SCHEMA {table}_offsets TO {role}")
+    about = About(name=topic, folder=tmp_path, clock=SystemClock())
+    settings = {"dsn": postgres.dsn, "table": table, "key": ["id"], "offsets_schema": f"{table}_offsets"}
+    restricted = settings | {"dsn": postgres.dsn.replace("postgres:@", f"{role}:@")}
+    sink = PostgresSink(restricted, about)
+    with pytest.raises(psycopg.errors.InsufficientPrivilege, match="permission denied for schema"):
+        sink.open()
+    sink.close()
+    sink = PostgresSink(settings, about)
+    sink.open()
+    sink.close()
+    database.execute(f"GRANT SELECT, INSERT, UPDATE ON {table}_offsets.suiro_connect_offsets TO {role}")
+    sink = PostgresSink(restricted, about)
+    sink.open()
+    try:
+        sink.put(batch(topic, [{"id": 1}], lambda: None))
+        assert sink.offsets([(topic, 0)]) == {(topic, 0): 1}
+    finally:
+        sink.close()
+    assert [row[0] for row in rows(database, table)] == [1]
+
+
 @pytest.mark.parametrize(
     ("change", "said"),
     [

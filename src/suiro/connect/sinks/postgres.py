@@ -100,8 +100,8 @@ class PostgresSink:
         self._columns: frozenset[str] = frozenset()
         schema, found, table = self._settings.table.rpartition(".")
         self._table = _named(schema, table) if found else _named(table)
-        offsets_schema = self._settings.offsets_schema or schema
-        self._offsets = _named(*([offsets_schema] if offsets_schema else []), OFFSETS_TABLE)
+        self._offsets_schema = self._settings.offsets_schema or schema or None
+        self._offsets = _named(*filter(None, (self._offsets_schema, OFFSETS_TABLE)))
 
     def datasets(self) -> Sequence[Dataset]:
         settings = self._settings
@@ -301,14 +301,21 @@ class PostgresSink:
         self._connected.execute(
             "SELECT pg_catalog.pg_advisory_xact_lock(pg_catalog.hashtext('suiro_connect_offsets'))"
         )
-        self._connected.execute(
-            sql.SQL(
-                "CREATE TABLE IF NOT EXISTS {} (connector text, topic text, partition int, "
-                "next_offset bigint NOT NULL, "
-                "written_at timestamptz NOT NULL DEFAULT now(), PRIMARY KEY (connector, topic, partition))"
-            ).format(self._offsets),
-            (),
-        )
+        statement = sql.SQL(
+            "CREATE TABLE IF NOT EXISTS {} (connector text, topic text, partition int, next_offset bigint NOT NULL, "
+            "written_at timestamptz NOT NULL DEFAULT now(), PRIMARY KEY (connector, topic, partition))"
+        ).format(self._offsets)
+        try:
+            with self._connected.transaction():
+                self._connected.execute(statement, ())
+        except psycopg.errors.InsufficientPrivilege:
+            # Postgres checks this first, also if the table exists. One elsewhere in the search path is somebody else's.
+            exists = (
+                "SELECT pg_catalog.to_regclass(pg_catalog.format('%%I.%%I', coalesce(%s, pg_catalog.current_schema()), "
+                "%s::text)) IS NOT NULL"
+            )
+            if self._connected.execute(exists, (self._offsets_schema, OFFSETS_TABLE)).fetchone() != (True,):
+                raise
 
     def _stored(self) -> dict[TopicPartition, int]:
         """Returns the stored offsets, and locks them until the transaction ends."""
