@@ -201,6 +201,23 @@ def test_a_row_may_need_a_later_one_where_another_record_is_put_aside(
     assert b"type bigint" in letter["headers"]["__connect.errors.exception.message"]
 
 
+def test_what_the_check_option_of_a_view_refuses_is_put_aside(
+    tmp_path: Path, bootstrap: str, client: Client, database: psycopg.Connection[Any], postgres: Postgres,
+    topic: str, table: str,
+) -> None:  # fmt: skip
+    database.execute(
+        f"CREATE VIEW {table}_cheap AS SELECT * FROM {table} WHERE price < 100 WITH CHECK OPTION"
+    )
+    send(client, topic, [{"id": 1, "price": 1}, {"id": 2, "price": 100}, {"id": 3, "price": 3}])
+    more = f'dead_letter_topic = "dead-{topic}"'
+    text = section(topic, topic, f"{table}_cheap", postgres.dsn, more)
+    with running(tmp_path, bootstrap, text) as runtime:
+        reaches(runtime, topic, lambda at: at["records"] == 3, "three records")
+    assert [row[0] for row in rows(database, table)] == [1, 3]
+    (letter,) = committed(client, f"dead-{topic}")
+    assert b"violates check option for view" in letter["headers"]["__connect.errors.exception.message"]
+
+
 def test_a_key_too_long_for_the_index_is_put_aside(
     tmp_path: Path, bootstrap: str, client: Client, database: psycopg.Connection[Any], postgres: Postgres,
     topic: str, table: str,

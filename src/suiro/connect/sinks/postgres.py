@@ -60,6 +60,7 @@ _OF_A_RECORD = (
     psycopg.IntegrityError,
     psycopg.errors.RaiseException,
     psycopg.errors.CardinalityViolation,
+    psycopg.errors.WithCheckOptionViolation,
     psycopg.errors.ProgramLimitExceeded,  # a key too long for the index
     RecursionError,  # of a value nested too deeply to be written as JSON
 )
