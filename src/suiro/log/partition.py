@@ -106,7 +106,7 @@ class PartitionLog:
         self.log_start_offset = min(start, end)
         self.tiered_end_offset = 0
         self._deleted_files = DeletedFiles() if deleted_files is None else deleted_files
-        self._flushing = Flushing(directory, clock=clock, recovery_point=min(recovery_point, end))
+        self._flushing = Flushing(self, clock=clock, recovery_point=min(recovery_point, end))
         self.gaps_below = end if gaps_below is None else gaps_below
         self.found_gaps = opened.gaps
         self.retention = LogRetention(
@@ -313,7 +313,7 @@ class PartitionLog:
             self._producers.add_batch(header, first_offset=base_offset, timestamp=now_ms)
             if len(self._producers.open_transactions) > known:
                 segment.remember(base_offset, position)
-        if self._flushing.written(header.count, self.config):
+        if self._flushing.written(header.count):
             try:
                 self.flush()
             except StorageError as error:
@@ -476,18 +476,18 @@ class PartitionLog:
 
     def flush(self) -> None:
         """Sync everything to disk; then `recovery_point` is the log's end. Raises StorageError."""
-        self._flushing.sync(self._segments, end_offset=self.log_end_offset)
+        self._flushing.sync()
 
     def flush_job(self) -> FlushJob:
         """Returns the work of a flush, which may run in another thread while appends go on.
 
         With many segments, it covers only the first ones, and its `end_offset` is less than the log's end.
         """
-        return self._flushing.job(self._segments, end_offset=self.log_end_offset)
+        return self._flushing.job()
 
     def is_flush_due(self, now_ms: int) -> bool:
         """Whether `flush.ms` has passed over records that are not synced yet."""
-        return self._flushing.is_due(self.config, end_offset=self.log_end_offset, now_ms=now_ms)
+        return self._flushing.is_due(now_ms)
 
     def flushed(self, end_offset: int) -> None:
         self._flushing.flushed(end_offset)
