@@ -57,11 +57,15 @@ class StageOfTask:
         )
         self._count = partition_counter(self._options, waiting=self._waiting, clock=self._clock)
         faults.reach("task_start", self.identity.batch_id)
+        if self._area is not None:
+            staging.keeper.add(self._area)
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        if self._area is not None:
+            staging.keeper.remove(self._area)
         if self._writer is not None:
             self._writer.__exit__(kind, error, trace)
 

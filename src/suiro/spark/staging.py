@@ -19,6 +19,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
+from threading import Event, Lock, Thread
 from types import TracebackType
 from typing import Any
 
@@ -28,6 +29,7 @@ from suiro.spark.private_folder import private_folder
 
 INLINE_BYTES_MAX = 64 * 1024 * 1024  # of one micro-batch, where there is no shared directory
 ABANDONED_AFTER_MS = 24 * 3600 * 1000
+KEEP_EVERY_S = 3600.0
 _FRAME = struct.Struct(">HiiI")
 _DIGEST_SIZE = hashlib.sha256().digest_size
 
@@ -216,6 +218,39 @@ class StagingArea:
                         _remove_if_empty(path)
             except FileNotFoundError:
                 continue  # its own query was quicker
+
+
+class Keeper:
+    """Marks the directories of this process's tasks as in use. A task may wait for its rows for days: where the source
+    waits for its log, nobody asks the task. One thread does it, and a task that is done sooner costs nothing."""
+
+    def __init__(self, every_s: float = KEEP_EVERY_S) -> None:
+        self._every_s = every_s
+        self._lock = Lock()
+        self._areas: list[StagingArea] = []
+        self._thread: Thread | None = None
+
+    def add(self, area: StagingArea) -> None:
+        with self._lock:
+            self._areas.append(area)
+            if self._thread is None:
+                self._thread = Thread(target=self._run, name="suiro-staging", daemon=True)
+                self._thread.start()
+
+    def remove(self, area: StagingArea) -> None:
+        with self._lock:
+            self._areas.remove(area)
+
+    def _run(self) -> None:
+        never = Event()
+        while not never.wait(self._every_s):
+            with self._lock:
+                areas = set(self._areas)
+            for area in areas:
+                area.keep()
+
+
+keeper = Keeper()
 
 
 def default_staging() -> Path:

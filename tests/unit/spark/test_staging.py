@@ -7,6 +7,7 @@ import tempfile
 from pathlib import Path
 
 import pytest
+from support.waiting import wait_until
 
 from suiro.clock import SystemClock
 from suiro.errors import FatalError, TransientError, UsageError
@@ -17,6 +18,13 @@ from suiro.spark.sink import _Sink
 from suiro.spark.stage import StageOfTask
 from suiro.spark.staging import StagedRecords, StagedWrites, StagingArea, StagingWriter
 
+TO_T = {"kafka.bootstrap.servers": "127.0.0.1:1", "topic": "t"}
+WAITING = {
+    "sql.streaming.queryId": "waiting",
+    "streaming.sql.batchId": "0",
+    "task": "1",
+    "task index": "0",
+}
 BATCHES = [("a", 1, b"first", 3), ("b", 0, b"", 1), ("a", 0, b"third" * 100, 2)]
 
 
@@ -84,8 +92,8 @@ def test_what_a_driver_waits_with_for_days_is_not_removed(tmp_path: Path) -> Non
     for area in (mine, waiting):
         written(area)
     os.utime(waiting.directory, (0, 0))
-    options = {"kafka.bootstrap.servers": "127.0.0.1:1", "topic": "t", "application.id": "a"}
-    sink = _Sink(SinkOptions.parse({**options, "checkpointLocation": str(tmp_path / "checkpoint")}))
+    options = {"application.id": "a", "checkpointLocation": str(tmp_path / "checkpoint")}
+    sink = _Sink(SinkOptions.parse(TO_T | options))
     sink.staged = {waiting.directory}
     sink._waiting.failed("commit", TransientError("no broker answers"))
     mine.remove_abandoned(SystemClock().wall_ms())
@@ -96,19 +104,28 @@ def test_what_a_task_waits_with_for_days_is_not_removed(tmp_path: Path) -> None:
     """A task may have staged records when the log goes away, and waits for the partition count of another topic."""
     mine = StagingArea(tmp_path / "mine")
     written(mine)
-    options = {"kafka.bootstrap.servers": "127.0.0.1:1", "topic": "t", "staging.dir": str(tmp_path)}
-    properties = {
-        "sql.streaming.queryId": "waiting",
-        "streaming.sql.batchId": "0",
-        "task": "1",
-        "task index": "0",
-    }
-    with StageOfTask(SinkOptions.parse(options), properties) as stage:
+    with StageOfTask(SinkOptions.parse(TO_T | {"staging.dir": str(tmp_path)}), WAITING) as stage:
         written(StagingArea(tmp_path / "waiting"))
         os.utime(tmp_path / "waiting", (0, 0))
         stage._waiting.failed("look topics up", TransientError("no broker answers"))
         mine.remove_abandoned(SystemClock().wall_ms())
     assert sorted(path.name for path in tmp_path.iterdir()) == ["mine", "waiting"]
+
+
+def test_what_a_task_waits_with_for_its_rows_is_not_removed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They come from another process, which waits for the log of its source."""
+    monkeypatch.setattr(staging, "keeper", staging.Keeper(every_s=0.01))
+    mine = StagingArea(tmp_path / "mine")
+    written(mine)
+    with StageOfTask(SinkOptions.parse(TO_T | {"staging.dir": str(tmp_path)}), WAITING):
+        written(StagingArea(tmp_path / "waiting"))
+        os.utime(tmp_path / "waiting", (0, 0))
+        wait_until(lambda: (tmp_path / "waiting").stat().st_mtime > 0, what="a sign of life")
+        mine.remove_abandoned(SystemClock().wall_ms())
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["mine", "waiting"]
+    assert staging.keeper._areas == []
 
 
 def test_a_driver_waits_on_though_its_staged_files_cannot_be_reached(
