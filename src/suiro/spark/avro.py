@@ -16,7 +16,15 @@ from typing import TYPE_CHECKING, Any, Literal
 import pyarrow as pa  # Spark looks the hints of functions up here
 
 from suiro.errors import ConfigError, UsageError
-from suiro.registry import MOCK_SCHEME, CodecSettings, Schema, Undecodable, codec_of, registry_client
+from suiro.registry import (
+    MOCK_SCHEME,
+    CodecSettings,
+    NotOneColumn,
+    Schema,
+    Undecodable,
+    codec_of,
+    registry_client,
+)
 
 if TYPE_CHECKING:
     from pyspark.sql import Column
@@ -97,7 +105,7 @@ def _read(settings: CodecSettings, data: pa.Array, kind: pa.DataType, permissive
     def part(rows: pa.Array) -> list[pa.Array]:
         try:
             return [codec.decode_column(rows, frames=True).cast(kind)]
-        except Undecodable:
+        except (Undecodable, NotOneColumn):
             if not permissive:
                 raise
             if len(rows) == 1:
