@@ -206,7 +206,7 @@ class StagingArea:
             others = [
                 path for path in self.directory.parent.iterdir() if path.is_dir() and path != self.directory
             ]
-        except FileNotFoundError:
+        except OSError:
             return
         for path in others:
             try:
@@ -216,8 +216,8 @@ class StagingArea:
                         file.unlink(missing_ok=True)
                     if files:  # others may have folders in a shared staging.dir
                         _remove_if_empty(path)
-            except FileNotFoundError:
-                continue  # its own query was quicker
+            except OSError:
+                continue  # its own query was quicker, or it is another user's
 
 
 class Keeper:

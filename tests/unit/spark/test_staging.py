@@ -151,6 +151,26 @@ def test_what_is_abandoned_beside_it_and_not_its_own_stays(tmp_path: Path) -> No
     assert drop_box.is_dir()
 
 
+def test_what_another_user_has_left_does_not_stop_a_query(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Users may share a staging.dir. Each may remove only files of their own."""
+    mine, old, theirs = (StagingArea(tmp_path / name) for name in ("mine", "old", "theirs"))
+    for area in (mine, old, theirs):
+        written(area)
+        os.utime(area.directory, (0, 0))
+    unlink = Path.unlink
+
+    def restricted(path: Path, missing_ok: bool = False) -> None:
+        if path.parent == theirs.directory:
+            raise PermissionError(errno.EACCES, "Permission denied", str(path))
+        unlink(path, missing_ok=missing_ok)
+
+    monkeypatch.setattr(Path, "unlink", restricted)
+    mine.remove_abandoned(1_700_000_000_000)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["mine", "theirs"]
+
+
 def test_a_file_that_the_driver_cannot_see_or_that_was_cut(tmp_path: Path) -> None:
     records = written(StagingArea(tmp_path))
     assert records.path is not None
