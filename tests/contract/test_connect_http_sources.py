@@ -441,6 +441,21 @@ def test_an_answer_that_is_no_use_is_said(
     assert said in told["error"]
 
 
+@pytest.mark.parametrize(("fault", "said"), [(CUT, "Error: "), (Answer(503), "503 Service Unavailable")])
+def test_why_an_api_is_waited_for_is_logged_once(
+    tmp_path: Path, bootstrap: str, client: Client, unique: str, api: HttpPeer, fault: str | Answer, said: str,
+    caplog: pytest.LogCaptureFixture,
+) -> None:  # fmt: skip
+    """The connector goes on running, so its status has no error."""
+    api.faults += [fault, fault, fault]
+    with running(tmp_path, bootstrap, poll(unique, api, "").replace("http://", "http://me:pa55@")):
+        wait_until(lambda: values(client, unique), what="the records")
+    (line,) = [one for one in caplog.messages if "is not available" in one]
+    assert f"{unique}: {api.url}/things is not available" in line
+    assert said in line
+    assert "pa55" not in line
+
+
 def test_what_is_said_of_an_api_does_not_tell_its_secrets(
     tmp_path: Path, bootstrap: str, client: Client, unique: str
 ) -> None:

@@ -27,6 +27,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import logging
 import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -43,6 +44,8 @@ from suiro.foundation.http import ask, is_temporary, retry_after_ms, summary_of
 from suiro.foundation.nesting import parse_json
 from suiro.foundation.settings import SettingError, read_settings, require_http, require_least, require_one_of
 from suiro.telemetry import Dataset
+
+_log = logging.getLogger(__name__)
 
 PAGING = ("none", "page", "cursor", "link")
 POLL_S = 0.5
@@ -114,8 +117,8 @@ class RestSource:
             return None
         try:
             response = self._ask()
-        except httpx.TransportError:
-            self._back_off(None)
+        except httpx.TransportError as error:
+            self._back_off(None, f"{type(error).__name__}: {error}")
             return None
         except httpx.DecodingError as error:
             raise self._error(
@@ -125,7 +128,7 @@ class RestSource:
             self._rest()
             return None
         if is_temporary(response):
-            self._back_off(retry_after_ms(response, self._about.clock.wall_ms()))
+            self._back_off(retry_after_ms(response, self._about.clock.wall_ms()), summary_of(response))
             return None
         if not response.is_success:
             answer = f"{self._shown(response.url)} answers {summary_of(response)}"
@@ -177,7 +180,15 @@ class RestSource:
         query = urlencode([one for one in given if one[0] not in self._settings.parameters])
         return urlunsplit((parts.scheme, parts.netloc.rpartition("@")[2], parts.path, query, ""))
 
-    def _back_off(self, asked_ms: int | None) -> None:
+    def _back_off(self, asked_ms: int | None, why: str) -> None:
+        """Waits, and logs why at the first failure after a success."""
+        if not self._failures:
+            _log.warning(
+                "%s: %s is not available and is asked again and again: %s",
+                self._about.name,
+                self._shown(self._settings.url),
+                why,
+            )
         wait_ms = min(self._settings.interval_ms * 2**self._failures, self._settings.longest_wait_ms)
         self._failures = min(self._failures + 1, 30)
         if asked_ms is not None:
