@@ -59,6 +59,17 @@ def test_a_packed_answer_is_unpacked_as_far_as_it_may(tmp_path: Path) -> None:
         rest.close()
 
 
+def test_what_is_said_of_an_answer_that_is_too_large_does_not_tell_secrets(tmp_path: Path) -> None:
+    with HttpPeer(lambda asked: Answer(200, b" " * 1_000)) as peer:
+        url = peer.url.replace("http://", "http://me:pa55@") + "/things?token=T0K3N"
+        secret = {"url": url, "parameters": {"api_key": "S3CR3T"}}
+        rest = source(tmp_path, peer, ManualClock(), max_answer_bytes=100, **secret)
+        with pytest.raises(AnswerTooLargeError) as raised:
+            rest.poll()
+        rest.close()
+    assert str(raised.value) == f"{peer.url} sent more than 100 bytes"
+
+
 @pytest.mark.parametrize(
     ("body", "kind", "said"),
     [

@@ -58,7 +58,9 @@ def ask(
             if max_bytes is None and len(content) >= SUMMARY_BYTES:
                 break
             if max_bytes is not None and len(content) > max_bytes:
-                raise AnswerTooLargeError(f"{response.url} sent more than {max_bytes} bytes")
+                # Without path and parameters, which may be secret.
+                server = f"{response.url.scheme}://{response.url.netloc.decode()}"
+                raise AnswerTooLargeError(f"{server} sent more than {max_bytes} bytes")
             if timeout_ms and clock.monotonic_ms() > ends_ms:
                 raise httpx.ReadTimeout(f"the response did not end within {timeout_ms / 1_000:g} s")
         rest = [
