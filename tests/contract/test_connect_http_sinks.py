@@ -488,6 +488,13 @@ def test_what_is_said_of_an_index_does_not_tell_its_password(
         (WebhookSink, {"url": "http://x", "when": "open('x')"}, "is not allowed in a rule"),
         (WebhookSink, {"url": "http://x", "method": "GET"}, "method: expected one of POST"),
         (WebhookSink, {"url": "http://x", "attempts": 0}, "attempts: must be at least 1"),
+        (
+            WebhookSink,
+            {"url": "http://x", "headers": {"Authorization": "Bearer s3cret\n"}},
+            "headers.Authorization: has a character that no header can have",
+        ),
+        (SearchSink, {"url": "http://x", "headers": {"X": "\u00fc"}}, "headers.X: has a character"),
+        (SearchSink, {"url": "http://x", "headers": {"X:": "a"}}, "headers: 'X:' cannot be the name"),
         (SearchSink, {"url": "http://x", "id": "uuid"}, 'id: expected "key" or "offset"'),
         (SearchSink, {"url": "http://x", "username": "x"}, "password: username and password go together"),
     ],

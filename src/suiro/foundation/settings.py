@@ -23,6 +23,8 @@ MAX_PORT = 65_535
 T = TypeVar("T")
 
 _VARIABLE = re.compile(r"\$\{env:([^}]*)\}")
+_HEADER_NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
+_HEADER_VALUE = re.compile(r"(?:[!-~](?:[\t -~]*[!-~])?)?")
 _WORDS = {str: "a string", int: "a whole number", float: "a number", bool: "true or false", Path: "a path"}
 
 
@@ -68,6 +70,18 @@ def require_one_of(key: str, value: str, known: Iterable[str]) -> None:
 def require_http(url: str, key: str = "url") -> None:
     if not url.startswith(("http://", "https://")):
         raise SettingError(key, f"must begin with http:// or https://, got {url!r}")
+
+
+def require_headers(headers: Mapping[str, str]) -> None:
+    """Check headers of HTTP requests. The values may be secret, so no message shows them."""
+    for name, value in headers.items():
+        if not _HEADER_NAME.fullmatch(name):
+            raise SettingError("headers", f"{name!r} cannot be the name of a header")
+        if not _HEADER_VALUE.fullmatch(value):
+            raise SettingError(
+                f"headers.{name}",
+                "has a character that no header can have, such as a line break, or a space at its beginning or end",
+            )
 
 
 def require_least(settings: Any, **least: float) -> None:

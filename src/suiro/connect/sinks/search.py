@@ -35,7 +35,13 @@ from suiro.connect.values import plain_json
 from suiro.errors import TransientError, UsageError
 from suiro.foundation.http import ask, is_temporary, retry_after_ms, summary_of
 from suiro.foundation.nesting import parse_json
-from suiro.foundation.settings import SettingError, read_settings, require_http, require_least
+from suiro.foundation.settings import (
+    SettingError,
+    read_settings,
+    require_headers,
+    require_http,
+    require_least,
+)
 from suiro.telemetry import Dataset
 
 LONGEST_WAIT_MS = 5_000
@@ -80,6 +86,7 @@ class SearchSettings:
             raise SettingError("id", f'expected "key" or "offset", got {self.id!r}')
         if (self.username is None) != (self.password is None):
             raise SettingError("password", "username and password go together")
+        require_headers(self.headers)
         require_least(self, attempts=1, retry_ms=0, timeout_ms=1)
 
 

@@ -36,7 +36,13 @@ from suiro.connect.rules import rule
 from suiro.connect.values import plain_json
 from suiro.errors import TransientError
 from suiro.foundation.http import ask, is_temporary, retry_after_ms, summary_of
-from suiro.foundation.settings import read_settings, require_http, require_least, require_one_of
+from suiro.foundation.settings import (
+    read_settings,
+    require_headers,
+    require_http,
+    require_least,
+    require_one_of,
+)
 from suiro.streams.expressions.expression import ExpressionError
 from suiro.telemetry import Dataset
 
@@ -63,6 +69,7 @@ class WebhookSettings:
     def check(self) -> None:
         require_http(self.url)
         require_one_of("method", self.method, METHODS)
+        require_headers(self.headers)
         require_least(self, attempts=1, retry_ms=0, timeout_ms=1, quiet_ms=0)
 
 

@@ -42,7 +42,14 @@ from suiro.connect.sources.keys import key_of
 from suiro.errors import UsageError
 from suiro.foundation.http import ask, is_temporary, retry_after_ms, summary_of
 from suiro.foundation.nesting import parse_json
-from suiro.foundation.settings import SettingError, read_settings, require_http, require_least, require_one_of
+from suiro.foundation.settings import (
+    SettingError,
+    read_settings,
+    require_headers,
+    require_http,
+    require_least,
+    require_one_of,
+)
 from suiro.telemetry import Dataset
 
 _log = logging.getLogger(__name__)
@@ -74,6 +81,7 @@ class RestSettings:
     def check(self) -> None:
         require_http(self.url)
         require_one_of("paging", self.paging, PAGING)
+        require_headers(self.headers)
         if self.only_changed and not self.key:
             raise SettingError("key", "is missing: only_changed tells records apart by their key")
         require_least(self, interval_ms=1, longest_wait_ms=1, timeout_ms=1, max_answer_bytes=1)
