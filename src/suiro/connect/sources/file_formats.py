@@ -160,26 +160,26 @@ def read_csv(
             continue
         if not row:
             continue
-        if not columns:
-            columns = tuple(name.strip() for name in row)
-            wrong = ""
-            if len(set(columns)) < len(columns) or "" in columns:
-                wrong = "a header with an empty or repeated name"
-            elif sum(map(len, columns)) > HEADER_CHARS:
-                wrong = f"a header of more than {HEADER_CHARS} characters"
-            if wrong:
-                items.append(Malformed(line + start + 1, feed.raw(start), wrong))
-                return Parsed(items, feed.size, feed.next)
-            continue
-        if len(row) != len(columns):
-            reason = f"has {len(row)} fields, not {len(columns)}"
-            items.append(Malformed(line + start + 1, feed.raw(start), reason))
-            continue
         try:
-            items.append(Item(line + start + 1, typed(dict(zip(columns, row, strict=True)))))
+            if not columns:
+                columns = _header(row)
+            elif len(row) != len(columns):
+                raise ValueError(f"has {len(row)} fields, not {len(columns)}")
+            else:
+                items.append(Item(line + start + 1, typed(dict(zip(columns, row, strict=True)))))
         except ValueError as error:
             items.append(Malformed(line + start + 1, feed.raw(start), str(error)))
     return Parsed(items, feed.size, feed.next, columns)
+
+
+def _header(row: list[str]) -> tuple[str, ...]:
+    """Raises `ValueError`."""
+    columns = tuple(name.strip() for name in row)
+    if len(set(columns)) < len(columns) or "" in columns:
+        raise ValueError("a header with an empty or repeated name")
+    if sum(map(len, columns)) > HEADER_CHARS:
+        raise ValueError(f"a header of more than {HEADER_CHARS} characters")
+    return columns
 
 
 class _Feed:
