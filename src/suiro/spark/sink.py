@@ -127,8 +127,7 @@ def commit_micro_batch(
     writes = StagedWrites([item.records for item in messages])
     writes.check_inline_size()
     sink = _committer(options, messages)
-    sink.staged = _staging_directories(messages)
-    with _in_use(sink, identity):
+    with staging.keeper.keeping(_staging_areas(messages)), _in_use(sink, identity):
         outcome = sink.process(plan, writes, planned, settle=settle, trailing_record=trailing_record)
     _sweep(messages, batch_id)
     faults.reach("before_return", batch_id)
@@ -205,13 +204,12 @@ class _Sink:
 
         self.destination = Destination.of(options)
         self.is_given_up = False
-        self.staged: set[Path] = set()  # where the micro-batch lies that is being committed
         self._clock = SystemClock()
         self._client = Client(options.bootstrap_servers, settings=options.client_settings)
         self._waiting = Waiting(
             clock=self._clock,
             limit_ms=options.waiting_limit_ms,
-            is_wanted=self._waits_on,
+            is_wanted=lambda: not self.is_given_up,
             note=self._note_waiting,
         )
         self._committer = Committer(
@@ -230,11 +228,6 @@ class _Sink:
         self._counts: SinkCounts | None = None
         self._topic_ids: dict[str, str] = {}
         self._asked: set[str] = set()
-
-    def _waits_on(self) -> bool:
-        for directory in self.staged:
-            StagingArea(directory).keep()
-        return not self.is_given_up
 
     def give_up(self) -> None:
         """Makes its waits fail now; called from another thread. The sink cannot be used afterwards."""
@@ -348,8 +341,8 @@ def _committer(options: SinkOptions, messages: Sequence[CommitMessage]) -> _Sink
     key = _key(options)
     if key not in _committers:
         _committers[key] = _Sink(options)
-        for directory in _staging_directories(messages):
-            StagingArea(directory).remove_abandoned(SystemClock().wall_ms())
+        for area in _staging_areas(messages):
+            area.remove_abandoned(SystemClock().wall_ms())
     return _committers[key]
 
 
@@ -400,9 +393,11 @@ def _drop(messages: Sequence[WriterCommitMessage | None]) -> None:
 
 
 def _sweep(messages: Sequence[CommitMessage], batch_id: int) -> None:
-    for directory in _staging_directories(messages):
-        StagingArea(directory).remove_until(batch_id)
+    for area in _staging_areas(messages):
+        area.remove_until(batch_id)
 
 
-def _staging_directories(messages: Sequence[CommitMessage]) -> set[Path]:
-    return {Path(item.staging_directory) for item in messages if item.staging_directory is not None}
+def _staging_areas(messages: Sequence[CommitMessage]) -> set[StagingArea]:
+    return {
+        StagingArea(Path(item.staging_directory)) for item in messages if item.staging_directory is not None
+    }

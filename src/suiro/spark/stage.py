@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import ExitStack
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING
@@ -42,6 +43,7 @@ class StageOfTask:
         self._waits = waits
         self._clock = SystemClock()
         self._writer: StagingWriter | None = None
+        self._exits = ExitStack()
 
     def __enter__(self) -> StageOfTask:
         from suiro.spark.connections import partition_counter
@@ -57,22 +59,18 @@ class StageOfTask:
         )
         self._count = partition_counter(self._options, waiting=self._waiting, clock=self._clock)
         faults.reach("task_start", self.identity.batch_id)
-        if self._area is not None:
-            staging.keeper.add(self._area)
+        self._exits.enter_context(staging.keeper.keeping([] if self._area is None else [self._area]))
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if self._area is not None:
-            staging.keeper.remove(self._area)
+        self._exits.close()
         if self._writer is not None:
             self._writer.__exit__(kind, error, trace)
 
     def waits_on(self) -> bool:
-        """Whether a wait for the log goes on; asked in each wait of the task. It keeps the records that are staged."""
-        if self._area is not None:
-            self._area.keep()
+        """Whether a wait for the log goes on; asked in each wait of the task."""
         return is_active(self.identity.query_id)
 
     def add(self, rows: pa.RecordBatch) -> None:

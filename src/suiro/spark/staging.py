@@ -15,8 +15,8 @@ import hashlib
 import os
 import struct
 import uuid
-from collections.abc import Iterator, Sequence
-from contextlib import suppress
+from collections.abc import Collection, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from threading import Event, Lock, Thread
@@ -29,7 +29,7 @@ from suiro.spark.private_folder import private_folder
 
 INLINE_BYTES_MAX = 64 * 1024 * 1024  # of one micro-batch, where there is no shared directory
 ABANDONED_AFTER_MS = 24 * 3600 * 1000
-KEEP_EVERY_S = 3600.0
+KEEP_EVERY_S = 60.0
 _FRAME = struct.Struct(">HiiI")
 _DIGEST_SIZE = hashlib.sha256().digest_size
 
@@ -195,8 +195,8 @@ class StagingArea:
         _remove_if_empty(self.directory)
 
     def keep(self) -> None:
-        """Marks the directory as in use, however long its query waits for the log."""
-        with suppress(OSError):  # it may be away as the log is, and the wait goes on
+        """Marks the directory as in use."""
+        with suppress(OSError):  # it may be away as the log is, or not be there yet
             os.utime(self.directory)
 
     def remove_abandoned(self, now_ms: int) -> None:
@@ -221,8 +221,8 @@ class StagingArea:
 
 
 class Keeper:
-    """Marks the directories of this process's tasks as in use. A task may wait for its rows for days: where the source
-    waits for its log, nobody asks the task. One thread does it, and a task that is done sooner costs nothing."""
+    """Marks directories as in use while this process needs them: a task that waits for its rows, or a driver that waits
+    for the log, may do so for days. One thread does it, and what is done sooner costs nothing."""
 
     def __init__(self, every_s: float = KEEP_EVERY_S) -> None:
         self._every_s = every_s
@@ -230,16 +230,19 @@ class Keeper:
         self._areas: list[StagingArea] = []
         self._thread: Thread | None = None
 
-    def add(self, area: StagingArea) -> None:
+    @contextmanager
+    def keeping(self, areas: Collection[StagingArea]) -> Iterator[None]:
         with self._lock:
-            self._areas.append(area)
-            if self._thread is None:
+            self._areas += areas
+            if self._areas and self._thread is None:
                 self._thread = Thread(target=self._run, name="suiro-staging", daemon=True)
                 self._thread.start()
-
-    def remove(self, area: StagingArea) -> None:
-        with self._lock:
-            self._areas.remove(area)
+        try:
+            yield
+        finally:
+            with self._lock:
+                for area in areas:
+                    self._areas.remove(area)
 
     def _run(self) -> None:
         never = Event()

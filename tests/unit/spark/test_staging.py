@@ -10,11 +10,12 @@ import pytest
 from support.waiting import wait_until
 
 from suiro.clock import SystemClock
-from suiro.errors import FatalError, TransientError, UsageError
-from suiro.spark import staging
+from suiro.errors import FatalError, UsageError
+from suiro.spark import sink, staging
+from suiro.spark.committer import Outcome
 from suiro.spark.metrics import SinkCounts
 from suiro.spark.options import SinkOptions
-from suiro.spark.sink import _Sink
+from suiro.spark.reports import CommitMessage, MicroBatchIdentity
 from suiro.spark.stage import StageOfTask
 from suiro.spark.staging import StagedRecords, StagedWrites, StagingArea, StagingWriter
 
@@ -86,49 +87,58 @@ def test_what_killed_drivers_left_is_removed_after_a_day(tmp_path: Path) -> None
     assert sorted(path.name for path in tmp_path.iterdir()) == ["mine", "young"]
 
 
-def test_what_a_driver_waits_with_for_days_is_not_removed(tmp_path: Path) -> None:
-    """A micro-batch waits for a log that is away without a limit."""
-    mine, waiting = (StagingArea(tmp_path / name) for name in ("mine", "waiting"))
-    for area in (mine, waiting):
-        written(area)
-    os.utime(waiting.directory, (0, 0))
-    options = {"application.id": "a", "checkpointLocation": str(tmp_path / "checkpoint")}
-    sink = _Sink(SinkOptions.parse(TO_T | options))
-    sink.staged = {waiting.directory}
-    sink._waiting.failed("commit", TransientError("no broker answers"))
-    mine.remove_abandoned(SystemClock().wall_ms())
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["mine", "waiting"]
+def kept(area: StagingArea) -> bool:
+    """Whether a sweep spares a directory that looked abandoned before."""
+    other = StagingArea(area.directory.with_name("other"))
+    written(other)
+    os.utime(area.directory, (0, 0))
+    wait_until(lambda: area.directory.stat().st_mtime > 0, what="a sign of life")
+    other.remove_abandoned(SystemClock().wall_ms())
+    return area.directory.exists()
 
 
-def test_what_a_task_waits_with_for_days_is_not_removed(tmp_path: Path) -> None:
-    """A task may have staged records when the log goes away, and waits for the partition count of another topic."""
-    mine = StagingArea(tmp_path / "mine")
-    written(mine)
-    with StageOfTask(SinkOptions.parse(TO_T | {"staging.dir": str(tmp_path)}), WAITING) as stage:
-        written(StagingArea(tmp_path / "waiting"))
-        os.utime(tmp_path / "waiting", (0, 0))
-        stage._waiting.failed("look topics up", TransientError("no broker answers"))
-        mine.remove_abandoned(SystemClock().wall_ms())
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["mine", "waiting"]
+@pytest.fixture
+def _at_short_intervals(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(staging, "keeper", staging.Keeper(every_s=0.01))
 
 
-def test_what_a_task_waits_with_for_its_rows_is_not_removed(
+@pytest.mark.usefixtures("_at_short_intervals")
+def test_what_a_driver_waits_with_for_days_is_not_removed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """They come from another process, which waits for the log of its source."""
-    monkeypatch.setattr(staging, "keeper", staging.Keeper(every_s=0.01))
-    mine = StagingArea(tmp_path / "mine")
-    written(mine)
-    with StageOfTask(SinkOptions.parse(TO_T | {"staging.dir": str(tmp_path)}), WAITING):
-        written(StagingArea(tmp_path / "waiting"))
-        os.utime(tmp_path / "waiting", (0, 0))
-        wait_until(lambda: (tmp_path / "waiting").stat().st_mtime > 0, what="a sign of life")
-        mine.remove_abandoned(SystemClock().wall_ms())
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["mine", "waiting"]
+    """A micro-batch waits for a log that is away without a limit."""
+    waiting = StagingArea(tmp_path / "waiting")
+
+    class WaitingSink:
+        is_given_up = was_kept = False
+
+        def process(self, *_: object, **__: object) -> Outcome:
+            self.was_kept = kept(waiting)
+            return Outcome.PRODUCED
+
+        def give_up(self) -> None: ...
+
+    mine = WaitingSink()
+    monkeypatch.setattr(sink, "_committer", lambda *_: mine)
+    monkeypatch.setattr(sink, "_planned", lambda *_: (None, None))
+    identity = MicroBatchIdentity.of_task(WAITING)
+    message = CommitMessage(written(waiting), identity, str(waiting.directory))
+    sink.commit_micro_batch([message], 0, SinkOptions.parse(TO_T))
+    assert mine.was_kept
     assert staging.keeper._areas == []
 
 
-def test_a_driver_waits_on_though_its_staged_files_cannot_be_reached(
+@pytest.mark.usefixtures("_at_short_intervals")
+def test_what_a_task_waits_with_for_days_is_not_removed(tmp_path: Path) -> None:
+    """Its rows come from another process, which waits for the log of its source."""
+    waiting = StagingArea(tmp_path / "waiting")
+    with StageOfTask(SinkOptions.parse(TO_T | {"staging.dir": str(tmp_path)}), WAITING):
+        written(waiting)
+        assert kept(waiting)
+    assert staging.keeper._areas == []
+
+
+def test_a_wait_goes_on_though_its_staged_files_cannot_be_reached(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What takes the log away may take the shared file system away, too."""

@@ -10,9 +10,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from support.waiting import wait_until
 
 from suiro.errors import FatalError, TransientError
-from suiro.spark import OffsetRange, SinkOptions, StageOfTask
+from suiro.spark import OffsetRange, SinkOptions, StageOfTask, staging
 from suiro.streams import Materialized, StreamsBuilder, serdes
 from suiro.streams_spark import changelog_rewrite, source_task
 from suiro.streams_spark.outputs import Topics
@@ -33,7 +34,7 @@ PROPERTIES = {
 
 
 class AwayForDays:
-    """Its first request fails when the staging directory is as old as it gets. Its second one says how old it is."""
+    """Its first request fails when the staging directory is as old as it gets. Its second one waits until it is not."""
 
     is_abandoned = False
 
@@ -44,7 +45,8 @@ class AwayForDays:
 
     def fetch(self, *_: object, **limits: object) -> Any:
         if self.was_asked:
-            raise FatalError("kept" if self._directory.stat().st_mtime else "abandoned")
+            wait_until(lambda: self._directory.stat().st_mtime > 0, what="a sign of life")
+            raise FatalError("kept")
         self.was_asked = True
         os.utime(self._directory, (0, 0))
         raise TransientError("no broker answers")
@@ -73,6 +75,7 @@ def test_what_a_task_reads_with_for_days_is_not_removed(
     stream = builder.stream("stream", key=serdes.string, value=serdes.long)
     stream.group_by_key().count(materialized=Materialized.as_("counts")).to_stream().to("out")
     program = Engine(builder.build(), "waits").program
+    monkeypatch.setattr(staging, "keeper", staging.Keeper(every_s=0.01))
     sink = SinkOptions.parse({**KAFKA, "staging.dir": str(tmp_path)})
     log = AwayForDays(tmp_path)
     for module in (source_task, changelog_rewrite):
