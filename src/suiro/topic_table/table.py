@@ -20,6 +20,7 @@ from collections.abc import Callable, Mapping
 from typing import Generic, TypeVar
 
 from suiro.client import EARLIEST, LATEST, Client, Fetched, TopicInfo
+from suiro.clock import monotonic_s
 from suiro.errors import OffsetOutOfRangeError, TransientError, UnknownTopicError
 
 FETCH_WAIT_MS = 500
@@ -30,6 +31,7 @@ RETRY_PAUSE_S = 0.2
 ERROR_PAUSE_S = 1.0
 REJECTED_PAUSE_S = 10.0
 STOP_TIMEOUT_S = 10.0
+LOOK_FOR_PARTITIONS_S = 30.0
 
 S = TypeVar("S")
 R = TypeVar("R")
@@ -53,7 +55,8 @@ class TopicTable(Generic[S, R]):
 
     `drop_on_reload`: release the state before the topic is loaded again, for states of which memory holds only one.
     `retry_errors`: also retry after errors that are neither transient nor rejections. Without it, such an error becomes
-    the `failure`, and the thread ends.
+    the `failure`, and the thread ends. `takes_new_partitions`: read partitions that are added to the topic, from their
+    start.
     """
 
     def __init__(
@@ -73,6 +76,7 @@ class TopicTable(Generic[S, R]):
         partition_fetch_bytes: int = PARTITION_FETCH_BYTES,
         drop_on_reload: bool = False,
         retry_errors: bool = True,
+        takes_new_partitions: bool = False,
     ) -> None:
         self.topic = topic
         self.changed = threading.Condition()
@@ -88,6 +92,7 @@ class TopicTable(Generic[S, R]):
         self._read_committed = read_committed
         self._partition_fetch_bytes = partition_fetch_bytes
         self._drop_on_reload, self._retry_errors = drop_on_reload, retry_errors
+        self._takes_new_partitions, self._look_at_s = takes_new_partitions, 0.0
         self._loading = self.state
         self._ends: dict[int, int] = {}  # the end offsets that a load must reach
         self._is_missing = False
@@ -148,6 +153,8 @@ class TopicTable(Generic[S, R]):
         try:
             if not self._ends:
                 self._begin(client)
+            elif self._takes_new_partitions and monotonic_s() >= self._look_at_s:
+                self._take_new_partitions(client)
             self._read(client)
         except OffsetOutOfRangeError as error:
             logger.warning("loading topic %s again from its start: %s", self.topic, error)
@@ -185,6 +192,7 @@ class TopicTable(Generic[S, R]):
         self._check_topic(found)
         assert found is not None  # `check_topic` has raised otherwise
         self._is_missing = False
+        self._look_at_s = monotonic_s() + LOOK_FOR_PARTITIONS_S
         places = [(self.topic, partition) for partition in range(len(found.partitions))]
         ends = client.list_offsets(dict.fromkeys(places, LATEST), read_committed=self._read_committed)
         starts = client.list_offsets(dict.fromkeys(places, EARLIEST))
@@ -195,6 +203,16 @@ class TopicTable(Generic[S, R]):
             self.positions = {partition: starts[topic, partition].offset for topic, partition in places}
             self._ends = {partition: ends[topic, partition].offset for topic, partition in places}
             self.changed.notify_all()
+
+    def _take_new_partitions(self, client: Client) -> None:
+        self._look_at_s = monotonic_s() + LOOK_FOR_PARTITIONS_S
+        found = client.metadata([self.topic]).get(self.topic)
+        new = range(len(self.positions), 0 if found is None else len(found.partitions))
+        if new:
+            starts = client.list_offsets({(self.topic, partition): EARLIEST for partition in new})
+            with self.changed:
+                for (_, partition), start in starts.items():
+                    self.positions[partition] = self._ends[partition] = start.offset
 
     def _read(self, client: Client) -> None:
         wanted = {(self.topic, partition): offset for partition, offset in self.positions.items()}

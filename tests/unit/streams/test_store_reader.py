@@ -19,6 +19,7 @@ from suiro.streams.topology.topology import Topology
 from suiro.streams_spark.plan import plan
 from suiro.streams_spark.topics import create_internal_topics
 from suiro.testing import node
+from suiro.topic_table import table
 
 TEXT = {"key": serdes.string, "value": serdes.string}
 Row = tuple[bytes, bytes | None, int]
@@ -172,6 +173,25 @@ def test_a_global_table_is_read_from_its_source(client: Client, opened: Callable
     write(client, "table", (b"k", b'{"a": 1}', 5), (b"bad", b"{", 6), (b"gone", b"{}", 7), (b"gone", None, 8))
     store = opened("global", application="another")
     assert store.all().value == [("k", {"a": 1})]
+
+
+def test_partitions_that_the_topic_of_a_global_table_gets_are_read(
+    client: Client, opened: Callable[..., ReadOnlyStore], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The pipeline reads them, too, from its next micro-batch on."""
+    monkeypatch.setattr(table, "LOOK_FOR_PARTITIONS_S", 0.0)
+    write(client, "growing", (b"k", b"1", 5))
+    builder = StreamsBuilder()
+    builder.global_table(
+        "growing", key=serdes.string, value=serdes.json, materialized=Materialized.as_("global")
+    )
+    address = client.address  # type: ignore[attr-defined]
+    with ReadOnlyStore(builder.build(), "global", application_id="app", bootstrap_servers=address) as store:
+        assert store.all().value == [("k", 1)]
+        client.admin.create_partitions({"growing": 3})
+        write(client, "growing", (b"new", b"2", 6), partition=2)
+        store.catch_up()
+        assert store.all().value == [("k", 1), ("new", 2)]
 
 
 def test_only_what_is_committed_is_seen(client: Client, opened: Callable[..., ReadOnlyStore]) -> None:

@@ -115,6 +115,7 @@ class ReadOnlyStore:
             name=f"suiro-store-{name}",
             drop_on_reload=True,  # two copies would be more than `max_bytes`
             retry_errors=False,
+            takes_new_partitions=True,  # the topic of a global table may get some
         )
         self._table.start()
 
