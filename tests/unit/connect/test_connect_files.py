@@ -17,7 +17,7 @@ import pytest
 from suiro.clock import ManualClock
 from suiro.connect import About, SettingError
 from suiro.connect.positions import part_record
-from suiro.connect.sources import file_identity, files
+from suiro.connect.sources import file_formats, file_identity, files
 from suiro.connect.sources.file_formats import Typed
 from suiro.connect.sources.file_identity import FileState, fingerprints
 from suiro.connect.sources.files import FilesSource
@@ -597,6 +597,24 @@ def test_every_place_to_stop_gives_the_same(tmp_path: Path) -> None:
 
 
 # -- whole files ----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "large", ["x" * 300_000, "<a>1</a>" * 40_000, "<a><b>" * 9 + "x" * 300_000 + "</b></a>" * 9]
+)
+def test_an_xml_element_that_is_too_large_is_put_aside_and_not_kept(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, large: str
+) -> None:
+    """Such as the whole of a file, which would be in memory at once."""
+    monkeypatch.setattr(file_formats, "ELEMENT_BYTES", 100_000)
+    folder = Folder(tmp_path, format_of_files="xml", record="r")
+    folder.write("a", f"<w><r>1</r><r id='2'>{large}</r><r>3</r></w>")
+    folder.settle()
+    values, rejected = folder.poll()
+    assert values == [{"#text": "1"}, {"#text": "3"}]
+    ((raw, _, reason),) = rejected
+    assert reason == "is an element of more than 100000 bytes"
+    assert len(raw) < 1_000
 
 
 def test_xml_elements_as_dicts(tmp_path: Path) -> None:

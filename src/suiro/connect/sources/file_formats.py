@@ -18,6 +18,8 @@ from suiro.streams.expressions.rules import cast_value
 
 CSV_TYPES = ("string", "long", "double", "boolean")
 XML_CHUNK_BYTES = 256 * 1024
+ELEMENT_BYTES = 64 * 1024 * 1024
+"""The limit of an XML element that is a record. As values of Python, it takes several times as much memory."""
 HEADER_CHARS = 100_000
 """The limit of the header of a CSV file: its names are a part of the position, which must fit into a record."""
 
@@ -220,7 +222,8 @@ class _Feed:
 def read_xml(file: BinaryIO, element: str, typed: Typed) -> Iterator[Item | Malformed]:
     """Yields every element with this name as a dict: children by their names (a list if repeated), attributes with `@`
     before their names, text beside them as `#text`; without namespaces. XML that is not well-formed ends the file. An
-    element that is nested deeper than `MAX_NESTING` is rejected, without its deepest parts. Closes the file."""
+    element that is nested deeper than `MAX_NESTING` is rejected, without its deepest parts. So is one that is larger
+    than `ELEMENT_BYTES`, without its content. Closes the file."""
     found: list[Item | Malformed] = []
     builder = _Elements(element, found, typed)
     with file:
@@ -247,6 +250,8 @@ class _Elements:
         self._typed = typed
         self._stack: list[tuple[dict[str, Any], list[str]]] = []
         self._too_deep = False  # whether the current record is
+        self._too_large = False  # the same
+        self._began = 0  # where it began in the file
         self._below = 0  # the number of open elements below the deepest one that is kept
         self._line = 0
         self.parser = expat.ParserCreate()
@@ -266,7 +271,8 @@ class _Elements:
             if _local(name) != self._element:
                 return
             self._line = self.parser.CurrentLineNumber
-            self._too_deep = False
+            self._too_deep = self._too_large = False
+            self._began = self.parser.CurrentByteIndex
         if len(self._stack) == MAX_NESTING:
             self._too_deep = True
             self._below += 1
@@ -274,10 +280,19 @@ class _Elements:
         fields = {
             f"@{_local(key)}": value for key, value in attributes.items() if not key.startswith("xmlns")
         }
-        self._stack.append((fields, []))
+        self._stack.append(({} if self._drops() else fields, []))
+
+    def _drops(self) -> bool:
+        """Whether the current record is too large. Then nothing of it is kept."""
+        if not self._too_large and self.parser.CurrentByteIndex - self._began > ELEMENT_BYTES:
+            self._too_large = True
+            for fields, texts in self._stack:
+                fields.clear()
+                texts.clear()
+        return self._too_large
 
     def _text(self, text: str) -> None:
-        if self._stack and not self._below:
+        if self._stack and not self._below and not self._drops():
             self._stack[-1][1].append(text)
 
     def _end(self, name: str) -> None:
@@ -289,13 +304,16 @@ class _Elements:
         fields, texts = self._stack.pop()
         text = "".join(texts).strip()
         if self._stack:
-            _add(self._stack[-1][0], _local(name), _leaf(fields, text))
+            if not self._drops():
+                _add(self._stack[-1][0], _local(name), _leaf(fields, text))
             return
         if text:
             fields["#text"] = text
         try:
             if self._too_deep:
                 raise TooDeepError
+            if self._too_large:
+                raise ValueError(f"is an element of more than {ELEMENT_BYTES} bytes")
             self._found.append(Item(self._line, self._typed(fields)))
         except ValueError as error:
             raw = json.dumps(fields, ensure_ascii=False).encode()
