@@ -218,6 +218,57 @@ def test_what_the_check_option_of_a_view_refuses_is_put_aside(
     assert b"violates check option for view" in letter["headers"]["__connect.errors.exception.message"]
 
 
+def test_what_a_trigger_refuses_by_a_code_of_its_own_is_put_aside(
+    tmp_path: Path, bootstrap: str, client: Client, database: psycopg.Connection[Any], postgres: Postgres,
+    topic: str, table: str,
+) -> None:  # fmt: skip
+    database.execute(
+        f"CREATE FUNCTION {table}_refuse() RETURNS trigger LANGUAGE plpgsql AS "
+        "'BEGIN RAISE EXCEPTION ''too dear'' USING ERRCODE = ''MY001''; END'"
+    )
+    database.execute(
+        f"CREATE TRIGGER refuse BEFORE INSERT ON {table} FOR EACH ROW WHEN (new.price >= 100) "
+        f"EXECUTE FUNCTION {table}_refuse()"
+    )
+    send(client, topic, [{"id": 1, "price": 1}, {"id": 2, "price": 100}, {"id": 3, "price": 3}])
+    more = f'dead_letter_topic = "dead-{topic}"'
+    with running(tmp_path, bootstrap, section(topic, topic, table, postgres.dsn, more)) as runtime:
+        reaches(runtime, topic, lambda at: at["records"] == 3, "three records")
+    assert [row[0] for row in rows(database, table)] == [1, 3]
+    (letter,) = committed(client, f"dead-{topic}")
+    assert letter["headers"]["__connect.errors.exception.message"] == b"Postgres rejects it: too dear"
+
+
+def test_what_row_level_security_refuses_is_put_aside_and_a_missing_right_is_not(
+    tmp_path: Path, bootstrap: str, client: Client, database: psycopg.Connection[Any], postgres: Postgres,
+    topic: str, table: str,
+) -> None:  # fmt: skip
+    role = f"role_{table}"
+    database.execute(f"CREATE ROLE {role} LOGIN")
+    database.execute(f"GRANT SELECT, INSERT, UPDATE, DELETE ON {table} TO {role}")
+    database.execute(f"ALTER TABLE {table} ENABLE ROW LEVEL SECURITY")
+    database.execute(f"CREATE POLICY cheap ON {table} USING (price < 100)")
+    database.execute(f"INSERT INTO {table} (id, price) VALUES (4, 100)")
+    database.execute(f"CREATE SCHEMA {table}_offsets AUTHORIZATION {role}")
+    send(client, topic, [{"id": 1, "price": 1}, {"id": 2, "price": 100}, {"id": 4, "price": 4}])
+    more = f'dead_letter_topic = "dead-{topic}"\noffsets_schema = "{table}_offsets"'
+    dsn = postgres.dsn.replace("postgres:@", f"{role}:@")
+    with running(tmp_path, bootstrap, section(topic, topic, table, dsn, more)) as runtime:
+        reaches(runtime, topic, lambda at: at["records"] == 3, "three records")
+        database.execute(f"REVOKE INSERT ON {table} FROM {role}")
+        send(client, topic, [{"id": 5, "price": 5}])
+        told = reaches(runtime, topic, lambda at: at["error"], "an error")
+        assert f"permission denied for table {table}" in told["error"]
+        assert told["rejected"] == 2
+    assert [row[0] for row in rows(database, table)] == [1, 4]
+    letters = committed(client, f"dead-{topic}")
+    assert [letter["offset"] for letter in letters] == [0, 1]
+    assert all(
+        b"violates row-level security policy" in letter["headers"]["__connect.errors.exception.message"]
+        for letter in letters
+    )
+
+
 def test_a_key_too_long_for_the_index_is_put_aside(
     tmp_path: Path, bootstrap: str, client: Client, database: psycopg.Connection[Any], postgres: Postgres,
     topic: str, table: str,

@@ -64,6 +64,8 @@ _OF_A_RECORD = (
     psycopg.errors.ProgramLimitExceeded,  # a key too long for the index
     RecursionError,  # of a value nested too deeply to be written as JSON
 )
+_CHECKS_ROWS = "ExecWithCheckOptions"
+"""The function of Postgres that refuses a row by row-level security. The error is that of a missing right."""
 
 _Good = tuple[SinkRecord, dict[str, Any], dict[str, Any] | None]
 """A record, its key, and its columns; None: it deletes the row."""
@@ -89,7 +91,7 @@ class PostgresSettings:
 
 
 class _Refused(Exception):
-    """A record is not for this table."""
+    """A record is not for this table, or Postgres refuses it."""
 
 
 class PostgresSink:
@@ -167,17 +169,17 @@ class PostgresSink:
             except _Refused as error:
                 batch.reject(record, str(error))
         try:
-            with self._connected.transaction():
+            with self._savepoint():
                 self._apply([(key, fields) for _, key, fields in good])
                 self._connected.execute(_CHECK)
             return
-        except _OF_A_RECORD:
+        except _Refused:
             pass  # one record at a time, to find those that Postgres refuses
         try:
-            with self._connected.transaction():
+            with self._savepoint():
                 refused = self._write_each(good)
                 self._connected.execute(_CHECK)  # a record may need a later one of the batch
-        except _OF_A_RECORD:
+        except _Refused:
             refused = self._write_each(good, checks=True)
         for record, why in refused:
             batch.reject(record, f"Postgres rejects it: {why}")
@@ -188,13 +190,24 @@ class PostgresSink:
         refused = []
         for record, key, fields in good:
             try:
-                with self._connected.transaction():
+                with self._savepoint():
                     self._apply([(key, fields)])
                     if checks:
                         self._connected.execute(_CHECK)
-            except _OF_A_RECORD as error:
-                refused.append((record, str(error).strip().splitlines()[0]))
+            except _Refused as error:
+                refused.append((record, str(error)))
         return refused
+
+    @contextmanager
+    def _savepoint(self) -> Iterator[None]:
+        """Raises `_Refused` for an error that one record can cause, after a rollback to here."""
+        try:
+            with self._connected.transaction():
+                yield
+        except (psycopg.Error, RecursionError) as error:
+            if not _is_of_a_record(error):
+                raise
+            raise _Refused(str(error).strip().partition("\n")[0]) from error
 
     def _row(self, record: SinkRecord) -> tuple[dict[str, Any], dict[str, Any] | None]:
         names = self._settings.key
@@ -357,6 +370,14 @@ class PostgresSink:
     def _connected(self) -> psycopg.Connection[Any]:
         assert self._connection is not None
         return self._connection
+
+
+def _is_of_a_record(error: Exception) -> bool:
+    if isinstance(error, psycopg.errors.InsufficientPrivilege):
+        return error.diag.source_function == _CHECKS_ROWS
+    # A trigger may raise an error with a code of its own.
+    is_own = type(error) is psycopg.DatabaseError and error.diag.sqlstate is not None
+    return is_own or isinstance(error, _OF_A_RECORD)
 
 
 def _named(*names: str) -> sql.Identifier:
