@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import hashlib
 import hmac
 import json
@@ -25,6 +26,7 @@ from suiro.connect.positions import (
     create_positions_topic,
     position_partition,
     position_record,
+    read_position,
 )
 from suiro.connect.sources.rest import RestSource
 from suiro.connect.sources.webhook import WebhookSource
@@ -471,6 +473,26 @@ def test_what_is_said_of_an_api_does_not_tell_its_secrets(
             assert f"{api.url}/things" in said
             assert "S3CR3T" not in said
             assert "pa55" not in said
+
+
+@pytest.mark.parametrize("link", ["/things?page=2", "{url}/things?page=2"], ids=["relative", "absolute"])
+def test_the_login_of_a_url_is_used_for_each_page_and_not_kept_in_the_position(
+    tmp_path: Path, bootstrap: str, client: Client, unique: str, link: str
+) -> None:
+    def answer(asked: Asked) -> Answer:
+        if "page" in asked.query:
+            return Answer(body=[2])
+        return Answer(body=[1], headers={"Link": f'<{link.format(url=api.url)}>; rel="next"'})
+
+    with HttpPeer(answer) as api:
+        text = poll(unique, api, 'paging = "link"').replace("http://", "http://me:pa%40ss@")
+        with running(tmp_path, bootstrap, text):
+            wait_until(lambda: values(client, unique) == [1, 2], what="both pages")
+        expected = f"Basic {base64.b64encode(b'me:pa@ss').decode()}"
+        assert {asked.headers.get("authorization") for asked in api.asked} == {expected}
+        position = read_position(client, unique)
+        assert position is not None
+        assert position["next"] == f"{api.url}/things?page=2"
 
 
 def test_a_position_that_somebody_wrote_sends_the_headers_nowhere(

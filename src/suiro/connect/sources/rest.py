@@ -32,7 +32,7 @@ import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
-from urllib.parse import parse_qsl, urlencode, urljoin, urlsplit, urlunsplit
+from urllib.parse import parse_qsl, unquote, urlencode, urljoin, urlsplit, urlunsplit
 
 import httpx
 
@@ -111,7 +111,11 @@ class RestSource:
         self._position = position or {}
         self._not_before_ms = 0
         self._failures = 0
-        self._http = httpx.Client(headers=self._settings.headers, timeout=self._settings.timeout_ms / 1_000)
+        self._http = httpx.Client(
+            auth=_login(self._settings.url),
+            headers=self._settings.headers,
+            timeout=self._settings.timeout_ms / 1_000,
+        )
 
     def close(self) -> None:
         if self._http is not None:
@@ -172,7 +176,7 @@ class RestSource:
         )
 
     def _require_own_host(self, url: str) -> None:
-        if urlsplit(url)[:2] != urlsplit(self._settings.url)[:2]:
+        if _server(url) != _server(self._settings.url):
             raise self._error(
                 f"the next page is {self._shown(url)}, on another host than {self._shown(self._settings.url)}, which "
                 "would be sent the headers"
@@ -186,7 +190,7 @@ class RestSource:
         parts = urlsplit(str(url))
         given = parse_qsl(parts.query, keep_blank_values=True)
         query = urlencode([one for one in given if one[0] not in self._settings.parameters])
-        return urlunsplit((parts.scheme, parts.netloc.rpartition("@")[2], parts.path, query, ""))
+        return _without_login(urlunsplit((*parts[:3], query, "")))
 
     def _back_off(self, asked_ms: int | None, why: str) -> None:
         """Waits, and logs why at the first failure after a success."""
@@ -271,7 +275,7 @@ class RestSource:
                 link = response.links.get("next", {}).get("url")
                 if link is None:
                     return self._last(response, position, found)
-                after = urljoin(str(response.url), link)
+                after = _without_login(urljoin(str(response.url), link))
                 self._require_own_host(after)
                 return {"next": after}, _behind(position, found), True
         etag = response.headers.get("etag")
@@ -302,6 +306,23 @@ class RestSource:
         if etag := response.headers.get("etag"):
             after["etag"] = etag
         return after, _behind(position, found), False
+
+
+def _login(url: str) -> tuple[str, str] | None:
+    """The user and the password of a URL. The addresses of further pages need not have them."""
+    parts = urlsplit(url)
+    user, password = (unquote(part or "") for part in (parts.username, parts.password))
+    return (user, password) if user or password else None
+
+
+def _without_login(url: str) -> str:
+    parts = urlsplit(url)
+    return urlunsplit(parts._replace(netloc=parts.netloc.rpartition("@")[2]))
+
+
+def _server(url: str) -> tuple[str, str | None, int | None]:
+    parts = urlsplit(url)
+    return parts.scheme, parts.hostname, parts.port or {"http": 80, "https": 443}.get(parts.scheme)
 
 
 def _behind(position: dict[str, Any], found: list[Any]) -> list[Any]:
