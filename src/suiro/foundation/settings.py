@@ -77,11 +77,16 @@ def require_headers(headers: Mapping[str, str]) -> None:
     for name, value in headers.items():
         if not _HEADER_NAME.fullmatch(name):
             raise SettingError("headers", f"{name!r} cannot be the name of a header")
-        if not _HEADER_VALUE.fullmatch(value):
+        if not is_header_value(value):
             raise SettingError(
                 f"headers.{name}",
                 "has a character that no header can have, such as a line break, or a space at its beginning or end",
             )
+
+
+def is_header_value(text: str) -> bool:
+    """Whether a header of an HTTP request can have this value. The error of the HTTP library would show it."""
+    return _HEADER_VALUE.fullmatch(text) is not None
 
 
 def require_least(settings: Any, **least: float) -> None:

@@ -18,6 +18,7 @@ import suiro
 from suiro.clock import Clock, SystemClock
 from suiro.errors import ConfigError, MissingExtraError
 from suiro.extras import require
+from suiro.foundation.settings import is_header_value
 from suiro.telemetry.sending import QUEUE_MAX, EventSender, HttpTarget, is_http
 
 if TYPE_CHECKING:
@@ -76,6 +77,9 @@ def exporter_to(
     pairs = given.get(f"OTEL_EXPORTER_OTLP_{signal.upper()}_HEADERS") or given.get(
         "OTEL_EXPORTER_OTLP_HEADERS", ""
     )
+    headers = _pairs("OTEL_EXPORTER_OTLP_HEADERS", pairs)
+    if not all(map(is_header_value, headers.values())):
+        raise ConfigError("OTEL_EXPORTER_OTLP_HEADERS has characters that an HTTP header cannot have")
     attributes = {
         "service.name": service,
         **_pairs("OTEL_RESOURCE_ATTRIBUTES", given.get("OTEL_RESOURCE_ATTRIBUTES", "")),
@@ -83,7 +87,7 @@ def exporter_to(
     if given.get("OTEL_SERVICE_NAME"):
         attributes["service.name"] = given["OTEL_SERVICE_NAME"]
     attributes |= {"telemetry.sdk.name": "suiro", "telemetry.sdk.version": suiro.__version__}
-    return Exporter(url=url, headers=_pairs("OTEL_EXPORTER_OTLP_HEADERS", pairs), attributes=attributes)
+    return Exporter(url=url, headers=headers, attributes=attributes)
 
 
 def _pairs(name: str, text: str) -> dict[str, str]:

@@ -22,6 +22,7 @@ from urllib.parse import urlsplit
 
 from suiro.clock import SystemClock
 from suiro.errors import ConfigError
+from suiro.foundation.settings import is_header_value
 
 if TYPE_CHECKING:
     import httpx
@@ -278,7 +279,7 @@ def sender_to(where: str | None, environment: Mapping[str, str] | None = None) -
         raise ConfigError(f"openlineage {shown}: expected http://HOST:PORT, https://HOST:PORT or a file")
     endpoint = given.get("OPENLINEAGE_ENDPOINT", ENDPOINT).strip("/")
     key = given.get("OPENLINEAGE_API_KEY")
-    if key is not None and not (key.isascii() and key.isprintable()):
+    if key is not None and not is_header_value(key):
         raise ConfigError("OPENLINEAGE_API_KEY has characters that an HTTP header cannot have")
     headers = {} if not key else {"Authorization": f"Bearer {key}"}
     return EventSender(HttpTarget(f"{where.rstrip('/')}/{endpoint}", headers=headers))

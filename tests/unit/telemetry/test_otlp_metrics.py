@@ -123,6 +123,8 @@ def test_the_variables_of_opentelemetry() -> None:
         (None, {"OTEL_EXPORTER_OTLP_ENDPOINT": "grpc://c"}),
         ("http://c", {"OTEL_EXPORTER_OTLP_HEADERS": "secret"}),
         ("http://c", {"OTEL_EXPORTER_OTLP_HEADERS": "a=secret%0d%0ab"}),
+        ("http://c", {"OTEL_EXPORTER_OTLP_HEADERS": "a=secret%20"}),
+        ("http://c", {"OTEL_EXPORTER_OTLP_HEADERS": "a=secret%C3%BC"}),
     ],
 )
 def test_wrong_settings_are_named_without_secrets(where: str | None, environment: dict[str, str]) -> None:

@@ -234,5 +234,6 @@ def test_no_message_has_the_password() -> None:
     assert "secret" not in str(error.value)
     assert "secret" not in HttpTarget("http://user:secret@h:1/x", headers={}).name
     assert "secret" not in HttpTarget("http://h:1/x?key=secret", headers={}).name
-    with pytest.raises(ConfigError, match="OPENLINEAGE_API_KEY"):
-        sender_to("http://h:1", {"OPENLINEAGE_API_KEY": "a\nb"})
+    for key in ("a\nb", "a "):
+        with pytest.raises(ConfigError, match="OPENLINEAGE_API_KEY"):
+            sender_to("http://h:1", {"OPENLINEAGE_API_KEY": key})
