@@ -608,8 +608,12 @@ def test_a_topic_that_takes_small_batches_gets_small_batches(
 ) -> None:
     """Its records fit one by one. All of a poll together are larger than what the topic takes."""
     client.create_topics([NewTopic(unique, 1, configs={"max.message.bytes": "400"})])
-    text = f'[source.{unique}]\nkind = "{HERE}:Padded"\ntopic = "{unique}"\nmax_record_bytes = 200\n'
+    text = f'[source.{unique}]\nkind = "{HERE}:Padded"\ntopic = "{unique}"\n'
     with running(tmp_path, bootstrap, text) as runtime:
+        told = reaches(runtime, unique, lambda at: at["error"], "an error")
+    assert "max.message.bytes is 400" in told["error"]
+    assert "Set max_record_bytes" in told["error"]
+    with running(tmp_path, bootstrap, f"{text}max_record_bytes = 200\n") as runtime:
         reaches(runtime, unique, lambda at: at["commits"] == 1, "the commit")
     assert tuple(values(client, unique)) == Padded.values
 

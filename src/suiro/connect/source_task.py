@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from suiro.client import Client, TransactionalProducer
+from suiro.client import Client, TransactionalBatch, TransactionalProducer
 from suiro.connect.connectors import (
     ERROR_PREFIX,
     BadRecordError,
@@ -40,6 +40,7 @@ from suiro.connect.positions import (
 from suiro.connect.record_spans import SourceSpans
 from suiro.connect.task import Outgoing, TaskContext, Topics, batches_of, one_transaction
 from suiro.connect.values import FORMATS, SCHEMA_LANGUAGES, Encoder, encoder
+from suiro.errors import RefusedError, UsageError
 from suiro.foundation.settings import SettingError, require_least, require_one_of
 from suiro.protocol import columnar, compression
 from suiro.telemetry import Datasets
@@ -176,7 +177,7 @@ class _Running:
                 self._letters.produce(producer, letters, turn=self._turn)
             if batches:
                 producer.add_partitions(list(dict.fromkeys((one.topic, one.partition) for one in batches)))
-                producer.produce(batches)
+                self._produce(producer, batches)
             self._context.reach("before commit")
             producer.end()
         if spans is not None:
@@ -189,6 +190,17 @@ class _Running:
         if isinstance(self._source, CommitListener):
             self._source.committed()
         producer.renew()
+
+    def _produce(self, producer: TransactionalProducer, batches: Sequence[TransactionalBatch]) -> None:
+        try:
+            producer.produce(batches)
+        except RefusedError as error:
+            if error.code_name != "MESSAGE_TOO_LARGE":
+                raise
+            raise UsageError(
+                f"{self._context.name}: {error}. Set max_record_bytes to a little less than the topic's "
+                "max.message.bytes, or raise that"
+            ) from error
 
     def _encoded(
         self, polled: Polled, spans: SourceSpans | None
