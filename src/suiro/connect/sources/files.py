@@ -193,8 +193,7 @@ class FilesSource:
         for key, info in found.items():
             if self._known_files.get(key) == info:
                 continue
-            name = self._name(info.path)
-            known_as = key if key in self._states else by_path.get(name, key)
+            known_as = key if key in self._states else by_path.get(self._name(info.path), key)
             state = self._states.get(known_as)
             if state is not None and not (known_as == key and self._is_unchanged(info, state)):
                 if self._whole:
@@ -208,24 +207,29 @@ class FilesSource:
                 except FileNotFoundError:  # renamed or deleted meanwhile; the next scan finds it
                     later.add(key)
                     continue
-            if state is None:
-                self._open.pop(key, None)
-                if key in self._states:  # other content, which replaces the state when it is read
-                    changed[key] = None
-                    del self._states[key]
-            else:
-                if known_as != key:  # its content has another key now
-                    changed[known_as] = None
-                    del self._states[known_as]
-                renamed = self._noted(info, replace(state, path=name))
-                if renamed != self._states.get(key):
-                    self._states[key] = renamed
-                    changed[key] = renamed.to_json()
+            changed |= self._forget_content(key) if state is None else self._rename(known_as, info, state)
         self._known_files = {key: info for key, info in found.items() if key not in later}
         if later:
             self._next_scan_ms = 0
         self._open = {key: reading for key, reading in self._open.items() if key in found}
         self._forget_deleted(changed)
+        return changed
+
+    def _forget_content(self, key: str) -> dict[str, Any]:
+        """The file has other content, which replaces the state when it is read. Returns the changed parts."""
+        self._open.pop(key, None)
+        return {} if self._states.pop(key, None) is None else {key: None}
+
+    def _rename(self, known_as: str, info: FileInfo, state: FileState) -> dict[str, Any]:
+        """The file has the content of a state, perhaps with another key or name now. Returns the changed parts."""
+        changed: dict[str, Any] = {}
+        if known_as != info.key:
+            changed[known_as] = None
+            del self._states[known_as]
+        renamed = self._noted(info, replace(state, path=self._name(info.path)))
+        if renamed != self._states.get(info.key):
+            self._states[info.key] = renamed
+            changed[info.key] = renamed.to_json()
         return changed
 
     def _is_unchanged(self, info: FileInfo, state: FileState) -> bool:
