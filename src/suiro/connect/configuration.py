@@ -56,6 +56,9 @@ SINKS = {
     "webhook": "suiro.connect.sinks.webhook:WebhookSink",
 }
 
+OF_LAKE = ("delta", "iceberg")
+"""The kinds that need an extra of their own."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConnectSettings:
@@ -215,7 +218,7 @@ def _class(side: str, kind: str, folder: Path) -> Any:
     try:
         return getattr(importlib.import_module(module_name), class_name)
     except ImportError as error:
-        hint = "; pip install 'suiro[lake]'" if error.name == "deltalake" else ""
+        hint = "; pip install 'suiro[lake]'" if kind in OF_LAKE else ""
         raise SettingError("kind", f"cannot import {module_name}: {error}{hint}") from None
     except AttributeError:
         raise SettingError("kind", f"module {module_name} has no class {class_name}") from None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 
 import pytest
@@ -96,6 +97,17 @@ def test_what_is_wrong_is_named(path: Path, text: str, said: str) -> None:
     done = suiro("connect", "check", str(path))
     assert done.code == 1
     assert said in done.err
+
+
+@pytest.mark.parametrize(("kind", "module"), [("delta", "deltalake"), ("iceberg", "requests")])
+def test_the_extra_of_a_lake_is_named(
+    path: Path, monkeypatch: pytest.MonkeyPatch, kind: str, module: str
+) -> None:
+    monkeypatch.setitem(sys.modules, module, None)
+    monkeypatch.delitem(sys.modules, f"suiro.connect.sinks.{kind}", raising=False)
+    path.write_text(f"[sink.a]\nkind = '{kind}'")
+    with pytest.raises(ConfigError, match=r"pip install 'suiro\[lake\]'"):
+        read_configuration(path)
 
 
 def test_the_commands_check_and_status(path: Path) -> None:
