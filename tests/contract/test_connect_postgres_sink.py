@@ -480,6 +480,27 @@ def test_a_batch_may_take_longer_than_a_limit_of_the_role(
     assert [row[0] for row in rows(database, table)] == [1]
 
 
+def test_a_wait_for_a_lock_takes_no_longer_than_a_statement_of_the_role_may(
+    tmp_path: Path, database: psycopg.Connection[Any], postgres: Postgres, topic: str, table: str
+) -> None:
+    """Otherwise the connector would stand still, and tell nothing of it."""
+    database.execute(f"INSERT INTO {table} (id) VALUES (1)")
+    sink = PostgresSink(
+        {"dsn": f"{postgres.dsn}&options=-c%20statement_timeout%3D100", "table": table, "key": ["id"]},
+        About(name=topic, folder=tmp_path, clock=SystemClock()),
+    )
+    sink.open()
+    try:
+        with database.transaction():
+            database.execute(f"SELECT FROM {table} FOR UPDATE")
+            with pytest.raises(psycopg.errors.LockNotAvailable):
+                sink.put(batch(topic, [{"id": 1, "name": "a"}], lambda: None))
+        sink.put(batch(topic, [{"id": 1, "name": "a"}], lambda: None))
+    finally:
+        sink.close()
+    assert [row[:2] for row in rows(database, table)] == [(1, "a")]
+
+
 def test_a_role_that_may_not_create_tables_uses_the_table_of_offsets_that_is_there(
     tmp_path: Path, database: psycopg.Connection[Any], postgres: Postgres, topic: str, table: str
 ) -> None:

@@ -46,7 +46,11 @@ OFFSETS_TABLE = "suiro_connect_offsets"
 _CHECK = "SET CONSTRAINTS ALL IMMEDIATE"
 
 # Limits of the server or of the role. A batch that exceeds one would exceed it each time that it is repeated. A wait
-# for a lock may be shorter the next time, so `lock_timeout` holds.
+# for a lock may be shorter the next time, so `lock_timeout` holds, and `statement_timeout` limits such a wait.
+_LIMIT_OF_LOCKS = (
+    "SELECT pg_catalog.set_config('lock_timeout', pg_catalog.current_setting('statement_timeout'), true) "
+    "WHERE pg_catalog.current_setting('lock_timeout') = '0'"
+)
 _NO_LIMITS = {
     "statement_timeout": 0,
     "idle_in_transaction_session_timeout": 0,
@@ -153,7 +157,7 @@ class PostgresSink:
         version = self._connected.info.server_version
         no_limits = (f"SET LOCAL {name} = 0" for name, since in _NO_LIMITS.items() if version >= since)
         with self._connected.transaction():
-            self._connected.execute("; ".join(no_limits).encode())
+            self._connected.execute("; ".join((_LIMIT_OF_LOCKS, *no_limits)).encode())
             yield
 
     # -- rows ------------------------------------------------------------------------------------------------
