@@ -696,12 +696,34 @@ def _command(code: int, word: str, name: str | None, url: str) -> str:
     return done.output
 
 
+@pytest.mark.parametrize("kind", ["Gathering", "Ledger"])
 @NODE_ONLY
-def test_retention_that_was_faster_is_said(
-    tmp_path: Path, bootstrap: str, client: Client, new_topic: Callable[..., str], unique: str
+def test_retention_that_was_faster_is_said_and_passed_if_that_is_asked_for(
+    tmp_path: Path, bootstrap: str, client: Client, new_topic: Callable[..., str], unique: str, kind: str
+) -> None:
+    topic = new_topic()
+    send(client, topic, [0, 1])
+    with running(tmp_path, bootstrap, sink(unique, topic, kind)) as runtime:
+        reaches(runtime, unique, lambda at: at["lag"] == 0, "no lag")
+    send(client, topic, [2, 3, 4])
+    client.admin.delete_records({(topic, 0): 4})
+    with running(tmp_path, bootstrap, sink(unique, topic, kind)) as runtime:
+        told = reaches(runtime, unique, lambda at: at["state"] == "FAILED", "failed")
+        assert 'on_data_loss = "continue"' in told["error"]
+    with running(tmp_path, bootstrap, sink(unique, topic, kind, 'on_data_loss = "continue"')) as runtime:
+        reaches(runtime, unique, lambda at: at["records"] == 1, "the record that is left")
+        reaches(runtime, unique, lambda at: at["lag"] == 0, "no lag")
+    assert [value for _, value in Gathering.taken[unique]] == [0, 1, 4]
+
+
+@pytest.mark.parametrize("more", ["", 'on_data_loss = "continue"'])
+@NODE_ONLY
+def test_a_topic_that_ends_before_what_was_read_is_said(
+    tmp_path: Path, bootstrap: str, new_topic: Callable[..., str], unique: str, more: str
 ) -> None:
     topic = new_topic()
     Ledger.held[unique] = {(topic, 0): 5}
-    with running(tmp_path, bootstrap, sink(unique, topic, "Ledger")) as runtime:
+    with running(tmp_path, bootstrap, sink(unique, topic, "Ledger", more)) as runtime:
         told = reaches(runtime, unique, lambda at: at["state"] == "FAILED", "failed")
-    assert "on_data_loss" in told["error"]
+    assert "give the connector another name" in told["error"]
+    assert "on_data_loss" not in told["error"]

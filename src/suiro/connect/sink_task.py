@@ -240,10 +240,16 @@ class _Running:
         return dict(places[self._first :] + places[: self._first])
 
     def _after_loss(self, error: OffsetOutOfRangeError) -> None:
-        if self._settings.on_data_loss == "fail" or error.offset > error.log_end_offset:
+        name = self._context.name
+        if error.offset > error.log_end_offset:
             raise DataLossError(
-                f"{self._context.name}: {error}. Retention removed records that were not stored yet, or the topic was "
-                'recreated; on_data_loss = "continue" continues after the removed records'
+                f"{name}: {error}. The topic was created again, or lost its last records. To read it from its start, "
+                "give the connector another name"
+            ) from error
+        if self._settings.on_data_loss == "fail":
+            raise DataLossError(
+                f'{name}: {error}. Retention removed records that were not stored yet; on_data_loss = "continue" '
+                "continues after the removed records"
             ) from error
         self._read[error.topic, error.partition] = error.log_start_offset
 
