@@ -727,3 +727,31 @@ def test_a_topic_that_ends_before_what_was_read_is_said(
         told = reaches(runtime, unique, lambda at: at["state"] == "FAILED", "failed")
     assert "give the connector another name" in told["error"]
     assert "on_data_loss" not in told["error"]
+
+
+@pytest.mark.parametrize("kind", ["Gathering", "Ledger"])
+@NODE_ONLY
+def test_a_topic_that_is_created_again_while_a_sink_reads_it(
+    tmp_path: Path, bootstrap: str, client: Client, new_topic: Callable[..., str], unique: str, kind: str,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    """It has more records at once than the sink had read, so no offset is out of range. Brokers forget the offsets that
+    they have of it. A sink with offsets of its own has those of other records."""
+    monkeypatch.setattr(sink_task, "LOOK_FOR_PARTITIONS_MS", 20)
+    topic = new_topic()
+    send(client, topic, ["old 0", "old 1"])
+    with running(tmp_path, bootstrap, sink(unique, topic, kind)) as runtime:
+        reaches(runtime, unique, lambda at: at["lag"] == 0, "no lag")
+        runtime.pause(unique)
+        reaches(runtime, unique, lambda at: at["state"] == "PAUSED", "paused")
+        client.delete_topics([topic])
+        client.create_topics([NewTopic(topic, 1)])
+        send(client, topic, ["new 0", "new 1", "new 2"])
+        runtime.resume(unique)
+        if kind == "Ledger":
+            told = reaches(runtime, unique, lambda at: at["state"] == "FAILED", "failed")
+            assert f"topic {topic} was deleted and created again" in told["error"]
+            runtime.restart(unique)
+        wait_until(lambda: (None, "new 2") in Gathering.taken[unique], what="the last record")
+    taken = [value for _, value in Gathering.taken[unique]]
+    assert taken == ["old 0", "old 1", *(["new 2"] if kind == "Ledger" else ["new 0", "new 1", "new 2"])]

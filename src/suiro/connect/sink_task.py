@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
+from uuid import UUID
 
 import pyarrow as pa
 
@@ -84,6 +85,7 @@ class SinkTask:
         self._sink = sink
         self._settings = settings
         self._limit = LetterLimit()
+        self._topic_ids: dict[str, UUID | None] = {}  # of the last run
 
     def datasets(self, context: TaskContext) -> Datasets:
         dead = [self._settings.dead_letter_topic] if self._settings.dead_letter_topic else []
@@ -96,7 +98,7 @@ class SinkTask:
     def run(self, context: TaskContext) -> None:
         with context.client() as client:
             try:
-                _Running(self._sink, self._settings, context, client, self._limit).loop()
+                _Running(self._sink, self._settings, context, client, self._limit, self._topic_ids).loop()
             finally:
                 self._sink.close()
 
@@ -118,6 +120,7 @@ class _Running:
         context: TaskContext,
         client: Client,
         limit: LetterLimit,
+        known_ids: dict[str, UUID | None],
     ) -> None:
         self._sink = sink
         self._settings = settings
@@ -135,6 +138,8 @@ class _Running:
             clock=context.clock,
             codec=compression.ZSTD,  # a record that was compressed may be larger than what a topic takes
         )
+        self._known_ids = known_ids
+        self._topic_ids: dict[str, UUID | None] = {}
         self._dead: list[DeadLetter] = []
         self._turn = 0
         self._fetch_bytes = FETCH_BYTES
@@ -149,6 +154,7 @@ class _Running:
         clock = self._context.clock
         self._producer.init()
         partitions = self._partitions()
+        topic_ids = self._topic_ids
         self._sink.open()
         self._begin(partitions)
         look_at_ms = clock.monotonic_ms() + LOOK_FOR_PARTITIONS_MS
@@ -164,8 +170,8 @@ class _Running:
                     self._commit(self._positions())
             if clock.monotonic_ms() >= look_at_ms:
                 look_at_ms = clock.monotonic_ms() + LOOK_FOR_PARTITIONS_MS
-                if self._partitions() != partitions:
-                    raise Ended("partitions were added")
+                if self._partitions() != partitions or self._topic_ids != topic_ids:
+                    raise Ended("partitions were added, or a topic was created again")
 
     # -- reading ---------------------------------------------------------------------------------------------
 
@@ -177,6 +183,7 @@ class _Running:
                     f"topic {topic!r} does not exist; create it, or start what writes to it",
                     "UNKNOWN_TOPIC_OR_PARTITION",
                 )
+        self._topic_ids = {topic: found[topic].topic_id for topic in self._settings.topics}
         return [
             (topic, item.partition) for topic in self._settings.topics for item in found[topic].partitions
         ]
@@ -187,6 +194,7 @@ class _Running:
         else:
             committed = self._client.offset_fetch(self._group, partitions)
             stored = {target: item.offset for target, item in committed.items() if item is not None}
+        self._check_topics({topic for topic, _ in stored})
         # A partition without an offset is read from where the sink begins. If others have offsets, it is a new one.
         begin = EARLIEST if stored else FROM[self._settings.start]
         missing = {target: begin for target in partitions if target not in stored}
@@ -198,6 +206,22 @@ class _Running:
         if begin == LATEST:
             # "now" is this moment, also for partitions whose first record comes after a restart.
             self._store([], dict(self._stored))
+
+    def _check_topics(self, stored: set[str]) -> None:
+        """`stored`: the topics of the stored offsets. Brokers forget those that they have of a deleted topic."""
+        known = dict(self._known_ids)
+        self._known_ids.update(self._topic_ids)
+        again = [
+            topic
+            for topic, topic_id in self._topic_ids.items()
+            if topic in stored and known.get(topic) not in (None, topic_id)
+        ]
+        if again and self._settings.on_data_loss == "fail":
+            raise DataLossError(
+                f"{self._context.name}: topic {', '.join(again)} was deleted and created again, so the stored offsets "
+                "are of other records. To read it from its start, give the connector another name. A restart continues "
+                "at the stored offsets"
+            )
 
     def _fetch(self) -> None:
         wait_ms = FETCH_WAIT_MS
