@@ -18,6 +18,7 @@ import logging
 import threading
 from collections.abc import Callable, Mapping
 from typing import Generic, TypeVar
+from uuid import UUID
 
 from suiro.client import EARLIEST, LATEST, Client, Fetched, TopicInfo
 from suiro.clock import monotonic_s
@@ -31,7 +32,8 @@ RETRY_PAUSE_S = 0.2
 ERROR_PAUSE_S = 1.0
 REJECTED_PAUSE_S = 10.0
 STOP_TIMEOUT_S = 10.0
-LOOK_FOR_PARTITIONS_S = 30.0
+LOOK_S = 30.0
+"""How often the table looks whether its topic is the one that it has loaded."""
 
 S = TypeVar("S")
 R = TypeVar("R")
@@ -92,7 +94,9 @@ class TopicTable(Generic[S, R]):
         self._read_committed = read_committed
         self._partition_fetch_bytes = partition_fetch_bytes
         self._drop_on_reload, self._retry_errors = drop_on_reload, retry_errors
-        self._takes_new_partitions, self._look_at_s = takes_new_partitions, 0.0
+        self._takes_new_partitions = takes_new_partitions
+        self._topic_id: UUID | None = None
+        self._look_at_s = 0.0
         self._loading = self.state
         self._ends: dict[int, int] = {}  # the end offsets that a load must reach
         self._is_missing = False
@@ -153,8 +157,8 @@ class TopicTable(Generic[S, R]):
         try:
             if not self._ends:
                 self._begin(client)
-            elif self._takes_new_partitions and monotonic_s() >= self._look_at_s:
-                self._take_new_partitions(client)
+            elif monotonic_s() >= self._look_at_s:
+                self._look(client)
             self._read(client)
         except OffsetOutOfRangeError as error:
             logger.warning("loading topic %s again from its start: %s", self.topic, error)
@@ -192,7 +196,7 @@ class TopicTable(Generic[S, R]):
         self._check_topic(found)
         assert found is not None  # `check_topic` has raised otherwise
         self._is_missing = False
-        self._look_at_s = monotonic_s() + LOOK_FOR_PARTITIONS_S
+        self._topic_id, self._look_at_s = found.topic_id, monotonic_s() + LOOK_S
         places = [(self.topic, partition) for partition in range(len(found.partitions))]
         ends = client.list_offsets(dict.fromkeys(places, LATEST), read_committed=self._read_committed)
         starts = client.list_offsets(dict.fromkeys(places, EARLIEST))
@@ -204,11 +208,18 @@ class TopicTable(Generic[S, R]):
             self._ends = {partition: ends[topic, partition].offset for topic, partition in places}
             self.changed.notify_all()
 
-    def _take_new_partitions(self, client: Client) -> None:
-        self._look_at_s = monotonic_s() + LOOK_FOR_PARTITIONS_S
+    def _look(self, client: Client) -> None:
+        self._look_at_s = monotonic_s() + LOOK_S
         found = client.metadata([self.topic]).get(self.topic)
-        new = range(len(self.positions), 0 if found is None else len(found.partitions))
-        if new:
+        if found is None:
+            return  # the fetch raises an error
+        if found.topic_id != self._topic_id:
+            logger.warning("loading topic %s again, because it was created again", self.topic)
+            self._restart()
+            self._begin(client)
+            return
+        new = range(len(self.positions), len(found.partitions))
+        if new and self._takes_new_partitions:
             starts = client.list_offsets({(self.topic, partition): EARLIEST for partition in new})
             with self.changed:
                 for (_, partition), start in starts.items():

@@ -5,12 +5,14 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, cast
+from uuid import UUID
 
 import pytest
 
 from suiro.client import EARLIEST, Client, Fetched, ListedOffset, PartitionInfo, TopicInfo
 from suiro.errors import CorruptRecordError, DeadlineExceededError, OffsetOutOfRangeError
 from suiro.topic_table import TopicTable
+from suiro.topic_table import table as module
 
 TOPIC = "table"
 SOON_MS = 20_000
@@ -28,6 +30,7 @@ class Log:
         self.given = 1 << 30  # up to which offset a fetch answers
         self.error: Exception | None = None
         self.exists = True
+        self.topic_id = UUID(int=1)
         self.is_abandoned = False
         self.fetched_from: list[int] = []
 
@@ -56,7 +59,7 @@ class Log:
 
     def metadata(self, topics: list[str]) -> dict[str, TopicInfo]:
         partitions = (PartitionInfo(partition=0, leader=0, leader_epoch=0),)
-        info = TopicInfo(name=TOPIC, topic_id=None, internal=False, partitions=partitions)
+        info = TopicInfo(name=TOPIC, topic_id=self.topic_id, internal=False, partitions=partitions)
         return {TOPIC: info} if self.exists else {}
 
     def list_offsets(self, wanted: Mapping[tuple[str, int], int], **_: Any) -> dict[Any, ListedOffset]:
@@ -174,6 +177,20 @@ def test_a_topic_that_was_made_again(log: Log, follow: Follow, drops: bool) -> N
     end = log.write("c=1")
     assert table.wait(lambda: table.has_read({0: end}), SOON_MS)
     assert table.state == {"c": "1"}
+
+
+@pytest.mark.parametrize("drops", [False, True])
+def test_a_topic_that_was_made_again_and_is_longer_at_once(
+    log: Log, follow: Follow, monkeypatch: pytest.MonkeyPatch, drops: bool
+) -> None:
+    """No offset is out of range."""
+    monkeypatch.setattr(module, "LOOK_S", 0.0)
+    log.write("a=1", "b=1")
+    table = follow(drop_on_reload=drops)
+    assert table.wait(lambda: table.has_read({0: 2}), SOON_MS)
+    log.set(topic_id=UUID(int=2), lines=["c=1", "d=1", "e=1"])
+    assert table.wait(lambda: table.has_read({0: 3}) and "a" not in table.state, SOON_MS)
+    assert table.state == {"c": "1", "d": "1", "e": "1"}
 
 
 def test_a_transient_error_is_passed(log: Log, follow: Follow) -> None:
