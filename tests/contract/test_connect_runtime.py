@@ -755,3 +755,23 @@ def test_a_topic_that_is_created_again_while_a_sink_reads_it(
         wait_until(lambda: (None, "new 2") in Gathering.taken[unique], what="the last record")
     taken = [value for _, value in Gathering.taken[unique]]
     assert taken == ["old 0", "old 1", *(["new 2"] if kind == "Ledger" else ["new 0", "new 1", "new 2"])]
+
+
+@NODE_ONLY
+def test_retention_of_aborted_records_is_no_loss(
+    tmp_path: Path, bootstrap: str, client: Client, new_topic: Callable[..., str], unique: str,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    """A sink with offsets of its own stores those behind them without a batch, some time after it has read them."""
+    monkeypatch.setattr(sink_task, "COMMIT_AGAIN_MS", 20)
+    topic = new_topic()
+    send(client, topic, [0, 1])
+    with running(tmp_path, bootstrap, sink(unique, topic, "Ledger")) as runtime:
+        reaches(runtime, unique, lambda at: at["records"] == 2, "two records")
+        send(client, topic, ["aborted"], commit=False)
+        wait_until(lambda: Ledger.held[unique] == {(topic, 0): 4}, what="the offset behind the marker")
+    client.admin.delete_records({(topic, 0): -1})
+    send(client, topic, [2])
+    with running(tmp_path, bootstrap, sink(unique, topic, "Ledger")) as runtime:
+        reaches(runtime, unique, lambda at: at["records"] == 1, "the next record")
+    assert [value for _, value in Gathering.taken[unique]] == [0, 1, 2]

@@ -47,7 +47,7 @@ TRANSACTION_TIMEOUT_MS = 60_000
 LOOK_FOR_PARTITIONS_MS = 30_000
 COMMIT_AGAIN_MS = 600_000
 """Brokers forget the offsets of a group without members some days after their commit (offsets.retention.minutes), even
-for a partition that has had no record since."""
+for a partition that has had no record since. Also for offsets behind aborted records and markers."""
 FROM = {"earliest": EARLIEST, "latest": LATEST}
 
 
@@ -166,8 +166,7 @@ class _Running:
             self._report_progress()
             if clock.monotonic_ms() >= commit_at_ms:
                 commit_at_ms = clock.monotonic_ms() + COMMIT_AGAIN_MS
-                if not isinstance(self._sink, OffsetStoringSink):
-                    self._commit(self._positions())
+                self._store_positions()
             if clock.monotonic_ms() >= look_at_ms:
                 look_at_ms = clock.monotonic_ms() + LOOK_FOR_PARTITIONS_MS
                 if self._partitions() != partitions or self._topic_ids != topic_ids:
@@ -340,6 +339,14 @@ class _Running:
         else:
             self._commit(next_offsets)
         self._stored |= next_offsets
+
+    def _store_positions(self) -> None:
+        """Stores the offsets behind records that are no part of a batch. Retention may remove such records, too."""
+        positions = self._positions()
+        if not isinstance(self._sink, OffsetStoringSink):
+            self._commit(positions)
+        elif behind := {target: at for target, at in positions.items() if at > self._stored[target]}:
+            self._store([], behind)
 
     def _decoded(self, piece: _Piece) -> Iterator[SinkRecord]:
         topic, partition = piece.target
