@@ -77,3 +77,18 @@ def test_a_transaction_that_a_standbys_snapshot_may_not_see(
     connection.execute("update t set v = 3 where k % 3 = 0")
     scene.wait_same(connection, "t", "t", ["k"])
     assert capture.stop() == 0
+
+
+def test_a_logical_message_of_no_transaction_before_a_large_part_of_the_log(
+    scene: CaptureScene, connection: Connection, standby: Standby
+) -> None:
+    """Nothing commits behind it that a standby's capture gets, so the position can move only by the message itself."""
+    connection.execute("select pg_logical_emit_message(false, 'other', 'x')")
+    connection.execute("create table filler (v text); alter table filler alter v set storage external")
+    connection.execute("insert into filler select repeat(md5(g::text), 1000) from generate_series(1, 100) g")
+    standby.wait_replayed()
+    capture = scene.start(tables="t", catch_up_mb=1)
+    capture.ready()
+    connection.execute("update t set v = 3 where k % 3 = 0")
+    scene.wait_same(connection, "t", "t", ["k"])
+    assert capture.stop() == 0

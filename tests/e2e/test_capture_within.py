@@ -19,7 +19,7 @@ from suiro.connect.postgres.delivery import Delivery
 from suiro.connect.postgres.encoding.avro_rows import RowEncoder
 from suiro.connect.postgres.encoding.blocks import Block
 from suiro.connect.postgres.encoding.encoded_rows import EncodedRows
-from suiro.connect.postgres.server import stream
+from suiro.connect.postgres.server import slot_peek, stream
 from suiro.connect.postgres.snapshot import ranges, topic_state
 from suiro.connect.postgres.snapshot.snapshots import Snapshots
 from suiro.errors import ConfigError, FencedError
@@ -276,3 +276,19 @@ def test_large_rows_beside_many_small_ones_are_read_in_parts(
     assert max(sizes) < 2 << 20
     assert len(records(scene)) == 6_100
     scene.wait_same(connection, "t", "t", ["k"])
+
+
+def test_more_logical_messages_of_no_transaction_than_one_look_at_the_slot_gives(
+    within: Within, scene: CaptureScene, connection: Connection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Any role of the database may write them. Without a commit among them, the same ones were read for ever."""
+    monkeypatch.setattr(slot_peek, "PEEK_CHANGES", 20)
+    connection.execute("create table t (k int primary key)")
+    with within() as running:
+        running.reaches(running.is_ready, "ready")
+    emit = "select pg_logical_emit_message(false, 'other', repeat('x', 40000)) from generate_series(1, 60)"
+    connection.execute(emit.encode())
+    connection.execute("insert into t values (1)")
+    with within(catch_up_bytes=1 << 20) as running:
+        running.reaches(lambda: len(records(scene)) == 1, "the row behind them")
+        assert running.capture.status.restarts == 0

@@ -90,7 +90,8 @@ class SnapshotProgress(Protocol):
 
 
 class Changes:
-    """`position` is the end of the last complete transaction. `open`: a part of another one has been written."""
+    """`position` is the end of the last complete transaction, or the place of a later logical message that is of none.
+    `open`: a part of another transaction has been written."""
 
     def __init__(
         self,
@@ -323,8 +324,11 @@ class Changes:
         if kind == _RELATION:
             self._waiting[int(messages.relation[index])] = messages.relation_message(index)
         elif kind == _MESSAGE:
-            _, prefix, content = messages.logical_message(index)
-            if prefix == PREFIX and is_wanted and (message := parse_message(content)) is not None:
+            is_transactional, prefix, content = messages.logical_message(index)
+            if not is_transactional:
+                # No capture writes one. It comes at its own place in the log, behind all earlier commits.
+                self.position = max(self.position, int(messages.lsn[index]))
+            elif prefix == PREFIX and is_wanted and (message := parse_message(content)) is not None:
                 self.messages.append(message)
         elif is_wanted:
             _, oids = messages.truncated(index)

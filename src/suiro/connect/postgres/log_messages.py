@@ -6,7 +6,8 @@
 | `{"capture": NAME, "mark": TOKEN}` | the rows of a snapshot window were read before this place |
 | `{"capture": NAME, "snapshot": TABLE}` | the table is to be read again |
 
-Every role of the database may write such messages. Only a mark has a token that nobody else can know.
+All belong to a transaction; others are ignored. Every role of the database may write such messages. Only a mark has a
+token that nobody else can know.
 """
 
 from __future__ import annotations

@@ -62,6 +62,15 @@ def peek_changes(
     )
     messages = 0
     rest = b""
+
+    def hand_on(data: bytes) -> bytes:
+        nonlocal messages
+        block, behind = _block(data)
+        if block is not None:
+            messages += len(block)
+            on_block(block)
+        return behind
+
     with _Reader(database, statement, what=f"read slot {slot}") as reader:
         # The server decodes everything before it returns the first row, which is time to load the kernels.
         reader.asked.wait()
@@ -69,10 +78,8 @@ def peek_changes(
         for chunk in reader.chunks(check):
             if not messages:
                 engine.load(wait=True, timeout_s=engine.LOAD_TIMEOUT_S)
-            block, rest = _block(rest + chunk)
-            if block is not None:
-                messages += len(block)
-                on_block(block)
+            rest = hand_on(rest + chunk)
+    rest = hand_on(rest)  # logical messages of no transaction, behind the last commit
     if rest != TRAILER:
         raise CorruptMessageError(f"COPY of slot {slot} ended with {len(rest)} bytes that are not a row")
     return messages

@@ -29,6 +29,7 @@ STATUS_INTERVAL_MS = 5_000
 CONFIRM_INTERVAL_MS = 100  # each confirmation wakes the server, and there may be hundreds of commits a second
 _PREFIX = PREFIX.encode() + b"\0"
 _PREFIX_AT = 10
+_TRANSACTIONAL = 1  # a flag of a logical message
 
 _COMMIT, _MESSAGE, _START, _STOP, _STREAM_COMMIT, _STREAM_ABORT = (ord(letter) for letter in "CMSEcA")
 _STREAMING = frozenset((_START, _STREAM_COMMIT, _STREAM_ABORT))
@@ -103,7 +104,7 @@ class ReplicationStream:
 
     def _read(self) -> tuple[int, bytes | None]:
         """Returns how many of the pending messages are a block, and the commit of a streamed transaction after them."""
-        last_commit = 0  # the number of messages up to the last commit
+        last_commit = 0  # the number of messages up to the last one that ends a transaction, or is of none
         stop_at_commit = False
         while (message := self._replication.read()) is not None:
             at, payload = message
@@ -125,7 +126,8 @@ class ReplicationStream:
             self._payloads.append(payload)
             self._lsns.append(at)
             self._size += len(payload)
-            if kind == _COMMIT:
+            # A logical message of no transaction never comes within one.
+            if kind == _COMMIT or (kind == _MESSAGE and not payload[1] & _TRANSACTIONAL):
                 last_commit = len(self._payloads)
                 if stop_at_commit:
                     break
