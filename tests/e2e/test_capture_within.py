@@ -2,24 +2,27 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import psycopg
 import pyarrow as pa
 import pytest
 from support.capturing import DOCS, ROWS, CaptureScene, CaptureWithin, Connection, make_slot, records
-from support.postgres import VERSION
+from support.postgres import VERSION, Postgres
 from support.waiting import wait_until
 
 from suiro.client import LATEST, Client
 from suiro.clock import monotonic_s
-from suiro.connect.postgres.changes import Changes
+from suiro.connect.postgres.changes import UNKNOWN_REQUESTS_MAX, Changes
 from suiro.connect.postgres.delivery import Delivery
 from suiro.connect.postgres.encoding.avro_rows import RowEncoder
 from suiro.connect.postgres.encoding.blocks import Block
 from suiro.connect.postgres.encoding.encoded_rows import EncodedRows
 from suiro.connect.postgres.server import slot_peek, stream
+from suiro.connect.postgres.server.lsn import parse_lsn
 from suiro.connect.postgres.snapshot import ranges, topic_state
 from suiro.connect.postgres.snapshot.snapshots import Snapshots
 from suiro.errors import ConfigError, FencedError
@@ -292,3 +295,66 @@ def test_more_logical_messages_of_no_transaction_than_one_look_at_the_slot_gives
     with within(catch_up_bytes=1 << 20) as running:
         running.reaches(lambda: len(records(scene)) == 1, "the row behind them")
         assert running.capture.status.restarts == 0
+
+
+REQUEST = "select pg_logical_emit_message(true, 'suiro', %s::text) from generate_series(1, %s)"
+
+
+def request_text(capture: str, table: str) -> str:
+    return json.dumps({"capture": capture, "snapshot": table})
+
+
+def test_requests_of_a_stranger_do_not_hold_the_stream_up(
+    within: Within, scene: CaptureScene, connection: Connection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Any role of the database may write them. Each one began a snapshot, before anything else was done."""
+    connection.execute("create table t (k int primary key)")
+    begin, begun = Snapshots.begin, []
+
+    def counted(self: Snapshots, *arguments: Any, **options: Any) -> None:
+        begun.append(arguments)
+        begin(self, *arguments, **options)
+
+    with within() as running:
+        running.reaches(running.is_ready, "ready")
+        name = running.capture.options.name
+        monkeypatch.setattr(Snapshots, "begin", counted)
+        with connection.transaction():
+            connection.execute(REQUEST, (request_text(name, "public.t"), 500))
+            connection.execute(
+                "select pg_logical_emit_message(true, 'suiro', format(%s::text, g)) from generate_series(1, 500) g",
+                (request_text(name, "public.%s"),),
+            )
+            connection.execute("insert into t values (1)")
+        running.reaches(lambda: len(records(scene)) > 0, "the row")
+        running.reaches(lambda: running.capture.status.tables_running == 0, "the table, read again")
+        assert running.capture.status.restarts == 0
+    assert len(begun) == 1
+    refused = [event for event in running.events if event["event"] == "snapshot_refused"]
+    assert 0 < len(refused) <= UNKNOWN_REQUESTS_MAX
+
+
+def test_a_request_lets_the_snapshot_under_way_come_to_its_end(
+    within: Within, scene: CaptureScene, connection: Connection, postgres: Postgres
+) -> None:
+    """Each one began it from the first row, so requests now and then kept a large table from ever being read."""
+    connection.execute(DOCS.encode())
+    with within(chunk_rows=100) as running:
+        running.reaches(running.is_ready, "ready")
+        text = request_text(running.capture.options.name, "public.t")
+        connection.execute(REQUEST, (text, 1))
+        running.reaches(lambda: len(records(scene)) > ROWS, "the first rows again")
+        with psycopg.connect(postgres.dsn, dbname=scene.prefix) as other:
+            other.execute("lock table t in access exclusive mode")
+            assert len(records(scene)) < 2 * ROWS, "too late: the table was read"
+            connection.execute(REQUEST, (text, 3))
+            written = connection.execute("select pg_current_wal_lsn()").fetchone()
+            session = running.capture._running
+            assert written is not None
+            assert session is not None
+            running.reaches(lambda: session.committed >= parse_lsn(written[0]), "the requests")
+        running.reaches(lambda: len(records(scene)) == 3 * ROWS, "the table, read twice")
+        running.reaches(lambda: running.capture.status.tables_running == 0, "its end")
+        assert running.capture.status.restarts == 0
+    assert len(records(scene)) == 3 * ROWS
+    scene.wait_same(connection, "t", "t", ["k"])

@@ -39,6 +39,8 @@ from suiro.telemetry import TRACEPARENT
 
 logger = logging.getLogger(__name__)
 
+UNKNOWN_REQUESTS_MAX = 100  # that are noted at once, of tables that are not captured
+
 _BEGIN, _COMMIT, _RELATION, _TRUNCATE, _MESSAGE = (ord(letter) for letter in "BCRTM")
 _INSERT, _UPDATE, _DELETE = (ord(letter) for letter in "IUD")
 _OPERATION = np.zeros(256, np.int64)
@@ -96,6 +98,7 @@ class Changes:
     def __init__(
         self,
         *,
+        capture: str,
         tables: Tables,
         delivery: Delivery,
         client: Client,
@@ -107,6 +110,7 @@ class Changes:
         reselect: ReselectKeys,
         progress: SnapshotProgress,
     ) -> None:
+        self._capture = capture
         self._tables = tables
         self._delivery = delivery
         self._client = client
@@ -124,7 +128,8 @@ class Changes:
         self.open = False
         self.window: Window | None = None
         self.recent = RecentTransactions()
-        self.messages: list[dict[str, Any]] = []  # of captures, from Postgres's log
+        self.passed_mark = ""  # the last mark of a window that the stream has brought
+        self.requests: dict[str, None] = {}  # tables to read again
         self.transactions = 0
         self.last_commit_us = 0
 
@@ -329,7 +334,7 @@ class Changes:
                 # No capture writes one. It comes at its own place in the log, behind all earlier commits.
                 self.position = max(self.position, int(messages.lsn[index]))
             elif prefix == PREFIX and is_wanted and (message := parse_message(content)) is not None:
-                self.messages.append(message)
+                self._note_message(message)
         elif is_wanted:
             _, oids = messages.truncated(index)
             for oid in oids:
@@ -337,6 +342,20 @@ class Changes:
                 schema_of_table = self._tables.live.get(oid)
                 if schema_of_table is not None:
                     self._truncate(schema_of_table, parsed, index)
+
+    def _note_message(self, message: dict[str, Any]) -> None:
+        """Notes what the capture acts on between transactions. Any role may write messages, and millions of them in one
+        transaction, so what is noted is limited."""
+        if message.get("capture") != self._capture:
+            return
+        window, mark, table = self.window, message.get("mark"), message.get("snapshot")
+        if mark is not None:
+            if window is not None and mark == window.watermark:
+                self.passed_mark = window.watermark
+        elif isinstance(table, str) and (
+            table in self._tables.published or len(self.requests) < UNKNOWN_REQUESTS_MAX
+        ):
+            self.requests[table] = None
 
     def _announce(self, oid: int) -> None:
         """Takes the announcement of a table right before its first change: one of a subtransaction that was rolled back

@@ -87,6 +87,7 @@ class Session:
             on_begin=lambda topic: self._changes.restart(topic),
         )
         self._changes = Changes(
+            capture=options.name,
             tables=tables,
             delivery=delivery,
             client=client,
@@ -260,11 +261,11 @@ class Session:
 
     def _between_transactions(self, stream: ReplicationStream | None) -> None:
         """Called between two transactions of Postgres: handles requests, then commits to Kafka if it is time to."""
-        messages, self._changes.messages = self._changes.messages, []
-        for message in messages:
-            if message.get("capture") == self._options.name:
-                self._handle_message(message)
         changes = self._changes
+        window = changes.window
+        if window is not None and window.watermark and window.watermark == changes.passed_mark:
+            self._snapshots.passed(changes)
+        self._handle_requests()
         now_ms = self._clock.monotonic_ms()
         if self._is_standby and stream is not None and stream.is_idle and stream.wal_end > changes.position:
             changes.position = stream.wal_end  # a standby has no heartbeats
@@ -282,15 +283,12 @@ class Session:
         elif now_ms - self._committed_ms >= BACKLOG_COMMIT_MS:
             self.commit(wait=False)  # the slot is advanced when the whole backlog was read
 
-    def _handle_message(self, message: dict[str, Any]) -> None:
-        window = self._changes.window
-        if window is not None and window.watermark and message.get("mark") == window.watermark:
-            self._snapshots.passed(self._changes)
-        elif "snapshot" in message:
-            name = str(message["snapshot"])
-            logger.info("table %s is to be read again, as asked", name)
-            if not self._snapshots.restart(name, lost_changes=False):
-                logger.error("asked for a snapshot of %s, which is not captured", name)
+    def _handle_requests(self) -> None:
+        requests, self._changes.requests = self._changes.requests, {}
+        for name in requests:
+            self._check_stopped()
+            if not self._snapshots.request(name):
+                logger.error("asked for a snapshot of %r, which is not captured", name)
                 self._on_event({"event": "snapshot_refused", "table": name, "reason": "it is not captured"})
 
     def commit(self, *, wait: bool = True) -> None:

@@ -183,6 +183,22 @@ class Snapshots:
         self._read_rows.begin(table.full_name)
         self._on_begin(schema.topic)
 
+    def request(self, full_name: str) -> bool:
+        """Reads the table again, as requested. Returns False if it is not captured.
+
+        Any role of the database may request it, as often as it likes. So the snapshot under way comes to its end first,
+        and one that has not begun to read serves all requests.
+        """
+        state = self.states.get(full_name)
+        if state is None or not state.running or full_name not in self._tables.published:
+            logger.info("table %r is to be read again, as requested", full_name)
+            return self.restart(full_name, lost_changes=False)
+        if not state.begins_at and not state.read_again:
+            logger.info("table %s is read, and then again, as requested", full_name)
+            state.read_again = True
+            self._changed.add(full_name)
+        return True
+
     def restart(self, full_name: str, *, lost_changes: bool) -> bool:
         """Returns False if the table is no longer captured."""
         table = self._tables.published.get(full_name)
@@ -545,6 +561,8 @@ class Snapshots:
             state.ranges_read = state.was_whole = False
             self._changed.add(name)
             logger.info("table %s is read", name)
+            if state.read_again:
+                self.restart(name, lost_changes=False)
 
     # -- rows into the topic -------------------------------------------------------------------------------------
 

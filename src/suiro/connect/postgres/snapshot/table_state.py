@@ -21,7 +21,8 @@ class TableState:
 
     `topic_id`: a topic with another id does not have what was written, even if it has the same name.
 
-    `ranges_read`: every range was read, and only rows to select again remain. `was_whole`: when the snapshot began, the
+    `ranges_read`: every range was read, and only rows to select again remain. `read_again`: this was requested while
+    ranges were read, and follows when all of them are. `was_whole`: when the snapshot began, the
     topic had every row as the table had it, so older values in the topic may complete a change.
     """
 
@@ -40,6 +41,7 @@ class TableState:
     key_schema_id: int = 0
     published_as: str = ""
     topic_id: str = ""
+    read_again: bool = False
 
     @classmethod
     def beginning(cls, table: Table, **others: Any) -> TableState:
