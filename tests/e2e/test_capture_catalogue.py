@@ -12,7 +12,7 @@ from support.postgres import VERSION, Postgres
 from suiro.connect import CaptureOptions
 from suiro.connect.postgres.server.database import Database
 from suiro.connect.postgres.server.publication import Table, published_tables
-from suiro.connect.postgres.snapshot.ranges import Range, read_range
+from suiro.connect.postgres.snapshot.ranges import Range, RangeReader
 
 OPTIONS = CaptureOptions(dsn="", bootstrap_servers="", registry="", topic_prefix="x", publication="p")
 
@@ -77,7 +77,7 @@ def test_a_table_stays_locked_between_two_of_its_ranges(database: Database, conn
     connection.execute("insert into t select generate_series(1, 1000); create publication p for table t")
     (table,) = looked(database)
     with database.snapshot():
-        read_range(database, table, "v", Range(blocks=(0, 1)))
+        RangeReader().read(database, table, "v", Range(blocks=(0, 1)))
         with pytest.raises(psycopg.errors.LockNotAvailable), connection.transaction():
             connection.execute("lock table t in access exclusive mode nowait")
 

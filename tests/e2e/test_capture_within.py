@@ -22,6 +22,7 @@ from suiro.connect.postgres.encoding.avro_rows import RowEncoder
 from suiro.connect.postgres.encoding.blocks import Block
 from suiro.connect.postgres.encoding.encoded_rows import EncodedRows
 from suiro.connect.postgres.server import slot_peek, stream
+from suiro.connect.postgres.server.database import Database
 from suiro.connect.postgres.server.lsn import parse_lsn
 from suiro.connect.postgres.snapshot import ranges, topic_state
 from suiro.connect.postgres.snapshot.snapshots import Snapshots
@@ -278,6 +279,40 @@ def test_large_rows_beside_many_small_ones_are_read_in_parts(
     assert sum(sizes) > 8_000_000
     assert max(sizes) < 2 << 20
     assert len(records(scene)) == 6_100
+    scene.wait_same(connection, "t", "t", ["k"])
+
+
+@pytest.mark.parametrize("is_beside", [False, True], ids=["first snapshot", "beside the stream"])
+def test_rows_that_are_compressed_on_disk_are_read_once(
+    within: Within,
+    scene: CaptureScene,
+    connection: Connection,
+    monkeypatch: pytest.MonkeyPatch,
+    is_beside: bool,
+) -> None:
+    """By their place on disk, all ranges had too many rows. Each was read up to the limit, then half of it again."""
+    connection.execute("create table t (k int primary key, v text)")
+    connection.execute(
+        "insert into t select g, repeat('x', 20000) from generate_series(1, 1500) g; analyze t"
+    )
+    if is_beside:
+        make_slot(connection, scene)
+    monkeypatch.setattr(ranges, "RANGE_BYTES", 1 << 20)
+    read = Database.copy_until_full
+    is_full: list[bool] = []
+
+    def counted(self: Database, sql: str, sink: Any, *, what: str) -> bytes:
+        taken = read(self, sql, sink, what=what)
+        is_full.append(sink.is_full)
+        return taken
+
+    monkeypatch.setattr(Database, "copy_until_full", counted)
+    with within() as running:
+        running.reaches(running.is_ready, "ready")
+        assert running.capture.status.restarts == 0
+    assert len(records(scene)) == 1_500
+    assert len(is_full) > 20
+    assert 0 < sum(is_full) < len(is_full) / 4
     scene.wait_same(connection, "t", "t", ["k"])
 
 

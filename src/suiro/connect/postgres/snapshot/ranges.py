@@ -23,6 +23,7 @@ from suiro.errors import ConfigError, DataLossError, UsageError
 FIRST_ROWS = 2_000  # of the first range, which shows soon that the capture works
 CHUNK_BYTES = 8 << 20
 RANGE_BYTES = 4 * CHUNK_BYTES  # the limit of a range, unless it is one row
+GROWTH = 4  # of the number of rows that fit, once this many times as many would fit
 LAST_BLOCK = 0xFFFFFFFE
 KEYS_AT_ONCE = 1_000  # in one statement
 FIRST_KEYS = 10  # in the first statement, before it is known how large rows are
@@ -85,18 +86,18 @@ def _rows_of_a_new_table(database: Database, table: Table) -> float:
     return max(float(counted), float(plan[0]["Plan"]["Plan Rows"]))
 
 
-def next_range(database: Database, table: Table, after: Bound | None, rows: int) -> Range:
-    """Returns the range of the next `rows` rows, or the rest of the table."""
+def first_rows(database: Database, table: Table, wanted: Range, rows: int) -> Range:
+    """Returns the range of the first `rows` rows of the wanted one, or the whole of it if it has fewer."""
     key = ", ".join(quoted(name) for name in table.key)
     texts = ", ".join(f"{quoted(name)}::text" for name in table.key)
     # The outer query casts to text, so the rows that are skipped are not cast, and an index-only scan suffices.
-    where = _where(table, *_conditions(database, table, Range(after=after)))
+    where = _where(table, *_conditions(database, table, wanted))
     found = database.row(
         f"select {texts} from (select {key} from {table.sql_rows} {where} order by {key} offset"
         f" {rows - 1} limit 1) bound",
         what=f"divide {table.full_name} into ranges",
     )
-    return Range(after=after, until=None if found is None else tuple(found))
+    return wanted if found is None else replace(wanted, until=tuple(found))
 
 
 def ranges(database: Database, table: Table, after: Bound | None, rows: int) -> Iterator[Range]:
@@ -106,7 +107,7 @@ def ranges(database: Database, table: Table, after: Bound | None, rows: int) -> 
         return
     size = min(FIRST_ROWS, rows)
     while True:
-        found = next_range(database, table, after, size)
+        found = first_rows(database, table, Range(after=after), size)
         yield found
         if found.is_last:
             return
@@ -264,19 +265,33 @@ def invalid_key(database: Database, table: Table, keys: Sequence[Bound]) -> Boun
     return invalid_key(database, table, keys[:middle]) or invalid_key(database, table, keys[middle:])
 
 
-def read_range(database: Database, table: Table, selected: str, wanted: Range) -> tuple[bytes, Range]:
-    """Returns rows in COPY's binary format and their range: the wanted one, or its beginning if the whole range is too
-    large. Some neighbouring rows may be far larger than the average of the table. Must be called in a transaction."""
-    limit = RANGE_BYTES if table.key_is_unique else None
-    while True:
-        statement = _copy_statement(table, selected, *_conditions(database, table, wanted))
-        sink = _Sink(database.cancel, limit)
-        data = database.copy_until_full(statement, sink, what=f"read table {table.full_name}")
-        if not sink.is_full:
-            return data, wanted
-        rows = max(1, _whole_rows(data) // 2)
-        wanted = replace(wanted, until=next_range(database, table, wanted.after, rows).until)
-        limit = None if rows == 1 else limit
+class RangeReader:
+    """Reads ranges, in parts where rows are larger than the size of the table tells: neighbours may be far larger than
+    the average, and compressed values are larger than their place on disk. May be called by several threads."""
+
+    def __init__(self) -> None:
+        self._rows: dict[int, int] = {}  # by the table's oid: how many fit, if that was fewer than wanted
+
+    def read(self, database: Database, table: Table, selected: str, wanted: Range) -> tuple[bytes, Range]:
+        """Returns rows in COPY's binary format and their range: the wanted one, or its beginning if the whole range is
+        too large. Must be called in a transaction."""
+        rows = self._rows.get(table.oid)
+        part = wanted if rows is None else first_rows(database, table, wanted, rows)
+        while True:
+            statement = _copy_statement(table, selected, *_conditions(database, table, part))
+            limit = RANGE_BYTES if table.key_is_unique and rows != 1 else None
+            sink = _Sink(database.cancel, limit)
+            data = database.copy_until_full(statement, sink, what=f"read table {table.full_name}")
+            if not sink.is_full:
+                break
+            rows = self._rows[table.oid] = max(1, _whole_rows(data) // 2)
+            part = first_rows(database, table, part, rows)
+        if rows is not None and GROWTH * len(data) < RANGE_BYTES:
+            if part == wanted:
+                self._rows.pop(table.oid, None)
+            else:
+                self._rows[table.oid] = GROWTH * rows
+        return data, part
 
 
 class _Sink(io.RawIOBase):

@@ -12,7 +12,7 @@ from dataclasses import replace
 from suiro.connect.postgres.encoding.encoded_rows import EncodedRows
 from suiro.connect.postgres.server.database import Database
 from suiro.connect.postgres.server.publication import Table
-from suiro.connect.postgres.snapshot.ranges import Range, read_range
+from suiro.connect.postgres.snapshot.ranges import Range, RangeReader
 from suiro.connect.postgres.tables import TableSchema
 
 _Reading = Future[tuple[Range, EncodedRows]]
@@ -22,7 +22,8 @@ _Reading = Future[tuple[Range, EncodedRows]]
 class SnapshotReaders:
     """Threads that each read in the same exported snapshot; results come in the order of the ranges."""
 
-    def __init__(self, dsn: str, snapshot: str, count: int) -> None:
+    def __init__(self, dsn: str, snapshot: str, count: int, ranges: RangeReader) -> None:
+        self._ranges = ranges
         self._tasks: queue.Queue[tuple[Table, TableSchema, Range, _Reading] | None] = queue.Queue()
         self._count = count
         self._databases: list[Database] = []
@@ -85,7 +86,7 @@ class SnapshotReaders:
                 while (task := self._tasks.get()) is not None:
                     table, schema, wanted, future = task
                     try:
-                        data, read = read_range(database, table, schema.selected, wanted)
+                        data, read = self._ranges.read(database, table, schema.selected, wanted)
                         future.set_result((read, schema.encoder.encode_copy(data)))
                     except BaseException as error:  # noqa: BLE001 - the future or the next call raises it
                         self._failure = error

@@ -38,15 +38,15 @@ from suiro.connect.postgres.server.database import LOCK_TIMEOUT_MS, Database, Lo
 from suiro.connect.postgres.server.publication import Table, TableDroppedError
 from suiro.connect.postgres.snapshot.ranges import (
     Range,
+    RangeReader,
     check_small_enough,
     chunk_size,
+    first_rows,
     in_order,
     invalid_key,
     keys_after,
-    next_range,
     ranges,
     read_keys,
-    read_range,
 )
 from suiro.connect.postgres.snapshot.readers import SnapshotReaders
 from suiro.connect.postgres.snapshot.reselect import ReselectKeys
@@ -96,6 +96,7 @@ class Snapshots:
         self._on_begin = on_begin
         self._clock = SystemClock()
         self._heartbeat_lsn = 0  # a heartbeat was written after this place
+        self._ranges = RangeReader()
         self._reselects_first = True  # in turn with ranges, so that neither delays the other
         self._locked: dict[str, tuple[int, int]] = {}  # by table: when to try again, and the last pause
         self.wait = VisibilityWait(database)
@@ -325,7 +326,9 @@ class Snapshots:
         has changed since the slot was created: the rest is read while changes flow."""
         with Database(self._options.dsn) as splitter, splitter.snapshot(snapshot):
             waiting = 0
-            readers = SnapshotReaders(self._options.dsn, snapshot, self._options.snapshot_readers)
+            readers = SnapshotReaders(
+                self._options.dsn, snapshot, self._options.snapshot_readers, self._ranges
+            )
             try:
                 for name in self.running:
                     self._start_reading(name)
@@ -503,8 +506,8 @@ class Snapshots:
         size, expected = chunk_size(database, table, self._options.chunk_rows)
         self._read_rows.expect(table.full_name, expected)
         after = None if state.after is None else tuple(state.after)
-        wanted = next_range(database, table, after, size) if table.key_is_unique else Range()
-        data, read = read_range(database, table, schema.selected, wanted)
+        wanted = first_rows(database, table, Range(after=after), size) if table.key_is_unique else Range()
+        data, read = self._ranges.read(database, table, schema.selected, wanted)
         return data, read, set()
 
     def passed(self, changes: Changes) -> None:
