@@ -393,3 +393,37 @@ def test_a_request_lets_the_snapshot_under_way_come_to_its_end(
         assert running.capture.status.restarts == 0
     assert len(records(scene)) == 3 * ROWS
     scene.wait_same(connection, "t", "t", ["k"])
+
+
+def newest_rows(scene: CaptureScene) -> dict[bytes, bytes | None]:
+    """The last record of each key by its place in the log, whatever its partition."""
+    newest: dict[bytes, tuple[str, bytes | None]] = {}
+    for record in records(scene):
+        lsn = next(header["value"].decode() for header in record["headers"] if header["key"] == "lsn")
+        if lsn >= newest.get(record["key"], ("", None))[0]:
+            newest[record["key"]] = (lsn, record["value"])
+    return {key: value for key, (_, value) in newest.items()}
+
+
+def test_a_topic_gets_more_partitions(within: Within, scene: CaptureScene, connection: Connection) -> None:
+    """Keys move, some to an earlier partition. What their former partition has was taken for their last value: updates
+    got old TOAST values, and a new snapshot deleted their rows."""
+    connection.execute(DOCS.encode())
+    topic = f"{scene.prefix}.public.t"
+    with within(partitions=2) as running:
+        running.reaches(running.is_ready, "ready")
+    scene.topics.client.admin.create_partitions({topic: 3})
+    with within() as running:
+        running.reaches(running.is_ready, "ready")
+        connection.execute("update t set v = 1, doc = repeat(md5((-k)::text), 80)")
+        running.reaches(lambda: len(records(scene)) == 2 * ROWS, "the rows in their new partitions")
+    with within() as running:
+        running.reaches(running.is_ready, "ready")
+        connection.execute("update t set v = 2")
+        running.reaches(lambda: len(records(scene)) == 3 * ROWS, "rows without their large values")
+        connection.execute(REQUEST, (request_text(running.capture.options.name, "public.t"), 1))
+        running.reaches(lambda: len(records(scene)) >= 4 * ROWS, "the table again")
+        running.reaches(lambda: running.capture.status.tables_running == 0, "its end")
+    rows = [None if value is None else scene.topics.decoded(value) for value in newest_rows(scene).values()]
+    table = connection.execute("select k, v, doc, note from t order by k").fetchall()
+    assert sorted((tuple(row.values()) for row in rows if row is not None), key=lambda row: row[0]) == table

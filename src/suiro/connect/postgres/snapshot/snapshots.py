@@ -52,7 +52,7 @@ from suiro.connect.postgres.snapshot.readers import SnapshotReaders
 from suiro.connect.postgres.snapshot.reselect import ReselectKeys
 from suiro.connect.postgres.snapshot.table_state import TableState
 from suiro.connect.postgres.snapshot.tombstones import SnapshotTombstones
-from suiro.connect.postgres.snapshot.topic_state import ends
+from suiro.connect.postgres.snapshot.topic_state import NEVER, ends
 from suiro.connect.postgres.snapshot.visibility import Visibility
 from suiro.connect.postgres.snapshot.visibility_wait import VisibilityWait
 from suiro.connect.postgres.snapshot.window import Window
@@ -63,7 +63,6 @@ logger = logging.getLogger(__name__)
 
 PART = "table/"
 COMMIT_ROWS = 100_000
-NEVER = 1 << 62  # an offset that no record has
 FIRST_PAUSE_MS = 100  # before a table that is locked is tried again; then twice as long each time
 LONGEST_PAUSE_MS = 10_000
 

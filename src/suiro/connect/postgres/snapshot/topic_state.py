@@ -10,7 +10,7 @@ other producer writes to these topics.
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -21,6 +21,7 @@ from suiro.client import LATEST, Client
 from suiro.topic_table import batches, committed_range
 
 OLD = b"\1"  # in place of a value that must not be trusted
+NEVER = 1 << 62  # an offset that no record has
 
 PORTION_KEYS = 50_000
 CACHE_KIB = 8_192  # of SQLite, divided by the number of files
@@ -151,9 +152,11 @@ class KeyedValues:
 def load(
     values: KeyedValues, client: Client, topic: str, partitions: int, *, since: Mapping[int, int]
 ) -> None:
-    """Loads the last value of each key that has one, and `OLD` for a value before the offset of its partition."""
-    for partition, batch in scan(client, topic, partitions):
-        limit = since.get(partition, 0)
+    """Loads the last value of each key that has one, and `OLD` for a value that must not be trusted: one before the
+    offset of its partition, or in a partition that is not the key's any more."""
+
+    def apply(partition: int, batch: pa.RecordBatch, is_present: bool) -> None:
+        limit = since.get(partition, 0) if is_present else NEVER
         rows: Any = zip(*(batch.column(name).to_pylist() for name in ("key", "value", "offset")), strict=True)
         for key, value, offset in rows:
             if value is None:
@@ -161,10 +164,13 @@ def load(
             else:
                 values.put(key, value if offset >= limit else OLD)
 
+    _apply_in_order(values, client, topic, partitions, apply)
+
 
 def load_older(keys: KeyedValues, client: Client, topic: str, partitions: int, since: dict[int, int]) -> None:
     """Loads the keys that have a value and were last written before the offset of their partition."""
-    for partition, batch in scan(client, topic, partitions):
+
+    def apply(partition: int, batch: pa.RecordBatch, is_present: bool) -> None:
         limit = since.get(partition, 0)
         rows: Any = zip(
             batch.column("key").to_pylist(),
@@ -177,3 +183,35 @@ def load_older(keys: KeyedValues, client: Client, topic: str, partitions: int, s
                 keys.put(key, OLD)
             else:
                 keys.remove(key)
+
+    _apply_in_order(keys, client, topic, partitions, apply)
+
+
+def _apply_in_order(
+    into: KeyedValues,
+    client: Client,
+    topic: str,
+    partitions: int,
+    apply: Callable[[int, pa.RecordBatch, bool], None],
+) -> None:
+    """Calls `apply` with the records of each key in the order in which they were written. If the topic got more
+    partitions, a key may have older records in its former partition, which may be a later one than its present one."""
+
+    from suiro.protocol import columnar
+
+    def look(*, present: bool) -> bool:
+        has_others = False
+        for partition, batch in scan(client, topic, partitions):
+            is_chosen = (columnar.partitions_of(batch.column("key"), partitions) == partition) == present
+            if is_chosen.all():
+                apply(partition, batch, present)
+                continue
+            has_others = True
+            if is_chosen.any():
+                apply(partition, batch.filter(pa.array(is_chosen)), present)
+        return has_others
+
+    if look(present=True):
+        into.clear()
+        look(present=False)
+        look(present=True)
