@@ -10,7 +10,7 @@ from typing import Any
 
 import psycopg
 import pytest
-from support.capturing import CaptureScene, Connection, dsn_of
+from support.capturing import CaptureScene, Connection, dsn_of, make_slot
 from support.postgres import VERSION, Postgres, Standby
 from support.waiting import wait_until
 
@@ -214,6 +214,41 @@ def test_a_slot_that_is_lost_while_it_runs_ends_the_capture_and_a_new_snapshot_g
             capture = scene.start(tables="t", snapshot="new")
             capture.ready()
             connection.execute("insert into t values (2000, 2)")
+            scene.wait_same(connection, "t", "t", ["id"])
+            assert capture.stop() == 0
+    finally:
+        scene.close()
+        server.stop()
+
+
+OLDER = 16  # than 18, and among the servers that the tests always have
+
+
+def test_a_slot_that_is_older_than_the_publication(
+    suiro_node: Any, registry: RegistryProcess, prefix: str, tmp_path: Path
+) -> None:
+    """The guide makes the slot first, for failover. Postgres before 18 decodes no change from before the publication,
+    also of a transaction that commits later: the capture ended, at each start again."""
+    server = Postgres(tmp_path / "postgres", OLDER)
+    scene = CaptureScene(
+        suiro_node.bootstrap_servers, registry.url, server.dsn, prefix, tmp_path / "capture.log"
+    )
+    try:
+        with (
+            psycopg.connect(server.dsn, autocommit=True) as connection,
+            psycopg.connect(server.dsn) as other,
+        ):
+            connection.execute("create table t (id int primary key, v int)")
+            make_slot(connection, scene)
+            connection.execute("insert into t select g, 0 from generate_series(1, 100) g")
+            other.execute("insert into t values (1000, 0)")
+            capture = scene.start(tables="t")
+            publication = "select count(*) from pg_publication"
+            wait_until(lambda: connection.execute(publication).fetchone() == (1,), 60, "the publication")
+            connection.execute("update t set v = 1 where id <= 10")
+            other.commit()
+            capture.ready()
+            connection.execute("delete from t where id = 1000")
             scene.wait_same(connection, "t", "t", ["id"])
             assert capture.stop() == 0
     finally:

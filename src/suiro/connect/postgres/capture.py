@@ -29,6 +29,7 @@ from suiro.client import Client, ProducerIdentity
 from suiro.clock import SystemClock
 from suiro.connect.datasets import captured, postgres_namespace
 from suiro.connect.postgres.delivery import Delivery
+from suiro.connect.postgres.log_messages import emit_heartbeat
 from suiro.connect.postgres.options import CaptureOptions
 from suiro.connect.postgres.progress import SchemaChange, SchemaChanges
 from suiro.connect.postgres.server.database import LOCK_TIMEOUT_MS, Database, ServerInfo, connect_replication
@@ -36,6 +37,7 @@ from suiro.connect.postgres.server.lsn import parse_lsn
 from suiro.connect.postgres.server.publication import ensure_publication
 from suiro.connect.postgres.server.slot import (
     CreatedSlot,
+    advance_slot,
     check_not_in_use,
     check_slot,
     check_timeline,
@@ -46,8 +48,8 @@ from suiro.connect.postgres.server.slot import (
     release_slot,
 )
 from suiro.connect.postgres.session import Session, Stopped
-from suiro.connect.postgres.snapshot.visibility import Visibility
-from suiro.connect.postgres.snapshot.visibility_wait import describe_transaction
+from suiro.connect.postgres.snapshot.visibility import RecentTransactions, Visibility
+from suiro.connect.postgres.snapshot.visibility_wait import VisibilityWait, describe_transaction
 from suiro.connect.postgres.status import CaptureStatus
 from suiro.connect.postgres.tables import Tables
 from suiro.errors import ConfigError, DataLossError, FencedError, TransientError
@@ -57,6 +59,7 @@ from suiro.telemetry import Datasets, Traces
 
 logger = logging.getLogger(__name__)
 
+SKIPS_UNPUBLISHED = 180000  # the version from which changes from before the publication are skipped
 SLOW_SLOT_S = 2.0
 FIRST_PAUSE_S = 0.1
 LONGEST_PAUSE_S = 5.0
@@ -205,8 +208,7 @@ class PostgresCapture:
                 check_not_in_use(database, options.slot)
             release_slot(database, options.slot)
             self._check_source(position, system, facts.database)
-            if not facts.is_standby:
-                ensure_publication(database, options, facts.version)
+            is_new_publication = not facts.is_standby and ensure_publication(database, options, facts.version)
             tables = Tables(database, registry, options, facts.version, self._schema_changes)
             tables.look()
             self._tables, self._database = tables, facts.database
@@ -216,6 +218,9 @@ class PostgresCapture:
                     f"({', '.join(options.tables) or 'all'}): create them first, or add them to it"
                 )
             start, exported = self._start(database, replication, facts, timeline, position)
+            is_old = facts.version < SKIPS_UNPUBLISHED
+            if is_new_publication and is_old and position is None and exported is None:
+                start = self._skip_unpublished(database)
             source: dict[str, str | int] = {
                 "system": system,
                 "database": facts.database,
@@ -287,6 +292,21 @@ class PostgresCapture:
             logger.info("created slot %s", options.slot)
             return created.lsn, created.snapshot
         return max(known or 0, state.confirmed_lsn), None
+
+    def _skip_unpublished(self, database: Database) -> int:
+        """Advances a slot that is older than the publication, which was just created, and returns its new place.
+        An older Postgres cannot decode earlier changes. None of them is published, and the tables are read later."""
+        before = RecentTransactions()
+        before.wait_for_all_before(database.new_transaction())
+        wait = VisibilityWait(database)
+        while not wait.is_over(before):
+            self.status.visibility_wait_seconds = wait.seconds
+            if self._stop.wait(FIRST_PAUSE_S):
+                raise Stopped
+        emit_heartbeat(database)  # all commits before it are flushed, also asynchronous ones
+        end = database.wal_position()
+        advance_slot(database, self.options.slot, end)
+        return end
 
     def _create_slot(self, database: Database, replication: Any, *, is_standby: bool) -> CreatedSlot:
         """Creates the slot on a thread: this waits for transactions that are open now, and a stop must not wait."""

@@ -98,8 +98,8 @@ class Table:
         return name if self.is_partitioned else f"ONLY {name}"
 
 
-def ensure_publication(database: Database, options: CaptureOptions, version: int) -> None:
-    """Creates the publication, or adds missing tables of `options.tables`."""
+def ensure_publication(database: Database, options: CaptureOptions, version: int) -> bool:
+    """Creates the publication, or adds missing tables of `options.tables`. Returns whether it was created."""
     name = options.publication
     found = database.row(
         "select puballtables, pubinsert and pubupdate and pubdelete and pubtruncate, pubviaroot from pg_publication"
@@ -109,7 +109,7 @@ def ensure_publication(database: Database, options: CaptureOptions, version: int
     )
     if found is None:
         _create(database, options, version)
-        return
+        return True
     if not found[1]:
         raise ConfigError(
             f"publication {name} leaves out some operations; run ALTER PUBLICATION {quoted(name)} SET (publish = "
@@ -118,7 +118,7 @@ def ensure_publication(database: Database, options: CaptureOptions, version: int
     if not found[2]:
         _refuse_partitioned(database, options)
     if not options.tables or found[0]:
-        return
+        return False
     published = {f"{schema}.{table}" for schema, table in _published(database, name)}
     missing = [table for table in options.tables if table not in published]
     if missing:
@@ -129,6 +129,7 @@ def ensure_publication(database: Database, options: CaptureOptions, version: int
         except UsageError as error:
             raise ConfigError(f"{error}. Let the owner run: {statement}") from error
         logger.info("publication %s has got %s", name, ", ".join(missing))
+    return False
 
 
 def _refuse_partitioned(database: Database, options: CaptureOptions) -> None:
