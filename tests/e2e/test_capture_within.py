@@ -104,7 +104,7 @@ def test_no_time_limit_of_the_database_ends_a_first_snapshot(
     connection.execute("create table t (k int primary key); insert into t select generate_series(1, 5000)")
     connection.execute("create table u (k int primary key); insert into u values (1)")
     connection.execute(f"alter database {scene.prefix} set {setting} = '500ms'".encode())
-    emit = Snapshots._emit
+    emit = Snapshots.emit
     waiting = (
         "select count(*) from pg_stat_activity where datname = current_database() and"
         " application_name = 'suiro capture' and state like 'idle%' and clock_timestamp() - state_change < '750ms'"
@@ -114,7 +114,7 @@ def test_no_time_limit_of_the_database_ends_a_first_snapshot(
         emit(self, *arguments, **options)
         wait_until(lambda: connection.execute(waiting.encode()).fetchone() == (0,), 30, "idle connections")
 
-    monkeypatch.setattr(Snapshots, "_emit", lasting)
+    monkeypatch.setattr(Snapshots, "emit", lasting)
     with within(tables=("t", "u"), heartbeat_s=30) as running:
         running.reaches(running.is_ready, "ready")
         assert running.capture.status.restarts == 0
@@ -153,14 +153,14 @@ def test_a_composite_type_gets_an_attribute_in_a_first_snapshot(
     """The snapshot shows the rows of before, with the attributes of now."""
     connection.execute("create type pair as (x int, y int); create table t (k int primary key, p pair)")
     connection.execute("insert into t select g, row(g, g)::pair from generate_series(1, 2000) g")
-    emit = Snapshots._emit
+    emit = Snapshots.emit
 
     def alters(self: Snapshots, *arguments: Any, **options: Any) -> None:
         emit(self, *arguments, **options)
-        monkeypatch.setattr(Snapshots, "_emit", emit)
+        monkeypatch.setattr(Snapshots, "emit", emit)
         connection.execute("alter type pair add attribute z int")
 
-    monkeypatch.setattr(Snapshots, "_emit", alters)
+    monkeypatch.setattr(Snapshots, "emit", alters)
     with within(chunk_rows=100) as running:
         running.reaches(running.is_ready, "ready")
         assert running.capture.status.restarts == 0

@@ -32,6 +32,7 @@ from suiro.connect.postgres.delivery import Delivery
 from suiro.connect.postgres.log_messages import emit_heartbeat
 from suiro.connect.postgres.options import CaptureOptions
 from suiro.connect.postgres.progress import SchemaChange, SchemaChanges
+from suiro.connect.postgres.resources import Resources
 from suiro.connect.postgres.server.database import LOCK_TIMEOUT_MS, Database, ServerInfo, connect_replication
 from suiro.connect.postgres.server.lsn import parse_lsn
 from suiro.connect.postgres.server.publication import ensure_publication
@@ -47,7 +48,7 @@ from suiro.connect.postgres.server.slot import (
     read_slot,
     release_slot,
 )
-from suiro.connect.postgres.session import Session, Stopped
+from suiro.connect.postgres.session import Control, Session, Stopped
 from suiro.connect.postgres.snapshot.visibility import RecentTransactions, Visibility
 from suiro.connect.postgres.snapshot.visibility_wait import VisibilityWait, describe_transaction
 from suiro.connect.postgres.status import CaptureStatus
@@ -228,7 +229,7 @@ class PostgresCapture:
             }
             if not facts.is_standby:  # which can get another one while it is read
                 source["timeline"] = timeline
-            session = Session(
+            resources = Resources(
                 options=options,
                 database=database,
                 is_standby=facts.is_standby,
@@ -237,14 +238,11 @@ class PostgresCapture:
                 client=client,
                 registry=registry,
                 directory=directory,
-                parts=parts,
-                source=source,
-                position=start,
-                status=self.status,
-                stopped=self._stop,
-                wakeup=self._wakeup,
-                on_event=self._on_event,
             )
+            control = Control(
+                status=self.status, stopped=self._stop, wakeup=self._wakeup, on_event=self._on_event
+            )
+            session = Session(resources, control, source=source, position=start, parts=parts)
             stack.callback(session.close)
             self._running = session
             session.begin_snapshots(

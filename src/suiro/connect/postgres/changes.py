@@ -7,28 +7,26 @@ the whole row. This module does not end Kafka transactions; a transaction may en
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import count
-from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
-from suiro.client import Client
-from suiro.connect.postgres.delivery import Delivery
 from suiro.connect.postgres.encoding.blocks import Block, Int64s
 from suiro.connect.postgres.encoding.encoded_rows import EncodedRows, UnsupportedValueError
 from suiro.connect.postgres.encoding.headers import OPERATIONS, live_headers, with_header
 from suiro.connect.postgres.encoding.pgoutput import Messages, RelationMessage, parse
 from suiro.connect.postgres.encoding.plain_rows import completed
 from suiro.connect.postgres.log_messages import PREFIX, parse_message
-from suiro.connect.postgres.snapshot.reselect import ReselectKeys
+from suiro.connect.postgres.resources import Resources
+from suiro.connect.postgres.snapshot.snapshots import Snapshots
 from suiro.connect.postgres.snapshot.topic_state import OLD, KeyedValues, Memory, load
 from suiro.connect.postgres.snapshot.visibility import RecentTransactions
 from suiro.connect.postgres.snapshot.window import Window
-from suiro.connect.postgres.tables import Tables, TableSchema
+from suiro.connect.postgres.tables import TableSchema
 from suiro.connect.postgres.unchanged_toast import (
     FieldExtractors,
     FilledRows,
@@ -72,54 +70,29 @@ class _Parsed:
         return self.transactions.xids[of], self.transactions.lsns[of]
 
 
-class SnapshotProgress(Protocol):
-    """The progress of the snapshots, as far as changes depend on it."""
-
-    def trusted_from(self, table: str) -> Mapping[int, int]:
-        """Returns the offsets in its topic from which values are those of the table, by partition."""
-
-    def will_read(
-        self, schema: TableSchema, keys: Sequence[Sequence[str]], newer: Sequence[bool], window: Window | None
-    ) -> list[bool]:
-        """Returns for each key whether a later range reads its row. `newer`: whether the window's rows lack, or may
-        lack, a change of it."""
-
-    def is_behind(self, table: str) -> bool:
-        """Whether the stream may still bring changes from before the schema that the catalogue has."""
-
-    def on_reselect_limit(self, table: str) -> None:
-        """Called when there are more keys to select again than the limit."""
-
-
 class Changes:
     """`position` is the end of the last complete transaction, or the place of a later logical message that is of none.
     `open`: a part of another transaction has been written."""
 
     def __init__(
         self,
+        resources: Resources,
+        snapshots: Snapshots,
         *,
-        capture: str,
-        tables: Tables,
-        delivery: Delivery,
-        client: Client,
-        schema_text: Callable[[int], str],
         position: int,
-        directory: Path,
-        memory_bytes: int,
         on_new_schema: Callable[[TableSchema], None],
-        reselect: ReselectKeys,
-        progress: SnapshotProgress,
     ) -> None:
-        self._capture = capture
-        self._tables = tables
-        self._delivery = delivery
-        self._client = client
-        self._extractors = FieldExtractors(schema_text)
-        self._directory = directory
-        self._memory = Memory(memory_bytes)
-        self._on_new_form = on_new_schema
-        self._reselect = reselect
-        self._progress = progress
+        registry = resources.registry
+        self._capture = resources.options.name
+        self._tables = resources.tables
+        self._delivery = resources.delivery
+        self._client = resources.client
+        self._directory = resources.directory
+        self._memory = Memory(resources.options.memory_bytes)
+        self._extractors = FieldExtractors(lambda schema_id: registry.schema(schema_id).text)
+        self._on_new_schema = on_new_schema
+        self._snapshots = snapshots
+        self._reselect = snapshots.reselect
         self._carried = (0, 0, 0)
         self._waiting: dict[int, RelationMessage] = {}  # announcements that were not followed by a change yet
         self._last_values: dict[str, KeyedValues] = {}
@@ -198,7 +171,7 @@ class Changes:
                 now = self._tables.look_at_types(oid)
                 if now is None:
                     raise
-                self._on_new_form(now)
+                self._on_new_schema(now)
                 self._write_table(now, parsed, indices)
 
     def _write_table(self, schema: TableSchema, parsed: _Parsed, indices: Int64s) -> None:
@@ -285,14 +258,14 @@ class Changes:
             bool(newer[skipped.row]) or (window is not None and window.has_removed(key))
             for key, skipped in unknown.items()
         ]
-        will_be_read = self._progress.will_read(schema, texts, are_newer, window)
+        will_be_read = self._snapshots.will_read(schema, texts, are_newer, window)
         for key, skipped, key_texts, is_read in zip(keys, unknown.values(), texts, will_be_read, strict=True):
             # The next session would take an older value in the topic for that of the row.
             if not is_read or skipped.has_older:
                 self._reselect.add(table, key, key_texts)
                 if self._reselect.is_over_limit:
                     largest = self._reselect.largest
-                    self._progress.on_reselect_limit(largest)
+                    self._snapshots.on_reselect_limit(largest)
                     if largest == table:
                         return
 
@@ -364,11 +337,11 @@ class Changes:
         if message is None:
             return
         announced = self._tables.announce(message)
-        if announced is not None and self._progress.is_behind(announced[0].relation.full_name):
+        if announced is not None and self._snapshots.is_behind(announced[0].relation.full_name):
             # From here on, the same names may be other columns.
             self._forget_last_values(announced[0].topic)
         if announced is not None and announced[1]:
-            self._on_new_form(announced[0])
+            self._on_new_schema(announced[0])
 
     def _truncate(self, schema: TableSchema, parsed: _Parsed, index: int) -> None:
         """Writes a tombstone for every live key of the topic."""
@@ -391,7 +364,7 @@ class Changes:
 
     def _load_last_values(self, schema: TableSchema) -> KeyedValues:
         """Loads the last values from the topic; they are updated from here on."""
-        since = self._progress.trusted_from(schema.relation.full_name)
+        since = self._snapshots.trusted_from(schema.relation.full_name)
         self._delivery.flush()
         values = KeyedValues(self._directory / f"{next(self._numbers)}.values", memory=self._memory)
         load(values, self._client, schema.topic, self._delivery.partition_count(schema.topic), since=since)

@@ -3,30 +3,30 @@
 from __future__ import annotations
 
 import logging
+import socket
 import threading
 from collections.abc import Callable
-from pathlib import Path
+from dataclasses import dataclass
 from typing import Any
 
-from suiro.client import Client
 from suiro.clock import SystemClock
 from suiro.connect.postgres.changes import Changes
-from suiro.connect.postgres.delivery import Delivery
 from suiro.connect.postgres.encoding import engine
 from suiro.connect.postgres.encoding.blocks import Block
 from suiro.connect.postgres.log_messages import emit_heartbeat
-from suiro.connect.postgres.options import CaptureOptions
 from suiro.connect.postgres.progress import TableProgress
+from suiro.connect.postgres.resources import Resources
 from suiro.connect.postgres.server.database import Database, LockNotAvailableError
 from suiro.connect.postgres.server.lsn import lsn_text
 from suiro.connect.postgres.server.slot import advance_slot, read_slot, release_slot
 from suiro.connect.postgres.server.slot_peek import peek_changes
 from suiro.connect.postgres.server.stream import ReplicationStream
+from suiro.connect.postgres.snapshot.exported import read_exported
 from suiro.connect.postgres.snapshot.snapshots import Snapshots
+from suiro.connect.postgres.snapshot.windows import Windows
 from suiro.connect.postgres.status import CaptureStatus
-from suiro.connect.postgres.tables import Tables, TableSchema
+from suiro.connect.postgres.tables import TableSchema
 from suiro.errors import ConfigError, DataLossError
-from suiro.registry import RegistryClient
 
 logger = logging.getLogger(__name__)
 
@@ -41,64 +41,46 @@ class Stopped(Exception):
     """A stop was requested; not an error."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Control:
+    """What the sessions of a capture share. `wakeup` is readable after a stop."""
+
+    status: CaptureStatus
+    stopped: threading.Event
+    wakeup: socket.socket
+    on_event: Callable[[dict[str, Any]], None]
+
+
 class Session:
-    """Created when the position is known. Must be closed."""
+    """Created when the position is known. Must be closed.
+
+    `source`: the facts of the database that go into each position. `parts`: those of the last position.
+    """
 
     def __init__(
         self,
+        resources: Resources,
+        control: Control,
         *,
-        options: CaptureOptions,
-        database: Database,
-        is_standby: bool,
-        tables: Tables,
-        delivery: Delivery,
-        client: Client,
-        registry: RegistryClient,
-        directory: Path,
-        parts: dict[str, Any],
         source: dict[str, str | int],
         position: int,
-        status: CaptureStatus,
-        stopped: threading.Event,
-        wakeup: Any,
-        on_event: Callable[[dict[str, Any]], None],
+        parts: dict[str, Any],
     ) -> None:
-        self._options = options
-        self._database = database
-        self._is_standby = is_standby
-        self._tables = tables
-        self._delivery = delivery
-        self._directory = directory
+        self._options = resources.options
+        self._database = resources.database
+        self._is_standby = resources.is_standby
+        self._tables = resources.tables
+        self._delivery = resources.delivery
+        self._resources = resources
+        self._control = control
+        self._status = control.status
         self._source = source
-        self._status = status
-        self._stopped = stopped
-        self._wakeup = wakeup
-        self._on_event = on_event
         self._clock = SystemClock()
         self._snapshots = Snapshots(
-            options=options,
-            database=database,
-            tables=tables,
-            delivery=delivery,
-            client=client,
-            parts=parts,
-            directory=directory,
-            is_standby=is_standby,
-            on_begin=lambda topic: self._changes.restart(topic),
+            resources, parts=parts, on_begin=lambda topic: self._changes.restart(topic)
         )
-        self._changes = Changes(
-            capture=options.name,
-            tables=tables,
-            delivery=delivery,
-            client=client,
-            schema_text=lambda schema_id: registry.schema(schema_id).text,
-            position=position,
-            directory=directory,
-            memory_bytes=options.memory_bytes,
-            on_new_schema=self._new_schema,
-            reselect=self._snapshots.reselect,
-            progress=self._snapshots,
-        )
+        self._windows = Windows(resources, self._snapshots)
+        self._changes = Changes(resources, self._snapshots, position=position, on_new_schema=self._new_schema)
         self._stream: ReplicationStream | None = None
         self._committed = 0
         self._committed_records = 0
@@ -150,21 +132,23 @@ class Session:
         self.commit()
 
     def read_exported(self, snapshot: str) -> None:
-        self._snapshots.read_exported(
+        read_exported(
+            self._snapshots,
+            self._resources,
             snapshot,
             self._changes.position,
             commit=lambda: self.commit(wait=False),
-            is_stopped=self._stopped.is_set,
+            is_stopped=self._control.stopped.is_set,
         )
         self._delivery.wait_for_send()
-        if self._stopped.is_set():
+        if self._control.stopped.is_set():
             raise Stopped
 
     # -- the stream --------------------------------------------------------------------------------------------
 
     def stream(self, on_ready: Callable[[Session], None]) -> None:
         """Processes changes until it raises `Stopped` or an error."""
-        self._snapshots.track_open_transactions(self._changes)
+        self._windows.track_open_transactions(self._changes)
         self._catch_up()
         engine.load()
         stream = self._open_stream()
@@ -181,8 +165,8 @@ class Session:
             if not self._changes.open:
                 self._between_transactions(stream)
                 self._check_stopped()
-                retries_soon = self._snapshots.step(self._changes)
-                self._status.visibility_wait_seconds = self._snapshots.wait.seconds
+                retries_soon = self._windows.step(self._changes)
+                self._status.visibility_wait_seconds = self._windows.wait.seconds
                 pause_s = min(2 * pause_s, WAIT_S) if retries_soon else FIRST_RETRY_S
                 if self._snapshots.is_done:
                     on_ready(self)
@@ -191,7 +175,7 @@ class Session:
             self._check_periodically(stream)
             if not busy:
                 stream.send_status()
-                stream.wait(pause_s if retries_soon else WAIT_S, self._wakeup)
+                stream.wait(pause_s if retries_soon else WAIT_S, self._control.wakeup)
 
     def _open_stream(self) -> ReplicationStream:
         self._changes.reset()
@@ -200,7 +184,7 @@ class Session:
             slot=self._options.slot,
             publication=self._options.publication,
             start_lsn=self._changes.position,
-            directory=self._directory / "spools",
+            directory=self._resources.directory / "spools",
         )
         return self._stream
 
@@ -256,7 +240,7 @@ class Session:
         self._check_stopped()  # an incomplete transaction is aborted then
 
     def _check_stopped(self) -> None:
-        if self._stopped.is_set():
+        if self._control.stopped.is_set():
             raise Stopped
 
     def _between_transactions(self, stream: ReplicationStream | None) -> None:
@@ -264,14 +248,14 @@ class Session:
         changes = self._changes
         window = changes.window
         if window is not None and window.watermark and window.watermark == changes.passed_mark:
-            self._snapshots.passed(changes)
+            self._windows.passed(changes)
         self._handle_requests()
         now_ms = self._clock.monotonic_ms()
         if self._is_standby and stream is not None and stream.is_idle and stream.wal_end > changes.position:
             changes.position = stream.wal_end  # a standby has no heartbeats
         window = changes.window
         if window is not None and not window.watermark and changes.position >= window.end:
-            self._snapshots.passed(changes)
+            self._windows.passed(changes)
         self._snapshots.conclude(changes.position)
         has_records = self._delivery.records != self._committed_records
         is_quiet_due = changes.position != self._committed and now_ms - self._committed_ms >= QUIET_COMMIT_MS
@@ -289,7 +273,9 @@ class Session:
             self._check_stopped()
             if not self._snapshots.request(name):
                 logger.error("asked for a snapshot of %r, which is not captured", name)
-                self._on_event({"event": "snapshot_refused", "table": name, "reason": "it is not captured"})
+                self._control.on_event(
+                    {"event": "snapshot_refused", "table": name, "reason": "it is not captured"}
+                )
 
     def commit(self, *, wait: bool = True) -> None:
         """Commits the written records and the position in one transaction."""
@@ -386,4 +372,4 @@ class Session:
                 status.lag_bytes,
                 options.lag_alert_bytes,
             )
-            self._on_event(said)
+            self._control.on_event(said)

@@ -15,6 +15,7 @@ from suiro.connect.postgres.encoding.copy_binary import SIGNATURE
 from suiro.connect.postgres.encoding.headers import live_headers, snapshot_headers
 from suiro.connect.postgres.encoding.pgoutput import CorruptMessageError
 from suiro.connect.postgres.options import CaptureOptions
+from suiro.connect.postgres.resources import Resources
 from suiro.connect.postgres.server.lsn import lsn_text, parse_lsn
 from suiro.connect.postgres.server.slot_peek import _block
 from suiro.connect.postgres.server.spool import Spools
@@ -22,6 +23,7 @@ from suiro.connect.postgres.snapshot.reselect import ReselectKeys
 from suiro.connect.postgres.snapshot.snapshots import Snapshots
 from suiro.connect.postgres.snapshot.topic_state import KeyedValues, Memory
 from suiro.connect.postgres.snapshot.visibility import KEPT, RecentTransactions, Visibility
+from suiro.connect.postgres.snapshot.windows import Windows
 from suiro.errors import ConfigError
 
 XIDS = np.array([5, 10, 11, 19, 20, 21], np.int64)
@@ -344,23 +346,25 @@ def test_rows_that_are_owed_and_ranges_are_read_in_turn(tmp_path: Path) -> None:
     options = CaptureOptions(dsn="", bootstrap_servers="", registry="", topic_prefix="x")
     nothing: Any = None
     waits = {"oid": 3, "running": True, "begins_at": 100}
-    snapshots = Snapshots(
+    parts = {
+        "table/s.read": {"oid": 1, "running": True},
+        "table/s.owed": {"oid": 2, "running": False},
+        "table/s.waits": waits,
+        "owed/s.owed/00": ["1"],
+    }
+    resources = Resources(
         options=options,
         database=nothing,
+        is_standby=True,
         tables=nothing,
         delivery=nothing,
         client=nothing,
-        parts={
-            "table/s.read": {"oid": 1, "running": True},
-            "table/s.owed": {"oid": 2, "running": False},
-            "table/s.waits": waits,
-            "owed/s.owed/00": ["1"],
-        },
+        registry=nothing,
         directory=tmp_path,
-        is_standby=True,
-        on_begin=lambda topic: None,
     )
-    assert {snapshots._next(99), snapshots._next(99)} == {"s.read", "s.owed"}
+    snapshots = Snapshots(resources, parts=parts, on_begin=lambda topic: None)
+    windows = Windows(resources, snapshots)
+    assert {windows._next(99), windows._next(99)} == {"s.read", "s.owed"}
     snapshots.states["s.read"].ranges_read = True
-    assert {snapshots._next(99), snapshots._next(99)} == {"s.owed"}
-    assert {snapshots._next(100), snapshots._next(100)} == {"s.owed", "s.waits"}, "the stream is there"
+    assert {windows._next(99), windows._next(99)} == {"s.owed"}
+    assert {windows._next(100), windows._next(100)} == {"s.owed", "s.waits"}, "the stream is there"

@@ -1,10 +1,11 @@
-"""Copies whole tables into their topics, so that later changes apply to complete data.
+"""The snapshots of a session: which tables are read, and how far. They copy whole tables into their topics, so that
+later changes apply to complete data.
 
-There are two ways, with the same state. A new slot exports a snapshot of the LSN at which its changes start: all ranges
-are read in it, in parallel, and the stream starts afterwards. If that snapshot is not available (after a kill, with an
-existing slot, for a table that was added or requested later), ranges are read one by one while changes flow, and merged
-by `Window`. The position records the progress of each table, so both ways resume where they were. Rows to select again
-(`reselect`) are read like a range, alternating with ranges.
+There are two ways to read, with the same state. A new slot exports a snapshot of the LSN at which its changes start:
+all ranges are read in it, in parallel, and the stream starts afterwards (`exported`). If that snapshot is not available
+(after a kill, with an existing slot, for a table that was added or requested later), ranges are read one by one while
+changes flow, and merged by `Window` (`windows`). The position records the progress of each table, so both ways resume
+where they were.
 
 A table is complete when its topic has every row, and no live key that the table does not have.
 """
@@ -12,99 +13,55 @@ A table is complete when its topic has every row, and no live key that the table
 from __future__ import annotations
 
 import logging
-import secrets
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
-from suiro.client import Client
-from suiro.clock import SystemClock
-from suiro.connect.postgres.changes import Changes
-from suiro.connect.postgres.delivery import Delivery
-from suiro.connect.postgres.encoding import engine
 from suiro.connect.postgres.encoding.blocks import Int64s
-from suiro.connect.postgres.encoding.encoded_rows import EncodedRows, UnsupportedValueError
+from suiro.connect.postgres.encoding.encoded_rows import EncodedRows
 from suiro.connect.postgres.encoding.headers import snapshot_headers
-from suiro.connect.postgres.encoding.names import quoted
 from suiro.connect.postgres.encoding.schemas import Relation
-from suiro.connect.postgres.log_messages import emit_heartbeat, emit_mark
-from suiro.connect.postgres.options import CaptureOptions
 from suiro.connect.postgres.progress import ReadRows, TableProgress
-from suiro.connect.postgres.server.database import LOCK_TIMEOUT_MS, Database, LockNotAvailableError
+from suiro.connect.postgres.resources import Resources
 from suiro.connect.postgres.server.publication import Table, TableDroppedError
-from suiro.connect.postgres.snapshot.ranges import (
-    Range,
-    RangeReader,
-    check_small_enough,
-    chunk_size,
-    first_rows,
-    in_order,
-    invalid_key,
-    keys_after,
-    ranges,
-    read_keys,
-)
-from suiro.connect.postgres.snapshot.readers import SnapshotReaders
+from suiro.connect.postgres.snapshot.ranges import Range, keys_after
 from suiro.connect.postgres.snapshot.reselect import ReselectKeys
 from suiro.connect.postgres.snapshot.table_state import TableState
 from suiro.connect.postgres.snapshot.tombstones import SnapshotTombstones
 from suiro.connect.postgres.snapshot.topic_state import NEVER, ends
-from suiro.connect.postgres.snapshot.visibility import Visibility
-from suiro.connect.postgres.snapshot.visibility_wait import VisibilityWait
 from suiro.connect.postgres.snapshot.window import Window
-from suiro.connect.postgres.tables import Tables, TableSchema
+from suiro.connect.postgres.tables import TableSchema
 from suiro.errors import ConfigError, DataLossError, UsageError
 
 logger = logging.getLogger(__name__)
 
 PART = "table/"
-COMMIT_ROWS = 100_000
-FIRST_PAUSE_MS = 100  # before a table that is locked is tried again; then twice as long each time
-LONGEST_PAUSE_MS = 10_000
 
 
 class Snapshots:
-    """The snapshots of one session. `states` has every captured table."""
+    """`states` has every captured table. `on_begin` is called with the topic when a snapshot begins."""
 
     def __init__(
-        self,
-        *,
-        options: CaptureOptions,
-        database: Database,
-        tables: Tables,
-        delivery: Delivery,
-        client: Client,
-        parts: dict[str, Any],
-        directory: Path,
-        is_standby: bool,
-        on_begin: Callable[[str], None],
+        self, resources: Resources, *, parts: Mapping[str, Any], on_begin: Callable[[str], None]
     ) -> None:
-        self._options = options
-        self._database = database
-        self._tables = tables
-        self._delivery = delivery
-        self._client = client
-        self._tombstones = SnapshotTombstones(
-            delivery, client, directory=directory, memory_bytes=options.memory_bytes
-        )
-        self._is_standby = is_standby
+        self._options = resources.options
+        self._database = resources.database
+        self._is_standby = resources.is_standby
+        self._tables = resources.tables
+        self._delivery = resources.delivery
+        self._client = resources.client
         self._on_begin = on_begin
-        self._clock = SystemClock()
-        self._heartbeat_lsn = 0  # a heartbeat was written after this place
-        self._ranges = RangeReader()
-        self._reselects_first = True  # in turn with ranges, so that neither delays the other
-        self._locked: dict[str, tuple[int, int]] = {}  # by table: when to try again, and the last pause
-        self.wait = VisibilityWait(database)
+        self.tombstones = SnapshotTombstones(resources)
+        self.locked: dict[str, tuple[int, int]] = {}  # by table: when to try again, and the last pause
         self.states = {
             name[len(PART) :]: TableState(**value) for name, value in parts.items() if name.startswith(PART)
         }
-        self.reselect = ReselectKeys(parts, limit=options.owed_keys_max)
+        self.reselect = ReselectKeys(parts, limit=self._options.owed_keys_max)
         self._changed: set[str] = set()  # tables whose state goes into the next position
-        self._read_rows = ReadRows(self.states)
+        self.read_rows = ReadRows(self.states)
         self.rows = 0
 
     # -- which tables --------------------------------------------------------------------------------------
@@ -119,7 +76,7 @@ class Snapshots:
 
     def progress(self) -> tuple[TableProgress, ...]:
         """By table. Called by any thread."""
-        return self._read_rows.progress(self.states, self._locked, self._topic)
+        return self.read_rows.progress(self.states, self.locked, self.topic_of)
 
     def drain_changed(self) -> dict[str, Any]:
         """Returns the changed parts of the position, and resets the changes."""
@@ -180,7 +137,7 @@ class Snapshots:
         )
         self.reselect.forget(table.full_name)  # the snapshot reads these rows, too
         self._changed.add(table.full_name)
-        self._read_rows.begin(table.full_name)
+        self.read_rows.begin(table.full_name)
         self._on_begin(schema.topic)
 
     def request(self, full_name: str) -> bool:
@@ -228,11 +185,11 @@ class Snapshots:
         found = ends(self._client, topic, self._delivery.partition_count(topic))
         return {str(partition): end for partition, end in found.items() if end}
 
-    def _start_reading(self, name: str) -> None:
+    def start_reading(self, name: str) -> None:
         """Called before the first range. Everything in the topic is older than the range, and all changes that follow
         are of this very table."""
         state = self.states[name]
-        topic = self._topic(name)
+        topic = self.topic_of(name)
         state.since, state.begins_at = self._ends(topic), 0
         state.was_whole = state.was_whole and not self.reselect.of(name)
         self.reselect.forget(name)  # the snapshot reads these rows, too
@@ -246,29 +203,33 @@ class Snapshots:
             self.forget(name)
 
     def forget(self, full_name: str) -> None:
-        self._locked.pop(full_name, None)
+        self.locked.pop(full_name, None)
         self.reselect.forget(full_name)
         if self.states.pop(full_name, None) is not None:
             self._changed.add(full_name)
 
-    # -- `SnapshotProgress` ----------------------------------------------------------------------------------
+    # -- what changes depend on ------------------------------------------------------------------------------
 
     def trusted_from(self, table: str) -> Mapping[int, int]:
-        """See `SnapshotProgress`. Older values may miss changes if the snapshot began because changes were lost."""
+        """Returns the offsets in its topic from which values are those of the table, by partition. Older values may
+        miss changes if the snapshot began because changes were lost."""
         state = self.states.get(table)
         if state is None or not state.running or state.was_whole:
             return {}
         if state.begins_at:
-            return dict.fromkeys(range(self._delivery.partition_count(self._topic(table))), NEVER)
+            return dict.fromkeys(range(self._delivery.partition_count(self.topic_of(table))), NEVER)
         return {int(partition): end for partition, end in state.since.items()}
 
     def is_behind(self, table: str) -> bool:
+        """Whether the stream may still bring changes from before the schema that the catalogue has."""
         state = self.states.get(table)
         return state is not None and state.begins_at > 0
 
     def will_read(
         self, schema: TableSchema, keys: Sequence[Sequence[str]], newer: Sequence[bool], window: Window | None
     ) -> list[bool]:
+        """Returns for each key whether a later range reads its row. `newer`: whether the window's rows lack, or may
+        lack, a change of it."""
         name = schema.relation.full_name
         state, table = self.states.get(name), self._tables.published.get(name)
         columns = [schema.relation.columns[place].name for place in schema.relation.key]
@@ -300,7 +261,8 @@ class Snapshots:
             return [False] * len(keys)
 
     def on_reselect_limit(self, table: str) -> None:
-        """Reads the table again, which includes all rows to select again."""
+        """Called when there are more keys to select again than the limit. Reads the table again, which includes all of
+        these rows."""
         limit = self._options.owed_keys_max
         if self._options.snapshot == "never":
             raise DataLossError(
@@ -316,249 +278,20 @@ class Snapshots:
         )
         self.restart(table, lost_changes=False)
 
-    # -- in the snapshot that a new slot exported ------------------------------------------------------------
-
-    def read_exported(
-        self, snapshot: str, lsn: int, *, commit: Callable[[], None], is_stopped: Callable[[], bool]
-    ) -> None:
-        """Reads all running tables, and calls `commit` after some ranges. Returns early when stopped, or when a table
-        has changed since the slot was created: the rest is read while changes flow."""
-        with Database(self._options.dsn) as splitter, splitter.snapshot(snapshot):
-            waiting = 0
-            readers = SnapshotReaders(
-                self._options.dsn, snapshot, self._options.snapshot_readers, self._ranges
-            )
-            try:
-                for name in self.running:
-                    self._start_reading(name)
-                    table = self._tables.published[name]
-                    schema = self._tables.schema_of(table, is_final=True)
-                    size, expected = chunk_size(splitter, table, self._options.chunk_rows)
-                    self._read_rows.expect(name, expected)
-                    for read, rows in readers.read(table, schema, ranges(splitter, table, None, size)):
-                        self._emit(
-                            name, schema, read, rows, np.arange(len(rows)), lsn=lsn, read_us=self._now_us()
-                        )
-                        waiting += len(rows)
-                        self.conclude(lsn)
-                        # The first range shows soon that the capture works. Later commits have more rows.
-                        if waiting >= COMMIT_ROWS or read.after is None or read.is_last or is_stopped():
-                            commit()
-                            waiting = 0
-                            engine.load(wait=True, timeout_s=0 if read.is_last else engine.LOAD_TIMEOUT_S)
-                        if is_stopped():
-                            return
-            except UsageError as error:
-                self._tables.look()
-                is_another = self._tables.published.get(name) != table
-                if not is_another and isinstance(error, UnsupportedValueError):  # perhaps of a composite type
-                    is_another = self._tables.schema_of(table).relation != schema.relation
-                if not is_another:
-                    raise
-                logger.info("%s. The rest is read while changes flow", error)
-            finally:
-                readers.close()
-
-    # -- beside the stream -------------------------------------------------------------------------------------
-
-    def track_open_transactions(self, changes: Changes) -> None:
-        """Waits for the transactions that are open now, unless it is known which of them were handed on."""
-        if changes.recent.is_incomplete and not self._is_standby:
-            changes.recent.wait_for_all_before(self._database.new_transaction())
-
-    def step(self, changes: Changes) -> bool:
-        """Called between transactions. Reads rows to select again or the next range, unless a window is open. Returns
-        whether to call again soon, because a transaction that was handed on is not visible yet."""
-        if changes.window is not None:
-            return False
-        name = self._next(changes.position)
-        if name is None:
-            return bool(self._locked)
-        if not self._is_visible(changes):
-            return True
-        state = self.states.get(name)
-        if state is not None and state.begins_at:
-            self._start_reading(name)
-        try:
-            try:
-                changes.window = self._read_window(name)
-                self._locked.pop(name, None)
-            except UsageError as error:
-                self._handle_unreadable(name, error)
-        except LockNotAvailableError as error:
-            self._pause(name, error)
-        if changes.window is not None and changes.window.watermark:
-            emit_mark(self._database, self._options.name, changes.window.watermark)
-        return changes.window is None and not self.is_done
-
-    def _next(self, position: int) -> str | None:
-        """Returns the table to read from next, or None if none can be read now."""
-        self._reselects_first = not self._reselects_first
-        unread = [name for name in self.running if not self.states[name].ranges_read]
-        names = (
-            [*self.reselect.tables, *unread] if self._reselects_first else [*unread, *self.reselect.tables]
-        )
-        now_ms = self._clock.monotonic_ms()
-        latest = 0
-        for name in names:
-            state = self.states.get(name)
-            begins_at = 0 if state is None else state.begins_at
-            if begins_at > position:
-                latest = max(latest, begins_at)
-            elif self._locked.get(name, (0, 0))[0] <= now_ms:
-                return name
-        if latest > self._heartbeat_lsn and not self._is_standby:
-            # With it the stream comes to that place, though nobody changes anything.
-            emit_heartbeat(self._database)
-            self._heartbeat_lsn = latest
-        return None
-
-    def _pause(self, name: str, error: LockNotAvailableError) -> None:
-        """Tries the table again later. The stream continues meanwhile."""
-        pause_ms = min(2 * self._locked.get(name, (0, FIRST_PAUSE_MS // 2))[1], LONGEST_PAUSE_MS)
-        self._locked[name] = (self._clock.monotonic_ms() + pause_ms, pause_ms)
-        logger.warning("%s. It is tried again: %s", error, self._database.lock_holders())
-
-    def _handle_unreadable(self, name: str, error: UsageError) -> None:
-        self._tables.look()
-        table = self._tables.published.get(name)
-        if table is None:
-            logger.info("%s is not captured any more: %s", name, error)
-            self.forget(name)
-            return
-        state = self.states.get(name)
-        keys = [in_order(table, texts) for texts in self.reselect.of(name).values()]
-        if state is not None and state.after is not None:
-            keys.append(tuple(state.after))
-        key = invalid_key(self._database, table, keys)
-        if key is None:
-            raise error
-        said = f"({', '.join(key)}) is no longer a valid key of {name} ({error})"
-        if self._options.snapshot == "never":
-            raise DataLossError(
-                f"{said}. Its row had to be read by it, for the topic lacks it. Choose: start once with --snapshot "
-                "new, which reads every table; or give the value its old name back and start again"
-            ) from error
-        logger.warning("%s: the table is read from the beginning", said)
-        self.restart(name, lost_changes=False)
-
-    def _is_visible(self, changes: Changes) -> bool:
-        """Whether a snapshot that is taken now sees everything that this session and earlier ones handed on."""
-        self.track_open_transactions(changes)
-        # A standby decodes only what it has replayed.
-        return self._is_standby or self.wait.is_over(changes.recent)
-
-    def _read_window(self, name: str) -> Window | None:
-        """Returns None if there is nothing to read, or if the table has changed and begins again."""
-        namespace, short = self._names(name)
-        with Database(self._options.dsn, lock_timeout_ms=LOCK_TIMEOUT_MS) as database:
-            with database.snapshot():
-                # Locked before the catalogue is read: the columns stay as they are until the rows are read.
-                database.rows(
-                    f"lock table {quoted(namespace, short)} in access share mode", what=f"read {name}"
-                )
-                replayed = self._database.replayed_position() if self._is_standby else None
-                visible = Visibility.parse(database.visible(), replayed=replayed)
-                lsn = database.insert_position()
-                table = self._tables.refresh_table(namespace, short, database)
-                schema = self._tables.schema_of(table, database)
-                state = self.states.get(name)
-                if state is not None and (state.running or self._options.snapshot != "never"):
-                    # `after` may have lost its meaning: by other names, collations or another order of the key.
-                    self.consider(table, schema)
-                    if self.states.get(name) is not state:
-                        return None
-                found = self._read_next(database, table, schema, state)
-                if found is None:
-                    return None
-                data, read, reselect = found
-                rows = schema.encoder.encode_copy(data)
-            end = database.received_position() if self._is_standby else 0
-        return Window(
-            table=name,
-            state=state,
-            schema=schema,
-            rows=rows,
-            read=read,
-            reselect=reselect,
-            snapshot=visible,
-            lsn=lsn,
-            read_us=self._now_us(),
-            watermark="" if self._is_standby else secrets.token_hex(16),  # nobody else can know it
-            end=end,
-        )
-
-    def _read_next(
-        self, database: Database, table: Table, schema: TableSchema, state: TableState | None
-    ) -> tuple[bytes, Range | None, set[bytes]] | None:
-        """Rows in COPY's format: the next range, or rows by their keys, in turn. None: the table has neither."""
-        owed = list(self.reselect.of(table.full_name).items())[: self._options.chunk_rows]
-        is_unread = state is not None and state.running and not state.ranges_read
-        if owed and (self._reselects_first or not is_unread):
-            keys = [in_order(table, texts) for _, texts in owed]
-            data, count = read_keys(database, table, schema.selected, keys)
-            return data, None, {key for key, _ in owed[:count]}
-        if state is None or not is_unread:
-            return None
-        if not table.key_is_unique:
-            check_small_enough(database, table, 4 * self._options.memory_bytes)
-        size, expected = chunk_size(database, table, self._options.chunk_rows)
-        self._read_rows.expect(table.full_name, expected)
-        after = None if state.after is None else tuple(state.after)
-        wanted = first_rows(database, table, Range(after=after), size) if table.key_is_unique else Range()
-        data, read = self._ranges.read(database, table, schema.selected, wanted)
-        return data, read, set()
-
-    def passed(self, changes: Changes) -> None:
-        """Called when the stream has passed the window's place: the remaining rows are written."""
-        window, changes.window = changes.window, None
-        assert window is not None
-        if self.states.get(window.table) is not window.state:
-            return  # the table began again, or was forgotten
-        window.rows = window.rows.with_schema(self._tables.register_value(window.schema))
-        written = window.remaining()
-        self._emit(
-            window.table,
-            window.schema,
-            window.read,
-            window.rows,
-            written,
-            lsn=window.lsn,
-            read_us=window.read_us,
-        )
-        changes.note_snapshot_rows(window.schema.topic, window.rows, written)
-        missing = [
-            key for key in window.reselect if key in self.reselect.of(window.table) and key not in window
-        ]
-        self.reselect.remove(window.table, window.reselect)
-        if missing:
-            self._handle_missing_rows(window, missing)
-
-    def _handle_missing_rows(self, window: Window, keys: list[bytes]) -> None:
-        """Called for keys to select again that the table does not have, although the stream brought no deletion. The
-        stream does not tell of everything, such as a partition that was truncated or detached."""
-        said = f"{len(keys):,} rows of {window.table} that had to be read by their keys are gone, and no change told it"
-        if self._options.snapshot != "never":
-            logger.warning("%s: the table is read from the beginning", said)
-            self.restart(window.table, lost_changes=True)
-            return
-        logger.warning("%s: their keys get null values", said)
-        self._tombstones.write(window.schema.topic, keys, lsn=window.lsn)
-
     def conclude(self, lsn: int) -> None:
         """Completes the tables of which every row is in the topic. `lsn`: the position."""
         for name in self.running:
             state = self.states[name]
             if not state.ranges_read or self.reselect.of(name):
                 continue
-            topic = self._topic(name)
+            topic = self.topic_of(name)
             # Keys older than `since` get tombstones. In a topic that was created again, these would be the rows read.
             if not state.is_of_topic(self._delivery.topic_id_now(topic)):
                 logger.warning("topic %s was deleted meanwhile: table %s is read again", topic, name)
                 self.restart(name, lost_changes=True)
                 continue
             if state.since:
-                self._tombstones.write_unseen_keys(topic, state.since, lsn=lsn)
+                self.tombstones.write_unseen_keys(topic, state.since, lsn=lsn)
             state.running, state.after, state.since = False, None, {}
             state.ranges_read = state.was_whole = False
             self._changed.add(name)
@@ -568,7 +301,7 @@ class Snapshots:
 
     # -- rows into the topic -------------------------------------------------------------------------------------
 
-    def _emit(
+    def emit(
         self,
         name: str,
         schema: TableSchema,
@@ -596,22 +329,19 @@ class Snapshots:
         self.rows += count
         if read is None:
             return
-        self._read_rows.add(name, len(rows))
+        self.read_rows.add(name, len(rows))
         state = self.states[name]
         state.after = list(read.until) if read.until is not None else state.after
         state.ranges_read = read.is_last
         self._changed.add(name)
 
-    def _topic(self, name: str) -> str:
-        return self._options.topic(*self._names(name))
+    def topic_of(self, name: str) -> str:
+        return self._options.topic(*self.names_of(name))
 
-    def _names(self, name: str) -> tuple[str, str]:
+    def names_of(self, name: str) -> tuple[str, str]:
         """Returns the names of the schema and of the table; either may have a dot."""
         table = self._tables.published.get(name)
         if table is not None:
             return table.schema, table.name
         schema, _, short = name.partition(".")
         return schema, short
-
-    def _now_us(self) -> int:
-        return self._clock.wall_ms() * 1000

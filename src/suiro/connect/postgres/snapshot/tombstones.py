@@ -4,23 +4,21 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping
-from pathlib import Path
 
-from suiro.client import Client
 from suiro.clock import SystemClock
-from suiro.connect.postgres.delivery import Delivery
 from suiro.connect.postgres.encoding.headers import snapshot_headers
+from suiro.connect.postgres.resources import Resources
 from suiro.connect.postgres.snapshot.topic_state import KeyedValues, Memory, load_older
 
 logger = logging.getLogger(__name__)
 
 
 class SnapshotTombstones:
-    def __init__(self, delivery: Delivery, client: Client, *, directory: Path, memory_bytes: int) -> None:
-        self._delivery = delivery
-        self._client = client
-        self._directory = directory
-        self._memory_bytes = memory_bytes
+    def __init__(self, resources: Resources) -> None:
+        self._delivery = resources.delivery
+        self._client = resources.client
+        self._directory = resources.directory
+        self._memory_bytes = resources.options.memory_bytes
         self._clock = SystemClock()
 
     def write_unseen_keys(self, topic: str, since: Mapping[str, int], *, lsn: int) -> None:
