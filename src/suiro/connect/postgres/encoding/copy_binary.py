@@ -3,8 +3,9 @@
 A row of a snapshot gives the same Avro bytes as the same row through pgoutput. Types with a simple binary format are
 read in it. All others are selected as the text that their output function writes, which is what pgoutput sends.
 
-A cast to text differs from the output function for `inet`, `xml`, `bool` and `char(n)`, and a composite of nulls must
-not become null. Such columns are printed by `concat`, which calls the output functions, unless they are null.
+A cast to text differs from the output function for `inet`, `xml`, `bool` and `char(n)`, users may define one for their
+types, and a composite of nulls must not become null. Such columns are printed by `concat`, which calls the output
+functions, unless they are null.
 """
 
 from __future__ import annotations

@@ -242,7 +242,7 @@ class Encodings:
             for level in range(depth):
                 avro = {"type": "array", "items": ["null", avro] if level == 0 else avro}
             encode = avro_text.array_encoder(inner.encode, dimensions=depth, delimiter=known.delimiter)
-            return ColumnEncoding(avro=avro, encode=encode, code="python", copy="cast")
+            return ColumnEncoding(avro=avro, encode=encode, code="python", copy="print")
         if known.kind == "composite":
             return self._composite(known)
         return PRINTED
@@ -263,7 +263,7 @@ class Encodings:
             [encoding.encode for encoding in encodings],
             was_only_extended=known.attributes == len(known.fields),
         )
-        return ColumnEncoding(avro=avro, encode=encode, code="python", copy="cast")
+        return ColumnEncoding(avro=avro, encode=encode, code="python", copy="print")
 
 
 def avro_field(

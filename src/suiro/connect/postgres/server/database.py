@@ -193,11 +193,17 @@ class Database:
         return str(adapted.getquoted().decode())
 
     def type_name(self, oid: int) -> str:
-        """The type name for a cast that does not truncate."""
+        """The type name for a cast that does not truncate; of a domain, that of the type below it."""
         known = self._type_names.get(oid)
         if known is None:
             # Without a modifier, character is character(1) and bit is bit(1). With -1 they are bpchar and "bit".
-            ((known,),) = self.rows("select format_type(%s, -1)", (oid,), what="ask for the name of a type")
+            ((known,),) = self.rows(
+                "with recursive below(oid) as (select %s::oid union all select typbasetype from below join pg_type"
+                " using (oid) where typtype = 'd') select format_type(oid, -1) from below where oid not in"
+                " (select oid from pg_type where typtype = 'd')",
+                (oid,),
+                what="ask for the name of a type",
+            )
             self._type_names[oid] = str(known)
         return str(known)
 

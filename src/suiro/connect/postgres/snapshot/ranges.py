@@ -89,8 +89,9 @@ def _rows_of_a_new_table(database: Database, table: Table) -> float:
 def first_rows(database: Database, table: Table, wanted: Range, rows: int) -> Range:
     """Returns the range of the first `rows` rows of the wanted one, or the whole of it if it has fewer."""
     key = ", ".join(quoted(name) for name in table.key)
-    texts = ", ".join(f"{quoted(name)}::text" for name in table.key)
-    # The outer query casts to text, so the rows that are skipped are not cast, and an index-only scan suffices.
+    # By the output functions: users may define casts to text for their types.
+    texts = ", ".join(f"concat({quoted(name)})" for name in table.key)
+    # The outer query prints, so the rows that are skipped are not printed, and an index-only scan suffices.
     where = _where(table, *_conditions(database, table, wanted))
     found = database.row(
         f"select {texts} from (select {key} from {table.sql_rows} {where} order by {key} offset"
@@ -168,7 +169,8 @@ def _compared(table: Table, names: Sequence[str], operator: str, literals: Seque
 
 
 def _literals(database: Database, table: Table, key: Sequence[str]) -> list[str]:
-    """Returns the key as literals of the types and collations of its columns."""
+    """Returns the key as literals of the types and collations of its columns; of the type below a domain, whose
+    constraints may have changed since the row was written."""
     columns = {column.name: column for column in table.columns}
     return [
         f"{database.literal(text)}::{database.type_name(columns[name].type_oid)}"
