@@ -66,6 +66,40 @@ def test_a_table_that_was_replaced_while_no_capture_ran(
     assert capture.stop() == 0
 
 
+def test_a_table_that_had_a_name_for_a_while_that_is_not_captured(
+    scene: CaptureScene, connection: Connection
+) -> None:
+    """Its changes came under that name and were left out, and nothing told that the topic lacked them."""
+    connection.execute("create table t (k int primary key, v int)")
+    connection.execute("insert into t select g, 0 from generate_series(1, 100) g")
+    capture = scene.start(tables="t")
+    capture.ready()
+    killed(scene, capture, connection)
+    connection.execute("alter table t rename to o")
+    connection.execute("update o set v = 1 where k <= 10")
+    connection.execute("delete from o where k > 90")
+    connection.execute("alter table o rename to t")
+    capture = scene.start(tables="t", heartbeat=FOREVER_S)
+    capture.ready()
+    scene.wait_same(connection, "t", "t", ["k"])
+    assert capture.stop() == 0
+
+
+def test_a_table_that_gets_a_name_that_is_not_captured(scene: CaptureScene, connection: Connection) -> None:
+    """Its changes still went into the topic of its former name, until the capture was restarted."""
+    connection.execute("create table t (k int primary key, v int); create table u (k int primary key)")
+    capture = scene.start(tables="t,u", heartbeat=FOREVER_S)
+    capture.ready()
+    connection.execute("insert into t values (1, 0)")
+    scene.wait_same(connection, "t", "t", ["k"])
+    connection.execute("alter table t rename to o")
+    connection.execute("insert into o values (2, 0)")
+    connection.execute("insert into u values (1)")
+    scene.wait_same(connection, "u", "u", ["k"])
+    assert [scene.topics.decoded(record["key"]) for record in records(scene)] == [{"k": 1}]
+    assert capture.stop() == 0
+
+
 def test_a_table_that_is_replaced_between_two_ranges(
     scene: CaptureScene, connection: Connection, postgres: Postgres
 ) -> None:

@@ -337,11 +337,15 @@ class Changes:
         if message is None:
             return
         announced = self._tables.announce(message)
-        if announced is not None and self._snapshots.is_behind(announced[0].relation.full_name):
+        if announced is None:
+            self._snapshots.restart_renamed_table(oid)
+            return
+        schema, is_new = announced
+        if self._snapshots.is_behind(schema.relation.full_name):
             # From here on, the same names may be other columns.
-            self._forget_last_values(announced[0].topic)
-        if announced is not None and announced[1]:
-            self._on_new_schema(announced[0])
+            self._forget_last_values(schema.topic)
+        if is_new:
+            self._on_new_schema(schema)
 
     def _truncate(self, schema: TableSchema, parsed: _Parsed, index: int) -> None:
         """Writes a tombstone for every live key of the topic."""

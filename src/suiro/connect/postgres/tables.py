@@ -147,6 +147,8 @@ class Tables:
         """Returns the schema from here on and whether it differs from the topic's last one; None if the table is not
         captured."""
         if not self.is_wanted(message.schema, message.name):
+            self.live.pop(message.oid, None)  # it may have had another name before
+            self._announced.pop(message.oid, None)
             return None
         known = self.live.get(message.oid)
         if known is not None and self._announced.get(message.oid) == message:

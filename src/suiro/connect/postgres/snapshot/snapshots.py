@@ -176,6 +176,14 @@ class Snapshots:
                 logger.info("table %s was another one for a while: it is read again", name)
                 self.restart(name, lost_changes=True)
 
+    def restart_renamed_table(self, oid: int) -> None:
+        """Called when the stream brings changes of a table under a name that is not captured. They are not written, so
+        a table that has a captured name again lacks them."""
+        for name, table in list(self._tables.published.items()):
+            if table.oid == oid and self._options.snapshot != "never":
+                logger.info("table %s had another name for a while: it is read again", name)
+                self.restart(name, lost_changes=True)
+
     def _log_end(self) -> int:
         # On a standby, the record that is being replayed begins there, so no commit is between.
         return self._database.replayed_position() if self._is_standby else self._database.insert_position()
