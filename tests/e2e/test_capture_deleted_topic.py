@@ -55,3 +55,14 @@ def test_a_topic_is_deleted_while_its_table_is_read_again(
     connection.execute("update t set v = 1 where k <= 10")
     scene.wait_same(connection, "t", "t", ["k"])
     assert capture.stop() == 0
+
+
+def test_a_topic_in_which_rows_expire_is_reported(scene: CaptureScene, connection: Connection) -> None:
+    """A broker creates it so for a reader that comes first: rows that do not change were gone after seven days."""
+    connection.execute("create table t (k int primary key); create table u (k int primary key)")
+    topic, client = f"{scene.prefix}.public.t", scene.topics.client
+    client.create_topics([NewTopic(topic, 1, configs={"cleanup.policy": "delete"})])
+    capture = scene.start(tables="t,u")
+    capture.ready()
+    assert f"expire in topic {topic}, which" in capture.said()
+    assert capture.stop() == 0

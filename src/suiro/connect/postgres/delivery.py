@@ -35,7 +35,7 @@ from suiro.connect.postgres.encoding.batches import Batch, Pair, batch_of, encod
 from suiro.connect.postgres.encoding.encoded_rows import binary_column
 from suiro.connect.postgres.options import CaptureOptions
 from suiro.connect.postgres.transaction_spans import TransactionSpans
-from suiro.errors import SuiroError
+from suiro.errors import RefusedError, SuiroError
 from suiro.foundation.types import TopicPartition
 from suiro.protocol.compression import codec_id
 from suiro.telemetry import Span, Traces
@@ -105,6 +105,8 @@ class Delivery:
         if not wanted:
             return
         there = self._client.metadata(wanted)
+        if there:
+            self._warn_of_expiry(list(there))
         missing = [name for name in wanted if name not in there]
         if missing:
             self._client.create_topics(
@@ -115,6 +117,27 @@ class Delivery:
         for name in wanted:
             self._partition_counts[name] = len(there[name].partitions)
             self._topic_ids[name] = str(there[name].topic_id or "")
+
+    def _warn_of_expiry(self, topics: Sequence[str]) -> None:
+        """A broker may have created a topic for the first reader that asked for it, with its own defaults."""
+        try:
+            found = self._client.describe_configs(topics)
+        except RefusedError:
+            return  # a role that may write to the topic need not be allowed to describe it
+        expiring = [
+            topic
+            for topic, settings in found.items()
+            if "delete" in (settings.get("cleanup.policy") or "")
+            and (settings.get("retention.ms"), settings.get("retention.bytes")) != ("-1", "-1")
+        ]
+        if expiring:
+            logger.warning(
+                "rows that do not change expire in topic %s%s, which has cleanup.policy=delete. Set it to compact: "
+                "kafka-configs --alter --topic %s --add-config cleanup.policy=compact",
+                expiring[0],
+                f" and {len(expiring) - 1} others" if len(expiring) > 1 else "",
+                expiring[0],
+            )
 
     def partition_count(self, topic: str) -> int:
         return self._partition_counts[topic]
