@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -427,3 +427,23 @@ def test_a_topic_gets_more_partitions(within: Within, scene: CaptureScene, conne
     rows = [None if value is None else scene.topics.decoded(value) for value in newest_rows(scene).values()]
     table = connection.execute("select k, v, doc, note from t order by k").fetchall()
     assert sorted((tuple(row.values()) for row in rows if row is not None), key=lambda row: row[0]) == table
+
+
+def test_a_table_is_dropped_while_a_session_starts(
+    within: Within, scene: CaptureScene, connection: Connection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It was listed already. The capture ended, as for a table that cannot be captured."""
+    connection.execute("create table t (k int primary key); create table u (k int primary key)")
+    with within(tables=()) as running:
+        running.reaches(running.is_ready, "ready")
+    create = Delivery.create_topics
+
+    def drops(self: Delivery, names: Sequence[str]) -> None:
+        connection.execute("drop table if exists u")
+        create(self, names)
+
+    monkeypatch.setattr(Delivery, "create_topics", drops)
+    with within(tables=()) as running:
+        running.reaches(running.is_ready, "ready")
+        connection.execute("insert into t values (1)")
+        running.reaches(lambda: len(records(scene)) == 1, "the row")

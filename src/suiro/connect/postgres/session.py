@@ -128,7 +128,7 @@ class Session:
             if snapshot in ("new", "initial"):
                 self._snapshots.begin(table, lost_changes=True)
             elif self._options.snapshot != "never":
-                self._snapshots.consider(table, self._tables.schema_of(table))
+                self._snapshots.resume(table)
         self.commit()
 
     def read_exported(self, snapshot: str) -> None:

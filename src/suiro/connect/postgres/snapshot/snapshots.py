@@ -90,6 +90,16 @@ class Snapshots:
     def has_changed(self) -> bool:
         return bool(self._changed) or self.reselect.has_changed
 
+    def resume(self, table: Table) -> None:
+        """Called for each table when a session starts. A table that was dropped meanwhile is forgotten."""
+        try:
+            schema = self._tables.schema_of(table)
+        except TableDroppedError as error:
+            logger.info("%s", error)
+            self.forget(table.full_name)
+            return
+        self.consider(table, schema)
+
     def consider(self, table: Table, schema: TableSchema | None = None) -> None:
         """Begins a snapshot of a table that is new, that got values without a change, or whose topic was deleted."""
         state = self.states.get(table.full_name)
