@@ -11,7 +11,7 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 from uuid import uuid4
 
 import psycopg
@@ -19,6 +19,7 @@ import pytest
 from support.pooler import pooled
 from support.postgres import Postgres
 from support.view_stores import Described, cut, opened
+from support.waiting import wait_until
 
 from suiro.errors import TransientError, UsageError
 from suiro.foundation.postgres_network import NETWORK
@@ -637,16 +638,97 @@ def test_a_connection_whose_network_goes_silent_ends(postgres: Postgres) -> None
     }
 
 
-def test_a_timeout_of_the_servers_own_is_over_by_itself(postgres: Postgres) -> None:
+def test_a_statement_that_an_administrator_cancels_is_tried_again(postgres: Postgres) -> None:
     """It was told as a question that took too long, which ends the follower: after three, the version has failed."""
     spec = Described(serve="postgres", view=f"v{uuid4().hex[:8]}")
-    dsn = psycopg.conninfo.make_conninfo(postgres.dsn, options="-c statement_timeout=200")
-    with open_store(spec, dsn) as store, psycopg.connect(postgres.dsn) as other:
+    with (
+        open_store(spec, postgres.dsn) as store,
+        psycopg.connect(postgres.dsn) as other,
+        Sessions(postgres, spec) as sessions,
+        ThreadPoolExecutor(1) as threads,
+    ):
         other.execute(f"LOCK TABLE {store.schema}.meta")  # type: ignore[attr-defined]
-        with pytest.raises(StoreUnavailableError, match="statement timeout"):
-            store.apply(cut(0), [UA], [value(n=0)])
+        writing = threads.submit(store.apply, cut(0), [UA], [value(n=0)])
+        wait_until(lambda: sessions.cancel("active"), what="the statement that waits")
+        with pytest.raises(StoreUnavailableError, match="canceling statement due to user request"):
+            writing.result(30)
         other.rollback()
         assert store.apply(cut(0), [UA], [value(n=0)])
+
+
+class Sessions:
+    """The sessions of a store, as an administrator sees them."""
+
+    def __init__(self, postgres: Postgres, spec: Described) -> None:
+        self._connection = psycopg.connect(postgres.dsn, autocommit=True)
+        self._name = f"suiro view {spec.view} v{spec.version}"
+        self._dsn = postgres.dsn
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exc_info: object) -> None:
+        self._connection.close()
+
+    def limited(self, *timeouts: str) -> str:
+        """A DSN with which they have these timeouts, if the server has them."""
+        known = [row[0] for row in self._connection.execute("SELECT name FROM pg_settings")]
+        options = [f"-c {name}={TIMEOUT_MS}" for name in timeouts if name in known]
+        return psycopg.conninfo.make_conninfo(self._dsn, options=" ".join(options))
+
+    def cancel(self, state: str) -> bool:
+        found = self._connection.execute(
+            "SELECT pg_cancel_backend(pid) FROM pg_stat_activity WHERE application_name = %s AND state = %s "
+            "AND wait_event_type = 'Lock'",
+            (self._name, state),
+        )
+        return found.fetchone() is not None
+
+    def last(self, state: str) -> bool:
+        """Whether one has been in this state for longer than the timeouts."""
+        found = self._connection.execute(
+            "SELECT pid FROM pg_stat_activity WHERE application_name = %s AND state = %s "
+            "AND clock_timestamp() - state_change > %s * interval '2 ms'",
+            (self._name, state, TIMEOUT_MS),
+        )
+        return found.fetchone() is not None
+
+
+TIMEOUT_MS = 500
+
+
+def test_no_timeout_of_the_server_ends_a_large_cut(postgres: Postgres) -> None:
+    """Each attempt took as long as the one before, so the follower never came further."""
+    spec = Described(serve="postgres", view=f"v{uuid4().hex[:8]}")
+    with (
+        Sessions(postgres, spec) as sessions,
+        open_store(spec, sessions.limited("statement_timeout", "transaction_timeout")) as store,
+        psycopg.connect(postgres.dsn) as other,
+        ThreadPoolExecutor(1) as threads,
+    ):
+
+        def batches() -> Iterator[Any]:
+            yield [UA], [value(n=0)]
+            wait_until(lambda: sessions.last("idle in transaction"), what="a transaction that waits for rows")
+            yield [DL], [value(n=0)]
+
+        other.execute(f"LOCK TABLE {store.schema}.rows IN SHARE MODE")  # type: ignore[attr-defined]
+        writing = threads.submit(store.apply_batches, cut(0), batches())
+        wait_until(lambda: writing.done() or sessions.last("active"), what="a statement that takes long")
+        other.rollback()
+        assert writing.result(60)
+        assert keys(store.rows().rows) == [DL, UA]
+
+
+def test_no_timeout_of_the_server_ends_a_long_comparison(postgres: Postgres) -> None:
+    """While one of the stores is read, the transaction of the other is idle."""
+    spec = Described(serve="postgres", view=f"v{uuid4().hex[:8]}")
+    timeouts = ("statement_timeout", "transaction_timeout", "idle_in_transaction_session_timeout")
+    with Sessions(postgres, spec) as sessions, open_store(spec, sessions.limited(*timeouts)) as store:
+        store.apply(cut(0), [UA], [value(n=0)])
+        with store.held(is_long=True):
+            wait_until(lambda: sessions.last("idle in transaction"), what="a transaction that is idle")
+            assert keys(store.rows().rows) == [UA]
 
 
 def test_who_reads_on_makes_no_file_where_one_was_dropped(tmp_path: Path) -> None:

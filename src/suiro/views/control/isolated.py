@@ -14,7 +14,8 @@ import subprocess
 import sys
 import threading
 import traceback
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -98,7 +99,7 @@ def _compare(given: Mapping[str, Any]) -> Any:
     from suiro.views.analysis.compare.comparison import compare
     from suiro.views.analysis.compare.text import text_of
 
-    with _store(given["old"]) as old, _store(given["new"]) as new, old.held(), new.held():
+    with _held(given["old"]) as old, _held(given["new"]) as new:
         old_cut, new_cut = _common(old, new)
         found = compare(
             old,
@@ -137,7 +138,7 @@ def _explained(given: Mapping[str, Any]) -> Any:
 
     comparison = None if given["comparison"] is None else Comparison.from_json(given["comparison"])
     keys = [tuple(key) for key in given["keys"]]
-    with _store(given["old"]) as old, _store(given["new"]) as new, old.held(), new.held():
+    with _held(given["old"]) as old, _held(given["new"]) as new:
         if keys or comparison is None:
             old_cut, new_cut = _common(old, new)
             shown = keys = _as_in_stores(keys, old, new)
@@ -158,11 +159,13 @@ def _loaded(code_file: str, entry: str) -> Any:
     return Code(Path(code_file).read_bytes()).load(entry)
 
 
-def _store(side: Mapping[str, Any]) -> Any:
+@contextmanager
+def _held(side: Mapping[str, Any]) -> Iterator[Any]:
     from suiro.views.definition import VersionSpec
     from suiro.views.store import open_store
 
-    return open_store(VersionSpec.from_json(side["spec"]), side["location"])
+    with open_store(VersionSpec.from_json(side["spec"]), side["location"]) as store, store.held(is_long=True):
+        yield store
 
 
 def _common(old: Any, new: Any) -> tuple[Cut, Cut]:

@@ -37,6 +37,19 @@ CONNECT_TIMEOUT_S = 10
 DROP_WAIT_MS = 2_000
 """The wait for readers of the store. A comparison may read for an hour, and the caller has other versions to tend."""
 
+# Timeouts of the role or the server, until the end of a transaction that would take as long at the next attempt.
+# `transaction_timeout` exists from Postgres 17 on.
+_LIFT = (
+    "SELECT set_config(name, '0', true) FROM unnest(ARRAY[{}]) AS of_role (name) "
+    "WHERE current_setting(name, true) IS NOT NULL"
+)
+# A writer that is stopped must not keep its lock, so it keeps `lock_timeout` and that of idle transactions.
+_LIFT_FOR_CUT = _LIFT.format("'statement_timeout', 'transaction_timeout'")
+# While one store of a comparison is read, the transaction of the other is idle.
+_LIFT_FOR_COMPARISON = _LIFT.format(
+    "'statement_timeout', 'transaction_timeout', 'idle_in_transaction_session_timeout'"
+)
+
 _TABLES = """
 CREATE TABLE meta (format int NOT NULL, owner text NOT NULL, key_types text NOT NULL);
 CREATE TABLE cuts (number bigint PRIMARY KEY, time_ms bigint NOT NULL, cut text NOT NULL);
@@ -108,7 +121,15 @@ class PostgresStore(Store):
         self.schema = schema_of(spec)
         self._in_schema = sql.SQL("SET LOCAL search_path TO {}").format(sql.Identifier(self.schema))
         self._begin = sql.SQL("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY; {}").format(self._in_schema)
+        self._begin_writing = sql.SQL("{}; {}").format(self._in_schema, sql.SQL(_LIFT_FOR_CUT))
         self._make()
+
+    @contextmanager
+    def held(self, *, is_long: bool = False) -> Iterator[None]:
+        with super().held():
+            if is_long:
+                self._read(_LIFT_FOR_COMPARISON)
+            yield
 
     # -- connections -----------------------------------------------------------------------------------------
 
@@ -169,7 +190,7 @@ class PostgresStore(Store):
             if self._writer is None or self._writer.closed:
                 self._writer = self._connect()
             with self._writer.transaction():
-                self._writer.execute(self._in_schema)
+                self._writer.execute(self._begin_writing)
                 yield self._writer
 
     @contextmanager

@@ -108,9 +108,10 @@ class Store(ABC):
         self._is_closed = False
 
     @contextmanager
-    def held(self) -> Iterator[None]:
+    def held(self, *, is_long: bool = False) -> Iterator[None]:
         """Everything that this thread reads inside is of one moment, and no cut disappears meanwhile. Until the end,
-        the database also keeps what others delete and overwrite, so hold it no longer than necessary."""
+        the database also keeps what others delete and overwrite, so hold it no longer than necessary. `is_long`: no
+        timeout of the database ends it."""
         with self._snapshot() as read:
             self._held.read = read
             try:
