@@ -16,7 +16,7 @@ from support.waiting import wait_until
 
 from suiro.errors import FatalError
 from suiro.foundation import process
-from suiro.views.control import shared_jvm
+from suiro.views.control import shared_jvm, supervision
 from suiro.views.control.shared_jvm import SharedJvm
 from suiro.views.pipeline.jvm_process import JvmProcess
 
@@ -115,6 +115,16 @@ def test_one_that_has_failed_and_did_not_end_yet_is_not_joined_again(jvms: Jvms)
         wait_until(joining.running, what="the second attempt")
         os.kill(jvms.started[0].pid, signal.SIGKILL)
         assert joining.result(60) == jvms.started[-1].pid
+
+
+def test_one_that_has_failed_and_never_ends_is_killed(jvms: Jvms, monkeypatch: pytest.MonkeyPatch) -> None:
+    """No version could run any more until the host was started again."""
+    monkeypatch.setattr(supervision, "END_S", 0.05)
+    jvms.behaviours = ["fails and stays", "works"]
+    jvms.shared.enter()
+    wait_until(lambda: jvms.started and jvms.started[0].status.state == "failed", what="the failure")
+    assert jvms.join() == jvms.started[1].pid
+    assert not jvms.started[0].is_alive
 
 
 def test_one_that_fails_while_it_is_waited_for_says_why_although_it_stays(jvms: Jvms) -> None:

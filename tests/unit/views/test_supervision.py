@@ -97,6 +97,18 @@ def test_a_child_that_was_killed_is_started_again(runs: Runs) -> None:
     assert len(runs.children) == 8
 
 
+def test_a_child_that_has_failed_and_does_not_end_is_stopped(
+    runs: Runs, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(supervision, "END_S", 0.001)
+    supervisor = runs.supervisor()
+    runs.number(1).status = Status(state="failed", error="no memory")
+    assert runs.number(2).is_alive
+    assert runs.children[0].stopped
+    assert supervisor.status()["restarts"] == 1
+    supervisor.stop()
+
+
 def test_failures_without_progress(runs: Runs) -> None:
     supervisor = runs.supervisor()
     for number in range(1, FAILURES + 1):

@@ -13,11 +13,14 @@ import threading
 from collections.abc import Callable
 from typing import Any, Generic, Protocol, TypeVar
 
+from suiro.clock import monotonic_s
 from suiro.foundation.process import Backoff
 
 FAILURES = 3
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.5, 30.0
 POLL_S = 0.1
+END_S = 10.0
+"""The wait for the end of a child that has said that it ended. After that, it is stopped."""
 
 logger = logging.getLogger(__name__)
 
@@ -133,10 +136,14 @@ class Supervisor(Generic[C]):
             return str(error), True, False
         with self._lock:
             self._child = child
-        while child.is_alive:
+        ends_s: float | None = None
+        while child.is_alive and (ends_s is None or monotonic_s() < ends_s):
             if self._stopping.wait(POLL_S):
                 child.stop()
                 return "stopped", False, False
+            if ends_s is None and child.status.state in ("failed", "ended"):
+                # Its process may wait at its end for Java, or for a thread of the user's code.
+                ends_s = monotonic_s() + END_S
         child.stop()  # also ends what it left behind, and reads its last event
         status = child.status
         why = status.error or "it ended without a word; its log says more"
