@@ -128,7 +128,7 @@ def test_who_waits_for_a_turn_waits_within_the_limit(
     go_on.set()
     for thread in working:
         thread.join()
-    assert compared.difference("flights", 1, 2) == 0.0
+    assert compared.difference("flights", 1, 2, threading.Event()) == 0.0
 
 
 @pytest.mark.usefixtures("meeting")
@@ -153,10 +153,41 @@ def test_the_comparison_of_a_guard_does_not_wait_for_those_of_people(
         thread.start()
     for _ in working:
         assert begun.acquire(timeout=30)
-    assert compared.difference("flights", 1, 2) == 0.25
+    assert compared.difference("flights", 1, 2, threading.Event()) == 0.25
     go_on.set()
     for thread in working:
         thread.join()
+
+
+@pytest.mark.usefixtures("meeting")
+def test_the_comparison_of_a_guard_does_not_wait_for_that_of_another_view(
+    compared: Comparing, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Until it ended, callers of this view stayed on a wrong candidate."""
+    begun, over = threading.Event(), threading.Event()
+
+    def run(task: str, given: Any, *, limit: Limit) -> Any:
+        if threading.current_thread() is slow:
+            begun.set()
+            while not limit.is_over:
+                over.wait(0.01)
+            limit.check()
+        return {"share": 0.25}
+
+    def compare() -> None:
+        with pytest.raises(TransientError, match="its caller has gone"):
+            compared.difference("slow", 1, 2, over)
+        ended.set()
+
+    monkeypatch.setattr(comparing, "run_isolated", run)
+    ended = threading.Event()
+    slow = threading.Thread(target=compare)
+    slow.start()
+    assert begun.wait(30)
+    assert compared.difference("flights", 1, 2, threading.Event()) == 0.25
+    over.set()
+    slow.join()
+    assert ended.is_set()
 
 
 @pytest.mark.parametrize("end", ["time", "caller"])

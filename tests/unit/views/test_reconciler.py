@@ -152,8 +152,10 @@ def kept(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Kept]:
         made[spec.version] = Running(spec, gave_up, folder=tmp_path)
         return made[spec.version]
 
-    def compare(view: str, old: int, new: int) -> float:
+    def compare(view: str, old: int, new: int, over: threading.Event) -> float:
         found = differences.pop(0) if differences else 0.0
+        if callable(found):
+            found = found(over)
         if isinstance(found, Exception):
             raise found
         return float(found)
@@ -419,6 +421,27 @@ def test_each_step_is_compared(kept: Kept) -> None:
     kept.shift(100, 1_000, 10_000, guards=RollbackConditions(difference=0.2))
     kept.ends_in("shifted")
     assert kept.differences == []
+
+
+def test_a_comparison_for_a_share_before_ends(kept: Kept, caplog: pytest.LogCaptureFixture) -> None:
+    """It took an hour, although nobody needed its result any more."""
+    ended: list[bool] = []
+    begun = threading.Event()
+
+    def waits(over: threading.Event) -> float:
+        begun.set()
+        ended.append(over.wait(60))
+        raise TransientError("the comparison was ended: its caller has gone")
+
+    kept.two()
+    kept.differences += [waits, 0.3]
+    kept.shift(100, 10_000, guards=RollbackConditions(difference=0.2))
+    assert begun.wait(30)
+    kept.shift(200, 10_000, guards=RollbackConditions(difference=0.2))
+    kept.ends_in("rolled back")
+    wait_until(lambda: ended == [True], what="the end of the first comparison")
+    assert kept.journal.now.routing.share_before_rollback == 200
+    assert "its caller has gone" not in caplog.text
 
 
 def test_a_step_waits_for_a_candidate_that_lags(kept: Kept) -> None:

@@ -1,14 +1,15 @@
 """Compares and explains two versions of a view for the host: selects the versions and cuts, and keeps the results.
 
-The work runs in separate processes (`isolated`), two at a time: it needs memory, and reads have priority. Guards have a
-turn of their own, because callers are on the candidate while a guard waits.
+The work runs in separate processes (`isolated`), two at a time: it needs memory, and reads have priority. Those of
+guards do not wait, because callers are on the candidate meanwhile. A view has one at most, beside two pipelines, which
+need more.
 """
 
 from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from typing import Any
 
 from suiro.clock import Clock
@@ -47,7 +48,6 @@ class Comparing:
         self._clock = clock
         self._stopping = stopping
         self._turns = threading.Semaphore(HEAVY_AT_ONCE)
-        self._turns_of_guards = threading.Semaphore(1)
 
     def kept(self, view: str) -> dict[str, dict[str, Any]]:
         self._journal.view(view)
@@ -72,7 +72,7 @@ class Comparing:
         sides = self._sides(view, old, new)
         self._wait_for_common_cut(view, sides, limit)
         given = {**sides, "tolerances": dict(tolerances or {}), "ignored": list(ignored)}
-        with self._turn(limit, self._turns_of_guards if is_guard else self._turns):
+        with nullcontext() if is_guard else self._turn(limit):
             found = run_isolated("compare", given, limit=limit)
         specs = [sides[side]["spec"] for side in ("old", "new")]
         note = note_of({spec["version"]: tuple(spec["by_arrival"]) for spec in specs})
@@ -92,9 +92,9 @@ class Comparing:
         self._journal.keep_comparison(view, made["id"], made)
         return made
 
-    def difference(self, view: str, old: int, new: int) -> float:
-        """The share of rows that differ, for a guard."""
-        share: float = self.compare(view, who="host", old=old, new=new, is_guard=True)["share"]
+    def difference(self, view: str, old: int, new: int, over: threading.Event) -> float:
+        """The share of rows that differ, for a guard. `over`: set once the guard needs it no more."""
+        share: float = self.compare(view, who="host", old=old, new=new, gone=over, is_guard=True)["share"]
         return share
 
     def explain(
@@ -137,7 +137,7 @@ class Comparing:
             "bootstrap_servers": self._environment.bootstrap_servers,
             "client_settings": dict(self._environment.client_settings),
         }
-        with self._turn(limit, self._turns):
+        with self._turn(limit):
             found = run_isolated("explain", given, limit=limit)
         return {"view": view, "old": numbers[0], "new": numbers[1], **found}
 
@@ -170,14 +170,14 @@ class Comparing:
         )
 
     @contextmanager
-    def _turn(self, limit: Limit, turns: threading.Semaphore) -> Iterator[None]:
+    def _turn(self, limit: Limit) -> Iterator[None]:
         """Waits for a turn, within the limit."""
-        while not turns.acquire(timeout=POLL_S):
+        while not self._turns.acquire(timeout=POLL_S):
             limit.check(". Another comparison or explanation had not ended")
         try:
             yield
         finally:
-            turns.release()
+            self._turns.release()
 
     def _wait_for_common_cut(self, view: str, sides: Mapping[str, Any], limit: Limit) -> None:
         """Waits for a common cut that is as new as the served one; after a while, for any common cut."""

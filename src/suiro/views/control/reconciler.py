@@ -11,7 +11,7 @@ import logging
 import threading
 from collections import deque
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from functools import partial
 from typing import Any
 
@@ -49,6 +49,7 @@ class _CurrentShare:
     looks: deque[tuple[int, Any]]
     difference: float | None = None
     is_comparing: bool = False
+    over: threading.Event = field(default_factory=threading.Event)  # set when the share has changed
     sample: rollback_conditions.Sample | None = None  # the last that was evaluated
 
     def window(self, now_ms: int, reads: Any) -> Any:
@@ -61,7 +62,8 @@ class _CurrentShare:
 
 
 class Reconciler:
-    """`compare(view, old, new)` returns the share of rows that differ. A separate thread calls it."""
+    """`compare(view, old, new, over)` returns the share of rows that differ. A separate thread calls it. It may raise
+    an error as soon as `over` is set."""
 
     def __init__(
         self,
@@ -70,7 +72,7 @@ class Reconciler:
         environment: HostEnvironment,
         *,
         clock: Clock,
-        compare: Callable[[str, int, int], float],
+        compare: Callable[[str, int, int, threading.Event], float],
     ) -> None:
         self.name = name
         self._journal = journal
@@ -359,7 +361,7 @@ class Reconciler:
         candidate = None if routing.candidate is None else self.running(routing.candidate)
         serving = None if routing.serving is None else self.running(routing.serving)
         if candidate is None or routing.share == 0 or serving is None:
-            self._held = None
+            self._hold(None)
             error = self._errors.get(routing.candidate or 0)
             # Only if the serving version runs: otherwise nothing would answer the callers.
             if (
@@ -374,7 +376,8 @@ class Reconciler:
         if held is None or held.revision != view.revision:
             begun = self._clock.monotonic_ms()
             first = (begun, candidate.metrics.snapshot())
-            held = self._held = _CurrentShare(revision=view.revision, since_ms=begun, looks=deque([first]))
+            held = _CurrentShare(revision=view.revision, since_ms=begun, looks=deque([first]))
+            self._hold(held)
         number = candidate.spec.version
         if routing.guards.difference is not None and held.difference is None and not held.is_comparing:
             held.is_comparing = True
@@ -400,6 +403,12 @@ class Reconciler:
         except RefusedChangeError:
             pass  # the candidate lags: the step is held until it has caught up, or a condition is broken
 
+    def _hold(self, share: _CurrentShare | None) -> None:
+        """Replaces the share before, and ends its comparison."""
+        if self._held is not None:
+            self._held.over.set()
+        self._held = share
+
     def _sample(self, held: _CurrentShare, candidate: RunningVersion) -> rollback_conditions.Sample:
         reads = candidate.metrics.snapshot()
         since = reads - held.window(self._clock.monotonic_ms(), reads)
@@ -417,8 +426,10 @@ class Reconciler:
 
     def _compare_for(self, held: _CurrentShare, serving: int, candidate: int) -> None:
         try:
-            held.difference = self._compare(self.name, serving, candidate)
+            held.difference = self._compare(self.name, serving, candidate, held.over)
         except Exception as error:  # noqa: BLE001 - the comparison is repeated
+            if held.over.is_set():
+                return
             logger.warning("view %s: the guard's comparison is tried again: %r", self.name, error)
             self._stopping.wait(1.0)
             held.is_comparing = False
