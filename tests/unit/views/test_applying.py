@@ -15,6 +15,7 @@ from suiro.clock import ManualClock, SystemClock
 from suiro.errors import TransientError, UsageError
 from suiro.testing import node
 from suiro.views.definition import VersionSpec
+from suiro.views.pipeline import applying
 from suiro.views.pipeline.applying import Applier, Stopped
 from suiro.views.store import open_store
 from suiro.views.store.rows import NoCutError, StoreFullError
@@ -98,6 +99,25 @@ def test_it_goes_on_at_the_cut_of_the_store(client: Client, spec: VersionSpec, s
     assert until(Applier(spec, store, codec, client), 1) == [1]
     assert codec.calls == 1  # what was applied is not read again
     assert shown(store) == {"UA": {"n": 0}, "DL": {"n": 1}}
+
+
+def test_a_cut_is_told_although_old_ones_cannot_be_deleted(
+    client: Client, spec: VersionSpec, store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The host did not hear of it: readers who waited for the cut got no answer, and the version seemed to lag."""
+    failures: list[int] = []
+
+    def fail(now_ms: int) -> int:
+        failures.append(now_ms)
+        raise StoreFullError("no room for the store")
+
+    monkeypatch.setattr(store, "prune", fail)
+    monkeypatch.setattr(applying, "PRUNE_EVERY_MS", 0)
+    output = Output(client, spec, min_compaction_lag_ms=str(HOUR_MS))
+    for number in range(3):
+        output.write({UA: {"n": number}})
+    assert until(Applier(spec, store, Json(), client), 2) == [0, 1, 2]
+    assert len(failures) >= 3
 
 
 def test_old_cuts_are_taken_together_because_their_rows_may_be_compacted(

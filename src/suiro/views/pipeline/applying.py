@@ -151,9 +151,13 @@ class Applier:
 
     def _prune(self) -> None:
         now_ms = self._clock.monotonic_ms()
-        if now_ms - self._pruned_ms >= PRUNE_EVERY_MS:
+        if now_ms - self._pruned_ms < PRUNE_EVERY_MS:
+            return
+        self._pruned_ms = now_ms
+        try:
             self._store.prune(self._clock.wall_ms())
-            self._pruned_ms = now_ms
+        except TransientError as error:  # the host must hear of the cut that was applied before
+            logger.warning("what is older than the history is deleted later: %s", error)
 
 
 # -- the process ------------------------------------------------------------------------------------------------------
