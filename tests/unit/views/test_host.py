@@ -14,6 +14,7 @@ from support.waiting import wait_until
 
 from suiro.clock import SystemClock
 from suiro.errors import DeadlineExceededError, SuiroError, UsageError
+from suiro.testing import node
 from suiro.views.control import host as host_module
 from suiro.views.control import lifecycle
 from suiro.views.control.host import Host, HostConfig
@@ -162,6 +163,43 @@ def test_a_view_is_opened_though_its_deploy_is_read_after_it_failed(
     journal.known = {"delays": View(name="delays")}
     journal.changed()
     wait_until(lambda: journal.opened == ["delays"], what="the view")
+
+
+def test_a_host_that_is_taken_over_while_it_starts_ends(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It was stopped for a while (SIGSTOP), say. Its pipelines and those of the other host fenced each other until the
+    next decision."""
+    key = tmp_path / "key"
+    key.write_text("0123456789abcdef" * 4)
+    key.chmod(0o600)
+    opened: list[Host] = []
+    monkeypatch.setattr(Host, "_open_reconcilers", lambda self: opened.append(self))
+    with node() as log:
+        first, second = (
+            Host(
+                HostConfig(bootstrap_servers=log.bootstrap_servers, data=tmp_path / name, journal_key=key),
+                url=f"http://{name}",
+            )
+            for name in ("first", "second")
+        )
+        take_over = first._journal.take_over
+
+        def overtaken(mine: Any) -> None:
+            take_over(mine)
+            second.start()
+            # Once it has read of this event, it has heard of the host that was written before.
+            second._journal.change("delays", lambda now: lifecycle.deploy(now, key=("id",), spec={}), who="ada")
+            wait_until(lambda: first._journal.views(), what="the decisions of the other host")
+
+        monkeypatch.setattr(first._journal, "take_over", overtaken)
+        first.start()
+        assert first.ended.is_set()
+        assert "another host took these views over: http://second" in str(first.why_ended)
+        assert opened == [second]
+        assert not second.ended.is_set()
+        first.stop()
+        second.stop()
 
 
 def test_a_throttle_that_is_none_is_refused_before_anything_is_done() -> None:

@@ -136,8 +136,11 @@ class Host:
             {"id": self._id, "url": self._url, "pid": os.getpid(), "on": socket.gethostname()}
         )
         self._is_ours = True
+        # Another host may have taken over meanwhile, and its record may have been read before `_is_ours` was set.
+        self._on_change()
         shutil.rmtree(self.config.data / CHECKS, ignore_errors=True)  # of a host that was killed
-        self._open_reconcilers()
+        if not self.ended.is_set():
+            self._open_reconcilers()
 
     def _warn_unless_guarded(self) -> None:
         with Client(self.config.bootstrap_servers, settings=self.config.client_settings) as client:
