@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -27,13 +27,18 @@ MakeStore = Callable[[Described], Store]
 
 
 def cut(
-    number: int, *, time_ms: int | None = None, inputs: Mapping[tuple[str, int], int] | None = None
+    number: int,
+    *,
+    time_ms: int | None = None,
+    inputs: Mapping[tuple[str, int], int] | None = None,
+    behind: Iterable[tuple[str, int]] = (),
 ) -> Cut:
     return Cut(
         number=number,
         inputs=inputs or {("in", 0): 10 * number + 10},
         outputs={0: number + 1},
         time_ms=1_000 * number if time_ms is None else time_ms,
+        behind=frozenset(behind),
     )
 
 

@@ -52,6 +52,12 @@ class Cut:
         """The input topics."""
         return frozenset(topic for topic, _ in self.inputs)
 
+    @property
+    def reflected(self) -> dict[TopicPartition, int]:
+        """The input offsets below which the rows reflect every record. If the cut is behind in a partition, the records
+        of others that were read may wait."""
+        return {place: offset for place, offset in self.inputs.items() if self.behind <= {place}}
+
     def offsets_of(self, topics: Collection[str]) -> frozenset[tuple[TopicPartition, int]]:
         """The input offsets of these topics. A partition at offset 0 is left out: an older cut may not have it yet."""
         return frozenset(

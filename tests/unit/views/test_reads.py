@@ -43,6 +43,10 @@ class Followed:
     def cut(self) -> Cut | None:
         return self.store.cut
 
+    def reflects(self, offsets: dict[tuple[str, int], int]) -> bool:
+        reflected = {} if self.cut is None else self.cut.reflected
+        return all(reflected.get(place, 0) > offset for place, offset in offsets.items())
+
     def listen(self, heard: Callable[[], None]) -> Callable[[], None]:
         self.listeners.add(heard)
         return lambda: self.listeners.discard(heard)
@@ -275,6 +279,17 @@ def test_a_reader_waits_for_its_own_write(http: httpx.Client, filled: TwoVersion
     assert answers[0]["cut"] == 2
     assert answers[0]["row"]["value"] == {"n": 2}
     assert not filled.followed[1].listeners
+
+
+def test_a_reader_waits_for_a_write_that_was_read_and_waits_for_another_partition(
+    http: httpx.Client, filled: TwoVersions
+) -> None:
+    """A limit ended the micro-batch, and earlier records of that partition may follow."""
+    filled.served[1].store.apply(cut(2, behind=[("other", 0)]), [], [])
+    url = "/views/flights/rows/UA/1?min_offset=in:0:20"  # cut 2 was made from what lies below 30
+    assert "is at cut 2" in refused(http.get(f"{url}&timeout_ms=30"), 504)
+    filled.followed[1].apply(3, {UA: {"n": 3}})
+    assert ok(http.get(url))["row"]["value"] == {"n": 3}
 
 
 class Events:

@@ -16,6 +16,7 @@ from typing import Any
 
 from suiro.errors import DeadlineExceededError, FatalError, SuiroError, TransientError
 from suiro.foundation import process
+from suiro.foundation.types import TopicPartition
 from suiro.views.cpus import apart
 from suiro.views.cuts import Cut
 from suiro.views.definition import VersionSpec
@@ -52,6 +53,7 @@ class Follower:
         self._location = location
         self._changed = threading.Condition()  # guards what follows
         self._cut: Cut | None = None
+        self._reflected: dict[TopicPartition, int] = {}
         self._error: SuiroError | None = None
         self._failures = 0
         self._listeners: set[Callable[[], None]] = set()
@@ -63,6 +65,9 @@ class Follower:
         """Raises the store's error if its location cannot be used."""
         with open_store(self._spec, self._location) as store:
             self._cut = store.cut
+            settled = next((cut for cut in store.newest_cuts() if cut.is_settled), None)
+        for cut in (settled, self._cut):
+            self._reflected |= {} if cut is None else cut.reflected
         name = f"follower-{self._spec.view}.v{self._spec.version}"
         self._thread = threading.Thread(target=self._keep, name=name, daemon=True)
         self._thread.start()
@@ -86,6 +91,11 @@ class Follower:
         """The newest cut that every reader of the store sees."""
         with self._changed:
             return self._cut
+
+    def reflects(self, offsets: Mapping[TopicPartition, int]) -> bool:
+        """Whether every reader of the store sees the results of the records at these offsets."""
+        with self._changed:
+            return all(self._reflected.get(place, 0) > offset for place, offset in offsets.items())
 
     @property
     def error(self) -> SuiroError | None:
@@ -181,6 +191,7 @@ class Follower:
                 self._error = None
             if said["cut"] is not None:
                 self._cut = Cut.from_json(said["cut"])
+                self._reflected |= self._cut.reflected
             listeners = list(self._listeners)
             self._changed.notify_all()
         for heard in listeners:

@@ -324,7 +324,7 @@ async def _reach(served: Served, question: _Question) -> None:
                     raise UsageError(
                         f"min_offset: view {served.view!r} does not read {min(unknown)!r}; it reads {names}"
                     )
-                if all(cut.inputs.get(place, 0) > offset for place, offset in wanted.items()):
+                if served.follower.reflects(wanted):
                     return
             try:
                 await asyncio.wait_for(changed.wait(), max(0.0, ends - loop.time()))
