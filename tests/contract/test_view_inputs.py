@@ -11,7 +11,7 @@ from support.admin import ask
 from support.batches import batch_of
 from support.wire import Wire
 
-from suiro.client import Client
+from suiro.client import Client, NewTopic
 from suiro.errors import UnknownTopicError
 from suiro.streams import serdes
 from suiro.views import VersionSpec, view
@@ -54,6 +54,19 @@ def test_names_that_are_taken(client: Client, unique: str, new_topic: Callable[.
         check_names(client, new)
     with pytest.raises(NameTakenError, match=f"there is topic '{topic}' and consumer group"):
         check_names(client, dataclasses.replace(new, output_topic=topic))
+
+
+def test_topics_of_an_application_whose_id_begins_with_the_versions_are_not_taken_for_its_own(
+    client: Client, unique: str
+) -> None:
+    """They were deleted when the version was retired."""
+    new = dataclasses.replace(
+        spec(), application_id=f"{unique}-v1", output_topic=f"{unique}.v1", cuts_topic=f"{unique}.v1.cuts"
+    )
+    theirs = f"{unique}-v1-enrich-store-changelog"
+    client.create_topics([NewTopic(theirs, 1), NewTopic(f"{unique}-v1-enriched", 1)])
+    with pytest.raises(NameTakenError, match=f"there is topic '{theirs}' already"):
+        check_names(client, new)
 
 
 def test_a_beginning_that_retention_removed_is_named(

@@ -25,6 +25,7 @@ from suiro.views.cuts import Cut
 from suiro.views.definition import VersionSpec
 from suiro.views.pipeline.folder import LOG, SPEC
 from suiro.views.pipeline.follower import LOG_NAME, Follower
+from suiro.views.pipeline.inputs import own_topics
 from suiro.views.pipeline.process import PipelineProcess, PipelineStatus
 from suiro.views.serving.read_metrics import ReadMetrics
 from suiro.views.serving.served import Served
@@ -36,8 +37,6 @@ from suiro.views.store.tables import Store
 logger = logging.getLogger(__name__)
 
 NICE = 10
-INTERNAL_TOPICS = ("-changelog", "-repartition")
-"""The ends of the names of an application's internal topics."""
 
 
 class LocationTakenError(ConfigError):
@@ -197,13 +196,7 @@ def free(spec: VersionSpec, environment: HostEnvironment) -> None:
     """Deletes topics, store and folder of a version that does not run any more, except those of another version. May be
     repeated."""
     with Client(environment.bootstrap_servers, settings=environment.client_settings) as client:
-        own = [
-            name
-            for name in client.metadata()
-            if name in (spec.output_topic, spec.cuts_topic)
-            or (name.startswith(f"{spec.application_id}-") and name.endswith(INTERNAL_TOPICS))
-        ]
-        client.delete_topics(own, missing_ok=True)
+        client.delete_topics(own_topics(client, spec), missing_ok=True)
     try:
         environment.require_own(spec)
         with contextlib.closing(open_store(spec, environment.location(spec))) as store:

@@ -21,11 +21,25 @@ class NameTakenError(UsageError):
     """A topic or a group with the version's name exists: of somebody else, or of a view that the log does not know."""
 
 
+INTERNAL_TOPICS = ("-changelog", "-repartition")
+"""The ends of the names of an application's internal topics."""
+
+
+def own_topics(client: Client, spec: VersionSpec) -> list[str]:
+    """Returns the topics that exist of those that the version writes, or another application whose id begins with the
+    version's."""
+    return [
+        name
+        for name in client.metadata()
+        if name in (spec.output_topic, spec.cuts_topic)
+        or (name.startswith(f"{spec.application_id}-") and name.endswith(INTERNAL_TOPICS))
+    ]
+
+
 def check_names(client: Client, spec: VersionSpec) -> None:
-    """Raises `NameTakenError`. Rows of others in the output topic would become rows of the view. And the version would
-    leave out the records that a group of its name has processed."""
-    own = [spec.output_topic, spec.cuts_topic]
-    taken = [f"topic {name!r}" for name in own if name in client.metadata(own)]
+    """Raises `NameTakenError`. Rows of others in the output topic would become rows of the view. The version would
+    leave out the records that a group of its name has processed. And its end deletes all topics with its names."""
+    taken = [f"topic {name!r}" for name in own_topics(client, spec)]
     if client.offset_fetch(spec.application_id, None):
         taken.append(f"consumer group {spec.application_id!r}")
     if taken:
