@@ -133,6 +133,14 @@ class Kept:
             who="ada",
         )
 
+    def ends(self, *numbers: int) -> None:
+        """Versions end by themselves, and must be opened again."""
+        for number in numbers:
+            known = self.reconciler._versions[number]
+            running, known.running = known.running, None
+            assert running is not None
+            running.stop()
+
     def ends_in(self, position: str) -> None:
         wait_until(
             lambda: position_of(self.journal.now) == position and self.journal.now.routing.guide is None,
@@ -242,8 +250,7 @@ def test_a_version_that_serves_and_whose_place_is_anothers_costs_the_log_nothing
         "change",
         lambda name, *given, **more: (decisions.append(name), change(name, *given, **more))[1],
     )
-    with kept.reconciler._lock:
-        kept.reconciler._running.pop(1).stop()
+    kept.ends(1)
     wait_until(lambda: len(refusals) > 3, what="several attempts")
     assert decisions == []
     assert "rows from another log" in kept.reconciler.status()["versions"][0]["error"]
@@ -260,8 +267,7 @@ def test_a_candidate_that_cannot_be_opened_takes_callers_back(
         raise FatalError("the store is damaged")
 
     monkeypatch.setattr(keeping, "RunningVersion", broken)
-    with kept.reconciler._lock:
-        kept.reconciler._running.pop(2).stop()
+    kept.ends(2)
     kept.ends_in("rolled back")
     assert "version 2 cannot be opened: the store is damaged" in kept.journal.events[-1].detail["reason"]
 
@@ -282,9 +288,7 @@ def test_callers_are_not_taken_back_to_a_version_that_cannot_be_opened(
         raise StoreUnavailableError("no answer")
 
     monkeypatch.setattr(keeping, "RunningVersion", refuse)
-    with kept.reconciler._lock:
-        for number in broken:
-            kept.reconciler._running.pop(number).stop()
+    kept.ends(*broken)
     wait_until(lambda: len(refusals) > 6, what="several attempts")
     assert position_of(kept.journal.now) == "shifting"
     broken.clear()
@@ -358,7 +362,7 @@ def test_a_version_that_cannot_be_freed_holds_up_nothing_else(
     (first,) = (one for one in kept.reconciler.status()["versions"] if one["version"] == 1)
     assert "no permission for the topic" in first["error"]
     monkeypatch.setattr(keeping, "FREE_AGAIN_MS", 0)
-    kept.reconciler._free_again_ms.clear()
+    kept.reconciler._versions[1].free_again_ms = 0
     wait_until(lambda: kept.journal.now.version(1).freed, what="freed in the end")
     assert refusals == [1, 1, 1]
 

@@ -61,6 +61,20 @@ class _CurrentShare:
         return self.looks[0][1]
 
 
+@dataclass(slots=True)
+class _Tended:
+    """The actual state of a version. `error`: why it cannot be opened, or freed. `failed`: why it was given up, which
+    could not be noted yet. `free_again_ms`: when to try again to free it."""
+
+    running: RunningVersion | None = None
+    error: str | None = None
+    failed: str | None = None
+    free_again_ms: int = 0
+    seen_cuts: SeenCuts = field(default_factory=SeenCuts)
+    input_lag: InputLag | None = None
+    pace: Pace | None = None
+
+
 class Reconciler:
     """`compare(view, old, new, over)` returns the share of rows that differ. A separate thread calls it. It may raise
     an error as soon as `over` is set."""
@@ -79,16 +93,8 @@ class Reconciler:
         self._environment = environment
         self._clock = clock
         self._compare = compare
-        self._lock = threading.Lock()  # guards `_running`
-        self._running: dict[int, RunningVersion] = {}
-        self._errors: dict[int, str] = {}  # why a version cannot be opened, or freed
-        self._failed: dict[int, str] = {}  # versions that were given up, which could not be noted yet
-        # Retired versions that could not be freed, and when to try again.
-        self._free_again_ms: dict[int, int] = {}
+        self._versions: dict[int, _Tended] = {}
         self._limit_logs_ms = 0
-        self._seen_cuts: dict[int, SeenCuts] = {}
-        self._input_lags: dict[int, InputLag] = {}
-        self._paces: dict[int, Pace] = {}
         self._held: _CurrentShare | None = None
         self._wake = threading.Event()
         self._stopping = threading.Event()
@@ -110,9 +116,8 @@ class Reconciler:
         self._wake.set()
         if self._thread.is_alive():
             self._thread.join()
-        with self._lock:
-            running, self._running = list(self._running.values()), {}
-        ending = [threading.Thread(target=one.stop) for one in running]
+        ending = [threading.Thread(target=one.stop) for one in self._all_running()]
+        self._versions.clear()
         for thread in ending:
             thread.start()
         for thread in ending:
@@ -121,8 +126,8 @@ class Reconciler:
     # -- what others ask -----------------------------------------------------------------------------------------
 
     def running(self, number: int) -> RunningVersion | None:
-        with self._lock:
-            return self._running.get(number)
+        known = self._versions.get(number)
+        return None if known is None else known.running
 
     def lag_ms(self, number: int) -> int | None:
         """Returns for how long this version has lacked something that the serving one has, None if unknown."""
@@ -134,7 +139,7 @@ class Reconciler:
             return None
         if other.cut is None or (one.cut is not None and one.cut.covers(other.cut)):
             return 0
-        now_ms, seen = self._clock.monotonic_ms(), self._seen_cuts.get(other.spec.version, SeenCuts())
+        now_ms, seen = self._clock.monotonic_ms(), self._known(other.spec.version).seen_cuts
         return lag_of(
             one.cut,
             other.store.newest_cuts(),
@@ -169,13 +174,13 @@ class Reconciler:
             "output_topic": version.spec.get("output_topic"),
             "key": list(version.key),
         }
-        running = self.running(version.number)
+        known = self._versions.get(version.number) or _Tended()
+        running, input_lag, pace = known.running, known.input_lag, known.pace
         if running is None:
-            return said | {"error": version.error or self._errors.get(version.number)}
+            return said | {"error": version.error or known.error}
         cut, pipeline, jvm = running.cut, running.pipeline.status(), running.jvm_status
         status = running.pipeline_status
         progress = None if status is None else status.progress
-        input_lag, pace = self._input_lags.get(version.number), self._paces.get(version.number)
         return said | {
             "cut": None if cut is None else cut.number,
             "cut_time_ms": None if cut is None else cut.time_ms,
@@ -190,6 +195,13 @@ class Reconciler:
             "folder": str(running.folder),
             "error": version.error or pipeline["error"] or (jvm and jvm["error"]),
         }
+
+    def _known(self, number: int) -> _Tended:
+        """`number`: of a version of the view, because its entry stays until the version is freed."""
+        return self._versions.setdefault(number, _Tended())
+
+    def _all_running(self) -> list[RunningVersion]:
+        return [known.running for known in list(self._versions.values()) if known.running is not None]
 
     # -- the loop ------------------------------------------------------------------------------------------------
 
@@ -222,51 +234,46 @@ class Reconciler:
             if version.lives and running is None:
                 self._begin(version)
             elif not version.lives and running is not None:
-                with self._lock:
-                    del self._running[version.number]
+                self._known(version.number).running = None
                 running.stop()
 
     def _note_cuts(self, view: View) -> None:
         serving = self.running(view.routing.serving or 0)
         if serving is not None and serving.cut is not None:
-            seen = self._seen_cuts.setdefault(serving.spec.version, SeenCuts())
-            seen.note(serving.cut, self._clock.monotonic_ms())
+            self._known(serving.spec.version).seen_cuts.note(serving.cut, self._clock.monotonic_ms())
 
     def _free_retired(self, view: View) -> None:
         """Deletes the data of retired versions. Tries again after an error: brokers may be away, or refuse it."""
         for version in view.versions:
             number, now_ms = version.number, self._clock.monotonic_ms()
-            if version.state != "retired" or version.freed or self.running(number) is not None:
+            if version.state != "retired" or version.freed:
                 continue
-            if now_ms < self._free_again_ms.get(number, 0):
+            known = self._known(number)
+            if known.running is not None or now_ms < known.free_again_ms:
                 continue
             try:
                 free(VersionSpec.from_json(version.spec), self._environment)
             except (SuiroError, OSError) as error:
                 said = f"what the version had cannot be deleted: {error}"
-                if self._errors.get(number) != said:
+                if known.error != said:
                     logger.error("version %d of view %s: %s", number, self.name, said)
-                self._errors[number] = said
-                self._free_again_ms[number] = now_ms + FREE_AGAIN_MS
+                known.error, known.free_again_ms = said, now_ms + FREE_AGAIN_MS
                 continue
             self._journal.change(self.name, partial(lifecycle.freed, number=number), who=WHO)
-            self._errors.pop(number, None)
-            self._free_again_ms.pop(number, None)
+            self._versions.pop(number)
 
     def _limit_logs(self, view: View) -> None:
         now_ms = self._clock.monotonic_ms()
         if now_ms < self._limit_logs_ms:
             return
         self._limit_logs_ms = now_ms + LIMIT_LOGS_MS
-        with self._lock:
-            running = list(self._running.values())
-        for one in running:
+        for one in self._all_running():
             one.limit_logs()
 
     def _begin(self, version: Version) -> None:
-        spec = VersionSpec.from_json(version.spec)
+        spec, known = VersionSpec.from_json(version.spec), self._known(version.number)
         try:
-            running = RunningVersion(
+            known.running = RunningVersion(
                 spec,
                 self._environment,
                 self._journal.code(self.name, spec.code),
@@ -274,15 +281,13 @@ class Reconciler:
                 is_beside=lambda: self._is_beside(version.number),
             )
         except (SuiroError, OSError) as error:
-            if self._errors.get(version.number) != str(error):
+            if known.error != str(error):
                 logger.error("version %d of view %s cannot be opened: %s", version.number, self.name, error)
-            self._errors[version.number] = str(error)
+            known.error = str(error)
             if version.state == "building" and isinstance(error, LocationTakenError | StoreOfAnotherError):
                 self._gave_up(version.number, str(error))
             return
-        self._errors.pop(version.number, None)
-        with self._lock:
-            self._running[version.number] = running
+        known.error = None
 
     def _gave_up(self, number: int, error: str) -> bool:
         """Called by the supervisor. A version that is being built has failed. Returns True for a ready one, which is
@@ -293,7 +298,7 @@ class Reconciler:
             logger.error(
                 "version %d of view %s failed, which cannot be noted: %s", number, self.name, failure
             )
-            self._failed[number] = error
+            self._known(number).failed = error
             return True
         self._wake.set()
         return view.version(number).state == "ready"
@@ -308,11 +313,12 @@ class Reconciler:
         """Marks a version as ready when its pipeline is, and the store has the pipeline's cut. Marks it as failed if
         the store cannot take its rows, which the pipeline does not notice."""
         for version in view.live:
-            running = self.running(version.number)
+            known = self._known(version.number)
+            running, failed = known.running, known.failed
             if version.state != "building" or running is None:
                 continue
-            failed = self._failed.pop(version.number, None)
             if failed is not None:
+                known.failed = None
                 self._gave_up(version.number, failed)
                 continue
             if running.follower.failures >= FAILURES:
@@ -328,23 +334,21 @@ class Reconciler:
         """Pauses a version that is being built while the serving version falls behind."""
         now_ms = self._clock.monotonic_ms()
         for version in view.live:
-            running = self.running(version.number)
+            known = self._known(version.number)
+            running = known.running
             if running is not None and version.state == "ready" and read_throttle(running.folder) is not None:
                 ask_throttle(running.folder, None)  # a throttle is for building only
             status = None if running is None else running.pipeline_status
             if status is not None and status.progress is not None:
-                lag = self._input_lags.setdefault(version.number, InputLag())
-                lag.note(now_ms, status.progress.done, status.progress.total)
+                known.input_lag = known.input_lag or InputLag()
+                known.input_lag.note(now_ms, status.progress.done, status.progress.total)
         routing = view.routing
         if routing.serving is None or routing.candidate is None:
             return
-        running = self.running(routing.candidate)
-        if running is None or view.version(routing.candidate).state != "building":
+        live, known = self._known(routing.serving).input_lag, self._known(routing.candidate)
+        if known.running is None or view.version(routing.candidate).state != "building":
             return
-        live = self._input_lags.get(routing.serving)
-        pace = self._paces.get(routing.candidate)
-        if pace is None:
-            pace = self._paces[routing.candidate] = Pace(running.folder)
+        pace = known.pace = known.pace or Pace(known.running.folder)
         was_paused = pace.is_paused
         pace.tend(now_ms, 0 if live is None else live.ms)
         if pace.is_paused and not was_paused:
@@ -362,15 +366,11 @@ class Reconciler:
         serving = None if routing.serving is None else self.running(routing.serving)
         if candidate is None or routing.share == 0 or serving is None:
             self._hold(None)
-            error = self._errors.get(routing.candidate or 0)
             # Only if the serving version runs: otherwise nothing would answer the callers.
-            if (
-                serving is not None
-                and routing.share
-                and routing.guards != NO_CONDITIONS
-                and error is not None
-            ):
-                self._fall_back(f"version {routing.candidate} cannot be opened: {error}")
+            if serving is not None and routing.candidate is not None and routing.share:
+                error = self._known(routing.candidate).error
+                if routing.guards != NO_CONDITIONS and error is not None:
+                    self._fall_back(f"version {routing.candidate} cannot be opened: {error}")
             return
         held = self._held
         if held is None or held.revision != view.revision:
