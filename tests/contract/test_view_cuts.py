@@ -15,7 +15,7 @@ from support.waiting import wait_until
 from support.wire import Wire
 
 from suiro.client import LATEST, Client, NewTopic
-from suiro.errors import FencedError, TransientError, UnknownTopicError, UsageError
+from suiro.errors import FatalError, FencedError, TransientError, UnknownTopicError, UsageError
 from suiro.protocol import columnar
 from suiro.protocol.records import Record, encode_batch
 from suiro.spark import MARKER_TOPIC, Destination, PlannedOffsets, Positions, TrailingRecord
@@ -148,6 +148,22 @@ def check(version: Version, micro_batches: int) -> None:
     assert [cut.inputs for cut in cuts] == [{("in", 0): 10 * (n + 1)} for n in range(micro_batches)]
     for cut in cuts:
         assert version.below(cut) == sorted(n for n in range(cut.number + 1) for _ in range(2))
+
+
+@pytest.mark.parametrize("name", ["output_topic", "cuts_topic"])
+def test_a_topic_that_was_deleted_is_not_made_anew(
+    client: Client, version: Callable[[int], Version], name: str
+) -> None:
+    """Its numbers began at 0 again, so the store ignored all cuts, and the view stood still without an error."""
+    made = version(1)
+    made.driver()(0)
+    made.settle()
+    topic = getattr(made.spec, name)
+    client.delete_topics([topic])
+    wait_until(lambda: topic not in client.metadata([topic]), what="the end of the topic")
+    with pytest.raises(FatalError, match=f"topic '{topic}' of version 1 of view 'counts' was deleted"):
+        make_topics(client, made.spec, RunSettings.parse({}))
+    assert topic not in client.metadata([topic])
 
 
 @pytest.fixture(params=[1, 2])

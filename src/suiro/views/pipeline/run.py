@@ -229,12 +229,18 @@ class _Watch:
 
 
 def make_topics(client: Client, spec: VersionSpec, settings: RunSettings) -> None:
-    """Creates the output topic and the cuts topic, unless they exist."""
-    if (
-        not {spec.output_topic, spec.cuts_topic}
-        - client.metadata([spec.output_topic, spec.cuts_topic]).keys()
-    ):
+    """Creates the output topic and the cuts topic, unless they exist. Raises `FatalError` if they were there before:
+    new ones would lack the rows of the records that the version has processed."""
+    own = [spec.output_topic, spec.cuts_topic]
+    missing = set(own) - client.metadata(own).keys()
+    if not missing:
         return
+    if client.offset_fetch(spec.application_id, None):
+        raise FatalError(
+            f"topic {', '.join(map(repr, sorted(missing)))} of version {spec.version} of view {spec.view!r} was "
+            "deleted, with rows that would not be written again. Readers get the rows until then. Deploy the view "
+            "again: the next version is built from the beginning of its inputs"
+        )
     leading = (spec.leader_cuts_topic or "").removesuffix(".cuts")
     found = client.metadata([leading] if leading else [])
     # As many partitions as the version beside which it is built; without one, as many as the widest input.
