@@ -731,6 +731,24 @@ def test_no_timeout_of_the_server_ends_a_long_comparison(postgres: Postgres) -> 
             assert keys(store.rows().rows) == [UA]
 
 
+@pytest.mark.parametrize("where", ["database", "client"])
+def test_texts_are_utf_8_whatever_encoding_the_database_or_the_client_says(
+    postgres: Postgres, where: str
+) -> None:
+    """initdb without a locale makes databases of SQL_ASCII, of which the driver gives bytes."""
+    spec = Described(serve="postgres", view=f"v{uuid4().hex[:8]}")
+    dsn = psycopg.conninfo.make_conninfo(postgres.dsn, client_encoding="latin1")
+    if where == "database":
+        with psycopg.connect(postgres.dsn, autocommit=True) as admin:
+            admin.execute(f"CREATE DATABASE {spec.view} ENCODING 'SQL_ASCII' LOCALE 'C' TEMPLATE template0")
+        dsn = psycopg.conninfo.make_conninfo(postgres.dsn, dbname=spec.view)
+    text = '{"city":"\u017b\u00f3\u0142ty"}'
+    for number in range(2):
+        with open_store(spec, dsn) as store:
+            store.apply(cut(number), [UA], [text])
+            assert [row.value for row in store.rows(where=["city:prefix:\u017b"]).rows] == [text]
+
+
 def test_who_reads_on_makes_no_file_where_one_was_dropped(tmp_path: Path) -> None:
     """A read that is under way while its version is retired: what was freed stays so."""
     store = opened(Described(), tmp_path, None)

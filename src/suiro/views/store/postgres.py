@@ -138,6 +138,8 @@ class PostgresStore(Store):
             self._dsn,
             autocommit=True,
             prepare_threshold=None,
+            # Rows and cuts are JSON in UTF-8, whatever the database, the role or the environment says.
+            client_encoding="utf8",
             application_name=f"suiro view {self.spec.view} v{self.spec.version}",
             **self._network,
         )
