@@ -11,6 +11,7 @@ import sys
 import zipfile
 from contextlib import nullcontext
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -51,6 +52,25 @@ def test_a_store_that_cannot_be_opened_leaves_no_follower(
     with pytest.raises(ConfigError, match="no such place"):
         RunningVersion(
             spec_of(), place_of(tmp_path), b"zip", gave_up=lambda error: False, is_beside=lambda: False
+        )
+    assert started == []
+
+
+def test_settings_that_this_release_refuses_leave_no_follower(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Another release has taken them. The host tries again and again, and each time one more process stayed."""
+    started: list[str] = []
+    monkeypatch.setattr(running.Follower, "start", lambda self: started.append("follower"))
+    jvm: Any = SimpleNamespace(is_possible=True)
+    spec = dataclasses.replace(spec_of(), settings={"jvm": "elsewhere"})
+    with pytest.raises(ConfigError, match="setting jvm is 'elsewhere'"):
+        RunningVersion(
+            spec,
+            dataclasses.replace(place_of(tmp_path), jvm=jvm),
+            b"zip",
+            gave_up=lambda error: False,
+            is_beside=lambda: False,
         )
     assert started == []
 

@@ -117,6 +117,7 @@ class RunningVersion:
         self.folder.mkdir(parents=True, exist_ok=True)
         _write(self.folder / "code.zip", code)
         location = environment.location(spec)
+        self._jvm = environment.jvm_of(spec)
         self.follower = Follower(
             spec,
             self.folder,
@@ -130,7 +131,6 @@ class RunningVersion:
         except BaseException:
             self.store.close()
             raise
-        self._jvm = environment.jvm_of(spec)
         if self._jvm is not None:
             self._jvm.enter()
         self.pipeline = Supervisor(
