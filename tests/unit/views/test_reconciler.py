@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from collections import deque
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -315,6 +315,22 @@ def test_a_view_that_cannot_be_tended_at_the_start_is_tended_later(
     again = Reconciler("delays", kept.journal, place, clock=SystemClock(), compare=lambda *all: 0.0)  # type: ignore[arg-type]
     again.start()
     kept.version(1)
+    again.stop()
+
+
+def test_a_version_of_another_release_holds_up_nothing_else(kept: Kept, tmp_path: Path) -> None:
+    """The release before recorded it otherwise, or the next one did and the host went back."""
+    kept.two()
+    kept.reconciler.stop()
+    kept.made.clear()
+    now = kept.journal.now
+    first, second = now.versions
+    kept.journal.now = replace(now, versions=(replace(first, spec={**first.spec, "v": 99}), second))
+    place = HostEnvironment(data=tmp_path, bootstrap_servers="none", client_settings={}, postgres=None)
+    again = Reconciler("delays", kept.journal, place, clock=SystemClock(), compare=lambda *all: 0.0)  # type: ignore[arg-type]
+    again.start()
+    kept.version(2)
+    assert "recorded in format 99" in again.status()["versions"][0]["error"]
     again.stop()
 
 

@@ -271,8 +271,9 @@ class Reconciler:
             one.limit_logs()
 
     def _begin(self, version: Version) -> None:
-        spec, known = VersionSpec.from_json(version.spec), self._known(version.number)
+        known = self._known(version.number)
         try:
+            spec = VersionSpec.from_json(version.spec)
             known.running = RunningVersion(
                 spec,
                 self._environment,
