@@ -16,7 +16,12 @@ import pytest
 from suiro.errors import ConfigError, SuiroError, TransientError, UsageError
 from suiro.foundation.http import HttpServer, Users, listen_on
 from suiro.views import Listen, Views
-from suiro.views.control.operations import COMPARING_THREADS, application
+from suiro.views.control.operations import (
+    COMPARING_THREADS,
+    DECIDING_THREADS,
+    LOOKING_THREADS,
+    application,
+)
 from suiro.views.state import ConcurrentChangeError, RefusedChangeError, RollbackConditions, UnknownViewError
 
 JSON = {"Content-Type": "application/json"}
@@ -174,6 +179,32 @@ def test_what_nobody_waits_for_is_ended(host: Told, url: str) -> None:
         )  # a deploy does not wait for them
         assert not ended.is_set()
     assert ended.wait(30)
+
+
+def test_a_rollback_does_not_wait_for_those_who_look(host: Told, url: str) -> None:
+    """The store's database does not answer, so that no status does. Consoles ask for it again and again."""
+    looks, go_on = threading.Semaphore(0), threading.Event()
+
+    def views() -> list[Any]:
+        looks.release()
+        go_on.wait(60)
+        return []
+
+    host.views = views  # type: ignore[attr-defined]
+    looking = [
+        threading.Thread(target=httpx.get, args=(f"{url}/views",), kwargs={"timeout": 60})
+        for _ in range(DECIDING_THREADS + LOOKING_THREADS)
+    ]
+    for thread in looking:
+        thread.start()
+    for _ in range(min(DECIDING_THREADS, LOOKING_THREADS)):
+        assert looks.acquire(timeout=30)
+    try:
+        assert httpx.post(f"{url}/views/delays/rollback", json={}, timeout=30).status_code == 200
+    finally:
+        go_on.set()
+        for thread in looking:
+            thread.join()
 
 
 def test_no_host() -> None:

@@ -60,6 +60,7 @@ from suiro.views.state import RollbackConditions
 MAX_BODY_BYTES = 2 * MAX_CODE_BYTES
 MAX_NAME_CHARS = 200  # of a name in `Suiro-For`
 DECIDING_THREADS = 8
+LOOKING_THREADS = 8  # separate, because the lag of a version may come from a database that does not answer
 LONG_THREADS = 8  # for deploys and moves of consumers: separate, so that a rollback never waits for them
 COMPARING_THREADS = 8  # for comparisons and explanations, most of which wait for their turn
 
@@ -128,6 +129,7 @@ class _Operations:
     def __init__(self, host: Host) -> None:
         self._host = host
         self._deciding = ThreadPoolExecutor(DECIDING_THREADS, thread_name_prefix="views-decide")
+        self._looking = ThreadPoolExecutor(LOOKING_THREADS, thread_name_prefix="views-look")
         self._long = ThreadPoolExecutor(LONG_THREADS, thread_name_prefix="views-long")
         self._comparing = ThreadPoolExecutor(COMPARING_THREADS, thread_name_prefix="views-compare")
 
@@ -176,7 +178,7 @@ class _Operations:
     def _look(self, look: Callable[[str], Any]) -> Any:
         async def answer(request: Request) -> Response:
             view = request.path_params.get("view", "")
-            return await _answer(self._deciding, lambda: look(view))
+            return await _answer(self._looking, lambda: look(view))
 
         return answer
 
