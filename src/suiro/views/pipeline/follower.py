@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from suiro.errors import DeadlineExceededError, FatalError, SuiroError, TransientError
+from suiro.errors import FatalError, SuiroError, TransientError
 from suiro.foundation import process
 from suiro.foundation.types import TopicPartition
 from suiro.views.cpus import apart
@@ -51,7 +51,7 @@ class Follower:
             "client_settings": dict(client_settings or {}),
         }
         self._location = location
-        self._changed = threading.Condition()  # guards what follows
+        self._lock = threading.Lock()  # guards what follows
         self._cut: Cut | None = None
         self._reflected: dict[TopicPartition, int] = {}
         self._error: SuiroError | None = None
@@ -75,9 +75,8 @@ class Follower:
     def stop(self) -> None:
         """Returns once the child is gone. Safe to call again."""
         self._stopping.set()
-        with self._changed:
+        with self._lock:
             child = self._child
-            self._changed.notify_all()
         if child is not None:
             child.terminate()
             process.wait_or_kill(child, STOP_TIMEOUT_S)
@@ -89,51 +88,39 @@ class Follower:
     @property
     def cut(self) -> Cut | None:
         """The newest cut that every reader of the store sees."""
-        with self._changed:
+        with self._lock:
             return self._cut
 
     def reflects(self, offsets: Mapping[TopicPartition, int]) -> bool:
         """Whether every reader of the store sees the results of the records at these offsets."""
-        with self._changed:
+        with self._lock:
             return all(self._reflected.get(place, 0) > offset for place, offset in offsets.items())
 
     @property
     def error(self) -> SuiroError | None:
         """The reason why it makes no progress, None while it does."""
-        with self._changed:
+        with self._lock:
             return self._error
 
     @property
     def failures(self) -> int:
         """How often in a row the child ended at the same cut with an error that a restart does not fix: a row that the
         store refuses, code that does not load."""
-        with self._changed:
+        with self._lock:
             return self._failures
 
     @property
     def pid(self) -> int | None:
-        with self._changed:
+        with self._lock:
             return None if self._child is None else self._child.pid
-
-    def wait(self, reached: Callable[[Cut], bool], timeout_s: float) -> Cut:
-        """Returns the first cut that fulfils the condition. Raises `DeadlineExceededError`."""
-        with self._changed:
-            if self._changed.wait_for(lambda: self._cut is not None and reached(self._cut), timeout_s):
-                assert self._cut is not None
-                return self._cut
-            at = "no cut" if self._cut is None else f"cut {self._cut.number}"
-            raise DeadlineExceededError(
-                f"version {self._spec.version} of view {self._spec.view!r} did not come so far within {timeout_s:g} s; "
-                f"it is at {at}" + (f": {self._error}" if self._error is not None else "")
-            )
 
     def listen(self, heard: Callable[[], None]) -> Callable[[], None]:
         """A thread of the follower calls `heard` after each new cut; it must not wait. The result ends that."""
-        with self._changed:
+        with self._lock:
             self._listeners.add(heard)
 
         def end() -> None:
-            with self._changed:
+            with self._lock:
                 self._listeners.discard(heard)
 
         return end
@@ -150,7 +137,7 @@ class Follower:
                 self._fail(FatalError(f"the follower cannot be started: {error}"))
             if self._stopping.is_set():
                 return
-            with self._changed:
+            with self._lock:
                 if self._error is None:
                     self._error = TransientError(
                         "the follower's process ended without a word; it is started again"
@@ -158,7 +145,7 @@ class Follower:
             logger.warning(
                 "the follower of %s v%d ended: %s", self._spec.view, self._spec.version, self.error
             )
-            with self._changed:
+            with self._lock:
                 is_lasting = isinstance(self._error, FatalError)
                 self._failures = 0 if self._cut != before else self._failures + is_lasting
             if self.cut != before:
@@ -168,7 +155,7 @@ class Follower:
     def _run(self) -> None:
         command = apart([sys.executable, "-m", "suiro.views.pipeline.applying"])
         child = process.start_command(command, log=self._folder / LOG_NAME, given=self._given)
-        with self._changed:
+        with self._lock:
             self._child = child
         if self._stopping.is_set():
             child.terminate()
@@ -178,7 +165,7 @@ class Follower:
         finally:
             process.close_pipes(child)
             child.wait()
-            with self._changed:
+            with self._lock:
                 self._child = None
 
     def _hear(self, said: Mapping[str, Any]) -> None:
@@ -186,17 +173,16 @@ class Follower:
             kind = TransientError if said["is_transient"] else FatalError
             self._fail(kind(said["error"]))
             return
-        with self._changed:
+        with self._lock:
             if said["event"] == "at":
                 self._error = None
             if said["cut"] is not None:
                 self._cut = Cut.from_json(said["cut"])
                 self._reflected |= self._cut.reflected
             listeners = list(self._listeners)
-            self._changed.notify_all()
         for heard in listeners:
             heard()
 
     def _fail(self, error: SuiroError) -> None:
-        with self._changed:
+        with self._lock:
             self._error = error
