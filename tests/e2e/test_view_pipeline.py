@@ -260,6 +260,26 @@ def test_lost_state_a_throttle_and_a_leader_that_is_gone(world: World) -> None:
     assert second.stop().state == "ended"
 
 
+def test_lost_state_is_not_rebuilt_from_inputs_without_their_beginning(world: World) -> None:
+    """The counts began at what was left, and the wrong rows replaced the right ones."""
+    world.send(50)
+    spec, code = world.spec(1)
+    first = world.start(spec, code)
+    world.until_all_is_read(first, spec)
+    first.kill()
+    before = world.cuts(spec)
+    shutil.rmtree(world.place(spec))
+    world.client.admin.delete_records({(world.topic, 1): 20})
+    world.send(50)
+    second = world.start(spec, code)
+    wait_until(lambda: second.status.state != "starting", what="its failure", deadline_s=DEADLINE_S)
+    status = second.kill()
+    assert status.state == "failed"
+    assert f"{world.topic}-1 begins at offset 20" in str(status.error)
+    assert not status.is_transient
+    assert world.cuts(spec) == before
+
+
 def test_runs_and_records_of_a_version_are_reported(
     world: World, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:

@@ -14,7 +14,7 @@ object per line. Output of the user's code goes to standard error.
 | `ended` | it was told to end |
 
 A restarted process continues where it was. If its state is lost, it rebuilds the state from the inputs, and writes
-nothing twice. Cuts continue with the next number.
+nothing twice. It fails if the inputs have lost their beginning. Cuts continue with the next number.
 """
 
 from __future__ import annotations
@@ -48,6 +48,7 @@ from suiro.views.cuts import Cut, CutLog, CutWriter, last_cut
 from suiro.views.definition import VersionSpec
 from suiro.views.pipeline.archive import definition_in, split_entry
 from suiro.views.pipeline.folder import CODE, LOCK, LOG, SPEC, STATE
+from suiro.views.pipeline.inputs import check_inputs
 from suiro.views.pipeline.leader import VersionPace
 from suiro.views.pipeline.progress import Arrival, Speed
 from suiro.views.settings import RunSettings
@@ -123,6 +124,10 @@ def _run(
         if stopping.is_set():
             return
         state_dir = folder / STATE
+        is_new = begins_anew(state_dir / spec.application_id)
+        if is_new:
+            # As at the deploy. Retention may have removed records since, and a state without them has other rows.
+            check_inputs(client, spec)
         traces = traces_to(None, "suiro-views")
         streams = KafkaStreams(
             topology,
@@ -137,7 +142,7 @@ def _run(
             settings={f"kafka.{name}": str(value) for name, value in client_settings.items()}
             | dict(settings.reading),
             schema_registry_url=spec.schema_registry_url,
-            rebuild=begins_anew(state_dir / spec.application_id),
+            rebuild=is_new,
             traces=traces,
             trailing_record=CutWriter(committing, output_topic=spec.output_topic, cuts_topic=spec.cuts_topic),
             pace=VersionPace(
