@@ -13,14 +13,23 @@ from hypothesis import strategies as st
 from suiro.errors import UsageError
 from suiro.views.control import lifecycle
 from suiro.views.control.lifecycle import TABLE
-from suiro.views.state import ALL, POSITIONS, Change, RolloutPlan, View, position_of, version_for
+from suiro.views.state import (
+    ALL,
+    LARGEST_LAG_MS,
+    POSITIONS,
+    Change,
+    RolloutPlan,
+    View,
+    position_of,
+    version_for,
+)
 
 CALLERS = [f"caller-{number}" for number in range(300)]
 KEY = ("carrier", "day")
 
 shares = st.sampled_from([1, 100, 1_000, 5_000, ALL]) | st.integers(1, ALL)
 numbers = st.integers(1, 6)
-lags = st.sampled_from([0, 0, 0, lifecycle.LARGEST_LAG_MS, lifecycle.LARGEST_LAG_MS + 1, None])
+lags = st.sampled_from([0, 0, 0, LARGEST_LAG_MS, LARGEST_LAG_MS + 1, None])
 guides = st.lists(shares, min_size=1, max_size=4, unique=True).map(sorted)
 
 

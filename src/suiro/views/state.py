@@ -12,6 +12,9 @@ from suiro.errors import TransientError, UsageError
 
 ALL = 10_000
 """Basis points: the share of all callers."""
+LARGEST_LAG_MS = 10_000
+"""No caller is moved to a version that has lacked something that the serving version has for longer than this, unless
+the command names another time."""
 
 State = Literal["building", "ready", "failed", "retired"]
 Position = Literal["none", "first", "alone", "building", "ready", "shifting", "shifted", "rolled back"]
@@ -76,11 +79,12 @@ class RollbackConditions:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RolloutPlan:
     """The steps of a shift. The host takes them one after the other, and holds each for `hold_ms`. `at`: the current
-    step."""
+    step. `largest_lag_ms`: of the candidate, at each step."""
 
     steps: tuple[int, ...]
     hold_ms: int
     at: int = 0
+    largest_lag_ms: int = LARGEST_LAG_MS
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -28,7 +28,9 @@ def test_a_record_that_waits_for_another_partition_is_not_seen(follower: Followe
     def at(reached: Cut) -> list[int]:
         """Of each partition, the last offset that is seen."""
         follower._hear({"event": "at", "cut": reached.to_json()})
-        return [max((at for at in range(50) if follower.reflects({place: at})), default=-1) for place in (A, B)]
+        return [
+            max((at for at in range(50) if follower.reflects({place: at})), default=-1) for place in (A, B)
+        ]
 
     assert not follower.reflects({A: 0})
     assert at(SETTLED) == [9, 9]

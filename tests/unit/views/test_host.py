@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import threading
 from collections.abc import Callable
 from contextlib import nullcontext
@@ -19,7 +20,7 @@ from suiro.views.control import host as host_module
 from suiro.views.control import lifecycle
 from suiro.views.control.host import Host, HostConfig
 from suiro.views.pipeline.throttle import read_throttle
-from suiro.views.state import ALL, ConcurrentChangeError, UnknownViewError, View
+from suiro.views.state import ALL, ConcurrentChangeError, RefusedChangeError, UnknownViewError, View
 
 
 def shifted() -> View:
@@ -63,6 +64,19 @@ def test_consumers_are_not_moved_to_what_is_being_built() -> None:
     building = lifecycle.deploy(alone, key=("id",), spec={}).view
     with pytest.raises(UsageError, match=r"version 3 of view delays is still being built; group 'billing'"):
         host_of(Log(building), 2).move_consumers("delays", "billing", 3)
+
+
+def test_each_step_of_a_plan_allows_the_lag_that_was_asked_for() -> None:
+    """Only the first did, and a candidate with a lag of more than 10 s stayed there."""
+    host: Any = object.__new__(Host)
+    host._lag_of_candidate = lambda now: 20_000
+    host._changed = lambda view, decide, who: decide(lifecycle.rollback(shifted()).view)
+    plan = {"who": "ada", "largest_lag_ms": 60_000}
+    begun = host.shift("delays", [100, ALL], **plan).view
+    stored = View.from_json(json.loads(json.dumps(begun.to_json())))
+    assert lifecycle.next_step(stored, lag_ms=20_000).view.routing.share == ALL
+    with pytest.raises(RefusedChangeError, match=r"by 60\.0 s"):
+        lifecycle.next_step(stored, lag_ms=60_001)
 
 
 class Deploys:
@@ -189,7 +203,9 @@ def test_a_host_that_is_taken_over_while_it_starts_ends(
             take_over(mine)
             second.start()
             # Once it has read of this event, it has heard of the host that was written before.
-            second._journal.change("delays", lambda now: lifecycle.deploy(now, key=("id",), spec={}), who="ada")
+            second._journal.change(
+                "delays", lambda now: lifecycle.deploy(now, key=("id",), spec={}), who="ada"
+            )
             wait_until(lambda: first._journal.views(), what="the decisions of the other host")
 
         monkeypatch.setattr(first._journal, "take_over", overtaken)

@@ -43,6 +43,7 @@ from suiro.views.pipeline.inputs import check_names
 from suiro.views.pipeline.pace import ask_throttle, check_throttle
 from suiro.views.serving.served import Served
 from suiro.views.state import (
+    LARGEST_LAG_MS,
     NO_CONDITIONS,
     POSITIONS,
     Change,
@@ -327,13 +328,15 @@ class Host:
         who: str,
         hold_ms: int = 0,
         guards: RollbackConditions = NO_CONDITIONS,
-        largest_lag_ms: int = lifecycle.LARGEST_LAG_MS,
+        largest_lag_ms: int = LARGEST_LAG_MS,
     ) -> dict[str, Any]:
         """`steps`: in basis points. The host takes several steps one after the other. It rolls back if a condition of
         `guards` is broken."""
         if not steps:
             raise UsageError("a shift has at least one step; give a percentage, or several")
-        plan = RolloutPlan(steps=tuple(steps), hold_ms=hold_ms) if len(steps) > 1 or hold_ms else None
+        plan = None
+        if len(steps) > 1 or hold_ms:
+            plan = RolloutPlan(steps=tuple(steps), hold_ms=hold_ms, largest_lag_ms=largest_lag_ms)
 
         def decide(now: View) -> Change:
             return lifecycle.shift(
@@ -350,9 +353,7 @@ class Host:
     def rollback(self, view: str, *, who: str) -> dict[str, Any]:
         return self._changed(view, lifecycle.rollback, who)
 
-    def forward(
-        self, view: str, *, who: str, largest_lag_ms: int = lifecycle.LARGEST_LAG_MS
-    ) -> dict[str, Any]:
+    def forward(self, view: str, *, who: str, largest_lag_ms: int = LARGEST_LAG_MS) -> dict[str, Any]:
         return self._changed(
             view,
             lambda now: lifecycle.forward(

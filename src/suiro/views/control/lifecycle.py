@@ -20,6 +20,7 @@ from typing import Any, Literal
 from suiro.errors import UsageError
 from suiro.views.state import (
     ALL,
+    LARGEST_LAG_MS,
     NO_CONDITIONS,
     Change,
     Event,
@@ -32,9 +33,6 @@ from suiro.views.state import (
     View,
     position_of,
 )
-
-LARGEST_LAG_MS = 10_000
-"""No caller is moved to a version that has lacked something that the serving version has for longer than this."""
 
 KEPT_FREED = 20
 KEPT_OF_FREED = ("entry", "fingerprint", "inputs")
@@ -179,7 +177,7 @@ def shift(
     return _change(view, "shift", routing=routing, version=candidate.number, detail=detail)
 
 
-def next_step(view: View, *, lag_ms: int | None, largest_lag_ms: int = LARGEST_LAG_MS) -> Change:
+def next_step(view: View, *, lag_ms: int | None) -> Change:
     """Takes the next step of a rollout plan, or ends it after the last one. The rollback conditions remain."""
     guide = view.routing.guide
     if guide is None:
@@ -195,7 +193,7 @@ def next_step(view: View, *, lag_ms: int | None, largest_lag_ms: int = LARGEST_L
         lag_ms=lag_ms,
         guards=view.routing.guards,
         guide=on,
-        largest_lag_ms=largest_lag_ms,
+        largest_lag_ms=guide.largest_lag_ms,
     )
 
 
