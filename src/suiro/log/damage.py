@@ -60,19 +60,20 @@ def keep_tail(log_path: Path, handle: FileHandle, position: int, size: int, *, n
 
 
 def _move_tail(aside: Path, target: FileHandle, handle: FileHandle, position: int, size: int) -> None:
-    """Move the chunks from the last to the first. Each is cut off before it is written, which makes room for it, so a
-    power failure may lose one chunk. Raises OSError; what could not be written is then in its old place."""
+    """Move the chunks from the last to the first. Each is cut off before it is written, which makes room for it, and
+    synced before the next one is cut off, so a power failure may lose one chunk. Raises OSError; what could not be
+    written is then in its old place."""
     for start in reversed(range(position, size, _CHUNK_BYTES)):
         chunk = _chunk(handle, start, size)
         os.ftruncate(handle, start)
         try:
             _write(target, start - position, chunk)
+            os.fsync(target)
         except OSError:
             _write(handle, start, chunk)
             if start + len(chunk) == size:
                 aside.unlink()
             raise
-    os.fsync(target)
 
 
 def _chunk(handle: FileHandle, start: int, size: int) -> bytes:

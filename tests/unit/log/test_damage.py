@@ -368,7 +368,8 @@ def test_a_full_disk_keeps_a_torn_tail_in_the_room_that_it_has(
     write, sync = os.pwritev, os.fsync
 
     def taken() -> int:
-        return sum(file.stat().st_size for file in (path, *folder.glob("*.damaged")))
+        kept = sum(len(file.read_bytes().replace(b"\0", b"")) for file in folder.glob("*.damaged"))
+        return path.stat().st_size + kept  # holes take no room
 
     def full(handle: int, buffers: Any, position: int) -> int:
         """There is room for as much as there was."""
@@ -398,11 +399,24 @@ def test_synced_records_that_are_gone_are_named(tmp_path: Path, caplog: pytest.L
     end = open_log_end(folder)
     max(folder.glob("*.log")).unlink()
     open_log(folder, config=CONFIG, clean=True, recovery_point=end)
+        synced[os.readlink(f"/proc/self/fd/{handle}")] = len(os.pread(handle, 100, 0).replace(b"\0", b""))
+
+    synced: dict[str, int] = {}
+    lost_by_a_power_failure: list[int] = []
+    cut = os.ftruncate
+
+    def before_a_cut(handle: int, size: int) -> None:
+        if os.readlink(f"/proc/self/fd/{handle}") == str(path) and size > end - len(garbage):
+            kept = sum(synced.get(str(file), 0) for file in folder.glob("*.damaged"))
+            lost_by_a_power_failure.append(end - path.stat().st_size - kept)
+        cut(handle, size)
     assert any(f"to {end - 1} are lost" in record.message for record in caplog.records)
 
 
 # Gaps
+        patch.setattr(os, "ftruncate", before_a_cut)
 
+    assert lost_by_a_power_failure == [0, 0, 0]  # before each of the last chunks is cut off
 
 def _cleaned(directory: DataDirectory) -> PartitionLog:
     """A compacted log with gaps within and between its segments, and records behind that are not cleaned."""
