@@ -125,6 +125,8 @@ def replay_batch(
         kind = control_type(marker)
         if kind is None or marker.value is None:
             return None
+        if len(marker.value) < CONTROL_VALUE.size:
+            raise segment.damaged(position, f"a transaction marker has a value of {len(marker.value)} bytes")
         coordinator_epoch = CONTROL_VALUE.unpack_from(marker.value)[1]
     first_offset = producers.add_marker(
         header.producer_id, header.producer_epoch, coordinator_epoch, timestamp=now_ms

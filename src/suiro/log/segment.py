@@ -154,7 +154,7 @@ class Segment:
         """(position, header) of the batches from a batch start to the end. Raises DamagedLogError at what is none."""
         return batch_headers(self.handle, position, self.size, where=self._path, from_offset=self.base_offset)
 
-    def _damaged(self, position: int, what: object) -> DamagedLogError:
+    def damaged(self, position: int, what: object) -> DamagedLogError:
         return DamagedLogError(f"{self._path} is damaged at byte {position} of {self.size}: {what}")
 
     def position_of(self, offset: int) -> int | None:
@@ -307,7 +307,7 @@ class Segment:
         try:
             return decode_batch(self.read_batch(position, header))
         except CorruptRecordError as error:
-            raise self._damaged(position, error) from error
+            raise self.damaged(position, error) from error
 
     def seal(self) -> None:
         """No append will follow: write the largest timestamp into the index, and close the files."""

@@ -30,6 +30,7 @@ from suiro.log.checkpoints import read_checkpoint
 from suiro.log.cleaning import clean as clean_log
 from suiro.protocol.messages import ErrorCode
 from suiro.protocol.record_batch import iter_headers, read_header
+from suiro.protocol.records import Record, encode_batch
 
 TOPIC = uuid4()
 CLOCK = ManualClock(wall_ms=NOW_MS)
@@ -326,6 +327,22 @@ def test_what_is_kept_aside_has_a_limit_and_the_newest_stays(
     assert [p.stat().st_size for p in (tmp_path / "t-0").glob("*.damaged")] == [53]
 
 
+def test_a_marker_without_its_value_is_told_as_damage(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    log = open_log(tmp_path / "t-0", config=CONFIG)
+    record = Record(offset=0, timestamp=NOW_MS, key=bytes(4), value=b"\0")
+    marker = encode_batch([record], producer_id=7, producer_epoch=0, transactional=True, control=True)
+    log.append(marker, origin="coordinator")
+    log.close()
+    for snapshot in (tmp_path / "t-0").glob("*.snapshot"):
+        snapshot.unlink()
+    open_log(tmp_path / "t-0", config=CONFIG, clean=True).abandon()
+    assert "a transaction marker has a value of 1 bytes: what its producers did" in caplog.text
+    with pytest.raises(DamagedLogError, match=r"at byte 0 .* a value of 1 bytes"):
+        open_log(tmp_path / "t-0", config=CONFIG)
+
+
 def _with_garbage(folder: Path, garbage: bytes) -> Path:
     """A log of one batch, with these bytes behind it."""
     log = open_log(folder, config=CONFIG)
@@ -382,11 +399,24 @@ def test_a_full_disk_keeps_a_torn_tail_in_the_room_that_it_has(
         if taken() > end:
             raise OSError(28, "No space left on device")
         sync(handle)
+        synced[os.readlink(f"/proc/self/fd/{handle}")] = len(os.pread(handle, 100, 0).replace(b"\0", b""))
+
+    synced: dict[str, int] = {}
+    lost_by_a_power_failure: list[int] = []
+    cut = os.ftruncate
+
+    def before_a_cut(handle: int, size: int) -> None:
+        if os.readlink(f"/proc/self/fd/{handle}") == str(path) and size > end - len(garbage):
+            kept = sum(synced.get(str(file), 0) for file in folder.glob("*.damaged"))
+            lost_by_a_power_failure.append(end - path.stat().st_size - kept)
+        cut(handle, size)
 
     with monkeypatch.context() as patch:
         patch.setattr(os, "pwritev", full)
         patch.setattr(os, "fsync", full_at_last)
+        patch.setattr(os, "ftruncate", before_a_cut)
         log = open_log(folder, config=CONFIG)
+    assert lost_by_a_power_failure == [0, 0, 0]  # before each of the last chunks is cut off
     assert log.log_end_offset == 1
     (aside,) = folder.glob("*.damaged")
     assert aside.read_bytes() == garbage
@@ -399,24 +429,11 @@ def test_synced_records_that_are_gone_are_named(tmp_path: Path, caplog: pytest.L
     end = open_log_end(folder)
     max(folder.glob("*.log")).unlink()
     open_log(folder, config=CONFIG, clean=True, recovery_point=end)
-        synced[os.readlink(f"/proc/self/fd/{handle}")] = len(os.pread(handle, 100, 0).replace(b"\0", b""))
-
-    synced: dict[str, int] = {}
-    lost_by_a_power_failure: list[int] = []
-    cut = os.ftruncate
-
-    def before_a_cut(handle: int, size: int) -> None:
-        if os.readlink(f"/proc/self/fd/{handle}") == str(path) and size > end - len(garbage):
-            kept = sum(synced.get(str(file), 0) for file in folder.glob("*.damaged"))
-            lost_by_a_power_failure.append(end - path.stat().st_size - kept)
-        cut(handle, size)
     assert any(f"to {end - 1} are lost" in record.message for record in caplog.records)
 
 
 # Gaps
-        patch.setattr(os, "ftruncate", before_a_cut)
 
-    assert lost_by_a_power_failure == [0, 0, 0]  # before each of the last chunks is cut off
 
 def _cleaned(directory: DataDirectory) -> PartitionLog:
     """A compacted log with gaps within and between its segments, and records behind that are not cleaned."""
