@@ -4,8 +4,8 @@ Always true: a kernel is compiled (or loaded from numba's cache) when its module
 middle of a query. Inputs are read-only arrays, so that there is one compiled form of each kernel. Loops that a
 kernel calls stand in the kernel's own file: numba's cache notices a change there, but not in another file.
 
-There are two exceptions. A change here or in `kernel_numbers` compiles all kernels anew, and a change in any file of a
-folder named `kernels` those of the folder, so loops of one file may stand in another.
+There are two exceptions. A change here, in `kernel_numbers` or in `record_batch` compiles all kernels anew, and a
+change in any file of a folder named `kernels` those of the folder. So loops and numbers of one may stand in another.
 """
 
 from __future__ import annotations
@@ -70,7 +70,9 @@ class _Cache(FunctionCache):
         return (*super()._index_key(sig, codegen), _digest(*_SHARED, *own))
 
 
-_SHARED = (Path(__file__), Path(__file__).with_name("kernel_numbers.py"))
+_SHARED = tuple(
+    Path(__file__).with_name(name) for name in ("compiling.py", "kernel_numbers.py", "record_batch.py")
+)
 
 
 @cache

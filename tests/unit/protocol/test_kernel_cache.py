@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import ast
 import os
 import subprocess
 import sys
 from pathlib import Path
 
+from suiro.protocol import compiling
 from suiro.protocol.columnar import warm_up
 
 COUNT_COMPILED = """
@@ -58,3 +60,18 @@ def test_in_a_folder_of_kernels_a_change_of_any_file_counts(tmp_path: Path) -> N
     assert called(10) == [11, 1]
     assert called(10) == [11, 0]
     assert called(20) == [21, 1]
+
+
+def test_kernels_take_names_only_from_files_whose_change_counts() -> None:
+    root = Path(compiling.__file__).parents[2]
+    importing = f"from {compiling.__name__} import".encode()
+    kernels = [path for path in root.rglob("*.py") if importing in path.read_bytes()]
+    assert len(kernels) > 5
+    for path in kernels:
+        imports = [
+            node for node in ast.walk(ast.parse(path.read_bytes())) if isinstance(node, ast.ImportFrom)
+        ]
+        counted = {*compiling._SHARED, *(path.parent.glob("*.py") if path.parent.name == "kernels" else ())}
+        for node in imports:
+            if (node.module or "").startswith("suiro."):
+                assert root.joinpath(*str(node.module).split(".")).with_suffix(".py") in counted, path
