@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 from support.admin import ask, filled
-from support.batches import LEAST_RECORD, TIMESTAMP, batch_of, crafted_batch
+from support.batches import LEAST_RECORD, TIMESTAMP, batch_of, crafted_batch, owned_batch
 from support.waiting import wait_until
 from support.wire import Wire
 
@@ -463,3 +463,65 @@ def test_what_is_named_again_and_again_is_described_once() -> None:
             wire.send_bytes(write_request(request, correlation_id=0, client_id="wire"))
             answers.append(wire.receive_bytes())
         assert answers[0] == answers[1]
+
+
+def test_what_is_stored_is_told_once() -> None:
+    with InProcessNode.start() as node, Wire(node.bootstrap_servers) as wire:
+        create(wire, "t")
+        offset = {"partition_index": 0, "committed_offset": 1, "committed_metadata": "m" * 4000}
+        topics = [{"name": "t", "partitions": [offset]}]
+        done = ask(wire, "offset_commit", 7, group_id="g", generation_id_or_member_epoch=-1, topics=topics)
+        assert done["topics"][0]["partitions"][0]["error_code"] == "none"
+        asked = [{"name": "t", "partition_indexes": [0] * 3}] * 3
+        one = ask(wire, "offset_fetch", 7, group_id="g", topics=asked)
+        several = ask(wire, "offset_fetch", 8, groups=[{"group_id": "g", "topics": asked}] * 3)
+        for groups in ([one], several["groups"]):
+            told = [part for group in groups for topic in group["topics"] for part in topic["partitions"]]
+            assert [(part["committed_offset"], len(part["metadata"])) for part in told] == [(1, 4000)]
+        named = [{"topic": "t", "partitions": [0] * 3}] * 3
+        (directory,) = ask(wire, "describe_log_dirs", 4, topics=named)["results"]
+        assert [len(topic["partitions"]) for topic in directory["topics"]] == [1]
+
+
+LONG = "x" * 30_000
+TRANSACTIONAL = owned_batch("a", producer_id=1, epoch=0, sequence=0, transactional=True)
+
+
+def _produced(topic: str, *, first: bytes | None = None) -> dict[str, Any]:
+    entries = [{"index": 0, "records": first}, *({"index": n, "records": None} for n in range(1, 200))]
+    topics = [{"name": topic, "partition_data": entries}]
+    return {"acks": -1, "timeout": 30_000, "transactional_id": LONG, "topic_data": topics}
+
+
+@pytest.mark.parametrize(
+    ("name", "version", "body", "settings"),
+    [
+        ("produce", 11, _produced(LONG), GUARDED),
+        ("produce", 11, _produced("t", first=TRANSACTIONAL), GUARDED),
+        (
+            "describe_producers",
+            0,
+            {"topics": [{"name": LONG, "partition_indexes": list(range(200))}]},
+            GUARDED,
+        ),
+        ("elect_leaders", 2, {"topic_partitions": [{"topic": LONG, "partitions": list(range(200))}]}, {}),
+        (
+            "alter_partition_reassignments",
+            0,
+            {"topics": [{"name": LONG, "partitions": [{"partition_index": n} for n in range(200)]}]},
+            {},
+        ),
+    ],
+    ids=["produce", "produce in a transaction", "producers", "elections", "reassignments"],
+)
+def test_an_answer_does_not_repeat_a_long_name_for_each_partition(
+    name: str, version: int, body: dict[str, Any], settings: dict[str, str]
+) -> None:
+    """Such a name and fifty thousand partitions were an answer of more than a gigabyte, also for a stranger."""
+    with InProcessNode.start(settings=settings) as node, Wire(node.bootstrap_servers) as wire:
+        if settings:
+            ask(wire, "sasl_handshake", 1, mechanism="PLAIN")
+            assert ask(wire, "sasl_authenticate", 2, auth_bytes=b"\0eve\0hush")["error_code"] == "none"
+        request = filled(request_class(API_KEYS[name], version), body)
+        wire.send_bytes(write_request(request, correlation_id=0, client_id="wire"))
+        assert len(wire.receive_bytes()) < 5 * len(LONG)

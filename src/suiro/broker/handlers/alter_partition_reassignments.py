@@ -9,7 +9,7 @@ from suiro.broker.answers import Answer
 from suiro.broker.context import BrokerContext
 from suiro.broker.exchange import Exchange
 from suiro.broker.handlers.shared.assignments import check_replicas
-from suiro.broker.refusals import RefusedError
+from suiro.broker.refusals import RefusedError, shown
 from suiro.broker.security.acl import Operation
 from suiro.protocol.messages import ErrorCode
 
@@ -53,7 +53,7 @@ def _reassign(
     broker: BrokerContext, topic: str, index: int, replicas: Sequence[int] | None
 ) -> tuple[ErrorCode, str | None]:
     if topic not in broker.topics:
-        return ErrorCode.unknown_topic_or_partition, f"Unable to find a topic named {topic}."
+        return ErrorCode.unknown_topic_or_partition, f"Unable to find a topic named {shown(topic)}."
     if broker.topics.partition(topic, index) is None:
         return ErrorCode.unknown_topic_or_partition, f"Unable to find partition {topic}:{index}."
     if replicas is None:

@@ -56,8 +56,12 @@ def _wanted(broker: BrokerContext, wanted: Any) -> list[tuple[str, list[Partitio
     """All topics' partitions, or those asked for that there are."""
     if wanted is None:
         return [(topic.name, topic.partitions) for topic in broker.topics]
-    found = []
+    # Each once, as in Kafka: the size of a partition is the sum over its segments.
+    asked: dict[str, dict[int, None]] = {}
     for entry in wanted:
-        partitions = (broker.topics.partition(entry.topic, index) for index in entry.partitions)
-        found.append((entry.topic, [partition for partition in partitions if partition is not None]))
+        asked.setdefault(entry.topic, {}).update(dict.fromkeys(entry.partitions))
+    found = []
+    for name, indexes in asked.items():
+        partitions = (broker.topics.partition(name, index) for index in indexes)
+        found.append((name, [partition for partition in partitions if partition is not None]))
     return found

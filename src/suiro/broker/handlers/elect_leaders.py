@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from suiro.broker.answers import Answer
 from suiro.broker.context import BrokerContext
 from suiro.broker.exchange import Exchange
+from suiro.broker.refusals import shown
 from suiro.broker.security.acl import Operation
 from suiro.protocol.messages import ErrorCode
 
@@ -52,7 +53,7 @@ def _outcome(
     if code is not ErrorCode.none:
         return code, message
     if topic not in broker.topics:
-        return ErrorCode.unknown_topic_or_partition, f"No such topic as {topic}"
+        return ErrorCode.unknown_topic_or_partition, f"No such topic as {shown(topic)}"
     if broker.topics.partition(topic, index) is None:
         return ErrorCode.unknown_topic_or_partition, f"No such partition as {topic}-{index}"
     return ErrorCode.election_not_needed, "Leader election not needed for topic partition."

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Container
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
 from suiro.broker.answers import Answer
 from suiro.broker.coordination.groups import CommittedOffset
@@ -18,34 +18,38 @@ if TYPE_CHECKING:
     from kio.schema.offset_fetch.v10.request import OffsetFetchRequest
 
 
+_Told: TypeAlias = set[tuple[str, str, int]]
+"""(group, topic, partition) of the offsets in the answer. Each is told once: it is long with its metadata, and named
+thousands of times it would fill the node's memory."""
+
 _FIRST_VERSION_WITH_GROUPS = 8
 _FIRST_VERSION_WITH_TOPIC_IDS = 10
 
 
 def handle(exchange: Exchange, request: OffsetFetchRequest) -> Answer:
     stable = getattr(request, "require_stable", False)
+    told: _Told = set()
     if exchange.version < _FIRST_VERSION_WITH_GROUPS:
-        code, topics = _group(exchange, request, stable=stable)
+        code, topics = _group(exchange, request, told, stable=stable)
         if code is not ErrorCode.none and exchange.version < 2:
             asked = cast("OneGroupRequest", request).topics
             topics = tuple(_refused(exchange, topic, topic.name, code) for topic in asked)
         return exchange.response(topics=topics, error_code=code)
     groups = []
-    told: set[str] = set()
+    whole: set[str] = set()
     for group in request.groups:
-        if group.topics is None:
-            # All offsets of a group once: a group named thousands of times would fill the node's memory.
-            if group.group_id in told:
+        if group.topics is None:  # all offsets of the group, once too
+            if group.group_id in whole:
                 continue
-            told.add(group.group_id)
-        code, topics = _group(exchange, group, stable=stable)
+            whole.add(group.group_id)
+        code, topics = _group(exchange, group, told, stable=stable)
         groups.append(
             exchange.make("OffsetFetchResponseGroup", group_id=group.group_id, topics=topics, error_code=code)
         )
     return exchange.response(groups=tuple(groups))
 
 
-def _group(exchange: Exchange, group: Any, *, stable: bool) -> tuple[ErrorCode, tuple[Any, ...]]:
+def _group(exchange: Exchange, group: Any, told: _Told, *, stable: bool) -> tuple[ErrorCode, tuple[Any, ...]]:
     group_id = group.group_id
     if not exchange.may(Operation.DESCRIBE, ResourceType.GROUP, group_id):
         return ErrorCode.group_authorization_failed, ()
@@ -61,7 +65,7 @@ def _group(exchange: Exchange, group: Any, *, stable: bool) -> tuple[ErrorCode, 
     for topic in group.topics:
         name, code = topic_named(exchange, topic, Operation.DESCRIBE)
         if code is ErrorCode.none:
-            found.append(_topic(exchange, group_id, name, topic, undecided))
+            found.append(_topic(exchange, group_id, name, topic, undecided, told))
         else:
             refused.append(_refused(exchange, topic, name, code))
     return ErrorCode.none, (*found, *refused)
@@ -94,11 +98,15 @@ def _topic(
     name: str,
     topic: Any,
     undecided: Container[TopicPartition],
+    told: _Told,
 ) -> Any:
     committed = exchange.broker.groups.offsets.store.committed(group_id)
     topic_id = getattr(topic, "topic_id", None)
     partitions = []
     for index in topic.partition_indexes:
+        if (group_id, name, index) in told:
+            continue
+        told.add((group_id, name, index))
         found = committed.get((name, index))
         if found is not None and topic_id is not None and found.value.topic_id not in (None, topic_id):
             found = None  # it was committed for an earlier topic of the same name

@@ -29,7 +29,7 @@ from suiro.broker.handlers.shared.produced_records import (
     refusal_of,
 )
 from suiro.broker.handlers.shared.recompression import UnreadableBatchError, recompressed
-from suiro.broker.refusals import RefusedError
+from suiro.broker.refusals import RefusedError, shown
 from suiro.broker.security.acl import Operation, ResourceType
 from suiro.broker.storage.topics import INTERNAL_TOPICS, Partition, Topic
 from suiro.foundation.types import TopicPartition
@@ -203,7 +203,7 @@ def _has_transactional(request: ProduceRequest) -> bool:
 def _refuse_all(exchange: Exchange, request: ProduceRequest) -> _Answers:
     refusal = _RefusedError(
         ErrorCode.transactional_id_authorization_failed,
-        f"not allowed to write in transactions of {request.transactional_id!r}",
+        f"not allowed to write in transactions of {shown(repr(request.transactional_id))}",
     )
     answers: _Answers = {}
     topic: Any  # has a name or an id, by version
@@ -228,7 +228,7 @@ def _plan(exchange: Exchange, request: ProduceRequest) -> _Answers:
             name = topic.name if topic is not None else data.name
             if not exchange.may(Operation.WRITE, ResourceType.TOPIC, name):
                 # A client that asks by id is not told the name of a topic that it may not see.
-                asked = f"the topic with the id {data.topic_id}" if by_id else name
+                asked = f"the topic with the id {data.topic_id}" if by_id else shown(name)
                 refusal = _RefusedError(
                     ErrorCode.topic_authorization_failed, f"not allowed to write to {asked}"
                 )
@@ -291,7 +291,8 @@ def _write(exchange: Exchange, request: ProduceRequest, writes: list[_Write]) ->
         counts.produce_requests += 1
         code = refused.get((partition.topic, partition.index))
         if code is not None:
-            write.outcome = _RefusedError(code, f"not in an open transaction of {request.transactional_id}")
+            transactional_id = shown(str(request.transactional_id))
+            write.outcome = _RefusedError(code, f"not in an open transaction of {transactional_id}")
             continue
         try:
             write.outcome = appended = _append(exchange.broker, write)

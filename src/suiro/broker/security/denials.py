@@ -9,14 +9,13 @@ from __future__ import annotations
 import logging
 from dataclasses import dataclass, field
 
+from suiro.broker.refusals import on_one_line
 from suiro.broker.security.acl import Operation, ResourceType
 from suiro.broker.security.session import Session
 
 audit = logging.getLogger("suiro.audit")
 
 NAMES_SHOWN = 3
-CHARACTERS_SHOWN = 300
-"""The length of a name in the log. No topic has a longer one, and a request may have megabytes."""
 
 
 @dataclass(slots=True)
@@ -43,7 +42,7 @@ class Denials:
         found.count += 1
         found.by_others |= found.rule != rule
         if len(found.names) < NAMES_SHOWN:
-            found.names.append(_on_one_line(name))
+            found.names.append(on_one_line(name))
 
     def write(self) -> None:
         for (operation, kind), denied in self._where.items():
@@ -58,10 +57,3 @@ class Denials:
                 " and others" if denied.by_others else "",
             )
         self._where.clear()
-
-
-def _on_one_line(name: str) -> str:
-    """The name without line ends, by which a client could forge lines of the log."""
-    shown = name[:CHARACTERS_SHOWN]
-    text = shown if shown.isprintable() else repr(shown)
-    return text if shown == name else f"{text}... ({len(name)} characters)"

@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 from uuid import UUID, uuid4
 
-from suiro.broker.refusals import RefusedError
+from suiro.broker.refusals import RefusedError, shown
 from suiro.broker.settings.cluster_state import written_down
 from suiro.broker.settings.configs import log_config
 from suiro.broker.storage.topic_list import LIST_FILE, TopicEntry, TopicList
@@ -113,7 +113,7 @@ def check_topic_name(name: str) -> None:
         raise InvalidTopicError(f"Topic name is invalid: '{name}' is not allowed")
     if len(name) > MAX_NAME_LENGTH:
         raise InvalidTopicError(
-            f"Topic name is invalid: the length of '{name}' is longer than the max allowed length "
+            f"Topic name is invalid: the length of '{shown(name)}' is longer than the max allowed length "
             f"{MAX_NAME_LENGTH}"
         )
     if not _LEGAL_NAME.fullmatch(name):
