@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import socket
 import ssl
 import struct
@@ -11,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from support.admin import ask
 from support.certificates import Authority
 from support.waiting import wait_until
 from support.wire import TIMEOUT_S, Wire
@@ -73,6 +75,22 @@ def is_closed(sock: socket.socket) -> bool:
         return sock.recv(1) == b""
     except ConnectionError:
         return True
+
+
+def test_a_line_of_the_log_is_short_whatever_a_client_says(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO, logger="suiro")
+    with node() as running:
+        with Wire(running.bootstrap_servers) as stranger:
+            answer = stranger.call(request_class(API_KEYS["sasl_handshake"], 1)(mechanism="x\n" * 15_000))
+            assert answer.error_code.name == "unsupported_sasl_mechanism"
+        rule = {"resource_type": 0, "resource_name": "y\n" * 15_000, "principal": "User:a", "host": "*"}
+        with logged_in(running) as client, pytest.raises(ConnectionError):
+            ask(client, "create_acls", 3, creations=[rule])
+    said = [record.getMessage() for record in caplog.records]
+    for begin in ("Failed authentication with", "closing connection from"):
+        (line,) = [text for text in said if text.startswith(begin)]
+        assert len(line) < 1000
+        assert "\n" not in line
 
 
 def test_half_sent_logins_take_only_the_memory_of_those_who_have_not_logged_in() -> None:

@@ -19,7 +19,6 @@ if TYPE_CHECKING:
 def handle(exchange: Exchange, request: CreateAclsRequest) -> Answer:
     for creation in request.creations:
         check_known(
-            creation,
             creation.resource_type,
             creation.resource_pattern_type,
             creation.operation,

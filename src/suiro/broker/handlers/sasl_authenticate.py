@@ -15,6 +15,7 @@ from suiro.broker.answers import Answer, Later, Response
 from suiro.broker.context import BrokerContext
 from suiro.broker.exchange import Exchange
 from suiro.broker.net.connection import BadFrameError, Connection
+from suiro.broker.refusals import on_one_line
 from suiro.broker.security.logins import Login
 from suiro.broker.security.sasl import LoginRefusedError
 from suiro.broker.security.session import Session
@@ -95,7 +96,7 @@ def refuse(exchange: Exchange, response: Any, reason: str) -> Later:
     broker = exchange.broker
     later = Later()
     connection = exchange.connection
-    audit.info("Failed authentication with %s (%s)", connection.peer, reason)
+    audit.info("Failed authentication with %s (%s)", connection.peer, on_one_line(reason))
     login = connection.sasl
     again = isinstance(login, Login) and login.renews is not None
     broker.server.login_ended(connection, again=again, failed=True)

@@ -31,6 +31,7 @@ from typing import TYPE_CHECKING, Protocol, TypeAlias
 from suiro.broker.net.held_memory import LoginMemory, RequestMemory, ResponseMemory
 from suiro.broker.net.listeners import Listener
 from suiro.broker.net.turns import Turn, Turns
+from suiro.broker.refusals import on_one_line
 from suiro.broker.security.session import ANONYMOUS, Session
 from suiro.clock import Clock, stopwatch_ns
 
@@ -489,7 +490,7 @@ class Connection:
             self._on_readable()
 
     def _close_bad(self, error: BadFrameError) -> None:
-        logger.warning("closing connection from %s: %s", self.peer, error)
+        logger.warning("closing connection from %s: %s", self.peer, on_one_line(str(error)))
         self.close()
 
     @property

@@ -31,6 +31,7 @@ from suiro.broker.coordination.groups.migration import check_upgrade, downgraded
 from suiro.broker.coordination.groups.records import encode_group_key, encode_group_value
 from suiro.broker.coordination.groups.refusals import GroupRefusal
 from suiro.broker.coordination.groups.regexes import ResolvedRegex, matching_topics
+from suiro.broker.refusals import on_one_line
 from suiro.broker.storage.topics import TopicRegistry
 from suiro.protocol.messages import ErrorCode
 
@@ -268,13 +269,15 @@ class ConsumerGroups:
         ]
         if not late:
             return
-        logger.info("group %s: out for being late: %s", group.group_id, ", ".join(late))
+        logger.info(
+            "group %s: out for being late: %s", on_one_line(group.group_id), on_one_line(", ".join(late))
+        )
         try:
             for member_id in late:
                 if self._coordinator.groups.get(group.group_id) is group:
                     self._fence(group, [member_id])
         except GroupRefusal as refusal:
-            logger.error("group %s cannot be written down: %s", group.group_id, refusal)
+            logger.error("group %s cannot be written down: %s", on_one_line(group.group_id), refusal)
             group.timers.put_off(self._coordinator.now() + self.limits(group.group_id).session_timeout_ms)
 
     def _fence(self, group: ConsumerGroup, member_ids: Sequence[str]) -> None:
@@ -289,7 +292,7 @@ class ConsumerGroups:
         classic.changed_ms = self._host.clock.wall_ms()
         record = (encode_group_key(group.group_id), encode_group_value(classic))
         self._coordinator.write(group.group_id, [*self._coordinator.tombstones(group), record])
-        logger.info("group %s is of the classic protocol again", group.group_id)
+        logger.info("group %s is of the classic protocol again", on_one_line(group.group_id))
         self._coordinator.groups[group.group_id] = classic
         self._coordinator.carry_out(classic, classic.rebalance(now))
 
@@ -341,7 +344,7 @@ class ConsumerGroups:
             self._coordinator.apply(group.group_id, record)
         self._coordinator.measure(group.group_id)
         if isinstance(predecessor, Group) and predecessor.members:
-            logger.info("group %s is of the new consumer protocol now", group.group_id)
+            logger.info("group %s is of the new consumer protocol now", on_one_line(group.group_id))
             self.loaded(group)
             self._coordinator.carry_out(predecessor, predecessor.dismissed())
 
@@ -364,4 +367,4 @@ class ConsumerGroups:
         try:
             self._commit(group, group.regexes_resolved(found, image=self.image))
         except GroupRefusal as refusal:
-            logger.error("group %s cannot be written down: %s", group.group_id, refusal)
+            logger.error("group %s cannot be written down: %s", on_one_line(group.group_id), refusal)

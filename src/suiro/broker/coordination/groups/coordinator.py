@@ -33,6 +33,7 @@ from suiro.broker.coordination.groups.owner import AnyGroup, KeyedRecord
 from suiro.broker.coordination.groups.records import GroupKey, OffsetKey
 from suiro.broker.coordination.groups.refusals import GroupRefusal, code_of
 from suiro.broker.coordination.java_hashes import partition_for
+from suiro.broker.refusals import on_one_line
 from suiro.broker.storage import system_log
 from suiro.broker.storage.topics import OFFSETS_TOPIC, Partition
 from suiro.foundation.types import TopicPartition
@@ -277,9 +278,8 @@ class GroupCoordinator:
             self._refusals += 1
             now = self.now()
             if now >= self._refusals_told_ms + _REFUSALS_TOLD_EVERY_MS:
-                logger.warning(
-                    "group %.300s takes no %s: %s (%d refusals)", group_id, what, why, self._refusals
-                )
+                name = on_one_line(group_id)
+                logger.warning("group %s takes no %s: %s (%d refusals)", name, what, why, self._refusals)
                 self._refusals, self._refusals_told_ms = 0, now
         return why
 
@@ -393,7 +393,7 @@ class GroupCoordinator:
             value = records.encode_group_value(group)
             self.write(group.group_id, [(records.encode_group_key(group.group_id), value)])
         except (GroupRefusal, ValueError) as error:  # a member's name may be too long for a record
-            logger.error("cannot write down group %s: %s", group.group_id, error)
+            logger.error("cannot write down group %s: %s", on_one_line(group.group_id), error)
             return error.code if isinstance(error, GroupRefusal) else ErrorCode.unknown_server_error
         return ErrorCode.none
 

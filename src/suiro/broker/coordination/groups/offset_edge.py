@@ -14,6 +14,7 @@ from suiro.broker.coordination.groups.group import Group, GroupState
 from suiro.broker.coordination.groups.offsets import CommittedOffset, OffsetStore
 from suiro.broker.coordination.groups.records import OffsetValue
 from suiro.broker.coordination.groups.refusals import GroupRefusal
+from suiro.broker.refusals import on_one_line
 from suiro.foundation.types import TopicPartition
 from suiro.protocol.messages import ErrorCode
 
@@ -222,7 +223,8 @@ def _for_itself(group_id: str) -> Iterator[None]:
     try:
         yield
     except GroupRefusal as error:
-        logger.error("that offsets of group %s are over cannot be written down now: %s", group_id, error)
+        name = on_one_line(group_id)
+        logger.error("that offsets of group %s are over cannot be written down now: %s", name, error)
 
 
 def _subscribed(group: Group | ConsumerGroup, places: Iterable[TopicPartition]) -> set[str]:

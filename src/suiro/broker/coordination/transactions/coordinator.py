@@ -20,6 +20,7 @@ from suiro.broker.coordination.transactions import records, state
 from suiro.broker.coordination.transactions.markers import end_offsets, write_marker
 from suiro.broker.coordination.transactions.producer_ids import NoProducerIdError, ProducerIds
 from suiro.broker.coordination.transactions.state import PREPARED, Decision, Transaction, TransactionState
+from suiro.broker.refusals import on_one_line
 from suiro.broker.storage import system_log
 from suiro.broker.storage.topics import TRANSACTIONS_TOPIC, Partition
 from suiro.foundation.types import TopicPartition
@@ -72,9 +73,8 @@ class TransactionCoordinator:
                     self._transactions[transactional_id] = transaction
         self._producer_ids.skip_to(highest + 1)
         for transaction in [t for t in self._transactions.values() if t.state in PREPARED]:
-            logger.info(
-                "finishing transaction of %s: %s", transaction.transactional_id, transaction.state.name
-            )
+            name = on_one_line(transaction.transactional_id)
+            logger.info("finishing transaction of %s: %s", name, transaction.state.name)
             self._complete(transaction)
         if topic is not None:
             for partition in topic.partitions:
@@ -228,7 +228,7 @@ class TransactionCoordinator:
                 try:
                     self._append(transaction.transactional_id, None)
                 except LogError as error:
-                    logger.warning("expired id %s: %s", transaction.transactional_id, error)
+                    logger.warning("expired id %s: %s", on_one_line(transaction.transactional_id), error)
                     continue
                 del self._transactions[transaction.transactional_id]
 
@@ -243,7 +243,8 @@ class TransactionCoordinator:
         try:
             self._store(decision.next)
         except LogError as error:
-            logger.warning("state of transaction %s: %s", decision.next.transactional_id, error)
+            name = on_one_line(decision.next.transactional_id)
+            logger.warning("state of transaction %s: %s", name, error)
             # Kafka's coordinator answers this if it cannot write to its log: the client asks again.
             retriable = error.code is ErrorCode.kafka_storage_error
             return ErrorCode.not_coordinator if retriable else ErrorCode.unknown_server_error
@@ -283,7 +284,7 @@ class TransactionCoordinator:
             except LogError as error:
                 logger.warning(
                     "marker of %s in %s-%d, tried again: %s",
-                    transaction.transactional_id,
+                    on_one_line(transaction.transactional_id),
                     topic,
                     index,
                     error,
@@ -296,7 +297,8 @@ class TransactionCoordinator:
         try:
             self._store(state.complete(transaction, now_ms=self._host.clock.wall_ms()))
         except LogError as error:
-            logger.warning("end of transaction %s, tried again: %s", transaction.transactional_id, error)
+            name = on_one_line(transaction.transactional_id)
+            logger.warning("end of transaction %s, tried again: %s", name, error)
             left = replace(transaction, partitions=frozenset())
             self._transactions[transaction.transactional_id] = left
 
@@ -319,7 +321,7 @@ class TransactionCoordinator:
                 raise
             logger.info(
                 "marker of %s in %s-%d: %s",
-                transaction.transactional_id,
+                on_one_line(transaction.transactional_id),
                 partition.topic,
                 partition.index,
                 error,
