@@ -57,7 +57,7 @@ def _describe_all(exchange: Exchange, request: DescribeConfigsRequest) -> Genera
             configs = _describe(exchange.broker, kind, resource.resource_name)
         except RefusedError as refusal:
             code, message = refusal.code, str(refusal)
-        wanted = resource.configuration_keys
+        wanted = frozenset(resource.configuration_keys or ())
         result = exchange.make(
             "DescribeConfigsResult",
             error_code=code,

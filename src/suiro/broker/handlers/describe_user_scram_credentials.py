@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import TYPE_CHECKING, Any
 
 from suiro.broker.answers import Answer
@@ -27,7 +28,7 @@ def handle(exchange: Exchange, request: DescribeUserScramCredentialsRequest) -> 
         results = (refused,) * len(request.users or ())
         return exchange.response(error_code=code, error_message=None, results=results)
     names = [user.name for user in request.users] if request.users else list(exchange.broker.scram.users)
-    results = tuple(_describe(exchange, name, names.count(name)) for name in dict.fromkeys(names))
+    results = tuple(_describe(exchange, name, times) for name, times in Counter(names).items())
     return exchange.response(error_code=ErrorCode.none, error_message="", results=results)
 
 

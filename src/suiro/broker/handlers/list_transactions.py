@@ -21,12 +21,13 @@ _STATES = {state.title: state for state in TransactionState}
 
 def handle(exchange: Exchange, request: ListTransactionsRequest) -> Answer:
     states = {_STATES[name] for name in request.state_filters if name in _STATES}
+    producer_ids = frozenset(request.producer_id_filters)
     duration_ms = getattr(request, "duration_filter", -1)
     now = exchange.broker.clock.wall_ms()
     found = [
         transaction
         for transaction in exchange.broker.transactions
-        if (not request.producer_id_filters or transaction.producer_id in request.producer_id_filters)
+        if (not producer_ids or transaction.producer_id in producer_ids)
         and (not request.state_filters or transaction.state in states)
         and (duration_ms < 0 or now - transaction.start_ms > duration_ms)
         and exchange.permits(Operation.DESCRIBE, ResourceType.TRANSACTIONAL_ID, transaction.transactional_id)

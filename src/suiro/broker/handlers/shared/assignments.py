@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 
 from suiro.broker.refusals import RefusedError
@@ -12,8 +13,9 @@ def check_replicas(broker_ids: Sequence[int], *, node_id: int) -> None:
     """The replicas of one partition. Raises `RefusedError`."""
     if not broker_ids:
         raise _invalid("The manual partition assignment includes an empty replica list.")
-    if len(set(broker_ids)) != len(broker_ids):
-        twice = next(b for b in sorted(broker_ids) if broker_ids.count(b) > 1)
+    times = Counter(broker_ids)
+    if len(times) != len(broker_ids):
+        twice = min(broker_id for broker_id, count in times.items() if count > 1)
         raise _invalid(f"The manual partition assignment includes the broker {twice} more than once.")
     for broker_id in sorted(broker_ids):
         if broker_id != node_id:
