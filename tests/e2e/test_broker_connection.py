@@ -7,6 +7,7 @@ import socket
 import struct
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 import uvloop
@@ -46,7 +47,7 @@ class Peer:
         self.slow = 0
         self.requests = RequestMemory(self.loop, max_bytes=64 << 20, max_holders=100)
         self.responses = ResponseMemory(max_bytes=64 << 20)
-        context = ConnectionContext(
+        self.context = context = ConnectionContext(
             loop=self.loop,
             clock=ManualClock(),
             scratch=memoryview(bytearray(SCRATCH_BYTES)),
@@ -258,3 +259,44 @@ def test_file_regions_go_out_whole_to_a_slow_peer(peer: Peer, tmp_path: Path) ->
     pieces.clear()  # only the connection holds the file now
     assert peer.receive(size) == b"head" + content[5:] + b"tail" + content[:5]
     assert peer.receive(12) == frame(b"the next")
+
+
+class Handshake:
+    """TLS that first wants to send, and then waits for the client."""
+
+    def __init__(self, sock: socket.socket) -> None:
+        self.socket = sock
+        self.wants_write = True
+        self.calls = 0
+
+    def fileno(self) -> int:
+        return self.socket.fileno()
+
+    def handshake(self) -> None:
+        self.calls += 1
+        self.wants_write = self.calls < 2
+        raise BlockingIOError
+
+    def recv_into(self, buffer: memoryview) -> int:
+        raise AssertionError("the handshake is not over")
+
+    send = send_file = recv_into
+
+    def close(self) -> None:
+        self.socket.close()
+
+
+def test_a_handshake_that_waits_for_its_client_leaves_the_loop_alone(peer: Peer) -> None:
+    client, node = socket.socketpair()
+    tls: Any = Handshake(node)
+    address = ("127.0.0.1", 3)
+    connection = Connection(
+        socket.socket(), PLAIN, peer.context, peer=address, local_address=address, tls=tls, now_ms=0
+    )
+    with client:
+        connection._on_handshake(tls)
+        peer.run_until(lambda: tls.calls >= 2)
+        turns = iter(range(100))
+        peer.run_until(lambda: next(turns) > 20)
+        assert tls.calls == 2
+        connection.close()

@@ -177,9 +177,13 @@ class Connection:
         try:
             tls.handshake()
         except BlockingIOError:
+            # While the client is to send something, a socket that it could be sent to would call again and again.
             if tls.wants_write and not self._writing:
                 self._writing = True
                 self._loop.add_writer(self._fd, self._on_handshake, tls)
+            elif self._writing and not tls.wants_write:
+                self._writing = False
+                self._loop.remove_writer(self._fd)
             return
         except OSError as error:
             self._owner.handshake_failed(self, error)
