@@ -26,7 +26,6 @@ def handle(exchange: Exchange, request: ApiVersionsRequest) -> Answer:
         names = (request.client_software_name, request.client_software_version)
         if not all(_LEGAL_SOFTWARE.fullmatch(name) for name in names):
             return exchange.response(error_code=ErrorCode.invalid_request, api_keys=())
-        exchange.connection.client_software = " ".join(names)
     return exchange.response(
         error_code=ErrorCode.none,
         api_keys=tuple(

@@ -155,7 +155,6 @@ class Connection:
         self.named_files: tuple[int, ...] = ()
         """Log files that the last answer named (`protocol.file_regions`): held until the client has opened them."""
         self.named_ms = 0
-        self.client_software = ""
         self.listener = listener
         self.peer = f"{peer[0]}:{peer[1]}"
         self.host = peer[0]
