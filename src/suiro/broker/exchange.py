@@ -44,6 +44,7 @@ class Exchange:
         "_denials",
         "_ended_ns",
         "_request_recorded",
+        "_steps",
         "_throttle_ms",
         "_waited",
         "api_key",
@@ -87,6 +88,7 @@ class Exchange:
         self._waited = False
         self._throttle_ms = 0
         self._request_recorded = False
+        self._steps: Steps | None = None
         self._denials: Denials | None = None
 
     @property
@@ -161,12 +163,15 @@ class Exchange:
             return
         self._request_recorded = True
         spent = (self._ended_ns or stopwatch_ns()) - self._began_ns
+        if self._steps is not None:
+            spent += self._steps.later_ns
         self.throttle(quotas.record(self.connection.session, self.client_id, "request", spent))
 
     def in_steps(self, steps: Generator[None, None, Response]) -> Response | Later:
         """Handle the request by a generator that returns the response. Other clients have their turn when it yields."""
         later = Later()
-        first = Steps(self.connection.turns, steps, answer=later.give, fail=self._fail).run()
+        self._steps = Steps(self.connection.turns, steps, answer=later.give, fail=self._fail)
+        first = self._steps.run()
         return later if first is None else first
 
     def in_task(

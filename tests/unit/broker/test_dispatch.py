@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import deque
+from collections.abc import Callable, Generator
 from datetime import timedelta
 from types import SimpleNamespace
 from typing import Any
@@ -12,6 +14,7 @@ from suiro.broker.answers import Later
 from suiro.broker.apis import API_VERSIONS_KEY
 from suiro.broker.dispatch import Dispatcher
 from suiro.broker.metrics.metrics import Metrics
+from suiro.broker.net.turns import TURN_NS, Turns
 from suiro.clock import ManualClock
 from suiro.config import NodeSettings
 from suiro.protocol.messages import ErrorCode, request_class, response_class, write_request
@@ -32,6 +35,8 @@ class Peer:
 
     def close(self) -> None:
         self.is_open = False
+
+    def let_go_of_request(self) -> None: ...
 
 
 def unwritable(*_: Any) -> Any:
@@ -61,10 +66,53 @@ def test_an_answer_that_comes_later_and_cannot_be_written_costs_its_connection_o
     assert not peer.is_open
 
 
-def handled(peer: Peer, handler: Any) -> bool:
+class InTurns(Peer):
+    """A connection whose requests rest, and which takes their answers."""
+
+    session = None
+
+    def __init__(self) -> None:
+        self.now_ns = 1
+        self.soon: deque[Callable[[], None]] = deque()
+        loop: Any = SimpleNamespace(call_soon=self.soon.append)
+        self.turns = Turns(loop, now_ns=lambda: self.now_ns)
+        self.answers: list[Any] = []
+
+    def answer(self, pieces: list[Any]) -> None:
+        self.answers.append(pieces)
+
+    def when_sent(self, callback: Callable[[], None]) -> None:
+        callback()
+
+
+def test_all_turns_of_a_request_count_against_the_quota_of_its_client() -> None:
+    recorded: list[tuple[str, int]] = []
+
+    def record(_: object, client_id: str, kind: str, amount: int) -> int:
+        recorded.append((kind, amount))
+        return 0
+
+    def steps() -> Generator[None, None, Any]:
+        for _ in range(5):
+            peer.now_ns += TURN_NS
+            yield
+        return response_class(API_VERSIONS_KEY, 0)(error_code=ErrorCode.none, api_keys=())
+
+    peer = InTurns()
+    quotas = SimpleNamespace(record=record)
+    assert not handled(peer, lambda exchange, _: exchange.in_steps(steps()), quotas=quotas)
+    while peer.soon:
+        peer.soon.popleft()()
+    assert len(peer.answers) == 1
+    ((kind, amount),) = recorded
+    assert kind == "request"
+    assert amount > 4 * TURN_NS
+
+
+def handled(peer: Peer, handler: Any, *, quotas: Any = None) -> bool:
     """One request to this handler. Whether it is answered."""
     node = SimpleNamespace(
-        clock=ManualClock(), quotas=None, faults=None, metrics=Metrics(), settings=NodeSettings()
+        clock=ManualClock(), quotas=quotas, faults=None, metrics=Metrics(), settings=NodeSettings()
     )
     dispatcher = Dispatcher(node)  # type: ignore[arg-type]
     dispatcher._handlers[API_VERSIONS_KEY] = handler

@@ -53,12 +53,12 @@ class Turns:
 
     def __init__(self, loop: AbstractEventLoop, *, now_ns: Callable[[], int] = stopwatch_ns) -> None:
         self._loop = loop
-        self._now_ns = now_ns
+        self.now_ns = now_ns
         self._resting: deque[Resting] = deque()
         self._scheduled = False
 
     def begin(self) -> Turn:
-        return Turn(self._now_ns)
+        return Turn(self.now_ns)
 
     def rest(self, connection: Resting) -> None:
         """Let it go on when those before it have."""
@@ -68,12 +68,12 @@ class Turns:
             self._loop.call_soon(self._run)
 
     def _run(self) -> None:
-        began_ns = self._now_ns()
+        began_ns = self.now_ns()
         self._scheduled = False
         try:
             for _ in range(len(self._resting)):
                 self._resting.popleft().go_on()
-                if self._now_ns() - began_ns >= TURN_NS:
+                if self.now_ns() - began_ns >= TURN_NS:
                     break
         finally:  # whatever became of one, it is the turn of the others
             if self._resting and not self._scheduled:
@@ -97,6 +97,8 @@ class Steps:
         self._steps = steps
         self._answer = answer
         self._fail = fail
+        self.later_ns = 0
+        """The time of its turns but the first."""
 
     def run(self) -> Any:
         """One turn of it. The response; None: it comes later."""
@@ -110,10 +112,12 @@ class Steps:
         return None
 
     def go_on(self) -> None:
+        began_ns = self._turns.now_ns()
         try:
             response = self.run()
         except Exception:  # noqa: BLE001 - `_fail` logs it and closes the connection
             self._fail()
             return
+        self.later_ns += self._turns.now_ns() - began_ns
         if response is not None:
             self._answer(response)
