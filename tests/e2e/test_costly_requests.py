@@ -267,6 +267,38 @@ def test_a_producer_that_waits_for_no_answer_may_be_gone() -> None:
         wait_until(lambda: list_offsets(wire, "t", [-1]) == [("none", count)], what="the records")
 
 
+def test_records_of_a_producer_that_is_gone_count_in_the_nodes_memory(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Who sent some without waiting for an answer, closed the connection and began anew, could fill the memory."""
+    may_end = threading.Event()
+    look_into = produce_handler._look_into
+
+    def slowly(batch: bytes, config: LogConfig, now_ms: int) -> Any:
+        assert may_end.wait(DEADLINE_S)
+        return look_into(batch, config, now_ms)
+
+    monkeypatch.setattr(produce_handler, "_look_into", slowly)
+    bomb = crafted_batch(KEYED * 100_000, count=100_000, codec=ZSTD)
+    garbled = crafted_batch(b"", count=3, codec=GZIP, packed=b"garbage")
+    with InProcessNode.start() as node, Wire(node.bootstrap_servers) as wire:
+        server = node.broker.server
+        create(wire, "t", cleanup_policy="compact")
+        for records in (bomb, garbled):
+            topics = [{"name": "t", "partition_data": [{"index": 0, "records": records}]}]
+            fields = {"acks": 0, "timeout": 30_000, "topic_data": topics}
+            request = filled(request_class(API_KEYS["produce"], 8), fields)
+            with Wire(node.bootstrap_servers) as gone:
+                gone.send_bytes(write_request(request, correlation_id=1, client_id="gone"))
+                wait_until(lambda: len(server.connections) == 2, what="the producer")
+            wait_until(lambda: len(server.connections) == 1, what="the end of the producer")
+        memory = server._context.requests
+        wait_until(lambda: memory.used == len(bomb) + len(garbled), what="the records in memory")
+        may_end.set()
+        wait_until(lambda: memory.used == 0, what="the end of the records")
+        assert list_offsets(wire, "t", [-1]) == [("none", 100_000)]
+
+
 def test_a_request_for_many_topics_lets_others_have_their_turn(monkeypatch: pytest.MonkeyPatch) -> None:
     answered = threading.Event()
     shares = create_topics_handler._shares

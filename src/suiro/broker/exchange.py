@@ -193,6 +193,7 @@ class Exchange:
     def _fail(self) -> None:
         logger.exception("a request from %s failed; closing its connection", self.connection.peer)
         self.connection.close()
+        self.connection.let_go_of_request()
 
     def _encode(self, response: Response | Nothing) -> list[Piece]:
         if response is NOTHING:

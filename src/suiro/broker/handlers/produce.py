@@ -121,10 +121,11 @@ def handle(exchange: Exchange, request: ProduceRequest) -> Answer:
     if not costly:
         _write(exchange, request, _writes(answers))
         return _answer(exchange, request, answers)
-    exchange.connection.hold_request(sum(len(write.records) for write in costly))
-    work = _look_into_and_write(exchange, request, answers, costly)
     # With acks=0 the producer may be gone already; its records count all the same.
-    return exchange.in_task(work, until_abandoned=request.acks != 0)
+    outlives = request.acks == 0
+    exchange.connection.hold_request(sum(len(write.records) for write in costly), outlives=outlives)
+    work = _look_into_and_write(exchange, request, answers, costly)
+    return exchange.in_task(work, until_abandoned=not outlives)
 
 
 async def _look_into_and_write(

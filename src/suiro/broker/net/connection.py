@@ -139,6 +139,7 @@ class Connection:
         self._end = 0
         self._held = 0  # bytes counted in `_requests`
         self._in_hand = 0  # of the request that waits for its answer
+        self._outlives = False  # that request is carried out even if the client is gone
         self._output: deque[Piece | memoryview] = deque()
         self._on_sent: Callable[[], None] | None = None
         self._busy = False
@@ -347,19 +348,23 @@ class Connection:
         """
         self._busy = False
         self.on_abandoned = None
+        self.let_go_of_request()
         if not self.is_open:
             return
-        if self._in_hand:
-            self._in_hand = 0
-            self._count_held()
         self.send(pieces)
         if self._buffer is not None or not self._reading:
             self._loop.call_soon(self._continue)
 
-    def hold_request(self, size: int) -> None:
-        """The current request keeps so many bytes until it is answered."""
-        self._in_hand = size
+    def hold_request(self, size: int, *, outlives: bool) -> None:
+        """The current request keeps so many bytes until it is answered; `outlives`: even if the client is gone."""
+        self._in_hand, self._outlives = size, outlives
         self._count_held()
+
+    def let_go_of_request(self) -> None:
+        """The current request keeps nothing any more."""
+        if self._in_hand:
+            self._in_hand = 0
+            self._count_held()
 
     def name_files(self, files: tuple[int, ...], now_ms: int) -> None:
         """The next answer names these, and does not need those of the last one any more."""
@@ -529,6 +534,9 @@ class Connection:
         self._output.clear()
         self.named_files = ()
         self._buffer, self._start, self._end, self._held = None, 0, 0, 0
+        if not self._outlives:
+            self._in_hand = 0
+        self._count_held()
         self._on_sent = None
         abandoned, self.on_abandoned = self.on_abandoned, None
         if abandoned is not None:
