@@ -38,6 +38,8 @@ _CLIENT_FIRST = re.compile(
 _CLIENT_FINAL = re.compile(
     rf"(?P<signed>c=(?P<binding>{_BASE64}),r=(?P<nonce>{_NONCE}){_EXTENSIONS}),p=(?P<proof>{_BASE64})"
 )
+_MOST_BYTES = 8192
+"""Of a client's message. What the first one says is kept until the final one comes, and strangers may send both."""
 _ANOTHER_NAME = "Authentication failed: Client requested an authorization id that is different from username"
 
 
@@ -122,6 +124,8 @@ class ScramServer:
         self.user: str | None = None
 
     def evaluate(self, message: bytes) -> bytes:
+        if len(message) > _MOST_BYTES:
+            raise LoginRefusedError(f"a message of {len(message)} bytes, the most is {_MOST_BYTES}")
         text = message.decode("utf-8", "replace")
         return self._first(text) if self._credential is None else self._final(text, self._credential)
 

@@ -180,6 +180,10 @@ def test_scram_refuses_first_messages(store: ScramStore, message: bytes) -> None
     refused(scram(store), message)
 
 
+def test_scram_keeps_nothing_large_between_two_messages(store: ScramStore) -> None:
+    assert "8193 bytes" in str(refused(scram(store), b"n,,n=alice,r=" + b"A" * 8180))
+
+
 def test_scram_refuses_final_messages(store: ScramStore) -> None:
     def changed(change: object) -> None:
         server, client = scram(store), _Scram("alice", "a-secret", hash_name="sha256")
