@@ -106,6 +106,18 @@ def test_the_most_specific_quota_counts(store: QuotaStore, quotas: ClientQuotas)
     assert not quotas.active
 
 
+def test_long_client_ids_are_told_apart_and_take_no_room(store: QuotaStore, quotas: ClientQuotas) -> None:
+    long = "c" * 30_000
+    put(store, "client-id=", 1)
+    put(store, f"client-id={long}", 1_000_000)
+    assert quotas.record(session(), long, "produce", 500_000) == 0
+    assert quotas.record(session(), long + "d", "produce", 500_000) > 0
+    assert quotas.record(session(), long + "e", "produce", 1) == 0
+    kept = [*quotas._found, *quotas._rates]
+    assert len(kept) == 6
+    assert max(len(part) for key in kept for part in key) < 400
+
+
 @pytest.mark.parametrize(
     ("text", "shared"),
     [

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from hashlib import sha256
 from types import MappingProxyType
 from typing import Literal, TypeAlias, TypeVar
 
@@ -32,13 +33,15 @@ _KEYS: Mapping[str, str] = MappingProxyType(
 )
 _PERCENT_OF_A_NANOSECOND = 100 / 1e9
 _MOST_MEASURED = 20_000
+_CHARACTERS_KEPT = 300
+"""Of a client id. Of a longer one its hash is kept: a client may use thousands of them."""
 _ADDRESSES = {"localhost": "127.0.0.1"}
 """The addresses of names that a quota may be for."""
 _Key = TypeVar("_Key")
 _Measurement = TypeVar("_Measurement", SampledRate, TokenBucket)
 
 Measured: TypeAlias = tuple[str, str, str]
-"""(kind, user, client id): whose measurement; user or client id is empty where all share one."""
+"""(kind, user, client id or its hash): whose measurement; user or client id is empty where all share one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,18 +151,19 @@ class ClientQuotas:
         return rate
 
     def _quota(self, session: Session, client_id: str, kind: str) -> _Quota | None:
-        key = (kind, session.principal, client_id)
+        short = client_id if len(client_id) <= _CHARACTERS_KEPT else sha256(client_id.encode()).hexdigest()
+        key = (kind, session.principal, short)
         try:
             return self._found[key]
         except KeyError:
             pass
         if len(self._found) >= _MOST_MEASURED:
             self._found.clear()
-        self._found[key] = quota = self._find(kind, session.principal.partition(":")[2], client_id)
+        self._found[key] = quota = self._find(kind, session.principal.partition(":")[2], client_id, short)
         return quota
 
-    def _find(self, kind: str, user: str, client_id: str) -> _Quota | None:
-        pair, of_user, of_client = (kind, user, client_id), (kind, user, ""), (kind, "", client_id)
+    def _find(self, kind: str, user: str, client_id: str, short: str) -> _Quota | None:
+        pair, of_user, of_client = (kind, user, short), (kind, user, ""), (kind, "", short)
         candidates: list[tuple[dict[str, str | None], Measured]] = [
             ({USER: user, CLIENT_ID: client_id}, pair),
             ({USER: user, CLIENT_ID: None}, pair),
