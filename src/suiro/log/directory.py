@@ -88,10 +88,9 @@ def _place(directory: Path, topic_id: UUID | None) -> PartitionPlace | None:
 class DataDirectory:
     """Open one with `open`. At most one process holds a directory at a time."""
 
-    def __init__(self, path: Path, lock: FileHandle, *, cluster_id: str, node_id: int, clean: bool) -> None:
+    def __init__(self, path: Path, lock: FileHandle, *, cluster_id: str, clean: bool) -> None:
         self.path = path
         self.cluster_id = cluster_id
-        self.node_id = node_id
         self.clean_shutdown = clean
         self.logs: dict[TopicPartition, PartitionLog] = {}
         self.deleted_files = DeletedFiles()
@@ -109,9 +108,9 @@ class DataDirectory:
             self._gaps = self._offsets_or_none(GAP_OFFSETS, "gaps that the logs have now count as cleaning's")
 
     @classmethod
-    def open(cls, path: Path, *, node_id: int = 1, cluster_id: str | None = None) -> DataDirectory:
-        """Lock the directory, and make it if it is absent. Raises ConfigError if another node has it, if it was handed
-        over, or if it cannot be used."""
+    def open(cls, path: Path, *, node_id: int | None = None, cluster_id: str | None = None) -> DataDirectory:
+        """Lock the directory, and make it if it is absent: for node 1, if no `node_id` is given. Raises ConfigError if
+        another node has it, if it was handed over, or if it cannot be used."""
         try:
             return cls._open(path, node_id, cluster_id)
         except OSError as error:
@@ -127,7 +126,7 @@ class DataDirectory:
             ) from error
 
     @classmethod
-    def _open(cls, path: Path, node_id: int, cluster_id: str | None) -> DataDirectory:
+    def _open(cls, path: Path, node_id: int | None, cluster_id: str | None) -> DataDirectory:
         path.mkdir(parents=True, exist_ok=True)
         if (path / HANDED_OVER).exists():
             raise ConfigError(
@@ -147,7 +146,7 @@ class DataDirectory:
             os.fsync(open_directory(path))
         for doomed in path.glob(f"*{DELETED_FOLDER_SUFFIX}"):
             shutil.rmtree(doomed, ignore_errors=True)
-        return cls(path, lock, cluster_id=cluster_id, node_id=node_id, clean=clean)
+        return cls(path, lock, cluster_id=cluster_id, clean=clean)
 
     def partitions(self) -> list[PartitionPlace]:
         """The partitions on disk, by topic and number."""
@@ -401,8 +400,9 @@ def _locked(path: Path) -> FileHandle:
     return lock
 
 
-def _cluster_id(path: Path, node_id: int, wanted: str | None) -> str:
-    """The cluster that the directory belongs to; a new directory is given to `wanted`, or to a new cluster."""
+def _cluster_id(path: Path, node_id: int | None, wanted: str | None) -> str:
+    """The cluster that the directory belongs to; a new directory is given to `wanted`, or to a new cluster. It must
+    belong to the node `node_id`; None: any."""
     try:
         meta = read_properties(path / META_PROPERTIES)
     except DamagedFileError as error:
@@ -412,15 +412,16 @@ def _cluster_id(path: Path, node_id: int, wanted: str | None) -> str:
             f"{path / META_PROPERTIES} names no cluster.id or no node.id; restore it, or remove it to give {path} "
             "a new cluster.id"
         )
-    found_node = meta.get("node.id", str(node_id))
-    if found_node != str(node_id):
+    found_node = meta.get("node.id")
+    if None not in (found_node, node_id) and found_node != str(node_id):
         raise ConfigError(f"{path} belongs to node {found_node}, not to node {node_id}")
     found = meta.get("cluster.id")
     if found is not None and wanted is not None and found != wanted:
         raise ConfigError(f"{path} belongs to cluster {found}, not to {wanted}")
     cluster_id = found or wanted or id_text(uuid.uuid4())
     if not meta:
-        write_meta_properties(path, cluster_id=cluster_id, node_id=node_id, directory_id=uuid.uuid4())
+        made_for = 1 if node_id is None else node_id
+        write_meta_properties(path, cluster_id=cluster_id, node_id=made_for, directory_id=uuid.uuid4())
     return cluster_id
 
 

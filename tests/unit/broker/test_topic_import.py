@@ -75,6 +75,14 @@ def test_topics_arrive_with_their_offsets_ids_and_settings(tmp_path: Path) -> No
     assert [path.exists() for path in folders] == [True, True, True]
 
 
+def test_the_node_may_have_any_id(tmp_path: Path) -> None:
+    DataDirectory.open(tmp_path / "node", node_id=7).close()
+    import_topics(tmp_path / "node", source(tmp_path / "kafka", "flights-0"), configs={}, clock=CLOCK)
+    assert topics_of(tmp_path / "node") == {"flights": 1}
+    with pytest.raises(ConfigError, match="belongs to node 7, not to node 1"):
+        DataDirectory.open(tmp_path / "node", node_id=1)
+
+
 @pytest.mark.parametrize(
     ("spoil", "says"),
     [
