@@ -499,7 +499,7 @@ class Broker:
             self._directory.checkpoint()
 
     def _sync_due(self) -> None:
-        now = self.clock.wall_ms()
+        now = self.clock.monotonic_ms()
         self._sync_these([p for p in self.topics.partitions() if p.log.is_flush_due(now)])
 
     def _sync_these(self, partitions: list[Partition]) -> None:
@@ -534,7 +534,8 @@ class Broker:
         return True
 
     def _remove_deleted_files(self) -> None:
-        removal = None if self._directory is None else self._directory.deleted_files.due(self.clock.wall_ms())
+        directory = self._directory
+        removal = None if directory is None else directory.deleted_files.due(self.clock.monotonic_ms())
         if removal is not None:
             self.loop.run_in_executor(None, removal)
 

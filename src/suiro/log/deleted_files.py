@@ -20,7 +20,8 @@ DELETED_FOLDER_SUFFIX = "-delete"
 
 
 class DeletedFiles:
-    """The files to remove, by the time when they are due. Only the result of `due` may be called in another thread."""
+    """The files to remove, by the monotonic time when they are due. Only the result of `due` may be called in another
+    thread."""
 
     def __init__(self) -> None:
         self._waiting: list[tuple[int, str]] = []

@@ -31,7 +31,7 @@ class Flushing:
         self._log = log
         self._clock = clock
         self._records = 0
-        self._flushed_ms = clock.wall_ms()
+        self._flushed_ms = clock.monotonic_ms()
         self.recovery_point = recovery_point
 
     def written(self, records: int) -> bool:
@@ -45,7 +45,7 @@ class Flushing:
 
     def job(self) -> FlushJob:
         self._records = 0
-        self._flushed_ms = self._clock.wall_ms()
+        self._flushed_ms = self._clock.monotonic_ms()
         handles, left = self._log.kept_segments.handles_to_sync(self.recovery_point)
         handles.append(open_directory(self._log.directory))
         return FlushJob(handles=tuple(handles), end_offset=self._log.log_end_offset if left is None else left)

@@ -114,7 +114,7 @@ class LogRetention:
         producer_snapshot.remove(log.directory, keep=log.kept_segments.bases)
 
     def delete_files(self, segment: Segment) -> None:
-        due_ms = self._clock.wall_ms() + self._log.config.file_delete_delay_ms
+        due_ms = self._clock.monotonic_ms() + self._log.config.file_delete_delay_ms
         self._deleted_files.delete_segment(segment.path, due_ms=due_ms)
 
     def start_at(self, offset: int) -> None:

@@ -486,7 +486,7 @@ class PartitionLog:
         return self._flushing.job()
 
     def is_flush_due(self, now_ms: int) -> bool:
-        """Whether `flush.ms` has passed over records that are not synced yet."""
+        """Whether `flush.ms` has passed over records that are not synced yet, at this monotonic time."""
         return self._flushing.is_due(now_ms)
 
     def flushed(self, end_offset: int) -> None:
@@ -517,7 +517,7 @@ class PartitionLog:
     def delete(self) -> None:
         """Remove the partition: its directory is renamed now and removed after `file.delete.delay.ms`."""
         self.is_open = False
-        due_ms = self._clock.wall_ms() + self.config.file_delete_delay_ms
+        due_ms = self._clock.monotonic_ms() + self.config.file_delete_delay_ms
         self._deleted_files.delete_folder(self.directory, due_ms=due_ms)
         self._segments = Segments([])
 

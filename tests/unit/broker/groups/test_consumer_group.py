@@ -137,6 +137,26 @@ def test_assignments_are_not_made_more_often_than_allowed(world: GroupWorld) -> 
     assert world.group.assignment_epoch == 3
 
 
+def test_assignments_go_on_when_the_clock_was_set_back(world: GroupWorld) -> None:
+    world.limits = replace(world.limits, assignment_interval_ms=1000)
+    first, second = Consumer(world, "a"), Consumer(world, "b")
+    first.join("t")
+    world.now -= 500_000
+    second.join("t")
+    assert world.group.assignment_epoch == 3
+
+
+def test_topics_of_expressions_are_found_when_the_clock_was_set_back(world: GroupWorld) -> None:
+    member = Consumer(world, "a")
+    member.join(regex="t|u")
+    member.beat()
+    world.topics.make("u", 1)
+    world.now -= 500_000
+    member.beat()
+    member.beat()
+    assert len(member.places) == 5
+
+
 def test_a_full_group_takes_nobody(world: GroupWorld) -> None:
     world.limits = replace(world.limits, max_size=1)
     Consumer(world, "a").join("t")

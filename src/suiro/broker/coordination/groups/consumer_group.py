@@ -490,8 +490,9 @@ class ConsumerGroup:
         return hash_topics(topics, image)
 
     def _may_assign(self, limits: ConsumerGroupLimits, now_ms: int) -> bool:
-        interval = limits.assignment_interval_ms
-        return self.assignment_ms == 0 or interval == 0 or now_ms >= self.assignment_ms + interval
+        # A time that is still to come was noted before the clock was set back: it must not stop the group until then.
+        waited_ms = now_ms - self.assignment_ms
+        return self.assignment_ms == 0 or not 0 <= waited_ms < limits.assignment_interval_ms
 
     def _target_of(self, member: ConsumerMember) -> Partitions:
         member_id = member.member_id

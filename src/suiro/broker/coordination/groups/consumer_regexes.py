@@ -49,7 +49,8 @@ def regexes_to_resolve(
     if not counts and not is_new:
         return frozenset()
     any_known = next(iter(resolved.values()), None)
-    if any_known is not None and at.now_ms <= any_known.timestamp_ms + _REGEX_PAUSE_MS:
+    # A time that is still to come was noted before the clock was set back.
+    if any_known is not None and 0 <= at.now_ms - any_known.timestamp_ms <= _REGEX_PAUSE_MS:
         return frozenset()
     if updated.topic_regex != member.topic_regex:
         if member.topic_regex:

@@ -202,23 +202,30 @@ class TransactionCoordinator:
         """Finish what is decided and could not be finished; abort what has been ongoing for too long."""
         now = self._host.clock.wall_ms()
         for transaction in list(self._transactions.values()):
-            deadline = transaction.times_out_at()
             if transaction.state in PREPARED:
                 self._complete(transaction)
-            elif deadline is not None and deadline < now:
-                logger.info(
-                    "aborting the transaction of %s: open for longer than its %d ms",
-                    transaction.transactional_id,
-                    transaction.timeout_ms,
-                )
-                try:
-                    fenced = state.fence(
-                        transaction, version=self.version, now_ms=now, new_producer_id=self._producer_ids.take
-                    )
-                except NoProducerIdError as error:
-                    self._without_id(error)
-                else:
-                    self._apply(Decision(code=ErrorCode.none, next=fenced))
+            elif transaction.state is TransactionState.ONGOING:
+                self._abort_if_late(transaction, now)
+
+    def _abort_if_late(self, transaction: Transaction, now_ms: int) -> None:
+        if transaction.start_ms > now_ms:  # the clock was set back
+            transaction = replace(transaction, start_ms=now_ms)
+            self._transactions[transaction.transactional_id] = transaction
+        deadline = transaction.times_out_at()
+        if deadline is None or deadline >= now_ms:
+            return
+        name = on_one_line(transaction.transactional_id)
+        logger.info(
+            "aborting the transaction of %s: open for longer than its %d ms", name, transaction.timeout_ms
+        )
+        try:
+            fenced = state.fence(
+                transaction, version=self.version, now_ms=now_ms, new_producer_id=self._producer_ids.take
+            )
+        except NoProducerIdError as error:
+            self._without_id(error)
+        else:
+            self._apply(Decision(code=ErrorCode.none, next=fenced))
 
     def expire_ids(self) -> None:
         """Forget ids that nobody has used for `transactional.id.expiration.ms`."""
