@@ -19,7 +19,7 @@ from collections.abc import Callable
 from functools import cache
 from typing import Any, TypeAlias
 
-from suiro.protocol.fields import read_uvarint, uvarint
+from suiro.protocol.fields import MAX_STRING_BYTES, read_uvarint, uvarint
 
 Bytes: TypeAlias = bytes | memoryview
 _Check: TypeAlias = Callable[[Bytes, int], int]
@@ -133,6 +133,17 @@ def _octets(read: Callable[[Bytes, int], tuple[int, int]]) -> _Check:
     return check
 
 
+def _compact_string(frame: Bytes, position: int) -> int:
+    """Kafka refuses one that is longer than the older form allows, too."""
+    size, position = _compact(frame, position)
+    end = position + size
+    if end > len(frame):
+        _fits(frame, position, size)
+    if size > MAX_STRING_BYTES:
+        raise ValueError(f"at byte {position} a string has {size} bytes, the most is {MAX_STRING_BYTES}")
+    return end
+
+
 def _array(read: Callable[[Bytes, int], tuple[int, int]], element: int | _Check) -> _Check:
     """With elements of fixed size they are not visited."""
 
@@ -204,7 +215,10 @@ def _field(hint: Any, kind: str, *, flexible: bool) -> int | _Check:
         one = _FIXED[kind]
     else:  # only strings have short lengths, and only without compact ones
         assert kind in ("string", "bytes", "records"), kind
-        one = _octets(_compact if flexible else _plain(2 if kind == "string" else 4))
+        if not flexible:
+            one = _octets(_plain(2 if kind == "string" else 4))
+        else:
+            one = _compact_string if kind == "string" else _octets(_compact)
     return _array(_compact if flexible else _plain(4), one) if many else one
 
 

@@ -45,6 +45,21 @@ def test_claims_that_cannot_be_true(key: int, version: int, rest: bytes) -> None
         read_request(frame, key, version)
 
 
+def test_a_string_is_no_longer_than_in_the_older_form() -> None:
+    message = request_class(3, 12)
+    for size, is_read in ((32_767, True), (32_768, False)):
+        topic = nested(message, "MetadataRequestTopic")(topic_id=None, name="x" * size)
+        asked = message(
+            topics=(topic,), allow_auto_topic_creation=False, include_topic_authorized_operations=False
+        )
+        frame = write_request(asked, correlation_id=1, client_id=None)
+        if is_read:
+            assert read_request(frame, 3, 12)[1] == asked
+        else:
+            with pytest.raises(ValueError, match="a string has 32768 bytes, the most is 32767"):
+                read_request(frame, 3, 12)
+
+
 def test_null_is_no_claim() -> None:
     metadata = request_class(3, 12)(
         topics=None, allow_auto_topic_creation=False, include_topic_authorized_operations=False
